@@ -14,11 +14,13 @@ from typing import Any
 import typer
 
 from kafkacore import __version__, errors
-from kafkacore.cli.options import Failure
+from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Failure
 from kafkacore.printable import printable
 
 # The base of everything typer reports about a wrong command line: click's class, which typer now carries inside.
 WrongUsage: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+NOBODY_THERE = f"connection to {DEFAULT_BOOTSTRAP} failed: Connection refused"
 
 COMMANDS = {
     "broker": ("broker", "broker"),
@@ -71,7 +73,8 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
 
 def _tell(text: str) -> None:
     """A line on stderr; what a broker or a client said in it has no effect on the terminal."""
-    print(f"kafkacore: {printable(text)}", file=sys.stderr)
+    hint = "; `kafkacore broker` starts a broker there" if NOBODY_THERE in text else ""
+    print(f"kafkacore: {printable(text)}{hint}", file=sys.stderr)
 
 
 class _Lines(logging.Handler):

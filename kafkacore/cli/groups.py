@@ -10,7 +10,19 @@ from rich.table import Table
 
 from kafkacore import KafkaAdminClient, OffsetAndMetadata, TopicPartition
 from kafkacore.admin import GroupDescription
-from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Failure, Json, Settings, admin_client, checked, confirm, print_json, told
+from kafkacore.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    Failure,
+    Json,
+    Settings,
+    admin_client,
+    checked,
+    confirm,
+    print_json,
+    report,
+    say,
+)
 from kafkacore.cli.terminal import console
 from kafkacore.plurals import counted
 
@@ -18,6 +30,18 @@ app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_a
 Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.")]
 
 Offsets = dict[TopicPartition, OffsetAndMetadata]
+
+
+STATES = ("Assigning", "CompletingRebalance", "Dead", "Empty", "NotReady", "PreparingRebalance", "Reconciling", "Stable", "Unknown")
+"""Source: org.apache.kafka.common.GroupState."""
+
+
+def _state(word: str) -> str:
+    """A state as Kafka writes it: its tool takes any case, too."""
+    for each in STATES:
+        if each.lower() == word.lower():
+            return each
+    raise typer.BadParameter(f"{word!r} is not one of {', '.join(STATES)}", param_hint="--state")
 
 
 @app.command("list")
@@ -28,8 +52,9 @@ def list_groups(
     json: Json = False,
 ) -> None:
     """List the groups of a cluster, with their states."""
+    states = [_state(each) for each in state or ()]
     with admin_client(bootstrap_server, setting) as admin:
-        groups = admin.list_groups(states=state or ())
+        groups = admin.list_groups(states=states)
     if json:
         print_json([group._asdict() for group in groups])
         return
@@ -141,17 +166,17 @@ def reset(
     by: Annotated[
         int | None, typer.Option("--by", metavar="N", help="So many records on, or back if negative, but not beyond the ends.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be; change nothing.")] = False,
+    execute: Annotated[bool, typer.Option("--execute/--dry-run", help="Change the offsets; else only show what they would be.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: Settings = None,
     json: Json = False,
 ) -> None:
-    """Move the offsets of a group."""
+    """Show where the offsets of a group would be moved to, and with --execute move them."""
     if (to is None) == (by is None):
         raise typer.BadParameter("say where to: either --to or --by")
     with admin_client(bootstrap_server, setting) as admin:
         found = admin.describe_groups([group]).succeeded.get(group)  # one that is not there yet may be given offsets
-        if found is not None and found.members and not dry_run:
+        if found is not None and found.members and execute:
             inside = ", ".join(sorted({member.client_id for member in found.members}))
             raise Failure(f"group {group} is {found.state} with {counted(len(found.members), 'member')} ({inside}): stop them first")
         committed = _committed(admin, group)
@@ -164,17 +189,21 @@ def reset(
         wanted = {}
         for tp, place in _targets(admin, partitions, to, by, committed).items():
             wanted[tp] = min(max(end[tp] if place < 0 else place, first[tp]), end[tp])
-        if not dry_run:
+        if execute:
             results = admin.alter_group_offsets(group, {(tp.topic, tp.partition): offset for tp, offset in wanted.items()})
             for tp, error in results.errors.items():
                 raise Failure(f"{tp.topic}-{tp.partition}: {error}")
+    if found is None:
+        say(f"there {'was' if execute else 'is'} no group {group}: with these offsets there is one", err=True)
     if json:
         print_json([{"topic": tp.topic, "partition": tp.partition, "offset": offset} for tp, offset in sorted(wanted.items())])
         return
-    table = Table("topic", "partition", "was", "is" if not dry_run else "would be")
+    table = Table("topic", "partition", "was", "is" if execute else "would be")
     for tp, offset in sorted(wanted.items()):
         table.add_row(tp.topic, str(tp.partition), f"{committed[tp].offset:,}" if tp in committed else "-", f"{offset:,}")
     console.print(table)
+    if not execute:
+        say("nothing was changed; --execute does it", err=True)
 
 
 def _places(admin: KafkaAdminClient, partitions: Iterable[TopicPartition], spec: str | int) -> dict[TopicPartition, int]:
@@ -213,5 +242,4 @@ def delete(
         checked(admin.describe_groups(groups))
         if not yes and not json:
             confirm(f"Delete {', '.join(groups)} and all their offsets?")
-        checked(admin.delete_groups(groups))
-    told("deleted", groups, json)
+        report(admin.delete_groups(groups), "deleted", groups, json)

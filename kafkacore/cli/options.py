@@ -107,6 +107,21 @@ def told(done: str, names: list[str], json: bool) -> None:
         say(f"{done} {', '.join(names)}")
 
 
+def report(results: ItemResults[str, V], done: str, names: list[str], json: bool) -> None:
+    """Says what a command has done, also where it did not work for all.
+
+    Raises:
+        Failure: it failed for some, which are named, with the reasons.
+    """
+    worked = [name for name in dict.fromkeys(names) if name in results.succeeded]
+    if json:
+        failed = {name: str(error) for name, error in results.errors.items()}
+        print_json({done: worked, **({"failed": failed} if failed else {})})
+    elif worked:
+        told(done, worked, json)
+    checked(results)
+
+
 def say(text: str, *, err: bool = False) -> None:
     """Prints a line. Names in it may be a client's or a broker's: nothing of it has an effect on the terminal."""
     typer.echo(printable(text), err=err)

@@ -20,6 +20,7 @@ from kafkacore.cli.options import (
     checked,
     confirm,
     print_json,
+    report,
     say,
     told,
 )
@@ -68,8 +69,7 @@ def create(
     """Create topics."""
     wanted = [NewTopic(name, partitions, replication_factor, configs=assignments(config, "--config")) for name in topics]
     with admin_client(bootstrap_server, setting) as admin:
-        checked(admin.create_topics(wanted))
-    told("created", topics, json)
+        report(admin.create_topics(wanted), "created", topics, json)
 
 
 @app.command("describe")
@@ -231,5 +231,4 @@ def delete(
         if not yes and not json:
             checked(admin.describe_topics(topics))  # what is not there need not be asked about
             confirm(f"Delete {', '.join(topics)} and all records in them?")
-        checked(admin.delete_topics(topics))
-    told("deleted", topics, json)
+        report(admin.delete_topics(topics), "deleted", topics, json)

@@ -139,7 +139,7 @@ def test_groups_from_birth_to_death(at: str, capsys: pytest.CaptureFixture[str],
     lines = tmp_path / "lines"
     lines.write_bytes(b"".join(b"%d\n" % i for i in range(10)))
     assert run(["produce", "cli-g", str(lines)]) == 0
-    assert run(["groups", "reset", "gg", "cli-g", "--to", "latest"]) == 0
+    assert run(["groups", "reset", "gg", "cli-g", "--to", "latest", "--execute"]) == 0
     capsys.readouterr()
 
     def offsets() -> dict[int, int]:
@@ -151,14 +151,14 @@ def test_groups_from_birth_to_death(at: str, capsys: pytest.CaptureFixture[str],
         return {each["partition"]: each["committed"] - ends[each["partition"]] for each in described["offsets"]}
 
     assert offsets() == {0: 0, 1: 0}
-    assert run(["groups", "reset", "gg", "--by", "-1"]) == 0
+    assert run(["groups", "reset", "gg", "--by", "-1", "--execute"]) == 0
     assert "cli-g" in capsys.readouterr().out
     assert all(each >= -1 for each in offsets().values()) and -1 in offsets().values()
-    assert run(["groups", "reset", "gg", "cli-g", "--to", "0", "--dry-run", "--json"]) == 0
+    assert run(["groups", "reset", "gg", "cli-g", "--to", "0", "--json"]) == 0
     assert {each["offset"] for each in json.loads(capsys.readouterr().out)} == {0}
     assert -1 in offsets().values()  # nothing was changed
-    assert run(["groups", "reset", "gg", "--to", "earliest"]) == 0
-    assert run(["groups", "reset", "gg", "--to", "@0"]) == 0
+    assert run(["groups", "reset", "gg", "--to", "earliest", "--execute"]) == 0
+    assert run(["groups", "reset", "gg", "--to", "@0", "--execute"]) == 0
     capsys.readouterr()
     assert sum(offsets().values()) == -10
     assert run(["groups", "describe", "gg"]) == 0
@@ -571,7 +571,7 @@ def test_a_group_with_members_is_not_reset(at: str, capsys: pytest.CaptureFixtur
                 break
         assert member.assignment()
         capsys.readouterr()
-        assert run(["groups", "reset", "cli-members", "cli-inside", "--to", "earliest"]) == 1
+        assert run(["groups", "reset", "cli-members", "cli-inside", "--to", "earliest", "--execute"]) == 1
         assert "cli-members is Stable with 1 member (somebody): stop them first" in failure(capsys)
     finally:
         member.close()
@@ -630,3 +630,74 @@ def test_names_of_others_have_no_effect_on_the_terminal(at: str, capsys: pytest.
         assert not set("\x1b\x07\x9b\u202e") & set(shown.out + shown.err)
     assert run(["topics", "describe", group]) == 1
     assert "PWNED" in failure(capsys)
+
+
+def test_what_worked_for_some_is_reported(at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "create", "part-a"]) == 0
+    capsys.readouterr()
+    assert run(["topics", "create", "part-a", "part-b"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == "created part-b\n"
+    assert "part-a" in shown.err and "part-b" not in shown.err
+    assert run(["topics", "delete", "part-a", "part-none", "--yes", "--json"]) == 1
+    shown = capsys.readouterr()
+    found = json.loads(shown.out)
+    assert found["deleted"] == ["part-a"] and list(found["failed"]) == ["part-none"]
+    assert "part-none" in shown.err
+    assert run(["topics", "create", "part-b", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["created"] == []
+    assert run(["topics", "delete", "part-b", "--yes"]) == 0
+
+
+def test_offsets_are_moved_only_when_that_is_asked_for(at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "create", "cli-dry", "-p", "1"]) == 0
+    capsys.readouterr()
+    assert run(["groups", "reset", "cli-new", "cli-dry", "--to", "0"]) == 0
+    shown = capsys.readouterr()
+    assert "would be" in shown.out
+    assert shown.err.splitlines() == [
+        "there is no group cli-new: with these offsets there is one",
+        "nothing was changed; --execute does it",
+    ]
+    assert run(["groups", "describe", "cli-new"]) == 1
+    capsys.readouterr()
+    assert run(["groups", "reset", "cli-new", "cli-dry", "--to", "0", "--execute"]) == 0
+    assert capsys.readouterr().err == "there was no group cli-new: with these offsets there is one\n"
+    assert run(["groups", "describe", "cli-new", "--json"]) == 0
+    capsys.readouterr()
+    assert run(["groups", "list", "--state", "Foo"]) == 2
+    assert "'Foo' is not one of Assigning" in failure(capsys)
+    assert run(["groups", "list", "--state", "empty", "--json"]) == 0
+    assert "cli-new" in {each["group_id"] for each in json.loads(capsys.readouterr().out)}
+
+
+def test_without_a_broker_at_the_default_address_the_command_that_starts_one_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]  # nobody listens there once it is closed
+    monkeypatch.setattr("kafkacore.cli.app.NOBODY_THERE", f"connection to 127.0.0.1:{port} failed: Connection refused")
+    quick = ["-X", "default.api.timeout.ms=300", "-X", "request.timeout.ms=200"]
+    assert run(["topics", "list", "-b", f"127.0.0.1:{port}", *quick]) == 1
+    assert all(line.endswith("; `kafkacore broker` starts a broker there") for line in capsys.readouterr().err.splitlines())
+    assert run(["topics", "list", "-b", "127.0.0.1:1", *quick]) == 1
+    assert "starts a broker" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "redirected", "status", "said"),
+    [
+        (["topics", "list"], ">&-", 1, "standard output: Bad file descriptor"),
+        (["--help"], ">&-", 1, "standard output: Bad file descriptor"),
+        (["topics", "list"], ">/dev/full", 1, "No space left on device"),
+        (["produce", "cli-closed"], "<&-", 1, "Bad file descriptor"),
+        (["topics", "list"], "2>&-", 0, ""),
+    ],
+)
+def test_closed_and_full_streams(at: str, words: list[str], redirected: str, status: int, said: str) -> None:
+    with KafkaAdminClient(bootstrap_servers=at) as admin:
+        admin.create_topics(["cli-closed"])  # so that there is something to print
+    command = f"exec {sys.executable} -m kafkacore {' '.join(words)} {redirected}"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (status, bool(said))
+    assert said in done.stderr

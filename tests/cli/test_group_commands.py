@@ -354,3 +354,12 @@ def test_a_reader_that_takes_too_long_costs_the_membership_but_no_record(at: str
     assert b"max_poll_interval_ms (2000 ms)" in said
     assert b"will be read again" in said
     assert re.search(rf"records of {topic}, committed for group {topic}\n$".encode(), said)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is full")
+def test_what_a_full_disk_did_not_take_is_not_committed(at: str, topic: str) -> None:
+    fill(at, topic, 5)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*COMMAND, topic, "-g", topic, "--from", "earliest", "-e"], stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 1 and b"No space left on device" in done.stderr
+    assert not any(committed(at, topic).values())

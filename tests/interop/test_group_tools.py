@@ -162,7 +162,7 @@ def test_offsets_are_reset_and_deleted_when_the_members_have_left(group: Group) 
     said = group.tool("--delete-offsets", "--topic", f"{group.topic}:0").out
     assert "GroupSubscribedToTopicException" in said
     assert committed(group) == before
-    assert run(["groups", "reset", group.name, "--to", "4", "-b", group.servers]) != 0
+    assert run(["groups", "reset", group.name, "--to", "4", "--execute", "-b", group.servers]) != 0
     assert run(["groups", "delete", group.name, "-y", "-b", group.servers]) != 0
     assert committed(group) == before
 
