@@ -86,6 +86,7 @@ class ReadLoop:
         self._entries = -1  # the driver's count when a call that reads ended well
         self._left_ms = -1  # and the time
         self.background: BackgroundThread | None = None
+        self.on_news: Callable[[], None] | None = None  # called by the background thread when the group waits for a poll
         self._left_over: errors.KafkaError | None = None
 
     # -- a call -------------------------------------------------------------------------------------------------------------------
@@ -379,6 +380,8 @@ class ReadLoop:
         elif self._group is not None:
             self._group.step(now_ms)
             self._fetcher.send_fetches(now_ms)
+        if self.on_news is not None and self._group is not None and self._group.has_news:
+            self.on_news()
         self._step_ms = self._next_step_ms(now_ms)
         return self._next_wake_ms(now_ms) - now_ms
 

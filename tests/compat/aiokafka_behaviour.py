@@ -738,6 +738,41 @@ async def a_consumer_of_a_topic_that_is_not_there(k: Face) -> Any:
 
 
 @case
+async def members_that_do_not_read(k: Face) -> Any:
+    members = [await k.member() for _ in range(2)]
+    while [len(member.assignment()) for member in members] != [1, 1]:
+        await asyncio.sleep(0.01)
+    shared = sorted(tp for member in members for tp in member.assignment())
+    await members[0].stop()
+    while len(members[1].assignment()) < 2:
+        await asyncio.sleep(0.01)
+    return shared, sorted(members[1].assignment())
+
+
+@case
+async def unsubscribing_and_assigning(k: Face) -> Any:
+    await k.fill(3, 0)
+    await k.fill(3, 1)
+    member = await k.member()
+    seen: list[Any] = [await member.position(k.tp())]
+    for partition in (0, 1):
+        member.unsubscribe()
+        member.assign([k.tp(partition)])
+        seen.append([(record.partition, record.offset) for record in [await member.getone() for _ in range(3)]])
+        await member.commit()
+    return seen, await member.committed(k.tp()), await member.committed(k.tp(1))
+
+
+@case
+async def records_larger_than_a_fetch(k: Face) -> Any:
+    producer = await k.producer()
+    for size in (10, 50_000, 50):
+        await producer.send_and_wait(k.topic, b"v" * size, partition=0)
+    reader = await k.reader(max_partition_fetch_bytes=4_000)
+    return [len((await reader.getone()).value) for _ in range(3)]
+
+
+@case
 async def stamps_of_the_broker(k: Face) -> Any:
     admin, stamped = await k.admin(), k.topic + "-stamped"
     configs = {"message.timestamp.type": "LogAppendTime"}

@@ -68,23 +68,51 @@ def test_a_program_that_goes_through_its_records_has_polled(monkeypatch: pytest.
     run(test, 10)
 
 
+def test_members_that_do_not_read_share_partitions_all_the_same() -> None:
+    """As aiokafka's: programs start several consumers one after another."""
+
+    async def test(servers: str) -> None:
+        heard: list[tuple[str, int]] = []
+
+        class Listener(ConsumerRebalanceListener):
+            async def on_partitions_revoked(self, revoked: Any) -> None:
+                heard.append(("revoked", len(revoked)))
+
+            async def on_partitions_assigned(self, assigned: Any) -> None:
+                heard.append(("assigned", len(assigned)))
+
+        first, second = (consumer(servers, group_id="g", enable_auto_commit=False) for _ in range(2))
+        first.subscribe(["t"], listener=Listener())
+        second.subscribe(["t"])
+        await first.start()
+        had = (await first.getone(T0)).offset
+        assert (await first.getone()).partition in (0, 1)
+        await second.start()
+        while len(heard) < 4:
+            await asyncio.sleep(0.01)
+        assert {*first.assignment(), *second.assignment()} == {T0, T1}
+        assert (had, len(first.assignment())) == (0, 1)
+        assert heard == [("revoked", 0), ("assigned", 2), ("revoked", 2), ("assigned", 1)]
+        reader, index = (first, 0) if T0 in first.assignment() else (second, 0)
+        assert (await reader.getone(T0)).offset == index  # nothing was committed
+        await second.stop()
+        while len(first.assignment()) < 2:
+            await asyncio.sleep(0.01)
+        await first.stop()
+
+    run(test, 400, 400)
+
+
 def test_records_in_hand_go_back_when_the_group_waits_for_this_member() -> None:
     async def test(servers: str) -> None:
         async with consumer(servers, "t", group_id="g", enable_auto_commit=False) as first:
-            had = [(await first.getone()).offset]
-            second = consumer(servers, "t", group_id="g", enable_auto_commit=False)
-            starting = asyncio.create_task(second.start())
-            while first._chunk.__length_hint__():  # until the member looks, by its own timer
-                await asyncio.sleep(0.01)
-            reading = asyncio.create_task(first.getone())
-            await starting
-            assert {*first.assignment(), *second.assignment()} == {T0, T1}
-            assert had == [0]
-            reader = first if T0 in first.assignment() else second
-            assert (await reader.position(T0)) in (0, 1)
-            reading.cancel()
-            await asyncio.wait((reading,))
-            await second.stop()
+            await first.getone()
+            assert first._chunk.__length_hint__() > 100
+            async with consumer(servers, "t", group_id="g", enable_auto_commit=False) as second:
+                assert first._chunk.__length_hint__() == 0
+                while len(first.assignment()) != 1:
+                    await asyncio.sleep(0.01)
+                assert {*first.assignment(), *second.assignment()} == {T0, T1}
 
     run(test, 400, 0)
 

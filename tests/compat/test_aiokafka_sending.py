@@ -92,14 +92,41 @@ def test_a_callback_that_fails_is_reported_and_stops_nothing() -> None:
     run(test)
 
 
-def test_futures_that_failed_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_flush_sends_what_lingers_and_nothing_can_be_cancelled() -> None:
     async def test(servers: str) -> None:
-        async with AIOKafkaProducer(bootstrap_servers=servers, linger_ms=60_000, request_timeout_ms=40_000) as producer:
-            future = await producer.send("t", b"v" * 1_000, partition=0)
+        async with AIOKafkaProducer(bootstrap_servers=servers, linger_ms=60_000) as producer:
+            future = await producer.send("t", b"v", partition=0)
             assert not future.done()
             assert future.cancel() is False
             await producer.flush()
             assert (await future).offset == 0
 
     run(test)
-    assert not caplog.records
+
+
+def test_records_that_are_lost_are_in_the_log_unless_the_program_has_looked(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(servers: str) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+            looked = await producer.send("t", b"v" * 1_000)
+            with pytest.raises(errors.MessageSizeTooLargeError):
+                await looked
+            assert isinstance(looked.exception(), errors.MessageSizeTooLargeError)
+            with pytest.raises(errors.MessageSizeTooLargeError):
+                looked.result()
+            await producer.flush()
+            assert not caplog.records
+            await producer.send("t", b"w" * 1_000)
+            await producer.flush()
+            (record,) = caplog.records
+            assert "1 record" in record.getMessage()
+            batch = producer.create_batch()
+            batch.append(key=None, value=b"x" * 1_000, timestamp=None)
+            failed = await producer.send_batch(batch, "t", partition=0)
+            called = asyncio.Event()
+            failed.add_done_callback(lambda _: called.set())
+            await called.wait()
+            assert isinstance(failed.exception(), errors.MessageSizeTooLargeError)
+            with pytest.raises(errors.MessageSizeTooLargeError):
+                await failed
+
+    run(test, **{"max.message.bytes": "500"})

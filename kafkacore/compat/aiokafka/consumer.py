@@ -13,6 +13,7 @@ import contextlib
 import logging
 import re
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -108,7 +109,8 @@ class AIOKafkaConsumer:
         self._chunk: Any = iter(())  # over a list of the engine's
         self._seen_left = -1
         self._look_at: asyncio.TimerHandle | None = None
-        self._look_s = min(heartbeat_interval_ms, max_poll_interval_ms / 3) / 1000
+        self._taking_part: asyncio.Task[None] | None = None
+        self._look_s = max_poll_interval_ms / 3000
         self._last_polls_ms: dict[TopicPartition, int] = {}
         self._listener: EngineListener | None = None
         self._leaving: list[Callable[[], None]] | None = None  # what to do once the group has been left
@@ -127,12 +129,15 @@ class AIOKafkaConsumer:
             UnknownTopicOrPartitionError: there is no such topic, and none came within request_timeout_ms.
             KafkaError: the group was refused.
         """
-        assert self._loop is asyncio.get_running_loop(), "the consumer belongs to another loop"
+        loop = self._loop
+        assert loop is asyncio.get_running_loop(), "the consumer belongs to another loop"
         assert not self._started, "Did you call `start` twice?"
         await connect(self._engine._calls, self._engine._client._driver, self._engine.config, self._timeout_s)
         with errors.translated():
             await self._assigned()
         self._started = True
+        this = weakref.WeakMethod(self._on_news)
+        self._engine._client._loop.on_news = lambda: _later(loop, lambda: _call(this))
 
     async def _assigned(self) -> None:
         """Waits for topics and partitions of a subscription."""
@@ -157,11 +162,25 @@ class AIOKafkaConsumer:
         self._closed = True
         if self._listener is not None:
             self._listener.silent = True
-            await self._listener.ended()
         if self._look_at is not None:
             self._look_at.cancel()
         with errors.translated():
-            await self._engine.close()
+            await self._close()
+        if self._taking_part is not None:
+            await asyncio.wait((self._taking_part,))
+
+    async def _close(self) -> None:
+        """Closes the engine, which refuses that while it calls the listener."""
+        listener = self._listener
+        while True:
+            if listener is not None:
+                await listener.ended()
+            try:
+                return await self._engine.close()
+            except ours.IllegalStateError:
+                if listener is None or listener.inside or self._loop is not asyncio.get_running_loop():
+                    raise
+                await asyncio.sleep(0)  # the call that it is about has just begun
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -340,27 +359,36 @@ class AIOKafkaConsumer:
                 self._look_at = self._loop.call_later(self._look_s, self._look)
 
     def _look(self) -> None:
-        """Now and then while a member has records in hand, which cost no call of the engine: a program that goes on has polled, and where
-        the group waits for this member, what the program has not had yet goes back, so that the next call takes part.
-        """
+        """Now and then while a member has records in hand, which cost no call of the engine: a program that goes on has polled."""
         self._look_at = None
         client, calls = self._engine._client, self._engine._calls
         group, left = client._group, self._chunk.__length_hint__()
         if self._closed or group is None or not left:
             return
         self._look_at = self._loop.call_later(self._look_s, self._look)
-        if not calls.idle:
-            return
-
-        def look() -> None:
+        if calls.idle and left != self._seen_left:
+            self._seen_left = left
             with client._driver:
-                if left != self._seen_left:
-                    group.still_polling(client._clock.now_ms())
-                if group.has_news:
-                    client._out.rewind()
+                group.still_polling(client._clock.now_ms())
 
-        calls.call_now(look)
-        self._seen_left = left
+    def _on_news(self) -> None:
+        """The group waits for this member, and no task reads: what is in hand goes back, and the member takes part by itself."""
+        if self._taking_part is None and not self._closed and self._leaving is None:
+            self._taking_part = self._loop.create_task(self._take_part())
+
+    async def _take_part(self) -> None:
+        client = self._engine._client
+        group = client._group
+        try:
+            if group is not None and group.managed and not group.membership.breached and self._engine._calls.idle:
+                with client._driver:
+                    client._out.rewind()
+                await self._readers.take_part(group)
+        except ours.KafkaError as error:
+            if not self._closed and group is not None and group.managed:
+                log.warning("group %s: %s", self._group_id, error)
+        finally:
+            self._taking_part = None
 
     def _chunk_of(self, records: list[Any]) -> None:
         """Records of one partition that are handed out."""
@@ -699,6 +727,11 @@ class AIOKafkaConsumer:
 def _later(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
     with contextlib.suppress(RuntimeError):  # the loop was closed
         loop.call_soon_threadsafe(call)
+
+
+def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+    if (found := method()) is not None:
+        found()
 
 
 def _described(metadata: Any) -> set[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
 from kafkacore.aio import KafkaConsumer as Engine
+from kafkacore.consumer.group.member import GroupMember
 from kafkacore.types import TopicPartition
 
 T = TypeVar("T")
@@ -145,14 +146,27 @@ class Readers:
                 self._hold_back(self._all_wanted())
             return await calls.run(lambda: calls.polling(engine._client._await_records, timeout_s, engine._now_s))
         finally:
-            self._pumps = False
-            others, self._others = self._others, []
-            for woken in others:
-                woken.set_result(None)
+            self._wake_others()
 
     def _all_wanted(self) -> frozenset[TopicPartition]:
         wanted = list(self._wanted.values())
         return frozenset() if not all(wanted) else frozenset().union(*wanted)
+
+    async def take_part(self, group: GroupMember) -> None:
+        """Does what a rebalance asks of the member while no task reads; the program's listener is called. Tasks that want to read wait."""
+        if self._pumps:
+            return  # the task that reads takes part
+        self._pumps = True
+        try:
+            await self.until(lambda: not group.has_news and group.membership.joined, None)
+        finally:
+            self._wake_others()
+
+    def _wake_others(self) -> None:
+        self._pumps = False
+        others, self._others = self._others, []
+        for woken in others:
+            woken.set_result(None)
 
     async def until(self, done: Callable[[], bool], timeout_s: float | None) -> bool:
         """Takes part in the group and follows the cluster until something is so, and hands out nothing.
