@@ -95,16 +95,21 @@ def test_wrong_values_are_value_errors_with_the_engines_words() -> None:
         settings_of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=lambda: "token")
 
 
-def test_the_loop_of_a_client_is_the_one_that_runs() -> None:
-    async def made() -> None:
-        running, other = asyncio.get_running_loop(), asyncio.new_event_loop()
+def test_a_client_belongs_to_the_loop_that_runs_or_is_given() -> None:
+    with EmbeddedCluster() as cluster, contextlib.closing(asyncio.new_event_loop()) as loop:
         with pytest.warns(DeprecationWarning, match="loop"):
-            AIOKafkaProducer(bootstrap_servers=NOWHERE, loop=running)
-        with pytest.warns(DeprecationWarning, match="loop"), pytest.raises(ValueError, match="another one"):
-            AIOKafkaProducer(bootstrap_servers=NOWHERE, loop=other)
-        other.close()
-
-    run(made())
+            producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, loop=loop)
+        with pytest.raises(AssertionError, match="another loop"):
+            run(producer.start())
+        loop.run_until_complete(producer.start())
+        future = loop.run_until_complete(producer.send("t", b"v"))
+        assert loop.run_until_complete(future).offset == 0
+        loop.run_until_complete(producer.stop())
+        with pytest.warns(DeprecationWarning, match="loop"):
+            consumer = AIOKafkaConsumer("t", bootstrap_servers=cluster.bootstrap_servers, loop=loop, auto_offset_reset="earliest")
+        loop.run_until_complete(consumer.start())
+        assert loop.run_until_complete(consumer.getone()).value == b"v"
+        loop.run_until_complete(consumer.stop())
 
 
 # ---- secured clusters ------------------------------------------------------------------------------------------------------------------

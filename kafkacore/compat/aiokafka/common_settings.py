@@ -23,7 +23,7 @@ _MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 _KERBEROS = Refused("Kerberos (GSSAPI) is not implemented")
 
 COMMON: dict[str, Kind] = {
-    "loop": Own("the client belongs to the running loop; any other is refused"),
+    "loop": Own("the client belongs to it, or to the one that runs; its start must run there"),
     "bootstrap_servers": Ours(convert=addresses),
     "client_id": Ours(),
     "metadata_max_age_ms": Ours(),
@@ -62,25 +62,22 @@ COMMON_DEFAULTS: dict[str, Any] = {
 }
 
 
-def running_loop(given: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:
+def loop_of_client(given: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:
     """The loop that a client belongs to.
 
     Args:
         given: the `loop` argument.
 
     Raises:
-        RuntimeError: none runs.
-        ValueError: another one was given.
+        RuntimeError: none was given, and none runs.
     """
-    try:
-        running = asyncio.get_running_loop()
-    except RuntimeError:
-        raise RuntimeError("make the client inside a coroutine: it belongs to the loop that runs") from None
     if given is not None:
         warnings.warn("the `loop` parameter is deprecated in aiokafka since 0.7.1", DeprecationWarning, stacklevel=4)
-        if given is not running:
-            raise ValueError("loop: the client belongs to the loop that runs; another one cannot be given")
-    return running
+        return given
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError("make the client inside a coroutine, or give it a loop: it belongs to one") from None
 
 
 def engine_settings(
@@ -102,7 +99,7 @@ def engine_settings(
     Raises:
         ValueError: one is refused, with the reason.
     """
-    loop = running_loop(given["loop"])
+    loop = loop_of_client(given["loop"])
     protocol, mechanism = given["security_protocol"], given["sasl_mechanism"]
     if protocol not in SECURITY_PROTOCOLS:
         raise ValueError(f"security_protocol must be one of {', '.join(SECURITY_PROTOCOLS)}, not {protocol!r}")

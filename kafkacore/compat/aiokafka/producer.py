@@ -140,7 +140,8 @@ class AIOKafkaProducer(SendFace):
         given = {name: value for name, value in locals().items() if name in PRODUCER_SETTINGS}
         self._loop, self._settings = _engines(given)
         self._engine_: Engine | None = None
-        self._quick = False
+        self._quick = self._plain = False
+        self._waiting: Any = None  # the engine, whose tasks wait in line for memory
         self._closed = False
         self._key_serializer, self._value_serializer = key_serializer, value_serializer
         self._partitioner = None if type(partitioner) is DefaultPartitioner else partitioner
@@ -171,7 +172,9 @@ class AIOKafkaProducer(SendFace):
             raise
         self._engine_ = engine
         self._core = engine._producer
+        self._waiting = engine
         self._quick = self._partitioner is None
+        self._plain = self._quick and self._key_serializer is None and self._value_serializer is None
 
     async def _connect(self, engine: Engine) -> None:
         metadata, sender = engine._producer._metadata, engine._producer._sender
@@ -193,7 +196,7 @@ class AIOKafkaProducer(SendFace):
         """Delivers what is queued, and closes the connections; again does nothing. Records that are lost are in the log."""
         if self._closed:
             return
-        self._closed, self._quick, self._core = True, False, None
+        self._closed, self._quick, self._plain, self._core = True, False, False, None
         if self._engine_ is not None:
             await self._engine_.close(None)
 
@@ -243,6 +246,11 @@ class AIOKafkaProducer(SendFace):
             IllegalOperation: a transactional producer is not in a transaction.
             ProducerClosed: the producer is stopped.
         """
+        if self._plain and headers is None and type(value) is bytes and (key is None or type(key) is bytes) and not self._waiting._in_line:
+            try:
+                return self._append(topic, value, key, None, partition, timestamp_ms)
+            except (NotNow, ours.KafkaError):
+                return await self._send_general(topic, value, key, partition, timestamp_ms, None)
         if value is None and key is None:
             raise AssertionError("Need at least one: key or value")
         if self._key_serializer is not None:
@@ -255,7 +263,7 @@ class AIOKafkaProducer(SendFace):
             _check_bytes(key, "key")
         if headers is not None and type(headers) is not list:
             headers = list(headers)
-        if self._quick and not self._engine_._in_line:  # type: ignore[union-attr]
+        if self._quick and not self._waiting._in_line:
             try:
                 return self._append(topic, value, key, headers or None, partition, timestamp_ms)
             except (NotNow, ours.KafkaError):
