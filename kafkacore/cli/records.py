@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -14,13 +15,26 @@ import typer
 
 from kafkacore import ConsumerRecord, KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore.cli.member import MOST_AT_ONCE, consume_as_member, describe, seek_to
-from kafkacore.cli.options import DEFAULT_BOOTSTRAP, PATIENCE_MS, Bootstrap, Failure, Json, Settings, client_settings, json_line, print_json
+from kafkacore.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    PATIENCE_MS,
+    Bootstrap,
+    Failure,
+    Json,
+    Settings,
+    client_settings,
+    json_line,
+    print_json,
+    say,
+)
 from kafkacore.cli.pipe_end import PipeEnd
 from kafkacore.cli.terminal import byte_progress, messages, record_progress
 from kafkacore.config import ConsumerConfig
 from kafkacore.plurals import counted
+from kafkacore.producer import BatchFuture
 
 CHUNK_BYTES = 1 << 20
+_GOODBYE_S = 5.0
 
 
 def _chunks_of_lines(source: BinaryIO) -> Iterator[tuple[list[bytes], int]]:
@@ -39,15 +53,54 @@ def _chunks_of_lines(source: BinaryIO) -> Iterator[tuple[list[bytes], int]]:
         yield [rest], len(rest)
 
 
-def _split_keys(lines: list[bytes], separator: bytes, name: str, first_line: int) -> tuple[list[bytes], list[bytes]]:
+def _split_keys(lines: list[bytes], separator: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Keys and values, up to the first line that has no separator."""
     keys, values = [], []
-    for number, line in enumerate(lines, first_line):
+    for line in lines:
         key, found, value = line.partition(separator)
         if not found:
-            raise Failure(f"{name}, line {number}: no key separator {separator.decode()!r} in it")
+            break
         keys.append(key)
         values.append(value)
     return keys, values
+
+
+class _Delivery:
+    """What of the records sent so far has been acknowledged."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[BatchFuture] = deque()
+        self.records = 0
+
+    def add(self, batch: BatchFuture) -> None:
+        """Waits for one more; looks at those that are settled."""
+        self._waiting.append(batch)
+        while self._waiting and self._waiting[0].done():
+            self._take(0)
+
+    def finish(self, timeout: float | None = None) -> None:
+        """Waits for all."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while self._waiting:
+            self._take(None if end is None else max(0.0, end - time.monotonic()))
+
+    def _take(self, timeout: float | None) -> None:
+        result: Any = self._waiting[0].result(timeout)
+        self._waiting.popleft()
+        self.records += len(result) - len(result.errors)
+        if result.errors:
+            first = next(iter(result.errors.values()))
+            verb = "was" if len(result.errors) == 1 else "were"
+            raise Failure(f"{len(result.errors):,} of the last {counted(len(result), 'record')} {verb} not delivered: {first}")
+
+    def at_last(self) -> str:
+        """How many were delivered when the command ends early, for a message; waits a little for those under way."""
+        with suppress(errors.KafkaError, KeyboardInterrupt):
+            end = time.monotonic() + _GOODBYE_S
+            while self._waiting:
+                with suppress(Failure):
+                    self.finish(max(0.0, end - time.monotonic()))
+        return counted(self.records, "record")
 
 
 def produce(
@@ -81,29 +134,42 @@ def produce(
     if transactional_id is not None:
         own["transactional.id"] = transactional_id
     settings = client_settings(bootstrap_server, setting, **own)
-    with KafkaProducer(settings) as producer, byte_progress(topic, sum(sizes) or None, visible=not json) as bar:
+    typed = not files and sys.stdin.isatty()
+    with KafkaProducer(settings) as producer, byte_progress(topic, sum(sizes) or None, visible=not (json or typed)) as bar:
         transactional = producer.config.transactional_id is not None
         if transactional:
             producer.init_transactions()
-        waiting = []
+        if typed:
+            say("each line is a record; Ctrl+D ends", err=True)
+        delivery = _Delivery()
+        committed = 0
         sources: list[Path | None] = [*files] if files else [None]
-        for source in sources:
-            name, line_number = ("standard input", 1) if source is None else (str(source), 1)
-            stream: BinaryIO = sys.stdin.buffer if source is None else source.open("rb")
-            with stream, producer.transaction() if transactional else nullcontext():
-                for lines, size in _chunks_of_lines(stream):
-                    keys = None
-                    if key_separator is not None:
-                        keys, lines = _split_keys(lines, key_separator.encode(), name, line_number)
-                    waiting.append(producer.send_many(topic, lines, keys=keys))
-                    line_number += len(lines)
-                    sent += len(lines)
-                    sent_bytes += size
-                    bar.update(bar.task_ids[0], advance=size, records=counted(sent, "record"))
-                    while waiting and waiting[0].done():
-                        _check(waiting.pop(0).result(0))
-        for batch in waiting:
-            _check(batch.result())
+        try:
+            for source in sources:
+                name, line_number = ("standard input", 1) if source is None else (str(source), 1)
+                stream: BinaryIO = sys.stdin.buffer if source is None else source.open("rb")
+                with stream, producer.transaction() if transactional else nullcontext():
+                    for lines, size in _chunks_of_lines(stream):
+                        keys, values = None, lines
+                        if key_separator is not None:
+                            keys, values = _split_keys(lines, key_separator.encode())
+                        if values:
+                            delivery.add(producer.send_many(topic, values, keys=keys))
+                        line_number += len(values)
+                        if len(values) < len(lines):
+                            raise Failure(f"{name}, line {line_number:,}: no key separator {key_separator!r} in it")
+                        sent += len(values)
+                        sent_bytes += size
+                        bar.update(bar.task_ids[0], advance=size, records=counted(sent, "record"))
+                committed += 1
+            delivery.finish()
+        except (Failure, errors.KafkaError, OSError, KeyboardInterrupt) as ended:
+            # What a transaction wrote and did not commit, nobody reads.
+            arrived = f"{counted(committed, 'file')} committed" if transactional else f"{delivery.at_last()} delivered"
+            if isinstance(ended, KeyboardInterrupt):
+                say(f"{arrived} to {topic}", err=True)
+                raise
+            raise Failure(f"{_reason(ended)}; {arrived} before") from ended
     seconds = time.monotonic() - start
     if json:
         done = {"transactions": len(sources)} if transactional else {}
@@ -112,11 +178,10 @@ def produce(
         messages.print(f"{counted(sent, 'record')}, {counted(sent_bytes, 'byte')} to {topic} in {seconds:.2f} s")
 
 
-def _check(result: Any) -> None:
-    if result.errors:
-        first = next(iter(result.errors.values()))
-        verb = "was" if len(result.errors) == 1 else "were"
-        raise Failure(f"{len(result.errors):,} of the last {counted(len(result), 'record')} {verb} not delivered: {first}")
+def _reason(ended: BaseException) -> str:
+    if isinstance(ended, OSError) and not isinstance(ended, errors.KafkaError):
+        return f"{ended.filename}: {ended.strerror}" if ended.filename else str(ended.strerror or ended)
+    return str(ended)
 
 
 def _text(data: bytes | None, name: str) -> dict[str, str | None]:
@@ -216,6 +281,11 @@ def consume(
         messages.print(f"{counted(count, 'record')} of {what}")
 
 
+def _holds_records(consumer: KafkaConsumer, where: list[TopicPartition]) -> bool:
+    first, end = consumer.beginning_offsets(where), consumer.end_offsets(where)
+    return any(first[tp] < end[tp] for tp in where)
+
+
 def _consume_alone(
     settings: dict[str, Any],
     topics: list[str],
@@ -236,6 +306,8 @@ def _consume_alone(
                 raise Failure(f"topic {topic} has no partition {partition}, only {others}")
             where += [TopicPartition(topic, p) for p in (there if partition is None else [partition])]
         consumer.assign(where)
+        if start is None and not exit_at_end and consumer.config.auto_offset_reset == "latest" and _holds_records(consumer, where):
+            say("waiting for new records; --from earliest for those that are there", err=True)
         if start is not None:
             for topic in topics:
                 seek_to(consumer, [tp for tp in where if tp.topic == topic], start)

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -701,3 +702,55 @@ def test_closed_and_full_streams(at: str, words: list[str], redirected: str, sta
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (status, bool(said))
     assert said in done.stderr
+
+
+def test_records_before_a_bad_line_are_delivered_and_counted(at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lines").write_bytes(b"k|value of some length\n" * 100_000 + b"bad\n" + b"k|v\n" * 5)
+    assert run(["topics", "create", "cli-before"]) == 0
+    capsys.readouterr()
+    assert run(["produce", "cli-before", str(tmp_path / "lines"), "-k", "|"]) == 1
+    assert "line 100,001: no key separator '|' in it; 100,000 records delivered before" in failure(capsys)
+    assert run(["topics", "offsets", "cli-before"]) == 0
+    assert capsys.readouterr().out == "cli-before:0:100000\n"
+
+
+def test_ctrl_c_says_what_was_delivered(at: str) -> None:
+    """And what was typed before is delivered; no bar is drawn where lines are typed, on a terminal."""
+    near, far = os.openpty()
+    command = [sys.executable, "-m", "kafkacore", "produce", "cli-typed"]
+    process = subprocess.Popen(command, stdin=far, stderr=far, stdout=subprocess.DEVNULL, start_new_session=True)
+    os.close(far)
+    shown = b""
+    try:
+        while b"Ctrl+D ends" not in shown:
+            shown += os.read(near, 1000)
+        os.write(near, b"one\ntwo\n")
+        with KafkaAdminClient(bootstrap_servers=at) as admin:
+            arrived, end = 0, time.monotonic() + 60
+            while arrived < 2:
+                assert time.monotonic() < end, shown
+                found = admin.list_offsets({("cli-typed", 0): "latest"}).succeeded.values()
+                arrived = max([each.offset for each in found], default=0)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        while b"delivered" not in shown:
+            shown += os.read(near, 1000)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(near)
+    assert b"each line is a record; Ctrl+D ends" in shown and b"2 records delivered to cli-typed" in shown
+    assert "\u2501".encode() not in shown and b"0 records" not in shown  # the bar, and its count
+
+
+def test_a_reader_of_new_records_says_that_it_waits(at: str) -> None:
+    with KafkaProducer(bootstrap_servers=at) as producer:
+        producer.send("cli-waits", b"old").result(30)
+    command = [sys.executable, "-m", "kafkacore", "consume", "cli-waits"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"waiting for new records; --from earliest for those that are there\n"
+    finally:
+        process.kill()
+        process.communicate()
