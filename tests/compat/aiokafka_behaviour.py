@@ -865,7 +865,11 @@ async def settings_of_a_topic(k: Face) -> Any:
 
     names = {"retention.ms": None, "cleanup.policy": None}
     altered = await admin.alter_configs([resource({"retention.ms": "5000"})])
-    described = await admin.describe_configs([resource(names)])
+    for _ in range(1_000):  # a broker hears of it after the answer
+        described = await admin.describe_configs([resource(names)])
+        if "5000" in str([each.to_object() for each in described]):
+            break
+        await asyncio.sleep(0.02)
     layers = await admin.describe_configs([resource({"retention.ms": None})], include_synonyms=True)
     everything = await admin.describe_configs([resource(None)])
     absent = await admin.describe_configs([resource(names, "absent")])
