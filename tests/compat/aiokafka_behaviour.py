@@ -837,16 +837,25 @@ async def stop_within_a_loop(k: Face) -> Any:
 async def topics_of_a_cluster(k: Face) -> Any:
     admin, kinds = await k.admin(), k.module("admin")
     topic = k.topic + "-more"
+
+    async def described(name: str) -> Any:
+        """What the cluster says once every broker has heard of the topic."""
+        while True:
+            (found,) = await admin.describe_topics([name])
+            if found["partitions"]:
+                return found
+            await asyncio.sleep(0.02)
+
     seen = [
         (await admin.create_topics([kinds.NewTopic(topic, 1, 1, topic_configs={"retention.ms": "1000"})])).topic_errors,
         (await admin.create_topics([kinds.NewTopic(k.topic, 1, 1)])).to_object()["topic_errors"][0]["error_code"],
         (await admin.create_topics([kinds.NewTopic(topic + "2", 1, 1)], validate_only=True)).to_object()["topic_errors"],
         (await admin.create_partitions({topic: kinds.NewPartitions(3)})).topic_errors,
         await k.raised(lambda: admin.create_partitions({topic: kinds.NewPartitions(1)})),
+        (await described(topic))["topic"],
         topic in await admin.list_topics(),
-        (await admin.describe_topics([topic]))[0]["topic"],
-        [each["partition"] for each in (await admin.describe_topics([k.topic]))[0]["partitions"]],
-        sorted((await admin.describe_topics([k.topic]))[0]["partitions"][0]),
+        [each["partition"] for each in (await described(k.topic))["partitions"]],
+        sorted((await described(k.topic))["partitions"][0]),
         sorted(await admin.describe_cluster()),
         [sorted(each) for each in (await admin.describe_cluster())["brokers"]],
         (await admin.delete_topics([topic])).topic_error_codes,
