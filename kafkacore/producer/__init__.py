@@ -387,8 +387,8 @@ class KafkaProducer(ProducerCore):
 
         Args:
             topic: topic name.
-            values: list of bytes-like, str or None (with a value_serializer: of what it takes); an Arrow binary or string array; a numpy
-                S or V array; or (data, offsets).
+            values: list of bytes-like, str or None (with a value_serializer: of what it takes); an Arrow binary or string array; a
+                pandas or polars Series or a column of an Arrow table (these take pyarrow); a numpy S or V array; or (data, offsets).
             keys: the same, one per value, or None.
             headers: headers for every record, [(name, value), ...]; or a list with such a list, or None, per record; or a
                 `kafkacore.records.HeaderColumn`, made of columns without an object per header.

@@ -38,8 +38,8 @@ class ManyCall:
 
     def __init__(self, queue: TopicQueue, values: Any, keys: Any, headers: Any, timestamps_ms: Any, waited_ms: int) -> None:
         self.queue = queue
-        self.column = ColumnSource(values)
-        self.key_column = None if keys is None else ColumnSource(keys)
+        self.column = ColumnSource(_one_array(values))
+        self.key_column = None if keys is None else ColumnSource(_one_array(keys))
         self.count = count = len(self.column)
         if self.key_column is not None and len(self.key_column) != count:
             raise ValueError(f"columns differ in length: {count} values, {len(self.key_column)} keys")
@@ -99,6 +99,30 @@ def none_queued(error: BaseException, topic: str) -> None:
     """Says in an error of send_many that nothing is queued."""
     error.appended = 0  # type: ignore[attr-defined]
     error.future = BatchFuture(topic, ManyProgress())  # type: ignore[attr-defined]
+
+
+def _one_array(source: Any) -> Any:
+    """A column that comes in chunks (pandas, polars, a column of a table) as one Arrow array; anything else as it is.
+
+    Raises:
+        TypeError: it is a data frame, or pyarrow is not there to read it.
+    """
+    if isinstance(source, (list, tuple)) or not hasattr(source, "__arrow_c_stream__"):
+        return source
+    try:
+        import pyarrow as pa
+    except ImportError:
+        if hasattr(source, "__arrow_c_array__"):
+            return source
+        raise TypeError(f"reading a {type(source).__name__} takes pyarrow: pip install pyarrow, or pass a list") from None
+    column = pa.chunked_array(source)
+    if pa.types.is_struct(column.type):
+        raise TypeError(f"a {type(source).__name__} has several columns: pass one of them")
+    if pa.types.is_dictionary(column.type):
+        kind = column.type.value_type
+        kind = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}.get(kind, kind)  # which Arrow cannot take from
+        column = pa.chunked_array([chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks], kind)
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _headers_of_many(headers: Any, count: int) -> tuple[Any, Any]:
