@@ -63,7 +63,7 @@ def test_an_isolated_leader_is_fenced_and_does_not_know_it(cluster):
     leader = new_leader(cluster, [old])
     wait(cluster, lambda image: old not in image.nodes and old not in image.partition("t", 0).isr)
     assert known_to(cluster, old) == (old, [*BROKERS])  # no metadata record has reached it
-    assert write(cluster, 10, first=10) == list(range(10, 20))
+    assert write(cluster, 10, first=10, request_timeout_ms=2_000) == list(range(10, 20))  # it may begin with the one cut off
     cluster.create_topic("u", partitions=1)  # which does not wait for a broker that cannot learn of it
     assert not cluster._brokers[old].call(lambda: "u" in cluster._brokers[old].cluster.topics)
     cluster.network.heal()
@@ -89,7 +89,7 @@ def test_an_isolated_leader_cannot_shrink_the_isr_and_its_tail_is_truncated(clus
     assert known_to(cluster, old) == (old, [*BROKERS])
     assert (cluster.high_watermark("t", 0, old), cluster.end_offset("t", 0, old)) == (10, 15)
     cluster.network.isolate(old)
-    assert write(cluster, 1, first=10) == [10]
+    assert write(cluster, 1, first=10, request_timeout_ms=2_000) == [10]
     cluster.network.heal()
     all_in_sync(cluster)
     assert cluster.end_offset("t", 0, old) == 11
