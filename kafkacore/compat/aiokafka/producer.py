@@ -144,7 +144,7 @@ class AIOKafkaProducer(SendFace):
         self._waiting: Any = None  # the engine, whose tasks wait in line for memory
         self._closed = False
         self._key_serializer, self._value_serializer = key_serializer, value_serializer
-        self._partitioner = None if type(partitioner) is DefaultPartitioner else partitioner
+        self._partitioner: Any = None if type(partitioner) is DefaultPartitioner else partitioner
         self._unanswered = given["acks"] == 0
         self._transactional = transactional_id is not None
         self._future_type = UnansweredRecord if self._unanswered else SentRecord
@@ -173,8 +173,8 @@ class AIOKafkaProducer(SendFace):
         self._engine_ = engine
         self._core = engine._producer
         self._waiting = engine
-        self._quick = self._partitioner is None
-        self._plain = self._quick and self._key_serializer is None and self._value_serializer is None
+        self._quick = True
+        self._plain = self._partitioner is None and self._key_serializer is None and self._value_serializer is None
 
     async def _connect(self, engine: Engine) -> None:
         metadata, sender = engine._producer._metadata, engine._producer._sender
@@ -263,7 +263,9 @@ class AIOKafkaProducer(SendFace):
             _check_bytes(key, "key")
         if headers is not None and type(headers) is not list:
             headers = list(headers)
-        if self._quick and not self._waiting._in_line:
+        if partition is None and self._partitioner is not None and self._quick:
+            partition = self._chosen(topic, key)
+        if self._quick and not self._waiting._in_line and (partition is not None or self._partitioner is None):
             try:
                 return self._append(topic, value, key, headers or None, partition, timestamp_ms)
             except (NotNow, ours.KafkaError):
@@ -281,11 +283,19 @@ class AIOKafkaProducer(SendFace):
         if partition is not None:
             _check_partition(partition, count)
         elif self._partitioner is not None:
-            available = [found.index for found in metadata.snapshot.available_partitions(topic)]
-            partition = self._partitioner(key, list(range(count)), available)
+            partition = self._chosen(topic, key)
         with errors.translated():
             future = await engine._send_general(topic, value, key, headers or None, partition, timestamp_ms, None)
         return HeldRecord(future, unanswered=self._unanswered)
+
+    def _chosen(self, topic: str, key: bytes | None) -> int | None:
+        """What the program's partitioner says; None while nothing is known of the topic."""
+        snapshot = self._waiting._producer._metadata.snapshot
+        count = snapshot.partition_count(topic)
+        if count is None:
+            return None
+        available = [found.index for found in snapshot.available_partitions(topic)]
+        return self._partitioner(key, list(range(count)), available)  # type: ignore[no-any-return]
 
     async def send_and_wait(
         self,
