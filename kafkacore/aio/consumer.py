@@ -32,6 +32,7 @@ from kafkacore.config import ConsumerConfig
 from kafkacore.consumer import KafkaConsumer as Consumer
 from kafkacore.consumer import RebalanceListener as SyncListener
 from kafkacore.consumer import RecordBatches
+from kafkacore.consumer.stretches import Where
 from kafkacore.net.measure import Measured
 from kafkacore.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
@@ -234,6 +235,24 @@ class KafkaConsumer:
                 yield found
         finally:
             self._calls.call_now(columns.close)  # type: ignore[attr-defined]
+
+    async def read(
+        self,
+        what: str | Iterable[str] | Mapping[tuple[str, int], tuple[int, int]],
+        start: Where = None,
+        end: Where = None,
+        *,
+        key: Literal["binary", "string"] = "binary",
+        value: Literal["binary", "string"] = "binary",
+        timeout: float | None = None,
+    ) -> AsyncIterator[Any]:
+        """Topics up to where they end now, as Arrow batches; as `kafkacore.KafkaConsumer.read`, and looked up at the first batch."""
+        batches = (await self._calls.run(lambda: self._client.read(what, start, end, key=key, value=value, timeout=timeout))).batches()
+        try:
+            while (found := await self._calls.run(lambda: next(batches, None))) is not None:
+                yield found
+        finally:
+            self._calls.call_now(batches.close)  # type: ignore[attr-defined]
 
     # -- positions ----------------------------------------------------------------------------------------------------------------
 

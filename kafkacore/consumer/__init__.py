@@ -32,6 +32,7 @@ from kafkacore.consumer.lookups import Lookups
 from kafkacore.consumer.offsets import PositionKeeper
 from kafkacore.consumer.reading import ReadLoop
 from kafkacore.consumer.sessions import FetchLimits
+from kafkacore.consumer.stretches import ColumnStream, Where, stretches_of, text_columns
 from kafkacore.consumer.subscription import EARLIEST, LATEST, Mode, ResetStrategy, SubscriptionState
 from kafkacore.consumer.topics import TopicWatch
 from kafkacore.consumer.weakly import weakly
@@ -355,6 +356,35 @@ class KafkaConsumer:
                 yield from columns if self._interceptors is None else self._interceptors.on_consume_batch(columns)
         finally:
             self._subscription.read_up_to(state, None)
+
+    def read(
+        self,
+        what: str | Iterable[str] | Mapping[tuple[str, int], tuple[int, int]],
+        start: Where = None,
+        end: Where = None,
+        *,
+        key: Literal["binary", "string"] = "binary",
+        value: Literal["binary", "string"] = "binary",
+        timeout: float | None = None,
+    ) -> ColumnStream:
+        """Topics up to where they end now, or a part of that, as a stream of Arrow batches; takes pyarrow.
+
+        Args:
+            what: a topic or several; or {(topic, partition): (first offset, offset after the last)}.
+            start: an offset, -n for the last n offsets of each partition, or a datetime with a time zone; None for the beginning.
+            end: the same, exclusive; None for the end that each partition has now.
+            key, value: "string" gives text columns, checked to be UTF-8.
+            timeout: seconds without progress; `default_api_timeout_ms` when None.
+
+        Returns:
+            A `ColumnStream`: `for batch in stream`, `pl.DataFrame(stream)`, `pa.table(stream)`, DuckDB's `from stream`.
+
+        Raises:
+            errors.OffsetOutOfRange: offsets of a mapping are not there.
+            errors.UnknownTopicOrPartition: there is no such topic.
+            errors.KafkaError: as `end_offsets`.
+        """
+        return ColumnStream(self, stretches_of(self, what, start, end, timeout), text_columns(key, value), timeout)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Every record from here on, waiting for new ones; ends when the consumer is closed.

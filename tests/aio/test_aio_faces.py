@@ -23,8 +23,8 @@ NEVER_WAIT = {
     "KafkaProducer": {"begin_transaction", "measured", "metrics", "statistics", "transaction"},
     "KafkaConsumer": {
         "assign", "assignment", "commit_async", "consumer_group_metadata", "enforce_rebalance", "health", "lag", "measured", "metrics",
-        "pause", "paused", "read_range", "resume", "seek", "seek_to_beginning", "seek_to_end", "statistics", "subscribe", "subscription",
-        "wakeup",
+        "pause", "paused", "read", "read_range", "resume", "seek", "seek_to_beginning", "seek_to_end", "statistics", "subscribe",
+        "subscription", "wakeup",
     },
     "KafkaAdminClient": set(),
     "EmbeddedCluster": {"listener", "processes"},
