@@ -14,6 +14,7 @@ from typing import Any
 import typer
 
 from kafkacore import __version__, errors
+from kafkacore.cli import foreign
 from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Failure
 from kafkacore.printable import printable
 
@@ -60,7 +61,9 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
         callback=root,
     )
-    named = arguments[0] if arguments and arguments[0] in COMMANDS else None
+    first = foreign.TABLE.get(("", arguments[0])) if arguments else None
+    word = (first.ours.split() or [""])[0] if first is not None else arguments[0] if arguments else ""
+    named = word if word in COMMANDS else None
     for name, (module, attribute) in COMMANDS.items():
         if named in (None, name):
             command = getattr(importlib.import_module(f"kafkacore.cli.{module}"), attribute)
@@ -113,7 +116,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         command: Any = typer.main.get_command(_app(arguments))
         with _warnings_shown():
-            outcome = command.main(args=list(arguments), prog_name="kafkacore", standalone_mode=False)
+            outcome = command.main(args=foreign.translated(command, arguments), prog_name="kafkacore", standalone_mode=False)
         sys.stdout.flush()  # here a failure can still be reported
         return outcome if isinstance(outcome, int) else 0
     except typer.Exit as done:
@@ -129,6 +132,9 @@ def run(arguments: Sequence[str]) -> int:
         hint = f" (see {context.command_path} --help)" if context is not None else ""
         _tell(f"{shown.format_message()}{hint}")
         return int(shown.exit_code)
+    except foreign.Foreign as answer:
+        _tell(str(answer))
+        return 2
     except BrokenPipeError:  # `| head`: silent, with the status that the signal would give
         _forget_output()
         return 128 + signal.SIGPIPE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -36,6 +37,8 @@ Settings = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_PORT = 9092
+_ESCAPES = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 PATIENCE_MS = 15_000
 """How long a command tries to reach a cluster: the clients' own minute is long for somebody at a terminal."""
 
@@ -55,9 +58,24 @@ def assignments(given: list[str] | None, option: str) -> dict[str, str]:
     return settings
 
 
+def with_ports(servers: str) -> str:
+    """Servers of which those without a port have Kafka's; an IPv6 address without one is as it is."""
+    each = (word.strip() for word in servers.split(","))
+    return ",".join(f"{word}:{DEFAULT_PORT}" if word and (":" not in word or word.endswith("]")) else word for word in each)
+
+
+def separator_of(text: str) -> bytes:
+    r"""A separator as the shell passes it: `\t`, `\n`, `\\` and `\xHH` stand for characters."""
+    found = re.sub(rb"\\(?:x([0-9a-fA-F]{2})|(.))", lambda m: bytes([int(m[1], 16)]) if m[1] else _ESCAPES.get(m[2], m[0]), text.encode())
+    if not found:
+        raise typer.BadParameter("must not be empty", param_hint="--key-separator")
+    return found
+
+
 def client_settings(bootstrap_server: str, given: list[str] | None, **more: Any) -> dict[str, Any]:
     """One dict of client settings: the command's own, then what -X says."""
-    return {"bootstrap.servers": bootstrap_server, "client.id": "kafkacore-cli", **more, **_without_references(assignments(given, "-X"))}
+    own = {"bootstrap.servers": with_ports(bootstrap_server), "client.id": "kafkacore-cli"}
+    return {**own, **more, **_without_references(assignments(given, "-X"))}
 
 
 def _without_references(settings: dict[str, str]) -> dict[str, str]:

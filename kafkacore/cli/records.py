@@ -26,6 +26,7 @@ from kafkacore.cli.options import (
     json_line,
     print_json,
     say,
+    separator_of,
 )
 from kafkacore.cli.pipe_end import PipeEnd
 from kafkacore.cli.terminal import byte_progress, messages, record_progress
@@ -125,8 +126,7 @@ def produce(
     json: Json = False,
 ) -> None:
     """Send the lines of files, or of standard input, to a topic: one record a line."""
-    if key_separator == "":
-        raise typer.BadParameter("must not be empty", param_hint="--key-separator")
+    separator = None if key_separator is None else separator_of(key_separator)
     sizes = [file.stat().st_size for file in files or ()]  # a missing file is found before anything is sent
     sent = sent_bytes = 0
     start = time.monotonic()
@@ -151,8 +151,8 @@ def produce(
                 with stream, producer.transaction() if transactional else nullcontext():
                     for lines, size in _chunks_of_lines(stream):
                         keys, values = None, lines
-                        if key_separator is not None:
-                            keys, values = _split_keys(lines, key_separator.encode())
+                        if separator is not None:
+                            keys, values = _split_keys(lines, separator)
                         if values:
                             delivery.add(producer.send_many(topic, values, keys=keys))
                         line_number += len(values)
@@ -254,9 +254,10 @@ def consume(
     """Print the records of topics, until Ctrl+C, --max or the end; several commands with one --group share their partitions."""
     if form not in ("raw", "json"):
         raise typer.BadParameter("must be raw or json", param_hint="--format")
+    start = {"beginning": "earliest", "start": "earliest", "end": "latest"}.get(start, start)
     if start not in ("earliest", "latest") and not start.isdecimal():
         raise typer.BadParameter("must be earliest, latest or an offset", param_hint="--from")
-    line_of = _line_maker(json or form == "json", None if key_separator is None else key_separator.encode())
+    line_of = _line_maker(json or form == "json", None if key_separator is None else separator_of(key_separator))
     offset = int(start) if start.isdecimal() else None
     reset = start if offset is None else "none"
     if isolation not in (None, "read_committed", "read_uncommitted"):

@@ -336,7 +336,7 @@ def test_an_offset_that_a_partition_does_not_hold_is_its_nearest_and_told(at: st
         (["produce", "t", "-X", "lingerms=3"], 2, "linger"),
         (["produce", "t", "-X", "nonsense"], 2, "KEY=VALUE"),
         (["produce", "t", "-c", "rar"], 2, "rar"),
-        (["topics", "list", "-b", "no-port"], 2, "no-port"),
+        (["topics", "list", "-b", "no-port:x"], 2, "no-port"),
         (["dump-log", "no-such-file"], 1, "no-such-file"),
         (["dump-log", "00000000000000000000.index"], 1, "00000000000000000000.index"),
         (["dump-log", "a.index"], 2, "the name of an index is the offset"),
