@@ -2,7 +2,7 @@
 
     0 values   errors, plurals, types, clock, config, config_names, config_listeners, config_secrets, config_security, config_text,
                config_tls, config_values, printable
-    1 bytes    _codec, codec, compress, records, _wheel, timer, purgatory
+    1 bytes    _codec, codec, compress, epoch, records, _wheel, timer, purgatory
     2 protocol protocol
     3 net      net, metadata
     4 engines  producer | consumer | admin | broker      (rooms that know nothing of each other)
@@ -28,7 +28,7 @@ FLOORS: dict[str, int] = {
     **dict.fromkeys(("errors", "plurals", "printable", "types", "clock"), 0),
     **dict.fromkeys(("config", "config_listeners", "config_names", "config_secrets"), 0),
     **dict.fromkeys(("config_security", "config_text", "config_tls", "config_values"), 0),
-    **dict.fromkeys(("_codec", "codec", "compress", "records", "_wheel", "timer", "purgatory"), 1),
+    **dict.fromkeys(("_codec", "codec", "compress", "epoch", "records", "_wheel", "timer", "purgatory"), 1),
     "protocol": 2,
     **dict.fromkeys(("net", "metadata"), 3),
     **dict.fromkeys(("producer", "consumer", "admin", "broker"), 4),

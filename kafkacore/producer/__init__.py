@@ -45,7 +45,7 @@ from kafkacore.producer.accumulator import BufferPool, RecordAccumulator
 from kafkacore.producer.endings import close_sender, open_senders
 from kafkacore.producer.futures import BatchFuture, BatchMetadata
 from kafkacore.producer.interceptors import Interceptors
-from kafkacore.producer.many_call import ManyCall, none_queued
+from kafkacore.producer.many_call import ManyCall, none_queued, partition_numbers
 from kafkacore.producer.not_now import NotNow
 from kafkacore.producer.producer_metrics import TransactionStats, of_producer
 from kafkacore.producer.sender import Sender
@@ -394,7 +394,8 @@ class KafkaProducer(ProducerCore):
                 `kafkacore.records.HeaderColumn`, made of columns without an object per header.
             partitions: one number for all, or an array of numbers, or None for the partitioner. In an Arrow array nulls leave their
                 records to the partitioner.
-            timestamps_ms: one for all, or an int64 array, or None for now.
+            timestamps_ms: one for all, as `send` takes it, or one per record, or None for now: epoch milliseconds, a datetime64 array of
+                any unit (UTC), Arrow timestamps, a Series of times, or a list of datetimes.
 
         Returns:
             BatchFuture. Its topic is `topic`, even where an interceptor sent a record elsewhere.
@@ -448,12 +449,9 @@ class KafkaProducer(ProducerCore):
 
     def _partition_numbers(self, queue: TopicQueue, given: Any, count: int, waited_ms: int) -> tuple[Any, int]:
         """One checked number per record, -1 where the partitioner is to choose, None where it chooses all; and the wait so far, ms."""
-        asked = numbers = given
-        if getattr(given, "null_count", 0):
-            asked, numbers = given.drop_null(), given.fill_null(-1)
-            if not len(asked):
-                return None, waited_ms
-        asked, numbers = np.asarray(asked, np.int32), np.asarray(numbers, np.int32)
+        numbers, asked = partition_numbers(given)
+        if numbers is None:
+            return None, waited_ms
         low, high = (int(asked.min()), int(asked.max())) if count else (0, 0)
         if high >= queue.n:
             waited_ms += self._await_partition(queue, high, waited_ms)

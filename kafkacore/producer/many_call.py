@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from kafkacore import _codec
 from kafkacore._codec import ColumnSource, HeaderColumn, ManyProgress, TopicQueue
-from kafkacore.errors import KafkaError
+from kafkacore.epoch import epoch_column_ms, epoch_ms
+from kafkacore.errors import KafkaError, UsageError
 from kafkacore.plurals import counted
 from kafkacore.producer.futures import BatchFuture
 
@@ -28,7 +30,8 @@ class ManyCall:
         numbers: one partition per record, -1 where the partitioner is to choose, or None; set by the producer.
 
     Raises:
-        ValueError: columns differ in length; a time stamp is negative.
+        ValueError: columns differ in length; a time stamp is negative, NaT or null.
+        TypeError: values or keys are no column, timestamps_ms no times.
     """
 
     __slots__ = (
@@ -38,23 +41,23 @@ class ManyCall:
 
     def __init__(self, queue: TopicQueue, values: Any, keys: Any, headers: Any, timestamps_ms: Any, waited_ms: int) -> None:
         self.queue = queue
-        self.column = ColumnSource(_one_array(values))
-        self.key_column = None if keys is None else ColumnSource(_one_array(keys))
+        self.column = _column(values, "values")
+        self.key_column = None if keys is None else _column(keys, "keys")
         self.count = count = len(self.column)
         if self.key_column is not None and len(self.key_column) != count:
             raise ValueError(f"columns differ in length: {count} values, {len(self.key_column)} keys")
         self.numbers: Any = None
         self.one_ms, self.each_ms = -1, None
         if timestamps_ms is not None:
-            if np.ndim(timestamps_ms) == 0:
-                self.one_ms = lowest = int(timestamps_ms)
+            if not hasattr(timestamps_ms, "__len__") or (isinstance(timestamps_ms, np.ndarray) and not timestamps_ms.ndim):
+                self.one_ms = lowest = epoch_ms(timestamps_ms, "timestamps_ms")
             else:
-                self.each_ms = np.ascontiguousarray(timestamps_ms, np.int64)
+                self.each_ms = epoch_column_ms(timestamps_ms, "timestamps_ms")
                 if len(self.each_ms) != count:
                     raise ValueError(f"columns differ in length: {count} values, {len(self.each_ms)} timestamps")
                 lowest = int(self.each_ms.min()) if count else 0
             if lowest < 0:
-                raise ValueError(f"timestamps must not be negative, got {lowest} (topic {queue.topic})")
+                raise ValueError(f"timestamps_ms must not be negative, got {lowest} (topic {queue.topic})")
         self._common, self._each = _headers_of_many(headers, count)
         self._items: Any = None
         self._key_items: Any = None
@@ -87,12 +90,63 @@ class ManyCall:
         """The outcome of what is queued."""
         return BatchFuture(self.queue.topic, self.progress)
 
+    def _culprit(self) -> str | None:
+        """What the first record that is not queued has that is not bytes-like; None where it is something else."""
+        i = self.progress.done
+        for column, plural in ((self.column, "values"), (self.key_column, "keys")):
+            items = None if column is None else column.objects
+            if items is not None and i < len(items) and not isinstance(items[i], (str, NoneType)):
+                try:
+                    memoryview(items[i])
+                except TypeError:
+                    return (
+                        f"{plural}[{i}] must be bytes-like, str or None, not {type(items[i]).__name__};"
+                        f" give a {plural[:-1]}_serializer for other types"
+                    )
+        return None
+
     def cut_short(self, error: BaseException) -> None:
         """Says in an error how much of the call is queued."""
         error.appended = self.progress.done  # type: ignore[attr-defined]
         error.future = self.future()  # type: ignore[attr-defined]
+        if isinstance(error, TypeError) and str(error).startswith("expected bytes-like") and (culprit := self._culprit()):
+            error.args = (culprit,)
         if isinstance(error, KafkaError):
             error.message += f" ({self.progress.done:,} of {counted(self.count, 'record')} {'was' if self.count == 1 else 'were'} queued)"
+
+
+def partition_numbers(given: Any) -> tuple[Any, Any]:
+    """The partitions of send_many as int32, -1 where nulls leave them to the partitioner; and those that are named, None without any.
+
+    Raises:
+        TypeError: they are no whole numbers.
+        UsageError: one does not fit 32 bits.
+    """
+    named = given
+    if hasattr(given, "is_null") or hasattr(given, "isna"):  # Arrow, polars; pandas
+        missing = np.asarray(given.is_null() if hasattr(given, "is_null") else given.isna())
+        if missing.any():
+            given = given.fill_null(-1) if hasattr(given, "fill_null") else given.fillna(-1)
+            named = np.asarray(given)[~missing]
+            if not len(named):
+                return None, None
+        given, named = np.asarray(given), np.asarray(named)
+    else:
+        given = named = np.asarray(given)
+    if given.size and given.dtype.kind not in "iu":
+        raise TypeError(f"partitions must be whole numbers, not {given.ravel()[0]!r:.60}")
+    if given.size and not -(1 << 31) <= int(given.min()) <= int(given.max()) < 1 << 31:
+        raise UsageError(f"partitions have 31 bits; asked for {given.min()}..{given.max()}")
+    return np.asarray(given, np.int32), np.asarray(named, np.int32)
+
+
+def _column(given: Any, name: str) -> ColumnSource:
+    try:
+        return ColumnSource(_one_array(given))
+    except TypeError as error:
+        is_text = getattr(getattr(given, "dtype", None), "kind", "") == "U"
+        hint = ": np.char.encode(...) makes bytes of it, .tolist() a list" if is_text else ""
+        raise TypeError(f"{name}: {error}{hint}") from None
 
 
 def none_queued(error: BaseException, topic: str) -> None:
