@@ -30,6 +30,7 @@ COMMANDS = {
     "transactions": ("transactions", "app"),
     "produce": ("records", "produce"),
     "consume": ("records", "consume"),
+    "export": ("frames", "export"),
     "perf": ("perf", "app"),
     "dump-log": ("dump", "dump_log"),
     "demo": ("demo", "demo"),
