@@ -5,7 +5,7 @@ import random
 from array import array
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar, overload
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from kafkacore.errors import KafkaError
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.types import Node, ProducerRecord, RecordMetadata, TopicPartition
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 _Class = TypeVar("_Class", bound=type)
 
 def crc32c(buffer: Buffer, value: int = 0) -> int: ...
@@ -577,21 +579,9 @@ class RecordFuture:
 def recastable(template: _Class) -> _Class: ...
 def recast_records(records: list[Any], wanted: type[ConsumerRecord]) -> None: ...
 
-class SendFace:
-    _core: ProducerCore | None
-    _future_type: type[RecordFuture]
-    def _append(
-        self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
-    ) -> RecordFuture: ...
-    def send(
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        headers: list[tuple[str, bytes]] | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> Any: ...
+class RecastSend:
+    def __init__(self, producer: ProducerCore, future_type: type[RecordFuture], failed: Callable[..., Any] | None) -> None: ...
+    def append(self, topic: Any, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None) -> RecordFuture: ...
 
 class ProducerBatch:
     def __init__(self, queue: PartitionQueue, buffer: PooledBuffer, nbytes: int, driver: Any, now_ms: int) -> None: ...
@@ -652,6 +642,7 @@ class PartitionQueue:
     def close_open(self) -> None: ...
 
 def overlook(future: RecordFuture) -> None: ...
+def finish_on_loop(loop: asyncio.AbstractEventLoop, items: list[Any], at: int = 0) -> None: ...
 def on_delivery_in_loop(future: RecordFuture, loop: asyncio.AbstractEventLoop, fn: Callable[[Any, Any], object]) -> None: ...
 
 class TopicQueue:
@@ -740,6 +731,12 @@ class ForeignBatchBuilder:
     def estimate_size_in_bytes(key: Buffer | None, value: Buffer | None, headers: Any) -> int: ...
 
 KEY_PLACES: dict[str, tuple[int, int]]
+
+class CoroutineSend:
+    def __init__(self, producer: ProducerCore, not_now: type[Exception]) -> None: ...
+    in_line: int
+
+def send_method(function: Callable[_P, _T], held: type[CoroutineSend | RecastSend]) -> Callable[_P, _T]: ...
 
 class ProducerCore:
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
@@ -1216,9 +1213,10 @@ class SenderCore:
     _disorder: bool
     _watching: bool
     awaited: Callable[[asyncio.AbstractEventLoop], None] | None
+    pass_asked: asyncio.AbstractEventLoop | None
     @property
     def _passes_by(self) -> int: ...
-    def pass_by(self) -> bool: ...
+    def pass_by(self, loop: asyncio.AbstractEventLoop) -> list[Any] | None: ...
     def stand_in_line(self, gate: Any) -> None: ...
     def leave_line(self, gate: Any) -> None: ...
     def run_once(self, now_ms: int, max_wait_ms: int = ...) -> None: ...

@@ -15,6 +15,7 @@ import os
 import weakref
 from collections.abc import Callable
 
+from kafkacore._codec import finish_on_loop
 from kafkacore.aio.calls import Gate
 from kafkacore.producer.sender import Sender
 
@@ -30,7 +31,6 @@ class LoopDriver:
         self._sender = sender
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watches = False
-        self._scheduled = False
         self._in_line: Gate | None = None
         fd = sender.client.selector.descriptor()
         self._fd = os.dup(fd) if fd >= 0 else -1  # its own, since the thread may close the selector while the loop watches
@@ -49,14 +49,13 @@ class LoopDriver:
             if self._loop is not None and not self._loop.is_closed():
                 return  # the producer belongs to another loop: the thread wakes this one
             self._leave_line()  # what a closed loop had started
-            self._loop, self._watches, self._scheduled = loop, False, False
-        if self._scheduled:
-            return
-        self._scheduled = True
-        loop.call_soon(self._gathered)
+            self._loop, self._watches, self._sender.pass_asked = loop, False, None
+        if self._sender.pass_asked is not loop:
+            loop.call_soon(self._gathered)
+            self._sender.pass_asked = loop  # until then nothing need ask again
 
     def _gathered(self) -> None:
-        self._scheduled = False
+        self._sender.pass_asked = None
         self.ready()
 
     def ready(self) -> None:
@@ -67,10 +66,13 @@ class LoopDriver:
         if sender._forced:  # the thread ends the I/O and fails what is left
             self._unwatch()
             return
-        if sender.pass_by():
+        finished = sender.pass_by(loop)
+        if finished is not None:
             if not self._watches:
                 loop.add_reader(self._fd, _ready, weakref.ref(self), loop, self._fd)
                 self._watches = True
+            if finished:
+                finish_on_loop(loop, finished)  # behind the pass: tasks go on in there
             return
         self._unwatch()  # the thread that drives would be woken together with the loop
         if self._in_line is None:

@@ -1,8 +1,9 @@
 """KafkaProducer for asyncio: send() fills batches on the loop's thread, the Sender thread takes them to the brokers.
 
 How the pieces hang together: the compiled append path never waits, so a record that finds its topic known and memory free is queued
-without a task switch. What would wait raises `NotNow` instead, and is awaited here: for metadata, or in line for memory. The Sender thread
-wakes the loop once per finished batch, and only if something in the loop waits for it.
+without a task switch, by a compiled coroutine (native/send_coroutine.pxi). What would wait raises `NotNow` instead, and is awaited here:
+for metadata, or in line for memory. The Sender thread wakes the loop once per finished batch, and only if something in the loop waits for
+it.
 
 Rules
 1. A record is queued by one call that runs on the loop's thread after the last await. So a send that is cancelled has queued nothing, and
@@ -23,7 +24,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
-from kafkacore._codec import Delivery, RecordFuture, TopicQueue, on_delivery_in_loop, overlook
+from kafkacore._codec import CoroutineSend, Delivery, RecordFuture, TopicQueue, on_delivery_in_loop, overlook, send_method
 from kafkacore.aio.calls import Ending, Gate, on_a_thread, wake
 from kafkacore.aio.driving import LoopDriver
 from kafkacore.aio.timers import Line, WheelTimer, ended_within, shared_timer
@@ -72,9 +73,8 @@ class KafkaProducer:
         self.config: ProducerConfig = producer.config
         self._clock = producer._clock
         self._topics = producer._topics
-        self._send = producer.send
         self._line = Line()
-        self._in_line = 0  # tasks that wait for memory
+        self._short_send = CoroutineSend(producer, NotNow)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: WheelTimer  # of the loop, for deadlines; since `_bind`
         self._driver = LoopDriver(producer._sender)
@@ -107,32 +107,6 @@ class KafkaProducer:
             KafkaTimeoutError: the topic's metadata did not come within max_block_ms; `.attempts` says why.
             KafkaError: as `kafkacore.KafkaProducer.send`.
         """
-        if not self._in_line:
-            try:
-                if headers is None and partition is None and timestamp_ms is None:
-                    future = self._send(topic, value, key)
-                else:
-                    future = self._send(topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
-            except NotNow:
-                pass
-            else:
-                if on_delivery is not None:
-                    on_delivery_in_loop(future, asyncio.get_running_loop(), on_delivery)
-                return future
-        return await self._send_general(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-
-    async def _send_general(
-        self,
-        topic: Any,
-        value: Any,
-        key: Any,
-        headers: Any,
-        partition: int | None,
-        timestamp_ms: int | None,
-        on_delivery: Any,
-        _waited_ms: int = 0,
-    ) -> RecordFuture:
-        """send() off the fast path: what waits, interceptors, a partitioner."""
         producer = self._producer
         self._bind()
         producer._check_sending()
@@ -151,6 +125,9 @@ class KafkaProducer:
         elif acknowledged is not None:
             overlook(future)
         return future
+
+    _send_general = send
+    send = send_method(send, CoroutineSend)
 
     async def send_many(
         self,
@@ -192,7 +169,9 @@ class KafkaProducer:
                 await self._append(lambda: producer._append_call(call), topic, deadline_ms, lambda: call.progress.done)
             else:
                 for i in range(call.count):
-                    call.progress.add(await self._send_general(*call.record(i)))
+                    name, value, key, pairs, partition, timestamp_ms, *_ = call.record(i)
+                    record = self._send_general(name, value, key, headers=pairs, partition=partition, timestamp_ms=timestamp_ms)
+                    call.progress.add(await record)
                     if i % _SLICE == _SLICE - 1:
                         await asyncio.sleep(0)
         except BaseException as error:
@@ -256,11 +235,11 @@ class KafkaProducer:
             deadline_ms: when to give up.
             done: how far it came; each step forward begins max_block_ms again.
         """
-        if not self._in_line:
+        if not self._short_send.in_line:
             with contextlib.suppress(NotNow):
                 return append()
         before = 0 if done is None else done()
-        self._in_line += 1
+        self._short_send.in_line += 1
         line = self._line
         try:
             if not await line.enter(max(0, deadline_ms - self._clock.now_ms()) / 1000, self._timer):
@@ -285,7 +264,7 @@ class KafkaProducer:
             self._producer._asked_again.clear()  # the next call asks for itself
             raise
         finally:
-            self._in_line -= 1
+            self._short_send.in_line -= 1
 
     def _full(self, topic: str) -> BufferFullError:
         return BufferFullError(

@@ -12,6 +12,7 @@ cdef enum:
     DELIVERY_RESOLVED = 1
     DELIVERY_FINISHED = 2
     FAILURES_KEPT = 16
+    FINISHED_PER_TURN = 256                            # waiting tasks that an event loop goes on with before others have a turn
 
 _append_log = _logging.getLogger("kafkacore.producer")
 _record_metadata = None                                # types.RecordMetadata, set by producer/__init__ (the extension imports nothing above it)
@@ -49,7 +50,7 @@ cdef class Delivery:
     cdef list callbacks                       # flat: future, fn, future, fn
     cdef list done_callbacks
     cdef list waiters                         # locks to release
-    cdef dict loops                           # event loop -> [(RecordFuture, fn) to call there], {its waiting futures: None}
+    cdef dict loops                           # event loop -> [(RecordFuture, fn) to call there], {future or AwaitedDelivery: None}
     cdef int64_t many_token                   # the send_many call that numbered this delivery last, and the number it gave
     cdef int32_t many_slot
 
@@ -183,7 +184,7 @@ cdef class Delivery:
         cdef Py_ssize_t i
         interrupt = None
         self.state = DELIVERY_RESOLVED
-        self.driver = None
+        driver, self.driver = self.driver, None
         callbacks, self.callbacks = self.callbacks, None
         if callbacks is not None:
             interrupt = self._call_on_delivery(callbacks)
@@ -199,8 +200,10 @@ cdef class Delivery:
         loops, self.loops = self.loops, None
         if loops is not None:
             for loop, waiting in loops.items():
+                items = (<list> (<tuple> waiting)[0]) + list(<dict> (<tuple> waiting)[1])
                 try:
-                    loop.call_soon_threadsafe(_finish_on_loop, *waiting)
+                    if not isinstance(driver, SenderCore) or not (<SenderCore> driver).finishes(loop, items):
+                        loop.call_soon_threadsafe(finish_on_loop, loop, items)
                 except RuntimeError:                       # the loop was closed: nobody can be waiting on it
                     _append_log.debug("event loop closed before the delivery of %s-%d", self.queue.topic, self.queue.index)
                 except KeyboardInterrupt as stop:
@@ -264,55 +267,80 @@ cdef class Delivery:
             raise ForkedClientError("this future belongs to a producer of the parent process")
 
     def loop_future(self, loop):
-        """A future of `loop` that is resolved with all the others of this delivery by one call_soon_threadsafe."""
-        cdef dict fresh = {}
-        cdef tuple waiting = ([], {})
-        self._check_process()
+        """A future of `loop` that is resolved with all the others of this delivery by one call of the loop."""
         future = loop.create_future()
-        driver = self.driver
-        if isinstance(driver, SenderCore) and (<SenderCore> driver).awaited is not None:
-            (<SenderCore> driver).awaited(loop)                # first: between the next look and the append nothing may let _publish in
-        if self.state == DELIVERY_FINISHED:
+        if not self.wait_on_loop(loop, future):
             future.set_result(None)
-            return future
-        if self.loops is None:
-            self.loops = fresh
-        waiting = self.loops.setdefault(loop, waiting)
-        (<dict> waiting[1])[future] = None
         return future
 
-    def forget(self, loop, future):
-        """Nothing awaits a future of `loop_future` any more: its task was cancelled, or its time is over."""
+    cdef bint wait_on_loop(self, loop, waits) except -1:
+        """Has an event loop end the wait of a future or an AwaitedDelivery; False when there is nothing to wait for."""
+        cdef SenderCore sender
+        self._check_process()
+        driver = self.driver
+        if isinstance(driver, SenderCore):
+            sender = <SenderCore> driver
+            if sender.awaited is not None and sender.pass_asked is not loop:
+                sender.awaited(loop)                           # first: between the next look and the append nothing may let _publish in
+        return self.add_on_loop(loop, None, waits)
+
+    cpdef int forget(self, loop, waits) except -1:
+        """Nothing waits any more: the task was cancelled, or its time is over.
+
+        Args:
+            loop: its event loop.
+            waits: a future of `loop_future`, or an AwaitedDelivery.
+        """
         loops = self.loops
         if loops is not None and (waiting := loops.get(loop)) is not None:
-            (<dict> (<tuple> waiting)[1]).pop(future, None)
+            (<dict> (<tuple> waiting)[1]).pop(waits, None)
+        return 0
 
-    cdef bint call_on_loop(self, loop, RecordFuture future, fn) except -1:
-        """Has fn(metadata, error) called by an event loop, with all others of this delivery by one call_soon_threadsafe."""
-        cdef dict fresh = {}
+    cdef bint add_on_loop(self, loop, tuple call, waits) except -1:
+        cdef dict fresh = {} if self.loops is None else None
         cdef tuple waiting = ([], {})
-        cdef tuple item = (future, fn)
-        self._check_process()
         if self.state == DELIVERY_FINISHED:
             return False
         if self.loops is None:
             self.loops = fresh
         waiting = self.loops.setdefault(loop, waiting)
-        (<list> waiting[0]).append(item)
+        if call is None:
+            (<dict> waiting[1])[waits] = None
+        else:
+            (<list> waiting[0]).append(call)
         return True
+
+    cdef bint call_on_loop(self, loop, RecordFuture future, fn) except -1:
+        """Has fn(metadata, error) called by an event loop, with all others of this delivery by one call of the loop."""
+        self._check_process()
+        return self.add_on_loop(loop, (future, fn), None)
 
     def observe(self, int32_t records):
         """Counts records whose outcome somebody will look at."""
         self.looked_at += records
 
 
-def _finish_on_loop(list callbacks, dict futures):
-    """What an event loop does when a delivery is finished."""
-    for future, fn in callbacks:
-        _call_on_delivery(future, fn)
-    for future in futures:
-        if not future.done():
-            future.set_result(None)
+def finish_on_loop(loop, list items, Py_ssize_t at=0):
+    """What an event loop does when a delivery is finished; not within a task.
+
+    Args:
+        loop: it.
+        items: futures, AwaitedDelivery objects and (RecordFuture, fn); from number `at` on.
+    """
+    cdef Py_ssize_t end = min(len(items), at + FINISHED_PER_TURN)
+    try:
+        while at < end:
+            item = items[at]
+            at += 1
+            if type(item) is AwaitedDelivery:
+                (<AwaitedDelivery> item).wake()
+            elif type(item) is tuple:
+                _call_on_delivery(<RecordFuture> (<tuple> item)[0], (<tuple> item)[1])
+            elif not item.done():
+                item.set_result(None)
+    finally:
+        if at < len(items):                                # others have a turn; and what an interrupt leaves goes on
+            loop.call_soon(finish_on_loop, loop, items, at)
 
 
 cdef _call_on_delivery(RecordFuture future, fn):
@@ -335,7 +363,7 @@ def on_delivery_in_loop(RecordFuture future not None, loop, fn):
     """
     future_look(future)
     if not future.delivery.call_on_loop(loop, future, fn):
-        loop.call_soon_threadsafe(_finish_on_loop, [(future, fn)], {})
+        loop.call_soon_threadsafe(finish_on_loop, loop, [(future, fn)])
 
 
 cdef _release_quietly(lock):
@@ -398,19 +426,7 @@ cdef class RecordFuture:
 
     def __await__(self):
         future_look(self)
-        if self.delivery.state != DELIVERY_FINISHED:
-            import asyncio
-            loop = asyncio.get_running_loop()
-            known = self.delivery.loop_future(loop)
-            try:
-                yield from known.__await__()
-            except BaseException:
-                self.delivery.forget(loop, known)
-                raise
-        error = future_error(self)
-        if error is not None:
-            raise error
-        return future_metadata(self)
+        return awaited_delivery(self)
 
     @property
     def log_append_time_ms(self):

@@ -34,7 +34,7 @@ _NO_STATE = {"__dict__", "__weakref__", "__slots__", "__module__", "__qualname__
 
 
 def recastable(type template not None):
-    """Decorates a class of `recast_records` or `SendFace._future_type`: the same class without the collector.
+    """Decorates a class of `recast_records` or `RecastSend`: the same class without the collector.
 
     Args:
         template: derives from ConsumerRecord or RecordFuture, has `__slots__ = ()`, and does not use `super()`.
@@ -78,78 +78,60 @@ def recast_records(list records not None, type wanted not None):
             kc_recast(item, <PlanType*><PyObject*> wanted)
 
 
-cdef class SendFace:
-    """Base of a producer whose `send` takes arguments as kafka-python has them, over a KafkaProducer.
+@cython.final
+cdef class RecastSend:
+    """Queues records of plain bytes at once, for a producer whose `send` takes arguments as kafka-python has them (send_method.pxi).
 
-    A record of plain bytes goes straight into the open batch. `_send_general` of the subclass gets every other call with the arguments as they
-    came, `_send_failed` what the engine raised; both return what `send` returns, or raise.
-
-    Attributes:
-        _core: the KafkaProducer; None leads every call to `_send_general`.
-        _future_type: a subclass of RecordFuture, made by `recastable`: what `send` returns.
+    Args:
+        producer: the engine's.
+        future_type: a subclass of RecordFuture, made by `recastable`: what `send` returns.
+        failed: failed(error, topic, value, key, headers, partition) with what the engine raised; returns what `send` returns, or raises. None
+            where only `append` is called.
     """
 
-    cdef ProducerCore _engine
-    cdef type _type
+    cdef ProducerCore producer
+    cdef type future_type
+    cdef object failed
 
-    @property
-    def _core(self):
-        return self._engine
+    def __init__(self, ProducerCore producer not None, type future_type not None, failed):
+        check_recast(future_type, RecordFuture)
+        self.producer = producer
+        self.future_type = future_type
+        self.failed = failed
 
-    @_core.setter
-    def _core(self, ProducerCore core):
-        if core is not None and self._type is None:
-            raise TypeError("the class of the futures comes first")
-        self._engine = core
+    def append(self, topic, value, key, headers, partition, timestamp_ms):
+        """Queues a record whose arguments are checked.
 
-    @property
-    def _future_type(self):
-        return self._type
+        Args:
+            topic: its name.
+            value, key: bytes-like or None.
+            headers: pairs of (str, bytes), or None.
+            partition: number, or None.
+            timestamp_ms: epoch milliseconds; None is now.
 
-    @_future_type.setter
-    def _future_type(self, type wanted not None):
-        check_recast(wanted, RecordFuture)
-        self._type = wanted
+        Returns:
+            An object of future_type.
 
-    def _append(self, topic, value, key, headers, partition, timestamp_ms):
-        """Queues a record whose arguments are checked; the errors are the engine's."""
-        future = self._engine.send_parsed(topic, value, key, headers, partition, timestamp_ms, None)
-        if type(future) is RecordFuture:
-            kc_recast(<PyObject*> future, <PlanType*><PyObject*> self._type)
-        return future
+        Raises:
+            NotNow, KafkaError: as the engine's `send`.
+        """
+        return recast_future(self, self.producer.send_parsed(topic, value, key, headers, partition, timestamp_ms, None))
 
-    @cython.binding(False)
-    @cython.embedsignature(False)
-    def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None):
-        """send($self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None)
---
 
-Queues one record and returns at once.
+cdef inline object recast_future(RecastSend sends, future):
+    if type(future) is RecordFuture:
+        kc_recast(<PyObject*> future, <PlanType*><PyObject*> sends.future_type)
+    return future
 
-Args:
-    topic: topic name.
-    value: bytes, bytearray, memoryview, None, or what value_serializer turns into that.
-    key: as value, with key_serializer. Records of one key go to one partition. One of key and value is not None.
-    headers: list of (str, bytes).
-    partition: number; None lets the partitioner choose.
-    timestamp_ms: epoch milliseconds; None is now.
 
-Returns:
-    FutureRecordMetadata.
-
-Raises:
-    KafkaTimeoutError: no metadata or no memory within max_block_ms.
-    MessageSizeTooLargeError: more than max_request_size.
-    TypeError, ValueError: arguments that are none of these.
-    IllegalStateError: the producer is closed.
-"""
-        if (self._engine is None or headers is not None or type(topic) is not str or not (type(key) is bytes or key is None)
-                or not (type(value) is bytes or (value is None and key is not None))):
-            return self._send_general(topic, value, key, headers, partition, timestamp_ms)
-        try:
-            future = self._engine.send_parsed(topic, value, key, None, partition, timestamp_ms, None)
-        except Exception as error:
-            return self._send_failed(error, topic, value, key, headers, partition)
-        if type(future) is RecordFuture:
-            kc_recast(<PyObject*> future, <PlanType*><PyObject*> self._type)
-        return future
+cdef object recast_send(object function, object producer, object held, PyObject **given):
+    cdef RecastSend sends = <RecastSend> held
+    topic, value, key, partition, timestamp_ms = <object> given[0], <object> given[1], <object> given[2], <object> given[4], <object> given[5]
+    if (given[3] != PLAN_NONE or type(topic) is not str or not (type(key) is bytes or key is None)
+            or not (type(value) is bytes or (value is None and key is not None))):
+        return NotImplemented
+    try:
+        future = sends.producer.send_parsed(topic, value, key, None, partition, timestamp_ms, None)
+    except Exception as error:
+        return sends.failed(error, topic, value, key, None, partition)
+    return recast_future(sends, future)

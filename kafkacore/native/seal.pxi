@@ -21,6 +21,6 @@ cdef extern from *:
     void kc_seal(object type)
 
 for _sealed in (RecordFuture, ProduceAttempt, Ready, HeldBuffer, RecordContext, RowStore, Segment, ByteColumn, RecordColumns, Batch, PartitionTable,
-                BufferStart, ProducedTopics, ProducePartitions, ProduceTopics):
+                BufferStart, ProducedTopics, ProducePartitions, ProduceTopics, AwaitedDelivery, Sending):
     kc_seal(_sealed)
 del _sealed

@@ -14,24 +14,30 @@ cdef extern from *:
     static PyObject *kc_send_compiled;                      /* the method as Cython compiled it */
     static PyObject *kc_send_names[KC_SEND_ARGUMENTS];
 
-    static PyObject *kc_send(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-        PyObject *given[KC_SEND_ARGUMENTS] = {NULL, Py_None, Py_None, Py_None, Py_None, Py_None, Py_None};
-        PyObject *method, *future;
+    /* Puts arguments into their places, borrowed; 0 for a call that is written in another way than calls are. */
+    static inline int kc_send_places(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, int by_position, int arguments,
+                                     PyObject **given) {
         Py_ssize_t i, at, named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
-        if (nargs < 1 || nargs > KC_SEND_BY_POSITION)
-            goto as_compiled;
+        if (nargs < 1 || nargs > by_position)
+            return 0;
         for (i = 0; i < nargs; i++)
             given[i] = args[i];
         for (i = 0; i < named; i++) {
-            at = KC_SEND_ARGUMENTS - 1;
+            at = arguments - 1;
             while (at >= nargs && kc_send_names[at] != PyTuple_GET_ITEM(kwnames, i))
                 at--;
             if (at < nargs)
-                goto as_compiled;
+                return 0;
             given[at] = args[nargs + i];
         }
-        return kc_send_parsed(self, given[0], given[1], given[2], given[3], given[4], given[5], given[6]);
-    as_compiled:
+        return 1;
+    }
+
+    static PyObject *kc_send(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+        PyObject *given[KC_SEND_ARGUMENTS] = {NULL, Py_None, Py_None, Py_None, Py_None, Py_None, Py_None};
+        PyObject *method, *future;
+        if (kc_send_places(args, nargs, kwnames, KC_SEND_BY_POSITION, KC_SEND_ARGUMENTS, given))
+            return kc_send_parsed(self, given[0], given[1], given[2], given[3], given[4], given[5], given[6]);
         method = PyMethod_New(kc_send_compiled, self);
         if (method == NULL)
             return NULL;
@@ -77,16 +83,17 @@ cdef object send_parsed(object producer, topic, value, key, headers, partition, 
 
 
 cdef bytes _send_doc = b""                    # the descriptor points into it
+cdef tuple SEND_NAMES = ()                    # of the arguments
 
 
 cdef install_send():
-    global _send_doc
+    global _send_doc, SEND_NAMES
     compiled = ProducerCore.__dict__["send"]
     code = compiled.__code__
     head, text = compiled.__doc__.split("\n", 1)
     _send_doc = ("send($self" + head.partition("(self")[2] + "\n--\n\n" + text.lstrip()).encode()
-    names = code.co_varnames[1:code.co_argcount + code.co_kwonlyargcount]
-    kc_install_send(ProducerCore, compiled, names, PyBytes_AS_STRING(_send_doc), <kc_send_function> send_parsed)
+    SEND_NAMES = code.co_varnames[1:code.co_argcount + code.co_kwonlyargcount]
+    kc_install_send(ProducerCore, compiled, SEND_NAMES, PyBytes_AS_STRING(_send_doc), <kc_send_function> send_parsed)
 
 
 install_send()

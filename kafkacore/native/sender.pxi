@@ -331,6 +331,9 @@ cdef class SenderCore:
     cdef public bint _watching                # the Sender thread sleeps until `_io` is free
     cdef Delivery _awaited                    # what the caller that drives waits for
     cdef public object awaited                # called with an event loop that is about to wait for a delivery
+    cdef public object pass_asked             # the event loop that has a pass to make already
+    cdef object _passing                      # the event loop that makes a pass now
+    cdef list _finished                       # in that pass: what its own tasks wait for
     cdef readonly int64_t _passes_by          # passes made by event loops
 
     def __cinit__(self, *args, **kwargs):
@@ -656,27 +659,40 @@ cdef class SenderCore:
                 pass
         return 0
 
-    def pass_by(self):
+    def pass_by(self, loop):
         """One pass, which waits for nothing, by a thread that may not wait: that of an event loop.
 
         Returns:
-            False when another thread drives, and no pass was made.
+            What the loop is to `finish_on_loop` when it has left the pass, a list; None when another thread drives, and no pass was made.
         """
+        cdef list finished
         if self._forced or not self._io.acquire(False):
-            return False
+            return None
         self._calls += 1
         self._passes_by += 1
+        self._passing = loop
+        self._finished = []
         self._owner = PyThread_get_thread_ident()
         try:
             self.guarded_pass(time_of(self._clock), 0)
         except BaseException as error:
             self.put_in_order(error)
+            loop.call_soon(finish_on_loop, loop, self._finished)
             raise
         finally:
+            finished, self._finished = self._finished, None
+            self._passing = None
             self._owner = None
             self._io.release()
         if self._callers or self._watching:
             self._leave()
+        return finished
+
+    cdef bint finishes(self, loop, list items) except -1:
+        """Takes what waits for a delivery in the loop that makes this pass; False for any other loop, or thread."""
+        if loop is not self._passing or self._owner is None or self._owner != PyThread_get_thread_ident():
+            return False
+        self._finished += items
         return True
 
     def stand_in_line(self, gate not None):

@@ -41,7 +41,7 @@ def values_of(servers: str, topic: str, isolation_level: str = "read_uncommitted
 
 def assert_nothing_waits(producer: KafkaProducer) -> None:
     inner = producer._producer
-    assert producer._in_line == 0
+    assert producer._short_send.in_line == 0
     assert not producer._line._taken
     assert not producer._line._waiting
     assert not inner._metadata._watchers

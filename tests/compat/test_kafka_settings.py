@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kafkacore._codec import RecastSend
 from kafkacore.compat import settings as shared
 from kafkacore.compat.kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
 from kafkacore.compat.kafka.assignors import CooperativeStickyAssignor, StickyPartitionAssignor
@@ -44,7 +45,7 @@ def test_a_producer_has_kafka_pythons_defaults() -> None:
         assert (config.linger_ms, config.acks, config.retries, config.compression_type) == (0, -1, 2**31 - 1, "none")
         assert (config.reconnect_backoff_max_ms, config.send_buffer_bytes, config.enable_idempotence) == (30_000, -1, True)
         assert re.fullmatch(r"kafka-python-producer-\d+", config.client_id)
-        assert producer._core is producer._producer
+        assert type(producer._short_send) is RecastSend
 
 
 def test_a_consumer_has_kafka_pythons_defaults() -> None:
@@ -72,7 +73,7 @@ def test_assignors_go_by_their_names() -> None:
 
 def test_kafka_pythons_own_partitioners_stand_for_the_engines() -> None:
     with KafkaProducer(**NOWHERE, partitioner=StickyPartitioner()) as producer:
-        assert producer._core is producer._producer
+        assert type(producer._short_send) is RecastSend
 
 
 def test_credentials() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkacore._codec import ConsumerRecord, RecordFuture, SendFace, recast_records, recastable
+from kafkacore._codec import ConsumerRecord, ProducerCore, RecastSend, RecordFuture, recast_records, recastable
 
 
 @recastable
@@ -94,8 +94,9 @@ def test_futures_cannot_be_made_from_outside_under_another_class_either() -> Non
         Later()
 
 
-def test_a_face_needs_the_class_of_its_futures_first() -> None:
-    face = SendFace()
+def test_a_short_cut_needs_an_engine_and_a_class_that_is_fit() -> None:
+    engine = ProducerCore()
     with pytest.raises(TypeError, match="made by recastable"):
-        face._future_type = Other
-    assert face._core is None
+        RecastSend(engine, Other, print)
+    with pytest.raises(TypeError):
+        RecastSend(None, Other, print)  # type: ignore[arg-type]

@@ -126,7 +126,7 @@ def _shown(future: RecordFuture, found: EngineMetadata) -> RecordMetadata:
 
 @recastable
 class SentRecord(Outcome, RecordFuture):  # type: ignore[misc]
-    """The class that the engine's futures get; `SendFace` alone makes its objects."""
+    """The class that the engine's futures get; `RecastSend` alone makes its objects."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
 """aiokafka's AIOKafkaProducer over the engine's asyncio producer.
 
-A record whose topic is known goes into its batch by one compiled call (`SendFace`, native/recast.pxi); `_send_general` is the general way,
+A record of a known topic goes into its batch by one compiled call (`RecastSend` of native/recast.pxi). `_send_general` is the general way,
 which waits for metadata and memory, asks the program's partitioner, and words every error.
 
 Source: aiokafka.producer.producer, aiokafka 0.14.
@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kafkacore import errors as ours
-from kafkacore._codec import SendFace
+from kafkacore._codec import RecastSend
 from kafkacore.aio import KafkaProducer as Engine
 from kafkacore.aio.calls import wake
 from kafkacore.compat.aiokafka import errors
@@ -37,6 +37,7 @@ log = logging.getLogger("kafkacore.compat")
 CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _CLIENT_NUMBERS = itertools.count(1)
 _missing = object()
+_KEYS = (bytes, type(None))
 _DEFAULT_PARTITIONER = DefaultPartitioner()
 
 PRODUCER_SETTINGS: dict[str, Kind] = {
@@ -95,7 +96,7 @@ def _engines(given: dict[str, Any]) -> tuple[asyncio.AbstractEventLoop, dict[str
     return engine_settings(PRODUCER_SETTINGS, PRODUCER_DEFAULTS, given, ProducerConfig, more)
 
 
-class AIOKafkaProducer(SendFace):
+class AIOKafkaProducer:
     """Sends records from an event loop; its tasks may share a producer.
 
     Args:
@@ -140,14 +141,14 @@ class AIOKafkaProducer(SendFace):
         given = {name: value for name, value in locals().items() if name in PRODUCER_SETTINGS}
         self._loop, self._settings = _engines(given)
         self._engine_: Engine | None = None
-        self._quick = self._plain = False
-        self._waiting: Any = None  # the engine, whose tasks wait in line for memory
+        self._quick: RecastSend | None = None  # since start()
+        self._plain: RecastSend | None = None  # the same, without serializers and a partitioner of the program's
+        self._waiting: Any = None  # whose `in_line` tasks wait for memory
         self._closed = False
         self._key_serializer, self._value_serializer = key_serializer, value_serializer
         self._partitioner: Any = None if type(partitioner) is DefaultPartitioner else partitioner
         self._unanswered = given["acks"] == 0
         self._transactional = transactional_id is not None
-        self._future_type = UnansweredRecord if self._unanswered else SentRecord
 
     # -- life ---------------------------------------------------------------------------------------------------------------------
 
@@ -171,10 +172,10 @@ class AIOKafkaProducer(SendFace):
             await engine.close(0)
             raise
         self._engine_ = engine
-        self._core = engine._producer
-        self._waiting = engine
-        self._quick = True
-        self._plain = self._partitioner is None and self._key_serializer is None and self._value_serializer is None
+        self._quick = RecastSend(engine._producer, UnansweredRecord if self._unanswered else SentRecord, None)
+        self._waiting = engine._short_send
+        if self._partitioner is None and self._key_serializer is None and self._value_serializer is None:
+            self._plain = self._quick
 
     async def _connect(self, engine: Engine) -> None:
         metadata, sender = engine._producer._metadata, engine._producer._sender
@@ -196,7 +197,7 @@ class AIOKafkaProducer(SendFace):
         """Delivers what is queued, and closes the connections; again does nothing. Records that are lost are in the log."""
         if self._closed:
             return
-        self._closed, self._quick, self._plain, self._core = True, False, False, None
+        self._closed, self._quick, self._plain = True, None, None
         if self._engine_ is not None:
             await self._engine_.close(None)
 
@@ -216,7 +217,7 @@ class AIOKafkaProducer(SendFace):
 
     # -- sending ------------------------------------------------------------------------------------------------------------------
 
-    async def send(  # type: ignore[override]
+    async def send(
         self,
         topic: str,
         value: Any = None,
@@ -246,9 +247,10 @@ class AIOKafkaProducer(SendFace):
             IllegalOperation: a transactional producer is not in a transaction.
             ProducerClosed: the producer is stopped.
         """
-        if self._plain and headers is None and type(value) is bytes and (key is None or type(key) is bytes) and not self._waiting._in_line:
+        plain = self._plain
+        if plain is not None and headers is None and type(value) is bytes and type(key) in _KEYS and not self._waiting.in_line:
             try:
-                return self._append(topic, value, key, None, partition, timestamp_ms)
+                return plain.append(topic, value, key, None, partition, timestamp_ms)
             except (NotNow, ours.KafkaError):
                 return await self._send_general(topic, value, key, partition, timestamp_ms, None)
         if value is None and key is None:
@@ -263,11 +265,11 @@ class AIOKafkaProducer(SendFace):
             _check_bytes(key, "key")
         if headers is not None and type(headers) is not list:
             headers = list(headers)
-        if partition is None and self._partitioner is not None and self._quick:
+        if partition is None and self._partitioner is not None and self._quick is not None:
             partition = self._chosen(topic, key)
-        if self._quick and not self._waiting._in_line and (partition is not None or self._partitioner is None):
+        if self._quick is not None and not self._waiting.in_line and (partition is not None or self._partitioner is None):
             try:
-                return self._append(topic, value, key, headers or None, partition, timestamp_ms)
+                return self._quick.append(topic, value, key, headers or None, partition, timestamp_ms)
             except (NotNow, ours.KafkaError):
                 pass  # nothing is queued: the general way waits, or says what is wrong
         return await self._send_general(topic, value, key, partition, timestamp_ms, headers)
@@ -285,12 +287,12 @@ class AIOKafkaProducer(SendFace):
         elif self._partitioner is not None:
             partition = self._chosen(topic, key)
         with errors.translated():
-            future = await engine._send_general(topic, value, key, headers or None, partition, timestamp_ms, None)
+            future = await engine._send_general(topic, value, key, headers=headers or None, partition=partition, timestamp_ms=timestamp_ms)
         return HeldRecord(future, unanswered=self._unanswered)
 
     def _chosen(self, topic: str, key: bytes | None) -> int | None:
         """What the program's partitioner says; None while nothing is known of the topic."""
-        snapshot = self._waiting._producer._metadata.snapshot
+        snapshot = self._started()._producer._metadata.snapshot
         count = snapshot.partition_count(topic)
         if count is None:
             return None

@@ -132,7 +132,7 @@ class FutureRecordMetadata:
 
 @recastable
 class QueuedRecord(FutureRecordMetadata, RecordFuture):  # type: ignore[misc]
-    """The class that the engine's futures get; `SendFace` alone makes its objects."""
+    """The class that the engine's futures get; `RecastSend` alone makes its objects."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
 """kafka-python's KafkaProducer over the engine's.
 
-`send` is compiled (`SendFace`, native/recast.pxi) for records of plain bytes; `_send_general` is its general way.
+`send` has a compiled short cut for records of plain bytes (`RecastSend`, native/recast.pxi).
 
 Source: kafka.producer.kafka, kafka-python 3.0.
 """
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 from kafkacore import errors as ours
 from kafkacore import types
-from kafkacore._codec import RecordFuture, SendFace
+from kafkacore._codec import RecastSend, RecordFuture, send_method
 from kafkacore.compat.kafka import errors
 from kafkacore.compat.kafka.common_settings import COMMON, COMMON_DEFAULTS, SSL_CIPHERS, engine_settings
 from kafkacore.compat.kafka.future import Future, HeldRecord, QueuedRecord
@@ -63,7 +63,7 @@ PRODUCER_SETTINGS: dict[str, Kind] = {
 }
 
 
-class KafkaProducer(SendFace):
+class KafkaProducer:
     """Sends records; threads may share one.
 
     Takes kafka-python's settings as keywords (`DEFAULT_CONFIG`), with its defaults.
@@ -115,9 +115,8 @@ class KafkaProducer(SendFace):
         self.config["enable_idempotence"] = self._producer.config.enable_idempotence
         self._partitioner = None if isinstance(self.config["partitioner"], DefaultPartitioner) else self.config["partitioner"]
         self._serializes = self.config["key_serializer"] is not None or self.config["value_serializer"] is not None
-        self._future_type = QueuedRecord
-        if self._partitioner is None and not self._serializes:
-            self._core = self._producer
+        plain = self._partitioner is None and not self._serializes
+        self._short_send = RecastSend(self._producer, QueuedRecord, _failed) if plain else None
         if self.config["api_version"] is None:
             try:
                 self._bootstrap(self.config["bootstrap_timeout_ms"])
@@ -142,8 +141,34 @@ class KafkaProducer(SendFace):
 
     # -- sending ------------------------------------------------------------------------------------------------------------------
 
-    def _send_general(self, topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any) -> Any:
-        """Every record that is not plain bytes: checks, serializers, a partitioner, headers."""
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: list[tuple[str, bytes]] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Any:
+        """Queues one record and returns at once.
+
+        Args:
+            topic: topic name.
+            value: bytes, bytearray, memoryview, None, or what value_serializer turns into that.
+            key: as value, with key_serializer. Records of one key go to one partition. One of key and value is not None.
+            headers: list of (str, bytes).
+            partition: number; None lets the partitioner choose.
+            timestamp_ms: epoch milliseconds; None is now.
+
+        Returns:
+            FutureRecordMetadata.
+
+        Raises:
+            KafkaTimeoutError: no metadata or no memory within max_block_ms.
+            MessageSizeTooLargeError: more than max_request_size.
+            TypeError, ValueError: arguments that are none of these.
+            IllegalStateError: the producer is closed.
+        """
         if self._closed:
             raise errors.IllegalStateError("KafkaProducer already closed!")
         if value is None and key is None:
@@ -166,20 +191,11 @@ class KafkaProducer(SendFace):
                     raise ValueError(f"Partitioner did not assign a partition for topic {topic}!")
             future = self._producer.send(topic, value_bytes, key_bytes, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
         except ours.KafkaError as error:
-            return self._send_failed(error, topic, value_bytes, key_bytes, headers, partition)
+            return _failed(error, topic, value_bytes, key_bytes, headers, partition)
         return HeldRecord(future, sum(len(name.encode()) + len(data) for name, data in headers) if headers else -1)
 
-    def _send_failed(self, error: Exception, topic: Any, value: Any, key: Any, headers: Any, partition: Any) -> Any:
-        """What kafka-python does with an error in `send`: a broker's refusal of the topic is the outcome of the record."""
-        if isinstance(error, ours.InvalidTopic):
-            _check_topic(topic)
-        if isinstance(error, ours.BrokerError) and not isinstance(error, ours.RecordTooLarge) and error.topic is not None:
-            return Future().failure(errors.of(error))
-        if type(error) is ours.UsageError and partition is not None:
-            raise ValueError(
-                "partition must be >= 0" if partition < 0 else f"Unrecognized partition {partition} for topic {topic}"
-            ) from error
-        raise errors.of(error) from (error if isinstance(error, ours.KafkaError) else None)
+    _send_general = send
+    send = send_method(send, RecastSend)
 
     def partitions_for(self, topic: str) -> set[int]:
         """The partition numbers of a topic; waits for them up to max_block_ms.
@@ -219,7 +235,7 @@ class KafkaProducer(SendFace):
             raise ValueError(f"Invalid timeout: {timeout}")
         if self._closed:
             return
-        self._closed, self._core = True, None
+        self._closed, self._short_send = True, None
         if null_logger:
             self._producer._close(timeout)
         else:
@@ -314,6 +330,19 @@ class KafkaProducer(SendFace):
 
     def __str__(self) -> str:
         return f"<KafkaProducer client_id={self.config['client_id']} transactional_id={self.config['transactional_id']}>"
+
+
+def _failed(error: Exception, topic: Any, value: Any, key: Any, headers: Any, partition: Any) -> Any:
+    """What kafka-python does with an error in `send`: a broker's refusal of the topic is the outcome of the record."""
+    if isinstance(error, ours.InvalidTopic):
+        _check_topic(topic)
+    if isinstance(error, ours.BrokerError) and not isinstance(error, ours.RecordTooLarge) and error.topic is not None:
+        return Future().failure(errors.of(error))
+    if type(error) is ours.UsageError and partition is not None:
+        raise ValueError(
+            "partition must be >= 0" if partition < 0 else f"Unrecognized partition {partition} for topic {topic}"
+        ) from error
+    raise errors.of(error) from (error if isinstance(error, ours.KafkaError) else None)
 
 
 def _check_topic(topic: Any) -> None:

@@ -1,0 +1,548 @@
+"""What a send and a delivery are to asyncio: the compiled coroutine and the compiled wait, beside the coroutines they take the place of."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import inspect
+import sys
+import types
+import warnings
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+import uvloop
+
+from kafkacore import ProducerRecord, errors
+from kafkacore.aio import KafkaConsumer, KafkaProducer
+from kafkacore.testing import EmbeddedCluster
+
+GUARD_S = 60
+HELD = {"linger_ms": 600_000, "delivery_timeout_ms": 1_200_000}
+"""Records stay in their batch until flush()."""
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+Test = Callable[[KafkaProducer, str], Awaitable[None]]
+
+
+def python_tasks() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    loop.set_task_factory(lambda loop, coro, **more: asyncio.tasks._PyTask(coro, loop=loop, **more))  # type: ignore[attr-defined]
+    return loop
+
+
+LOOPS["python"] = python_tasks
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with EmbeddedCluster() as cluster:
+        yield cluster.bootstrap_servers
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return str(request.node.name).replace("[", "-").replace("]", "")
+
+
+def with_producer(**settings: Any) -> Callable[[Test], Callable[..., None]]:
+    """A test that is a coroutine and gets a producer to which its topic is known, in every kind of loop."""
+
+    def decorate(test: Test) -> Callable[..., None]:
+        @pytest.mark.parametrize("loop", LOOPS)
+        def run(servers: str, topic: str, loop: str) -> None:
+            async def guarded() -> None:
+                async with asyncio.timeout(GUARD_S), KafkaProducer(bootstrap_servers=servers, **settings) as producer:
+                    await producer.partitions_for(topic)
+                    known = await producer.send(topic, b"known")
+                    await producer.flush()
+                    assert known.done()
+                    await test(producer, topic)
+
+            with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+                runner.run(guarded())
+
+        run.__name__, run.__doc__ = test.__name__, test.__doc__  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+async def values(producer: KafkaProducer, topic: str) -> list[bytes]:
+    """What the topic holds but for the first record."""
+    await producer.flush()
+    async with KafkaConsumer(bootstrap_servers=list(producer.config.bootstrap_servers)) as consumer:
+        consumer.assign([(topic, 0)])
+        consumer.seek_to_beginning()
+        end = (await consumer.end_offsets([(topic, 0)]))[topic, 0]
+        found: list[bytes] = []
+        while len(found) < end:
+            for records in (await consumer.poll(None)).values():
+                found += [record.value for record in records]
+        return found[1:]
+
+
+async def waiting(*tasks: asyncio.Task[Any]) -> None:
+    """Until the tasks wait for something that does not come."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not any(task.done() for task in tasks)
+
+
+# ---- send ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_a_coroutine_function() -> None:
+    function = KafkaProducer._send_general
+    assert inspect.iscoroutinefunction(KafkaProducer.send)
+    assert asyncio.iscoroutinefunction(KafkaProducer.send)
+    assert inspect.signature(KafkaProducer.send) == inspect.signature(function)
+    assert KafkaProducer.send.__doc__ == function.__doc__
+    assert (KafkaProducer.send.__name__, KafkaProducer.send.__module__) == ("send", "kafkacore.aio.producer")
+    assert repr(KafkaProducer.send) == repr(function)
+
+
+@with_producer()
+async def test_the_bound_method_is_one_too(producer: KafkaProducer, topic: str) -> None:
+    assert inspect.iscoroutinefunction(producer.send)
+    assert inspect.ismethod(producer.send)
+    assert next(iter(inspect.signature(producer.send).parameters)) == "topic"
+
+
+@with_producer()
+async def test_every_way_to_await_it(producer: KafkaProducer, topic: str) -> None:
+    await producer.send(topic, b"0")
+    await asyncio.create_task(producer.send(topic, b"1"))
+    await asyncio.gather(producer.send(topic, b"2"), producer.send(topic, b"3"))
+    await asyncio.wait_for(producer.send(topic, b"4"), GUARD_S)
+    await asyncio.shield(producer.send(topic, b"5"))
+    async with asyncio.TaskGroup() as tasks:
+        future = tasks.create_task(producer.send(topic, b"6"))
+    assert (await future.result()).offset == 7
+    send = producer.send(topic, b"7")
+    assert asyncio.iscoroutine(send)
+    assert inspect.isawaitable(send)
+    await send
+    assert await values(producer, topic) == [b"%d" % i for i in range(8)]
+
+
+@pytest.mark.parametrize("general", [False, True])
+def test_both_ways_send_the_same(servers: str, topic: str, general: bool) -> None:
+    """The compiled coroutine beside the function's own."""
+
+    async def run() -> None:
+        async with KafkaProducer(bootstrap_servers=servers) as producer:
+            assert await producer.partitions_for(topic) == {0}
+            delivered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            more: dict[str, Any] = {"headers": [("h", b"1")], "partition": 0, "timestamp_ms": 1_700_000_000_000}
+            calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+                ((topic, b"value"), {}),
+                ((topic, "text", b"key"), {}),
+                ((topic, None, b"key"), more),
+                ((topic,), {"value": b"named", "key": "k", **more}),
+                ((topic,), {"value": b"called", "on_delivery": lambda metadata, error: delivered.set_result((metadata, error))}),
+                ((ProducerRecord(topic, b"whole", b"k", (), 0, 5),), {}),
+                ((topic, b"seen"), {"timestamp_ms": 0}),
+            ]
+            for args, named in calls:
+                send = producer._send_general(*args, **named) if general else producer.send(*args, **named)
+                assert (type(send) is types.CoroutineType) == general
+                await send
+            if not general:
+                spelled = producer.send(topic=topic, value=b"spelled", key=None)
+                assert type(spelled) is types.CoroutineType
+                await spelled
+            refusals: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+                ((topic, 5), {}),
+                ((topic, b"", b""), {"partition": 7}),
+                ((5, b""), {}),
+                ((topic, b""), {"timestamp_ms": -1}),
+            ]
+            for wrong, named in refusals:
+                with pytest.raises((TypeError, ValueError, errors.UsageError)) as refused:
+                    await (producer._send_general(*wrong, **named) if general else producer.send(*wrong, **named))
+                assert refused.value.args
+            send: Any = producer.send
+            for wrong, named in [((), {}), ((topic, b""), {"valeu": b""}), ((topic,), {"topic": b""})]:
+                with pytest.raises(TypeError, match="argument"):
+                    send(*wrong, **named)
+            await producer.flush()
+            metadata, error = await delivered
+            assert (metadata.offset, error) == (4, None)
+        async with KafkaConsumer(bootstrap_servers=servers) as consumer:
+            consumer.assign([(topic, 0)])
+            consumer.seek_to_beginning()
+            found: list[Any] = []
+            while len(found) < len(calls):
+                for records in (await consumer.poll(None)).values():
+                    found += records
+        assert [(r.value, r.key, r.headers) for r in found[:7]] == [
+            (b"value", None, ()),
+            (b"text", b"key", ()),
+            (None, b"key", (("h", b"1"),)),
+            (b"named", b"k", (("h", b"1"),)),
+            (b"called", None, ()),
+            (b"whole", b"k", ()),
+            (b"seen", None, ()),
+        ]
+        assert [found[i].timestamp_ms for i in (2, 3, 5, 6)] == [1_700_000_000_000, 1_700_000_000_000, 5, 0]
+
+    asyncio.run(run())
+
+
+@with_producer()
+async def test_nothing_is_queued_before_the_first_step(producer: KafkaProducer, topic: str) -> None:
+    task = asyncio.create_task(producer.send(topic, b"cancelled before it began"))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(producer.send(topic, b"no time"), 0)
+    with pytest.warns(RuntimeWarning, match=r"coroutine 'KafkaProducer.send' was never awaited"):
+        producer.send(topic, b"never awaited")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        producer.send(topic, b"closed").close()
+    assert await values(producer, topic) == []
+
+
+@with_producer()
+async def test_it_keeps_to_the_protocol_of_coroutines(producer: KafkaProducer, topic: str) -> None:
+    send = producer.send(topic, b"0")
+    with pytest.raises(TypeError, match="just-started"):
+        send.send(1)
+    with pytest.raises(StopIteration) as ended:
+        send.send(None)
+    assert (await ended.value.value).offset == 1
+    for again in (lambda: send.send(None), lambda: send.throw(KeyError), lambda: next(send.__await__())):  # type: ignore[call-overload]
+        with pytest.raises(RuntimeError, match="cannot reuse"):
+            again()
+    send.close()
+    for given in ((KeyError("k"),), (KeyError, "k"), (KeyError, KeyError("k"), None), (KeyError("k"), None, None)):
+        with pytest.raises(KeyError, match="k"):
+            producer.send(topic, b"thrown").throw(*given)
+    with pytest.raises(KeyError) as bare:
+        producer.send(topic, b"thrown").throw(KeyError)
+    assert bare.value.args == ()
+    assert await values(producer, topic) == [b"0"]
+
+
+@with_producer()
+async def test_a_traced_await_sends_too(producer: KafkaProducer, topic: str) -> None:
+    """While somebody traces, the interpreter steps awaits in another way."""
+    seen: list[str] = []
+    before = sys.gettrace()
+    sys.settrace(lambda frame, event, arg: seen.append(event))
+    try:
+        future = await producer.send(topic, b"traced")
+        metadata = await future
+    finally:
+        sys.settrace(before)
+    assert metadata.offset == 1
+
+
+def test_where_it_waits_it_is_the_function(servers: str, topic: str) -> None:
+    async def run() -> None:
+        async with KafkaProducer(bootstrap_servers=servers) as producer:
+            task: asyncio.Task[Any] = asyncio.create_task(producer.send(topic, b"cancelled"))  # its topic is not known yet
+            await asyncio.sleep(0)
+            assert [frame.f_code.co_name for frame in task.get_stack()] == ["send"]
+            coro: Any = task.get_coro()
+            assert inspect.iscoroutine(coro.cr_await)
+            assert not coro.cr_running
+            assert "KafkaProducer.send" in repr(task)
+            task.cancel("enough")
+            with pytest.raises(asyncio.CancelledError, match="enough"):
+                await task
+            assert coro.cr_frame is coro.cr_await is None
+            send = producer.send(topic + "-other", b"closed")
+            send.send(None)
+            send.close()
+            assert (await (await producer.send(topic, b"sent"))).offset == 0
+
+    asyncio.run(run())
+
+
+@with_producer()
+async def test_a_coroutine_that_is_kept_holds_no_record(producer: KafkaProducer, topic: str) -> None:
+    class Value(bytearray):
+        pass
+
+    value = Value(b"v")
+    ended = weakref.ref(value)
+    task = asyncio.create_task(producer.send(topic, value, headers=[("h", b"")]))
+    del value
+    await task
+    assert ended() is None
+
+
+def test_a_producer_that_is_not_made_sends_nothing() -> None:
+    with pytest.raises(errors.ConfigError):
+        KafkaProducer(bootstrap_servers="localhost:1", acks="some")
+    unmade = KafkaProducer.__new__(KafkaProducer)
+    send = unmade.send("t", b"")
+    with pytest.raises((TypeError, AttributeError)):
+        send.send(None)
+
+
+# ---- the delivery ----------------------------------------------------------------------------------------------------------------
+
+
+@with_producer(**HELD)
+async def test_tasks_of_one_batch_go_on_together(producer: KafkaProducer, topic: str) -> None:
+    """More of them than the loop goes on with in one turn; and each in its own context."""
+    number: contextvars.ContextVar[int] = contextvars.ContextVar("number")
+    order: list[int] = []
+
+    async def one(i: int) -> int:
+        number.set(i)
+        metadata = await (await producer.send(topic, b"%d" % i))
+        order.append(i)
+        assert number.get() == i
+        assert asyncio.current_task() in tasks
+        return metadata.offset
+
+    tasks = [asyncio.create_task(one(i)) for i in range(1000)]
+    await waiting(*tasks)
+    await producer.flush()
+    assert await asyncio.gather(*tasks) == list(range(1, 1001))
+    assert order == list(range(1000))
+
+
+@with_producer(linger_ms=0)
+async def test_every_way_to_await_a_delivery(producer: KafkaProducer, topic: str) -> None:
+    @types.coroutine
+    def stepped(awaitable: Any) -> Any:
+        return (yield from awaitable.__await__())
+
+    def future() -> Awaitable[Any]:
+        return stepped(producer.send(topic, b"x"))
+
+    ways: list[Callable[[Any], Awaitable[Any]]] = [asyncio.ensure_future, asyncio.gather, asyncio.shield, stepped]
+    for i, way in enumerate(ways):
+        found = await way(await future())
+        assert (found[0] if way is asyncio.gather else found).offset == 1 + i
+    assert (await asyncio.wait_for(await future(), GUARD_S)).offset == 5
+    waits = [asyncio.ensure_future(await future()) for _ in range(3)]
+    done, _ = await asyncio.wait(waits)
+    assert sorted(task.result().offset for task in done) == [6, 7, 8]
+    assert [(await task).offset for task in asyncio.as_completed([await future()])] == [9]
+
+
+@with_producer(**HELD)
+async def test_a_wait_that_is_cancelled_ends_at_once(producer: KafkaProducer, topic: str) -> None:
+    future = await producer.send(topic, b"0")
+
+    async def wait() -> int:
+        return (await future).offset
+
+    tasks = [asyncio.create_task(wait()) for _ in range(3)]
+    await waiting(*tasks)
+    tasks[1].cancel("enough")
+    with pytest.raises(asyncio.CancelledError, match="enough"):
+        await tasks[1]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await future
+    assert not future.done()
+    await producer.flush()
+    assert await asyncio.gather(tasks[0], tasks[2]) == [1, 1]
+    assert (await future).offset == 1
+    assert await values(producer, topic) == [b"0"]
+
+
+@with_producer(**HELD)
+async def test_a_wait_that_is_cancelled_twice(producer: KafkaProducer, topic: str) -> None:
+    """A task that goes on waiting after a cancellation is woken by the delivery, once."""
+    future = await producer.send(topic, b"0")
+    seen: list[Any] = []
+
+    async def stubborn() -> None:
+        for _ in range(2):
+            try:
+                seen.append((await future).offset)
+            except asyncio.CancelledError as error:
+                seen.append(error.args)
+
+    task = asyncio.create_task(stubborn())
+    await waiting(task)
+    task.cancel("first")
+    await waiting(task)
+    assert seen == [("first",)]
+    await producer.flush()
+    await task
+    assert seen == [("first",), 1]
+
+
+@with_producer(**HELD)
+async def test_cancelled_in_the_turn_in_which_the_delivery_comes(producer: KafkaProducer, topic: str) -> None:
+    future = await producer.send(topic, b"0")
+    ended: list[str] = []
+
+    async def first() -> None:
+        await future
+        second_task.cancel()  # its wake-up comes behind this one's
+        ended.append("first")
+
+    async def second() -> None:
+        try:
+            await future
+        except asyncio.CancelledError:
+            ended.append("second cancelled")
+            raise
+
+    tasks = [asyncio.create_task(first())]
+    await waiting(*tasks)
+    second_task = asyncio.create_task(second())
+    await waiting(second_task)
+    await producer.flush()
+    await asyncio.wait([*tasks, second_task])
+    assert ended == ["first", "second cancelled"]
+    assert second_task.cancelled()
+
+
+@with_producer(**HELD)
+async def test_an_interrupt_in_a_task_leaves_no_other_asleep(producer: KafkaProducer, topic: str) -> None:
+    future = await producer.send(topic, b"0")
+    loop = asyncio.get_running_loop()
+    seen: list[Any] = []
+    loop.set_exception_handler(lambda loop, context: seen.append(context))
+
+    class Interrupt(Exception):
+        pass
+
+    async def raises() -> None:
+        await future
+        raise Interrupt
+
+    async def wait() -> int:
+        return (await future).offset
+
+    tasks: list[asyncio.Task[Any]] = [asyncio.create_task(raises()), asyncio.create_task(wait())]
+    await waiting(*tasks)
+    await producer.flush()
+    assert await tasks[1] == 1
+    with pytest.raises(Interrupt):
+        await tasks[0]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_ctrl_c_in_a_task_leaves_no_other_asleep(servers: str, topic: str, loop: str) -> None:
+    made = LOOPS[loop]()
+    found: list[Any] = []
+
+    async def start() -> None:
+        producer = KafkaProducer(bootstrap_servers=servers)
+        await producer.partitions_for(topic)
+        futures = [await producer.send(topic, b"%d" % i) for i in range(3)]
+
+        async def raises() -> None:
+            await futures[0]
+            raise SystemExit(3)
+
+        async def wait(i: int) -> None:
+            found.append((await futures[i]).offset)
+
+        tasks = [asyncio.create_task(raises()), asyncio.create_task(wait(1)), asyncio.create_task(wait(2))]
+        found.append((producer, tasks))
+        await asyncio.Event().wait()
+
+    async def end() -> None:
+        producer, tasks = found[0]
+        async with asyncio.timeout(GUARD_S):
+            await asyncio.wait(tasks[1:])
+            await producer.close()
+
+    with pytest.raises(SystemExit):
+        made.run_until_complete(start())
+    made.run_until_complete(end())
+    assert found[1:] == [1, 2]
+    for task in asyncio.all_tasks(made):
+        task.cancel()
+    made.run_until_complete(asyncio.sleep(0))
+    assert isinstance(found[0][1][0].exception(), SystemExit)
+    made.close()
+
+
+@with_producer(**HELD)
+async def test_it_is_a_future_as_far_as_a_task_needs_one(producer: KafkaProducer, topic: str) -> None:
+    future = await producer.send(topic, b"0")
+    wait: Any = future.__await__()
+    assert next(wait) is wait
+    assert asyncio.isfuture(wait)
+    assert wait.get_loop() is asyncio.get_running_loop()
+    assert (wait.done(), wait.cancelled()) == (False, False)
+    with pytest.raises(asyncio.InvalidStateError):
+        wait.result()
+    with pytest.raises(RuntimeError, match="await wasn't used with future"):
+        next(wait)
+    called: list[Any] = []
+    wait.add_done_callback(called.append)
+    with pytest.raises(RuntimeError, match="already"):
+        wait.add_done_callback(called.append)
+    assert wait.remove_done_callback(called.append) == 1
+    assert wait.remove_done_callback(called.append) == 0
+    assert wait.cancel()
+    assert not wait.cancel()
+    assert wait.cancelled()
+    with pytest.raises(asyncio.CancelledError):
+        wait.exception()
+    wait.add_done_callback(called.append)
+    assert called == []
+    await asyncio.sleep(0)
+    assert called == [wait]
+    with pytest.raises(KeyError):
+        wait.throw(KeyError)
+    with pytest.raises(RuntimeError, match="cannot reuse"):
+        next(wait)
+    assert topic in repr(wait)
+    await producer.flush()
+    done: Any = future.__await__()
+    with pytest.raises(StopIteration) as delivered:
+        done.send(None)
+    assert delivered.value.value.offset == 1
+
+
+@with_producer()
+async def test_an_error_is_raised_where_it_is_awaited(producer: KafkaProducer, topic: str) -> None:
+    future = await producer.send(topic, b"0", partition=0)
+    metadata = await future
+    assert await future == metadata
+    lost = await producer.send(topic, b"1")
+    producer._producer._sender.initiate_close(force=True)  # fails what is left
+    with pytest.raises(errors.ClosedError):
+        await lost
+
+
+def test_a_closed_loop_keeps_no_wait() -> None:
+    """Tasks that still wait when their loop is gone are collected with it."""
+
+    class Value:
+        pass
+
+    with EmbeddedCluster() as cluster:
+        producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **HELD)
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(lambda loop, context: None)  # "Task was destroyed but it is pending"
+
+        async def start() -> weakref.ref[Value]:
+            await producer.partitions_for("t")
+
+            async def wait(value: Value) -> None:
+                await (await producer.send("t", b"0"))
+
+            value = Value()
+            task = asyncio.create_task(wait(value))
+            await waiting(task)
+            return weakref.ref(value)
+
+        ended = loop.run_until_complete(start())
+        assert ended() is not None
+        loop.close()
+        del loop
+        asyncio.run(producer.close())
+        gc.collect()
+        assert ended() is None
