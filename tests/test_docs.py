@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kafkacore.compat
+from kafkacore.compat import accelerate
+from kafkacore.compat.acceleration import Acceleration
 from kafkacore.testing.plugin import aio_kafka_cluster, kafka_cluster, kafka_topic  # noqa: F401 - what an installed kafkacore gives pytest
 
 ROOT = Path(__file__).parent.parent
@@ -31,13 +35,26 @@ OF_SPARK = [each for each in EXAMPLES if each[0].startswith("docs/spark.md") or 
 OTHERS = [each for each in EXAMPLES if each not in OF_SPARK]
 
 
+@pytest.fixture
+def undone_at_the_end() -> Iterator[Callable[[str], Acceleration]]:
+    """`accelerate` for an example, which leaves its package accelerated; the tests that run next in this process need it as it was."""
+    with ExitStack() as undo:
+        yield lambda package: undo.enter_context(accelerate(package))
+
+
 @pytest.mark.parametrize(("where", "code"), OTHERS, ids=[where for where, _ in OTHERS])
 def test_an_example_runs_as_it_stands(
-    where: str, code: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    where: str,
+    code: str,
+    undone_at_the_end: Callable[[str], Acceleration],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if "confluent_kafka" in code:
         pytest.importorskip("confluent_kafka")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(kafkacore.compat, "accelerate", undone_at_the_end)
     names: dict[str, object] = {"__name__": "example"}
     exec(compile(code, where, "exec"), names)
     for name, function in list(names.items()):
