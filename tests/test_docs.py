@@ -71,17 +71,18 @@ def test_an_example_has_no_gaps() -> None:
 
 
 def test_the_command_line_of_the_docs_is_there() -> None:
-    """Commands and options that README and docs name; what they do is tested with the command line."""
+    """Commands and options that README and docs name, other tools' words put in ours; what they do is tested with the command line."""
     pytest.importorskip("typer")
     import typer
 
     from kafkacore.cli.app import COMMANDS, _app
+    from kafkacore.cli.foreign import translated
 
     root: Any = typer.main.get_command(_app([]))
     wrong, seen = [], 0
     for file in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         for line in re.findall(rf"(?:^\$ |`|^ +)(?:kafkacore )?((?:{'|'.join(COMMANDS)}) [^`\n#|]*)", file.read_text(), re.MULTILINE):
-            words = line.split("&")[0].split(";")[0].split()
+            words = translated(root, line.split("&")[0].split(";")[0].split())
             command = root.commands[words[0]]
             if hasattr(command, "commands") and len(words) > 1 and words[1] in command.commands:
                 command = command.commands[words[1]]
