@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer as Buffer
 
+from kafkacore.epoch import Time
 from kafkacore.errors import KafkaError
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.types import Node, ProducerRecord, RecordMetadata, TopicPartition
@@ -643,6 +644,7 @@ class PartitionQueue:
 
 def overlook(future: RecordFuture) -> None: ...
 def finish_on_loop(loop: asyncio.AbstractEventLoop, items: list[Any], at: int = 0) -> None: ...
+def check_delivery_callback(on_delivery: Callable[[Any, Any], object] | None) -> None: ...
 def on_delivery_in_loop(future: RecordFuture, loop: asyncio.AbstractEventLoop, fn: Callable[[Any, Any], object]) -> None: ...
 
 class TopicQueue:
@@ -757,7 +759,7 @@ class ProducerCore:
         *,
         headers: Any = None,
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: Time | None = None,
         on_delivery: Callable[[RecordMetadata | None, KafkaError | None], object] | None = None,
     ) -> RecordFuture: ...
     def _append_serialized(
@@ -767,7 +769,7 @@ class ProducerCore:
         key: Any,
         headers: Any,
         partition: int | None,
-        timestamp_ms: int | None,
+        timestamp_ms: Any,
         on_delivery: Any,
         waited_ms: int = 0,
     ) -> RecordFuture: ...

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -77,14 +78,14 @@ class RecordMetadata(NamedTuple):
 
 
 class ProducerRecord(NamedTuple):
-    """A record to send. `partition` None leaves the choice to the partitioner, `timestamp_ms` None means now."""
+    """A record to send. `partition` None leaves the choice to the partitioner, `timestamp_ms` None means now; datetime64 is one too."""
 
     topic: str
     value: Any = None
     key: Any = None
     headers: Sequence[tuple[str, bytes | None]] = ()
     partition: int | None = None
-    timestamp_ms: int | None = None
+    timestamp_ms: int | datetime.datetime | Any | None = None
 
 
 class NewTopic(NamedTuple):

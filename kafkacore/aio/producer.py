@@ -24,12 +24,22 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
-from kafkacore._codec import CoroutineSend, Delivery, RecordFuture, TopicQueue, on_delivery_in_loop, overlook, send_method
+from kafkacore._codec import (
+    CoroutineSend,
+    Delivery,
+    RecordFuture,
+    TopicQueue,
+    check_delivery_callback,
+    on_delivery_in_loop,
+    overlook,
+    send_method,
+)
 from kafkacore.aio.calls import Ending, Gate, on_a_thread, wake
 from kafkacore.aio.driving import LoopDriver
 from kafkacore.aio.timers import Line, WheelTimer, ended_within, shared_timer
 from kafkacore.clock import Clock
 from kafkacore.config import ProducerConfig
+from kafkacore.epoch import Time
 from kafkacore.errors import BufferFullError, IllegalStateError, KafkaError
 from kafkacore.metadata import TopicInfo
 from kafkacore.net.measure import Measured
@@ -90,7 +100,7 @@ class KafkaProducer:
         *,
         headers: Any = None,
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: Time | None = None,
         on_delivery: Callable[[RecordMetadata | None, KafkaError | None], object] | None = None,
     ) -> RecordFuture:
         """Queues one record; waits only for the topic's metadata and for buffer memory. Awaiting what it returns waits for the delivery.
@@ -107,6 +117,7 @@ class KafkaProducer:
             KafkaTimeoutError: the topic's metadata did not come within max_block_ms; `.attempts` says why.
             KafkaError: as `kafkacore.KafkaProducer.send`.
         """
+        check_delivery_callback(on_delivery)
         producer = self._producer
         self._bind()
         producer._check_sending()

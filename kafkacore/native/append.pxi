@@ -26,6 +26,8 @@ cdef enum:
 
 cdef extern from "Python.h":
     const Py_ssize_t PY_SSIZE_T_MAX
+    bint PyLong_CheckExact(object o)
+    long long PyLong_AsLongLongAndOverflow(object o, int *overflow) except? -1
 
 cdef extern from *:
     """
@@ -74,6 +76,31 @@ cdef buffer_of(object o, Py_buffer *view, Slice *out, what):
         raise TypeError(f"a record's {what} must be bytes-like, str or None, not {type(o).__name__}; give a {what}_serializer for other types") from None
     out.p = <const uint8_t *> view.buf
     out.n = view.len
+
+
+cdef inline int64_t given_ms(timestamp_ms) except? -1:
+    """A time as a caller gave it; whole numbers, the usual ones, without a call."""
+    cdef int overflow = 0
+    cdef int64_t ms
+    if PyLong_CheckExact(timestamp_ms):
+        ms = PyLong_AsLongLongAndOverflow(timestamp_ms, &overflow)
+        if not overflow:
+            return ms
+    from kafkacore.epoch import epoch_ms
+    return epoch_ms(timestamp_ms, "timestamp_ms")
+
+
+cdef inline int64_t given_partition(TopicQueue queue, partition) except? -1:
+    cdef int overflow = 0
+    cdef int64_t number
+    if not PyLong_CheckExact(partition):
+        if type(partition) is bool or not hasattr(partition, "__index__"):
+            raise TypeError(f"partition must be a whole number, not {partition!r} (topic {queue.topic})")
+        partition = partition.__index__()
+    number = PyLong_AsLongLongAndOverflow(partition, &overflow)
+    if overflow:
+        raise _usage_error(f"partition {partition} of topic {queue.topic} does not exist: it has {queue.n}")
+    return number
 
 
 cdef inline serialized(serializer, item):
@@ -133,7 +160,7 @@ cdef class ProducerCore:
     def _add_topic(self, TopicQueue topic):
         self._topics[topic.topic] = topic
 
-    def send(self, topic, value=None, key=None, *, headers=None, partition=None, timestamp_ms=None, on_delivery=None):
+    def send(self, topic, value=None, key=None, *, headers=None, partition=None, timestamp_ms=None, on_delivery=None, **unknown):
         """Queues one record and returns at once; the Sender thread sends it with its batch.
 
         Args:
@@ -142,7 +169,7 @@ cdef class ProducerCore:
             key: as value, with key_serializer. Records of one key go to one partition, where Java's producer puts them (murmur2).
             headers: iterable of (name, bytes-like, str or None), or a mapping.
             partition: number; None lets the partitioner choose.
-            timestamp_ms: epoch milliseconds; None = now.
+            timestamp_ms: epoch milliseconds, a datetime (without a zone: local time) or a datetime64 (UTC); None = now.
             on_delivery: on_delivery(metadata, error), run on the thread that drives the I/O: RecordMetadata or None, KafkaError or None.
 
         Returns:
@@ -152,11 +179,15 @@ cdef class ProducerCore:
             BufferFullError: buffer_memory was not free within max_block_ms.
             KafkaTimeoutError: the topic's metadata did not come within max_block_ms; `.attempts` says why.
             RecordTooLarge: more than max_request_size or buffer_memory.
-            TypeError: not bytes-like and no serializer.
+            TypeError: not bytes-like and no serializer; a timestamp_ms or partition that is none.
+            UsageError: no such partition; on_delivery has its parameters in confluent-kafka's order.
             ClosedError, ForkedClientError: the producer is closed, or belongs to the parent process.
 
         Source: org.apache.kafka.clients.producer.KafkaProducer.doSend; KIP-480, KIP-794.
         """
+        if unknown:
+            from kafkacore.elsewhere import refuse_arguments
+            refuse_arguments("send()", unknown)
         return self.send_parsed(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
     @cython.final
@@ -222,7 +253,7 @@ cdef class ProducerCore:
         cdef PartitionQueue chosen = None
         cdef PartitionQueue target
         cdef ProducerBatch batch
-        cdef int64_t now = kc_wall_ms() if timestamp_ms is None else timestamp_ms
+        cdef int64_t now = kc_wall_ms() if timestamp_ms is None else given_ms(timestamp_ms)
         cdef int64_t wanted, started_ms = 0
         cdef bint timed = False
         cdef const uint8_t *h = NULL
@@ -231,7 +262,7 @@ cdef class ProducerCore:
         if now < 0:
             raise ValueError(f"timestamp_ms must not be negative, got {now} (topic {queue.topic})")
         if partition is not None:
-            wanted = partition
+            wanted = given_partition(queue, partition)
             if wanted >= queue.n:
                 waited_ms += self._await_partition(queue, wanted, waited_ms)
             if not 0 <= wanted < queue.n:
@@ -242,6 +273,8 @@ cdef class ProducerCore:
         if headers is not None:
             h = <const uint8_t *> PyBytes_AS_STRING(headers)
             h_len = PyBytes_GET_SIZE(headers)
+        if on_delivery is not None:
+            check_order(on_delivery)
         future = RecordFuture.__new__(RecordFuture)
         future.own_timestamp_ms = now
         future.key_size = <int32_t> k.n

@@ -68,12 +68,21 @@ cdef bytes encode_headers(object headers):
     for pair in pairs:
         if isinstance(pair, (str, bytes, bytearray)):       # "ab" would unpack into a name and a value
             raise TypeError(f"a header is a pair of name and value, not {pair!r}")
-        key, value = pair
-        bytes_of(key, &p, &n, keep)
-        if n < 0:
+        try:
+            key, value = pair
+        except (TypeError, ValueError):
+            raise TypeError(f"a header is a pair of name and value, not {pair!r}") from None
+        if key is None:
             raise TypeError("a header's key must not be None")
+        try:
+            bytes_of(key, &p, &n, keep)
+        except TypeError:
+            raise TypeError(f"a header's name must be a str, not {key!r}") from None
         total += kc_varint_size(n) + n
-        bytes_of(value, &p, &n, keep)
+        try:
+            bytes_of(value, &p, &n, keep)
+        except TypeError:
+            raise TypeError(f"the value of header {key!r} must be bytes-like, str or None, not {type(value).__name__}") from None
         total += kc_varint_size(n) + (n if n > 0 else 0)
     if total > BATCH_MAX_BYTES:
         raise ValueError("headers are limited to 2 GiB")
@@ -97,20 +106,11 @@ cdef bytes encode_headers(object headers):
 cdef int64_t* timestamps_of(object timestamps_ms, Py_ssize_t count, list keep) except? NULL:
     """Points at `count` int64 timestamps, kept alive in keep."""
     cdef HeldBuffer held
-    import numpy
-    array = numpy.ascontiguousarray(timestamps_ms)
-    if array.dtype.kind == "M":
-        array = array.astype("datetime64[ms]")
-        if numpy.isnat(array).any():
-            raise ValueError("timestamps_ms has NaT: every record needs a time")
-    elif array.dtype.kind not in "iu":
-        raise TypeError(f"timestamps_ms must be integers, not {array.dtype}")
-    elif array.dtype.kind == "u" and array.size and int(array.max()) > INT64_MAX:
-        raise OverflowError("a timestamp does not fit a signed 64-bit integer")
-    array = array.astype("int64", copy=False)
-    if array.ndim != 1 or len(array) != count:
+    from kafkacore.epoch import epoch_column_ms
+    array = epoch_column_ms(timestamps_ms, "timestamps_ms")
+    if len(array) != count:
         raise ValueError(f"columns differ in length: {count} values, {array.size} timestamps")
-    held = hold_buffer(array.view("int64"), PyBUF_SIMPLE)
+    held = hold_buffer(array, PyBUF_SIMPLE)
     keep.append(held)
     return <int64_t*>held.view.buf
 

@@ -1,6 +1,7 @@
 # What becomes of a record: Delivery, shared by the records of a batch, and RecordFuture, one record's view of it. The rules are told in append.pxi.
 
 import logging as _logging
+from functools import partial as _partial
 
 cdef extern from "Python.h":
     void delivery_track "PyObject_GC_Track"(PyObject*)
@@ -28,6 +29,59 @@ def _bind_producer_types(record_metadata, usage_error):
     _record_metadata = record_metadata                 # kept alive here
     _record_metadata_type = <PlanType*><PyObject*> record_metadata
     _usage_error = usage_error
+
+
+cdef extern from "Python.h":
+    bint order_is_method "PyMethod_Check"(PyObject*)
+    PyObject* order_function "PyMethod_GET_FUNCTION"(PyObject*)
+    bint order_is_function "PyFunction_Check"(PyObject*)
+    PyObject* order_code "PyFunction_GET_CODE"(PyObject*)
+    PyObject* order_type "(PyObject *)Py_TYPE"(PyObject*)
+
+cdef enum:
+    ORDERS_KEPT = 64
+
+cdef dict _orders = {}                                 # what was looked at, by address (and bound arguments); kept alive
+cdef Py_ssize_t _last_order = 0                        # the last of them: the same callback comes with every record
+
+
+cdef int check_order(on_delivery) except -1:
+    """Refuses a callback whose parameters are named in confluent-kafka's order. Looks at each piece of code once, since lambdas, methods and
+    partials are made again for every record; objects with a __call__ are known by their class."""
+    global _last_order
+    cdef PyObject* what = <PyObject*> on_delivery
+    cdef Py_ssize_t number, bound = 0
+    if type(on_delivery) is _partial:
+        called, bound = on_delivery.func, min(len(on_delivery.args), 7)
+        what = <PyObject*> called
+    if order_is_method(what):
+        what = order_function(what)
+    if order_is_function(what):
+        what = order_code(what)
+    else:
+        what = order_type(what)
+    number = <Py_ssize_t> what + bound
+    if number == _last_order:
+        return 0
+    if number not in _orders:
+        from kafkacore.elsewhere import check_delivery_order
+        check_delivery_order(on_delivery)
+        if len(_orders) >= ORDERS_KEPT:
+            _last_order = 0
+            _orders.clear()
+        _orders[number] = <object> what
+    _last_order = number
+    return 0
+
+
+def check_delivery_callback(on_delivery):
+    """Refuses what `send` refuses as on_delivery.
+
+    Raises:
+        UsageError: its parameters are named in confluent-kafka's order.
+    """
+    if on_delivery is not None:
+        check_order(on_delivery)
 
 
 @cython.final
@@ -235,7 +289,7 @@ cdef class Delivery:
             except KeyboardInterrupt as stop:
                 interrupt = stop
             except BaseException:
-                _append_log.exception("on_delivery callback failed for a record of %s-%d", self.queue.topic, self.queue.index)
+                _append_log.exception("on_delivery(metadata, error) failed for a record of %s-%d", self.queue.topic, self.queue.index)
         return interrupt
 
     cdef _call_done(self, future, fn):
@@ -350,7 +404,7 @@ cdef _call_on_delivery(RecordFuture future, fn):
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException:
-        _append_log.exception("on_delivery callback failed for a record of %s-%d", future.delivery.queue.topic, future.delivery.queue.index)
+        _append_log.exception("on_delivery(metadata, error) failed for a record of %s-%d", future.delivery.queue.topic, future.delivery.queue.index)
 
 
 def on_delivery_in_loop(RecordFuture future not None, loop, fn):

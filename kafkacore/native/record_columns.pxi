@@ -139,6 +139,10 @@ cdef class ByteColumn:
 
     __hash__ = None
 
+    def __repr__(self):
+        shown = [f"{item[:32]!r}..." if item is not None and len(item) > 32 else repr(item) for item in self[:3]]
+        return f"<ByteColumn of {self.of.store.count} items: [{', '.join(shown)}{', ...' if self.of.store.count > 3 else ''}]>"
+
     @property
     def starts(self):
         """int32 array: where each item starts in its region (one region unless batches were compressed)."""

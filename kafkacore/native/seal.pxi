@@ -17,10 +17,22 @@ cdef extern from *:
         ((PyTypeObject *)type)->tp_vectorcall = NULL;         /* a short cut of Cython's from the call to its own allocation function */
         PyType_Modified((PyTypeObject *)type);
     }
+    static int kc_answer(PyObject *type, PyObject *answers) {
+        int failed = PyDict_Merge(((PyTypeObject *)type)->tp_dict, answers, 0);
+        PyType_Modified((PyTypeObject *)type);
+        return failed;
+    }
     """
     void kc_seal(object type)
+    int kc_answer(object type, object answers) except -1
 
 for _sealed in (RecordFuture, ProduceAttempt, Ready, HeldBuffer, RecordContext, RowStore, Segment, ByteColumn, RecordColumns, Batch, PartitionTable,
                 BufferStart, ProducedTopics, ProducePartitions, ProduceTopics, AwaitedDelivery, Sending):
     kc_seal(_sealed)
 del _sealed
+
+# Names that records and futures have in other clients.
+from kafkacore import elsewhere as _elsewhere
+kc_answer(ConsumerRecord, _elsewhere.answering(_elsewhere.RECORD))
+kc_answer(RecordFuture, _elsewhere.answering(_elsewhere.FUTURE))
+del _elsewhere

@@ -91,7 +91,7 @@ cdef install_send():
     compiled = ProducerCore.__dict__["send"]
     code = compiled.__code__
     head, text = compiled.__doc__.split("\n", 1)
-    _send_doc = ("send($self" + head.partition("(self")[2] + "\n--\n\n" + text.lstrip()).encode()
+    _send_doc = ("send($self" + head.partition("(self")[2].replace(", **unknown", "") + "\n--\n\n" + text.lstrip()).encode()
     SEND_NAMES = code.co_varnames[1:code.co_argcount + code.co_kwonlyargcount]
     kc_install_send(ProducerCore, compiled, SEND_NAMES, PyBytes_AS_STRING(_send_doc), <kc_send_function> send_parsed)
 

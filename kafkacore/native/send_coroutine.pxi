@@ -46,6 +46,8 @@ cdef class CoroutineSend:
             if more is None:
                 return self.producer.send_parsed(topic, value, key, None, None, None, None)
             headers, partition, timestamp_ms, on_delivery = more
+            if on_delivery is not None:
+                check_order(on_delivery)
             future = self.producer.send_parsed(topic, value, key, headers, partition, timestamp_ms, None)
         except self.not_now:
             return None

@@ -22,6 +22,7 @@ from kafkacore import _codec
 from kafkacore._codec import PartitionQueue, ProducerCore, RecordFuture, StickyPartitioner, TopicQueue
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import ProducerConfig
+from kafkacore.epoch import Time
 from kafkacore.errors import (
     BufferFullError,
     ClosedError,
@@ -224,7 +225,7 @@ class KafkaProducer(ProducerCore):
         key: Any,
         headers: Any,
         partition: int | None,
-        timestamp_ms: int | None,
+        timestamp_ms: Time | None,
         on_delivery: Any,
         waited_ms: int = 0,
     ) -> RecordFuture:
@@ -232,6 +233,7 @@ class KafkaProducer(ProducerCore):
         if self._never_waits:
             raise NotNow                                  # its caller has a general way of its own
         self._check_sending()
+        _codec.check_delivery_callback(on_delivery)
         record, callback = self._intercept(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         try:
             queue, metadata_ms = self._queue_of(record.topic)

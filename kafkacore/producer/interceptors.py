@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from kafkacore.epoch import Time
 from kafkacore.errors import KafkaError
 from kafkacore.types import ProducerRecord, RecordMetadata
 
@@ -29,7 +30,7 @@ class Interceptors:
         return bool(self._given)
 
     def on_send(
-        self, topic: Any, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None, on_delivery: Any
+        self, topic: Any, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: Time | None, on_delivery: Any
     ) -> tuple[ProducerRecord, Any]:
         """The record as the interceptors leave it, and the callback that serves them as well."""
         if isinstance(topic, ProducerRecord):

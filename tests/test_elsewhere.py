@@ -1,0 +1,262 @@
+"""What users of other clients write is answered, or refused, by name: times, partitions, headers, callbacks, attributes."""
+
+import asyncio
+import datetime
+import functools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kafkacore import KafkaConsumer, KafkaProducer, aio
+from kafkacore.elsewhere import FUTURE, RECORD, check_callback_order
+from kafkacore.errors import UsageError
+from kafkacore.records import BatchBuilder
+from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import ProducerRecord
+
+UTC = datetime.UTC
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", partitions=2)
+        cluster.create_topic("dated")
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def producer(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send("t", b"the topic is known", partition=1).result(30)
+        yield producer
+
+
+def records(cluster: EmbeddedCluster, topic: str, count: int) -> list[Any]:
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        consumer.assign([(topic, 0)])
+        consumer.seek_to_beginning((topic, 0))
+        found: list[Any] = []
+        while len(found) < count:
+            for more in consumer.poll(30).values():
+                found += more
+        return found
+
+
+# ---- times and partitions of send -------------------------------------------------------------------------------------------------------
+
+
+def test_send_dates_records_with_times_of_any_form(cluster: EmbeddedCluster, producer: KafkaProducer) -> None:
+    wanted_ms = 1_704_067_200_000
+    day = np.datetime64("2024-01-01")
+    forms: list[Any] = [
+        wanted_ms,
+        np.int64(wanted_ms),
+        datetime.datetime(2024, 1, 1, tzinfo=UTC),
+        datetime.datetime(2024, 1, 1, 2, tzinfo=datetime.timezone(datetime.timedelta(hours=2))),
+        datetime.datetime.fromtimestamp(wanted_ms / 1000),  # local time
+        *(day.astype(f"datetime64[{unit}]") for unit in ("D", "s", "ms", "us", "ns")),
+    ]
+    for form in forms:
+        producer.send("dated", b"x", timestamp_ms=form)
+        producer.send(ProducerRecord("dated", b"x", timestamp_ms=form))
+    producer.flush(30)
+    found = records(cluster, "dated", 2 * len(forms))
+    assert [record.timestamp_ms for record in found] == [wanted_ms] * (2 * len(forms))
+
+
+@pytest.mark.parametrize("wrong", [time.time(), 1.0, float("nan"), np.float64(1.5), "1", True, np.datetime64("NaT"), 1 << 63, -1])
+def test_send_refuses_what_is_no_time_by_the_arguments_name(producer: KafkaProducer, wrong: object) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"^timestamp_ms"):
+        producer.send("t", b"x", timestamp_ms=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", ["0", 0.0, True, b"0"])
+def test_send_refuses_a_partition_that_is_no_number_by_the_arguments_name(producer: KafkaProducer, wrong: object) -> None:
+    with pytest.raises(TypeError, match=r"^partition must be a whole number, not .* \(topic t\)"):
+        producer.send("t", b"x", partition=wrong)  # type: ignore[arg-type]
+
+
+def test_send_takes_partitions_that_are_integers_of_numpy(producer: KafkaProducer) -> None:
+    assert producer.send("t", b"x", partition=np.int32(1)).result(30).partition == 1  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=f"partition {1 << 70} of topic t does not exist"):
+        producer.send("t", b"x", partition=1 << 70)
+
+
+@pytest.mark.parametrize(
+    ("headers", "says"),
+    [
+        ([("a", 1)], "the value of header 'a' must be bytes-like, str or None, not int"),
+        ([(1, b"a")], "a header's name must be a str, not 1"),
+        ([1], "a header is a pair of name and value, not 1"),
+        ([("a", b"b", b"c")], "a header is a pair of name and value, not"),
+        ([(None, b"a")], "a header's key must not be None"),
+    ],
+)
+def test_a_header_that_is_none_is_refused_by_its_name(producer: KafkaProducer, headers: Any, says: str) -> None:
+    with pytest.raises(TypeError, match=f"^{says}"):
+        producer.send("t", b"x", headers=headers)
+
+
+@pytest.mark.parametrize(("name", "answer"), [("callback", "on_delivery"), ("timestamp", "timestamp_ms, in epoch milliseconds")])
+def test_arguments_of_other_clients_are_answered_by_send(producer: KafkaProducer, name: str, answer: str) -> None:
+    with pytest.raises(TypeError, match=rf"^send\(\) got an unexpected keyword argument '{name}'; here it is {answer}"):
+        producer.send("t", b"x", **{name: 1})
+    with pytest.raises(TypeError, match=r"^send\(\) got an unexpected keyword argument 'nonsense'$"):
+        producer.send("t", b"x", nonsense=1)  # type: ignore[call-arg]
+
+
+def test_batches_take_the_same_times() -> None:
+    builder = BatchBuilder()
+    builder.append_many([b"a"], timestamps_ms=np.array(["2024-01-01"], "datetime64[D]"))
+    for wrong in ([1.5], [float("nan")], np.array([1.5])):
+        with pytest.raises(TypeError, match=r"^timestamps_ms\[0\] must be epoch milliseconds"):
+            builder.append_many([b"a"], timestamps_ms=wrong)
+    with pytest.raises(ValueError, match=r"^timestamps_ms has NaT at 0"):
+        builder.append_many([b"a"], timestamps_ms=np.array(["NaT"], "datetime64[s]"))
+
+
+# ---- the order of a callback's arguments ------------------------------------------------------------------------------------------------
+
+
+def confluents(err: Any, msg: Any) -> None:
+    raise AssertionError("must never be called")
+
+
+def ours(metadata: Any, error: Any) -> None: ...
+
+
+class Reports:
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, Any]] = []
+
+    def ours(self, metadata: Any, error: Any) -> None:
+        self.seen.append((metadata, error))
+
+    def confluents(self, err: Any, msg: Any) -> None:
+        confluents(err, msg)
+
+    def bound(self, number: int, err: Any, msg: Any) -> None:
+        confluents(err, msg)
+
+
+class Callable_:
+    def __call__(self, err: Any, msg: Any) -> None:
+        confluents(err, msg)
+
+
+def numbered(number: int, err: Any, msg: Any) -> None:
+    confluents(err, msg)
+
+
+REVERSED = [
+    confluents,
+    lambda err, msg: None,
+    lambda err, _: None,
+    lambda e, m: None,
+    lambda _, record: None,
+    Reports().confluents,
+    Callable_(),
+    functools.partial(numbered, 1),
+    functools.partial(Reports().bound, 1),
+]
+RIGHT = [
+    ours,
+    lambda metadata, error: None,
+    lambda m, e: None,
+    lambda _, err: None,
+    lambda a, b: None,
+    lambda *both: None,
+    lambda metadata, error, err=1: None,
+    lambda error, exception: None,
+    functools.partial(numbered, None, None),
+    Reports().ours,
+    [].append,
+    functools.wraps(confluents)(lambda metadata, error: None),
+]
+
+
+@pytest.mark.parametrize("fn", REVERSED)
+def test_a_callback_in_confluents_order_is_refused_and_the_record_is_not_queued(producer: KafkaProducer, fn: Any) -> None:
+    before = producer.send("t", b"x", partition=0).result(30).offset
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"on_delivery\(metadata, error\), and .* has them the other way round, as in confluent-kafka"):
+            producer.send("t", b"x", partition=0, on_delivery=fn)
+    assert producer.send("t", b"x", partition=0).result(30).offset == before + 1
+
+
+@pytest.mark.parametrize("fn", RIGHT)
+def test_other_callbacks_are_not_refused(producer: KafkaProducer, fn: Any) -> None:
+    check_callback_order(fn, "on_delivery", "metadata, error")
+    producer.send("t", b"x", on_delivery=fn).result(30)
+
+
+def test_each_callback_is_looked_at_whatever_came_before_it(producer: KafkaProducer) -> None:
+    reports = Reports()
+    for _ in range(3):
+        producer.send("t", b"x", on_delivery=reports.ours)
+        with pytest.raises(UsageError):
+            producer.send("t", b"x", on_delivery=reports.confluents)
+    for number in range(200):  # more than are remembered
+        scope: dict[str, Any] = {}
+        exec(f"def fn{number}(metadata, error): pass\ndef turned{number}(err, msg): pass", scope)
+        producer.send("t", b"x", on_delivery=scope[f"fn{number}"])
+        with pytest.raises(UsageError):
+            producer.send("t", b"x", on_delivery=scope[f"turned{number}"])
+    producer.flush(30)
+    assert [(metadata.topic, error) for metadata, error in reports.seen] == [("t", None)] * 3
+
+
+def test_a_producer_with_interceptors_refuses_the_order_too(cluster: EmbeddedCluster) -> None:
+    class Same:
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return record
+
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, interceptors=[Same()]) as producer:
+        with pytest.raises(UsageError, match="other way round"):
+            producer.send("t", b"x", on_delivery=confluents)
+
+
+def test_the_asyncio_producer_refuses_the_order_for_new_and_known_topics(cluster: EmbeddedCluster) -> None:
+    async def main() -> None:
+        async with aio.KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            for _ in range(2):  # the topic is not known, then it is
+                with pytest.raises(UsageError, match="other way round"):
+                    await producer.send("t", b"refused", on_delivery=confluents)
+                reports = Reports()
+                await (await producer.send("t", b"x", on_delivery=reports.ours))
+                await producer.flush()
+                await asyncio.sleep(0)
+                assert [error for _, error in reports.seen] == [None]
+            with pytest.raises(TypeError, match=r"^timestamp_ms"):
+                await producer.send("t", b"x", timestamp_ms=1.5)  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match=r"^partition must be"):
+                await producer.send("t", b"x", partition="0")  # type: ignore[arg-type]
+
+    asyncio.run(main())
+
+
+# ---- attributes of records and futures --------------------------------------------------------------------------------------------------
+
+
+def test_attributes_of_other_clients_are_answered_by_records_and_futures(cluster: EmbeddedCluster, producer: KafkaProducer) -> None:
+    future = producer.send("dated", b"x")
+    future.result(30)
+    record = records(cluster, "dated", 1)[0]
+    for item, names in ((record, RECORD), (future, FUTURE)):
+        for name, answer in names.items():
+            assert not hasattr(item, name)
+            with pytest.raises(AttributeError) as refused:
+                getattr(item, name)
+            assert str(refused.value) == f"{type(item).__name__} has no {name}: {answer}"
+
+
+def test_a_column_of_bytes_shows_its_first_items(cluster: EmbeddedCluster, producer: KafkaProducer) -> None:
+    cluster.create_topic("shown")
+    producer.send_many("shown", [b"a", None, b"x" * 40, b"z"]).result(30)
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        (columns,) = consumer.read_range(("shown", 0), 0, 4)
+        assert repr(columns.values) == f"<ByteColumn of 4 items: [b'a', None, {b'x' * 32!r}..., ...]>"
