@@ -42,6 +42,7 @@ from kafkacore.config import ProducerConfig
 from kafkacore.epoch import Time
 from kafkacore.errors import BufferFullError, IllegalStateError, KafkaError
 from kafkacore.metadata import TopicInfo
+from kafkacore.net import block_end
 from kafkacore.net.measure import Measured
 from kafkacore.producer import BatchFuture
 from kafkacore.producer import KafkaProducer as Producer
@@ -362,13 +363,14 @@ class KafkaProducer:
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
         """A transaction as a block: `async with producer.transaction():` begins it, its end commits it. When the block raises, cancellation
-        included, it is aborted and the exception goes on. A transaction that was prepared in the block stays open.
+        included, it is aborted and the exception goes on. The abort of a block that was cancelled is awaited for 5 s at most, else for
+        max_block_ms. A transaction that was prepared in the block stays open.
         """
         self.begin_transaction()
         try:
             yield self
-        except BaseException:
-            await self._abort()
+        except BaseException as error:
+            await self._abort(type(error))
             raise
         if self._producer._transactional("transaction").at.phase is Phase.PREPARED:
             return  # its end is the affair of the process it is handed to
@@ -376,15 +378,18 @@ class KafkaProducer:
             await self.commit_transaction()
         except KafkaError as failed:
             if failed.txn_requires_abort:
-                await self._abort()
+                await self._abort(type(failed))
             raise
 
-    async def _abort(self) -> None:
+    async def _abort(self, reason: type[BaseException]) -> None:
         """Aborts what is still open; the error that made it necessary is the one to raise."""
         if self._producer._transactional("transaction").at.phase not in (Phase.OPEN, Phase.ABORTABLE, Phase.ABORTING):
             return  # fatal, or ended within the block
+        timeout_s = None
+        if issubclass(reason, (asyncio.CancelledError, KeyboardInterrupt)):  # who cancels waits for the end of the task
+            timeout_s = min(self.config.max_block_ms / 1000, block_end.FAILED_BLOCK_S)
         try:
-            await self.abort_transaction()
+            await self.abort_transaction(timeout_s)
         except KafkaError as failed:
             log.error("the transaction could not be aborted: %s", failed)
 

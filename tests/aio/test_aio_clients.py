@@ -15,6 +15,7 @@ from kafkacore import NewTopic, TopicPartition, errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
 from kafkacore.aio import testing as aio_testing
 from kafkacore.aio.calls import CallThread, Job
+from kafkacore.net import block_end
 from kafkacore.testing import EmbeddedCluster
 
 GUARD_S = 60
@@ -304,6 +305,48 @@ async def test_transactions(servers: str, topic: str) -> None:
         consumer.seek_to_beginning()
         assert [record.value for record in await read(consumer, 2)] == [b"kept", b"kept too"]
         assert (await consumer.committed((topic, 0))).offset == 7
+
+
+@pytest.mark.parametrize(("cancelled", "max_block_ms"), [(True, 60_000), (False, 300)])
+def test_a_cancelled_transaction_does_not_wait_long_for_a_coordinator_that_is_gone(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], cancelled: bool, max_block_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an error of the application the abort takes max_block_ms, as any other call."""
+    monkeypatch.setattr(block_end, "FAILED_BLOCK_S", 0.1)
+    asked: list[float | None] = []
+
+    class Noted(KafkaProducer):
+        async def abort_transaction(self, timeout: float | None = None) -> None:
+            asked.append(timeout)
+            await super().abort_transaction(timeout)
+
+    async def work(cluster: EmbeddedCluster) -> None:
+        producer = Noted(bootstrap_servers=cluster.bootstrap_servers, transactional_id="x", max_block_ms=max_block_ms)
+        await producer.init_transactions()
+        entered = asyncio.Event()
+
+        async def block() -> None:
+            async with producer.transaction():
+                await (await producer.send("t", b"a"))
+                cluster.pause_broker(1)
+                entered.set()
+                if not cancelled:
+                    raise ZeroDivisionError
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(block())
+        await entered.wait()
+        if cancelled:
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError if cancelled else ZeroDivisionError):
+            async with asyncio.timeout(50):
+                await task
+        await producer.close(0)
+
+    with EmbeddedCluster() as cluster, asyncio.Runner(loop_factory=new_loop) as runner:
+        cluster.create_topic("t")
+        runner.run(work(cluster))
+    assert asked == [0.1 if cancelled else None]
 
 
 @in_loop
