@@ -13,7 +13,7 @@ import typer
 from kafkacore import errors
 from kafkacore.broker.log.index import SparseIndex
 from kafkacore.cli.options import Failure, Json, print_json
-from kafkacore.cli.records import as_json
+from kafkacore.cli.record_text import as_json
 from kafkacore.records import read_batches
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

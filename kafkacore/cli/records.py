@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import os
 import sys
 import time
 from collections import deque
@@ -23,12 +23,12 @@ from kafkacore.cli.options import (
     Json,
     Settings,
     client_settings,
-    json_line,
     print_json,
     say,
     separator_of,
 )
 from kafkacore.cli.pipe_end import PipeEnd
+from kafkacore.cli.record_text import LineReader, ObjectReader, Wrong, line_maker
 from kafkacore.cli.terminal import byte_progress, messages, record_progress
 from kafkacore.config import ConsumerConfig
 from kafkacore.plurals import counted
@@ -52,18 +52,6 @@ def _chunks_of_lines(source: BinaryIO) -> Iterator[tuple[list[bytes], int]]:
         yield lines, sum(map(len, lines)) + len(lines)
     if rest:
         yield [rest], len(rest)
-
-
-def _split_keys(lines: list[bytes], separator: bytes) -> tuple[list[bytes], list[bytes]]:
-    """Keys and values, up to the first line that has no separator."""
-    keys, values = [], []
-    for line in lines:
-        key, found, value = line.partition(separator)
-        if not found:
-            break
-        keys.append(key)
-        values.append(value)
-    return keys, values
 
 
 class _Delivery:
@@ -121,12 +109,29 @@ def produce(
             "of it. Another command with the same name is fenced.",
         ),
     ] = None,
+    form: Annotated[
+        str, typer.Option("--format", metavar="raw|json", help="raw: lines are values. json: an object each, as consume --json prints it.")
+    ] = "raw",
+    key: Annotated[str | None, typer.Option("--key", help="The key of every record.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("-H", "--header", metavar="NAME=VALUE", help="A header of every record; may be repeated.")
+    ] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option("-p", "--partition", min=-1, help="The partition of every record; -1 lets the key decide, whatever an object says."),
+    ] = None,
+    timestamp_ms: Annotated[
+        int | None, typer.Option("--timestamp", metavar="MS", min=0, help="The time of every record, in milliseconds since 1970.")
+    ] = None,
+    null: Annotated[
+        str | None, typer.Option("--null", metavar="TEXT", help="What stands for a null key or value (a tombstone); '' for empty ones.")
+    ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: Settings = None,
     json: Json = False,
 ) -> None:
     """Send the lines of files, or of standard input, to a topic: one record a line."""
-    separator = None if key_separator is None else separator_of(key_separator)
+    reader = _reader(form, key_separator, key, header, partition, timestamp_ms, null)
     sizes = [file.stat().st_size for file in files or ()]  # a missing file is found before anything is sent
     sent = sent_bytes = 0
     start = time.monotonic()
@@ -150,15 +155,13 @@ def produce(
                 stream: BinaryIO = sys.stdin.buffer if source is None else source.open("rb")
                 with stream, producer.transaction() if transactional else nullcontext():
                     for lines, size in _chunks_of_lines(stream):
-                        keys, values = None, lines
-                        if separator is not None:
-                            keys, values = _split_keys(lines, separator)
-                        if values:
-                            delivery.add(producer.send_many(topic, values, keys=keys))
-                        line_number += len(values)
-                        if len(values) < len(lines):
-                            raise Failure(f"{name}, line {line_number:,}: no key separator {key_separator!r} in it")
-                        sent += len(values)
+                        try:
+                            for call in reader.calls(lines):
+                                delivery.add(producer.send_many(topic, **call))
+                                line_number += len(call["values"])
+                        except Wrong as wrong:
+                            raise Failure(f"{name}, line {line_number:,}: {wrong}") from None
+                        sent += len(lines)
                         sent_bytes += size
                         bar.update(bar.task_ids[0], advance=size, records=counted(sent, "record"))
                 committed += 1
@@ -178,41 +181,46 @@ def produce(
         messages.print(f"{counted(sent, 'record')}, {counted(sent_bytes, 'byte')} to {topic} in {seconds:.2f} s")
 
 
+def _reader(
+    form: str,
+    key_separator: str | None,
+    key: str | None,
+    header: list[str] | None,
+    partition: int | None,
+    timestamp_ms: int | None,
+    null: str | None,
+) -> LineReader | ObjectReader:
+    """What makes lines records."""
+    if form not in ("raw", "json"):
+        raise typer.BadParameter("must be raw or json", param_hint="--format")
+    if form == "json":
+        given = {"--key-separator": key_separator, "--key": key, "--header": header, "--timestamp": timestamp_ms, "--null": null}
+        for name, value in given.items():
+            if value is not None and value != []:
+                raise typer.BadParameter("with --format json the objects say it", param_hint=name)
+        return ObjectReader(partition)
+    if key is not None and key_separator is not None:
+        raise typer.BadParameter("either a key for all, or one before the separator in each line", param_hint="--key")
+    headers: list[tuple[str, bytes | None]] = []
+    for word in header or ():  # a name may stand twice
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{word!r} is not NAME=VALUE", param_hint="--header")
+        headers.append((name, os.fsencode(value)))
+    return LineReader(
+        separator=None if key_separator is None else separator_of(key_separator),
+        key=None if key is None else os.fsencode(key),
+        null=None if null is None else os.fsencode(null),
+        headers=headers,
+        partition=None if partition == -1 else partition,
+        timestamp_ms=timestamp_ms,
+    )
+
+
 def _reason(ended: BaseException) -> str:
     if isinstance(ended, OSError) and not isinstance(ended, errors.KafkaError):
         return f"{ended.filename}: {ended.strerror}" if ended.filename else str(ended.strerror or ended)
     return str(ended)
-
-
-def _text(data: bytes | None, name: str) -> dict[str, str | None]:
-    """Bytes for JSON: text where they are UTF-8, else base64 under another name, so that nothing is lost."""
-    if data is None:
-        return {name: None}
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data).decode()}
-
-
-def as_json(record: ConsumerRecord) -> dict[str, Any]:
-    """A record as `consume --format json` prints it."""
-    return {
-        **({"topic": record.topic, "partition": record.partition} if record.topic else {}),  # a file does not name its own
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        **_text(record.key, "key"),
-        **_text(record.value, "value"),
-        "headers": [{"name": name, **_text(value, "value")} for name, value in record.headers],
-    }
-
-
-def _line_maker(as_objects: bool, separator: bytes | None) -> Callable[[ConsumerRecord], bytes]:
-    """What makes a record the bytes that are printed."""
-    if as_objects:
-        return lambda record: json_line(as_json(record)).encode()
-    if separator is None:
-        return lambda record: (record.value or b"") + b"\n"
-    return lambda record: b"".join((record.key or b"", separator, record.value or b"", b"\n"))
 
 
 def consume(
@@ -247,6 +255,9 @@ def consume(
     form: Annotated[
         str, typer.Option("--format", metavar="raw|json", help="raw: values as they are, a line each. json: an object each.")
     ] = "raw",
+    null: Annotated[
+        str | None, typer.Option("--null", metavar="TEXT", help="What is printed for a null key or value; nothing without it.")
+    ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: Settings = None,
     json: Json = False,
@@ -257,7 +268,9 @@ def consume(
     start = {"beginning": "earliest", "start": "earliest", "end": "latest"}.get(start, start)
     if start not in ("earliest", "latest") and not start.isdecimal():
         raise typer.BadParameter("must be earliest, latest or an offset", param_hint="--from")
-    line_of = _line_maker(json or form == "json", None if key_separator is None else separator_of(key_separator))
+    line_of = line_maker(
+        json or form == "json", None if key_separator is None else separator_of(key_separator), b"" if null is None else os.fsencode(null)
+    )
     offset = int(start) if start.isdecimal() else None
     reset = start if offset is None else "none"
     if isolation not in (None, "read_committed", "read_uncommitted"):

@@ -1,0 +1,213 @@
+"""Records as text: the objects that `consume --format json` prints and `produce --format json` reads, and lines with a key in front.
+
+An object holds bytes as text where they are UTF-8, else as base64 under another name (`value_base64`): nothing is
+lost on the way out and back.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from kafkacore import ConsumerRecord
+from kafkacore.cli.options import json_line
+
+_MEMBERS = ("topic", "partition", "offset", "timestamp_ms", "key", "key_base64", "value", "value_base64", "headers")
+
+
+class Wrong(Exception):
+    """A line that is no record; its text says why."""
+
+
+class Sent(NamedTuple):
+    """A record out of a line; None leaves partition and time to the producer."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    partition: int | None
+    timestamp_ms: int | None
+
+
+def _text(data: bytes | None, name: str) -> dict[str, str | None]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def as_json(record: ConsumerRecord) -> dict[str, Any]:
+    """A record as `consume --format json` prints it."""
+    return {
+        **({"topic": record.topic, "partition": record.partition} if record.topic else {}),  # a file does not name its own
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        **_text(record.key, "key"),
+        **_text(record.value, "value"),
+        "headers": [{"name": name, **_text(value, "value")} for name, value in record.headers],
+    }
+
+
+def _bytes(members: dict[str, Any], name: str, where: str = "") -> bytes | None:
+    """The bytes of `name` or of its base64."""
+    coded = f"{name}_base64"
+    if name in members and coded in members:
+        raise Wrong(f"{where}both {name} and {coded}")
+    given = members.get(coded if coded in members else name)
+    if given is None:
+        return None
+    if not isinstance(given, str):
+        raise Wrong(f"{where}{name} is {json.dumps(given)[:40]}: a string or null")
+    try:
+        return base64.b64decode(given, validate=True) if coded in members else given.encode()
+    except ValueError as error:
+        raise Wrong(f"{where}{coded if coded in members else name}: {error}") from None
+
+
+def _number(members: dict[str, Any], name: str) -> int | None:
+    given = members.get(name)
+    if given is not None and (type(given) is not int or not -1 <= given < 1 << 63):
+        raise Wrong(f"{name} is {json.dumps(given)[:40]}: a number from 0 on, or null")
+    return None if given == -1 else given
+
+
+def _headers(given: Any) -> list[tuple[str, bytes | None]]:
+    if not isinstance(given, list):
+        raise Wrong("headers is no list of objects with name and value")
+    found = []
+    for each in given:
+        if not isinstance(each, dict) or not isinstance(each.get("name"), str) or each.keys() - {"name", "value", "value_base64"}:
+            raise Wrong("headers is no list of objects with name and value")
+        found.append((each["name"], _bytes(each, "value", f"header {each['name']}: ")))
+    return found
+
+
+def from_json(line: bytes) -> Sent:
+    """A record out of an object as `as_json` makes it; its topic and offset do not count.
+
+    Raises:
+        Wrong: no JSON, no object, a member that no record has, or no value.
+    """
+    try:
+        members = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Wrong(f"not JSON: {error}") from None
+    if not isinstance(members, dict):
+        raise Wrong("not a JSON object")
+    if unknown := sorted(members.keys() - set(_MEMBERS)):
+        raise Wrong(f"a record has no {', '.join(unknown)}, but {', '.join(_MEMBERS)}")
+    if "value" not in members and "value_base64" not in members:
+        raise Wrong("no value; null is a tombstone's")
+    partition, timestamp_ms = _number(members, "partition"), _number(members, "timestamp_ms")
+    if partition is not None and partition >= 1 << 31:
+        raise Wrong(f"partition is {partition}: no such number")
+    return Sent(_bytes(members, "key"), _bytes(members, "value"), _headers(members.get("headers") or []), partition, timestamp_ms)
+
+
+class LineReader:
+    """Lines become what `KafkaProducer.send_many` takes.
+
+    Args:
+        separator: stands between key and value; None: a line is a value.
+        key: of every record.
+        null: the text that stands for a null key or value.
+        headers: of every record.
+        partition: of every record.
+        timestamp_ms: of every record.
+    """
+
+    def __init__(
+        self,
+        *,
+        separator: bytes | None = None,
+        key: bytes | None = None,
+        null: bytes | None = None,
+        headers: list[tuple[str, bytes | None]] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        self._separator = separator
+        self._key = key
+        self._null = null
+        self._fixed = {"headers": headers or None, "partitions": partition, "timestamps_ms": timestamp_ms}
+
+    def calls(self, lines: list[bytes]) -> Iterator[dict[str, Any]]:
+        """Arguments of send_many, for all lines in order.
+
+        Raises:
+            Wrong: a line is no record; the lines before it are in what came before.
+        """
+        values: list[bytes | None] = [*lines]
+        keys: list[bytes | None] | None = None if self._key is None else [self._key] * len(lines)
+        failed = None
+        if self._separator is not None:
+            parts = [line.partition(self._separator) for line in lines]
+            good = next((n for n, (_, found, _) in enumerate(parts) if not found), len(lines))
+            if good < len(lines):
+                failed = Wrong(f"no key separator {self._separator.decode(errors='replace')!r} in it")
+            keys, values = [part[0] for part in parts[:good]], [part[2] for part in parts[:good]]
+        if self._null is not None:
+            values = [None if value == self._null else value for value in values]
+            keys = keys if keys is None else [None if each == self._null else each for each in keys]
+        if values:
+            yield {"values": values, "keys": keys, **self._fixed}
+        if failed is not None:
+            raise failed
+
+
+class ObjectReader:
+    """Objects, one a line, become what `KafkaProducer.send_many` takes.
+
+    Args:
+        partition: of every record; -1 leaves it to the partitioner. None: what an object says.
+    """
+
+    def __init__(self, partition: int | None = None) -> None:
+        self._partition = partition
+
+    def calls(self, lines: list[bytes]) -> Iterator[dict[str, Any]]:
+        """As `LineReader.calls`."""
+        records: list[Sent] = []
+        failed = None
+        for line in lines:
+            try:
+                record = from_json(line)
+            except Wrong as wrong:
+                failed = wrong
+                break
+            if self._partition is not None:
+                record = record._replace(partition=None if self._partition < 0 else self._partition)
+            records.append(record)
+        for (placed, dated), run in itertools.groupby(records, lambda each: (each.partition is not None, each.timestamp_ms is not None)):
+            keys, values, headers, partitions, times_ms = map(list, zip(*run, strict=True))
+            yield {
+                "values": values,
+                "keys": keys,
+                "headers": headers if any(headers) else None,
+                "partitions": partitions if placed else None,
+                "timestamps_ms": times_ms if dated else None,
+            }
+        if failed is not None:
+            raise failed
+
+
+def line_maker(as_objects: bool, separator: bytes | None, null: bytes = b"") -> Callable[[ConsumerRecord], bytes]:
+    """What makes a record the bytes that are printed.
+
+    Args:
+        as_objects: as JSON.
+        separator: printed between key and value; None prints no keys.
+        null: printed for a null key or value.
+    """
+    if as_objects:
+        return lambda record: json_line(as_json(record)).encode()
+    if separator is None:
+        return lambda record: (null if record.value is None else record.value) + b"\n"
+    return lambda record: b"".join(
+        (null if record.key is None else record.key, separator, null if record.value is None else record.value, b"\n")
+    )

@@ -1,0 +1,181 @@
+"""`produce` and `consume`: records with keys, headers, partitions, times and tombstones, out and back without a loss."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkacore.cli.app import run
+from kafkacore.cli.options import json_line
+from kafkacore.cli.record_text import ObjectReader, Sent, Wrong, as_json, from_json
+from kafkacore.testing import EmbeddedCluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as started:
+        yield started
+
+
+@pytest.fixture
+def at(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("KAFKACORE_BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
+    return cluster.bootstrap_servers
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    """Puts bytes on standard input."""
+
+    def put(data: bytes) -> None:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    return put
+
+
+def held(cluster: EmbeddedCluster, topic: str) -> list[tuple[object, ...]]:
+    """All records of a topic, without their offsets."""
+    records = sorted(cluster.records(topic), key=lambda r: (r.partition, r.offset))
+    return [(r.partition, r.key, r.value, list(r.headers), r.timestamp_ms) for r in records]
+
+
+_bytes = st.none() | st.binary(max_size=20) | st.text(max_size=20).map(str.encode)
+_records = st.builds(
+    Sent,
+    key=_bytes,
+    value=_bytes,
+    headers=st.lists(st.tuples(st.text(max_size=5), _bytes), max_size=3),
+    partition=st.integers(0, 2**31 - 1),
+    timestamp_ms=st.integers(0, 2**63 - 1),
+)
+
+
+@given(_records)
+def test_every_record_comes_back_from_its_object(record: Sent) -> None:
+    read = SimpleNamespace(topic="t", offset=7, **record._asdict())
+    line = json_line(as_json(read)).encode()  # type: ignore[arg-type]
+    assert line.count(b"\n") == 1 and line.endswith(b"\n")
+    assert from_json(line) == record
+
+
+@given(st.lists(_records | _records.map(lambda r: r._replace(partition=None)) | _records.map(lambda r: r._replace(timestamp_ms=None))))
+def test_calls_keep_the_order(records: list[Sent]) -> None:
+    lines = [json_line(as_json(SimpleNamespace(topic="t", offset=7, **record._asdict()))).encode() for record in records]  # type: ignore[arg-type]
+    found = []
+    for call in ObjectReader().calls(lines):
+        count = len(call["values"])
+        columns = [call[name] or [none] * count for name, none in (("headers", []), ("partitions", None), ("timestamps_ms", None))]
+        found += map(Sent, call["keys"], call["values"], *columns)
+    assert found == records
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "not a JSON object"),
+        ('{"key": "a"}', "no value"),
+        ('{"vlaue": "a"}', "a record has no vlaue"),
+        ('{"value": 1}', "value is 1: a string or null"),
+        ('{"value": "a", "value_base64": "YQ=="}', "both value and value_base64"),
+        ('{"value_base64": "?"}', "value_base64"),
+        (r'{"value": "\ud800"}', "value"),
+        ('{"value": "a", "partition": "0"}', "partition is"),
+        ('{"value": "a", "partition": 4294967296}', "partition is"),
+        ('{"value": "a", "timestamp_ms": 1.5}', "timestamp_ms is"),
+        ('{"value": "a", "timestamp_ms": true}', "timestamp_ms is"),
+        ('{"value": "a", "headers": {"a": "b"}}', "headers is no list"),
+        ('{"value": "a", "headers": [{"value": "b"}]}', "headers is no list"),
+        ('{"value": "a", "headers": [{"name": "n", "value": 2}]}', "header n: value is 2"),
+    ],
+)
+def test_what_is_no_record(line: str, why: str) -> None:
+    with pytest.raises(Wrong, match=why):
+        from_json(line.encode())
+
+
+def test_there_and_back(
+    cluster: EmbeddedCluster, at: str, typed: Callable[[bytes], None], capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    for name in ("there", "back"):
+        assert run(["topics", "create", name, "-p", "3"]) == 0
+    objects = [
+        {
+            "key": "k",
+            "value": "v",
+            "partition": 2,
+            "timestamp_ms": 5,
+            "headers": [{"name": "h", "value": "é"}, {"name": "h", "value": None}],
+        },
+        {"key": "k", "value": None, "partition": 1, "timestamp_ms": 6},
+        {"key": None, "value": "", "partition": 1, "timestamp_ms": 7},
+        {"key_base64": "/w==", "value_base64": "AP8=", "partition": 0, "timestamp_ms": 8},
+    ]
+    typed("".join(json.dumps(each) + "\n" for each in objects).encode())
+    assert run(["produce", "there", "--format", "json"]) == 0
+    assert held(cluster, "there") == [
+        (0, b"\xff", b"\x00\xff", [], 8),
+        (1, b"k", None, [], 6),
+        (1, None, b"", [], 7),
+        (2, b"k", b"v", [("h", "é".encode()), ("h", None)], 5),
+    ]
+    capsysbinary.readouterr()
+    assert run(["consume", "there", "--from", "earliest", "-e", "--json"]) == 0
+    printed = capsysbinary.readouterr().out
+    typed(printed)
+    assert run(["produce", "back", "--format", "json"]) == 0
+    assert held(cluster, "back") == held(cluster, "there")
+    typed(printed)
+    assert run(["produce", "single", "--format", "json", "-p", "-1"]) == 0  # a topic with one partition
+    assert sorted(each[4] for each in held(cluster, "single")) == [5, 6, 7, 8]
+
+
+def test_lines_with_a_fixed_key_headers_partition_time_and_tombstones(
+    cluster: EmbeddedCluster, at: str, typed: Callable[[bytes], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["topics", "create", "lines", "-p", "2"]) == 0
+    typed(b"one\n\n")
+    words = ["-H", "h=1", "-H", "h=a=b", "-p", "1", "--timestamp", "99"]
+    assert run(["produce", "lines", "--key", "k", "--null", "", *words]) == 0
+    headers = [("h", b"1"), ("h", b"a=b")]
+    assert held(cluster, "lines") == [(1, b"k", b"one", headers, 99), (1, b"k", None, headers, 99)]
+    typed(b"NULL:a\nb:NULL\n")
+    assert run(["produce", "lines", "-k", ":", "--null", "NULL", "-p", "0", "--timestamp", "1"]) == 0
+    assert held(cluster, "lines")[:2] == [(0, None, b"a", [], 1), (0, b"b", None, [], 1)]
+    capsys.readouterr()
+    assert run(["consume", "lines", "--from", "earliest", "-e", "-p", "0", "-k", ":", "--null", "NULL"]) == 0
+    assert capsys.readouterr().out == "NULL:a\nb:NULL\n"
+    assert run(["consume", "lines", "--from", "earliest", "-e", "-p", "0", "-Z"]) == 0
+    assert capsys.readouterr().out == "a\nNULL\n"
+
+
+def test_a_bad_object_names_its_line(cluster: EmbeddedCluster, at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in").write_text('{"value": "a"}\n{"value": "b", "partition": 0}\n{"value": 3}\n{"value": "d"}\n')
+    assert run(["produce", "bad", str(tmp_path / "in"), "--format", "json"]) == 1
+    said = capsys.readouterr().err
+    assert "line 3: value is 3" in said and "2 records delivered before" in said
+    assert [each[2] for each in held(cluster, "bad")] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--format", "xml"], "raw or json"),
+        (["--format", "json", "--key", "a"], "the objects say it"),
+        (["--format", "json", "-H", "a=b"], "the objects say it"),
+        (["--key", "a", "-k", ":"], "either a key for all"),
+        (["-H", "a"], "NAME=VALUE"),
+        (["-Z"], "--null ''"),
+    ],
+)
+def test_options_that_do_not_fit(words: list[str], why: str, at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["produce", "never", *words]) == 2
+    assert why in capsys.readouterr().err
