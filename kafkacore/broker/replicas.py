@@ -127,6 +127,11 @@ class ReplicaManager(ImageListener):
     def image_changed(self, delta: ImageDelta) -> None:
         if not self._serving:
             return  # `started` catches up
+        for topic in delta.deleted_topics:  # their ids are unknown from here on: a fetch that the first of them ends reads all of them
+            for index in range(len(topic.partitions)):
+                gone = self.partitions.get((topic.name, index))
+                if gone is not None:
+                    self.note_change(gone)
         for topic in delta.deleted_topics:
             for index in range(len(topic.partitions)):
                 with contained("the deletion of partition %s-%d", topic.name, index):
