@@ -33,8 +33,8 @@ class LoopDriver:
         self._watches = False
         self._in_line: Gate | None = None
         fd = sender.client.selector.descriptor()
-        self._fd = os.dup(fd) if fd >= 0 else -1  # its own, since the thread may close the selector while the loop watches
-        if self._fd >= 0:
+        self._descriptor = _Descriptor(os.dup(fd) if fd >= 0 else -1)  # its own: the thread may close the selector while the loop watches
+        if fd >= 0:
             this = weakref.WeakMethod(self._awaited)
 
             def awaited(loop: asyncio.AbstractEventLoop) -> None:
@@ -61,7 +61,7 @@ class LoopDriver:
     def ready(self) -> None:
         """Makes a pass; where a thread drives, joins the line behind it."""
         sender, loop = self._sender, self._loop
-        if loop is None or self._fd < 0:
+        if loop is None or self._descriptor.number < 0:
             return
         if sender._forced:  # the thread ends the I/O and fails what is left
             self._unwatch()
@@ -69,7 +69,7 @@ class LoopDriver:
         finished = sender.pass_by(loop)
         if finished is not None:
             if not self._watches:
-                loop.add_reader(self._fd, _ready, weakref.ref(self), loop, self._fd)
+                loop.add_reader(self._descriptor.number, _ready, weakref.ref(self), loop, self._descriptor.number)
                 self._watches = True
             if finished:
                 finish_on_loop(loop, finished)  # behind the pass: tasks go on in there
@@ -102,27 +102,42 @@ class LoopDriver:
     def _unwatch(self) -> None:
         if self._watches and self._loop is not None:
             self._watches = False
-            self._loop.remove_reader(self._fd)
+            self._loop.remove_reader(self._descriptor.number)
 
     def close(self) -> None:
         """Leaves the passes to the thread, for good."""
         self._sender.awaited = None
         self._leave_line()
-        fd, self._fd = self._fd, -1
-        if fd < 0:
-            return
+        descriptor, self._descriptor = self._descriptor, _Descriptor(-1)
         watches, self._watches = self._watches, False
         if not watches or self._loop is None:
-            os.close(fd)
+            descriptor.close()
             return
         try:
-            self._loop.call_soon_threadsafe(_forget, self._loop, fd)  # the loop's selector has its number until then
+            self._loop.call_soon_threadsafe(_forget, self._loop, descriptor)  # the loop's selector has its number until then
         except RuntimeError:
-            os.close(fd)  # the loop was closed
+            descriptor.close()  # the loop was closed
 
     def __del__(self) -> None:
-        if self.__dict__.get("_fd", -1) >= 0:
+        if "_descriptor" in self.__dict__ and self._descriptor.number >= 0:
             self.close()
+
+
+class _Descriptor:
+    """A descriptor that is closed with its last reference: where the loop is closed before it makes the call that would close it, too."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def close(self) -> None:
+        """Closes it, once."""
+        number, self.number = self.number, -1
+        if number >= 0:
+            os.close(number)
+
+    __del__ = close
 
 
 def _ready(driver: weakref.ref[LoopDriver], loop: asyncio.AbstractEventLoop, fd: int) -> None:
@@ -133,9 +148,9 @@ def _ready(driver: weakref.ref[LoopDriver], loop: asyncio.AbstractEventLoop, fd:
         found.ready()
 
 
-def _forget(loop: asyncio.AbstractEventLoop, fd: int) -> None:
-    loop.remove_reader(fd)
-    os.close(fd)
+def _forget(loop: asyncio.AbstractEventLoop, descriptor: _Descriptor) -> None:
+    loop.remove_reader(descriptor.number)
+    descriptor.close()
 
 
 def _call(loop: asyncio.AbstractEventLoop, method: weakref.ref[Callable[[], None]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -291,3 +292,24 @@ def test_a_loop_that_is_closed_within_a_listener(servers: str, new_loop: NewLoop
     with asyncio.Runner(loop_factory=new_loop, debug=True) as runner:
         runner.run(asyncio.wait_for(consumer.close(), GUARD_S))
     assert consumer.closed
+
+
+def test_a_producer_collected_between_the_stop_and_the_close_of_its_loop(servers: str, new_loop: NewLoop) -> None:
+    """The loop makes no call any more: its descriptor is closed with the loop."""
+    loop = new_loop()
+
+    async def work() -> KafkaProducer:
+        producer = KafkaProducer(bootstrap_servers=servers, linger_ms=0)
+        while not producer._driver._watches:
+            await (await producer.send(f"stopped-{new_loop.__module__}", b"x"))
+        return producer
+
+    producer = loop.run_until_complete(work())
+    number = producer._driver._descriptor.number
+    assert os.stat(f"/proc/self/fd/{number}")
+    before = os.fstat(number)
+    with pytest.warns(ResourceWarning, match="was never closed"):
+        del producer
+        gc.collect()
+    loop.close()
+    assert not os.path.exists(f"/proc/self/fd/{number}") or os.fstat(number) != before
