@@ -57,7 +57,7 @@ SPELLINGS: list[Spelling] = [
         ("--isolation-level", "--isolation {}"),
         ("--consumer-property", "-X {}"),
         ("--consumer.config", "", "settings go one by one: -X KEY=VALUE"),
-        ("--formatter", "", KEYS),
+        ("--formatter", "", f"{KEYS}, or anything with -f TEMPLATE"),
     ),
     *_each(
         "produce",

@@ -22,6 +22,7 @@ import typer
 from kafkacore import ConsumerRecord, KafkaConsumer, TopicPartition, errors
 from kafkacore.cli.options import say
 from kafkacore.cli.pipe_end import PipeEnd, descriptor_of
+from kafkacore.cli.places import Place
 from kafkacore.cli.terminal import messages, record_progress
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer import RebalanceListener
@@ -122,7 +123,7 @@ class GroupReader(RebalanceListener):
         output: where records go.
         end: its other end.
         line_of: a record as it is printed.
-        start: the offset that a partition begins at for which the group has committed none; None leaves that to auto.offset.reset.
+        start: where a partition begins for which the group has committed none; None leaves that to auto.offset.reset.
         commits: False only reads.
         exit_at_end: stop at the records that were there when a partition was assigned.
 
@@ -139,7 +140,7 @@ class GroupReader(RebalanceListener):
         end: PipeEnd,
         line_of: Callable[[ConsumerRecord], bytes],
         *,
-        start: int | None,
+        start: Place | None,
         commits: bool,
         exit_at_end: bool,
     ) -> None:
@@ -261,18 +262,19 @@ def _again(call: Callable[[], Any]) -> Any:
         return call()
 
 
-def seek_to(consumer: KafkaConsumer, where: list[TopicPartition], wanted: int) -> None:
-    """Moves to an offset, in partitions that do not hold it to the nearest they have: others may be longer."""
+def seek_to(consumer: KafkaConsumer, where: list[TopicPartition], wanted: Place) -> None:
+    """Moves to a place, in partitions that do not hold it to the nearest they have: others may be longer."""
+    places = _again(lambda: wanted.find(consumer, where))
     first, end = _again(lambda: consumer.beginning_offsets(where)), _again(lambda: consumer.end_offsets(where))
     moved = []
     for tp in where:
-        offset = min(max(wanted, first[tp]), end[tp])
+        offset = min(max(places[tp], first[tp]), end[tp])
         consumer.seek(tp, offset)
-        if offset != wanted:
+        if wanted.kind == "offset" and offset != wanted.number:
             held = f"holds {first[tp]} to {end[tp] - 1}" if first[tp] < end[tp] else "is empty"
             moved.append(f"partition {tp.partition} {held} and is read from {offset} on")
     if moved:
-        say(f"kafkacore: {where[0].topic} has no offset {wanted} everywhere: {'; '.join(moved)}", err=True)
+        say(f"kafkacore: {where[0].topic} has no offset {wanted.number} everywhere: {'; '.join(moved)}", err=True)
 
 
 def consume_as_member(
@@ -280,7 +282,7 @@ def consume_as_member(
     topics: list[str],
     line_of: Callable[[ConsumerRecord], bytes],
     *,
-    start: int | None,
+    start: Place | None,
     most: int | None,
     exit_at_end: bool,
     quiet: bool,

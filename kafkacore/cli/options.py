@@ -64,9 +64,14 @@ def with_ports(servers: str) -> str:
     return ",".join(f"{word}:{DEFAULT_PORT}" if word and (":" not in word or word.endswith("]")) else word for word in each)
 
 
+def unescaped(text: bytes) -> bytes:
+    r"""Text as the shell passes it: `\t`, `\n`, `\\` and `\xHH` stand for characters."""
+    return re.sub(rb"\\(?:x([0-9a-fA-F]{2})|(.))", lambda m: bytes([int(m[1], 16)]) if m[1] else _ESCAPES.get(m[2], m[0]), text)
+
+
 def separator_of(text: str) -> bytes:
-    r"""A separator as the shell passes it: `\t`, `\n`, `\\` and `\xHH` stand for characters."""
-    found = re.sub(rb"\\(?:x([0-9a-fA-F]{2})|(.))", lambda m: bytes([int(m[1], 16)]) if m[1] else _ESCAPES.get(m[2], m[0]), text.encode())
+    """A separator, unescaped."""
+    found = unescaped(text.encode())
     if not found:
         raise typer.BadParameter("must not be empty", param_hint="--key-separator")
     return found

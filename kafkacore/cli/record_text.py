@@ -9,11 +9,15 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import os
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import typer
+
 from kafkacore import ConsumerRecord
-from kafkacore.cli.options import json_line
+from kafkacore.cli.options import json_line, unescaped
 
 _MEMBERS = ("topic", "partition", "offset", "timestamp_ms", "key", "key_base64", "value", "value_base64", "headers")
 
@@ -211,3 +215,52 @@ def line_maker(as_objects: bool, separator: bytes | None, null: bytes = b"") -> 
     return lambda record: b"".join(
         (null if record.key is None else record.key, separator, null if record.value is None else record.value, b"\n")
     )
+
+
+TEMPLATES = (
+    "%t topic, %p partition, %o offset, %k key, %v or %s value, %K and %S their lengths (-1: null), %T time in ms, %h headers, %% a %"
+)
+
+
+def _length(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+def template_of(text: str, null: bytes = b"") -> Callable[[ConsumerRecord], bytes]:
+    r"""What makes a record the bytes of a template: kcat's `-f`, and rpk's `%v`. No line ends where the template has no `\n`.
+
+    Args:
+        text: a template, see `TEMPLATES`; `%R` is the value's length as a signed big-endian number of 32 bits.
+        null: printed for a null key, value or header.
+
+    Raises:
+        typer.BadParameter: a % sign with an unknown letter.
+    """
+
+    def shown(data: bytes | None) -> bytes:
+        return null if data is None else data
+
+    fields: dict[bytes, Callable[[ConsumerRecord], bytes]] = {
+        b"t": lambda record: record.topic.encode(),
+        b"p": lambda record: b"%d" % record.partition,
+        b"o": lambda record: b"%d" % record.offset,
+        b"k": lambda record: shown(record.key),
+        b"v": lambda record: shown(record.value),
+        b"s": lambda record: shown(record.value),
+        b"K": lambda record: b"%d" % _length(record.key),
+        b"S": lambda record: b"%d" % _length(record.value),
+        b"R": lambda record: _length(record.value).to_bytes(4, "big", signed=True),
+        b"T": lambda record: b"%d" % record.timestamp_ms,
+        b"h": lambda record: b",".join(name.encode() + b"=" + shown(value) for name, value in record.headers),
+        b"%": lambda record: b"%",
+    }
+    parts: list[Callable[[ConsumerRecord], bytes]] = []
+    for n, part in enumerate(re.split(rb"%(.?)", os.fsencode(text), flags=re.DOTALL)):
+        if n % 2:
+            if part not in fields:
+                raise typer.BadParameter(f"no %{os.fsdecode(part)}, but {TEMPLATES}", param_hint="--format")
+            parts.append(fields[part])
+        elif part:
+            literal = unescaped(part)
+            parts.append(lambda record, literal=literal: literal)  # type: ignore[misc]
+    return lambda record: b"".join([part(record) for part in parts])

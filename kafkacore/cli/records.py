@@ -28,7 +28,9 @@ from kafkacore.cli.options import (
     separator_of,
 )
 from kafkacore.cli.pipe_end import PipeEnd
-from kafkacore.cli.record_text import LineReader, ObjectReader, Wrong, line_maker
+from kafkacore.cli.places import FORMS, Place, place_of
+from kafkacore.cli.places import HELP as PLACES
+from kafkacore.cli.record_text import TEMPLATES, LineReader, ObjectReader, Wrong, line_maker, template_of
 from kafkacore.cli.terminal import byte_progress, messages, record_progress
 from kafkacore.config import ConsumerConfig
 from kafkacore.plurals import counted
@@ -235,9 +237,9 @@ def consume(
         str,
         typer.Option(
             "--from",
-            metavar="earliest|latest|OFFSET",
-            help="Where to begin in every partition. One that does not hold the offset is read from its nearest, and said so. With --group "
-            "it counts where the group has committed no offset.",
+            metavar=FORMS,
+            help=f"Where to begin in every partition. {PLACES}. One that does not hold the offset is "
+            "read from its nearest, and said so. With --group it counts where the group has committed no offset.",
         ),
     ] = "latest",
     most: Annotated[int | None, typer.Option("-n", "--max", min=1, help="Stop after so many records.")] = None,
@@ -253,7 +255,13 @@ def consume(
     ] = None,
     key_separator: Annotated[str | None, typer.Option("-k", "--key-separator", help="Print keys, this between key and value.")] = None,
     form: Annotated[
-        str, typer.Option("--format", metavar="raw|json", help="raw: values as they are, a line each. json: an object each.")
+        str,
+        typer.Option(
+            "-f",
+            "--format",
+            metavar="raw|json|TEMPLATE",
+            help=f"raw: values as they are, a line each. json: an object each. A text with % signs, as '%k %v\\n': {TEMPLATES}.",
+        ),
     ] = "raw",
     null: Annotated[
         str | None, typer.Option("--null", metavar="TEXT", help="What is printed for a null key or value; nothing without it.")
@@ -263,16 +271,17 @@ def consume(
     json: Json = False,
 ) -> None:
     """Print the records of topics, until Ctrl+C, --max or the end; several commands with one --group share their partitions."""
-    if form not in ("raw", "json"):
-        raise typer.BadParameter("must be raw or json", param_hint="--format")
-    start = {"beginning": "earliest", "start": "earliest", "end": "latest"}.get(start, start)
-    if start not in ("earliest", "latest") and not start.isdecimal():
-        raise typer.BadParameter("must be earliest, latest or an offset", param_hint="--from")
-    line_of = line_maker(
-        json or form == "json", None if key_separator is None else separator_of(key_separator), b"" if null is None else os.fsencode(null)
-    )
-    offset = int(start) if start.isdecimal() else None
-    reset = start if offset is None else "none"
+    if form not in ("raw", "json") and "%" not in form:
+        raise typer.BadParameter("must be raw, json or a text with % signs", param_hint="--format")
+    if "%" in form and (json or key_separator is not None):
+        raise typer.BadParameter("with --format a key or an object has its place in it", param_hint="--json" if json else "--key-separator")
+    place = place_of(start)
+    shown = b"" if null is None else os.fsencode(null)
+    if "%" in form:
+        line_of = template_of(form, shown)
+    else:
+        line_of = line_maker(json or form == "json", None if key_separator is None else separator_of(key_separator), shown)
+    reset, begin = (place, None) if isinstance(place, str) else ("none", place)
     if isolation not in (None, "read_committed", "read_uncommitted"):
         raise typer.BadParameter("must be read_committed or read_uncommitted", param_hint="--isolation")
     own = {"auto.offset.reset": reset, "allow.auto.create.topics": False, "default.api.timeout.ms": PATIENCE_MS}
@@ -286,10 +295,10 @@ def consume(
     if config.group_id is not None:
         if partition is not None:
             raise typer.BadParameter("a group says who reads which partition: leave it out, or --group", param_hint="--partition")
-        count, committed = consume_as_member(config, topics, line_of, start=offset, most=most, exit_at_end=exit_at_end, quiet=json)
+        count, committed = consume_as_member(config, topics, line_of, start=begin, most=most, exit_at_end=exit_at_end, quiet=json)
         what = describe(topics, config, committed)
     else:
-        count = _consume_alone(settings, topics, line_of, offset, most, partition, exit_at_end)
+        count = _consume_alone(settings, topics, line_of, begin, most, partition, exit_at_end)
         what = ", ".join(topics)
     if not sys.stdout.isatty() and not json:
         messages.print(f"{counted(count, 'record')} of {what}")
@@ -304,7 +313,7 @@ def _consume_alone(
     settings: dict[str, Any],
     topics: list[str],
     line_of: Callable[[ConsumerRecord], bytes],
-    start: int | None,
+    start: Place | None,
     most: int | None,
     partition: int | None,
     exit_at_end: bool,

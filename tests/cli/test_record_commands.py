@@ -179,3 +179,54 @@ def test_a_bad_object_names_its_line(cluster: EmbeddedCluster, at: str, tmp_path
 def test_options_that_do_not_fit(words: list[str], why: str, at: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["produce", "never", *words]) == 2
     assert why in capsys.readouterr().err
+
+
+def test_the_last_ones_and_those_since_a_time(
+    cluster: EmbeddedCluster, at: str, typed: Callable[[bytes], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["topics", "create", "places", "-p", "3"]) == 0
+    minute = 60_000
+    objects = [
+        {"value": f"{p}{n}", "partition": p, "timestamp_ms": 1_777_593_600_000 + n * minute} for p in (0, 1) for n in range(4 - 3 * p)
+    ]
+    typed("".join(json.dumps(each) + "\n" for each in objects).encode())  # partition 0: 2026-05-01 from 00:00, 1: one record, 2: none
+    assert run(["produce", "places", "--format", "json"]) == 0
+    for words, expected in (
+        (["--from", "-2"], "02 03 10"),
+        (["-o", "-9"], "00 01 02 03 10"),
+        (["--from", "-0"], ""),
+        (["--from", "3"], "03"),
+        (["--from", "@1777593720000"], "02 03"),
+        (["-o", "s@1777593720001"], "03"),
+        (["--from", "@2026-05-01T00:02"], "02 03"),
+        (["--from", "@2026-05-01T02:02+02:00"], "02 03"),
+        (["--from", "@2026-05-01"], "00 01 02 03 10"),
+        (["--from", "@2027-05-01"], ""),
+    ):
+        for more in ([], ["--group", f"g{'-'.join(words)}"]):
+            capsys.readouterr()
+            assert run(["consume", "places", *words, "-e", *more]) == 0
+            assert sorted(capsys.readouterr().out.split()) == expected.split(), (words, more)
+    for word in ("-", "x", "@", "@yesterday", "@1969-12-31", "e@5", "-1.5", "9" * 30, "@" + "9" * 30):
+        assert run(["consume", "places", "--from", word]) == 2
+        assert "--from" in capsys.readouterr().err
+
+
+def test_templates(cluster: EmbeddedCluster, at: str, typed: Callable[[bytes], None], capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    typed(
+        b'{"key": "k", "value": "%s", "timestamp_ms": 5, "headers": [{"name": "a", "value": "1"}, {"name": "b", "value": null}]}\n'
+        b'{"value": null, "timestamp_ms": 6}\n'
+    )
+    assert run(["produce", "form", "--format", "json"]) == 0
+    for template, expected in (
+        (r"%k %s\n", b"k %s\n ~\n".replace(b" ~", b"~ ~")),
+        ("%v", b"%s~"),
+        (r"%t/%p@%o %T %K,%S\t%h%%\n", b"form/0@0 5 1,2\ta=1,b=~%\nform/0@1 6 -1,-1\t%\n"),
+        ("%R", b"\0\0\0\2\xff\xff\xff\xff"),
+    ):
+        capsysbinary.readouterr()
+        assert run(["consume", "form", "--from", "earliest", "-e", "-f", template, "--null", "~"]) == 0
+        assert capsysbinary.readouterr().out == expected
+    for words in (["-f", "%x"], ["-f", "50%"], ["-f", "k v"], ["-f", "%k", "--json"], ["-f", "%k", "-k", ":"]):
+        assert run(["consume", "form", *words]) == 2
+        assert b"--" in capsysbinary.readouterr().err

@@ -1,0 +1,72 @@
+"""Where reading begins, as it is typed: an offset, so many records before the end, a time."""
+
+from __future__ import annotations
+
+import datetime
+from typing import NamedTuple
+
+import typer
+
+from kafkacore import KafkaConsumer, TopicPartition
+
+NAMES = {"earliest": "earliest", "latest": "latest", "beginning": "earliest", "start": "earliest", "end": "latest"}
+FORMS = "earliest|latest|OFFSET|-N|@TIME"
+HELP = "-N: the last N of every partition. @TIME: the first records since, in milliseconds since 1970 or as 2026-05-01T12:00 (UTC)"
+
+
+class Place(NamedTuple):
+    """Where to begin in a partition.
+
+    Attributes:
+        kind: offset, last (so many before the end) or time.
+        number: the offset, how many records, or epoch milliseconds.
+    """
+
+    kind: str
+    number: int
+
+    def find(self, consumer: KafkaConsumer, where: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset of each partition, which it may not hold."""
+        if self.kind == "offset":
+            return dict.fromkeys(where, self.number)
+        end = consumer.end_offsets(where)
+        if self.kind == "last":
+            first = consumer.beginning_offsets(where)
+            return {tp: max(first[tp], end[tp] - self.number) for tp in where}
+        found = consumer.offsets_for_times(dict.fromkeys(where, self.number))
+        return {tp: end[tp] if (at := found[tp]) is None else at.offset for tp in where}
+
+
+def place_of(text: str) -> str | Place:
+    """earliest, latest or a place.
+
+    Raises:
+        typer.BadParameter: none of the forms.
+    """
+    if text in NAMES:
+        return NAMES[text]
+    at = text.removeprefix("s")  # kcat's s@TIME
+    if at.startswith("@"):
+        return Place("time", _milliseconds(at[1:]))
+    kind = "last" if text.startswith("-") else "offset"
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal()) or int(digits) >= 1 << 63:
+        raise typer.BadParameter(f"must be {FORMS}, not {text!r}", param_hint="--from")
+    return Place(kind, int(digits))
+
+
+def _milliseconds(time: str) -> int:
+    if time.isascii() and time.isdecimal() and int(time) < 1 << 63:
+        return int(time)
+    try:
+        moment = datetime.datetime.fromisoformat(time)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=datetime.UTC)
+        ms = (moment - datetime.datetime.fromtimestamp(0, datetime.UTC)) // datetime.timedelta(milliseconds=1)
+    except (ValueError, OverflowError):
+        ms = -1
+    if ms < 0:
+        raise typer.BadParameter(
+            f"{time!r} is no time since 1970: milliseconds, or as 2026-05-01T12:00, 2026-05-01T12:00+02:00", param_hint="--from"
+        )
+    return ms
