@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from kafkacore import config_listeners, config_security
-from kafkacore.config_names import hint
+from kafkacore.config_names import RESETS, hint
 from kafkacore.config_security import PASSWORD_MECHANISMS, WORDS, SecuritySettings
 from kafkacore.config_values import INT32_MAX, INT64_MAX, between, convert, one_of, string_list
 from kafkacore.errors import ConfigError
@@ -99,7 +99,11 @@ def reset_duration_ms(text: str) -> int:
     """
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()):
-        raise ConfigError(f"auto_offset_reset must be one of latest, earliest, none, or by_duration:P1DT2H with a duration, not {text!r}")
+        meant = RESETS.get(text)
+        raise ConfigError(
+            f"auto_offset_reset must be one of latest, earliest, none, or by_duration:P1DT2H with a duration, not {text!r}"
+            + ("" if meant is None else f"; did you mean {meant}?")
+        )
     days, hours, minutes, seconds = (float(group) if group else 0.0 for group in match.groups())
     return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
 

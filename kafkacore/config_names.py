@@ -32,10 +32,15 @@ ELSEWHERE = {
 CALLS = {
     "api_version": "leave it out, each broker is asked for its versions",
     "consumer_timeout_ms": "poll(timeout=...) says how long to wait for records, in seconds",
+    "default_topic_config": "give its settings beside the others, they are the client's here",
     "enable_partition_eof": "compare position() with end_offsets(), or read up to an offset with read_range()",
     "statistics_interval_ms": "ask metrics(), at any time",
 }
 """What other clients have a setting for, and these a call."""
+
+
+RESETS = {"beginning": "earliest", "smallest": "earliest", "end": "latest", "largest": "latest", "error": "none"}
+"""Values of auto_offset_reset that other clients have."""
 
 
 def hint(name: str, known: Collection[str], *, dotted: bool) -> str:

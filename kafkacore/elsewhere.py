@@ -87,8 +87,6 @@ ARGUMENTS = {
     "on_lost": "listener, a RebalanceListener",
     "timestamp": "timestamp_ms, in epoch milliseconds",
     "partition": "partitions",
-    "message": "leave it out: name the offsets",
-    "asynchronous": "commit() waits, commit_async() does not",
     "regex": "pattern",
 }
 """Arguments, and what stands for them here."""
@@ -112,16 +110,17 @@ def answering(names: Mapping[str, str]) -> dict[str, _Answer]:
 
 
 def answer_names(cls: type, *tables: Mapping[str, str]) -> None:
-    """Has a class answer other clients' names, unless it has them itself."""
+    """Has a class answer other clients' names, unless it has them itself. `dir` of its objects does not show them."""
     for table in tables:
         for name, answer in answering(table).items():
             if not hasattr(cls, name):
                 setattr(cls, name, answer)
+    setattr(cls, "__dir__", _own_names)  # noqa: B010
 
 
-def own_names(cls: type, names: list[str]) -> list[str]:
-    """What `dir` shall show of a class that answers other clients' names."""
-    return [name for name in names if not isinstance(inspect.getattr_static(cls, name, None), _Answer)]
+def _own_names(self: object) -> list[str]:
+    cls = type(self)
+    return [name for name in object.__dir__(self) if not isinstance(inspect.getattr_static(cls, name, None), _Answer)]
 
 
 def refuse_arguments(call: str, unknown: Mapping[str, Any]) -> None:
@@ -139,7 +138,7 @@ _LONG_S = 100
 
 
 def check_seconds(call: str, timeout: Any) -> None:
-    """Warns of a timeout that was probably meant as milliseconds: a whole number of 100 and more. A float is taken at its word."""
+    """Warns of a whole number of seconds that was probably meant as milliseconds: 100 and more. A float is taken at its word."""
     if type(timeout) is int and timeout >= _LONG_S:
         warnings.warn(
             f"{call}({timeout}) waits up to {timeout} seconds: timeouts are seconds here. For milliseconds write {timeout / 1000:g}, and"

@@ -222,7 +222,7 @@ def adapted(face: type, sync: type) -> Callable[[type], type]:
     def filled(cls: Any) -> Any:
         cls.made = face
         for name in dir(sync):
-            if not name.startswith("_") and name not in cls.__dict__ and callable(getattr(sync, name)):
+            if not name.startswith("_") and name not in cls.__dict__ and callable(getattr(sync, name, None)):
                 setattr(cls, name, call_of(name))
         return cls
 

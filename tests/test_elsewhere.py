@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import functools
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkacore import KafkaConsumer, KafkaProducer, aio
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, aio, elsewhere
 from kafkacore.elsewhere import FUTURE, RECORD, check_callback_order
-from kafkacore.errors import UsageError
+from kafkacore.errors import ConfigError, UsageError
 from kafkacore.records import BatchBuilder
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ProducerRecord
@@ -260,3 +261,92 @@ def test_a_column_of_bytes_shows_its_first_items(cluster: EmbeddedCluster, produ
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         (columns,) = consumer.read_range(("shown", 0), 0, 4)
         assert repr(columns.values) == f"<ByteColumn of 4 items: [b'a', None, {b'x' * 32!r}..., ...]>"
+
+
+# ---- names of other clients -----------------------------------------------------------------------------------------------------
+
+FACES: list[tuple[type, tuple[dict[str, str], ...]]] = [
+    (KafkaProducer, (elsewhere.PRODUCER,)),
+    (KafkaConsumer, (elsewhere.CONSUMER,)),
+    (KafkaAdminClient, (elsewhere.ADMIN,)),
+    (aio.KafkaProducer, (elsewhere.PRODUCER, elsewhere.STARTED)),
+    (aio.KafkaConsumer, (elsewhere.CONSUMER, elsewhere.STARTED)),
+]
+
+
+@pytest.mark.parametrize(("cls", "tables"), FACES, ids=lambda item: f"{item.__module__}.{item.__name__}" if isinstance(item, type) else "")
+def test_methods_of_other_clients_are_answered_by_what_is_there(cls: type, tables: tuple[dict[str, str], ...]) -> None:
+    made = cls.__new__(cls)
+    for table in tables:
+        for name, answer in table.items():
+            assert not hasattr(cls, name), f"{cls.__name__} has {name} itself: it needs no answer"
+            with pytest.raises(AttributeError, match=rf"^{cls.__name__} has no {name}: ") as refused:
+                getattr(made, name)
+            assert str(refused.value).endswith(answer)
+            assert name not in dir(made)
+            for call in re.findall(r"(?<![\w.])([a-z]\w*)\(", answer):  # a method that the answer names
+                assert hasattr(cls, call) or call in ("fn", "on_delivery"), f"{name}: {cls.__name__} has no {call}"
+    assert "close" in dir(made)
+
+
+@pytest.fixture
+def consumer(cluster: EmbeddedCluster) -> Iterator[KafkaConsumer]:
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        consumer.assign([("t", 0)])
+        yield consumer
+
+
+def test_arguments_of_other_clients_are_answered_by_the_consumer(consumer: KafkaConsumer) -> None:
+    for call, name, answer in (
+        (consumer.poll, "timeout_ms", "timeout, in seconds"),
+        (consumer.poll_batch, "num_messages", "max_records"),
+        (consumer.subscribe, "on_assign", "listener, a RebalanceListener"),
+    ):
+        refused = rf"^{call.__name__}\(\) got an unexpected keyword argument"
+        with pytest.raises(TypeError, match=rf"{refused} '{name}'; here it is {re.escape(answer)}$"):
+            call(**{name: 1})
+        with pytest.raises(TypeError, match=rf"{refused} 'nonsense'$"):
+            call(nonsense=1)
+
+
+def test_a_poll_of_a_thousand_seconds_warns_and_one_of_a_float_does_not(consumer: KafkaConsumer, producer: KafkaProducer) -> None:
+    def more() -> None:
+        producer.send("t", b"x", partition=0).result(30)
+        consumer.seek_to_beginning(("t", 0))
+
+    for poll in (consumer.poll, consumer.poll_batch):
+        more()
+        says = rf"^{poll.__name__}\(1000\) waits up to 1000 seconds: .* write 1, and 1000.0 if you mean it"
+        with pytest.warns(UserWarning, match=says) as warned:
+            poll(1000)
+        assert warned[0].filename == __file__
+        for timeout in (1000.0, 99, None):  # warnings are errors here
+            more()
+            poll(timeout)
+
+
+def test_the_asyncio_consumer_warns_and_answers_too(cluster: EmbeddedCluster, producer: KafkaProducer) -> None:
+    async def main() -> None:
+        async with aio.KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+            consumer.assign([("t", 0)])
+            for poll in (consumer.poll, consumer.poll_batch):
+                with pytest.raises(TypeError, match=rf"^{poll.__name__}\(\) .*'timeout_ms'; here it is timeout, in seconds"):
+                    await poll(timeout_ms=1)  # type: ignore[call-overload,arg-type]
+                producer.send("t", b"x", partition=0).result(30)
+                with pytest.warns(UserWarning, match=r"waits up to 1000 seconds"):
+                    await asyncio.wait_for(poll(1000), 60)
+            with pytest.raises(TypeError, match=r"^subscribe\(\) .*'on_revoke'; here it is listener"):
+                consumer.subscribe(["t"], on_revoke=print)  # type: ignore[arg-type]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("given", "meant"), [("smallest", "earliest"), ("largest", "latest"), ("end", "latest"), ("error", "none")])
+def test_values_of_other_clients_are_answered(given: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=rf"not '{given}'; did you mean {meant}\?$"):
+        KafkaConsumer(bootstrap_servers="localhost:1", auto_offset_reset=given)
+
+
+def test_the_settings_for_topics_are_the_clients_own() -> None:
+    with pytest.raises(ConfigError, match=r"default\.topic\.config.*: give its settings beside the others"):
+        KafkaConsumer({"bootstrap.servers": "localhost:1", "default.topic.config": {"auto.offset.reset": "smallest"}})

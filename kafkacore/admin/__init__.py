@@ -19,6 +19,7 @@ from kafkacore.admin.topics import CreatedTopic, TopicDescription, TopicsAdmin
 from kafkacore.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing, TransactionsAdmin
 from kafkacore.admin.users import UsersAdmin
 from kafkacore.clock import Clock
+from kafkacore.elsewhere import ADMIN, answer_names
 
 __all__ = [
     "Acl",
@@ -60,3 +61,6 @@ class KafkaAdminClient(TopicsAdmin, ConfigsAdmin, ClusterAdmin, GroupsAdmin, Tra
 
     def __init__(self, mapping: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Any) -> None:
         super().__init__(mapping, clock=clock, **settings)
+
+
+answer_names(KafkaAdminClient, ADMIN)

@@ -23,7 +23,7 @@ import re
 import warnings
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeVar, overload
 
 from kafkacore import errors
 from kafkacore.aio.calls import CallThread, Ending, awaited, immediate
@@ -33,6 +33,7 @@ from kafkacore.consumer import KafkaConsumer as Consumer
 from kafkacore.consumer import RebalanceListener as SyncListener
 from kafkacore.consumer import RecordBatches
 from kafkacore.consumer.stretches import Where
+from kafkacore.elsewhere import CONSUMER, STARTED, answer_names, check_seconds, refuse_arguments
 from kafkacore.net.measure import Measured
 from kafkacore.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
@@ -110,6 +111,7 @@ class KafkaConsumer:
         topics: Iterable[str] | None = None,
         pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
         listener: RebalanceListener | None = None,
+        **unknown: Never,
     ) -> None:
         """Reads these topics; as `kafkacore.KafkaConsumer.subscribe`. Does not wait; to read nothing any more, await `unsubscribe`.
 
@@ -120,6 +122,7 @@ class KafkaConsumer:
         Raises:
             errors.UsageError: neither topics nor a pattern.
         """
+        refuse_arguments("subscribe()", unknown)
         names = None if topics is None else topics if isinstance(topics, str) else list(topics)
         if not names and pattern is None:
             raise errors.UsageError("subscribe to topics or to a pattern; await unsubscribe() to read nothing any more")
@@ -155,23 +158,31 @@ class KafkaConsumer:
 
     # -- reading ------------------------------------------------------------------------------------------------------------------
 
-    async def poll(self, timeout: float | None = 0.0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
+    async def poll(
+        self, timeout: float | None = 0.0, max_records: int | None = None, **unknown: Never
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """The next records; as `kafkacore.KafkaConsumer.poll`. Cancelling it loses nothing.
 
         Args:
             timeout: seconds to wait when there is nothing to hand out; None waits until there is.
             max_records: at most so many; `max_poll_records` when None.
         """
+        if unknown:
+            refuse_arguments("poll()", unknown)
+        check_seconds("poll", timeout)
         limit = self._client._limit(max_records)
         found = await self._read(lambda waited: self._client._take_records(limit, waited), timeout)
         return {} if found is None else found
 
-    async def poll_batch(self, timeout: float | None = 0.0) -> RecordBatches:
+    async def poll_batch(self, timeout: float | None = 0.0, **unknown: Never) -> RecordBatches:
         """Everything fetched so far, as columns; as `kafkacore.KafkaConsumer.poll_batch`. Cancelling it loses nothing.
 
         Args:
             timeout: seconds to wait when there is nothing to hand out; None waits until there is.
         """
+        if unknown:
+            refuse_arguments("poll_batch()", unknown)
+        check_seconds("poll_batch", timeout)
         if self._client._interceptors is not None:
             self._client._interceptors.check_columns()
         found = await self._read(self._client._take_batch, timeout)
@@ -364,3 +375,6 @@ class KafkaConsumer:
 
     def __repr__(self) -> str:
         return f"aio.{self._client!r}"
+
+
+answer_names(KafkaConsumer, CONSUMER, STARTED)

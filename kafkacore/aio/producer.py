@@ -39,6 +39,7 @@ from kafkacore.aio.driving import LoopDriver
 from kafkacore.aio.timers import Line, WheelTimer, ended_within, shared_timer
 from kafkacore.clock import Clock
 from kafkacore.config import ProducerConfig
+from kafkacore.elsewhere import PRODUCER, STARTED, answer_names
 from kafkacore.epoch import Time
 from kafkacore.errors import BufferFullError, IllegalStateError, KafkaError
 from kafkacore.metadata import TopicInfo
@@ -480,3 +481,6 @@ class KafkaProducer:
 
     def __repr__(self) -> str:
         return f"<aio.KafkaProducer {', '.join(self.config.bootstrap_servers)}{'; closed' if self.closed else ''}>"
+
+
+answer_names(KafkaProducer, PRODUCER, STARTED)

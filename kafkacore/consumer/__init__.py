@@ -36,6 +36,7 @@ from kafkacore.consumer.stretches import ColumnStream, Where, stretches_of, text
 from kafkacore.consumer.subscription import EARLIEST, LATEST, Mode, ResetStrategy, SubscriptionState
 from kafkacore.consumer.topics import TopicWatch
 from kafkacore.consumer.weakly import weakly
+from kafkacore.elsewhere import CONSUMER, answer_names, check_seconds, refuse_arguments
 from kafkacore.metadata import PartitionInfo
 from kafkacore.net.block_end import CLOSE_S, close_timeout_s
 from kafkacore.net.client import NetworkClient
@@ -163,6 +164,7 @@ class KafkaConsumer:
         topics: Iterable[str] | None = None,
         pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
         listener: RebalanceListener | None = None,
+        **unknown: Never,
     ) -> None:
         """Reads these topics: in a group the partitions that this member is given, without one all partitions, also those added later,
         which begin at their start.
@@ -176,6 +178,7 @@ class KafkaConsumer:
         Raises:
             errors.IllegalStateError: partitions are assigned by `assign`.
         """
+        refuse_arguments("subscribe()", unknown)
         if listener is not None and self._group is None:
             raise errors.UsageError("a rebalance listener needs a consumer group: set group_id")
         if pattern is not None and topics:
@@ -264,7 +267,9 @@ class KafkaConsumer:
 
     # -- reading ------------------------------------------------------------------------------------------------------------------
 
-    def poll(self, timeout: float | None = 0.0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
+    def poll(
+        self, timeout: float | None = 0.0, max_records: int | None = None, **unknown: Never
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """The next records. Without a timeout it does not wait: records are there once a poll has had time to fetch them.
 
         Args:
@@ -284,6 +289,9 @@ class KafkaConsumer:
             errors.MaxPollExceeded: poll was not called for max_poll_interval_ms, so the member left its group; the next poll joins again.
             errors.KafkaError: what a broker refused for good, a wrong password, ...
         """
+        if unknown:
+            refuse_arguments("poll()", unknown)
+        check_seconds("poll", timeout)
         limit = self._limit(max_records)
         return self._loop.hand_over(functools.partial(self._out.records, limit, timeout))
 
@@ -293,7 +301,7 @@ class KafkaConsumer:
             raise errors.UsageError(f"max_records must be at least 1, not {limit}")
         return limit
 
-    def poll_batch(self, timeout: float | None = 0.0) -> RecordBatches:
+    def poll_batch(self, timeout: float | None = 0.0, **unknown: Never) -> RecordBatches:
         """Everything fetched so far, as columns; the cheapest way to read.
 
         Args:
@@ -306,6 +314,9 @@ class KafkaConsumer:
             errors.UsageError: an interceptor has on_consume and no on_consume_batch.
             errors.KafkaError: as `poll`.
         """
+        if unknown:
+            refuse_arguments("poll_batch()", unknown)
+        check_seconds("poll_batch", timeout)
         if self._interceptors is not None:
             self._interceptors.check_columns()
         return self._loop.hand_over(functools.partial(self._out.columns, timeout))
@@ -818,3 +829,6 @@ class KafkaConsumer:
         if self._group is not None:
             parts.insert(1, self._group.describe())
         return f"KafkaConsumer({'; '.join(parts)}{'; closed' if self.closed else ''})"
+
+
+answer_names(KafkaConsumer, CONSUMER)

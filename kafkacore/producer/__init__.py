@@ -22,6 +22,7 @@ from kafkacore import _codec
 from kafkacore._codec import PartitionQueue, ProducerCore, RecordFuture, StickyPartitioner, TopicQueue
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import ProducerConfig
+from kafkacore.elsewhere import PRODUCER, answer_names
 from kafkacore.epoch import Time
 from kafkacore.errors import (
     BufferFullError,
@@ -793,6 +794,9 @@ def _follow(queue: TopicQueue, info: TopicInfo | None) -> None:
     if count > queue.n or (count < queue.n and info.topic_id != queue.topic_id):
         queue.grow(count, TopicPartition)
     queue.topic_id = info.topic_id
+
+
+answer_names(KafkaProducer, PRODUCER)
 
 
 def _after_fork_in_child() -> None:

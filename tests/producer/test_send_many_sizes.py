@@ -44,7 +44,7 @@ def stored(cluster: EmbeddedCluster, topic: str, partitions: int = 1) -> list[li
             end = consumer.end_offsets([where])[where]
             rows: list[tuple[bytes | None, bytes | None]] = []
             while consumer.position(where) < end:
-                rows += [(record.key, record.value) for records in consumer.poll(1000).values() for record in records]
+                rows += [(record.key, record.value) for records in consumer.poll(30).values() for record in records]
             out.append(rows)
     return out
 
