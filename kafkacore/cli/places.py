@@ -10,6 +10,7 @@ import typer
 from kafkacore import KafkaConsumer, TopicPartition
 
 NAMES = {"earliest": "earliest", "latest": "latest", "beginning": "earliest", "start": "earliest", "end": "latest"}
+_MOST_DIGITS = 40  # a number that no partition holds is its nearest, but int() has limits
 FORMS = "earliest|latest|OFFSET|-N|@TIME"
 HELP = "-N: the last N of every partition. @TIME: the first records since, in milliseconds since 1970 or as 2026-05-01T12:00 (UTC)"
 
@@ -50,8 +51,8 @@ def place_of(text: str) -> str | Place:
         return Place("time", _milliseconds(at[1:]))
     kind = "last" if text.startswith("-") else "offset"
     digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdecimal()) or int(digits) >= 1 << 63:
-        raise typer.BadParameter(f"must be {FORMS}, not {text!r}", param_hint="--from")
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > _MOST_DIGITS:
+        raise typer.BadParameter(f"must be earliest, latest, an offset, -N or @TIME, not {text!r}", param_hint="--from")
     return Place(kind, int(digits))
 
 

@@ -330,8 +330,8 @@ def test_an_offset_that_a_partition_does_not_hold_is_its_nearest_and_told(at: st
 @pytest.mark.parametrize(
     ("command", "status", "words"),
     [
-        (["consume", "t", "--from", "tomorrow"], 2, "earliest, latest or an offset"),
-        (["consume", "t", "--format", "xml"], 2, "raw or json"),
+        (["consume", "t", "--from", "tomorrow"], 2, "earliest, latest, an offset, -N or @TIME"),
+        (["consume", "t", "--format", "xml"], 2, "raw, json or a text"),
         (["produce", "t", "no-such-file"], 1, "no-such-file"),
         (["produce", "t", "-X", "lingerms=3"], 2, "linger"),
         (["produce", "t", "-X", "nonsense"], 2, "KEY=VALUE"),

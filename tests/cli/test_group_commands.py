@@ -238,7 +238,7 @@ def test_a_member_may_read_and_commit_nothing(at: str, topic: str, capsys: pytes
     [
         (["t", "-g", "g", "-p", "0"], 2, "--partition"),
         (["t", "-g", " "], 2, "group_id is empty"),
-        (["t", "-g", "g", "--from", "yesterday"], 2, "earliest, latest or an offset"),
+        (["t", "-g", "g", "--from", "yesterday"], 2, "earliest, latest, an offset, -N or @TIME"),
         (["cli-no-such-topic", "-g", "g"], 1, "cli-no-such-topic"),
         (["t", "-g", "g", "-X", "session.timeout.ms=1", "-X", "heartbeat.interval.ms=5"], 2, "heartbeat_interval_ms"),
     ],
