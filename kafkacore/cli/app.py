@@ -25,6 +25,7 @@ NOBODY_THERE = f"connection to {DEFAULT_BOOTSTRAP} failed: Connection refused"
 
 COMMANDS = {
     "broker": ("broker", "broker"),
+    "cluster": ("cluster", "cluster"),
     "topics": ("topics", "app"),
     "groups": ("groups", "app"),
     "transactions": ("transactions", "app"),

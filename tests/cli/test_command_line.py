@@ -47,7 +47,7 @@ def failure(capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     "command",
     [
-        *("", "topics", "topics create", "topics alter", "groups", "groups reset", "produce", "consume"),
+        *("", "topics", "topics create", "topics alter", "groups", "groups reset", "produce", "consume", "cluster"),
         *("broker", "dump-log", "demo", "perf", "perf timers", "perf produce", "perf consume"),
         *("pipeline", "pipeline init", "pipeline run", "pipeline dry-run", "pipeline status"),
     ],

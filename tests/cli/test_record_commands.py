@@ -230,3 +230,14 @@ def test_templates(cluster: EmbeddedCluster, at: str, typed: Callable[[bytes], N
     for words in (["-f", "%x"], ["-f", "50%"], ["-f", "k v"], ["-f", "%k", "--json"], ["-f", "%k", "-k", ":"]):
         assert run(["consume", "form", *words]) == 2
         assert b"--" in capsysbinary.readouterr().err
+
+
+def test_the_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedCluster(brokers=2) as cluster:
+        assert run(["cluster", "-b", cluster.bootstrap_servers, "--json"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert {f"{each['host']}:{each['port']}" for each in shown["brokers"]} == set(cluster.bootstrap_servers.split(","))
+        assert shown["cluster_id"] and shown["controller"] in [each["id"] for each in shown["brokers"]]
+        assert run(["cluster", "-b", cluster.bootstrap_servers]) == 0
+        table = capsys.readouterr().out
+        assert shown["cluster_id"] in table and all(str(each["port"]) in table for each in shown["brokers"])
