@@ -339,6 +339,80 @@ def transactions(f: Face) -> Any:
     return early, [m.value() for m in f.read(consumer, 1)], [p.offset for p in consumer.committed([f.tp(1)], timeout=WAIT_S)]
 
 
+@case
+def what_flush_and_poll_count(f: Face) -> Any:
+    seen: list[Any] = []
+    producer = f.producer(**{"linger.ms": 60_000})
+    producer.list_topics(f.topic, timeout=WAIT_S)
+    nothing = producer.poll(0)
+    for _ in range(3):
+        producer.produce(f.topic, b"v", partition=0, on_delivery=lambda error, m: seen.append(error))
+    waiting = len(producer)
+    producer.flush(WAIT_S)
+    producer.produce(f.topic, b"v", partition=0, on_delivery=lambda error, m: seen.append(error))
+    return nothing, waiting, len(seen), len(producer), producer.flush(WAIT_S), len(seen)
+
+
+@case
+def a_poll_that_serves_a_report(f: Face) -> Any:
+    seen: list[Any] = []
+    producer = f.producer()
+    producer.produce(f.topic, b"v", partition=0, on_delivery=lambda error, m: seen.append(m.value()))
+    served = producer.poll(WAIT_S)
+    return served, seen, len(producer), producer.poll(0)
+
+
+@case
+def flush_says_what_is_left_when_the_broker_is_gone(f: Face) -> Any:
+    seen: list[Any] = []
+    with EmbeddedCluster() as own:
+        f.servers = own.bootstrap_servers
+        with KafkaAdminClient(bootstrap_servers=f.servers) as admin:
+            admin.create_topics([NewTopic(f.topic, 1, 1)]).check()
+        producer = f.producer(**{"message.timeout.ms": 1500})
+        producer.produce(f.topic, b"v", partition=0)
+        before = producer.flush(WAIT_S)
+    producer.produce(f.topic, b"v", partition=0, on_delivery=lambda error, m: seen.append(error.name()))
+    return before, producer.flush(0.05), producer.flush(WAIT_S), seen
+
+
+@case
+def a_list_of_messages(f: Face) -> Any:
+    producer = f.producer()
+    messages: list[Any] = [{"value": b"a", "key": b"k"}, {"value": b"b", "partition": 0}, {"value": b"c" * 2_000_000}]
+    queued = producer.produce_batch(f.topic, messages, partition=0)
+    producer.flush(WAIT_S)
+    errors = [each["_error"].name() if "_error" in each else None for each in messages]
+    return queued, errors, [m.value() for m in f.read(f.reader(), 2)]
+
+
+@case
+def the_end_of_a_partition_after_a_seek(f: Face) -> Any:
+    f.fill(2)
+    consumer = f.reader(**{"enable.partition.eof": True})
+    first = [m.offset() for m in f.read(consumer, 3)]
+    consumer.seek(f.tp(0, 2))
+    return first, [(m.offset(), m.error().name()) for m in f.read(consumer, 1)]
+
+
+@case
+def stored_offsets_are_committed_at_the_end(f: Face) -> Any:
+    f.fill(5)
+    consumer = f.consumer(**{"enable.auto.offset.store": False})
+    consumer.subscribe([f.topic])
+    messages = f.read(consumer, 5)
+    consumer.store_offsets(message=messages[2])
+    consumer.close()
+    return [p.offset for p in f.consumer().committed([f.tp()], timeout=WAIT_S)]
+
+
+@case
+def offsets_of_other_partitions_are_not_stored(f: Face) -> Any:
+    consumer = f.reader(**{"enable.auto.offset.store": False})
+    kind, name = f.raised(lambda: consumer.store_offsets(offsets=[f.tp(1, 4)]))
+    return kind, name
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster(config={"group_min_session_timeout_ms": 500, "auto_create_topics_enable": False}) as started:
