@@ -130,7 +130,7 @@ class KafkaProducer:
             producer._check_sending()
             append = producer._prepare(queue, record, acknowledged, 0)
             future: RecordFuture = await self._append(append, record.topic, deadline_ms)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError, GeneratorExit) as error:  # all that comes before the record is queued
             producer._not_queued(error)
             raise
         if on_delivery is not None:

@@ -51,7 +51,7 @@ class Interceptors:
                 log.error("on_send of %r returned %r, no ProducerRecord; the record goes on as it was", interceptor, changed)
         return record, on_delivery if not self._given else self._acknowledge(on_delivery)
 
-    def not_queued(self, error: Exception) -> None:
+    def not_queued(self, error: BaseException) -> None:
         """A record that they saw did not get as far as the queue."""
         for interceptor in self._given:
             _notify(interceptor, None, error)

@@ -266,6 +266,50 @@ def test_where_it_waits_it_is_the_function(servers: str, topic: str) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("end", ["cancel", "close", "throw"])
+def test_interceptors_hear_of_a_send_that_is_ended_while_it_waits(servers: str, topic: str, end: str) -> None:
+    """Each record that they saw has its outcome, once."""
+    seen: list[Any] = []
+
+    class Audit:
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            seen.append(record.value)
+            return record
+
+        def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+            seen.append(type(error))
+
+    async def run() -> type[BaseException]:
+        async with KafkaProducer(bootstrap_servers=servers, interceptors=[Audit()]) as producer:
+            if end == "cancel":
+                task = asyncio.create_task(producer.send(topic, b"lost"))
+                await waiting_once(task)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                expected: type[BaseException] = asyncio.CancelledError
+            else:
+                send = producer.send(topic, b"lost")
+                send.send(None)
+                if end == "close":
+                    send.close()
+                    expected = GeneratorExit
+                else:
+                    with pytest.raises(KeyError):
+                        send.throw(KeyError("k"))
+                    expected = KeyError
+            assert seen == [b"lost", expected]
+            assert (await (await producer.send(topic, b"sent"))).offset == 0
+        return expected
+
+    async def waiting_once(task: asyncio.Task[Any]) -> None:
+        await asyncio.sleep(0)
+        assert not task.done()
+
+    expected = asyncio.run(run())
+    assert seen == [b"lost", expected, b"sent", type(None)]
+
+
 @with_producer()
 async def test_a_coroutine_that_is_kept_holds_no_record(producer: KafkaProducer, topic: str) -> None:
     class Value(bytearray):
