@@ -259,7 +259,7 @@ cdef class Delivery:
                     if not isinstance(driver, SenderCore) or not (<SenderCore> driver).finishes(loop, items):
                         loop.call_soon_threadsafe(finish_on_loop, loop, items)
                 except RuntimeError:                       # the loop was closed: nobody can be waiting on it
-                    _append_log.debug("event loop closed before the delivery of %s-%d", self.queue.topic, self.queue.index)
+                    _append_log.debug("event loop closed before the delivery of %s-%s", self.topic, self.partition)  # None for what is no batch
                 except KeyboardInterrupt as stop:
                     interrupt = stop
         parent, self.parent = self.parent, None
@@ -298,7 +298,7 @@ cdef class Delivery:
         except KeyboardInterrupt as stop:
             return stop
         except BaseException:
-            _append_log.exception("done callback failed for a record of %s-%d", self.queue.topic, self.queue.index)
+            _append_log.exception("done callback failed for a record of %s-%s", self.topic, self.partition)
 
     def add_done_callback(self, future, fn):
         """Runs fn(future) at resolution, or at once when that has passed."""

@@ -11,6 +11,7 @@ import pytest
 from cancelling import run
 
 from kafkacore import errors
+from kafkacore._codec import Delivery
 from kafkacore.aio import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 
@@ -56,3 +57,15 @@ def test_no_waiter_is_left(new_loop: Callable[[], asyncio.AbstractEventLoop], ca
 
     with EmbeddedCluster() as cluster:
         run(new_loop, lambda: work(cluster))
+
+
+def test_a_loop_that_is_closed_does_not_stop_what_a_delivery_without_a_partition_ends(caplog: pytest.LogCaptureFixture) -> None:
+    """That of a transaction's step, or of send_many."""
+    loop = asyncio.new_event_loop()
+    delivery = Delivery(None, None)
+    delivery.loop_future(loop)
+    loop.close()
+    with caplog.at_level("DEBUG", "kafkacore"):
+        assert delivery.resolve(-1, -1, None)
+    assert delivery.resolved
+    assert "event loop closed before the delivery" in caplog.text
