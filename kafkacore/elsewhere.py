@@ -134,11 +134,11 @@ def refuse_arguments(call: str, unknown: Mapping[str, Any]) -> None:
         raise TypeError(f"{call} got an unexpected keyword argument {name!r}{'' if answer is None else f'; here it is {answer}'}")
 
 
-_LONG_S = 100
+_LONG_S = 1000  # longer waits than a program means, and a second in milliseconds
 
 
 def check_seconds(call: str, timeout: Any) -> None:
-    """Warns of a whole number of seconds that was probably meant as milliseconds: 100 and more. A float is taken at its word."""
+    """Warns of a whole number of seconds that was probably meant as milliseconds: 1000 and more. A float is taken at its word."""
     if type(timeout) is int and timeout >= _LONG_S:
         warnings.warn(
             f"{call}({timeout}) waits up to {timeout} seconds: timeouts are seconds here. For milliseconds write {timeout / 1000:g}, and"
