@@ -75,7 +75,7 @@ def test_relative_offsets_beyond_the_last():
 
 
 def test_timestamps_that_are_none():
-    with pytest.raises(OverflowError):
+    with pytest.raises(ValueError, match="does not fit 64 bits"):
         BatchBuilder().append_many([b"x"], timestamps_ms=np.array([2**63], "uint64"))
     with pytest.raises(ValueError, match="NaT"):
         BatchBuilder().append_many([b"x"], timestamps_ms=np.array(["NaT"], "datetime64[ms]"))
