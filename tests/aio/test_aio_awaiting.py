@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from kafkacore import ProducerRecord, errors
-from kafkacore.aio import KafkaConsumer, KafkaProducer
+from kafkacore import NewTopic, ProducerRecord, errors
+from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 
 GUARD_S = 60
@@ -246,8 +246,8 @@ async def test_a_traced_await_sends_too(producer: KafkaProducer, topic: str) -> 
 
 def test_where_it_waits_it_is_the_function(servers: str, topic: str) -> None:
     async def run() -> None:
-        async with KafkaProducer(bootstrap_servers=servers) as producer:
-            task: asyncio.Task[Any] = asyncio.create_task(producer.send(topic, b"cancelled"))  # its topic is not known yet
+        async with KafkaProducer(bootstrap_servers=servers, allow_auto_create_topics=False) as producer:
+            task: asyncio.Task[Any] = asyncio.create_task(producer.send(topic, b"cancelled"))  # there is no such topic yet
             await asyncio.sleep(0)
             assert [frame.f_code.co_name for frame in task.get_stack()] == ["send"]
             coro: Any = task.get_coro()
@@ -261,6 +261,8 @@ def test_where_it_waits_it_is_the_function(servers: str, topic: str) -> None:
             send = producer.send(topic + "-other", b"closed")
             send.send(None)
             send.close()
+            async with KafkaAdminClient(bootstrap_servers=servers) as admin:
+                (await admin.create_topics([NewTopic(topic, 1)])).check()
             assert (await (await producer.send(topic, b"sent"))).offset == 0
 
     asyncio.run(run())
