@@ -183,7 +183,7 @@ def test_a_broker_that_cannot_start_says_why(tmp_path, capfd):
 
 
 def is_alive(pid):
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it may be reaped between the two
         os.kill(pid, 0)
         return not Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     return False
