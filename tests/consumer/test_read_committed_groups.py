@@ -129,7 +129,8 @@ def test_what_follows_an_open_transaction_waits(cluster: EmbeddedCluster, where:
     other.open("open")
     writer.write("b", commit=True)
     consumer = member(where)
-    assert take(consumer, lambda: consumer.lag(where) == 0 and consumer.health().held_back != ()) == ["a"]
+    at_the_end = at(consumer, where, 2)
+    assert take(consumer, lambda: at_the_end() and consumer.lag(where) == 0 and consumer.health().held_back != ()) == ["a"]
     assert consumer.position(where) == 2
     assert consumer.end_offsets([where]) == {where: 2}
     assert consumer.metrics()["records_lag_max"] == 0
