@@ -36,7 +36,8 @@ OF_THE_CLUSTER = {"Network": {"close", "connect", "is_cut", "is_from_broker", "j
 
 def public(client: type) -> list[str]:
     inner = OF_THE_CLUSTER.get(client.__name__, set())
-    return [name for name in dir(client) if (not name.startswith("_") and name not in inner) or name in OTHER_DUNDERS]
+    names = [name for name in dir(client) if hasattr(client, name)]  # the others answer names of other clients
+    return [name for name in names if (not name.startswith("_") and name not in inner) or name in OTHER_DUNDERS]
 
 
 def arguments(method: Any) -> list[tuple[str, Any, Any]]:
