@@ -31,7 +31,7 @@ __all__ = ["Broker", "Control", "Delay", "Disconnect", "Drop", "Fault"]
 logger = logging.getLogger(__name__)
 
 _RISKS = {
-    "PLAINTEXT": "whoever reaches this port reads and changes everything (PLAINTEXT)",
+    "PLAINTEXT": "anyone who reaches this port reads and changes everything (PLAINTEXT)",
     "SASL_PLAINTEXT": "records, and passwords by PLAIN, can be read on their way (SASL_PLAINTEXT)",
 }
 

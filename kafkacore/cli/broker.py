@@ -104,7 +104,7 @@ def broker(
     """Run a broker, or a cluster of several, on loopback until Ctrl+C: for development and tests, with nothing to install.
 
     Containers, VMs and other machines reach it with --host 0.0.0.0 --advertised-host NAME, by the name under which they know this machine;
-    whoever reaches it may do everything. --set listeners=..., advertised.listeners=... are Kafka's settings for several listeners.
+    anyone who reaches it may do everything. --set listeners=..., advertised.listeners=... are Kafka's settings for several listeners.
 
     Without --data-dir nothing remains. With --processes any broker may be killed, and the others take over at once; SIGHUP to this process
     starts those again that have ended."""

@@ -21,7 +21,7 @@ def unreachable(
     Args:
         metadata: of the client, without an answer yet.
         config: of the client.
-        late: the time is over.
+        late: the time has expired.
         before: `counts` of the client when the start began.
     """
     if not metadata.snapshot.is_bootstrap:

@@ -30,7 +30,7 @@ class EngineListener(RebalanceListener):
         assignment: gives all partitions of this member.
 
     Attributes:
-        silent: calls the program no more.
+        silent: no longer calls the program.
         assigned: True once this member has had its partitions.
     """
 

@@ -281,11 +281,11 @@ class Consumer:
             return self._ends.pop(0)
         self._commit_stored()
         group, loop = engine._group, engine._loop
-        if not engine._subscription.partitions and engine._subscription.mode.value == "none":
-            time.sleep(limited(timeout))
-            return None
         try:
             with engine._driver:
+                if not self._reads_anything():
+                    engine._driver.run(lambda now_ms: None, self._reads_anything, None if timeout is None else int(timeout * 1000))
+                    return None
                 if group is not None and (group.has_news or group.gives_up):
                     engine._out.rewind()  # a rebalance comes before what is in hand
                 found = engine._unread.next()
@@ -313,6 +313,10 @@ class Consumer:
             for message in found:
                 return message
         return self._ends.pop(0) if self._ends else None
+
+    def _reads_anything(self) -> bool:
+        subscription = self._open()._subscription
+        return bool(subscription.partitions) or subscription.mode.value != "none"
 
     def _take(self, polled: dict[Any, list[Any]]) -> None:
         """Records become messages."""
