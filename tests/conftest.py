@@ -6,11 +6,15 @@ import gc
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.decode.registry_server import RegistryServer
 
 pytest_plugins = ["tests.faces", "tests.quarantine"]
 
@@ -100,3 +104,21 @@ def pytest_collection_finish() -> None:
     """All that was imported stays: the collector need not look at it again, half a second a time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def registry_server() -> Iterator[RegistryServer]:
+    from tests.decode.registry_server import RegistryServer
+
+    server = RegistryServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def other_registry() -> Iterator[RegistryServer]:
+    from tests.decode.registry_server import RegistryServer
+
+    server = RegistryServer()
+    yield server
+    server.close()

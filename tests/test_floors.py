@@ -4,7 +4,7 @@
                config_text, config_tls, config_values, printable
     1 bytes    _codec, codec, compress, epoch, records, _wheel, timer, purgatory
     2 protocol protocol
-    3 net      net, metadata
+    3 net      net, metadata; decode
     4 engines  producer | consumer | admin | broker      (rooms that know nothing of each other)
     5 faces    the package itself, aio, testing, metrics, legacy, compat, spark, cli, __main__
 
@@ -30,7 +30,7 @@ FLOORS: dict[str, int] = {
     **dict.fromkeys(("config_security", "config_text", "config_tls", "config_values"), 0),
     **dict.fromkeys(("_codec", "codec", "compress", "epoch", "records", "_wheel", "timer", "purgatory"), 1),
     "protocol": 2,
-    **dict.fromkeys(("net", "metadata"), 3),
+    **dict.fromkeys(("net", "metadata", "decode"), 3),
     **dict.fromkeys(("producer", "consumer", "admin", "broker"), 4),
     **dict.fromkeys(("", "aio", "testing", "metrics", "legacy", "compat", "spark", "cli", "__main__", "pyspark_kafkacore"), 5),
 }
@@ -44,16 +44,20 @@ EXTRAS_BELOW = {
     "compress": {"isal"},
     "config_tls": {"cryptography"},
     "net": {"httpx"},
+    "decode": {"pyarrow", "httpx", "fastavro", "google"},
     **{key: {"pyarrow"} for key in ("records", "_codec", "producer", "consumer")},
 }
 """Optional packages that a room below the faces may import, inside functions (isal: or in a try at the top)."""
 EXTRAS_AT_TOP = {
+    "decode": {"pyarrow"},
     "cli": {"typer", "rich", "click"},
     "spark": {"pyspark", "pyarrow"},
     "testing": {"pytest"},
     "metrics": {"prometheus_client", "opentelemetry"},
 }
-"""Optional packages that the submodules of a face may import at their top; its __init__.py may not, testing apart."""
+"""Optional packages that the submodules of a room may import at their top; its __init__.py may not, testing apart."""
+LOADED_LATE = {"decode"}
+"""Rooms below the faces that load an optional package: others import them inside functions, or at the top where that package may be."""
 
 CYTHON_LIBRARIES = {"cython", "libc", "libcpp", "cpython", "posix"}
 CYTHON_IMPORT = re.compile(r"^(\s*)(?:from\s+([\w.]+)\s+c?import\s+(.+)|c?import\s+([\w., ]+))")
@@ -141,6 +145,8 @@ def foreign_problem(found: Import, here: str, is_package_root: bool) -> str | No
     if FLOORS[here] < 5:
         if top not in EXTRAS_BELOW.get(here, set()):
             return f"{top} is no run-time dependency"
+        if top in EXTRAS_AT_TOP.get(here, set()) and not is_package_root:
+            return None
         return f"{top} is optional: import it inside a function" if found.at_top and top != "isal" else None
     if found.at_top and (top not in EXTRAS_AT_TOP.get(here, set()) or (is_package_root and here != "testing")):
         return f"{top} is optional: import it inside a function"
@@ -167,6 +173,8 @@ def violations(root: Path) -> list[str]:
                 why = f"floor {high} imports floor {low}"
             elif low == high == 4:
                 why = f"{here} and {there} know nothing of each other"
+            elif found.at_top and there in LOADED_LATE and not EXTRAS_AT_TOP[there] <= EXTRAS_AT_TOP.get(here, set()):
+                why = f"{there} loads optional packages: import it inside a function"
         if why:
             problems.append(f"{found.importer}:{found.line} imports {found.target}: {why}")
     return problems + circles(modules, imports)
@@ -225,6 +233,12 @@ def test_the_house_stands():
         ({"codec.py": "import numpy\n"}, None),
         ({"consumer/__init__.py": "import pyarrow\n"}, "pyarrow is optional"),
         ({"consumer/__init__.py": "def f():\n    import pyarrow\n"}, None),
+        ({"decode/base.py": "import pyarrow\n"}, None),
+        ({"decode/__init__.py": "import pyarrow\n"}, "pyarrow is optional"),
+        ({"decode/avro.py": "import fastavro\n"}, "fastavro is optional"),
+        ({"consumer/x.py": "from kafkacore.decode import base\n", "decode/base.py": ""}, "decode loads optional packages"),
+        ({"consumer/x.py": "def f():\n    from kafkacore.decode import base\n", "decode/base.py": ""}, None),
+        ({"spark/x.py": "from kafkacore.decode import base\n", "decode/base.py": ""}, None),
         ({"compress.py": "try:\n    import isal\nexcept ImportError:\n    pass\n"}, None),
         ({"helpers.py": ""}, "has no floor"),
         ({"_codec.pyx": "from libc.string cimport memcpy\nfrom kafkacore.errors import CorruptDataError\n", "errors.py": ""}, None),

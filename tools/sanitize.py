@@ -22,7 +22,7 @@ TESTS = (
     "broker/test_log_disk.py",
     "broker/test_log_model.py",
     "protocol/test_*.py",
-    "spark/test_json_columns.py",
+    "decode/test_json_columns.py",
 )
 FUZZ = ROOT / "tests" / "fuzz_loop.py"
 

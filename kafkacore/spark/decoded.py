@@ -15,11 +15,10 @@ import pyarrow.compute as pc
 
 from kafkacore import errors
 from kafkacore.config import ClientConfig
+from kafkacore.decode.base import RowFailed
 from kafkacore.producer import KafkaProducer
 from kafkacore.records import RecordColumns
-from kafkacore.spark import secrets
-from kafkacore.spark.decode import formats
-from kafkacore.spark.decode.base import RowFailed
+from kafkacore.spark import formats, secrets
 from kafkacore.spark.options import SourceOptions
 from kafkacore.spark.rows import MAX_BATCH_BYTES, MAX_BATCH_ROWS, RowBuilder
 

@@ -10,19 +10,19 @@ from collections.abc import Mapping
 from kafkacore import config_secrets
 from kafkacore.config_secrets import JAAS, PREFIX
 
-__all__ = ["JAAS", "PREFIX", "resolve", "resolve_all", "stand_in"]
+__all__ = ["JAAS", "PREFIX", "WHEN", "resolve", "resolve_all", "stand_in"]
 
-_WHEN = "; it must be set before the Spark session starts, and executors need it too"
+WHEN = "; it must be set before the Spark session starts, and executors need it too"
 
 
 def resolve(name: str, value: str) -> str:
     """The secret behind a reference, see `config_secrets.resolve`."""
-    return config_secrets.resolve(name, value, _WHEN)
+    return config_secrets.resolve(name, value, WHEN)
 
 
 def resolve_all(settings: Mapping[str, str]) -> dict[str, str]:
     """All settings with their secrets in place, see `config_secrets.resolve_all`."""
-    return config_secrets.resolve_all(settings, _WHEN)
+    return config_secrets.resolve_all(settings, WHEN)
 
 
 def stand_in(name: str, mechanism: str) -> str:

@@ -122,7 +122,7 @@ class KafkaSource(DataSource):
         if options.value_format == "string":
             fields = (WITH_HEADERS if options.include_headers else KAFKA_SCHEMA).fields
             return StructType([StructField("value", StringType()) if each.name == "value" else each for each in fields])
-        from kafkacore.spark.decode import formats
+        from kafkacore.spark import formats
 
         return from_arrow_schema(formats.derived(options))
 
@@ -162,7 +162,7 @@ def wanted_columns(schema: StructType, options: SourceOptions) -> Any:
         errors.ConfigError: there is no such column, or it has another type.
     """
     if options.value_format != "binary":
-        from kafkacore.spark.decode import formats
+        from kafkacore.spark import formats
 
         utc = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}  # before PySpark 4.2 it always is
         made = to_arrow_schema(schema, **utc)

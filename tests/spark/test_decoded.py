@@ -11,12 +11,12 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 
 from kafkacore import KafkaConsumer, KafkaProducer, errors  # noqa: E402
-from kafkacore.spark import clients, ddl, decoded  # noqa: E402
-from kafkacore.spark.decode import formats, registry  # noqa: E402
+from kafkacore.decode import ddl, registry  # noqa: E402
+from kafkacore.spark import clients, decoded, formats  # noqa: E402
 from kafkacore.spark.offsets import OffsetRange  # noqa: E402
 from kafkacore.spark.options import source_options  # noqa: E402
 from kafkacore.testing import EmbeddedCluster  # noqa: E402
-from tests.spark.support import rows  # noqa: E402
+from tests.decode.support import rows  # noqa: E402
 
 VALUES = [b'{"a":0}', b"{", None, b'{"a":3}', b'{"a":"x"}', b'{"a":5}']
 COLUMNS = "_offset BIGINT, a INT, _corrupt BINARY"

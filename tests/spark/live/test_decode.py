@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafkacore import KafkaConsumer, KafkaProducer
-from kafkacore.spark import ddl
+from kafkacore.decode import ddl
 from kafkacore.testing import EmbeddedCluster
 from tests.spark import from_json
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkacore.spark.ddl import name_of
+from kafkacore.decode.ddl import name_of
 
 UTC_US = pa.timestamp("us", "UTC")
 NAIVE_US = pa.timestamp("us")

@@ -23,11 +23,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafkacore.decode import registry
+from kafkacore.decode import values as v
+from kafkacore.decode.base import SchemaDecoder
+from kafkacore.decode.ddl import name_of, spark_list, spark_map
 from kafkacore.errors import ConfigError
-from kafkacore.spark.ddl import name_of, spark_list, spark_map
-from kafkacore.spark.decode import registry
-from kafkacore.spark.decode import values as v
-from kafkacore.spark.decode.base import SchemaDecoder
 
 PRIMITIVE: dict[str, pa.DataType] = {
     "null": pa.null(),

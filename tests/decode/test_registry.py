@@ -14,7 +14,7 @@ pytest.importorskip("httpx")
 pytest.importorskip("pyarrow")
 
 from kafkacore import errors
-from kafkacore.spark.decode.registry import BACKOFF_S, TRIES, UNKNOWN_S, Registry, RegistryOptions, UnusableSchema
+from kafkacore.decode.registry import BACKOFF_S, TRIES, UNKNOWN_S, Registry, RegistryOptions, UnusableSchema
 
 NOWHERE = "http://127.0.0.1:1"
 

@@ -33,10 +33,10 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from kafkacore._codec import json_columns
+from kafkacore.decode import values as v
+from kafkacore.decode.base import BlockDecoder
+from kafkacore.decode.ddl import name_of
 from kafkacore.errors import ConfigError
-from kafkacore.spark.ddl import name_of
-from kafkacore.spark.decode import values as v
-from kafkacore.spark.decode.base import BlockDecoder
 
 NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "INF": "inf", "+INF": "inf", "-Infinity": "-inf", "-INF": "-inf"}
 INTEGERS = {pa.int8(): 7, pa.int16(): 15, pa.int32(): 31, pa.int64(): 63}

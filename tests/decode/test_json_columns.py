@@ -17,8 +17,11 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow")
 
 from kafkacore._codec import json_columns  # noqa: E402
-from kafkacore.spark import ddl  # noqa: E402
-from kafkacore.spark.decode import base, jsons  # noqa: E402
+from kafkacore.decode import (  # noqa: E402
+    base,
+    ddl,
+    jsons,
+)
 
 KINDS = {
     "c": pa.int8(),

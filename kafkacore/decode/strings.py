@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkacore.spark.decode.base import BlockDecoder
+from kafkacore.decode.base import BlockDecoder
 
 
 class StringDecoder(BlockDecoder):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkacore.spark.decode import base
+from kafkacore.decode import base
 
 
 def rows(decoder: base.Decoder, values: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:

@@ -21,8 +21,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from kafkacore.decode.ddl import MAX_DEPTH, spark_list, spark_map
 from kafkacore.errors import ConfigError
-from kafkacore.spark.ddl import MAX_DEPTH, spark_list, spark_map
 
 MAX_FIELDS = 10_000
 SIMPLE: dict[str, pa.DataType] = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}

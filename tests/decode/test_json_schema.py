@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
+from kafkacore.decode.ddl import name_of
+from kafkacore.decode.json_schema import derived
 from kafkacore.errors import ConfigError
-from kafkacore.spark.ddl import name_of
-from kafkacore.spark.decode.json_schema import derived
 
 # As Confluent's serializer makes it of a class, with a few words more.
 ORDER: dict[str, Any] = {

@@ -18,14 +18,13 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
 
+from kafkacore.decode import base, ddl  # noqa: E402
+from kafkacore.decode.csvs import CsvDecoder  # noqa: E402
+from kafkacore.decode.jsons import JsonDecoder  # noqa: E402
+from kafkacore.decode.strings import StringDecoder  # noqa: E402
 from kafkacore.errors import ConfigError  # noqa: E402
-from kafkacore.spark import ddl  # noqa: E402
-from kafkacore.spark.decode import base  # noqa: E402
-from kafkacore.spark.decode.csvs import CsvDecoder  # noqa: E402
-from kafkacore.spark.decode.jsons import JsonDecoder  # noqa: E402
-from kafkacore.spark.decode.strings import StringDecoder  # noqa: E402
+from tests.decode.support import rows  # noqa: E402
 from tests.spark import from_json  # noqa: E402
-from tests.spark.support import rows  # noqa: E402
 
 UTC = dt.UTC
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafkacore.decode import registry
+from kafkacore.decode import values as v
+from kafkacore.decode.base import SchemaDecoder
+from kafkacore.decode.ddl import name_of, spark_list, spark_map
 from kafkacore.errors import ConfigError
-from kafkacore.spark.ddl import name_of, spark_list, spark_map
-from kafkacore.spark.decode import registry
-from kafkacore.spark.decode import values as v
-from kafkacore.spark.decode.base import SchemaDecoder
 
 DOUBLE, FLOAT, INT64, UINT64, INT32, FIXED64, FIXED32, BOOL, STRING = range(1, 10)
 GROUP, MESSAGE, BYTES, UINT32, ENUM, SFIXED32, SFIXED64, SINT32, SINT64 = range(10, 19)

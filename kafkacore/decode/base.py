@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkacore import errors
-from kafkacore.spark.decode import registry
-from kafkacore.spark.decode import values as v
+from kafkacore.decode import registry
+from kafkacore.decode import values as v
 
 T = TypeVar("T")
 

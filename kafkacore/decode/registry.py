@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from kafkacore import errors
-from kafkacore.spark import secrets
-from kafkacore.spark.decode.values import Undecodable
+from kafkacore import config_secrets, errors
+from kafkacore.decode.values import Undecodable
 
 PREFIX_BYTES = 5
 TRIES = 5
@@ -61,11 +60,13 @@ class RegistryOptions:
         url: one or several, separated by commas, with or without user:password@.
         user_info: user:password.
         token: a bearer token.
+        when: by when the variables of references must be set, for messages.
     """
 
     url: str
     user_info: str | None = None
     token: str | None = None
+    when: str = ""
 
 
 class Registry:
@@ -85,12 +86,16 @@ class Registry:
             errors.ConfigError: a URL is not http or https, or a secret is not there.
         """
         self._bases: list[tuple[str, Any]] = []
-        login = None if options.user_info is None else secrets.resolve("schema.registry.basic.auth.user.info", options.user_info)
-        token = None if options.token is None else secrets.resolve("schema.registry.bearer.auth.token", options.token)
+        given = {
+            name: config_secrets.resolve(f"schema.registry.{name}", value, options.when)
+            for name, value in (("url", options.url), ("basic.auth.user.info", options.user_info), ("bearer.auth.token", options.token))
+            if value is not None
+        }
+        login, token = given.get("basic.auth.user.info"), given.get("bearer.auth.token")
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
-        for each in secrets.resolve("schema.registry.url", options.url).split(","):
+        for each in given["url"].split(","):
             parts = urlsplit(each.strip())
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise errors.ConfigError("option schema.registry.url must be like https://host:8081, or several separated by commas")

@@ -22,10 +22,15 @@ pytest.importorskip("google.protobuf")
 
 from google.protobuf import descriptor_pb2, message_factory  # noqa: E402
 
+from kafkacore.decode import (  # noqa: E402
+    avro,
+    base,
+    ddl,
+    protobuf,
+    registry,
+)
 from kafkacore.errors import ConfigError  # noqa: E402
-from kafkacore.spark import ddl  # noqa: E402
-from kafkacore.spark.decode import avro, base, protobuf, registry  # noqa: E402
-from tests.spark.support import rows  # noqa: E402
+from tests.decode.support import rows  # noqa: E402
 
 UTC = dt.UTC
 ITEM = {

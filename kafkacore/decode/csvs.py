@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
+from kafkacore.decode import values as v
+from kafkacore.decode.base import BlockDecoder
+from kafkacore.decode.ddl import name_of
 from kafkacore.errors import ConfigError
-from kafkacore.spark.ddl import name_of
-from kafkacore.spark.decode import values as v
-from kafkacore.spark.decode.base import BlockDecoder
 
 _ROW = re.compile(r"(?:In CSV column #\d+|CSV parse error): Row #(\d+)")
 _CELL = re.compile(r"In CSV column #(\d+): Row #\d+: (.*)", re.DOTALL)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafkacore.decode import avro, ddl, json_schema, protobuf, registry
+from kafkacore.decode.base import Decoded, Decoder, Unframed
+from kafkacore.decode.csvs import CsvDecoder
+from kafkacore.decode.jsons import JsonDecoder
+from kafkacore.decode.strings import StringDecoder
 from kafkacore.errors import ConfigError
-from kafkacore.spark import ddl
-from kafkacore.spark.decode import avro, json_schema, protobuf, registry
-from kafkacore.spark.decode.base import Decoded, Decoder, Unframed
-from kafkacore.spark.decode.csvs import CsvDecoder
-from kafkacore.spark.decode.jsons import JsonDecoder
-from kafkacore.spark.decode.strings import StringDecoder
+from kafkacore.spark import secrets
 from kafkacore.spark.options import SourceOptions
 from kafkacore.spark.rows import KAFKA_COLUMNS
 
@@ -161,7 +161,7 @@ def _only_values(schema: pa.Schema, options: SourceOptions) -> pa.Schema:
 
 def _where(options: SourceOptions) -> registry.RegistryOptions:
     assert options.registry_url is not None
-    return registry.RegistryOptions(options.registry_url, options.registry_user_info, options.registry_token)
+    return registry.RegistryOptions(options.registry_url, options.registry_user_info, options.registry_token, secrets.WHEN)
 
 
 def _local_message(options: SourceOptions) -> Any:

@@ -1,1 +1,0 @@
-"""Values as typed columns: one file per format; `formats` chooses among them."""
