@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from kafkacore import KafkaAdminClient, NewTopic
-from kafkacore.testing import EmbeddedCluster
-from tests.compat.aiokafka_behaviour import CASES, GUARD_S, Face
-from tests.interop.kafka_server import KafkaServer, why_unavailable
+from tests.compat import aiokafka_administering, aiokafka_consuming, aiokafka_producing
+from tests.compat.aiokafka_face import CASES, GUARD_S, Face
+from tests.compat.both_packages import CLUSTERS, cluster_of, own_topic, plain
 
 pytest.importorskip("aiokafka", minversion="0.14")
+
+SUBJECTS = (aiokafka_producing, aiokafka_consuming, aiokafka_administering)  # each adds its cases to CASES
 
 
 @pytest.fixture(autouse=True)
@@ -29,23 +30,15 @@ def quiet() -> Iterator[None]:
         each.setLevel(level)
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+@pytest.fixture(scope="module", params=CLUSTERS)
 def servers(request: pytest.FixtureRequest) -> Iterator[str]:
     """Where a cluster is."""
-    if request.param == "embedded":
-        with EmbeddedCluster(config={"group_min_session_timeout_ms": 500, "auto_create_topics_enable": False}) as started:
-            yield started.bootstrap_servers
-        return
-    if reason := why_unavailable():
-        pytest.skip(reason)
-    with KafkaServer(group_min_session_timeout_ms=500, auto_create_topics_enable="false") as server:
-        yield server.bootstrap_servers
+    with cluster_of(request.param, group_min_session_timeout_ms=500, auto_create_topics_enable=False) as found:
+        yield found
 
 
 def seen(case: Callable[[Face], Any], package: str, servers: str) -> Any:
-    topic = f"{case.__name__.replace('_', '-')}-{'ours' if package.startswith('kafkacore') else 'real'}"
-    with KafkaAdminClient(bootstrap_servers=servers) as admin:
-        admin.create_topics([NewTopic(topic, 2, 1)]).check()
+    topic = own_topic(case, package, servers)
 
     async def run() -> Any:
         face = Face(package, servers, topic)
@@ -57,19 +50,6 @@ def seen(case: Callable[[Face], Any], package: str, servers: str) -> Any:
     return asyncio.run(run())
 
 
-def plain(value: Any, topic: str) -> Any:
-    """Without the topic's own name."""
-    if isinstance(value, str):
-        return value.replace(topic, "TOPIC")
-    if isinstance(value, (list, tuple)):
-        return [plain(each, topic) for each in value]
-    if isinstance(value, dict):
-        return {str(plain(key, topic)): plain(each, topic) for key, each in value.items()}
-    if isinstance(value, (set, frozenset)):
-        return {str(plain(each, topic)) for each in value}
-    return value
-
-
 @pytest.mark.filterwarnings("ignore")  # aiokafka's own
 @pytest.mark.parametrize("case", CASES, ids=[case.__name__ for case in CASES])
 def test_both_packages_show_a_program_the_same(case: Callable[[Face], Any], servers: str) -> None:
@@ -78,3 +58,4 @@ def test_both_packages_show_a_program_the_same(case: Callable[[Face], Any], serv
 
 def test_there_are_enough_cases() -> None:
     assert len(CASES) >= 40
+    assert {fn.__module__ for fn in CASES} == {each.__name__ for each in SUBJECTS}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafkacore import KafkaAdminClient, NewTopic
 from kafkacore.testing import EmbeddedCluster
+from tests.compat.both_packages import own_topic, plain
 from tests.compat.kafka_behaviour import CASES, Face
 
 pytest.importorskip("kafka", minversion="3.0")
@@ -23,27 +23,12 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 def seen(case: Callable[[Face], Any], package: str, cluster: EmbeddedCluster) -> Any:
-    topic = f"{case.__name__.replace('_', '-')}-{'ours' if package.startswith('kafkacore') else 'real'}"
-    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic(topic, 2, 1)]).check()
+    topic = own_topic(case, package, cluster.bootstrap_servers)
     face = Face(package, cluster.bootstrap_servers, topic)
     try:
         return plain(case(face), topic)
     finally:
         face.close()
-
-
-def plain(value: Any, topic: str) -> Any:
-    """Without the topic's own name."""
-    if isinstance(value, str):
-        return value.replace(topic, "TOPIC")
-    if isinstance(value, (list, tuple)):
-        return [plain(each, topic) for each in value]
-    if isinstance(value, dict):
-        return {plain(key, topic): plain(each, topic) for key, each in value.items()}
-    if isinstance(value, set):
-        return {str(plain(each, topic)) for each in value}
-    return value
 
 
 @pytest.mark.filterwarnings("ignore")  # kafka-python's own

@@ -1,0 +1,506 @@
+"""What programs do with aiokafka's consumer."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any
+
+from tests.compat.aiokafka_face import GUARD_S, NOW_MS, Face, case
+
+
+@case
+async def fields_of_a_record(k: Face) -> Any:
+    producer = await k.producer()
+    await producer.send_and_wait(k.topic, b"value", b"key", 1, NOW_MS, [("h", b"1"), ("h", b"")])
+    record = await (await k.reader(1)).getone()
+    same = type(record)(*dataclasses.astuple(record)) == record
+    return dataclasses.asdict(record), record.timestamp, record.headers, record.checksum, same, repr(record)
+
+
+@case
+async def sizes_of_a_record(k: Face) -> Any:
+    producer = await k.producer()
+    await producer.send_and_wait(k.topic, None, b"key", partition=0)
+    await producer.send_and_wait(k.topic, b"", partition=0)
+    return [(r.key, r.value, r.serialized_key_size, r.serialized_value_size) for r in await k.polled(await k.reader(), 2)]
+
+
+@case
+async def getone_moves_the_position(k: Face) -> Any:
+    await k.fill(5)
+    reader = await k.reader()
+    seen = []
+    for _ in range(3):
+        record = await reader.getone()
+        seen.append((record.offset, await reader.position(k.tp())))
+    rest = await k.polled(reader, 2)
+    return seen, [record.offset for record in rest], await reader.position(k.tp())
+
+
+@case
+async def a_loop(k: Face) -> Any:
+    await k.fill(6)
+    reader = await k.reader()
+    seen = []
+    async for record in reader:
+        seen.append(record.offset)
+        if record.offset == 2:
+            reader.seek(k.tp(), 4)
+        if record.offset == 5:
+            break
+    return seen, await reader.position(k.tp())
+
+
+@case
+async def a_loop_ends_with_stop(k: Face) -> Any:
+    await k.fill(2)
+    reader = await k.reader()
+    seen: list[Any] = []
+    both = asyncio.Event()
+
+    async def loop() -> str:
+        async for record in reader:
+            seen.append(record.offset)
+            if len(seen) == 2:
+                both.set()
+        return "ended"
+
+    task = asyncio.create_task(loop())
+    await asyncio.wait_for(both.wait(), GUARD_S)
+    await reader.stop()
+    return await asyncio.wait_for(task, GUARD_S), seen
+
+
+@case
+async def stop_ends_calls_that_wait(k: Face) -> Any:
+    reader = await k.reader()
+    one = asyncio.create_task(k.raised(reader.getone))
+    await asyncio.sleep(0.05)
+    await reader.stop()
+    await reader.stop()
+    found = [await asyncio.wait_for(one, GUARD_S)]
+    found += [await k.raised(reader.getone), await k.raised(reader.getmany), await k.raised(reader.__aiter__)]
+    return found
+
+
+@case
+async def getmany_of_few(k: Face) -> Any:
+    await k.fill(10)
+    reader = await k.reader(max_poll_records=4)
+    sizes: list[int] = []
+    while sum(sizes) < 10:
+        sizes += [len(records) for records in (await reader.getmany(timeout_ms=1_000)).values()]
+    reader.seek(k.tp(), 0)
+    first = await k.polled(reader, 4)
+    reader.seek(k.tp(), 0)
+    few: dict[Any, Any] = {}
+    while not few:
+        few = await reader.getmany(timeout_ms=1_000, max_records=2)
+    refused = [await k.raised(lambda most=most: reader.getmany(max_records=most)) for most in (0, -1, "2")]
+    return sizes, len(first), [len(records) for records in few.values()], refused
+
+
+@case
+async def getmany_that_finds_nothing(k: Face) -> Any:
+    reader = await k.reader()
+    return await reader.getmany(), await reader.getmany(timeout_ms=100)
+
+
+@case
+async def partitions_of_a_call(k: Face) -> Any:
+    await k.fill(3, 0)
+    await k.fill(3, 1)
+    reader = await k.reader(0, 1)
+    ones = [await reader.getone(k.tp(each)) for each in (1, 0, 1)]
+    many = await k.polled(reader, 2, k.tp(0))
+    rest = await k.polled(reader, 1)
+    shown = [[(record.partition, record.offset) for record in each] for each in (ones, many, rest)]
+    return shown, reader.paused()
+
+
+@case
+async def tasks_that_share_a_consumer(k: Face) -> Any:
+    reader = await k.reader(0, 1)
+    tasks = [asyncio.create_task(reader.getone(k.tp(each))) for each in (0, 1)]
+    await asyncio.sleep(0.05)
+    await k.fill(1, 1)
+    second = await asyncio.wait_for(tasks[1], GUARD_S)
+    first_waits = not tasks[0].done()
+    await k.fill(1, 0)
+    first = await asyncio.wait_for(tasks[0], GUARD_S)
+    return second.partition, first_waits, first.partition
+
+
+@case
+async def a_cancelled_call_loses_nothing(k: Face) -> Any:
+    reader = await k.reader()
+    task = asyncio.create_task(reader.getone())
+    await asyncio.sleep(0.05)
+    task.cancel()
+    await asyncio.wait((task,))
+    await k.fill(1)
+    return task.cancelled(), (await asyncio.wait_for(reader.getone(), GUARD_S)).offset
+
+
+@case
+async def seeking(k: Face) -> Any:
+    await k.fill(10)
+    reader = await k.reader()
+    reader.seek(k.tp(), 7)
+    found: list[Any] = [await reader.position(k.tp()), [record.offset for record in await k.polled(reader, 3)]]
+    found += [await reader.seek_to_beginning(), await reader.position(k.tp())]
+    found += [await reader.seek_to_end(k.tp()), await reader.position(k.tp())]
+    reader.seek(k.tp(), 2)
+    return found, (await reader.getone()).offset
+
+
+@case
+async def seeks_that_are_refused(k: Face) -> Any:
+    reader = await k.reader()
+    empty = await k.consumer()
+    return [
+        await k.raised(lambda: reader.seek(k.tp(), -1)),
+        await k.raised(lambda: reader.seek(k.tp(), "1")),
+        await k.raised(lambda: reader.seek(k.tp(1), 1)),
+        await k.raised(lambda: reader.seek_to_beginning(k.tp(1))),
+        await k.raised(lambda: reader.seek_to_end("x")),
+        await k.raised(lambda: reader.seek_to_committed(k.tp())),
+        await k.raised(lambda: empty.seek_to_end()),
+        await k.raised(lambda: reader.position(k.tp(1))),
+        await k.raised(lambda: reader.highwater(k.tp(1))),
+        await k.raised(lambda: reader.last_stable_offset(k.tp(1))),
+        await k.raised(lambda: reader.pause((k.topic, 0))),
+        await k.raised(lambda: reader.pause(k.tp(1))),
+        await k.raised(lambda: reader.resume(k.tp(1))),
+    ]
+
+
+@case
+async def pausing(k: Face) -> Any:
+    await k.fill(3, 0)
+    await k.fill(3, 1)
+    reader = await k.reader(0, 1)
+    reader.pause(k.tp(0))
+    paused = reader.paused()
+    first = [record.partition for record in await k.polled(reader, 3)]
+    quiet = await reader.getmany(timeout_ms=200)
+    reader.resume(k.tp(0))
+    return paused == {k.tp(0)}, first, quiet, [record.partition for record in await k.polled(reader, 3)], reader.paused()
+
+
+@case
+async def what_the_last_answer_said(k: Face) -> Any:
+    await k.fill(6)
+    seen = []
+    for level in ("read_uncommitted", "read_committed"):
+        reader = await k.reader(isolation_level=level)
+        seen.append([reader.highwater(k.tp()), reader.last_stable_offset(k.tp()), reader.last_poll_timestamp(k.tp())])
+        await k.polled(reader, 6)
+        seen.append([reader.highwater(k.tp()), reader.last_stable_offset(k.tp()), reader.last_poll_timestamp(k.tp()) > NOW_MS])
+    return seen
+
+
+@case
+async def offsets_by_time(k: Face) -> Any:
+    await k.fill(5)
+    reader = await k.consumer()
+    wanted = (0, NOW_MS + 1, NOW_MS + 3_000, NOW_MS + 9_000)
+    found = [(await reader.offsets_for_times({k.tp(): at}))[k.tp()] for at in wanted]
+    bounds = [await reader.beginning_offsets([k.tp(), k.tp(1)]), await reader.end_offsets([k.tp(), k.tp(1)])]
+    return (
+        [None if each is None else (each._fields, tuple(each)) for each in found],
+        [sorted(each.values()) for each in bounds],
+        await reader.offsets_for_times({}),
+        await k.raised(lambda: reader.offsets_for_times({k.tp(): -1})),
+    )
+
+
+@case
+async def topics_and_partitions(k: Face) -> Any:
+    reader = await k.consumer(k.topic)
+    topics = await reader.topics()
+    return (
+        k.topic in topics,
+        [each for each in topics if each.startswith("__")],
+        reader.partitions_for_topic(k.topic),
+        reader.partitions_for_topic(k.topic + "-absent"),
+        sorted(reader.assignment()),
+        reader.subscription(),
+    )
+
+
+@case
+async def subscribing(k: Face) -> Any:
+    seen: list[Any] = []
+    consumer = await k.consumer()
+    seen += [consumer.assignment(), set(consumer.subscription())]
+    for wrong in ({}, {"topics": k.topic}, {"topics": [k.topic], "pattern": "x"}, {"pattern": "("}, {"topics": [k.topic], "listener": 1}):
+        seen.append(await k.raised(lambda wrong=wrong: consumer.subscribe(**wrong)))
+    consumer.assign([k.tp(1)])
+    seen += [sorted(consumer.assignment()), consumer.subscription(), await k.raised(lambda: consumer.subscribe([k.topic]))]
+    consumer.unsubscribe()
+    seen += [consumer.assignment(), set(consumer.subscription())]
+    consumer.subscribe([k.topic])
+    seen.append(consumer.subscription())
+    await k.fill(1)
+    seen.append((await consumer.getone()).topic)
+    seen.append(await k.raised(lambda: consumer.assign([k.tp()])))
+    return seen
+
+
+@case
+async def a_pattern(k: Face) -> Any:
+    await k.fill(1)
+    consumer = k.new_consumer(group_id=k.group)
+    consumer.subscribe(pattern=f"^{k.topic}")
+    await consumer.start()
+    return (await consumer.getone()).topic, consumer.subscription(), sorted(consumer.assignment())
+
+
+@case
+async def forms_of_commits(k: Face) -> Any:
+    await k.fill(10)
+    member = await k.member()
+    seen = [await member.committed(k.tp())]
+    await k.polled(member, 10)
+    await member.commit()
+    seen.append(await member.committed(k.tp()))
+    await member.commit({k.tp(): 4})
+    seen.append(await member.committed(k.tp()))
+    await member.commit({k.tp(): (5, "note")})
+    await member.commit({k.tp(1): k.package.OffsetAndMetadata(0, "")})
+    seen += [await member.committed(k.tp()), await member.committed(k.tp(1))]
+    found = await member.seek_to_committed()
+    seen += [sorted(found.items()), await member.position(k.tp())]
+    absent = k.package.TopicPartition("absent", 0)
+    for wrong in ({}, [1], {"x": 1}, {k.tp(): "1"}, {k.tp(): (1, 2)}, {k.tp(): (1, "a", 3)}, {absent: 1}):
+        seen.append(await k.raised(lambda wrong=wrong: member.commit(wrong)))
+    alone = await k.reader()
+    return seen, await k.raised(alone.commit), await k.raised(lambda: alone.committed(k.tp()))
+
+
+@case
+async def the_group_goes_on_where_it_was(k: Face) -> Any:
+    await k.fill(6)
+    first = await k.member(enable_auto_commit=True, auto_commit_interval_ms=60_000)
+    await k.polled(first, 6)
+    await first.stop()
+    await k.fill(1)
+    second = await k.member()
+    record = await second.getone()
+    return record.offset, await second.committed(k.tp())
+
+
+@case
+async def a_listener_of_functions(k: Face) -> Any:
+    return await _heard(k, coroutines=False)
+
+
+@case
+async def a_listener_of_coroutines(k: Face) -> Any:
+    return await _heard(k, coroutines=True)
+
+
+async def _heard(k: Face, *, coroutines: bool) -> Any:
+    seen: list[Any] = []
+
+    again = asyncio.Event()
+
+    def note(what: str, partitions: Any) -> None:
+        seen.append((what, sorted(tp.partition for tp in partitions), type(partitions).__name__ in ("set", "frozenset")))
+        if len(partitions) == 1 and what == "assigned":
+            again.set()
+
+    class Functions(k.package.ConsumerRebalanceListener):  # type: ignore[name-defined,misc]
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            note("revoked", revoked)
+
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            note("assigned", assigned)
+            raise LookupError
+
+    class Coroutines(Functions):
+        async def on_partitions_revoked(self, revoked: Any) -> None:
+            if revoked:
+                await consumer.commit(dict.fromkeys(revoked, 0))
+            note("revoked", revoked)
+
+        async def on_partitions_assigned(self, assigned: Any) -> None:
+            note("assigned", assigned)
+            await asyncio.sleep(0)
+
+    consumer = k.new_consumer(group_id=k.group, enable_auto_commit=False)
+    consumer.subscribe([k.topic], listener=Coroutines() if coroutines else Functions())
+    await consumer.start()
+    alone = list(seen)
+    seen.clear()
+    reading = asyncio.create_task(k.raised(consumer.getone))
+    second = await k.member()
+    await again.wait()
+    shared = sorted(tp.partition for tp in (*consumer.assignment(), *second.assignment()))
+    both, kept = [what for what, _, _ in seen], len(seen[-1][1])
+    seen.clear()
+    await consumer.stop()
+    await reading
+    return alone, both, kept, shared, seen
+
+
+@case
+async def reset_of_none(k: Face) -> Any:
+    await k.fill(2)
+    reader = await k.reader(auto_offset_reset="none")
+    seen = [await k.raised(reader.getone)]
+    reader.seek(k.tp(), 99)
+    try:
+        await reader.getone()
+    except k.errors.OffsetOutOfRangeError as error:
+        seen.append(error.args[0])
+    reader.seek(k.tp(), 1)
+    return seen, (await reader.getone()).offset
+
+
+@case
+async def a_deserializer_that_fails(k: Face) -> Any:
+    await k.fill(3)
+
+    def refuse(value: bytes) -> bytes:
+        if value == b"v1":
+            raise LookupError(value)
+        return value
+
+    reader = await k.reader(value_deserializer=refuse)
+    seen = [(await reader.getone()).offset, await k.raised(reader.getone)]
+    reader.seek(k.tp(), 2)
+    return seen, (await reader.getone()).offset
+
+
+@case
+async def read_committed_waits_for_the_end(k: Face) -> Any:
+    producer = await k.producer(transactional_id=k.topic)
+    await producer.begin_transaction()
+    await producer.send_and_wait(k.topic, b"open", partition=0)
+    reader = await k.reader(isolation_level="read_committed")
+    before = await reader.getmany(timeout_ms=200)
+    end = (await reader.end_offsets([k.tp()]))[k.tp()]
+    await producer.commit_transaction()
+    return before, end, (await reader.getone()).value
+
+
+@case
+async def compression(k: Face) -> Any:
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        producer = await k.producer(compression_type=codec)
+        await producer.send_and_wait(k.topic, codec.encode() * 50, partition=0)
+        batch = producer.create_batch()
+        batch.append(key=None, value=b"batch " + codec.encode(), timestamp=NOW_MS)
+        await (await producer.send_batch(batch, k.topic, partition=0))
+    return [record.value for record in await k.polled(await k.reader(), 8)]
+
+
+@case
+async def clients_as_blocks(k: Face) -> Any:
+    async with k.package.AIOKafkaProducer(bootstrap_servers=k.servers) as producer:
+        await producer.send_and_wait(k.topic, b"v", partition=0)
+    async with k.new_consumer(k.topic, group_id=k.group) as consumer:
+        record = await consumer.getone()
+    return record.value, await k.raised(consumer.getone), await k.raised(lambda: producer.send(k.topic, b"v", partition=0))
+
+
+@case
+async def a_consumer_of_a_topic_that_is_not_there(k: Face) -> Any:
+    alone, member = (k.new_consumer("absent", request_timeout_ms=300, group_id=group) for group in (None, k.group))
+    return [await k.raised(client.start) for client in (alone, member)]
+
+
+@case
+async def members_that_do_not_read(k: Face) -> Any:
+    members = [await k.member() for _ in range(2)]
+    while [len(member.assignment()) for member in members] != [1, 1]:
+        await asyncio.sleep(0.01)
+    shared = sorted(tp for member in members for tp in member.assignment())
+    await members[0].stop()
+    while len(members[1].assignment()) < 2:
+        await asyncio.sleep(0.01)
+    return shared, sorted(members[1].assignment())
+
+
+@case
+async def unsubscribing_and_assigning(k: Face) -> Any:
+    await k.fill(3, 0)
+    await k.fill(3, 1)
+    member = await k.member()
+    seen: list[Any] = [await member.position(k.tp())]
+    for partition in (0, 1):
+        member.unsubscribe()
+        member.assign([k.tp(partition)])
+        seen.append([(record.partition, record.offset) for record in [await member.getone() for _ in range(3)]])
+        await member.commit()
+    return seen, await member.committed(k.tp()), await member.committed(k.tp(1))
+
+
+@case
+async def records_larger_than_a_fetch(k: Face) -> Any:
+    producer = await k.producer()
+    for size in (10, 50_000, 50):
+        await producer.send_and_wait(k.topic, b"v" * size, partition=0)
+    reader = await k.reader(max_partition_fetch_bytes=4_000)
+    return [len((await reader.getone()).value) for _ in range(3)]
+
+
+@case
+async def stamps_of_the_broker(k: Face) -> Any:
+    admin, stamped = await k.admin(), k.topic + "-stamped"
+    configs = {"message.timestamp.type": "LogAppendTime"}
+    await admin.create_topics([k.module("admin").NewTopic(stamped, 1, 1, topic_configs=configs)])
+    producer = await k.producer()
+    sent = [await producer.send_and_wait(stamped, b"v", timestamp_ms=5) for _ in range(2)]
+    reader = await k.consumer()
+    reader.assign([k.package.TopicPartition(stamped, 0)])
+    record = await reader.getone()
+    return [(each.timestamp > NOW_MS, each.timestamp_type) for each in sent], record.timestamp > NOW_MS, record.timestamp_type
+
+
+@case
+async def a_call_with_a_time_limit(k: Face) -> Any:
+    reader = await k.reader()
+    seen = [await k.raised(lambda: asyncio.wait_for(reader.getone(), 0.05)) for _ in range(2)]
+    await k.fill(2)
+    return seen, [(await asyncio.wait_for(reader.getone(), GUARD_S)).offset for _ in range(2)]
+
+
+@case
+async def two_readers_of_everything(k: Face) -> Any:
+    reader = await k.reader()
+
+    async def five() -> list[int]:
+        return [(await reader.getone()).offset for _ in range(5)]
+
+    tasks = [asyncio.create_task(five()) for _ in range(2)]
+    await asyncio.sleep(0.02)
+    await k.fill(10)
+    return sorted(offset for offsets in await asyncio.gather(*tasks) for offset in offsets)
+
+
+@case
+async def a_commit_beside_a_call_that_waits(k: Face) -> Any:
+    await k.fill(1)
+    member = await k.member()
+    await member.getone()
+    waiting = asyncio.create_task(member.getone())
+    await asyncio.sleep(0.02)
+    await member.commit()
+    committed = await member.committed(k.tp())
+    await k.fill(1)
+    return committed, (await waiting).offset
+
+
+@case
+async def stop_within_a_loop(k: Face) -> Any:
+    await k.fill(3)
+    reader = await k.reader()
+    seen = []
+    async for record in reader:
+        seen.append(record.offset)
+        await reader.stop()
+    return seen
