@@ -6,6 +6,7 @@ import pytest
 
 from kafkacore import errors
 from kafkacore.admin import ItemResults, KafkaAdminClient
+from kafkacore.admin.base import Call
 from kafkacore.broker.server import Broker, Disconnect, Drop
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
@@ -290,3 +291,33 @@ def test_retries_bound_every_call(broker):
         with pytest.raises(errors.NetworkError):
             admin.create_topics(["b"])
     assert asked == [ListOffsetsRequest] * 3 + [CreateTopicsRequest] * 3
+
+
+def test_a_broker_may_be_given_other_time_than_the_call(admin, monkeypatch):
+    asked = []
+    real = Call.__init__
+
+    def noted(self, admin, api, build, *rest, **more):
+        request = build(5)
+        if hasattr(request, "timeout_ms"):
+            asked.append((api.__name__.removesuffix("Request"), request.timeout_ms))
+        real(self, admin, api, build, *rest, **more)
+
+    monkeypatch.setattr(Call, "__init__", noted)
+    for more in ({}, {"operation_timeout": 0.5}):
+        admin.create_topics(["a"], timeout=20, **more).check()
+        admin.create_partitions({"a": 2}, timeout=20, **more).check()
+        admin.elect_leaders([("a", 0)], timeout=20, **more)
+        admin.delete_topics(["a"], timeout=20, **more).check()
+    names = ["CreateTopics", "CreatePartitions", "ElectLeaders", "DeleteTopics"]
+    assert asked == [(name, ms) for ms in (20_000, 500) for name in names]
+
+
+def test_settings_are_asked_of_a_broker(admin):
+    admin.create_topics(["a"]).check()
+    topic = ("topic", "a")
+    assert admin.describe_configs([topic], broker=1).check()[topic]["retention.ms"].is_default
+    admin.alter_configs({topic: {"retention.ms": 5}}, broker=1).check()
+    assert admin.describe_configs([topic])[topic]["retention.ms"].value == "5"
+    late = admin.describe_configs([topic], broker=77, timeout=0.05)
+    assert isinstance(late.errors[topic], errors.KafkaTimeoutError)

@@ -31,6 +31,7 @@ V = TypeVar("V")
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 _FIRST_BATCH_VERSION = 4
+_FIRST_OPERATIONS_VERSION = 8
 _BY_NAME: dict[type, int] = {OffsetCommitRequest: 9, OffsetFetchRequest: 9}
 """The last versions that name topics; later ones know them by their ids alone."""
 
@@ -299,10 +300,12 @@ class AdminBase:
 
     # -- asking -------------------------------------------------------------------------------------------------------------------
 
-    def _metadata(self, names: list[str] | None, timeout_ms: int) -> MetadataResponse:
+    def _metadata(self, names: list[str] | None, timeout_ms: int, operations: bool = False) -> MetadataResponse:
         def build(version: int) -> MetadataRequest:
             topics = None if names is None else [MetadataRequestTopic(name=n) for n in names]
-            return MetadataRequest(topics=topics, allow_auto_topic_creation=version < 4)
+            if operations and version < _FIRST_OPERATIONS_VERSION:
+                raise errors.UnsupportedVersion("the broker does not know authorized operations", api="Metadata")
+            return MetadataRequest(topics=topics, allow_auto_topic_creation=version < 4, include_topic_authorized_operations=operations)
 
         response: MetadataResponse = self._ask(MetadataRequest, build, timeout_ms)
         errors.raise_for(response.error_code, api="Metadata")

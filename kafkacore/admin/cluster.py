@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from kafkacore import errors
 from kafkacore.admin.base import AdminBase, ItemResults, results_of
+from kafkacore.admin.security import operations_of
 from kafkacore.errors import Code
 from kafkacore.net.leaders import by_topic
 from kafkacore.protocol import (
@@ -20,6 +21,7 @@ from kafkacore.protocol import (
     ClientQuotaFilterComponent,
     ClientQuotaOp,
     DescribeClientQuotasRequest,
+    DescribeClusterRequest,
     DescribeLogDirsRequest,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
@@ -38,11 +40,13 @@ QuotaEntity = frozenset[tuple[str, str | None]]
 
 
 class ClusterDescription(NamedTuple):
-    """The cluster. `controller` is where clients send what the controller does; on KRaft clusters any broker may be named."""
+    """The cluster. `controller` is where clients send what the controller does; on KRaft clusters any broker may be named.
+    `authorized_operations`: what this client may do to the cluster, if that was asked for."""
 
     cluster_id: str | None
     controller: Node | None
     nodes: list[Node]
+    authorized_operations: list[str] | None = None
 
 
 class ReplicaSize(NamedTuple):
@@ -73,12 +77,23 @@ class Reassignment(NamedTuple):
 class ClusterAdmin(AdminBase):
     """The calls about the cluster."""
 
-    def describe_cluster(self, *, timeout: float | None = None) -> ClusterDescription:
+    def describe_cluster(self, *, include_authorized_operations: bool = False, timeout: float | None = None) -> ClusterDescription:
         """The cluster's id, controller and brokers.
 
         Args:
+            include_authorized_operations: ask what this client may do, too; brokers know it since Kafka 2.8.
             timeout: seconds.
         """
+        if include_authorized_operations:
+            found = self._ask(
+                DescribeClusterRequest,
+                lambda _: DescribeClusterRequest(include_cluster_authorized_operations=True),
+                self._timeout_ms(timeout),
+            )
+            errors.raise_for(found.error_code, found.error_message, api="DescribeCluster")
+            known = {b.broker_id: Node(b.broker_id, b.host, b.port, b.rack) for b in found.brokers}
+            may = operations_of(found.cluster_authorized_operations)
+            return ClusterDescription(found.cluster_id, known.get(found.controller_id), sorted(known.values()), may)
         response = self._metadata([], self._timeout_ms(timeout))
         nodes = {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
         return ClusterDescription(response.cluster_id, nodes.get(response.controller_id), sorted(nodes.values()))
@@ -115,13 +130,19 @@ class ClusterAdmin(AdminBase):
     # -- leaders and replicas -----------------------------------------------------------------------------------------------------
 
     def elect_leaders(
-        self, partitions: Iterable[tuple[str, int]] | None = None, *, election: str = "preferred", timeout: float | None = None
+        self,
+        partitions: Iterable[tuple[str, int]] | None = None,
+        *,
+        election: str = "preferred",
+        operation_timeout: float | None = None,
+        timeout: float | None = None,
     ) -> ItemResults[TopicPartition, None]:
         """Elects leaders.
 
         Args:
             partitions: None for all that could have another leader.
             election: "preferred" the first replica of each; "unclean" any that is alive, where none is in sync: records may be lost.
+            operation_timeout: seconds that the broker may wait for the operation to reach the cluster; None: as long as the call.
             timeout: seconds.
 
         Returns:
@@ -131,6 +152,7 @@ class ClusterAdmin(AdminBase):
             raise errors.UsageError(f"an election is {' or '.join(_ELECTIONS)}, not {election!r}")
         wanted = None if partitions is None else [TopicPartition(*tp) for tp in partitions]
         timeout_ms = self._timeout_ms(timeout)
+        operation_ms = self._timeout_ms(timeout if operation_timeout is None else operation_timeout)
         topics = None
         if wanted is not None:
             topics = [
@@ -142,7 +164,7 @@ class ClusterAdmin(AdminBase):
             if version == 0 and _ELECTIONS[election]:
                 raise errors.UnsupportedVersion("the broker knows preferred elections only", api="ElectLeaders")
             return ElectLeadersRequest(
-                election_type=_ELECTIONS[election] if version else 0, topic_partitions=topics, timeout_ms=timeout_ms
+                election_type=_ELECTIONS[election] if version else 0, topic_partitions=topics, timeout_ms=operation_ms
             )
 
         response = self._ask(ElectLeadersRequest, build, timeout_ms, to_controller=True, refused=_moved)
@@ -305,5 +327,3 @@ def _log_dir(found: Any) -> LogDirDescription:
 
 def _moved(response: Any) -> errors.KafkaError | None:
     return errors.from_code(Code.NOT_CONTROLLER) if response.error_code == Code.NOT_CONTROLLER else None
-
-

@@ -119,6 +119,7 @@ class ConfigsAdmin(AdminBase):
         *,
         names: Iterable[str] | None = None,
         include_synonyms: bool = False,
+        broker: int | None = None,
         timeout: float | None = None,
     ) -> ItemResults[ConfigResource, dict[str, ConfigEntry]]:
         """Settings in force.
@@ -127,6 +128,7 @@ class ConfigsAdmin(AdminBase):
             resources: (kind, name) pairs, as ("topic", "t") or ("broker", "1").
             names: only these settings; None for all.
             include_synonyms: tell the layers, too.
+            broker: who is asked about what is not a broker's; None for any.
             timeout: seconds.
 
         Returns:
@@ -144,13 +146,14 @@ class ConfigsAdmin(AdminBase):
         def value(item: Any) -> dict[str, ConfigEntry]:
             return {found.name: _entry(found) for found in item.configs}
 
-        return self._ask_about(wanted, request, lambda response: response.results, value, "DescribeConfigs", timeout)
+        return self._ask_about(wanted, request, lambda response: response.results, value, "DescribeConfigs", timeout, broker)
 
     def alter_configs(
         self,
         changes: Mapping[tuple[str, str], Mapping[str, SettingValue | Append | Subtract]],
         *,
         validate_only: bool = False,
+        broker: int | None = None,
         timeout: float | None = None,
     ) -> ItemResults[ConfigResource, None]:
         """Changes settings; what is not named stays.
@@ -159,6 +162,7 @@ class ConfigsAdmin(AdminBase):
             changes: by (kind, name) the new values: a text, a number, a truth value, a list of texts; None for the default; `Append` or
                 `Subtract` for lists.
             validate_only: check only.
+            broker: who is asked about what is not a broker's; None for any.
             timeout: seconds.
 
         Returns:
@@ -180,7 +184,9 @@ class ConfigsAdmin(AdminBase):
                 resources=entries, validate_only=validate_only
             )
 
-        return self._ask_about(wanted, request, lambda response: response.responses, lambda _: None, "IncrementalAlterConfigs", timeout)
+        return self._ask_about(
+            wanted, request, lambda response: response.responses, lambda _: None, "IncrementalAlterConfigs", timeout, broker
+        )
 
     def list_config_resources(self, kinds: Iterable[str] = (), *, timeout: float | None = None) -> list[ConfigResource]:
         """What has settings, or can have them.
@@ -198,9 +204,7 @@ class ConfigsAdmin(AdminBase):
 
         response = self._ask(ListConfigResourcesRequest, build, self._timeout_ms(timeout))
         errors.raise_for(response.error_code, api="ListConfigResources")
-        return [
-            ConfigResource(_KIND_NAMES.get(each.resource_type, "unknown"), each.resource_name) for each in response.config_resources
-        ]
+        return [ConfigResource(_KIND_NAMES.get(each.resource_type, "unknown"), each.resource_name) for each in response.config_resources]
 
     def _ask_about(
         self,
@@ -210,12 +214,13 @@ class ConfigsAdmin(AdminBase):
         value: Callable[[Any], Any],
         api_name: str,
         timeout: float | None,
+        broker: int | None = None,
     ) -> ItemResults[ConfigResource, Any]:
-        """Asks brokers about themselves and anyone about the rest."""
+        """Asks brokers about themselves and anyone, or `broker`, about the rest."""
         timeout_ms = self._timeout_ms(timeout)
         groups: dict[int | None, list[ConfigResource]] = {}
         for resource in dict.fromkeys(resources):
-            node_id = None
+            node_id = broker
             if resource.kind in ("broker", "broker_logger") and resource.name:
                 if not resource.name.isdecimal():
                     raise errors.UsageError(f"a broker's name is its id, not {resource.name!r}")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from kafkacore import errors
 from kafkacore.admin.base import GROUP_KEY, AdminBase, ItemResults, is_loading, names_of, results_of
+from kafkacore.admin.security import operations_of
 from kafkacore.errors import Code
 from kafkacore.net.committed import committed_offset, offsets_to_fetch, topics_to_commit
 from kafkacore.net.leaders import by_topic
@@ -43,13 +44,14 @@ class GroupListing(NamedTuple):
 
 
 class MemberDescription(NamedTuple):
-    """A member of a group: where it is, and what it has been assigned."""
+    """A member of a group: where it is, what it has been assigned, and what it is on its way to (KIP-848; None in classic groups)."""
 
     member_id: str
     instance_id: str | None
     client_id: str
     client_host: str
     partitions: list[TopicPartition]
+    target_partitions: list[TopicPartition] | None = None
 
 
 class GroupDescription(NamedTuple):
@@ -63,6 +65,7 @@ class GroupDescription(NamedTuple):
         assignor: how partitions are assigned; empty before that is decided.
         members: who is in it.
         coordinator: the broker that answers for the group; None if its address has become unknown.
+        authorized_operations: what this client may do, as "read", if that was asked for.
     """
 
     group_id: str
@@ -72,14 +75,13 @@ class GroupDescription(NamedTuple):
     assignor: str
     members: list[MemberDescription]
     coordinator: Node | None = None
+    authorized_operations: list[str] | None = None
 
 
 class GroupsAdmin(AdminBase):
     """The calls about groups."""
 
-    def list_groups(
-        self, *, states: Iterable[str] = (), types: Iterable[str] = (), timeout: float | None = None
-    ) -> list[GroupListing]:
+    def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = (), timeout: float | None = None) -> list[GroupListing]:
         """The groups of the cluster.
 
         Args:
@@ -108,11 +110,14 @@ class GroupsAdmin(AdminBase):
             found |= {GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type) for each in asked.response.groups}
         return sorted(found)
 
-    def describe_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> ItemResults[str, GroupDescription]:
+    def describe_groups(
+        self, group_ids: Iterable[str], *, include_authorized_operations: bool = False, timeout: float | None = None
+    ) -> ItemResults[str, GroupDescription]:
         """Members and states of groups.
 
         Args:
             group_ids: the groups.
+            include_authorized_operations: ask what this client may do, too.
             timeout: seconds.
 
         Returns:
@@ -122,15 +127,15 @@ class GroupsAdmin(AdminBase):
         deadline_ms = self._deadline_ms(timeout)
 
         def consumer_request(ids: list[str]) -> tuple[type, Callable[[int], object]]:
-            return ConsumerGroupDescribeRequest, lambda version: ConsumerGroupDescribeRequest(group_ids=ids)
+            asked = ConsumerGroupDescribeRequest(group_ids=ids, include_authorized_operations=include_authorized_operations)
+            return ConsumerGroupDescribeRequest, lambda version: asked
 
         def classic_request(ids: list[str]) -> tuple[type, Callable[[int], object]]:
-            return DescribeGroupsRequest, lambda version: DescribeGroupsRequest(groups=ids)
+            asked = DescribeGroupsRequest(groups=ids, include_authorized_operations=include_authorized_operations)
+            return DescribeGroupsRequest, lambda version: asked
 
         newer = self._ask_coordinators(wanted, GROUP_KEY, consumer_request, _read_consumer_groups, timeout, _located)
-        others = [
-            group for group, error in newer.errors.items() if error.code in (Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION)
-        ]
+        others = [group for group, error in newer.errors.items() if error.code in (Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION)]
         left = self._left_ms(deadline_ms) / 1000
         older = self._ask_coordinators(others, GROUP_KEY, classic_request, _read_classic_groups, left, _located)
         failed = {group: error for group, error in newer.errors.items() if group not in others}
@@ -300,16 +305,27 @@ def _read_consumer_groups(response: Any) -> Iterable[tuple[str, GroupDescription
                 member.instance_id,
                 member.client_id,
                 member.client_host,
-                sorted(
-                    TopicPartition(topic.topic_name, index) for topic in member.assignment.topic_partitions for index in topic.partitions
-                ),
+                _listed(member.assignment),
+                _listed(member.target_assignment),
             )
             for member in group.members
         ]
         yield (
             group.group_id,
-            GroupDescription(group.group_id, "consumer", group.group_state, _CONSUMER_PROTOCOL, group.assignor_name, members),
+            GroupDescription(
+                group.group_id,
+                "consumer",
+                group.group_state,
+                _CONSUMER_PROTOCOL,
+                group.assignor_name,
+                members,
+                authorized_operations=operations_of(group.authorized_operations),
+            ),
         )
+
+
+def _listed(assignment: Any) -> list[TopicPartition]:
+    return sorted(TopicPartition(topic.topic_name, index) for topic in assignment.topic_partitions for index in topic.partitions)
 
 
 def _located(group: GroupDescription, node: Node | None) -> GroupDescription:
@@ -333,7 +349,15 @@ def _read_classic_groups(response: Any) -> Iterable[tuple[str, GroupDescription 
         ]
         yield (
             group.group_id,
-            GroupDescription(group.group_id, "classic", group.group_state, group.protocol_type, group.protocol_data, members),
+            GroupDescription(
+                group.group_id,
+                "classic",
+                group.group_state,
+                group.protocol_type,
+                group.protocol_data,
+                members,
+                authorized_operations=operations_of(group.authorized_operations),
+            ),
         )
 
 

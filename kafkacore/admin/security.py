@@ -38,6 +38,14 @@ OPERATIONS = {
     "two_phase_commit": 15,
 }
 PERMISSIONS = {"any": 1, "deny": 2, "allow": 3}
+_NOT_ASKED = -(2**31)
+
+
+def operations_of(bits: int) -> list[str] | None:
+    """What a broker says that a principal may do (KIP-430); None where it was not asked."""
+    return (
+        None if bits == _NOT_ASKED else [word for word, number in OPERATIONS.items() if number > OPERATIONS["all"] and bits >> number & 1]
+    )
 
 
 class Acl(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from kafkacore import errors
 from kafkacore.admin.base import AdminBase, ItemResults, names_of, not_controller, results_of
+from kafkacore.admin.security import operations_of
 from kafkacore.config_text import setting_texts
 from kafkacore.metadata import PartitionInfo
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, ListedOffset, OffsetQuery, by_topic
@@ -46,12 +47,13 @@ class CreatedTopic(NamedTuple):
 
 
 class TopicDescription(NamedTuple):
-    """A topic: its partitions in ascending order."""
+    """A topic: its partitions in ascending order; what this client may do, as "read", if that was asked for."""
 
     name: str
     topic_id: bytes
     is_internal: bool
     partitions: list[PartitionInfo]
+    authorized_operations: list[str] | None = None
 
 
 class TopicsSeen(NamedTuple):
@@ -65,13 +67,19 @@ class TopicsAdmin(AdminBase):
     """The calls about topics."""
 
     def create_topics(
-        self, topics: Iterable[NewTopic | str], *, validate_only: bool = False, timeout: float | None = None
+        self,
+        topics: Iterable[NewTopic | str],
+        *,
+        validate_only: bool = False,
+        operation_timeout: float | None = None,
+        timeout: float | None = None,
     ) -> ItemResults[str, CreatedTopic]:
         """Creates topics.
 
         Args:
             topics: a name alone takes the broker's default counts.
             validate_only: check only.
+            operation_timeout: seconds that the broker may wait for the operation to reach the cluster; None: as long as the call.
             timeout: seconds.
 
         Returns:
@@ -82,6 +90,7 @@ class TopicsAdmin(AdminBase):
             raise errors.UsageError(f"topics must be a collection of topics, not the single {topics!r}")
         wanted = [NewTopic(t) if isinstance(t, str) else t for t in topics]
         timeout_ms = self._timeout_ms(timeout)
+        operation_ms = self._timeout_ms(timeout if operation_timeout is None else operation_timeout)
         entries = [
             CreatableTopic(
                 name=t.name,
@@ -96,7 +105,7 @@ class TopicsAdmin(AdminBase):
         ]
 
         def build(version: int) -> CreateTopicsRequest:
-            return CreateTopicsRequest(topics=entries, timeout_ms=timeout_ms, validate_only=validate_only)
+            return CreateTopicsRequest(topics=entries, timeout_ms=operation_ms, validate_only=validate_only)
 
         if not entries:
             return ItemResults({}, {})
@@ -111,11 +120,14 @@ class TopicsAdmin(AdminBase):
                 made[item.name] = CreatedTopic(item.name, bytes(item.topic_id), item.num_partitions, item.replication_factor, configs)
         return ItemResults(made, failed)
 
-    def delete_topics(self, names: Iterable[str], *, timeout: float | None = None) -> ItemResults[str, None]:
+    def delete_topics(
+        self, names: Iterable[str], *, operation_timeout: float | None = None, timeout: float | None = None
+    ) -> ItemResults[str, None]:
         """Deletes topics with all their records.
 
         Args:
             names: the topics.
+            operation_timeout: seconds that the broker may wait for the operation to reach the cluster; None: as long as the call.
             timeout: seconds.
 
         Returns:
@@ -123,11 +135,12 @@ class TopicsAdmin(AdminBase):
         """
         wanted = names_of(names)
         timeout_ms = self._timeout_ms(timeout)
+        operation_ms = self._timeout_ms(timeout if operation_timeout is None else operation_timeout)
 
         def build(version: int) -> DeleteTopicsRequest:
             if version >= 6:
-                return DeleteTopicsRequest(topics=[DeleteTopicState(name=n, topic_id=bytes(16)) for n in wanted], timeout_ms=timeout_ms)
-            return DeleteTopicsRequest(topic_names=wanted, timeout_ms=timeout_ms)
+                return DeleteTopicsRequest(topics=[DeleteTopicState(name=n, topic_id=bytes(16)) for n in wanted], timeout_ms=operation_ms)
+            return DeleteTopicsRequest(topic_names=wanted, timeout_ms=operation_ms)
 
         if not wanted:
             return ItemResults({}, {})
@@ -136,13 +149,19 @@ class TopicsAdmin(AdminBase):
         return results_of(found, "DeleteTopics", by_topic=True)
 
     def create_partitions(
-        self, partitions: Mapping[str, NewPartitions | int], *, validate_only: bool = False, timeout: float | None = None
+        self,
+        partitions: Mapping[str, NewPartitions | int],
+        *,
+        validate_only: bool = False,
+        operation_timeout: float | None = None,
+        timeout: float | None = None,
     ) -> ItemResults[str, None]:
         """Adds partitions to topics. Keyed records are spread again: those of one key may lie in two partitions afterwards.
 
         Args:
             partitions: by topic, how many it is to have in all.
             validate_only: check only.
+            operation_timeout: seconds that the broker may wait for the operation to reach the cluster; None: as long as the call.
             timeout: seconds.
 
         Returns:
@@ -150,6 +169,7 @@ class TopicsAdmin(AdminBase):
         """
         wanted = {name: NewPartitions(given) if isinstance(given, int) else given for name, given in partitions.items()}
         timeout_ms = self._timeout_ms(timeout)
+        operation_ms = self._timeout_ms(timeout if operation_timeout is None else operation_timeout)
         entries = [
             CreatePartitionsTopic(
                 name=name,
@@ -162,7 +182,7 @@ class TopicsAdmin(AdminBase):
         ]
 
         def build(version: int) -> CreatePartitionsRequest:
-            return CreatePartitionsRequest(topics=entries, timeout_ms=timeout_ms, validate_only=validate_only)
+            return CreatePartitionsRequest(topics=entries, timeout_ms=operation_ms, validate_only=validate_only)
 
         if not entries:
             return ItemResults({}, {})
@@ -180,11 +200,14 @@ class TopicsAdmin(AdminBase):
         response = self._metadata(None, self._timeout_ms(timeout))
         return sorted(t.name for t in response.topics if t.name and not t.error_code and (include_internal or not t.is_internal))
 
-    def describe_topics(self, names: Iterable[str], *, timeout: float | None = None) -> ItemResults[str, TopicDescription]:
+    def describe_topics(
+        self, names: Iterable[str], *, include_authorized_operations: bool = False, timeout: float | None = None
+    ) -> ItemResults[str, TopicDescription]:
         """Partitions, leaders and replicas of topics.
 
         Args:
             names: the topics.
+            include_authorized_operations: ask what this client may do, too.
             timeout: seconds.
 
         Returns:
@@ -193,7 +216,7 @@ class TopicsAdmin(AdminBase):
         wanted = names_of(names)
         if not wanted:
             return ItemResults({}, {})
-        response = self._metadata(wanted, self._timeout_ms(timeout))
+        response = self._metadata(wanted, self._timeout_ms(timeout), include_authorized_operations)
         found: dict[str, TopicDescription] = {}
         failed: dict[str, errors.KafkaError] = {}
         for topic in response.topics:
@@ -294,19 +317,20 @@ class TopicsAdmin(AdminBase):
             return self._run_query(query, failed, deadline_ms)
 
     def delete_records(
-        self, offsets: Mapping[tuple[str, int], int], *, timeout: float | None = None
+        self, offsets: Mapping[tuple[str, int], int], *, operation_timeout: float | None = None, timeout: float | None = None
     ) -> ItemResults[TopicPartition, int]:
         """Deletes what lies before an offset.
 
         Args:
             offsets: by (topic, partition) the first offset to keep; -1 deletes everything up to the high watermark.
+            operation_timeout: seconds that the broker may wait for the operation to reach the cluster; None: as long as the call.
             timeout: seconds.
 
         Returns:
             By partition its low watermark: the first offset that is left. Typical errors: OffsetOutOfRange, PolicyViolation.
         """
         before = {TopicPartition(*tp): offset for tp, offset in offsets.items()}
-        timeout_ms = self._timeout_ms(timeout)
+        operation_ms = self._timeout_ms(timeout if operation_timeout is None else operation_timeout)
 
         def request(tps: list[TopicPartition]) -> tuple[type, Callable[[int], object]]:
             topics = [
@@ -315,7 +339,7 @@ class TopicsAdmin(AdminBase):
                 )
                 for name, partitions in by_topic((tp, before[tp]) for tp in tps).items()
             ]
-            return DeleteRecordsRequest, lambda version: DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms)
+            return DeleteRecordsRequest, lambda version: DeleteRecordsRequest(topics=topics, timeout_ms=operation_ms)
 
         def read(response: Any) -> Iterable[tuple[TopicPartition, int, int]]:
             for topic in response.topics:
@@ -331,4 +355,6 @@ def _describe(topic: MetadataResponseTopic) -> TopicDescription:
         for p in topic.partitions
     ]
     partitions.sort(key=lambda p: p.index)
-    return TopicDescription(topic.name or "", bytes(topic.topic_id), topic.is_internal, partitions)
+    return TopicDescription(
+        topic.name or "", bytes(topic.topic_id), topic.is_internal, partitions, operations_of(topic.topic_authorized_operations)
+    )

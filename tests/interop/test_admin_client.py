@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic, OffsetAndMetadata, TopicPartition, errors
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, OffsetAndMetadata, TopicPartition, errors
 from kafkacore.admin import Acl, AclFilter, Append, ConfigResource, ItemResults, Subtract
 from kafkacore.broker.handlers import SERVED
 
@@ -221,6 +221,28 @@ def test_a_group_with_a_member(admin: KafkaAdminClient, group: tuple[str, str]) 
     tp = TopicPartition(topic, 0)
     assert isinstance(admin.alter_group_offsets(name, {tp: 3}).errors[tp], errors.UnknownMemberId)
     assert isinstance(admin.delete_group_offsets(name, [tp]).errors[tp], errors.GroupSubscribedToTopic)
+
+
+def test_what_this_client_may_do(admin: KafkaAdminClient, group: tuple[str, str]) -> None:
+    name, topic = group
+    described = admin.describe_groups([name], include_authorized_operations=True)[name]
+    assert described.authorized_operations == ["read", "delete", "describe", "describe_configs", "alter_configs"]
+    assert admin.describe_groups([name])[name].authorized_operations is None
+    of_topic = admin.describe_topics([topic], include_authorized_operations=True)[topic].authorized_operations
+    assert of_topic == ["read", "write", "create", "delete", "alter", "describe", "describe_configs", "alter_configs"]
+    assert admin.describe_topics([topic])[topic].authorized_operations is None
+    cluster = admin.describe_cluster(include_authorized_operations=True)
+    assert cluster.authorized_operations is not None
+    assert {"create", "alter", "describe", "cluster_action", "idempotent_write"} <= set(cluster.authorized_operations)
+    assert admin.describe_cluster() == cluster._replace(controller=admin.describe_cluster().controller, authorized_operations=None)
+
+
+def test_the_assignment_that_a_member_is_on_its_way_to(admin: KafkaAdminClient, make_topic: Callable[..., str]) -> None:
+    topic, name = make_topic(partitions=2), f"g-{uuid.uuid4().hex[:8]}"
+    with KafkaConsumer(topic, bootstrap_servers=admin.config.bootstrap_servers, group_id=name, group_protocol="consumer") as consumer:
+        until(lambda: consumer.poll(0.05) or len(consumer.assignment()) == 2)
+        (member,) = admin.describe_groups([name])[name].members
+        assert member.target_partitions == member.partitions == [TopicPartition(topic, 0), TopicPartition(topic, 1)]
 
 
 def test_offsets_of_a_group(admin: KafkaAdminClient, make_topic: Callable[..., str], served: Callable[[int], None]) -> None:
