@@ -224,7 +224,6 @@ class ClientConfig(SecuritySettings, _Config):
         socket_connection_setup_timeout_ms, socket_connection_setup_timeout_max_ms: the same for the time an attempt may take (KIP-601).
         connections_max_idle_ms: connections unused for so long are closed; -1 never.
         metadata_max_age_ms: metadata is refreshed at least this often.
-        allow_auto_create_topics: asking for an unknown topic may create it, if the brokers allow that too.
         broker_version: 0.8, 0.9 or 0.10 for brokers that old: the client then speaks what Kafka 4 has dropped of the protocol as well.
             With 0.8 and 0.9 it does not ask what they speak: they close the connection of who asks. Consumers read from all three (groups
             need 0.9); today's producer writes nothing that they take, `kafkacore.legacy` does.
@@ -243,7 +242,6 @@ class ClientConfig(SecuritySettings, _Config):
     socket_connection_setup_timeout_max_ms: int = between(30_000, 1)
     connections_max_idle_ms: int = between(540_000, -1)
     metadata_max_age_ms: int = between(300_000, 0)
-    allow_auto_create_topics: bool = True
     broker_version: str | None = one_of(None, "0.8", "0.9", "0.10")
     send_buffer_bytes: int = between(-1, -1)
     receive_buffer_bytes: int = between(-1, -1)
@@ -272,6 +270,13 @@ class ClientConfig(SecuritySettings, _Config):
             elif getattr(self, low) > getattr(self, high):
                 raise ConfigError(f"{low} ({getattr(self, low)}) must not exceed {high} ({getattr(self, high)})")
         self.check_security()
+
+    @property
+    def topic_creation(self) -> bool | None:
+        """Whether brokers may create topics that this client writes to or reads: True, False, or None for no unless a broker (before
+        Kafka 0.11) does so for being asked."""
+        allowed: bool | None = getattr(self, "allow_auto_create_topics", None)
+        return allowed if allowed or "allow_auto_create_topics" in self.given else None
 
     @property
     def bootstrap_addresses(self) -> list[tuple[str, int]]:
@@ -317,6 +322,7 @@ class ProducerConfig(ClientConfig):
         transaction_two_phase_commit_enable: the coordinator does not abort transactions after a time (KIP-939). Kafka 4.3 takes this if its
             own transaction.two.phase.commit.enable and unstable.api.versions.enable are set; `init_transactions` fails elsewhere. It goes
             without transaction_timeout_ms.
+        allow_auto_create_topics: brokers may create a topic that is sent to and does not exist, if their own settings allow that too.
     """
 
     acks: int = -1
@@ -346,6 +352,7 @@ class ProducerConfig(ClientConfig):
     transactional_id: str | None = None
     transaction_timeout_ms: int = between(60_000, 1)
     transaction_two_phase_commit_enable: bool = False
+    allow_auto_create_topics: bool = True
 
     def __post_init__(self) -> None:
         acks = _ACKS.get(str(self.acks).strip().lower())
@@ -436,6 +443,9 @@ class ConsumerConfig(ClientConfig):
         max_poll_interval_ms: a member that does not poll for so long leaves its group.
         enable_auto_commit: what the previous poll returned is committed regularly, and when partitions are given up.
         auto_commit_interval_ms: how often.
+        allow_auto_create_topics: brokers may create a topic that is subscribed to or assigned and does not exist, if their own settings
+            allow that too. Java's default is True. Questions (`end_offsets`, `partitions_for`, `read`) never create a topic. Brokers before
+            Kafka 0.11 create topics by their own setting alone: False, when it is set, refuses to talk to them.
         exclude_internal_topics: a pattern does not match the brokers' own topics.
         interceptors: objects with any of `on_consume(records)`, `on_consume_batch(batches)`, `on_commit(offsets)` and `close()`, called in
             this order; see `kafkacore.ConsumerInterceptor`.
@@ -452,6 +462,7 @@ class ConsumerConfig(ClientConfig):
     max_poll_interval_ms: int = between(300_000, 1)
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = between(5_000, 0)
+    allow_auto_create_topics: bool = False
     exclude_internal_topics: bool = True
     fetch_min_bytes: int = between(1, 0)
     fetch_max_bytes: int = between(52_428_800, 0)

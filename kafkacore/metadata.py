@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kafkacore import _codec, errors
@@ -265,7 +265,8 @@ class Metadata:
         clock: Time.
         topic_idle_ms: A topic not asked for during this time is dropped (metadata.max.idle.ms); None keeps topics without limit.
         all_topics: Ask for every topic of the cluster rather than for those added.
-        allow_auto_topic_creation: Lets the broker create a topic that is asked for.
+        allow_auto_topic_creation: Lets brokers create topics that were added with `create`; others never are, whatever it says.
+            With False no broker is asked that would create a topic for being asked about it (before Kafka 0.11); None takes such brokers.
         rng: Jitter of the back-off.
 
     Attributes:
@@ -277,6 +278,7 @@ class Metadata:
         unraised: The last of these errors as long as no call has raised it: `CallerDriver` raises each once.
         last_error: Why the last refresh failed, None after one that worked.
         attempts: Errors of the failed refreshes since the last one that worked, oldest first, bounded.
+        may_create: Whether the request that `begin_request` prepared last may create the topics it names.
     """
 
     def __init__(
@@ -286,7 +288,7 @@ class Metadata:
         *,
         topic_idle_ms: int | None = None,
         all_topics: bool = False,
-        allow_auto_topic_creation: bool = True,
+        allow_auto_topic_creation: bool | None = True,
         rng: random.Random | None = None,
     ) -> None:
         self.snapshot = ClusterSnapshot(is_bootstrap=True)
@@ -298,7 +300,8 @@ class Metadata:
         self.last_error: KafkaError | None = None
         self.attempts: list[KafkaError] = []
         self.all_topics = all_topics
-        self.allow_auto_topic_creation = allow_auto_topic_creation
+        self.allow_auto_topic_creation = bool(allow_auto_topic_creation)
+        self.forbids_topic_creation = allow_auto_topic_creation is False
         self._clock = clock
         self._max_age_ms = config.metadata_max_age_ms
         self._backoff_ms = config.retry_backoff_ms
@@ -309,6 +312,8 @@ class Metadata:
         self._watchers: list[Callable[[], object]] = []
         self._bootstrap: tuple[Node, ...] = ()
         self._topics: dict[str, int] = {}  # name -> last use
+        self._creatable: set[str] = set()  # those of them that brokers may create
+        self.may_create = False
         self._new_topics: set[str] = set()  # asked for, not yet answered
         self._incomplete: set[str] = set()  # the last answer about them was no description, so they are asked for again
         self._incomplete_due_ms = NEVER_MS
@@ -354,46 +359,61 @@ class Metadata:
 
     # ---- what is needed
 
-    def add_topic(self, name: str, now_ms: int) -> bool:
+    def add_topic(self, name: str, now_ms: int, *, create: bool = False) -> bool:
         """Says that a topic is needed; an unknown one is asked for at once.
+
+        Args:
+            name: The topic.
+            now_ms: The time.
+            create: The topic is written to or subscribed to, so brokers may create it where the settings allow that. Whoever only asks
+                about a topic leaves it False.
 
         Returns:
             True when the topic was not known to be needed, i.e. the I/O thread has something to do.
         """
         topics = self._topics
-        if name in topics:
+        create = create and self.allow_auto_topic_creation
+        if name in topics and (not create or name in self._creatable):
             topics[name] = now_ms
             return False
         with self._changed:
-            topics[name] = now_ms
-            if name not in self.snapshot.topics:
-                self._new_topics.add(name)
-                self._plan()
+            self._need((name,), now_ms, (name,) if create else ())
             return True
 
     def add_topics(self, names: Iterable[str], now_ms: int) -> None:
-        """Says of many topics that they are needed, as `add_topic` of one."""
+        """Says of many topics that they are written to, as `add_topic` with `create` of one."""
         topics = self._topics
         used = dict.fromkeys(names, now_ms)
-        if all(map(topics.__contains__, used)):
+        if all(map((self._creatable if self.allow_auto_topic_creation else topics).__contains__, used)):
             topics.update(used)
             return
         with self._changed:
-            self._new_topics.update([name for name in used if name not in topics and name not in self.snapshot.topics])
-            topics.update(used)
-            self._plan()
+            self._need(used, now_ms, used if self.allow_auto_topic_creation else ())
 
-    def set_topics(self, names: Iterable[str], now_ms: int) -> None:
-        """Makes `names` the topics needed."""
+    def set_topics(self, names: Iterable[str], now_ms: int, create: Collection[str] = ()) -> None:
+        """Makes `names` the topics needed; those in `create` as `add_topic` with `create`."""
         wanted = set(names)
         with self._changed:
             for gone in [name for name in self._topics if name not in wanted]:
                 self._drop_topic(gone)
-            for name in wanted:
-                if name not in self._topics and name not in self.snapshot.topics:
+            creatable = wanted.intersection(create) if self.allow_auto_topic_creation else set()
+            self._creatable &= creatable
+            self._need(wanted, now_ms, creatable)
+
+    def _need(self, names: Iterable[str], now_ms: int, creatable: Iterable[str]) -> None:
+        """Takes in topics that are needed, and asks for those without an answer that counts; the lock is held."""
+        known = self.snapshot.topics
+        for name in names:
+            if name not in self._topics and name not in known:
+                self._new_topics.add(name)
+            self._topics[name] = now_ms
+        for name in creatable:
+            if name not in self._creatable:
+                self._creatable.add(name)
+                info = known.get(name)
+                if info is None or info.error is not None:  # the answer was to a request that could not create it
                     self._new_topics.add(name)
-                self._topics[name] = now_ms
-            self._plan()
+        self._plan()
 
     @property
     def topics(self) -> list[str]:
@@ -471,6 +491,7 @@ class Metadata:
 
     def _drop_topic(self, name: str) -> None:
         del self._topics[name]
+        self._creatable.discard(name)
         self._new_topics.discard(name)
         self._incomplete.discard(name)
         self._behind.pop(name, None)
@@ -485,8 +506,12 @@ class Metadata:
         """Takes what the next request asks for: topic names, or None for all topics.
 
         Only new topics, and those that the last answer did not describe, are asked for when nothing else is due (a partial refresh).
+
+        A request may create all topics that it names or none of them. So new topics that may be created have a request of their own
+        where others are needed too.
         """
         with self._changed:
+            created_last, self.may_create = self.may_create, False
             self._sent_version = self._request_version
             self._sent_partial = False
             if self.all_topics:
@@ -496,12 +521,20 @@ class Metadata:
             again = self._incomplete if now_ms >= self._incomplete_due_ms else set()
             if (self._new_topics or again) and not self._wanted and not expired:
                 self._sent_partial = True
-                self._sent_topics = frozenset(self._new_topics | again)
-                return sorted(self._sent_topics)
+                due = self._new_topics | again
+                creatable = due & self._creatable
+                if creatable and creatable != due:  # in turns: the others are due again at once, or after the pause
+                    due = due - creatable if created_last else creatable
+                self._sent_topics = frozenset(due)
+                self.may_create = bool(creatable) and due <= creatable
+                return sorted(due)
             if self._topic_idle_ms is not None:
                 for name in [name for name, used in self._topics.items() if now_ms - used >= self._topic_idle_ms]:
                     self._drop_topic(name)
             names = list(self._topics)
+            self.may_create = bool(names) and len(self._creatable) == len(names)
+            if self._creatable and not self.may_create:
+                names = [name for name in names if name not in self._creatable or name not in self._new_topics]
             self._sent_topics = frozenset(names)
             return names
 

@@ -208,14 +208,16 @@ class KafkaConsumer:
         Raises:
             errors.IllegalStateError: topics are subscribed to.
         """
-        tps = [partition_of(p) for p in partitions]
+        self._assign([partition_of(p) for p in partitions])
+
+    def _assign(self, tps: list[TopicPartition], *, create: bool = True) -> None:
         with self._driver:
             self._out.rewind()
             if not tps:
                 self.unsubscribe()
                 return
             self._subscription.assign_manual(tps)
-            self._topics.want({tp.topic for tp in tps})
+            self._topics.want({tp.topic for tp in tps}, create=create)
             self._fetcher.retain()
 
     def unsubscribe(self) -> None:
@@ -350,7 +352,7 @@ class KafkaConsumer:
             self._interceptors.check_columns()
         if start == end:
             return
-        self.assign([tp])
+        self._assign([tp], create=False)
         self.resume(tp)
         self.seek(tp, start)
         state = self._subscription.state_of(tp)
@@ -483,6 +485,7 @@ class KafkaConsumer:
 
         Raises:
             errors.KafkaTimeoutError: not all leaders answered in time.
+            errors.UnknownTopicOrPartition: the cluster has not known a topic for 5 s.
         """
         found = self._list_offsets({partition_of(p): EARLIEST_TIMESTAMP for p in partitions}, timeout)
         return {tp: o.offset for tp, o in found.items()}
@@ -496,6 +499,7 @@ class KafkaConsumer:
 
         Raises:
             errors.KafkaTimeoutError: not all leaders answered in time.
+            errors.UnknownTopicOrPartition: the cluster has not known a topic for 5 s.
         """
         found = self._list_offsets({partition_of(p): LATEST_TIMESTAMP for p in partitions}, timeout)
         return {tp: o.offset for tp, o in found.items()}
@@ -514,6 +518,7 @@ class KafkaConsumer:
 
         Raises:
             errors.KafkaTimeoutError: not all leaders answered in time.
+            errors.UnknownTopicOrPartition: the cluster has not known a topic for 5 s.
         """
         for tp, ms in timestamps_ms.items():
             if ms < 0:

@@ -65,9 +65,9 @@ class TopicWatch:
 
     # -- what is wanted -----------------------------------------------------------------------------------------------------------
 
-    def want(self, topics: Collection[str]) -> None:
-        """These are the topics to be asked for."""
-        self._metadata.set_topics(topics, self._clock.now_ms())
+    def want(self, topics: Collection[str], *, create: bool = True) -> None:
+        """These are the topics to be asked for. Without `create` no setting lets brokers create them."""
+        self._metadata.set_topics(topics, self._clock.now_ms(), topics if create else ())
         self._refused = self._refusals(topics)  # answers to earlier calls, which raised them
         self.owed.clear()
         for name in [name for name in self._missing if name not in topics]:
@@ -115,7 +115,8 @@ class TopicWatch:
 
     def want_of_group(self, topics: frozenset[str]) -> None:
         """As the leader of a group this consumer needs to know the topics of all members."""
-        self._metadata.set_topics(topics | self._subscription.topics, self._clock.now_ms())
+        mine = self._subscription.topics
+        self._metadata.set_topics(topics | mine, self._clock.now_ms(), mine)
 
     def ask_names_of_ids(self, topic_ids: frozenset[bytes]) -> None:
         """The coordinator assigned topics by ids that have no name yet.

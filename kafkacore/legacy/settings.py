@@ -31,6 +31,7 @@ class EventHandlerConfig(ClientConfig):
         topic_metadata_refresh_interval_ms: metadata are refreshed after so long, and messages without key go to another partition; 0 with
             every batch, negative only after failures.
         max_request_size: bytes of one record batch, where messages are sent as such; a larger set goes in several requests.
+        allow_auto_create_topics: brokers may create a topic that is sent to and does not exist, if their own settings allow that too.
     """
 
     request_timeout_ms: int = 10_000
@@ -43,6 +44,7 @@ class EventHandlerConfig(ClientConfig):
     message_send_max_retries: int = 3
     topic_metadata_refresh_interval_ms: int = 600_000
     max_request_size: int = 1_048_576
+    allow_auto_create_topics: bool = True
 
     def _check(self) -> None:
         super()._check()

@@ -748,15 +748,16 @@ class NetworkClient(ClientCore):
 
     def _send_metadata_request(self, node_id: int, now_ms: int) -> None:
         names = self.metadata.begin_request(now_ms)
-        auto_create = self.metadata.allow_auto_topic_creation
+        may_create = self.metadata.may_create
 
         def build(version: int) -> Any:
             every: list[Any] | None = None if version else []  # v0 has no other way to say it
             topics = every if names is None else [protocol.MetadataRequestTopic(name=name) for name in names]
-            return protocol.MetadataRequest(topics=topics, allow_auto_topic_creation=auto_create)
+            return protocol.MetadataRequest(topics=topics, allow_auto_topic_creation=may_create or version < 4)
 
-        # Only v4 can forbid the creation of topics. v0 cannot ask for no topics: brokers that have nothing else describe all of them.
-        least = 4 if not auto_create else 0 if self._speaks_dropped else 1
+        # Only v4 can forbid the creation of topics, which is required where the settings say so: to older brokers (before 0.11) a client
+        # that leaves it open can speak, too. v0 cannot ask for no topics: brokers that have nothing else describe all of them.
+        least = 4 if names and self.metadata.forbids_topic_creation else 0 if self._speaks_dropped else 1
         request = self.new_client_request(node_id, protocol.MetadataRequest, build, now_ms, min_version=least)
         request.kind = Kind.METADATA
         versions = self._connections[node_id].versions

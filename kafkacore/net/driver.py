@@ -55,7 +55,7 @@ class CallerDriver:
     ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.what = what
-        self.metadata = Metadata(config, self.clock, allow_auto_topic_creation=config.allow_auto_create_topics)
+        self.metadata = Metadata(config, self.clock, allow_auto_topic_creation=config.topic_creation)
         self.metadata.bootstrap(config.bootstrap_addresses)
         self._config = config
         self._ssl_context = config.make_ssl_context()

@@ -31,6 +31,7 @@ CONSUMER_REPLICA_ID = -1
 _RETRY_WITHOUT_METADATA = frozenset({errors.Code.OFFSET_NOT_AVAILABLE, errors.Code.UNKNOWN_LEADER_EPOCH, errors.Code.REQUEST_TIMED_OUT})
 _ENDS = frozenset({EARLIEST_TIMESTAMP, LATEST_TIMESTAMP})  # every log has them
 _REMOTE_TIMEOUT_MS = 30_000
+_ABSENT_MS = 5_000  # a new topic is known to every broker long before
 
 
 class ListedOffset(NamedTuple):
@@ -92,8 +93,10 @@ class LeaderQuery:
         self.cancelled = False
         self._where: dict[str, Any] = {}  # who gave the answer that is being read
         self._first_errors: dict[str, errors.KafkaError | None] = {}
+        self._absent_since_ms: dict[str, int] = {}
         self.topics_may_fail = False
-        """A topic that the cluster refuses to describe fails its partitions; otherwise they wait, and the caller raises the error."""
+        """A topic that the cluster refuses to describe, or has not known for 5 s, fails its partitions; otherwise they wait, and the caller
+        raises the error."""
 
     @property
     def done(self) -> bool:
@@ -176,7 +179,9 @@ class LeaderQuery:
         error = None if topic is None else topic.error
         # what was known before is the answer to an earlier question
         if self._first_errors.setdefault(tp[0], error) is not error and error is not None:
-            if self.topics_may_fail and not error.retriable:
+            absent = isinstance(error, errors.UnknownTopicOrPartition)
+            since_ms = self._absent_since_ms.setdefault(tp[0], now_ms) if absent else now_ms
+            if self.topics_may_fail and (not error.retriable or now_ms - since_ms >= _ABSENT_MS):
                 self.failed[tp] = error
                 return
             self.last_errors[tp] = error

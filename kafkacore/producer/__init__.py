@@ -104,7 +104,7 @@ class KafkaProducer(ProducerCore):
             settings_,
             self._clock,
             topic_idle_ms=METADATA_MAX_IDLE_MS,
-            allow_auto_topic_creation=settings_.allow_auto_create_topics,
+            allow_auto_topic_creation=settings_.topic_creation,
             rng=rng,
         )
         self._metadata.bootstrap(settings_.bootstrap_addresses)
@@ -337,7 +337,7 @@ class KafkaProducer(ProducerCore):
         metadata = self._metadata
         start_ms = now_ms = self._clock.now_ms()
         fatal_count = metadata.fatal_count
-        metadata.add_topic(topic, now_ms)
+        metadata.add_topic(topic, now_ms, create=True)
         before = metadata.snapshot.topics.get(topic)
         asked = absent = False
         while True:
@@ -674,7 +674,9 @@ class KafkaProducer(ProducerCore):
     # ---- looking in --------------------------------------------------------------------------------------------------------------
 
     def partitions_for(self, topic: str) -> set[int]:
-        """The partition numbers of a topic; waits for its metadata up to max_block_ms.
+        """The partition numbers of a topic that is to be written to; waits for its metadata up to max_block_ms.
+
+        As the first `send`, it may create the topic: see `allow_auto_create_topics`.
 
         Raises:
             KafkaTimeoutError: no metadata in time.

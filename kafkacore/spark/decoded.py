@@ -146,7 +146,7 @@ class DeadLetters:
             options: of the read: the same brokers are written to.
             topic: where to.
         """
-        known = set(ClientConfig.names())
+        known = {*ClientConfig.names(), "allow_auto_create_topics"}
         self._settings = {name: value for name, value in options.client.items() if name.replace(".", "_") in known}
         self._topic = topic
         self._futures: list[Any] = []

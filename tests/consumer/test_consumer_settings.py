@@ -19,7 +19,7 @@ from kafkacore.admin import KafkaAdminClient
 from kafkacore.broker.faults import Drop
 from kafkacore.config import ClientConfig, ConsumerConfig
 from kafkacore.consumer import KafkaConsumer
-from kafkacore.protocol import FetchRequest, FetchResponse, ListOffsetsRequest
+from kafkacore.protocol import FetchRequest, FetchResponse, ListOffsetsRequest, MetadataRequest
 from kafkacore.protocol.data import FetchableTopicResponse, PartitionData
 from kafkacore.records import BatchBuilder
 from kafkacore.testing import EmbeddedCluster
@@ -194,6 +194,18 @@ def interceptors(asked: Asked) -> None:
 
     with asked.consumer(interceptors=[Numbers()]) as consumer:
         assert {record.value for records in consumer.poll(10).values() for record in records} <= set(range(RECORDS))
+
+
+@check("allow_auto_create_topics")
+def allow_auto_create_topics(asked: Asked) -> None:
+    seen: list[MetadataRequest] = []
+    asked.cluster.control("Metadata", seen.append)
+    for allowed in (None, False, True):
+        seen.clear()
+        with asked.consumer(**({} if allowed is None else {"allow_auto_create_topics": allowed})) as consumer:
+            consumer.poll(10)
+        assert {request.allow_auto_topic_creation for request in seen if request.topics} == {allowed is True}
+    asked.cluster.control("Metadata", None)
 
 
 @check("default_api_timeout_ms")

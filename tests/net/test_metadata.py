@@ -759,3 +759,71 @@ def test_a_snapshot_stays_as_it_was_while_later_ones_share_its_topics(steps: lis
         assert len(known) == len(expected)
         assert set(known) == expected.keys()
         assert all((known.get(name) is expected.get(name)) and (name in known) == (name in expected) for name in ("", "a", "b", "cc"))
+
+
+# ---- topics that asking may create
+
+
+def begin(case: Case) -> tuple[list[str] | None, bool]:
+    names = case.metadata.begin_request(case.clock.now_ms())
+    return names, case.metadata.may_create
+
+
+def test_a_request_that_may_create_names_no_topic_of_a_question(case: Case) -> None:
+    case.update()
+    case.metadata.add_topic("written", 0, create=True)
+    case.metadata.add_topic("asked", 0)
+    assert begin(case) == (["written"], True)
+    take(case, topic("written", error=3))
+    assert begin(case) == (["asked"], False)  # at once: a caller waits for it
+    take(case, topic("asked", error=3))
+    seen = []
+    for _ in range(4):  # neither keeps the other waiting
+        case.clock.advance(2_000)
+        names, may_create = begin(case)
+        assert names is not None and len(names) == 1
+        seen.append((*names, may_create))
+        take(case, topic(names[0], error=3))
+    assert seen == [("written", True), ("asked", False)] * 2
+
+
+def test_a_refresh_of_all_creates_nothing_beside_a_question(case: Case) -> None:
+    case.metadata.add_topic("written", 0, create=True)
+    case.metadata.request_update()
+    assert begin(case) == (["written"], True)
+    take(case, topic("written", (1, 5)))
+    case.metadata.add_topic("asked", 0)
+    case.metadata.add_topic("next", 0, create=True)
+    case.metadata.request_update()
+    case.clock.advance(2_000)
+    assert begin(case) == (["written", "asked"], False)
+    take(case, topic("written", (1, 5)), topic("asked", error=3))
+    assert case.due_ms() == 0
+    assert begin(case) == (["next"], True)
+
+
+def test_a_topic_that_was_asked_about_is_asked_for_again_once_it_is_written_to(case: Case) -> None:
+    case.update()
+    assert case.metadata.add_topic("t", 0) and begin(case) == (["t"], False)
+    take(case, topic("t", error=3))
+    assert case.metadata.add_topic("t", 0) is False
+    assert case.metadata.add_topic("t", 0, create=True) and case.due_ms() == 0
+    assert begin(case) == (["t"], True)
+    take(case, topic("t", (1, 5)))
+    assert case.metadata.add_topic("t", 0, create=True) is False
+    case.metadata.set_topics(["t"], 0)  # no longer subscribed to
+    case.metadata.request_update()
+    case.clock.advance(2_000)
+    assert begin(case) == (["t"], False)
+
+
+@pytest.mark.parametrize("setting", [False, None])
+def test_nothing_is_created_where_the_settings_do_not_allow_it(setting: bool | None) -> None:
+    case = Case(allow_auto_topic_creation=setting)
+    assert case.metadata.forbids_topic_creation is (setting is False)
+    case.update()
+    assert needs(case, "a") == ["a"]
+    case.metadata.add_topic("b", 0, create=True)
+    case.metadata.add_topics(["c"], 0)
+    case.metadata.set_topics(["b", "c", "d"], 0, create=["b", "c", "d"])
+    assert begin(case) == (["b", "c", "d"], False)

@@ -98,7 +98,9 @@ class AIOKafkaConsumer:
         given = {name: value for name, value in locals().items() if name in CONSUMER_SETTINGS}
         if max_poll_records is not None and (not isinstance(max_poll_records, int) or max_poll_records < 1):
             raise ValueError("`max_poll_records` should be positive Integer")
-        self._loop, settings = engine_settings(CONSUMER_SETTINGS, CONSUMER_DEFAULTS, given, ConsumerConfig)
+        self._loop, settings = engine_settings(
+            CONSUMER_SETTINGS, CONSUMER_DEFAULTS, given, ConsumerConfig, {"allow_auto_create_topics": True}
+        )
         self._engine = Engine(**settings)
         self._readers = Readers(self._engine, self._loop)
         self._group_id = group_id
