@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -35,7 +36,10 @@ Bootstrap = Annotated[
 Settings = Annotated[
     list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="A client setting by Kafka's name, such as acks=1; may be repeated.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="Print JSON, an object a line.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Have it checked and shown; change nothing.")]
+Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_PORT = 9092
 _ESCAPES = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
@@ -122,6 +126,15 @@ def confirm(question: str) -> None:
         raise Failure("nothing was done: not confirmed; --yes does not ask") from None
 
 
+def confirm_or_yes(question: str, yes: bool, json: bool) -> None:
+    """Asks, unless --yes is there; where a program reads, nobody is asked."""
+    if yes:
+        return
+    if json:
+        raise Failure("nothing was done: --json does not ask; add --yes")
+    confirm(question)
+
+
 def told(done: str, names: list[str], json: bool) -> None:
     """Says what a command has done, and to what."""
     if json:
@@ -143,6 +156,46 @@ def report(results: ItemResults[str, V], done: str, names: list[str], json: bool
     elif worked:
         told(done, worked, json)
     checked(results)
+
+
+def checked_items(results: ItemResults[K, V], name_of: Callable[[K], str]) -> dict[K, V]:
+    """As `checked`, for items that are no names."""
+    if results.errors:
+        raise Failure("; ".join(f"{name_of(item)}: {error}" for item, error in results.errors.items()))
+    return results.succeeded
+
+
+def report_items(
+    results: ItemResults[K, V],
+    done: str,
+    verb: str,
+    name_of: Callable[[K], str],
+    object_of: Callable[[K], dict[str, Any]],
+    *,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    """Says what was done, also where it did not work for all.
+
+    Args:
+        results: by item.
+        done: what was done, before the items' names.
+        verb: the same in a word, the name of the JSON member.
+        name_of: an item for people.
+        object_of: an item for machines.
+        dry_run: nothing was done, only checked.
+        json: for machines.
+
+    Raises:
+        Failure: it failed for some, which are named, with the reasons.
+    """
+    if json:
+        failed = [{**object_of(item), "error": str(error)} for item, error in results.errors.items()]
+        worked = [object_of(item) for item in results.succeeded]
+        print_json({verb: worked, "failed": failed, "dry_run": dry_run})
+    elif results.succeeded:
+        say(f"{'would have ' if dry_run else ''}{done} {', '.join(map(name_of, results.succeeded))}")
+    checked_items(results, name_of)
 
 
 def say(text: str, *, err: bool = False) -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.table import Table
 
-from kafkacore import KafkaAdminClient, NewTopic, TopicPartition
-from kafkacore.admin import ConfigEntry, TopicDescription
+from kafkacore import KafkaAdminClient, NewTopic, TopicPartition, errors
+from kafkacore.admin import ConfigEntry, ItemResults, TopicDescription
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
     Failure,
     Json,
     Settings,
+    Yes,
     admin_client,
     assignments,
     checked,
@@ -25,6 +26,9 @@ from kafkacore.cli.options import (
     told,
 )
 from kafkacore.cli.terminal import console
+from kafkacore.metadata import PartitionInfo
+
+V = TypeVar("V")
 
 app = typer.Typer(help="List, create, describe, alter and delete topics.", no_args_is_help=True)
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
@@ -41,10 +45,15 @@ _MOST_PARTITIONS = 1_000_000
 
 
 @app.command("list")
-def list_topics(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, setting: Settings = None, json: Json = False) -> None:
+def list_topics(
+    internal: Annotated[bool, typer.Option("--internal", help="Also Kafka's own, as __consumer_offsets.")] = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: Json = False,
+) -> None:
     """List the names of all topics."""
     with admin_client(bootstrap_server, setting) as admin:
-        names = sorted(admin.list_topics())
+        names = sorted(admin.list_topics(include_internal=internal))
     if json:
         print_json(names)
     else:
@@ -62,6 +71,7 @@ def create(
     config: Annotated[
         list[str] | None, typer.Option("-c", "--config", metavar="KEY=VALUE", help="A topic setting; may be repeated.")
     ] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="A topic that is there is no failure.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: Settings = None,
     json: Json = False,
@@ -69,57 +79,88 @@ def create(
     """Create topics."""
     wanted = [NewTopic(name, partitions, replication_factor, configs=assignments(config, "--config")) for name in topics]
     with admin_client(bootstrap_server, setting) as admin:
-        report(admin.create_topics(wanted), "created", topics, json)
+        results = admin.create_topics(wanted)
+    report(_without(results, errors.TopicExists) if if_not_exists else results, "created", topics, json)
+
+
+def _without(results: ItemResults[str, V], harmless: type[errors.KafkaError]) -> ItemResults[str, V]:
+    """Results without the failures that are none here."""
+    return ItemResults(results.succeeded, {name: error for name, error in results.errors.items() if not isinstance(error, harmless)})
 
 
 @app.command("describe")
 def describe(
-    topics: Topics,
+    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Names of topics; all if left out.")] = None,
     configs: Annotated[bool, typer.Option("--configs", help="The settings, too, and where each comes from.")] = False,
+    under_replicated: Annotated[
+        bool, typer.Option("--under-replicated-partitions", help="Only partitions with replicas that are not in sync.")
+    ] = False,
+    unavailable: Annotated[bool, typer.Option("--unavailable-partitions", help="Only partitions without a leader.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: Settings = None,
     json: Json = False,
 ) -> None:
     """Show the partitions of topics: leader, replicas, in-sync replicas, first and end offset."""
+    filtered = under_replicated or unavailable
     with admin_client(bootstrap_server, setting) as admin:
-        described = checked(admin.describe_topics(topics))
-        spans = _spans(admin, described)
-        settings = _settings(admin, topics) if configs else {}
+        names = list(dict.fromkeys(topics)) if topics else sorted(admin.list_topics())
+        found = admin.describe_topics(names)
+        if not topics:  # a topic that was deleted since it was listed is no failure
+            found = _without(found, errors.UnknownTopicOrPartition)
+        partitions = {
+            name: [
+                p
+                for p in info.partitions
+                if not filtered or (under_replicated and len(p.isr) < len(p.replicas)) or (unavailable and p.leader < 0)
+            ]
+            for name, info in sorted(found.succeeded.items())
+        }
+        if filtered:
+            partitions = {name: there for name, there in partitions.items() if there}
+        spans = _spans(admin, partitions)
+        settings = _settings(admin, list(partitions)) if configs and partitions else {}
     if json:
-        print_json(
+        print_json({name: _as_json(found[name], there, spans, settings.get(name)) for name, there in partitions.items()})
+    else:
+        for name, there in partitions.items():
+            _show(name, there, spans, settings.get(name))
+    checked(found)
+
+
+Spans = dict[TopicPartition, tuple[int | None, int | None]]
+
+
+def _as_json(info: TopicDescription, partitions: list[PartitionInfo], spans: Spans, settings: list[ConfigEntry] | None) -> dict[str, Any]:
+    rows = []
+    for p in partitions:
+        first, end = spans[TopicPartition(info.name, p.index)]
+        rows.append(
             {
-                name: {
-                    "topic_id": info.topic_id.hex(),
-                    "partitions": [
-                        {
-                            "partition": p.index,
-                            "leader": p.leader,
-                            "leader_epoch": p.leader_epoch,
-                            "replicas": list(p.replicas),
-                            "isr": list(p.isr),
-                            "first_offset": spans[name, p.index][0],
-                            "end_offset": spans[name, p.index][1],
-                        }
-                        for p in info.partitions
-                    ],
-                    **({"configs": {e.name: {"value": e.value, "source": e.source} for e in settings[name]}} if configs else {}),
-                }
-                for name, info in described.items()
+                "partition": p.index,
+                "leader": p.leader,
+                "leader_epoch": p.leader_epoch,
+                "replicas": list(p.replicas),
+                "isr": list(p.isr),
+                "first_offset": first,
+                "end_offset": end,
             }
         )
-        return
-    for name, info in described.items():
-        table = Table("partition", "leader", "replicas", "in sync", "first offset", "end offset", title=name, title_justify="left")
-        for p in info.partitions:
-            first, end = spans[name, p.index]
-            replicas, isr = (",".join(map(str, ids)) for ids in (p.replicas, p.isr))
-            table.add_row(str(p.index), str(p.leader), replicas, isr, f"{first:,}", f"{end:,}")
+    configs = {} if settings is None else {"configs": {e.name: {"value": e.value, "source": e.source} for e in settings}}
+    return {"topic_id": info.topic_id.hex(), "partitions": rows, **configs}
+
+
+def _show(name: str, partitions: list[PartitionInfo], spans: Spans, settings: list[ConfigEntry] | None) -> None:
+    table = Table("partition", "leader", "replicas", "in sync", "first offset", "end offset", title=name, title_justify="left")
+    for p in partitions:
+        replicas, isr = (",".join(map(str, ids)) for ids in (p.replicas, p.isr))
+        offsets = ("-" if offset is None else f"{offset:,}" for offset in spans[TopicPartition(name, p.index)])
+        table.add_row(str(p.index), "-" if p.leader < 0 else str(p.leader), replicas, isr, *offsets)
+    console.print(table)
+    if settings is not None:
+        table = Table("setting", "value", "from")
+        for entry in settings:
+            table.add_row(entry.name, "-" if entry.value is None else entry.value, entry.source.replace("_", " "))
         console.print(table)
-        if configs:
-            table = Table("setting", "value", "from")
-            for entry in settings[name]:
-                table.add_row(entry.name, "-" if entry.value is None else entry.value, entry.source.replace("_", " "))
-            console.print(table)
 
 
 def _settings(admin: KafkaAdminClient, topics: list[str]) -> dict[str, list[ConfigEntry]]:
@@ -128,11 +169,12 @@ def _settings(admin: KafkaAdminClient, topics: list[str]) -> dict[str, list[Conf
     return {each.name: sorted(entries.values(), key=lambda entry: (entry.is_default, entry.name)) for each, entries in found.items()}
 
 
-def _spans(admin: KafkaAdminClient, described: dict[str, TopicDescription]) -> dict[tuple[str, int], tuple[int, int]]:
-    """First and end offset of every partition described."""
-    where = [TopicPartition(name, p.index) for name, info in described.items() for p in info.partitions]
-    first, end = (admin.list_offsets(dict.fromkeys(where, spec)) for spec in ("earliest", "latest"))
-    return {(tp.topic, tp.partition): (first[tp].offset, end[tp].offset) for tp in where}
+def _spans(admin: KafkaAdminClient, partitions: dict[str, list[PartitionInfo]]) -> Spans:
+    """First and end offset of every partition; None where its leader does not say."""
+    led = [TopicPartition(name, p.index) for name, there in partitions.items() for p in there if p.leader >= 0]
+    first, end = (admin.list_offsets(dict.fromkeys(led, spec)).succeeded for spec in ("earliest", "latest"))
+    where = [TopicPartition(name, p.index) for name, there in partitions.items() for p in there]
+    return {tp: (first[tp].offset if tp in first else None, end[tp].offset if tp in end else None) for tp in where}
 
 
 @app.command("offsets")
@@ -221,7 +263,8 @@ def alter(
 @app.command("delete")
 def delete(
     topics: Topics,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that is not there is no failure.")] = False,
+    yes: Yes = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: Settings = None,
     json: Json = False,
@@ -229,6 +272,9 @@ def delete(
     """Delete topics and all their records."""
     with admin_client(bootstrap_server, setting) as admin:
         if not yes and not json:
-            checked(admin.describe_topics(topics))  # what is not there need not be asked about
-            confirm(f"Delete {', '.join(topics)} and all records in them?")
-        report(admin.delete_topics(topics), "deleted", topics, json)
+            found = admin.describe_topics(topics)  # what is not there need not be asked about
+            checked(_without(found, errors.UnknownTopicOrPartition) if if_exists else found)
+            if found.succeeded:
+                confirm(f"Delete {', '.join(found.succeeded)} and all records in them?")
+        results = admin.delete_topics(topics)
+        report(_without(results, errors.UnknownTopicOrPartition) if if_exists else results, "deleted", topics, json)

@@ -1,0 +1,409 @@
+"""configs, acls, quotas, users and topics describe: against an embedded broker; entries in a list that plays an authorizer."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kafkacore import protocol as p
+from kafkacore.cli.app import run
+from kafkacore.errors import Code
+from kafkacore.testing import EmbeddedCluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cli(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs a command line; the output, and what it says when it fails."""
+    monkeypatch.setenv("KAFKACORE_BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
+
+    def call(*words: str, status: int = 0) -> Any:
+        capsys.readouterr()
+        found = run(list(words))
+        shown = capsys.readouterr()
+        assert found == status, (words, shown)
+        if status:
+            (line,) = shown.err.splitlines()
+            assert line.startswith("kafkacore: "), line
+            return (json.loads(shown.out) if "--json" in words and shown.out else shown.out), line
+        assert shown.err == ""
+        return json.loads(shown.out) if "--json" in words else shown.out
+
+    return call
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------------------
+
+
+def settings(cli: Any, *words: str) -> dict[str, str]:
+    """What is set, by name."""
+    (found,) = cli("configs", "describe", *words, "--json")
+    return {name: entry["value"] for name, entry in found["configs"].items()}
+
+
+def test_settings_of_a_topic_are_set_added_to_and_unset(cli: Any, cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("conf")
+    assert settings(cli, "--topic", "conf") == {}
+    assert cli("configs", "describe", "--topic", "conf") == "topic conf: nothing is set\n"
+    assert cli("configs", "set", "retention.ms=5000", "cleanup.policy=delete", "--topic", "conf", "--dry-run") == (
+        "would have set retention.ms, cleanup.policy of topic conf\n"
+    )
+    assert settings(cli, "--topic", "conf") == {}
+    cli("configs", "set", "retention.ms=5000", "cleanup.policy=delete", "--topic", "conf")
+    done = cli("configs", "set", "--append", "cleanup.policy=compact", "--delete", "retention.ms", "--topic", "conf", "--json")
+    assert done == {"set": [{"kind": "topic", "name": "conf"}], "failed": [], "dry_run": False}
+    assert settings(cli, "--topic", "conf") == {"cleanup.policy": "delete,compact"}
+    cli("configs", "set", "--subtract", "cleanup.policy=delete", "--topic", "conf")
+    assert settings(cli, "--topic", "conf") == {"cleanup.policy": "compact"}
+    assert "compact" in cli("configs", "describe", "--topic", "conf")
+    every = settings(cli, "--topic", "conf", "--all")
+    assert every["retention.ms"] == "604800000" and every["cleanup.policy"] == "compact"
+    assert cli("configs", "unset", "cleanup.policy", "--topic", "conf") == "unset cleanup.policy of topic conf\n"
+    assert settings(cli, "--topic", "conf") == {}
+
+
+def test_settings_of_brokers_groups_loggers_and_metrics(cli: Any, cluster: EmbeddedCluster) -> None:
+    cli("configs", "set", "log.retention.ms=70000", "--broker-defaults")
+    assert settings(cli, "--broker-defaults") == {"log.retention.ms": "70000"}
+    assert cli("configs", "set", "log.retention.ms=60000", "--broker", "1") == "set log.retention.ms of broker 1\n"
+    assert settings(cli, "--broker", "1")["log.retention.ms"] == "60000"
+    cli("configs", "set", "consumer.session.timeout.ms=50000", "--group", "readers")
+    assert settings(cli, "--group", "readers") == {"consumer.session.timeout.ms": "50000"}
+    cli("configs", "set", "interval.ms=1000", "--client-metrics", "all-clients")
+    cli("configs", "set", "kafkacore.broker.log=ERROR", "--broker-logger", "1")
+    assert settings(cli, "--broker-logger", "1")["kafkacore.broker.log"] == "ERROR"
+    everything = {(each["kind"], each["name"]): set(each["configs"]) for each in cli("configs", "describe", "--json")}
+    assert everything["broker", ""] == {"log.retention.ms"} and everything["group", "readers"]
+    assert everything["client_metrics", "all-clients"] == {"interval.ms"}
+    shown = cli("configs", "describe")
+    assert "all brokers" in shown and "group readers" in shown
+    cli("configs", "unset", "log.retention.ms", "--broker", "1", "--broker-defaults")
+    assert settings(cli, "--broker-defaults") == {}
+
+
+def test_a_cluster_that_lists_only_topics_is_described_all_the_same(cli: Any, cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("conf-old")
+    cli("configs", "set", "retention.ms=1", "--topic", "conf-old")
+    refused = p.ListConfigResourcesResponse(error_code=Code.UNSUPPORTED_VERSION, config_resources=[])
+    cluster.control("ListConfigResources", lambda _: refused)
+    try:
+        found = {(each["kind"], each["name"]) for each in cli("configs", "describe", "--json")}
+    finally:
+        cluster.control("ListConfigResources", None)
+    assert {("topic", "conf-old"), ("broker", "1"), ("broker", "")} <= found
+
+
+def test_settings_that_some_have_and_others_refuse(cli: Any, cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("conf-part")
+    shown, why = cli("configs", "set", "retention.ms=9", "--topic", "conf-part", "--topic", "conf-none", "--json", status=1)
+    assert shown["set"] == [{"kind": "topic", "name": "conf-part"}] and shown["failed"][0]["name"] == "conf-none"
+    assert why.startswith("kafkacore: topic conf-none: UNKNOWN_TOPIC_OR_PARTITION")
+    shown, why = cli("configs", "describe", "--topic", "conf-part", "--topic", "conf-none", "--json", status=1)
+    assert [each["name"] for each in shown] == ["conf-part"] and "conf-none" in why
+    assert "not a number" in cli("configs", "set", "retention.ms=x", "--topic", "conf-part", status=1)[1].lower()
+    for words, why in (
+        (["set", "a=1"], "whose settings"),
+        (["set", "--topic", "t"], "nothing to change"),
+        (["set", "a", "--topic", "t"], "KEY=VALUE"),
+        (["set", "a=1", "--delete", "a", "--topic", "t"], "a is changed in two ways"),
+        (["unset", "a=1", "--topic", "t"], "names without values"),
+    ):
+        assert why in cli("configs", *words, status=2)[1]
+
+
+# -- quotas -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_quotas(cli: Any) -> None:
+    assert cli("quotas", "describe", "--json") == []
+    assert cli("quotas", "set", "producer_byte_rate=1e6", "--user", "alice", "--dry-run").startswith(
+        "would have set producer_byte_rate of user"
+    )
+    assert cli("quotas", "describe", "--json") == []
+    assert cli("quotas", "set", "producer_byte_rate=1e6", "request_percentage=12.5", "--user", "alice", "--client-defaults") == (
+        "set producer_byte_rate, request_percentage of user alice, default client-id\n"
+    )
+    cli("quotas", "set", "consumer_byte_rate=5", "--user-defaults")
+    cli("quotas", "set", "connection_creation_rate=3", "--ip", "10.0.0.1")
+    both = {"entity": {"user": "alice", "client-id": None}, "quotas": {"producer_byte_rate": 1e6, "request_percentage": 12.5}}
+    assert cli("quotas", "describe", "--user", "alice", "--json") == [both]
+    assert cli("quotas", "describe", "--user", "alice", "--strict", "--json") == []
+    assert [each["entity"] for each in cli("quotas", "describe", "--user-defaults", "--json")] == [{"user": None}]
+    assert len(cli("quotas", "describe", "--json")) == 3
+    shown = cli("quotas", "describe")
+    assert "user alice, default client-id" in shown and "1,000,000" in shown and "12.5" in shown
+    done = cli("quotas", "unset", "producer_byte_rate", "request_percentage", "--user", "alice", "--client-defaults", "--json")
+    assert done["unset"] == [{"entity": {"user": "alice", "client-id": None}}]
+    cli("quotas", "unset", "consumer_byte_rate", "--user-defaults")
+    cli("quotas", "unset", "connection_creation_rate", "--ip", "10.0.0.1")
+    assert cli("quotas", "describe", "--json") == []
+    assert "user a" in cli("quotas", "set", "no_such_rate=1", "--user", "a", status=1)[1]
+    for words, why in (
+        (["set", "producer_byte_rate=1"], "say whose"),
+        (["set", "producer_byte_rate=much", "--user", "a"], "no number"),
+        (["set", "producer_byte_rate=nan", "--user", "a"], "no finite number"),
+        (["set", "producer_byte_rate=1", "--user", "a", "--user-defaults"], "either --user or its defaults"),
+        (["describe", "--strict"], "name a user"),
+    ):
+        assert why in cli("quotas", *words, status=2)[1]
+
+
+# -- users ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_users(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLI_NEW_PASSWORD", "hush")
+    assert cli("users", "list", "--json") == []
+    assert cli("users", "set", "bob", "--password", "secret://env/CLI_NEW_PASSWORD", "--iterations", "5000") == (
+        "set the password of bob (SCRAM-SHA-512)\n"
+    )
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"typed\n")))
+    cli("users", "set", "bob", "--mechanism", "scram-sha-256")
+    assert cli("users", "list", "--json") == [{"user": "bob", "mechanisms": {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 5000}}]
+    assert "bob" in cli("users", "list")
+    shown, why = cli("users", "list", "bob", "eve", "--json", status=1)
+    assert [each["user"] for each in shown] == ["bob"] and "eve" in why
+    assert "add --yes" in cli("users", "delete", "bob", "--json", status=1)[1]
+    done, why = cli("users", "delete", "bob", "eve", "--yes", "--mechanism", "SCRAM-SHA-256", "--json", status=1)
+    assert done["deleted"] == [{"user": "bob", "mechanism": "SCRAM-SHA-256"}] and "eve" in why
+    assert cli("users", "list", "--json") == [{"user": "bob", "mechanisms": {"SCRAM-SHA-512": 5000}}]
+    assert cli("users", "delete", "bob", "-y") == "deleted the password of bob (SCRAM-SHA-512)\n"
+    assert cli("users", "list", "--json") == []
+    assert "eve" in cli("users", "delete", "eve", "-y", status=1)[1]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
+    assert "no password on standard input" in cli("users", "set", "bob", status=1)[1]
+    assert "others see a command line" in cli("users", "set", "bob", "--password", "open", status=2)[1]
+    assert "SCRAM-SHA-256" in cli("users", "set", "bob", "--mechanism", "PLAIN", status=2)[1]
+
+
+# -- access control ---------------------------------------------------------------------------------------------------------------
+
+Entry = tuple[int, str, int, str, str, int, int]
+ANY, MATCH, LITERAL, PREFIXED = 1, 2, 3, 4
+
+
+class Authorizer:
+    """Entries, kept and found as Kafka does. Source: StandardAuthorizerData, AclBindingFilter.matches."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self.entries: list[Entry] = []
+        self.refused = ""
+        cluster.control("CreateAcls", self.create)
+        cluster.control("DescribeAcls", self.describe)
+        cluster.control("DeleteAcls", self.delete)
+
+    def create(self, request: p.CreateAclsRequest) -> p.CreateAclsResponse:
+        results = []
+        for a in request.creations:
+            if a.resource_name == self.refused:
+                results.append(p.AclCreationResult(error_code=Code.INVALID_REQUEST, error_message="no"))
+                continue
+            entry = (a.resource_type, a.resource_name, a.resource_pattern_type, a.principal, a.host, a.operation, a.permission_type)
+            self.entries.append(entry)
+            results.append(p.AclCreationResult(error_code=0, error_message=None))
+        return p.CreateAclsResponse(results=results)
+
+    def matching(self, f: Any) -> list[Entry]:
+        found = []
+        for entry in self.entries:
+            kind, name, pattern, principal, host, operation, permission = entry
+            wanted = f.resource_name_filter
+            if f.pattern_type_filter == MATCH:
+                named = wanted in (None, name) or (pattern == LITERAL and name == "*") or (pattern == PREFIXED and wanted.startswith(name))
+            else:
+                named = wanted in (None, name) and f.pattern_type_filter in (ANY, pattern)
+            if (
+                named
+                and f.resource_type_filter in (ANY, kind)
+                and f.principal_filter in (None, principal)
+                and f.host_filter in (None, host)
+                and f.operation in (ANY, operation)
+                and f.permission_type in (ANY, permission)
+            ):
+                found.append(entry)
+        return found
+
+    def describe(self, request: p.DescribeAclsRequest) -> p.DescribeAclsResponse:
+        resources = [
+            p.DescribeAclsResource(
+                resource_type=kind,
+                resource_name=name,
+                pattern_type=pattern,
+                acls=[p.AclDescription(principal=principal, host=host, operation=operation, permission_type=permission)],
+            )
+            for kind, name, pattern, principal, host, operation, permission in self.matching(request)
+        ]
+        return p.DescribeAclsResponse(error_code=0, resources=resources)
+
+    def delete(self, request: p.DeleteAclsRequest) -> p.DeleteAclsResponse:
+        results = []
+        for each in request.filters:
+            gone = self.matching(each)
+            self.entries = [entry for entry in self.entries if entry not in gone]
+            matching = [
+                p.DeleteAclsMatchingAcl(
+                    error_code=0,
+                    resource_type=kind,
+                    resource_name=name,
+                    pattern_type=pattern,
+                    principal=principal,
+                    host=host,
+                    operation=operation,
+                    permission_type=permission,
+                )
+                for kind, name, pattern, principal, host, operation, permission in gone
+            ]
+            results.append(p.DeleteAclsFilterResult(error_code=0, matching_acls=matching))
+        return p.DeleteAclsResponse(filter_results=results)
+
+
+@pytest.fixture
+def authorizer(cluster: EmbeddedCluster) -> Iterator[Authorizer]:
+    yield Authorizer(cluster)
+    for api in ("CreateAcls", "DescribeAcls", "DeleteAcls"):
+        cluster.control(api, None)
+
+
+def entries(cli: Any, *words: str) -> list[str]:
+    return [
+        " ".join((e["permission"], e["principal"], e["host"], e["operation"], e["resource_type"], e["resource_name"], e["pattern_type"]))
+        for e in cli("acls", "list", *words, "--json")
+    ]
+
+
+def test_entries_are_added_listed_and_removed(cli: Any, authorizer: Authorizer) -> None:
+    adding = ["acls", "add", "--allow-principal", "User:alice", "--operation", "Read,DescribeConfigs", "--topic", "flights"]
+    assert len(cli(*adding, "--dry-run", "--json")["added"]) == 2 and not authorizer.entries
+    assert cli(*adding).startswith("added 2 entries\n")
+    cli(
+        "acls",
+        "add",
+        "--deny-principal",
+        "bob",
+        "--deny-host",
+        "10.0.0.1",
+        "--operation",
+        "all",
+        "--topic",
+        "fl",
+        "--resource-pattern-type",
+        "Prefixed",
+    )
+    assert entries(cli) == [
+        "deny User:bob 10.0.0.1 all topic fl prefixed",
+        "allow User:alice * describe_configs topic flights literal",
+        "allow User:alice * read topic flights literal",
+    ]
+    assert len(entries(cli, "--topic", "flights")) == 2
+    assert len(entries(cli, "--topic", "flights", "--resource-pattern-type", "match")) == 3
+    assert entries(cli, "--principal", "bob", "--principal", "eve") == ["deny User:bob 10.0.0.1 all topic fl prefixed"]
+    assert "describe configs" in cli("acls", "list")
+    assert cli("acls", "remove", "--topic", "flights", "--operation", "read", "--dry-run", "--json")["removed"]
+    assert len(entries(cli)) == 3
+    assert "add --yes" in cli("acls", "remove", "--topic", "flights", "--json", status=1)[1]
+    assert cli("acls", "remove", "--topic", "flights", "--operation", "read", "--yes").startswith("removed 1 entry\n")
+    assert len(entries(cli)) == 2
+    assert "no entry is for what is named" in cli("acls", "remove", "--topic", "fl", "-y", status=1)[1]  # a prefixed one is not meant
+    assert len(cli("acls", "remove", "--deny-principal", "bob", "--resource-pattern-type", "any", "-y", "--json")["removed"]) == 1
+    assert len(cli("acls", "remove", "--all", "-y", "--json")["removed"]) == 1
+    assert entries(cli) == []
+
+
+def test_what_producers_and_consumers_do(cli: Any, authorizer: Authorizer) -> None:
+    who = ["acls", "add", "--allow-principal", "User:svc"]
+    cli(*who, "--producer", "--topic", "out", "--transactional-id", "tx", "--idempotent")
+    assert {each.removeprefix("allow User:svc * ") for each in entries(cli)} == {
+        "write topic out literal",
+        "describe topic out literal",
+        "create topic out literal",
+        "write transactional_id tx literal",
+        "describe transactional_id tx literal",
+        "idempotent_write cluster kafka-cluster literal",
+    }
+    authorizer.entries.clear()
+    cli(*who, "--consumer", "--topic", "in", "--group", "readers", "--resource-pattern-type", "prefixed")
+    assert {each.removeprefix("allow User:svc * ") for each in entries(cli)} == {
+        "read topic in prefixed",
+        "describe topic in prefixed",
+        "read group readers prefixed",
+    }
+
+
+def test_entries_that_are_refused_and_command_lines_that_are_wrong(cli: Any, authorizer: Authorizer) -> None:
+    authorizer.refused = "bad"
+    adding = ["acls", "add", "--allow-principal", "User:a", "--operation", "read", "--topic", "good", "--topic", "bad"]
+    shown, why = cli(*adding, status=1)
+    assert shown.startswith("added 1 entry\n") and "allow User:a read on topic bad: INVALID_REQUEST" in why
+    shown, why = cli(*adding, "--json", status=1)
+    assert shown["added"][0]["resource_name"] == "good" and shown["failed"][0]["resource_name"] == "bad"
+    for words, why in (
+        (["add", "--topic", "t", "--operation", "read"], "say who"),
+        (["add", "--topic", "t", "--allow-principal", "a"], "which operations"),
+        (["add", "--operation", "read", "--allow-principal", "a"], "say of what"),
+        (["add", "--operation", "paint", "--topic", "t", "--allow-principal", "a"], "'paint' is not one of"),
+        (["add", "--operation", "any", "--topic", "t", "--allow-principal", "a"], "all is everything"),
+        (["add", "--consumer", "--topic", "t", "--allow-principal", "a"], "goes with --group"),
+        (["add", "--producer", "--operation", "read", "--topic", "t", "--allow-principal", "a"], "says which operations"),
+        (["add", "--producer", "--topic", "t", "--group", "g", "--allow-principal", "a"], "says nothing about a group"),
+        (["add", "--idempotent", "--operation", "read", "--topic", "t", "--allow-principal", "a"], "goes with --producer"),
+        (["add", "--operation", "read", "--topic", "t", "--allow-principal", "a", "--deny-host", "h"], "whose address"),
+        (
+            ["add", "--operation", "read", "--topic", "t", "--allow-principal", "a", "--resource-pattern-type", "match"],
+            "literal or prefixed",
+        ),
+        (["remove"], "say which"),
+    ):
+        assert why in cli("acls", *words, status=2)[1]
+
+
+def test_a_cluster_without_an_authorizer_says_so(cli: Any) -> None:
+    for words in (["list"], ["add", "--allow-principal", "a", "--operation", "read", "--topic", "t"], ["remove", "--topic", "t", "-y"]):
+        assert "SECURITY_DISABLED" in cli("acls", *words, status=1)[1]
+
+
+# -- topics -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_all_topics_are_described_and_some_of_their_partitions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedCluster(brokers=2) as cluster:
+        monkeypatch.setenv("KAFKACORE_BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
+
+        def call(*words: str, status: int = 0) -> Any:
+            assert run(["topics", *words]) == status
+            return json.loads(capsys.readouterr().out)
+
+        cluster.create_topic("both", partitions=1, replication_factor=2)
+        cluster.create_topic("one", partitions=2, replication_factor=1)
+        found = call("describe", "--json")
+        assert {name: len(info["partitions"]) for name, info in found.items()} == {"both": 1, "one": 2}
+        assert call("describe", "--under-replicated-partitions", "--unavailable-partitions", "--json") == {}
+        cluster.stop_broker(2)
+        found = call("describe", "--under-replicated-partitions", "--json")
+        assert found["both"]["partitions"][0]["isr"] == [1]
+        one = call("describe", "one", "--json")["one"]
+        gone = [each for each in one["partitions"] if each["leader"] < 0]
+        assert [(each["first_offset"], each["end_offset"]) for each in gone] == [(None, None)]
+        assert call("describe", "--unavailable-partitions", "--json") == {"one": {**one, "partitions": gone}}
+        assert run(["topics", "describe", "one"]) == 0
+        assert " - " in capsys.readouterr().out
+        assert list(call("describe", "both", "none", "--json", status=1)) == ["both"]
+
+
+def test_topics_that_are_there_already_or_not_any_more(cli: Any) -> None:
+    assert cli("topics", "create", "once", "--if-not-exists", "--json") == {"created": ["once"]}
+    assert cli("topics", "create", "once", "twice", "--if-not-exists", "--json") == {"created": ["twice"]}
+    assert "once" in cli("topics", "create", "once", status=1)[1]
+    assert cli("topics", "delete", "once", "never", "-y", "--if-exists", "--json") == {"deleted": ["once"]}
+    assert cli("topics", "delete", "never", "--if-exists") == ""
+    assert "never" in cli("topics", "delete", "never", "-y", status=1)[1]
+    assert "twice" in cli("topics", "list") and "__" not in cli("topics", "list")
