@@ -235,8 +235,14 @@ class KafkaProducer(Client):
         return Future(self._face, self._face.run(self._aio.send, *args, **kwargs))
 
     def send_many(self, *args: Any, **kwargs: Any) -> Future:
+        return self._future_of(self._aio.send_many, *args, **kwargs)
+
+    def send_frame(self, *args: Any, **kwargs: Any) -> Future:
+        return self._future_of(self._aio.send_frame, *args, **kwargs)
+
+    def _future_of(self, call: Any, *args: Any, **kwargs: Any) -> Future:
         try:
-            return Future(self._face, self._face.run(self._aio.send_many, *args, **kwargs))
+            return Future(self._face, self._face.run(call, *args, **kwargs))
         except errors.KafkaError as error:
             if (part := getattr(error, "future", None)) is not None:
                 error.future = Future(self._face, part)  # type: ignore[attr-defined]

@@ -34,7 +34,7 @@ from kafkacore._codec import (
     overlook,
     send_method,
 )
-from kafkacore.aio.calls import Ending, Gate, on_a_thread, wake
+from kafkacore.aio.calls import Ending, Gate, in_thread, on_a_thread, wake
 from kafkacore.aio.driving import LoopDriver
 from kafkacore.aio.timers import Line, WheelTimer, ended_within, shared_timer
 from kafkacore.clock import Clock
@@ -45,8 +45,9 @@ from kafkacore.errors import BufferFullError, IllegalStateError, KafkaError
 from kafkacore.metadata import TopicInfo
 from kafkacore.net import block_end
 from kafkacore.net.measure import Measured
-from kafkacore.producer import BatchFuture
+from kafkacore.producer import BatchFuture, FrameFuture
 from kafkacore.producer import KafkaProducer as Producer
+from kafkacore.producer.frames import send_frame_in_loop
 from kafkacore.producer.many_call import none_queued
 from kafkacore.producer.not_now import NotNow
 from kafkacore.producer.transaction_calls import check_step, checked_group, checked_offsets, late
@@ -191,6 +192,40 @@ class KafkaProducer:
             call.cut_short(error)
             raise
         return call.future()
+
+    async def send_frame(
+        self,
+        topic: str,
+        frame: Any,
+        *,
+        key: str | list[str] | None = None,
+        value: str | list[str] | None = None,
+        value_format: Literal["json"] | None = None,
+        key_format: Literal["json"] | None = None,
+        headers: str | Mapping[str, str] | None = None,
+        partition: str | int | None = None,
+        timestamp: str | Time | None = None,
+        null_keys: bool = False,
+        null_fields: bool = True,
+    ) -> FrameFuture:
+        """Queues the rows of a table, in order. Rows are encoded by a thread, so that other tasks run.
+
+        Args:
+            frame: as for `kafkacore.KafkaProducer.send_frame`; or an asynchronous iterator of Arrow batches, which `read` of a consumer is.
+            topic, key, value, value_format, key_format, headers, partition, timestamp, null_keys, null_fields: as there.
+
+        Returns:
+            FrameFuture; `await future` gives a FrameMetadata.
+
+        Raises:
+            KafkaError, TypeError: as there.
+            asyncio.CancelledError: the rows before stay queued; `error.appended` says how many, and `error.future` is their FrameFuture.
+        """
+        self._bind()
+        return await send_frame_in_loop(
+            self, topic, frame, in_thread, key=key, value=value, value_format=value_format, key_format=key_format, headers=headers,
+            partition=partition, timestamp=timestamp, null_keys=null_keys, null_fields=null_fields,
+        )  # fmt: skip
 
     def _bind(self) -> asyncio.AbstractEventLoop:
         """The running loop, which must be the same wherever a call may wait.

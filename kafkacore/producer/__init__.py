@@ -45,6 +45,8 @@ from kafkacore.net.transport import SocketTransports
 from kafkacore.plurals import counted
 from kafkacore.producer.accumulator import BufferPool, RecordAccumulator
 from kafkacore.producer.endings import close_sender, open_senders
+from kafkacore.producer.frame_future import FrameFuture, FrameMetadata
+from kafkacore.producer.frames import send_frame
 from kafkacore.producer.futures import BatchFuture, BatchMetadata
 from kafkacore.producer.interceptors import Interceptors
 from kafkacore.producer.many_call import ManyCall, none_queued, partition_numbers
@@ -57,7 +59,7 @@ from kafkacore.producer.two_phase import PreparedTransaction
 from kafkacore.producer.txn import TransactionManager
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
 
-__all__ = ["BatchFuture", "BatchMetadata", "KafkaProducer", "RecordFuture"]
+__all__ = ["BatchFuture", "BatchMetadata", "FrameFuture", "FrameMetadata", "KafkaProducer", "RecordFuture"]
 
 log = logging.getLogger(__name__)
 
@@ -425,6 +427,53 @@ class KafkaProducer(ProducerCore):
             call.cut_short(error)
             raise
         return call.future()
+
+    def send_frame(
+        self,
+        topic: str,
+        frame: Any,
+        *,
+        key: str | list[str] | None = None,
+        value: str | list[str] | None = None,
+        value_format: Literal["json"] | None = None,
+        key_format: Literal["json"] | None = None,
+        headers: str | Mapping[str, str] | None = None,
+        partition: str | int | None = None,
+        timestamp: str | Time | None = None,
+        null_keys: bool = False,
+        null_fields: bool = True,
+    ) -> FrameFuture:
+        """Queues the rows of a table, in order. It takes pyarrow. Memory holds some megabytes of the frame's records at a time.
+
+        A row of which it becomes known meanwhile that it was not delivered ends the call.
+
+        Args:
+            topic: topic name.
+            frame: what has `__arrow_c_stream__` or `__arrow_c_array__` (a polars frame, an Arrow table, batch or reader, a DuckDB relation,
+                what `read` and `poll_batch` of a consumer return), or a pandas frame: its index is a column if it has a name.
+            key: column of keys, text or bytes; with `key_format` any column, or a list of columns for one JSON object.
+            value: column of values; with `value_format` any column, or a list of columns; None = all that no other argument names.
+            value_format, key_format: "json"; `kafkacore.producer.frame_json` says how each type is written. A null is a null value.
+            headers: {header name: column of text or bytes}, without the header where that is null; or a column of lists of (key, value)
+                structs, as `read` has it.
+            partition: column of numbers, nulls left to the partitioner; or one number for all.
+            timestamp: column of timestamps, dates or epoch milliseconds; or one time for all; None for now.
+            null_keys: rows whose key is null are sent without a key, instead of being refused.
+            null_fields: False leaves null fields out of JSON objects.
+
+        Returns:
+            FrameFuture; its result says where the rows are by partition, and which failed.
+
+        Raises:
+            UsageError: a column is not there or has the wrong type, or a row cannot be a record.
+            DeliveryError: a row was not delivered, and others are not sent yet.
+            KafkaError: as `send_many`. With each error `error.appended` says how many rows are queued, `error.future` is their FrameFuture.
+            TypeError: the frame is no table.
+        """
+        return send_frame(
+            self, topic, frame, key=key, value=value, value_format=value_format, key_format=key_format, headers=headers,
+            partition=partition, timestamp=timestamp, null_keys=null_keys, null_fields=null_fields,
+        )  # fmt: skip
 
     def _checked_many(
         self, queue: TopicQueue, values: Any, keys: Any, headers: Any, partitions: Any, timestamps_ms: Any, waited_ms: int

@@ -1,0 +1,407 @@
+"""`send_frame`: the rows of a table become records, a slice of rows at a time. It takes pyarrow.
+
+    frame -> record batches -> slices of rows -> columns of send_many -> a BatchFuture each, in one FrameFuture
+
+Rules
+1. What a slice is encoded to is about SLICE_BYTES; the next slice is made when `send_many` has taken this one, which waits while
+   buffer.memory is full. So memory holds a batch of the frame, a slice and the buffer, however long the frame is.
+2. Rows are sent in their order. The first row that is known to have failed ends the call before the next slice: what could not be written
+   once mostly cannot be written the next time either.
+3. An error says how many rows are queued and how many of them are delivered; nothing is taken back.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, Never
+
+from kafkacore.epoch import Time, epoch_column_ms
+from kafkacore.errors import DeliveryError, KafkaError, UsageError
+from kafkacore.plurals import counted
+from kafkacore.producer.frame_future import FrameFuture
+from kafkacore.producer.frame_json import json_column
+from kafkacore.producer.futures import BatchFuture
+from kafkacore.records import HeaderColumn
+
+SLICE_BYTES = 4 * 1024 * 1024
+SLICE_ROWS = 65_536
+FIRST_ROWS = 64                     # nothing is known of the size of a row
+FORMATS = (None, "json")
+
+
+class FrameRows:
+    """How rows of one schema become the arguments of `send_many`.
+
+    Args:
+        topic: for errors.
+        schema: of the frame.
+        key, value, value_format, key_format, headers, partition, timestamp, null_keys, null_fields: as `send_frame` of a producer has them.
+
+    Attributes:
+        encoded_bytes: of the values and keys that the last call of `arguments` made.
+
+    Raises:
+        UsageError: a column is not there, or cannot be what it is to be.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        schema: Any,
+        *,
+        key: str | list[str] | None = None,
+        value: str | list[str] | None = None,
+        value_format: str | None = None,
+        key_format: str | None = None,
+        headers: str | Mapping[str, str] | None = None,
+        partition: str | int | None = None,
+        timestamp: str | Time | None = None,
+        null_keys: bool = False,
+        null_fields: bool = True,
+    ) -> None:
+        self._topic = topic
+        self._schema = schema
+        self._null_keys = null_keys
+        self._null_fields = null_fields
+        self._partition = partition
+        self._timestamp = timestamp
+        self._headers = headers
+        self.encoded_bytes = 0
+        for given, role in ((value_format, "value_format"), (key_format, "key_format")):
+            if given not in FORMATS:
+                self._refuse(f"{role} is json, or None for columns of text or bytes, not {given!r}")
+        taken: list[str] = []
+        for names in (key, partition, timestamp, headers):
+            for name in self._names(names):
+                if name not in taken:
+                    taken.append(name)
+        self._key_format, self._value_format = key_format, value_format
+        self._key = None if key is None else self._source(key, key_format, "key")
+        if value is None:
+            if value_format is None:
+                self._refuse("say which column is the value, or value_format='json' for one of all other columns")
+            value = [name for name in schema.names if name not in taken]
+            if not value:
+                self._refuse("no column is left for the value: name those that it is to hold, value=[...]")
+        self._value = self._source(value, value_format, "value")
+
+    def _refuse(self, why: str) -> Never:
+        raise UsageError(why, topic=self._topic)
+
+    def _names(self, given: Any) -> list[str]:
+        """The columns that an argument names; all of them are there, once."""
+        if isinstance(given, str):
+            names = [given]
+        elif isinstance(given, Mapping):
+            names = list(given.values())
+        elif isinstance(given, (list, tuple)):
+            names = list(given)
+        else:
+            return []
+        for name in names:
+            found = len(self._schema.get_all_field_indices(name)) if isinstance(name, str) else 0
+            if not found:
+                self._refuse(f"the frame has no column {name!r}: there are {', '.join(self._schema.names)}")
+            if found > 1:
+                self._refuse(f"the frame has {found} columns {name!r}")
+        return names
+
+    def _source(self, given: str | list[str], form: str | None, role: str) -> str | list[str]:
+        """A column, or several for one object."""
+        names = self._names(given)
+        if isinstance(given, str):
+            if form is None:
+                self._check_bytes(given, role)
+            return given
+        if form is None:
+            self._refuse(f"several columns make one {role} with {role}_format='json'")
+        if len(set(names)) < len(names):
+            self._refuse(f"a column is named twice in {role}")
+        return names
+
+    def _check_bytes(self, name: str, role: str) -> None:
+        kind = self._schema.field(name).type
+        if not _is_bytes(kind):
+            self._refuse(f"column {name!r} holds {kind}, and a {role} is text or bytes: cast it, or write it with {role}_format='json'")
+
+    def arguments(self, batch: Any, first_row: int) -> dict[str, Any]:
+        """What `send_many` takes beside the topic.
+
+        Args:
+            batch: the rows.
+            first_row: number of the first one in the frame, for errors.
+
+        Raises:
+            UsageError: a row cannot be a record.
+        """
+        self.encoded_bytes = 0
+        found: dict[str, Any] = {"values": self._column(batch, self._value, self._value_format)}
+        if self._key is not None:
+            keys = self._column(batch, self._key, self._key_format)
+            if keys.null_count and not self._null_keys:
+                row = first_row + _first_null(keys)
+                self._refuse(f"row {row:,} has no key (column {self._key!r}): null_keys=True sends such rows as records without a key")
+            found["keys"] = keys
+        if isinstance(self._timestamp, str):
+            found["timestamps_ms"] = self._times(batch.column(self._timestamp), first_row)
+        elif self._timestamp is not None:
+            found["timestamps_ms"] = self._timestamp
+        if isinstance(self._partition, str):
+            found["partitions"] = self._numbers(batch.column(self._partition))
+        elif self._partition is not None:
+            found["partitions"] = self._partition
+        if self._headers is not None:
+            found["headers"] = self._header_column(batch)
+        return found
+
+    def _column(self, batch: Any, source: str | list[str], form: str | None) -> Any:
+        if isinstance(source, str):
+            column = batch.column(source)
+            if form is None:
+                return _bytes_of(column)
+        else:
+            column = batch.select(source).to_struct_array()
+        try:
+            made = json_column(column, self._null_fields)
+        except KafkaError as error:
+            error.topic = self._topic
+            raise
+        self.encoded_bytes += made.nbytes
+        return made
+
+    def _times(self, column: Any, first_row: int) -> Any:
+        name = f"column {self._timestamp!r}"
+        if column.null_count:
+            self._refuse(f"row {first_row + _first_null(column):,} has no time ({name} is null): fill it, or leave timestamp out for now")
+        try:
+            times = epoch_column_ms(column, name)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"{error} (within the {len(column):,} rows from {first_row:,} on)", topic=self._topic) from None
+        if len(times) and times.min() < 0:
+            row = int(times.argmin())
+            self._refuse(f"row {first_row + row:,} has a time before 1970, which Kafka cannot keep ({name}: {column[row]})")
+        return times
+
+    def _numbers(self, column: Any) -> Any:
+        import pyarrow as pa
+
+        if not pa.types.is_integer(column.type) and not pa.types.is_null(column.type):
+            self._refuse(f"column {self._partition!r} holds {column.type}, and partitions are whole numbers")
+        return column
+
+    def _header_column(self, batch: Any) -> Any:
+        import numpy
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if isinstance(self._headers, str):                       # as `consumer.read` has them
+            column = batch.column(self._headers)
+            if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)) or not (
+                pa.types.is_struct(column.type.value_type) and column.type.value_type.num_fields == 2
+            ):
+                self._refuse(f"column {self._headers!r} holds {column.type}, and headers are a list of (key, value) structs")
+            names, values = column.flatten().flatten()
+            if names.null_count:
+                self._refuse(f"a header in column {self._headers!r} has no name")
+            return HeaderColumn(pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False), names, values)
+        assert self._headers is not None
+        columns = [_bytes_of(batch.column(name)).cast(pa.large_binary()) for name in self._headers.values()]
+        there = numpy.column_stack([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
+        rows, which = numpy.nonzero(there)                       # row by row
+        values = pa.concat_arrays(columns).take(pa.array(rows + which * len(batch)))
+        names = pa.array([name.encode() for name in self._headers], pa.binary()).take(pa.array(which))
+        return HeaderColumn(there.sum(axis=1), names, values)
+
+
+def _is_bytes(kind: Any) -> bool:
+    import pyarrow.types as is_
+
+    if is_.is_dictionary(kind):
+        return _is_bytes(kind.value_type)
+    checks = (
+        is_.is_string, is_.is_large_string, is_.is_string_view, is_.is_binary, is_.is_large_binary, is_.is_binary_view,
+        is_.is_fixed_size_binary, is_.is_null,
+    )  # fmt: skip
+    return any(check(kind) for check in checks)
+
+
+def _bytes_of(column: Any) -> Any:
+    """A column of text or bytes as `send_many` takes it."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        return column.dictionary.cast(pa.large_binary()).take(column.indices)
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
+
+
+def _first_null(column: Any) -> int:
+    return int(column.is_null().index(True).as_py())
+
+
+# ---- batches of a frame ----------------------------------------------------------------------------------------------------------------
+
+
+def batches_of(frame: Any) -> tuple[Any, Iterator[Any]]:
+    """The schema of a frame, and its record batches.
+
+    Raises:
+        TypeError: it is no table.
+        ImportError: pyarrow is not installed.
+    """
+    import pyarrow as pa
+
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(frame, pandas.DataFrame):
+        return _of_pandas(frame)
+    kind = type(frame).__name__
+    if hasattr(frame, "__arrow_c_stream__"):
+        try:
+            reader = pa.RecordBatchReader.from_stream(frame)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise TypeError(f"a {kind} is no table of columns ({error}): send_many takes a single column") from None
+        return reader.schema, iter(reader)
+    if hasattr(frame, "__arrow_c_array__"):
+        try:
+            batch = pa.record_batch(frame)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
+            raise TypeError(f"a {kind} is no table of columns ({error}): send_many takes a single column") from None
+        return batch.schema, iter([batch])
+    hint = ": collect() it" if hasattr(frame, "collect") else ": a polars or pandas frame, an Arrow table, a DuckDB relation"
+    raise TypeError(f"a {kind} has no Arrow interface (__arrow_c_stream__){hint}")
+
+
+def _of_pandas(frame: Any) -> tuple[Any, Iterator[Any]]:
+    """Slices of a pandas frame: what is not Arrow in it becomes so a slice at a time. An index with a name is a column, another is not."""
+    import pyarrow as pa
+
+    keep = any(name is not None for name in frame.index.names)
+    schema = pa.Schema.from_pandas(frame, preserve_index=keep).remove_metadata()
+
+    def slices() -> Iterator[Any]:
+        for at in range(0, len(frame), SLICE_ROWS):
+            yield pa.RecordBatch.from_pandas(frame.iloc[at : at + SLICE_ROWS], schema=schema, preserve_index=keep)
+
+    return schema, slices()
+
+
+class FrameCall:
+    """One call of `send_frame` under way: what is sent next, and what became of the rest.
+
+    Args:
+        topic: where to.
+        how: as `FrameRows` takes it.
+
+    Attributes:
+        future: of all rows so far.
+    """
+
+    def __init__(self, topic: str, **how: Any) -> None:
+        self._topic = topic
+        self._how = how
+        self._rows: FrameRows | None = None
+        self._room = FIRST_ROWS
+        self._row = 0                            # the first one that is not sent
+        self.future = FrameFuture(topic)
+
+    def open(self, schema: Any) -> None:
+        """Looks at the columns.
+
+        Raises:
+            UsageError: as `FrameRows`.
+        """
+        self._rows = FrameRows(self._topic, schema, **self._how)
+
+    def slices(self, batch: Any) -> Iterator[dict[str, Any]]:
+        """What `send_many` takes for the rows of a batch, slice by slice.
+
+        Raises:
+            DeliveryError: a row of an earlier slice is known to have failed.
+            UsageError: a row cannot be a record.
+        """
+        assert self._rows is not None
+        at = 0
+        while at < len(batch):
+            self._check()
+            part = batch.slice(at, self._room)
+            arguments = self._rows.arguments(part, self._row)
+            used = max(1, self._rows.encoded_bytes)
+            at += len(part)
+            self._row += len(part)
+            self._room = max(1, min(SLICE_ROWS, 32 * self._room, SLICE_BYTES * len(part) // used))
+            yield arguments
+
+    def _check(self) -> None:
+        known = self.future.so_far()
+        if known.errors:
+            row = min(known.errors)
+            first = known.errors[row]
+            causes = list({type(error): error for error in known.errors.values()}.values())
+            raise DeliveryError(
+                f"row {row:,} of the frame was not delivered: {first}", failed=len(known.errors), causes=causes, topic=self._topic
+            ) from first
+
+    def cut_short(self, error: BaseException) -> None:
+        """Says in an error how far the call came."""
+        part = getattr(error, "future", None)
+        if isinstance(part, BatchFuture):
+            self.future.add(part)
+        error.appended = len(self.future)  # type: ignore[attr-defined]
+        error.future = self.future  # type: ignore[attr-defined]
+        if not len(self.future):
+            return
+        known = self.future.so_far()
+        how_far = f"{counted(len(self.future), 'row')} of the frame queued, {known.delivered:,} of them delivered so far"
+        if isinstance(error, KafkaError):
+            error.message += f" ({how_far})"
+        elif isinstance(error, Exception):
+            error.add_note(how_far)
+
+
+def send_frame(producer: Any, topic: str, frame: Any, **how: Any) -> FrameFuture:
+    """Sends a frame; `KafkaProducer.send_frame` says what it takes, returns and raises."""
+    call = FrameCall(topic, **how)
+    schema, batches = batches_of(frame)
+    try:
+        call.open(schema)
+        for batch in batches:
+            for arguments in call.slices(batch):
+                call.future.add(producer.send_many(topic, **arguments))
+    except BaseException as error:
+        call.cut_short(error)
+        raise
+    return call.future
+
+
+async def send_frame_in_loop(producer: Any, topic: str, frame: Any, on_a_thread: Any, **how: Any) -> FrameFuture:
+    """The same for an event loop: batches are fetched and encoded by a thread, records queued in the loop.
+
+    Args:
+        producer: the asyncio one.
+        topic, frame, how: as above; the frame may be an asynchronous iterator of record batches.
+        on_a_thread: awaits a call made by a thread.
+    """
+    call = FrameCall(topic, **how)
+    iterated: AsyncIterator[Any] | None = aiter(frame) if hasattr(frame, "__aiter__") else None
+    batches: Iterator[Any] = iter(())
+    opened = False
+    try:
+        if iterated is None:
+            schema, batches = await on_a_thread(lambda: batches_of(frame))
+            call.open(schema)
+            opened = True
+        while True:
+            batch = await on_a_thread(lambda: next(batches, None)) if iterated is None else await anext(iterated, None)
+            if batch is None:
+                return call.future
+            if not opened:
+                call.open(batch.schema)
+                opened = True
+            slices = call.slices(batch)
+            while (arguments := await on_a_thread(lambda: next(slices, None))) is not None:  # noqa: B023 - awaited before it changes
+                call.future.add(await producer.send_many(topic, **arguments))
+    except BaseException as error:
+        call.cut_short(error)
+        raise
+
+

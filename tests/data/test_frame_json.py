@@ -1,0 +1,239 @@
+"""Arrow columns as JSON: json.loads is the oracle for all ways, and the general way for the compiled one."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import json
+import math
+import uuid
+
+import hypothesis.strategies as st
+import numpy
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+
+from kafkacore.errors import SerializationError
+from kafkacore.producer.frame_json import json_column
+
+UTC = datetime.UTC
+MS = datetime.timedelta(milliseconds=1)
+
+
+def one(value, kind=None, **how):
+    return json_column(pa.array([value], kind), **how)[0].as_py().decode()
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (-(1 << 63), pa.int64(), "-9223372036854775808"),
+        ((1 << 64) - 1, pa.uint64(), "18446744073709551615"),
+        (-128, pa.int8(), "-128"),
+        (True, None, "true"),
+        (0.1, pa.float32(), "0.1"),
+        (16777216.0, pa.float32(), "16777216.0"),
+        (1e20, pa.float32(), "1e+20"),
+        (1.5, pa.float16(), "1.5"),
+        (5e-324, pa.float64(), "5e-324"),
+        (1e16, pa.float64(), "1e+16"),
+        (123456789012345.6, pa.float64(), "123456789012345.6"),
+        (-0.0, pa.float64(), "-0.0"),
+        (0.0001, pa.float64(), "0.0001"),
+        (0.00001, pa.float64(), "1e-05"),
+        ('"\\/\b\f\n\r\t\x00\x1f\x7fé😀', None, '"\\"\\\\/\\b\\f\\n\\r\\t\\u0000\\u001f\x7fé😀"'),
+        (b"\xff\x00", None, '"/wA="'),
+        (b"ab", pa.binary(2), '"YWI="'),
+        (decimal.Decimal("12.30"), pa.decimal128(10, 2), "12.30"),
+        (decimal.Decimal("-0.05"), pa.decimal128(10, 2), "-0.05"),
+        (decimal.Decimal(-(10**38) + 1), pa.decimal128(38, 0), "-" + "9" * 38),
+        (decimal.Decimal(1200), pa.decimal128(4, -2), "1200"),
+        (decimal.Decimal(10**40), pa.decimal256(45, 3), "1" + "0" * 40 + ".000"),
+        (datetime.date(2026, 2, 28), None, '"2026-02-28"'),
+        (datetime.date(1, 1, 1), None, '"0001-01-01"'),
+        (datetime.date(9999, 12, 31), pa.date64(), '"9999-12-31"'),
+        (datetime.time(1, 2, 3, 4000), pa.time64("us"), '"01:02:03.004"'),
+        (3723, pa.time32("s"), '"01:02:03"'),
+        (datetime.datetime(2026, 5, 1, 12), pa.timestamp("s"), '"2026-05-01T12:00:00"'),
+        (datetime.datetime(1969, 12, 31, 23, 59, 59, 999000), pa.timestamp("ms"), '"1969-12-31T23:59:59.999"'),
+        (datetime.datetime(2026, 5, 1, 12, 0, 0, 120000), pa.timestamp("us"), '"2026-05-01T12:00:00.120"'),
+        (datetime.datetime(2026, 5, 1, 12, 0, 0, 123456), pa.timestamp("us"), '"2026-05-01T12:00:00.123456"'),
+        (1, pa.timestamp("ns"), '"1970-01-01T00:00:00.000000001"'),
+        (1_000, pa.timestamp("ns"), '"1970-01-01T00:00:00.000001"'),
+        (0, pa.timestamp("ms", "Europe/Berlin"), '"1970-01-01T00:00:00Z"'),
+        ([1, None], None, "[1,null]"),
+        ([], pa.large_list(pa.int8()), "[]"),
+        ([1, 2], pa.list_(pa.int8(), 2), "[1,2]"),
+        ({"a": {"b": None, "é\n": [{"c": True}]}}, None, '{"a":{"b":null,"é\\n":[{"c":true}]}}'),
+        ([("k", 1), ("l", None)], pa.map_(pa.string(), pa.int32()), '{"k":1,"l":null}'),
+        ([(7, 1)], pa.map_(pa.int32(), pa.int32()), '{"7":1}'),
+        (math.nan, None, None),
+        (None, pa.null(), None),
+    ],
+)
+def test_a_value(value, kind, text):
+    found = json_column(pa.array([value, None, value], kind))
+    assert found.to_pylist() == ([text.encode(), None, text.encode()] if text is not None else [None] * 3)
+    row = json_column(pa.array([{"x": value}], pa.struct([("x", kind)]) if kind is not None else None))
+    assert row[0].as_py().decode() == '{"x":%s}' % ("null" if text is None else text)
+
+
+def test_extension_types():
+    some = uuid.UUID(int=7)
+    assert json_column(pa.array([some.bytes], pa.uuid()))[0].as_py() == b'"%b"' % str(some).encode()
+    documents = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": 1}', None]))
+    rows = pa.StructArray.from_arrays([documents, pa.array([1, 2])], ["x", "y"])
+    assert json_column(documents).to_pylist() == [b'{"a": 1}', None]
+    assert json_column(rows).to_pylist() == [b'{"x":{"a": 1},"y":1}', b'{"x":null,"y":2}']
+
+
+def test_fields_that_are_null_may_be_left_out():
+    row = {"a": None, "b": [None], "c": {"d": None}, "e": math.inf, "f": 1}
+    assert one(row) == '{"a":null,"b":[null],"c":{"d":null},"e":null,"f":1}'
+    assert one(row, null_fields=False) == '{"b":[null],"c":{},"f":1}'
+    assert one({"a": None}, null_fields=False) == "{}"
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([datetime.timedelta(1)]),
+        pa.array([253402300800], pa.timestamp("s")),
+        pa.array([-719163], pa.date32()),
+        pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")]),
+    ],
+    ids=["duration", "year 10000", "year 0", "no UTF-8"],
+)
+def test_what_json_cannot_hold_is_refused(array):
+    for given_ in (array, pa.StructArray.from_arrays([array], ["x"]), pa.StructArray.from_arrays([array], ["x"]).slice(0, 1)):
+        with pytest.raises(SerializationError):
+            json_column(given_)
+
+
+def test_slices_views_and_dictionaries():
+    texts = ["short", None, "text that is longer than a view", "é"] * 3
+    coded = pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.uint32(), pa.large_string())
+    for kind in (pa.string(), pa.large_string(), pa.string_view(), *coded):
+        array = pa.StructArray.from_arrays([pa.array(texts).cast(kind), pa.array([[i] * (i % 3) for i in range(12)])], ["x", "y"])
+        for part in (array, array.slice(5), array.slice(3, 4)):
+            assert [json.loads(each) for each in json_column(part).to_pylist()] == part.to_pylist()
+
+
+def leaf(values, kind):
+    return st.tuples(st.just(kind), st.none() | values)
+
+
+TEXT = st.text(st.characters(codec="utf-8"))
+FLOATS = st.floats() | st.integers(-(10**9), 10**9).map(lambda n: n / 100) | st.integers(0, 2**53).map(float) | st.floats(1e-6, 1e18)
+LEAVES = {
+    pa.int64(): st.integers(-(1 << 63), (1 << 63) - 1),
+    pa.uint8(): st.integers(0, 255),
+    pa.float64(): FLOATS,
+    pa.float32(): st.floats(width=32),
+    pa.bool_(): st.booleans(),
+    pa.string(): TEXT,
+    pa.string_view(): TEXT,
+    pa.binary(): st.binary(),
+    pa.date32(): st.dates(),
+    pa.timestamp("us"): st.datetimes(),
+    pa.timestamp("ms", "UTC"): st.datetimes(timezones=st.just(UTC)).map(lambda t: t - t.microsecond % 1000 * MS / 1000),
+    pa.decimal128(30, 4): st.decimals(-(10**20), 10**20, places=4),
+    pa.time64("ns"): st.times(),
+    pa.dictionary(pa.int16(), pa.string()): TEXT,
+}
+KINDS = st.recursive(
+    st.sampled_from(list(LEAVES)),
+    lambda inner: st.one_of(
+        inner.map(pa.list_),
+        inner.map(pa.large_list),
+        inner.map(lambda kind: pa.map_(pa.string(), kind)),
+        st.lists(inner, max_size=4).map(lambda kinds: pa.struct([(f"f{i}\"", kind) for i, kind in enumerate(kinds)])),
+    ),
+    max_leaves=6,
+)
+
+
+def values_of(kind):
+    is_ = pa.types
+    if is_.is_list(kind) or is_.is_large_list(kind):
+        found = st.lists(values_of(kind.value_type), max_size=3)
+    elif is_.is_map(kind):
+        found = st.dictionaries(TEXT, values_of(kind.item_type), max_size=3).map(lambda each: list(each.items()))
+    elif is_.is_struct(kind):
+        found = st.fixed_dictionaries({field.name: values_of(field.type) for field in kind})
+    else:
+        found = LEAVES[kind]
+    return st.none() | found
+
+
+@st.composite
+def arrays(draw):
+    kind = draw(KINDS)
+    made = pa.array(draw(st.lists(values_of(kind), max_size=12)), kind)
+    start = draw(st.integers(0, len(made)))
+    return made.slice(start, draw(st.integers(0, len(made) - start)))
+
+
+def expected(value, kind):
+    """What json.loads is to find."""
+    is_ = pa.types
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    if is_.is_list(kind) or is_.is_large_list(kind):
+        return [expected(each, kind.value_type) for each in value]
+    if is_.is_map(kind):
+        return {key: expected(each, kind.item_type) for key, each in value}
+    if is_.is_struct(kind):
+        return {field.name: expected(value[field.name], field.type) for field in kind}
+    if is_.is_binary(kind):
+        return base64.b64encode(value).decode()
+    if is_.is_date(kind):
+        return datetime.date.isoformat(value)
+    return value
+
+
+def read_as(found, kind):
+    """What json.loads found, with times and numbers as the column has them."""
+    is_ = pa.types
+    if found is None:
+        return None
+    if is_.is_list(kind) or is_.is_large_list(kind):
+        return [read_as(each, kind.value_type) for each in found]
+    if is_.is_map(kind):
+        return {key: read_as(each, kind.item_type) for key, each in found.items()}
+    if is_.is_struct(kind):
+        return {field.name: read_as(found[field.name], field.type) for field in kind}
+    if is_.is_timestamp(kind):
+        return datetime.datetime.fromisoformat(found)
+    if is_.is_time(kind):
+        return datetime.time.fromisoformat(found)
+    if is_.is_float32(kind):
+        return float(numpy.float32(found))
+    if is_.is_floating(kind):
+        return float(found)
+    return found
+
+
+@given(arrays())
+def test_json_loads_reads_what_was_there(array):
+    texts = json_column(array).to_pylist()
+    wanted = [expected(each, array.type) for each in array.to_pylist()]
+    found = [None if text is None else json.loads(text, parse_float=decimal.Decimal) for text in texts]
+    assert [read_as(each, array.type) for each in found] == wanted
+    for text in texts:
+        if text is not None:
+            text.decode()
+            assert b"\n" not in text
+
+
+def test_polars_reads_what_was_there():
+    frame = pl.DataFrame(
+        {"i": [1, None, -5], "f": [0.1, 2.5e-7, None], "s": ["a\"\n", "é😀", None], "l": [[1], [], None], "b": [True, None, False]},
+        schema={"i": pl.Int64, "f": pl.Float64, "s": pl.String, "l": pl.List(pl.Int64), "b": pl.Boolean},
+    )
+    for null_fields in (True, False):
+        rows = json_column(pa.table(frame).combine_chunks().to_batches()[0].to_struct_array(), null_fields)
+        assert pl.read_ndjson(b"\n".join(rows.to_pylist()), schema=frame.schema).equals(frame)
