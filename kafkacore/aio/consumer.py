@@ -32,7 +32,7 @@ from kafkacore.config import ConsumerConfig
 from kafkacore.consumer import KafkaConsumer as Consumer
 from kafkacore.consumer import RebalanceListener as SyncListener
 from kafkacore.consumer import RecordBatches
-from kafkacore.consumer.stretches import Where
+from kafkacore.consumer.stretches import NO_END, ColumnStream, Where
 from kafkacore.elsewhere import CONSUMER, STARTED, answer_names, check_seconds, refuse_arguments
 from kafkacore.net.measure import Measured
 from kafkacore.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
@@ -249,21 +249,61 @@ class KafkaConsumer:
 
     async def read(
         self,
-        what: str | Iterable[str] | Mapping[tuple[str, int], tuple[int, int]],
+        what: str | Iterable[str] | Mapping[tuple[str, int], tuple[int, int | None]],
         start: Where = None,
         end: Where = None,
         *,
         key: Literal["binary", "string"] = "binary",
         value: Literal["binary", "string"] = "binary",
+        json: Any = None,
+        avro: Any = None,
+        protobuf: Any = None,
+        registry: Any = None,
+        on_error: Literal["raise", "null", "skip"] = "raise",
+        headers: bool | None = None,
+        until_end: bool = True,
         timeout: float | None = None,
     ) -> AsyncIterator[Any]:
-        """Topics up to where they end now, as Arrow batches; as `kafkacore.KafkaConsumer.read`, and looked up at the first batch."""
-        batches = (await self._calls.run(lambda: self._client.read(what, start, end, key=key, value=value, timeout=timeout))).batches()
+        """Topics up to where they end now, as Arrow batches; as `kafkacore.KafkaConsumer.read`, and looked up at the first batch.
+
+        With `until_end=False` it goes on until the loop is left, its task is cancelled, or the consumer is closed.
+        """
+        wanted: dict[str, Any] = {"key": key, "value": value, "json": json, "avro": avro, "protobuf": protobuf, "registry": registry}
+        more: dict[str, Any] = {"on_error": on_error, "headers": headers, "until_end": until_end, "timeout": timeout}
+        stream = await self._calls.run(lambda: self._client.read(what, start, end, **wanted, **more))
+        batches = self._follow(stream) if stream.endless else self._call_for_each(stream.batches())
+        async for batch in batches:
+            yield batch
+
+    async def _call_for_each(self, batches: Iterator[T]) -> AsyncIterator[T]:
+        """What an iterator gives, each taken by a call of the thread."""
         try:
             while (found := await self._calls.run(lambda: next(batches, None))) is not None:
                 yield found
         finally:
             self._calls.call_now(batches.close)  # type: ignore[attr-defined]
+
+    async def _follow(self, stream: ColumnStream) -> AsyncIterator[Any]:
+        """The batches of an endless stream: waiting for records lets other calls be made, close among them."""
+        before = await self._calls.run(stream.begin)
+        try:
+            while True:
+                try:
+                    found = await self.poll_batch(None)
+                except errors.ClosedError:
+                    if self.closed:
+                        return
+                    raise
+                if not stream.ready:
+                    sample = [(columns, NO_END) for columns in found]
+                    if await self._calls.run(lambda sample=sample: stream.infer(sample)):  # type: ignore[misc]
+                        await self._calls.run(stream.begin)
+                    continue
+                for columns in found:
+                    if len(batch := await self._calls.run(lambda columns=columns: stream.batch(columns))):  # type: ignore[misc]
+                        yield batch
+        finally:
+            stream.strictly(before)
 
     # -- positions ----------------------------------------------------------------------------------------------------------------
 

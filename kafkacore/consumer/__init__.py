@@ -20,6 +20,7 @@ from kafkacore.consumer.at_exit import open_members, warn_unclosed
 from kafkacore.consumer.batches import RecordBatches
 from kafkacore.consumer.chunks import Chunks
 from kafkacore.consumer.consumer_metrics import GroupCounts, lag_of, of_consumer, totals
+from kafkacore.consumer.decoding import decoding_of
 from kafkacore.consumer.deserializers import Deserializers
 from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.group.engines import engines
@@ -372,22 +373,45 @@ class KafkaConsumer:
 
     def read(
         self,
-        what: str | Iterable[str] | Mapping[tuple[str, int], tuple[int, int]],
+        what: str | Iterable[str] | Mapping[tuple[str, int], tuple[int, int | None]],
         start: Where = None,
         end: Where = None,
         *,
         key: Literal["binary", "string"] = "binary",
         value: Literal["binary", "string"] = "binary",
+        json: Any = None,
+        avro: Any = None,
+        protobuf: Any = None,
+        registry: Any = None,
+        on_error: Literal["raise", "null", "skip"] = "raise",
+        headers: bool | None = None,
+        until_end: bool = True,
         timeout: float | None = None,
     ) -> ColumnStream:
         """Topics up to where they end now, or a part of that, as a stream of Arrow batches; takes pyarrow.
 
+        Undecoded batches have the columns of `RecordColumns.to_arrow`. With `json`, `avro` or `protobuf` the fields of the values are the
+        columns, followed by `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`. A null value is a row of nulls.
+
         Args:
-            what: a topic or several; or {(topic, partition): (first offset, offset after the last)}.
-            start: an offset, -n for the last n offsets of each partition, or a datetime with a time zone; None for the beginning.
+            what: a topic or several; or {(topic, partition): (first offset, offset after the last)}, where None is the end.
+            start: an offset, -n for the last n offsets of each partition, a datetime with a time zone, "beginning" or "end"; None for the
+                beginning.
             end: the same, exclusive; None for the end that each partition has now.
             key, value: "string" gives text columns, checked to be UTF-8.
-            timeout: seconds without progress; `default_api_timeout_ms` when None.
+            json: values are JSON objects with these columns: `"a INT, b STRING"`, {name: type}, a JSON Schema, an Arrow schema. Fields
+                that are no columns are left out. "infer" takes the columns from the first 1,000 values; a later value that does not fit
+                them is an error, a later field none. True with a registry: the columns of the subject TOPIC-value.
+            avro: the schema that values are written with, as JSON or a dict. True or an Arrow schema with a registry: each value names its
+                schema; the columns are those of the subject TOPIC-value, or of the Arrow schema.
+            protobuf: a generated class, or (descriptor set file, message name); with a registry as `avro`.
+            registry: URL of a schema registry, with user:password@ if need be, or a `decode.registry.RegistryOptions`. Values begin with
+                its prefix.
+            on_error: a value that cannot be decoded is an error ("raise"), a row of nulls beside it in the column `_corrupt`; of JSON the
+                good fields stay ("null"), or no row ("skip"), counted in `ColumnStream.skipped`.
+            headers: there is a column of headers; None means only with undecoded values.
+            until_end: False goes on with new records, from all partitions as they come, until the loop is left or the consumer closed.
+            timeout: seconds without progress; `default_api_timeout_ms` when None. Waiting for new records has no limit.
 
         Returns:
             A `ColumnStream`: `for batch in stream`, `pl.DataFrame(stream)`, `pa.table(stream)`, DuckDB's `from stream`.
@@ -395,9 +419,18 @@ class KafkaConsumer:
         Raises:
             errors.OffsetOutOfRange: offsets of a mapping are not there.
             errors.UnknownTopicOrPartition: there is no such topic.
-            errors.KafkaError: as `end_offsets`.
+            errors.ConfigError: a schema that cannot be read, or has a field with the name of one of the record's columns.
+            errors.UsageError: arguments that exclude each other.
+            errors.KafkaError: as `end_offsets`; the registry does not answer.
         """
-        return ColumnStream(self, stretches_of(self, what, start, end, timeout), text_columns(key, value), timeout)
+        if not until_end and end is not None:
+            raise errors.UsageError("a read with until_end=False has no end: leave one of them out")
+        texts = text_columns(key, value)
+        stretches = stretches_of(self, what, start, end, timeout)
+        decoding = decoding_of([tp.topic for tp in stretches], json, avro, protobuf, registry, on_error, headers, value)
+        return ColumnStream(
+            self, stretches, texts, timeout, decoding=decoding, endless=not until_end, headers=headers is not False
+        )
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Every record from here on, waiting for new ones; ends when the consumer is closed.

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from kafkacore import errors
 from kafkacore.consumer.arguments import partition_of
 from kafkacore.consumer.batches import arrow_schema
+from kafkacore.consumer.decoding import Decoding
 from kafkacore.consumer.subscription import ResetStrategy
 from kafkacore.plurals import counted
 from kafkacore.types import TopicPartition
 
-Where = int | datetime.datetime | None
+Where = int | datetime.datetime | Literal["beginning", "end"] | None
+NO_END = 2**63 - 1
 
 
 def stretches_of(
@@ -32,12 +34,16 @@ def stretches_of(
     if isinstance(what, Mapping):
         if start is not None or end is not None:
             raise errors.UsageError("a mapping says where each partition begins and ends: leave out start and end")
-        wanted = {partition_of(tp): (int(first), int(last)) for tp, (first, last) in what.items()}
+        given = {partition_of(tp): stretch for tp, stretch in what.items()}
+        wanted = {tp: (int(first), 0 if last is None else int(last)) for tp, (first, last) in given.items()}
     else:
         topics = [what] if isinstance(what, str) else list(what)
         wanted = {TopicPartition(topic, p): (0, 0) for topic in topics for p in consumer.partitions_for(topic, timeout)}
     firsts, lasts = consumer.beginning_offsets(wanted, timeout), consumer.end_offsets(wanted, timeout)
     if isinstance(what, Mapping):
+        for tp, (_, no_end) in given.items():
+            if no_end is None:
+                wanted[tp] = wanted[tp][0], max(wanted[tp][0], lasts[tp])
         for tp, (first, last) in wanted.items():
             if not firsts[tp] <= first <= last <= lasts[tp]:
                 raise errors.OffsetOutOfRange(
@@ -62,13 +68,17 @@ def _places(
     """An offset for each partition, within its log."""
     if where is None:
         return dict(default)
+    if where in ("beginning", "end"):
+        return dict(firsts if where == "beginning" else lasts)
     if isinstance(where, datetime.datetime):
         if where.tzinfo is None:
             raise errors.UsageError(f"{where!r} has no time zone: say which, as in datetime(..., tzinfo=timezone.utc)")
         found = consumer.offsets_for_times(dict.fromkeys(lasts, int(where.timestamp() * 1000)), timeout)
         return {tp: lasts[tp] if at is None else at.offset for tp, at in found.items()}
     if isinstance(where, bool) or not isinstance(where, int):
-        raise errors.UsageError(f"start and end are an offset, minus a number of records from the end, or a datetime, not {where!r}")
+        raise errors.UsageError(
+            f"start and end are an offset, minus a number of records from the end, 'beginning', 'end' or a datetime, not {where!r}"
+        )
     return {tp: min(max(where if where >= 0 else lasts[tp] + where, firsts[tp]), lasts[tp]) for tp in lasts}
 
 
@@ -120,53 +130,143 @@ class ColumnStream:
     """What `KafkaConsumer.read` returns: Arrow batches as they are fetched, so that memory holds an answer and not the topic.
 
     Iterating it gives `pyarrow.RecordBatch`es; polars, pandas, pyarrow and DuckDB take it as a table. Each use reads from the start of the
-    stretches again, with the consumer it was made by, which does nothing else meanwhile.
+    stretches again, with the consumer it was made by, which does nothing else meanwhile. An endless stream goes on with what comes, from
+    all partitions as it comes, until the loop is left or the consumer is closed.
 
     Attributes:
-        stretches: {partition: (first offset, offset after the last)}.
+        stretches: {partition: (first offset, offset after the last)}; of an endless stream the ends are where it goes on beyond.
+        endless: it does not end where the partitions end now.
     """
 
     def __init__(
-        self, consumer: Any, stretches: dict[TopicPartition, tuple[int, int]], text: tuple[str, ...], timeout: float | None
+        self,
+        consumer: Any,
+        stretches: dict[TopicPartition, tuple[int, int]],
+        text: tuple[str, ...],
+        timeout: float | None,
+        *,
+        decoding: Decoding | None = None,
+        endless: bool = False,
+        headers: bool = True,
     ) -> None:
         self.stretches = stretches
+        self.endless = endless
         self._consumer = consumer
         self._text = text
         self._timeout = timeout
+        self._decoding = decoding
+        self._headers = headers
+
+    @property
+    def skipped(self) -> int:
+        """Values that could not be decoded and were left out, by `on_error="skip"`, in all uses together."""
+        return 0 if self._decoding is None else self._decoding.skipped
 
     def schema(self, view: bool = False) -> Any:
-        """The batches' `pyarrow.Schema`.
+        """The batches' `pyarrow.Schema`. With `json="infer"` this reads the first records.
 
         Args:
-            view: of the batches in a capsule, whose keys and values are views of the fetched bytes.
+            view: of the batches in a capsule, whose keys and values are views of the fetched bytes; decoded ones are not.
         """
         import pyarrow as pa
 
+        if self._decoding is not None:
+            if not self._decoding.ready:
+                self._infer()
+            view = False
         found = arrow_schema(view)
         for name in self._text:
             found = found.set(found.get_field_index(name), pa.field(name, pa.string_view() if view else pa.string()))
-        return found
+        if self._decoding is not None:
+            return self._decoding.schema(found)
+        return found if self._headers else found.remove(found.get_field_index("headers"))
 
     def batches(self, view: bool = False) -> Iterator[Any]:
-        """The record batches, partition after partition, in offset order.
+        """The record batches in offset order, partition after partition; those of an endless stream as they come.
 
         Args:
-            view: keys and values are views of the fetched bytes instead of a copy.
+            view: keys and values are views of the fetched bytes instead of a copy; decoded ones are copied.
 
         Raises:
             errors.OffsetOutOfRange: records were deleted before they were read.
-            errors.SerializationError: a key or value that is to be text is not UTF-8.
+            errors.SerializationError: a key or value that is to be text is not UTF-8, or a value cannot be decoded.
             errors.KafkaError: as `KafkaConsumer.read_range`.
         """
+        if self._decoding is not None and not self._decoding.ready:
+            self._infer()
+        for columns, end in self._fetched():
+            if len(batch := self.batch(columns, end, view)):
+                yield batch
+
+    def batch(self, columns: Any, end: int = NO_END, view: bool = False) -> Any:
+        """Fetched columns as one of the batches, perhaps without rows; its records from `end` on are left out."""
+        if self._decoding is not None:
+            return self._decoding.batch(columns, arrow_batch(columns, end, False, self._text))
+        batch = arrow_batch(columns, end, view, self._text)
+        return batch if self._headers else batch.drop_columns(["headers"])
+
+    def begin(self) -> ResetStrategy:
+        """Has the consumer read an endless stream from its beginning. Returns what it did before about offsets that are not there."""
+        consumer = self._consumer
+        consumer.assign(self.stretches)
+        consumer.resume(*self.stretches)
+        for tp, (first, _) in self.stretches.items():
+            consumer.seek(tp, first)
+        return self.strictly(ResetStrategy("none"))            # what is gone is an error here
+
+    def strictly(self, strategy: ResetStrategy) -> ResetStrategy:
+        """Sets what the consumer does about offsets that are not there. Returns what it did before."""
         subscription = self._consumer._subscription
-        before, subscription.default_reset = subscription.default_reset, ResetStrategy("none")    # what is gone is an error here
+        before, subscription.default_reset = subscription.default_reset, strategy
+        return before  # type: ignore[no-any-return]
+
+    def _fetched(self) -> Iterator[tuple[Any, int]]:
+        """Columns as they are fetched, each with the offset from which on records are left out."""
+        if not self.stretches:
+            return
+        before = self.begin() if self.endless else self.strictly(ResetStrategy("none"))
         try:
-            for tp, (first, last) in self.stretches.items():
+            while self.endless and not self._consumer.closed:
+                for columns in self._consumer.poll_batch(None):
+                    yield columns, NO_END
+            for tp, (first, last) in () if self.endless else self.stretches.items():
                 for columns in self._consumer.read_range(tp, first, last, self._timeout):
-                    if len(batch := arrow_batch(columns, last, view, self._text)):
-                        yield batch
+                    yield columns, last
         finally:
-            subscription.default_reset = before
+            self.strictly(before)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the columns are known; otherwise they come out of the first values."""
+        return self._decoding is None or self._decoding.ready
+
+    def infer(self, fetched: Iterable[tuple[Any, int]]) -> bool:
+        """Takes the columns from the first values of fetched columns. Returns whether they are known now.
+
+        Of an endless stream the first answer with a value is enough, and without a value nothing is known.
+        """
+        from kafkacore.decode.infer import SAMPLE
+
+        assert self._decoding is not None
+        found: list[bytes] = []
+        for columns, end in fetched:
+            for row in range(len(columns)):
+                if columns.offsets[row] >= end or len(found) >= SAMPLE:
+                    break
+                if (value := columns.values[row]) is not None:
+                    found.append(value)
+            if len(found) >= SAMPLE or (found and self.endless):
+                break
+        if found or not self.endless:
+            self._decoding.infer(found)
+        return self.ready
+
+    def _infer(self) -> None:
+        fetched = self._fetched()
+        try:
+            self.infer(fetched)
+        finally:
+            fetched.close()  # type: ignore[attr-defined]
 
     def __iter__(self) -> Iterator[Any]:
         return self.batches()
@@ -176,11 +276,13 @@ class ColumnStream:
         return self.schema(True).__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The batches as a capsule; nothing is read before the first is asked for."""
+        """The batches as a capsule; nothing is read before the first is asked for, apart from what the schema takes."""
         import pyarrow as pa
 
         return pa.RecordBatchReader.from_batches(self.schema(True), self.batches(True)).__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
+        if self.endless:
+            return f"ColumnStream({counted(len(self.stretches), 'partition')}, without end)"
         offsets = sum(last - first for first, last in self.stretches.values())
         return f"ColumnStream({counted(offsets, 'offset')} of {counted(len(self.stretches), 'partition')})"

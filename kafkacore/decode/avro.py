@@ -179,7 +179,7 @@ class AvroSchema:
         if name in ("record", "error"):
             return pa.struct([pa.field(each["name"], self._arrow(each["type"], f"{path}.{each['name']}")) for each in kind["fields"]])
         if name == "null":
-            raise ConfigError(f"{self.what}: field {path} is always null, and no column is: leave it out by .schema()")
+            raise ConfigError(f"{self.what}: field {path} is always null, and no column is: name the other columns")
         return PRIMITIVE[name]
 
     def _convert(self, kind: Any, wanted: pa.DataType, path: str) -> v.Convert | None:

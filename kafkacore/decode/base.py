@@ -125,7 +125,13 @@ class Decoder:
 
 
 class SchemaDecoder(Decoder):
-    """For formats whose values are read one by one, all with one schema, or each with the one that its prefix names."""
+    """For formats whose values are read one by one, all with one schema, or each with the one that its prefix names.
+
+    Attributes:
+        hint: how the caller has values of an unusable schema taken for corrupt, for messages.
+    """
+
+    hint = "with the option onUnusableSchema=corrupt"
 
     def __init__(self, fields: Sequence[Any], schemas: registry.Registry | None, framed: bool, lenient: bool = False) -> None:
         """Prepares.
@@ -162,8 +168,7 @@ class SchemaDecoder(Decoder):
             if self._lenient:
                 raise v.Undecodable(why) from None
             place = "" if self._schemas is None or self._schemas.places in why else f" ({self._schemas.places}, schema {number})"
-            hint = "; with the option onUnusableSchema=corrupt such values are taken for corrupt"
-            raise registry.UnusableSchema(why + place + hint) from None
+            raise registry.UnusableSchema(f"{why}{place}; {self.hint} such values are taken for corrupt") from None
 
     def _structs(self, values: Any, faults: dict[int, str]) -> Any:
         return self._by_rows(values, 0, faults)

@@ -30,12 +30,13 @@ FORMATS: dict[str, pa.DataType] = {"date-time": pa.timestamp("us", "UTC"), "date
 PYTHON = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", dict: "object", list: "array"}
 
 
-def derived(text: str, what: str) -> pa.Schema:
+def derived(text: str, what: str, how: str = "by .schema(...)") -> pa.Schema:
     """The columns of values with this schema.
 
     Args:
         text: of the schema.
         what: whose it is, for messages.
+        how: how the caller names columns instead, for messages.
 
     Raises:
         ConfigError: it is no JSON Schema of an object, or a part of it has no column.
@@ -45,21 +46,22 @@ def derived(text: str, what: str) -> pa.Schema:
         json.dumps(document, ensure_ascii=False).encode()      # half a surrogate pair is JSON, and the name of no column
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{what} is no JSON Schema: {error}") from None
-    kind = _Reader(document, what).type_of(document, "", ())
+    kind = _Reader(document, what, how).type_of(document, "", ())
     if not pa.types.is_struct(kind):
-        raise ConfigError(f"{what}: a value must be an object with properties: name the columns by .schema(...)")
+        raise ConfigError(f"{what}: a value must be an object with properties: name the columns {how}")
     return pa.schema(list(kind))
 
 
 class _Reader:
-    def __init__(self, document: Any, what: str) -> None:
+    def __init__(self, document: Any, what: str, how: str) -> None:
         self._document = document
         self._what = what
+        self._how = how
         self._fields = self._depth = 0
 
     def _refusal(self, path: str, why: str) -> ConfigError:
         where = f"field {path}" if path else "a value"
-        return ConfigError(f"{self._what}: {where} {why}: name the columns by .schema(...)")
+        return ConfigError(f"{self._what}: {where} {why}: name the columns {self._how}")
 
     def type_of(self, schema: Any, path: str, above: tuple[str, ...]) -> pa.DataType:
         """The Arrow type of what a schema describes; `above` are the references that led here."""

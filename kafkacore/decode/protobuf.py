@@ -205,7 +205,7 @@ def _arrow(field: Any, path: str, above: tuple[str, ...]) -> pa.DataType:
     else:
         name = field.message_type.full_name
         if name in above:
-            raise ConfigError(f"field {path}: message {name} contains itself, and columns have an end: leave it out by .schema()")
+            raise ConfigError(f"field {path}: message {name} contains itself, and columns have an end: name the other columns")
         inner = field.message_type.fields
         kind = pa.struct([pa.field(each.name, _arrow(each, f"{path}.{each.name}", (*above, name))) for each in inner])
     return spark_list(kind) if _repeated(field) else kind

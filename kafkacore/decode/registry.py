@@ -152,8 +152,13 @@ class Registry:
         """The addresses, without who asks."""
         return ", ".join(base for base, _ in self._bases)
 
-    def latest(self, subject: str, kind: str) -> Schema:
+    def latest(self, subject: str, kind: str, hint: str = "") -> Schema:
         """The newest schema of a subject; asked every time.
+
+        Args:
+            subject: its name.
+            kind: AVRO, PROTOBUF or JSON: what it must be.
+            hint: what else the caller can do, for the message that there is no such subject.
 
         Raises:
             errors.ConfigError: there is no such subject, or its schema is of another kind.
@@ -161,12 +166,10 @@ class Registry:
         """
         answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest{_form(kind)}", NO_SUBJECT)
         if answer is None:
-            raise errors.ConfigError(
-                f"the schema registry has no subject {subject!r}: use the option schema.registry.subject, or .schema(...)"
-            )
+            raise errors.ConfigError(f"the schema registry has no subject {subject!r}{hint}")
         found = self._schema(answer, kind, f"subject {subject!r}")
         if found.kind != kind:
-            raise errors.ConfigError(f"the schema of subject {subject!r} is of the type {found.kind}, and value.format wants {kind}")
+            raise errors.ConfigError(f"the schema of subject {subject!r} is of the type {found.kind}, not {kind}")
         return found
 
     def _schema(self, answer: Any, kind: str, what: str, depth: int = 0) -> Schema:

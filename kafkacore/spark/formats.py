@@ -133,7 +133,7 @@ def derived(options: SourceOptions) -> pa.Schema:
     found: dict[str, pa.Schema] = {}
     for subject in _subjects(options):
         what = f"subject {subject!r} of the registry"
-        latest = schemas.latest(subject, kind.upper())
+        latest = schemas.latest(subject, kind.upper(), ": use the option schema.registry.subject, or .schema(...)")
         if kind == "avro":
             found[subject] = avro.AvroSchema(latest.text, latest.references, what).derived()
         elif kind == "json":

@@ -1,0 +1,323 @@
+"""KafkaConsumer.read with decoded values: the fields as columns, in every format, with good values and bad ones, to the end and on."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import io
+import json
+import threading
+
+import duckdb
+import fastavro
+import polars as pl
+import pyarrow as pa
+import pytest
+from google.protobuf import struct_pb2, timestamp_pb2
+
+from kafkacore import KafkaConsumer, KafkaProducer, aio, errors
+from kafkacore.decode import registry
+from kafkacore.testing import EmbeddedCluster
+
+FLIGHTS = [{"carrier": "UA", "delay": 5, "on": {"day": 1}}, {"carrier": "é" * 20, "delay": -3, "on": {"day": 2}}]
+RECORD = ["_key", "_topic", "_partition", "_offset", "_timestamp"]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with EmbeddedCluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def producer(cluster):
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as made:
+        yield made
+
+
+@pytest.fixture
+def consumer(cluster):
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(cluster, request):
+    name = request.node.name.translate(str.maketrans("[]", "..", " '(),"))[:200]
+    cluster.create_topic(name, partitions=1)
+    return name
+
+
+def written(producer, topic, values, **more):
+    assert producer.send_many(topic, values, **more).result(10).errors == {}
+    return topic
+
+
+def as_json(values):
+    return [None if each is None else json.dumps(each).encode() for each in values]
+
+
+WAYS = {
+    "words": "carrier STRING, delay BIGINT, `on` STRUCT<day: INT>",
+    "types": {"carrier": str, "delay": "bigint", "on": pa.struct([("day", pa.int32())])},
+    "arrow": pa.schema({"carrier": pa.large_string(), "delay": pa.int64(), "on": pa.struct([("day", pa.int32())])}),
+    "polars": pl.Schema({"carrier": pl.String, "delay": pl.Int64, "on": pl.Struct({"day": pl.Int32})}),
+    "json schema": {
+        "properties": {
+            "carrier": {"type": "string"},
+            "delay": {"type": "integer"},
+            "on": {"type": "object", "properties": {"day": {"type": "integer"}}},
+        }
+    },
+    "infer": "infer",
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+def test_json_fields_are_columns(consumer, producer, topic, way):
+    written(producer, topic, as_json([*FLIGHTS, None]), keys=["a", None, "c"], timestamps_ms=1_700_000_000_000)
+    stream = consumer.read(topic, json=way, key="string")
+    table = pa.table(stream)
+    assert table.schema.equals(stream.schema())
+    assert table.column_names == ["carrier", "delay", "on", *RECORD]
+    assert table.schema.field("carrier").type == pa.string() and table.schema.field("delay").type == pa.int64()
+    rows = table.to_pylist()
+    assert [(row["carrier"], row["delay"], row["on"]) for row in rows] == [
+        *((each["carrier"], each["delay"], each["on"]) for each in FLIGHTS),
+        (None, None, None),
+    ]
+    assert [row["_key"] for row in rows] == ["a", None, "c"]
+    assert {(row["_topic"], row["_partition"], row["_timestamp"].timestamp()) for row in rows} == {(topic, 0, 1_700_000_000.0)}
+    assert [row["_offset"] for row in rows] == [0, 1, 2]
+
+
+def test_libraries_take_decoded_columns(consumer, producer, topic):
+    written(producer, topic, as_json([{"n": i, "even": i % 2 == 0} for i in range(500)]))
+    stream = consumer.read(topic, json={"n": int, "even": bool})
+    assert pl.DataFrame(stream)["n"].sum() == 124_750
+    assert duckdb.sql("select even, count(*) from stream group by 1 order by 1").fetchall() == [(False, 250), (True, 250)]
+    part = consumer.read({(topic, 0): (10, 12)}, json={"n": int})
+    assert [row["n"] for batch in part for row in batch.to_pylist()] == [10, 11]
+    assert [row["n"] for batch in consumer.read({(topic, 0): (498, None)}, json={"n": int}) for row in batch.to_pylist()] == [498, 499]
+
+
+def test_an_empty_read_has_the_columns(consumer, topic):
+    assert pa.table(consumer.read(topic, json="a INT")).schema.names == ["a", *RECORD]
+    assert pa.table(consumer.read(topic, json="infer")).schema.names == RECORD
+
+
+BAD = [b'{"a":1,"b":"x"}', b'{"a":"no","b":"y"}', None, b"{", b"\xff", b'{"a":4}{"a":5}', b'{"a":6}']
+
+
+def test_a_bad_value_is_an_error_that_names_the_record(consumer, producer, topic):
+    written(producer, topic, BAD)
+    with pytest.raises(errors.SerializationError, match=r"the value is not what json= says: .*field a") as found:
+        list(consumer.read(topic, json="a INT, b STRING"))
+    assert (found.value.topic, found.value.partition, found.value.offset) == (topic, 0, 1)
+
+
+def test_a_bad_value_is_a_row_of_nulls_beside_it(consumer, producer, topic):
+    written(producer, topic, BAD)
+    table = pa.table(consumer.read(topic, json="a INT, b STRING", on_error="null"))
+    assert table["a"].to_pylist() == [1, None, None, None, None, 4, 6]
+    assert table["b"].to_pylist() == ["x", "y", None, None, None, None, None]
+    assert table["_corrupt"].to_pylist() == [None, BAD[1], None, b"{", b"\xff", BAD[5], None]
+    assert table["_corrupt"].type == pa.binary()
+
+
+def test_bad_values_are_left_out_and_counted(consumer, producer, topic):
+    written(producer, topic, BAD)
+    stream = consumer.read(topic, json="a INT, b STRING", on_error="skip")
+    assert pa.table(stream)["_offset"].to_pylist() == [0, 2, 6]
+    assert stream.skipped == 4
+
+
+def test_a_later_value_that_does_not_fit_what_was_inferred(consumer, producer, topic):
+    written(producer, topic, as_json([{"a": 1}] * 1_000))
+    written(producer, topic, as_json([{"a": 2, "new": 3}, {"a": 1.5}]))
+    with pytest.raises(errors.SerializationError, match="field a") as found:
+        list(consumer.read(topic, json="infer"))
+    assert found.value.offset == 1_001
+    assert pa.table(consumer.read(topic, 0, 1_001, json="infer")).column_names == ["a", *RECORD]
+
+
+def test_headers_on_wish(consumer, producer, topic):
+    written(producer, topic, [b'{"a":1}'], headers=[("h", b"v")])
+    assert pa.table(consumer.read(topic, json="a INT", headers=True))["_headers"].to_pylist() == [[{"key": "h", "value": b"v"}]]
+    assert "headers" not in pa.table(consumer.read(topic, headers=False)).column_names
+
+
+AVRO = {"type": "record", "name": "Flight", "fields": [{"name": "carrier", "type": "string"}, {"name": "delay", "type": ["null", "int"]}]}
+
+
+def avro_bytes(value, prefix=b""):
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, AVRO, value)
+    return prefix + out.getvalue()
+
+
+@pytest.mark.parametrize("schema", [AVRO, json.dumps(AVRO)], ids=["dict", "text"])
+def test_avro_with_its_schema(consumer, producer, topic, schema):
+    rows = [{"carrier": "UA", "delay": 1}, {"carrier": "AA", "delay": None}]
+    written(producer, topic, [avro_bytes(each) for each in rows])
+    table = pa.table(consumer.read(topic, avro=schema))
+    assert table.select(["carrier", "delay"]).to_pylist() == rows
+    written(producer, topic, [b"\x05"])
+    with pytest.raises(errors.SerializationError, match="not what avro= says") as found:
+        list(consumer.read(topic, avro=schema))
+    assert found.value.offset == 2
+
+
+def test_avro_and_json_by_a_registry(consumer, producer, cluster, topic, registry_server, monkeypatch):
+    monkeypatch.setattr(registry, "BACKOFF_S", 0)
+    number = registry_server.add(f"{topic}-value", json.dumps(AVRO))
+    prefix = b"\0" + number.to_bytes(4, "big")
+    written(producer, topic, [avro_bytes({"carrier": "UA", "delay": 7}, prefix)])
+    url = registry_server.url
+    [row] = pa.table(consumer.read(topic, avro=True, registry=url)).to_pylist()
+    assert (row["carrier"], row["delay"], row["_offset"]) == ("UA", 7, 0)
+    some = consumer.read(topic, avro=pa.schema({"delay": pa.int64()}), registry=url)
+    assert pa.table(some).column_names == ["delay", *RECORD]
+    written(producer, topic, [avro_bytes({"carrier": "UA", "delay": 7}, b"\0\0\0\0\x63")])
+    with pytest.raises(errors.ConfigError, match=r"has no schema 99; with on_error='null' such values") as found:
+        list(consumer.read({(topic, 0): (1, 2)}, avro=True, registry=url))
+    assert (found.value.topic, found.value.partition, found.value.offset) == (topic, 0, 1)
+    assert pa.table(consumer.read(topic, avro=True, registry=url, on_error="null"))["_corrupt"].null_count == 1
+    other = f"{topic}-json"
+    cluster.create_topic(other, partitions=1)
+    registry_server.add(f"{other}-value", '{"properties": {"n": {"type": "integer"}}}', "JSON")
+    written(producer, other, [b"\0\0\0\0\x01" + b'{"n": 3}'])
+    assert pa.table(consumer.read(other, json=True, registry=url))["n"].to_pylist() == [3]
+    with pytest.raises(errors.ConfigError, match=f"no subject '{topic}x-value': name the columns by avro=pyarrow.schema"):
+        cluster.create_topic(f"{topic}x", partitions=1)
+        consumer.read(f"{topic}x", avro=True, registry=url)
+
+
+def test_protobuf_of_a_generated_class(consumer, producer, topic):
+    written(producer, topic, [timestamp_pb2.Timestamp(seconds=5, nanos=6).SerializeToString(), b"\xff"])
+    table = pa.table(consumer.read(topic, protobuf=timestamp_pb2.Timestamp, on_error="null"))
+    assert table.select(["seconds", "nanos"]).to_pylist()[0] == {"seconds": 5, "nanos": 6}
+    assert table["_corrupt"].to_pylist() == [None, b"\xff"]
+    with pytest.raises(errors.ConfigError, match="contains itself"):
+        consumer.read(topic, protobuf=struct_pb2.Struct)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"json": "a INT", "avro": "{}"}, "one format, not json and avro"),
+        ({"json": "a INT", "value": "string"}, "not both"),
+        ({"json": "a INT", "on_error": "ignore"}, "on_error is one of raise, null, skip"),
+        ({"on_error": "skip"}, "about values that are decoded"),
+        ({"registry": "http://localhost:1"}, "say the format"),
+        ({"avro": True}, "takes the schema from a registry"),
+        ({"avro": AVRO, "registry": "http://localhost:1"}, "the registry has the schemas"),
+        ({"json": "a INTEGRAL"}, "a type expected"),
+        ({"json": 5}, "json is like 'a INT, b STRING'"),
+        ({"json": {"a": pa.uint8()}}, "column a is uint8, which values are not decoded to"),
+        ({"json": pa.schema({"t": pa.timestamp("ms")})}, r"make it timestamp\[us\]"),
+        ({"json": "_offset BIGINT"}, "field _offset, which here is a column of the record"),
+        ({"json": pa.schema([("a", pa.int32()), ("a", pa.int32())])}, "column a is there twice"),
+        ({"avro": "{"}, "the schema of avro= is no Avro schema"),
+        ({"protobuf": 3}, "protobuf is a generated class"),
+        ({"until_end": False, "end": 5}, "has no end"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_at_once(consumer, cluster, arguments, says):
+    if "refused" not in consumer.list_topics():
+        cluster.create_topic("refused", partitions=1)
+    with pytest.raises((errors.UsageError, errors.ConfigError), match=says):
+        consumer.read("refused", **arguments)
+
+
+# ---- without end ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_endless_stream_goes_on_with_new_records(consumer, producer, cluster, topic):
+    two = f"{topic}-two"
+    cluster.create_topic(two, partitions=2)
+    for p in (0, 1):
+        written(producer, two, as_json([{"n": 10 * p + i} for i in range(3)]), partitions=p)
+    seen: list[tuple[int, int]] = []
+    for batch in consumer.read(two, -2, json="infer", until_end=False):
+        seen += zip(batch["_partition"].to_pylist(), batch["n"].to_pylist(), strict=True)
+        if len(seen) == 4:
+            written(producer, two, as_json([{"n": 99}]), partitions=1)
+        if (1, 99) in seen:
+            break
+    assert sorted(seen) == [(0, 1), (0, 2), (1, 11), (1, 12), (1, 99)]
+    assert numbers(consumer, two) == [0, 1, 2, 10, 11, 12, 99]       # the consumer is as before
+
+
+def numbers(consumer, topic):
+    return [n for batch in consumer.read(topic, json="n BIGINT") for n in batch["n"].to_pylist()]
+
+
+def test_an_endless_stream_from_the_end_sees_only_what_comes(consumer, producer, topic):
+    written(producer, topic, [b"old"] * 3)
+    stream = consumer.read(topic, "end", value="string", until_end=False)
+    assert repr(stream) == "ColumnStream(1 partition, without end)"
+    written(producer, topic, [b"new"])
+    assert next(iter(stream))["value"].to_pylist() == ["new"]
+
+
+def test_an_endless_stream_ends_when_the_consumer_is_closed(cluster, producer, topic):
+    written(producer, topic, [b"x"])
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        for _ in consumer.read(topic, until_end=False):
+            consumer.close()
+
+
+def test_an_endless_stream_from_a_time_and_woken(cluster, producer, consumer, topic):
+    written(producer, topic, [b"a", b"b"], timestamps_ms=[1_000, 2_000])
+    since = datetime.datetime.fromtimestamp(2, datetime.UTC)
+    stream = iter(consumer.read(topic, since, until_end=False))
+    assert next(stream)["value"].to_pylist() == [b"b"]
+    threading.Timer(0.02, consumer.wakeup).start()
+    with pytest.raises(errors.WakeupError):
+        next(stream)
+
+
+@pytest.mark.parametrize("way", ["n INT", "infer"])
+def test_in_asyncio_without_end(cluster, producer, topic, way):
+    async def run() -> list[int]:
+        seen: list[int] = []
+        async with aio.KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+            async for batch in consumer.read(topic, json=way, until_end=False):
+                seen += batch["n"].to_pylist()
+                if len(seen) == 3:
+                    break
+                written(producer, topic, [b'{"n": 2}'])
+            assert [len(batch) async for batch in consumer.read(topic, json="n INT", on_error="skip")] == [3]
+        return seen
+
+    written(producer, topic, [None, b'{"n": 1}'])
+    assert asyncio.run(run()) == [None, 1, 2]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "closed"])
+def test_in_asyncio_a_waiting_stream_ends(cluster, producer, topic, how):
+    async def run() -> str:
+        consumer = aio.KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers)
+        begun = asyncio.Event()
+
+        async def read() -> None:
+            async for _ in consumer.read(topic, until_end=False):
+                begun.set()
+
+        task = asyncio.create_task(read())
+        await begun.wait()
+        if how == "cancelled":
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            left = [len(batch) async for batch in consumer.read(topic)]
+            assert left == [1]
+            await consumer.close()
+        else:
+            await consumer.close()
+            await task
+        return "ended"
+
+    written(producer, topic, [b"x"])
+    assert asyncio.run(run()) == "ended"
