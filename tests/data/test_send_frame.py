@@ -116,12 +116,13 @@ def test_a_topic_is_copied_by_what_a_read_returns(cluster, topic, producer):
         cluster.create_topic(topic + name, partitions=2)
     values = [b"x", None, b"\xff", b""]
     headers = [[("h", b"1")], [], [("h", None)], []]
-    producer.send_many(topic, values, keys=["k", None, "l", None], headers=headers, timestamps_ms=NOON_MS).result(10)
+    how = {"headers": headers, "partitions": [0, 0, 1, 1], "timestamps_ms": NOON_MS}
+    producer.send_many(topic, values, keys=["k", None, "l", None], **how).result(10)
     with kafkacore.KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         stream = consumer.read(topic)
         how = {"key": "key", "value": "value", "headers": "headers", "timestamp": "timestamp", "partition": "partition"}
         with pytest.raises(errors.UsageError, match="has no key"):
-            producer.send_frame(topic + "-copy", stream, **how)
+            producer.send_frame(topic + "-refused", stream, **how)
         assert producer.send_frame(topic + "-copy", stream, **how, null_keys=True).result(10).delivered == 4
 
     def seen(name):
