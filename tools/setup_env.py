@@ -16,14 +16,13 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
-import sysconfig
-import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any, NoReturn
+
+import compilers
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -98,39 +97,21 @@ def install(wanted: list[str]) -> None:
         fail(f"dependencies are missing and cannot be fetched:\n{(fetched.stderr + installed.stderr).strip()}")
 
 
-def compiles(command: list[str]) -> bool:
-    """Whether a shared library can be made with this compiler."""
-    with tempfile.TemporaryDirectory() as directory:
-        source = Path(directory, "probe.c")
-        source.write_text("#include <stdint.h>\n#include <string.h>\nint probe(const char *s) { return (int)strlen(s); }\n")
-        try:
-            done = subprocess.run(
-                [*command, "-shared", "-fPIC", "-o", str(source.with_suffix(".so")), str(source)], capture_output=True, timeout=300
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return False
-        return done.returncode == 0
-
-
 def compiler_environment() -> dict[str, str]:
     """The environment to build in: the system's compiler where one works, ziglang's otherwise."""
-    if os.environ.get("CC"):
-        if not compiles(shlex.split(os.environ["CC"])):
-            fail(f"CC={os.environ['CC']} cannot compile a shared library")
-        return {}
-    default = shlex.split(sysconfig.get_config_var("CC") or "cc")
-    if shutil.which(default[0]) and compiles(default):
-        return {}
-    for name in ("cc", "gcc", "clang"):
-        if shutil.which(name) and compiles([name]):
-            return {"CC": name, "LDSHARED": f"{name} -shared"}
+    try:
+        found = compilers.environment_of_a_compiler()
+    except compilers.NoCompilerError as error:
+        fail(str(error))
+    if found is not None:
+        return found
     say("no C compiler found: using the ziglang package as one")
     if subprocess.run([PYTHON, "-c", "import ziglang"], capture_output=True).returncode:
-        install(["ziglang"])
-    zig = f"{shlex.quote(str(PYTHON))} -m ziglang"
-    if not compiles([*shlex.split(zig), "cc"]):
+        install([compilers.ZIGLANG])
+    ziglang = compilers.environment_of_ziglang(str(PYTHON))
+    if not compilers.compiles(shlex.split(ziglang["CC"])):
         fail("neither a C compiler nor the ziglang package works here")
-    return {"CC": f"{zig} cc", "CXX": f"{zig} c++", "LDSHARED": f"{zig} cc -shared", "AR": f"{zig} ar"}
+    return ziglang
 
 
 def sources_digest() -> str:
@@ -139,8 +120,8 @@ def sources_digest() -> str:
 
 
 def build() -> None:
-    if not Path(sysconfig.get_path("include"), "Python.h").exists():
-        fail("Python.h is missing: install the headers of this Python (python3-dev or python3-devel)")
+    if compilers.headers_are_missing():
+        fail(compilers.NO_HEADERS)
     say("building the compiled extension")
     command = [*PIP, "install", "--no-index", "--no-build-isolation", "--no-deps", "--editable", str(ROOT)]
     done = subprocess.run(command, env=os.environ | compiler_environment(), capture_output=True, text=True)
