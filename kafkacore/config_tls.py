@@ -124,7 +124,7 @@ def _from_pkcs12(store: Store, data: bytes) -> tuple[str, str]:
     try:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
     except ImportError:
-        raise ConfigError(f"{store.path}: PKCS12 files need cryptography: pip install 'kafkacore[security]'; PEM files do not") from None
+        raise ConfigError(f"{store.path}: PKCS12 files need cryptography: pip install cryptography; PEM files do not") from None
     try:
         found = pkcs12.load_pkcs12(data, (store.password or "").encode() or None)
     except ValueError:

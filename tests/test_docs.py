@@ -96,7 +96,8 @@ def test_the_command_line_of_the_docs_is_there() -> None:
 
 def test_nobody_is_sent_to_a_package_index() -> None:
     """The package is on none yet: a stranger could take the name."""
-    for file in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    package = [path for path in (ROOT / "kafkacore").rglob("*") if path.suffix in (".py", ".pxi", ".tmpl")]
+    for file in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *package):
         assert not re.findall(r"pip install (?:-\S+ )*[\"']?kafkacore\b.*", file.read_text()), file.name
 
 

