@@ -1,6 +1,6 @@
 """KafkaAdminClient: everything that manages a cluster. One answer per item: what failed does not hide what worked.
 
-Calls are driven by the calling thread; several threads take turns.
+A call is driven by its thread. Calls of several threads run beside each other, each with connections of its own.
 
 Source: Kafka's KafkaAdminClient.
 """

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from kafkacore import errors
+from kafkacore.admin.drivers import Drivers, lend_to_calls, lent
 from kafkacore.clock import Clock
 from kafkacore.config import AdminConfig
 from kafkacore.errors import Code
@@ -256,11 +257,18 @@ class AdminBase:
 
     def __init__(self, mapping: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Any) -> None:
         self.config = AdminConfig.from_user(mapping, **settings)
-        self._driver = CallerDriver(self.config, "KafkaAdminClient", exclusive=False, clock=clock)
+        self._drivers = Drivers(lambda: CallerDriver(self.config, "KafkaAdminClient", exclusive=False, clock=clock))
+
+    def __init_subclass__(cls) -> None:
+        lend_to_calls(cls)
+
+    @property
+    def _driver(self) -> CallerDriver:
+        return self._drivers.current
 
     def close(self) -> None:
         """Closes all connections at once; calls of other threads end with ClosedError. A second close does nothing."""
-        self._driver.close()
+        self._drivers.close()
 
     def __enter__(self) -> Self:
         return self
@@ -293,6 +301,7 @@ class AdminBase:
     def _broker(self, node_id: int) -> Callable[[int], Node | None]:
         return lambda _: self._driver.metadata.snapshot.nodes.get(node_id)
 
+    @lent
     def _nodes(self, timeout_ms: int) -> list[Node]:
         """All brokers of the cluster."""
         response = self._metadata([], timeout_ms)
@@ -300,6 +309,7 @@ class AdminBase:
 
     # -- asking -------------------------------------------------------------------------------------------------------------------
 
+    @lent
     def _metadata(self, names: list[str] | None, timeout_ms: int, operations: bool = False) -> MetadataResponse:
         def build(version: int) -> MetadataRequest:
             topics = None if names is None else [MetadataRequestTopic(name=n) for n in names]
@@ -311,6 +321,7 @@ class AdminBase:
         errors.raise_for(response.error_code, api="Metadata")
         return response
 
+    @lent
     def _ask(
         self,
         api: type[Any],
@@ -334,6 +345,7 @@ class AdminBase:
             raise asked.error
         return asked.response
 
+    @lent
     def _ask_all(
         self, calls: Sequence[Call], timeout_ms: int, refused: Callable[[Any], errors.KafkaError | None] | None = None
     ) -> list[Asked]:
@@ -364,6 +376,7 @@ class AdminBase:
                 results.append(Asked(call.response, call.error or late))
             return results
 
+    @lent
     def _ask_brokers(
         self,
         requests: Mapping[int, tuple[type[Any], Callable[[int], Any]]],
@@ -378,6 +391,7 @@ class AdminBase:
         ]
         return dict(zip(requests, self._ask_all(calls, timeout_ms, refused), strict=True))
 
+    @lent
     def _ask_leaders(
         self,
         partitions: Iterable[TopicPartition],
@@ -437,6 +451,7 @@ class AdminBase:
 
     # -- coordinators -------------------------------------------------------------------------------------------------------------
 
+    @lent
     def _ask_coordinators(
         self,
         keys: Iterable[str],
@@ -501,6 +516,7 @@ class AdminBase:
                 failed[key] = errors.KafkaTimeoutError("no coordinator answered in time", attempts=[causes[key], *error.attempts])
         return ItemResults(values, failed)
 
+    @lent
     def _coordinators(self, keys: Sequence[str], key_type: int, deadline_ms: int) -> dict[str, int | errors.KafkaError]:
         """The broker that coordinates each key, or why it is not known."""
 

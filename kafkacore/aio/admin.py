@@ -1,4 +1,4 @@
-"""KafkaAdminClient for asyncio: the calls of `kafkacore.KafkaAdminClient`, made by a thread of the client, one after another."""
+"""KafkaAdminClient for asyncio: the calls of `kafkacore.KafkaAdminClient`, made by threads of the client, beside each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from kafkacore.admin import KafkaAdminClient as Admin
-from kafkacore.aio.calls import CallThread, Ending, awaited, on_a_thread
+from kafkacore.aio.call_threads import CallThreads
+from kafkacore.aio.calls import Ending, awaited, on_a_thread
 from kafkacore.clock import Clock
 from kafkacore.config import AdminConfig
 
@@ -29,8 +30,7 @@ class KafkaAdminClient:
     def __init__(self, mapping: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Any) -> None:
         self._client = Admin(mapping, clock=clock, **settings)
         self.config: AdminConfig = self._client.config
-        driver = self._client._driver
-        self._calls = CallThread("kafkacore-admin", driver.wakeup, driver.forget_wakeup)
+        self._calls = CallThreads(self._client._drivers)
         self._ending = Ending(f"admin client {self.config.client_id}")
 
     create_topics = awaited(Admin.create_topics)
@@ -70,7 +70,7 @@ class KafkaAdminClient:
     @property
     def closed(self) -> bool:
         """True once the client is closed."""
-        return self._client._driver.closed
+        return self._client._drivers.first.closed
 
     async def close(self) -> None:
         """Closes all connections; calls of other tasks end with ClosedError. If it is cancelled, that goes on; a second close waits for its

@@ -6,6 +6,7 @@ Source: aiokafka.client.AIOKafkaClient.bootstrap, aiokafka 0.14.
 from __future__ import annotations
 
 from kafkacore import errors as ours
+from kafkacore.aio.call_threads import CallThreads
 from kafkacore.aio.calls import CallThread
 from kafkacore.compat.aiokafka import errors
 from kafkacore.config import ClientConfig
@@ -40,7 +41,7 @@ def counts(metadata: Metadata) -> tuple[int, int]:
     return metadata._failures, metadata.fatal_count
 
 
-async def connect(calls: CallThread, driver: CallerDriver, config: ClientConfig, timeout_s: float) -> None:
+async def connect(calls: CallThread | CallThreads, driver: CallerDriver, config: ClientConfig, timeout_s: float) -> None:
     """Waits for a broker, on the client's thread.
 
     Args:

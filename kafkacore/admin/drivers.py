@@ -1,0 +1,132 @@
+"""The connections of an admin client that several threads call at once.
+
+A broker answers the requests of a connection one after another, so calls that share connections would wait for each other's answers. Each
+public call takes a driver for itself, with connections of its own: one that is free, or a new one. Within a call, and in what it calls,
+`Drivers.current` is that driver.
+
+Rules
+1. A thread binds a driver for the outermost call only.
+2. MOST_KEPT drivers keep their connections when their calls have ended; others are closed.
+3. Lists are changed by single operations only (append, pop, remove): there is no lock that a fork or Ctrl+C could leave held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from kafkacore import errors
+from kafkacore.net.driver import CallerDriver
+
+P = ParamSpec("P")
+T = TypeVar("T")
+S = TypeVar("S", bound="HasDrivers")
+
+MOST_KEPT = 4
+
+
+class HasDrivers(Protocol):
+    """An admin client, as seen from here."""
+
+    _drivers: Drivers
+
+
+class Drivers:
+    """Lends a driver to each call.
+
+    Args:
+        make: a new driver.
+
+    Attributes:
+        first: always there; what is not part of a call uses it.
+    """
+
+    def __init__(self, make: Callable[[], CallerDriver]) -> None:
+        self._make = make
+        self.first = make()
+        self._all = [self.first]
+        self._free = [self.first]
+        self._bound = threading.local()
+
+    @property
+    def current(self) -> CallerDriver:
+        """The driver of the call that this thread is in; `first` outside of calls."""
+        return getattr(self._bound, "driver", None) or self.first
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[None]:
+        """Within it, this thread has a driver for itself."""
+        if getattr(self._bound, "driver", None) is not None or self.first.closed or self.first.forked:
+            yield  # `first` says what is wrong, if something is
+            return
+        driver = self._take()
+        try:
+            with self.bound(driver):
+                yield
+        finally:
+            self._give_back(driver)
+
+    @contextlib.contextmanager
+    def bound(self, driver: CallerDriver) -> Iterator[None]:
+        """Within it, this thread uses a driver that is not lent to others."""
+        self._bound.driver = driver
+        try:
+            yield
+        finally:
+            self._bound.driver = None
+
+    def new(self) -> CallerDriver:
+        """A driver that its caller keeps; `close` closes it.
+
+        Raises:
+            errors.ClosedError: the client is closed.
+        """
+        driver = self._make()
+        self._all.append(driver)
+        if self.first.closed:  # perhaps `close` did not see this one
+            driver.close()
+            raise errors.ClosedError(f"this {driver.what} is closed")
+        return driver
+
+    def _take(self) -> CallerDriver:
+        try:
+            return self._free.pop(0)
+        except IndexError:
+            return self.new()
+
+    def _give_back(self, driver: CallerDriver) -> None:
+        self._free.append(driver)
+        while len(self._free) > MOST_KEPT:
+            driver = self._take()
+            if driver is self.first:
+                self._free.append(driver)
+                continue
+            driver.close()
+            with contextlib.suppress(ValueError):
+                self._all.remove(driver)
+
+    def close(self) -> None:
+        """Closes every connection; calls under way in other threads end with ClosedError first."""
+        for driver in tuple(self._all):
+            driver.close()
+
+
+def lent(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """A method of an admin client that uses a driver of its own."""
+
+    @functools.wraps(method)
+    def call(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._drivers.lent():
+            return method(self, *args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+def lend_to_calls(cls: type[Any]) -> None:
+    """Has every public method of a class take a driver of its own."""
+    for name, value in list(vars(cls).items()):
+        if callable(value) and not name.startswith("_") and not isinstance(value, (type, staticmethod, classmethod)):
+            setattr(cls, name, lent(value))

@@ -1,0 +1,218 @@
+"""Calls of several threads and tasks on one admin client run beside each other."""
+
+import asyncio
+import os
+import signal
+import threading
+
+import pytest
+
+from kafkacore import errors
+from kafkacore.admin import KafkaAdminClient
+from kafkacore.admin.drivers import MOST_KEPT
+from kafkacore.aio import KafkaAdminClient as AioAdminClient
+from kafkacore.aio.call_threads import MOST_THREADS
+from kafkacore.broker.server import Broker, Drop
+from kafkacore.config import BrokerConfig
+from kafkacore.protocol import DescribeLogDirsRequest, MetadataRequest
+
+GUARD_S = 60
+
+
+@pytest.fixture
+def broker():
+    with Broker(BrokerConfig(auto_create_topics_enable=False)) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(broker):
+    with KafkaAdminClient(bootstrap_servers=broker.address, retry_backoff_ms=10) as made:
+        yield made
+
+
+class Held:
+    """DescribeLogDirs gets no answer from the broker; `asked` counts the requests."""
+
+    def __init__(self, broker):
+        self.asked = threading.Semaphore(0)
+        broker.control(DescribeLogDirsRequest.API_KEY, self._drop)
+
+    def _drop(self, request):
+        self.asked.release()
+        return Drop
+
+    def wait(self, count=1):
+        for _ in range(count):
+            assert self.asked.acquire(timeout=GUARD_S)
+
+
+class Calling(threading.Thread):
+    """A call in a thread of its own, with its result or its error."""
+
+    def __init__(self, call):
+        super().__init__(daemon=True)
+        self._call, self.result, self.error = call, None, None
+        self.start()
+
+    def run(self):
+        try:
+            self.result = self._call()
+        except BaseException as error:
+            self.error = error
+
+    def ended(self):
+        self.join(GUARD_S)
+        assert not self.is_alive()
+        return self
+
+
+def test_a_call_does_not_wait_for_that_of_another_thread(broker, admin):
+    held = Held(broker)
+    slow = Calling(lambda: admin.describe_log_dirs([1], timeout=GUARD_S))
+    held.wait()
+    assert admin.list_topics(timeout=GUARD_S) == []
+    assert slow.is_alive()
+    admin.close()
+    assert isinstance(slow.ended().error, errors.ClosedError)
+
+
+def test_each_call_keeps_its_own_timeout(broker, admin):
+    held = Held(broker)
+    slow = Calling(lambda: admin.describe_log_dirs([1], timeout=GUARD_S))
+    held.wait()
+    quick = admin.describe_log_dirs([1], timeout=0.05)
+    assert isinstance(quick.errors[1], errors.KafkaTimeoutError)
+    assert slow.is_alive()
+    admin.close()
+    slow.ended()
+
+
+def test_connections_of_few_calls_are_kept(broker, admin):
+    held = Held(broker)
+    calls = [Calling(lambda: admin.describe_log_dirs([1], timeout=GUARD_S)) for _ in range(MOST_KEPT + 3)]
+    held.wait(len(calls))
+    broker.control(DescribeLogDirsRequest.API_KEY, None)
+    drivers = admin._drivers
+    assert len(drivers._all) == len(calls)
+    for driver in tuple(drivers._all):
+        driver.wakeup()
+    assert all(isinstance(call.ended().error, errors.WakeupError) for call in calls)
+    assert len(drivers._all) == len(drivers._free) == MOST_KEPT
+    assert drivers.first in drivers._free
+
+
+def test_a_call_that_takes_connections_while_the_client_closes_them(broker, admin):
+    admin._drivers._free.clear()
+    admin._drivers.first.closed = True  # as `close` does between two looks of another thread
+    with pytest.raises(errors.ClosedError):
+        admin._drivers.new()
+    assert all(driver.closed for driver in admin._drivers._all)
+    admin._drivers.first.closed = False
+
+
+def test_many_threads_at_once(admin):
+    names = [f"t{i:02}" for i in range(40)]
+
+    def make(name):
+        admin.create_topics([name]).check()
+        return admin.describe_topics([name]).check()[name].name
+
+    calls = [Calling(lambda name=name: make(name)) for name in names]
+    assert [call.ended().result for call in calls] == names
+    assert admin.list_topics() == names
+
+
+def test_an_error_of_one_call_stays_with_it(broker, admin):
+    held = Held(broker)
+    slow = Calling(lambda: admin.describe_log_dirs([1], timeout=GUARD_S))
+    held.wait()
+
+    def fail(version):
+        raise errors.UnsupportedVersion("not this one")
+
+    with pytest.raises(errors.UnsupportedVersion):
+        admin._ask(MetadataRequest, fail, 1_000)
+    assert slow.is_alive()
+    admin.close()
+    slow.ended()
+
+
+def test_ctrl_c_ends_the_call_of_its_thread_and_no_other(broker, admin):
+    held = Held(broker)
+    main, caught = threading.get_ident(), threading.Event()
+
+    def once(number, frame):
+        if not caught.is_set():
+            caught.set()
+            raise KeyboardInterrupt
+
+    def interrupt():
+        held.wait()
+        while not caught.wait(0.1):  # a signal that comes just before the wait does not end it
+            signal.pthread_kill(main, signal.SIGINT)
+
+    slow = Calling(lambda: admin.describe_log_dirs([1], timeout=GUARD_S))
+    held.wait()
+    before = signal.signal(signal.SIGINT, once)
+    try:
+        other = Calling(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            admin.describe_log_dirs([1], timeout=GUARD_S)
+        other.ended()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert slow.is_alive()
+    assert admin.list_topics(timeout=GUARD_S) == []
+    admin.close()
+    slow.ended()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_that_was_forked_during_a_call_is_refused_and_closes_nothing(broker, admin):
+    held = Held(broker)
+    slow = Calling(lambda: admin.describe_log_dirs([1], timeout=GUARD_S))
+    held.wait()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            admin.list_topics()
+        except errors.ForkedClientError:
+            admin.close()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert admin.list_topics(timeout=GUARD_S) == []
+    admin.close()
+    slow.ended()
+
+
+def test_tasks_of_a_loop_do_not_wait_for_each_other(broker):
+    held = Held(broker)
+
+    async def run():
+        async with AioAdminClient(bootstrap_servers=broker.address) as admin:
+            slow = asyncio.create_task(admin.describe_log_dirs([1], timeout=GUARD_S))
+            await asyncio.to_thread(held.wait)
+            assert await admin.list_topics(timeout=GUARD_S) == []
+            assert not slow.done()
+            slow.cancel()  # ends this call, and no other
+            other = asyncio.create_task(admin.describe_log_dirs([1], timeout=0.05))
+            with pytest.raises(asyncio.CancelledError):
+                await slow
+            assert isinstance((await other).errors[1], errors.KafkaTimeoutError)
+
+    asyncio.run(run())
+
+
+def test_more_tasks_than_threads(broker):
+    async def run():
+        async with AioAdminClient(bootstrap_servers=broker.address) as admin:
+            names = [f"t{i:02}" for i in range(3 * MOST_THREADS)]
+            await asyncio.gather(*(admin.create_topics([name]) for name in names))
+            assert await admin.list_topics() == names
+            assert sum(thread.name == "kafkacore-admin" for thread in threading.enumerate()) <= MOST_THREADS
+
+    asyncio.run(run())
