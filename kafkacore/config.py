@@ -301,7 +301,7 @@ class ProducerConfig(ClientConfig):
         max_in_flight_requests_per_connection: requests unanswered at a time per broker; at most 5 with idempotence.
         retries: how often a batch may be sent again, within delivery_timeout_ms.
         delivery_timeout_ms: from send to success or failure; at least linger_ms + request_timeout_ms, which it follows unless set.
-        compression_type: none, gzip, snappy, lz4 or zstd.
+        compression_type: none, gzip, snappy, lz4 or zstd; None is none.
         compression_gzip_level, compression_lz4_level, compression_zstd_level: None for the codec's default.
         partitioner: "murmur2" (keyed by Kafka's hash, unkeyed sticky), "round_robin", a callable, or one of librdkafka's, whose keys go
             where it sends them: "consistent_random", its default (CRC-32; an empty key counts as none), "murmur2_random" (what "murmur2"
@@ -359,6 +359,9 @@ class ProducerConfig(ClientConfig):
         if acks is None or isinstance(self.acks, bool):
             raise ConfigError(f"acks must be 0, 1 or all (-1), not {self.acks!r}")
         object.__setattr__(self, "acks", acks)
+        uncompressed = self.compression_type is None     # the default of other clients
+        if uncompressed:
+            object.__setattr__(self, "compression_type", "none")
         derived = self.enable_idempotence is None
         if derived:
             object.__setattr__(self, "enable_idempotence", True)

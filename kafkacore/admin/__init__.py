@@ -8,7 +8,7 @@ Source: Kafka's KafkaAdminClient.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from kafkacore.admin.base import ItemResults
 from kafkacore.admin.cluster import ClusterAdmin, ClusterDescription, LogDirDescription, Reassignment, ReplicaSize
@@ -19,6 +19,8 @@ from kafkacore.admin.topics import CreatedTopic, TopicDescription, TopicsAdmin
 from kafkacore.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing, TransactionsAdmin
 from kafkacore.admin.users import UsersAdmin
 from kafkacore.clock import Clock
+from kafkacore.config import AdminConfig
+from kafkacore.config_keywords import AdminKeywords, list_settings
 from kafkacore.elsewhere import ADMIN, answer_names
 
 __all__ = [
@@ -59,8 +61,11 @@ class KafkaAdminClient(TopicsAdmin, ConfigsAdmin, ClusterAdmin, GroupsAdmin, Tra
     time, with the reasons of all tries. Results come per item, see `ItemResults`.
     """
 
-    def __init__(self, mapping: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Any) -> None:
+    def __init__(
+        self, mapping: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Unpack[AdminKeywords]
+    ) -> None:
         super().__init__(mapping, clock=clock, **settings)
 
 
 answer_names(KafkaAdminClient, ADMIN)
+list_settings(KafkaAdminClient, AdminConfig)

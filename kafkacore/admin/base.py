@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar, Unpack
 
 from kafkacore import errors
 from kafkacore.admin.drivers import Drivers, lend_to_calls, lent
 from kafkacore.clock import Clock
 from kafkacore.config import AdminConfig
+from kafkacore.config_keywords import AdminKeywords
 from kafkacore.errors import Code
 from kafkacore.net.client import ClientResponse
 from kafkacore.net.driver import CallerDriver
@@ -255,7 +256,9 @@ class Asked(NamedTuple):
 class AdminBase:
     """Settings, the network, and ways to ask."""
 
-    def __init__(self, mapping: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Any) -> None:
+    def __init__(
+        self, mapping: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Unpack[AdminKeywords]
+    ) -> None:
         self.config = AdminConfig.from_user(mapping, **settings)
         self._drivers = Drivers(lambda: CallerDriver(self.config, "KafkaAdminClient", exclusive=False, clock=clock))
 

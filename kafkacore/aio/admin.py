@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from kafkacore.admin import KafkaAdminClient as Admin
 from kafkacore.aio.call_threads import CallThreads
 from kafkacore.aio.calls import Ending, awaited, on_a_thread
 from kafkacore.clock import Clock
 from kafkacore.config import AdminConfig
+from kafkacore.config_keywords import AdminKeywords, list_settings
 
 
 class KafkaAdminClient:
@@ -27,7 +28,9 @@ class KafkaAdminClient:
     brokers were asked for may still be done.
     """
 
-    def __init__(self, mapping: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Any) -> None:
+    def __init__(
+        self, mapping: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Unpack[AdminKeywords]
+    ) -> None:
         self._client = Admin(mapping, clock=clock, **settings)
         self.config: AdminConfig = self._client.config
         self._calls = CallThreads(self._client._drivers)
@@ -94,3 +97,4 @@ class KafkaAdminClient:
 
     def __repr__(self) -> str:
         return f"aio.{self._client!r}"
+list_settings(KafkaAdminClient, AdminConfig)

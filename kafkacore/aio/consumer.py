@@ -23,12 +23,13 @@ import re
 import warnings
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeVar, Unpack, overload
 
 from kafkacore import errors
 from kafkacore.aio.calls import CallThread, Ending, awaited, immediate
 from kafkacore.clock import Clock
 from kafkacore.config import ConsumerConfig
+from kafkacore.config_keywords import ConsumerKeywords, list_settings
 from kafkacore.consumer import KafkaConsumer as Consumer
 from kafkacore.consumer import RebalanceListener as SyncListener
 from kafkacore.consumer import RecordBatches
@@ -94,7 +95,7 @@ class KafkaConsumer:
     Source: Kafka's KafkaConsumer.
     """
 
-    def __init__(self, *topics: str | Mapping[str, Any], clock: Clock | None = None, **settings: Any) -> None:
+    def __init__(self, *topics: str | Mapping[str, Any], clock: Clock | None = None, **settings: Unpack[ConsumerKeywords]) -> None:
         self._client = consumer = Consumer(*topics, clock=clock, **settings)
         self.config: ConsumerConfig = consumer.config
         driver = consumer._driver
@@ -418,3 +419,4 @@ class KafkaConsumer:
 
 
 answer_names(KafkaConsumer, CONSUMER, STARTED)
+list_settings(KafkaConsumer, ConsumerConfig)

@@ -22,7 +22,7 @@ import logging
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from kafkacore._codec import (
     CoroutineSend,
@@ -39,6 +39,7 @@ from kafkacore.aio.driving import LoopDriver
 from kafkacore.aio.timers import Line, WheelTimer, ended_within, shared_timer
 from kafkacore.clock import Clock
 from kafkacore.config import ProducerConfig
+from kafkacore.config_keywords import ProducerKeywords, list_settings
 from kafkacore.elsewhere import PRODUCER, STARTED, answer_names
 from kafkacore.epoch import Time
 from kafkacore.errors import BufferFullError, IllegalStateError, KafkaError
@@ -70,7 +71,9 @@ class KafkaProducer:
     Source: org.apache.kafka.clients.producer.KafkaProducer.
     """
 
-    def __init__(self, config: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Any) -> None:
+    def __init__(
+        self, config: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Unpack[ProducerKeywords]
+    ) -> None:
         """Connects in the background; a wrong address shows at the first send. No loop need run yet.
 
         Args:
@@ -519,3 +522,4 @@ class KafkaProducer:
 
 
 answer_names(KafkaProducer, PRODUCER, STARTED)
+list_settings(KafkaProducer, ProducerConfig)

@@ -10,11 +10,12 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Never, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, Unpack, overload
 
 from kafkacore import errors
 from kafkacore.clock import Clock
 from kafkacore.config import ConsumerConfig
+from kafkacore.config_keywords import ConsumerKeywords, list_settings
 from kafkacore.consumer.arguments import milliseconds, offset_of, partition_of
 from kafkacore.consumer.at_exit import open_members, warn_unclosed
 from kafkacore.consumer.batches import RecordBatches
@@ -67,7 +68,7 @@ class KafkaConsumer:
     Source: Kafka's KafkaConsumer.
     """
 
-    def __init__(self, *topics: str | Mapping[str, Any], clock: Clock | None = None, **settings: Any) -> None:
+    def __init__(self, *topics: str | Mapping[str, Any], clock: Clock | None = None, **settings: Unpack[ConsumerKeywords]) -> None:
         mapping: dict[str, Any] = {}
         while topics and isinstance(topics[0], Mapping):
             mapping.update(topics[0])
@@ -870,3 +871,4 @@ class KafkaConsumer:
 
 
 answer_names(KafkaConsumer, CONSUMER)
+list_settings(KafkaConsumer, ConsumerConfig)

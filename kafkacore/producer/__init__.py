@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Mapping
 from types import TracebackType
-from typing import Any, Literal, Never, Self, overload
+from typing import Any, Literal, Never, Self, Unpack, overload
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from kafkacore import _codec
 from kafkacore._codec import PartitionQueue, ProducerCore, RecordFuture, StickyPartitioner, TopicQueue
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import ProducerConfig
+from kafkacore.config_keywords import ProducerKeywords, list_settings
 from kafkacore.elsewhere import PRODUCER, answer_names
 from kafkacore.epoch import Time
 from kafkacore.errors import (
@@ -86,7 +87,9 @@ class KafkaProducer(ProducerCore):
     Source: org.apache.kafka.clients.producer.KafkaProducer.
     """
 
-    def __init__(self, config: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Any) -> None:
+    def __init__(
+        self, config: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Unpack[ProducerKeywords]
+    ) -> None:
         """Connects in the background; a wrong address shows at the first send.
 
         Args:
@@ -848,6 +851,7 @@ def _follow(queue: TopicQueue, info: TopicInfo | None) -> None:
 
 
 answer_names(KafkaProducer, PRODUCER)
+list_settings(KafkaProducer, ProducerConfig)
 
 
 def _after_fork_in_child() -> None:

@@ -26,10 +26,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
 from kafkacore import errors
 from kafkacore.config import AdminConfig
+from kafkacore.config_keywords import AdminKeywords
 from kafkacore.errors import Code, KafkaError
 from kafkacore.net.coordinator import TRANSACTION, CoordinatorLink
 from kafkacore.net.driver import CallerDriver
@@ -447,7 +448,9 @@ class TwoPhaseClient:
             client.commit(prepared)
     """
 
-    def __init__(self, mapping: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Any) -> None:
+    def __init__(
+        self, mapping: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Unpack[AdminKeywords]
+    ) -> None:
         """Connects with the first call.
 
         Args:

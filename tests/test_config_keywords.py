@@ -1,0 +1,133 @@
+"""Settings as keywords: the types of config_keywords.py are those of the dataclasses, and tools see them."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import inspect
+import pydoc
+import subprocess
+import sys
+import types
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+import kafkacore
+import kafkacore.aio
+from kafkacore import config, config_keywords, config_security
+
+ROOT = Path(__file__).parent.parent
+KEYWORDS = [
+    (config.ProducerConfig, config_keywords.ProducerKeywords),
+    (config.ConsumerConfig, config_keywords.ConsumerKeywords),
+    (config.AdminConfig, config_keywords.AdminKeywords),
+    (config.ClientConfig, config_keywords.ClientKeywords),
+    (config_security.SecuritySettings, config_keywords.SecurityKeywords),
+]
+WIDER: dict[str, Any] = {
+    "acks": int | Literal["all", "-1", "0", "1"],
+    "compression_type": str | None,
+    "interceptors": Sequence[Any],
+}
+CLIENTS = [
+    (each, described)
+    for package in (kafkacore, kafkacore.aio)
+    for each, described in (
+        (package.KafkaProducer, config.ProducerConfig),
+        (package.KafkaConsumer, config.ConsumerConfig),
+        (package.KafkaAdminClient, config.AdminConfig),
+    )
+]
+
+
+def taken(name: str, kept: Any) -> Any:
+    """What a keyword takes for a setting that is kept as `kept`."""
+    if name in WIDER:
+        return WIDER[name]
+    return str | Sequence[typing.get_args(kept)[0]] if typing.get_origin(kept) is tuple else kept
+
+
+@pytest.mark.parametrize(("described", "keywords"), KEYWORDS, ids=lambda each: each.__name__)
+def test_names_and_types_are_those_of_the_settings(described: Any, keywords: Any) -> None:
+    kept = typing.get_type_hints(described)
+    fields = {field.name for field in dataclasses.fields(described)}
+    found = typing.get_type_hints(keywords)
+    assert found == {name: taken(name, kept[name]) for name in fields}
+    assert not keywords.__required_keys__
+
+
+def test_what_a_keyword_takes_is_taken() -> None:
+    for acks in typing.get_args(typing.get_args(WIDER["acks"])[1]):
+        config.ProducerConfig.from_user(bootstrap_servers=["a:1", "b:2"], acks=acks)
+    assert config.ProducerConfig.from_user(bootstrap_servers="a:1", compression_type=None).compression_type == "none"
+    given = config.ConsumerConfig.from_user(bootstrap_servers="a:1", partition_assignment_strategy="range")
+    assert given.partition_assignment_strategy == ("range",)
+
+
+@pytest.mark.parametrize(("client", "described"), CLIENTS, ids=lambda each: f"{each.__module__}.{each.__name__}")
+def test_signature_and_help_name_every_setting(client: Any, described: Any) -> None:
+    hints = typing.get_type_hints(client.__init__)
+    assert typing.get_origin(hints["settings"]) is typing.Unpack
+    assert set(typing.get_args(hints["settings"])[0].__annotations__) == set(described.names())
+    assert inspect.signature(client).parameters["settings"].kind is inspect.Parameter.VAR_KEYWORD
+    text = pydoc.plain(pydoc.render_doc(client))
+    listed = {name for line in text.splitlines() if ": " in line for name in line.strip(" |").partition(": ")[0].split(", ")}
+    assert set(described.names()) <= listed
+
+
+def table() -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location("settings_table", ROOT / "tools" / "settings_table.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_settings_is_up_to_date() -> None:
+    found = table()
+    assert found.PAGE.read_text() == found.page(), "write it by: python tools/settings_table.py"
+    for described, _ in KEYWORDS:
+        assert all(f"| `{name}` |" in found.page() for name in (field.name for field in dataclasses.fields(described)))
+
+
+SAMPLE = """
+import kafkacore
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, aio
+from kafkacore.config_keywords import ProducerKeywords
+
+KafkaProducer(bootstrap_servers="h:1", linger_ms=5, acks="all", value_serializer=str.encode)
+KafkaProducer({"linger.ms": 5}, bootstrap_servers=["h:1", "i:1"], compression_type=None)
+KafkaConsumer("t", {"group.id": "g"}, bootstrap_servers="h:1", auto_offset_reset="earliest")
+KafkaAdminClient(bootstrap_servers="h:1", retries=3)
+aio.KafkaProducer(bootstrap_servers="h:1", linger_ms=5)
+common: ProducerKeywords = {"bootstrap_servers": "h:1", "linger_ms": 5}
+KafkaProducer(**common)
+anything: dict[str, object] = {}
+KafkaProducer(lingerms=5)                              # E: "lingerms"
+KafkaProducer(linger_ms="soon")                        # E: "linger_ms"
+KafkaProducer(group_id="g")                            # E: "group_id"
+KafkaConsumer("t", groupid="g")                        # E: "groupid"
+KafkaAdminClient(linger_ms=5)                          # E: "linger_ms"
+aio.KafkaProducer(lingerms=5)                          # E: "lingerms"
+aio.KafkaConsumer("t", max_poll_records=None)          # E: "max_poll_records"
+aio.KafkaAdminClient(acks=1)                           # E: "acks"
+wrong: ProducerKeywords = {"lingerms": 5}              # E: "lingerms"
+"""
+
+
+@pytest.mark.slow
+def test_mypy_refuses_what_is_no_setting(tmp_path: Path) -> None:
+    """Of a program that was written for this: exactly the lines marked E."""
+    pytest.importorskip("mypy")
+    sample = tmp_path / "sample.py"
+    sample.write_text(SAMPLE)
+    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(sample)]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280).stdout
+    found = {int(line.split(":")[1]): line for line in said.splitlines() if "sample.py" in line and ": error:" in line}
+    expected = {number: line.partition("# E: ")[2] for number, line in enumerate(SAMPLE.splitlines(), 1) if "# E: " in line}
+    assert found.keys() == expected.keys(), said
+    assert all(name in found[number] for number, name in expected.items()), said
