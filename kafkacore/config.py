@@ -83,7 +83,7 @@ def parse_address(text: str) -> tuple[str, int]:
     host, colon, port = rest.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
     if not colon or not host or not port.isdecimal() or int(port) > 65535 or (":" in host and not rest.startswith("[")):
-        raise ConfigError(f"{text!r} is not an address of the form host:port")
+        raise ConfigError(f"{text!r} is not an address of the form host:port" + (", [::1]:9092 for IPv6" if rest.count(":") > 1 else ""))
     return host, int(port)
 
 

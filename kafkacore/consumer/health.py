@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from kafkacore.config_listeners import joined
 from kafkacore.consumer.group.member_health import MemberHealth
 from kafkacore.consumer.subscription import FetchState, SubscriptionState
 from kafkacore.metadata import Metadata
@@ -114,7 +115,7 @@ class StallWatch:
             elif leader is None:
                 problems.append(f"{name} has no leader")
             elif client.connection_failed(leader):
-                problems.append(f"{name}: broker {leader.id} ({leader.host}:{leader.port}) cannot be reached")
+                problems.append(f"{name}: broker {leader.id} ({joined(leader.host, leader.port)}) cannot be reached")
         self._watched = watched
         return problems, stalled
 

@@ -76,6 +76,22 @@ cdef class FrameReader:
         self.max = max_bytes
         self.memory = memory
 
+    cdef str foreign(self, int64_t size):
+        """What the first bytes of a stream are that another protocol begins with. Source: RFC 8446, section 5.1 (record headers)."""
+        if size >> 16 == 0x1603 or size >> 16 == 0x1503:
+            return "; the peer speaks TLS, and this side of the connection does not"
+        if size == 0x47455420 or size == 0x504F5354 or size == 0x48545450:    # "GET ", "POST", "HTTP"
+            return "; the peer speaks HTTP"
+        return None
+
+    cdef str cut_short(self):
+        """Where the stream stands when the peer closes the connection."""
+        cdef int64_t size
+        if not self.partial:
+            return ""
+        size = self.body_size if self.body is not None else self.staged_size() if self.end - self.start >= 4 else 0
+        return self.foreign(size) or " in the middle of a frame"
+
     @property
     def filling(self):
         """True when a large frame is half here."""
@@ -152,7 +168,7 @@ cdef class FrameReader:
             raise CorruptDataError(
                 f"frame size {size} from {self.where or 'peer'} is "
                 + ("negative" if size < 0 else f"above the limit of {self.max} bytes")
-                + "; the stream is not Kafka's protocol or is out of step"
+                + (self.foreign(size) or "; the stream is not Kafka's protocol or is out of step")
             )
         if size <= staged:
             body = None
@@ -361,8 +377,7 @@ cdef class ChannelCore:
             if got > 0:
                 return self.reader.next_frame()
         if got == 0:
-            inside = " in the middle of a frame" if self.reader.partial else ""
-            raise DisconnectError(f"{self.transport.peer or 'the peer'} closed the connection{inside}")
+            raise DisconnectError(f"{self.transport.peer or 'the peer'} closed the connection{self.reader.cut_short()}")
         return None
 
     @property

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from kafkacore import protocol
 from kafkacore._codec import ClientCore
 from kafkacore.clock import Clock
+from kafkacore.config_listeners import joined
 from kafkacore.errors import (
     AuthenticationFailedError,
     CorruptDataError,
@@ -75,6 +76,8 @@ _RESOLUTION_DELAY_MS = 250
 _EARLY_CLOSINGS = 3
 _EARLY_MS = 2_000
 WANTS_MORE = "its listener may want SASL or TLS"
+_SPEAKS_TLS = "speaks TLS"  # what a frame reader says of an alert of TLS
+WANTS_TLS = "its listener wants TLS, that is security_protocol=SSL or SASL_SSL"
 _WHY_EARLY = f"{WANTS_MORE}, that is another security_protocol, or it is a Kafka before 0.10"
 _EARLY_HINT = f", soon after it was opened and several times in a row: {_WHY_EARLY}"
 
@@ -505,7 +508,7 @@ class NetworkClient(ClientCore):
 
     def _name(self, node_id: int) -> str:
         host = self._hosts.get(node_id)
-        return title_of(node_id) if host is None else f"{title_of(node_id)} ({host[0]}:{host[1]})"
+        return title_of(node_id) if host is None else f"{title_of(node_id)} ({joined(*host)})"
 
     def _forget_deadlines(self, node_id: int) -> None:
         """What was to happen on a connection that is closed."""
@@ -552,7 +555,7 @@ class NetworkClient(ClientCore):
             self._process_disconnection(node_id, error, self._aborted, now_ms)
         except (OSError, ValueError, OverflowError) as cause:  # an address that no socket takes: ValueError a host, OverflowError a port
             reason = getattr(cause, "strerror", None) or cause
-            lost = NetworkError(f"connection to {host}:{port} failed: {reason}", broker=broker_of(node_id))
+            lost = NetworkError(f"connection to {joined(host, port)} failed: {reason}", broker=broker_of(node_id))
             lost.__cause__ = cause
             self._process_disconnection(node_id, lost, self._aborted, now_ms)
         finally:
@@ -616,6 +619,8 @@ class NetworkClient(ClientCore):
         self._count_end(connection, error)
         if self.on_disconnect is not None and was_ready:
             self.on_disconnect(node_id, error)
+        if _SPEAKS_TLS in error.message:
+            error.message += f": {WANTS_TLS}"
         early = not timed_out and self._was_closed_early(connection, error, now_ms)
         connection.lost(now_ms, error, self._reconnect_backoff, authentication=isinstance(error, AuthenticationFailedError))
         if not isinstance(error, IdleDisconnect):
@@ -649,6 +654,8 @@ class NetworkClient(ClientCore):
     def _was_closed_early(self, connection: NodeConnection, error: KafkaError, now_ms: int) -> bool:
         """Whether the peer ended a connection that had just been opened, and owed an answer."""
         if not isinstance(error, DisconnectError) or isinstance(error, IdleDisconnect) or now_ms - connection.last_attempt_ms > _EARLY_MS:
+            return False
+        if "TLS" in error.message:  # the reason is known
             return False
         waits = connection.state == READY and self.in_flight.node_count(connection.node_id) > 0
         return waits or connection.state == CHECKING_API_VERSIONS

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from kafkacore._codec import FileSlice, recv_into, send_gather
+from kafkacore.config_listeners import joined
 from kafkacore.errors import AuthenticationFailedError
 
 __all__ = [
@@ -63,7 +64,7 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         if len(self.sockaddr) >= 2:
-            return f"{self.host or self.sockaddr[0]}:{self.sockaddr[1]}"
+            return joined(self.host or self.sockaddr[0], self.sockaddr[1])
         return str(self.sockaddr[0] if self.sockaddr else self.host)
 
 
@@ -123,12 +124,15 @@ def configure_socket(sock: socket.socket, send_buffer_bytes: int, receive_buffer
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
+NO_TLS = "peer closed the connection when TLS began: its listener may be without it, that is security_protocol=PLAINTEXT or SASL_PLAINTEXT"
+
+
 def _peer_name(sock: socket.socket) -> str:
     try:
         name = sock.getpeername()
     except OSError:
         return ""
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
+    return joined(name[0], name[1]) if isinstance(name, tuple) else str(name)
 
 
 def _pieces(buffers: list[Any], first: int, skip_bytes: int, limit_bytes: int) -> Iterator[memoryview]:
@@ -208,7 +212,8 @@ class TlsTransport:
     """
 
     __slots__ = (
-        "_cipher", "_cipher_pos", "_handshaken", "_incoming", "_outgoing", "_raw", "_ssl", "buffered", "connected", "fd", "peer", "sock",
+        "_cipher", "_cipher_pos", "_handshaken", "_heard", "_incoming", "_outgoing", "_raw", "_ssl", "buffered", "connected", "fd", "peer",
+        "sock",
     )  # fmt: skip
 
     def __init__(
@@ -233,6 +238,7 @@ class TlsTransport:
         self._cipher: bytes = b""
         self._cipher_pos = 0
         self._handshaken = False
+        self._heard = False
 
     finish_connect = PlaintextTransport.finish_connect
 
@@ -252,11 +258,16 @@ class TlsTransport:
             except ssl.SSLWantReadError:
                 if not self.flush():
                     return False
-                got = recv_into(self.fd, self._raw, 0, len(self._raw))
+                try:
+                    got = recv_into(self.fd, self._raw, 0, len(self._raw))
+                except ConnectionResetError:  # a peer that closes with bytes unread
+                    got = 0
                 if got < 0:
                     return False
                 if got == 0:
-                    raise ConnectionResetError(errno.ECONNRESET, "peer closed the connection during the TLS handshake") from None
+                    why = "peer closed the connection during the TLS handshake" if self._heard else NO_TLS
+                    raise ConnectionResetError(errno.ECONNRESET, why) from None
+                self._heard = True
                 self._incoming.write(memoryview(self._raw)[:got])
             except ssl.SSLError as error:
                 # The alert tells the peer why; the peer may have closed already, and then the TLS error is still the one to report.

@@ -121,7 +121,7 @@ def reach_kafka(configuration: Mapping[str, str]) -> None:
         UsageError: names the address and says why. A Kafka that seems to want TLS or SASL is there, which is enough.
         ConfigError: a setting or a reference to a secret is wrong.
     """
-    from kafkacore.net.client import WANTS_MORE
+    from kafkacore.net.client import WANTS_MORE, WANTS_TLS
 
     try:
         with admin_client(configuration) as admin:
@@ -129,7 +129,7 @@ def reach_kafka(configuration: Mapping[str, str]) -> None:
     except ConfigError:
         raise
     except KafkaError as error:
-        if f"{PREFIX}kafka.security.protocol" not in configuration and WANTS_MORE in str(error):
+        if f"{PREFIX}kafka.security.protocol" not in configuration and any(each in str(error) for each in (WANTS_MORE, WANTS_TLS)):
             log.warning("%s; %skafka.security.protocol etc. say how, unless each flow has them", error, PREFIX)
             return                                                # it is there, and flows may have settings of their own
         raise UsageError(f"Kafka at {configuration[BOOTSTRAP]} cannot be used: {error}") from None
