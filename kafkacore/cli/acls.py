@@ -10,6 +10,7 @@ from rich.table import Table
 
 from kafkacore.admin import Acl, AclFilter
 from kafkacore.admin.security import OPERATIONS, PATTERN_TYPES
+from kafkacore.cli import completion
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
@@ -30,8 +31,14 @@ from kafkacore.plurals import counted
 
 app = typer.Typer(help="List, add and remove access control entries.", no_args_is_help=True)
 
-Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="A topic, '*' for all; may be repeated.")]
-Groups = Annotated[list[str] | None, typer.Option("--group", metavar="GROUP", help="A group, '*' for all; may be repeated.")]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="TOPIC", help="A topic, '*' for all; may be repeated.", autocompletion=completion.topics),
+]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--group", metavar="GROUP", help="A group, '*' for all; may be repeated.", autocompletion=completion.groups),
+]
 Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
 TransactionalIds = Annotated[
     list[str] | None, typer.Option("--transactional-id", metavar="ID", help="A transactional id, '*' for all; may be repeated.")
@@ -52,7 +59,12 @@ DeniedHosts = Annotated[
 ]
 Operations = Annotated[
     list[str] | None,
-    typer.Option("--operation", metavar="NAME", help=f"{', '.join(list(OPERATIONS)[1:])}; several by commas; may be repeated."),
+    typer.Option(
+        "--operation",
+        metavar="NAME",
+        autocompletion=completion.listed(*OPERATIONS),
+        help=f"{', '.join(list(OPERATIONS)[1:])}; several by commas; may be repeated.",
+    ),
 ]
 CLUSTER_NAME = "kafka-cluster"
 Resource = tuple[str, str]
@@ -142,7 +154,7 @@ def list_acls(
     pattern: Annotated[
         str,
         typer.Option(
-            "--resource-pattern-type", metavar="any|match|literal|prefixed", help="match: all entries that hold for the names given."
+            "--resource-pattern-type", metavar="TYPE", help="any, literal, prefixed. match: all entries that hold for the names given."
         ),
     ] = "any",
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -222,7 +234,7 @@ def add(
         bool, typer.Option("--idempotent", help="With --producer: write idempotently, for brokers before Kafka 3.0.")
     ] = False,
     pattern: Annotated[
-        str, typer.Option("--resource-pattern-type", metavar="literal|prefixed", help="prefixed: names that begin so.")
+        str, typer.Option("--resource-pattern-type", metavar="TYPE", help="literal, or prefixed: names that begin so.")
     ] = "literal",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the entries; add none.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -282,7 +294,7 @@ def remove(
     pattern: Annotated[
         str,
         typer.Option(
-            "--resource-pattern-type", metavar="literal|prefixed|any|match", help="match: all entries that hold for the names given."
+            "--resource-pattern-type", metavar="TYPE", help="any, literal, prefixed. match: all entries that hold for the names given."
         ),
     ] = "literal",
     every: Annotated[bool, typer.Option("--all", help="All entries there are, when nothing is named.")] = False,

@@ -15,13 +15,14 @@ import typer
 
 from kafkacore import __version__, errors
 from kafkacore.cli import foreign
-from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Failure
+from kafkacore.cli.help_text import tidy
+from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Failure, sentence, without_client_codes
 from kafkacore.printable import printable
 
 # The base of everything typer reports about a wrong command line: click's class, which typer now carries inside.
 WrongUsage: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
-NOBODY_THERE = f"connection to {DEFAULT_BOOTSTRAP} failed: Connection refused"
+NOBODY_THERE = (f"connection to {DEFAULT_BOOTSTRAP} failed: Connection refused", f"{DEFAULT_BOOTSTRAP} (Connection refused)")
 
 COMMANDS = {
     "broker": ("broker", "broker"),
@@ -82,8 +83,8 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
 
 def _tell(text: str) -> None:
     """A line on stderr; what a broker or a client said in it has no effect on the terminal."""
-    hint = "; `kafkacore broker` starts a broker there" if NOBODY_THERE in text else ""
-    print(f"kafkacore: {printable(text)}{hint}", file=sys.stderr)
+    hint = "; `kafkacore broker` starts a broker there" if any(each in text for each in NOBODY_THERE) else ""
+    print(f"kafkacore: {printable(without_client_codes(text))}{hint}", file=sys.stderr)
 
 
 class _Lines(logging.Handler):
@@ -121,6 +122,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     try:
         command: Any = typer.main.get_command(_app(arguments))
+        tidy(command)
         with _warnings_shown():
             outcome = command.main(args=foreign.translated(command, arguments), prog_name="kafkacore", standalone_mode=False)
         sys.stdout.flush()  # here a failure can still be reported
@@ -148,7 +150,7 @@ def run(arguments: Sequence[str]) -> int:
         _tell(str(wrong))
         return 2
     except (errors.KafkaError, Failure) as failed:
-        _tell(str(failed))
+        _tell(sentence(failed))
         return 1
     except OSError as failed:
         where = f"{failed.filename}: " if failed.filename else ""

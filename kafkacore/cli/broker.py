@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from kafkacore.broker.emulation import EMULATIONS
-from kafkacore.cli.options import Failure, Json, assignments, print_json, say
+from kafkacore.cli.options import Failure, JsonLines, assignments, print_json, say
 from kafkacore.config_listeners import LOOPBACK, is_everywhere, joined
 from kafkacore.testing import EmbeddedCluster
 
@@ -99,7 +99,7 @@ def broker(
     emulate: Annotated[
         str | None, typer.Option("--emulate", metavar="RELEASE", help=f"Play an older Kafka: {', '.join(EMULATIONS)}.")
     ] = None,
-    json: Json = False,
+    json: JsonLines = False,
 ) -> None:
     """Run a broker, or a cluster of several, on loopback until Ctrl+C: for development and tests, with nothing to install.
 

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from kafkacore import KafkaAdminClient, errors
 from kafkacore.admin import Append, ConfigEntry, ConfigResource, Subtract
+from kafkacore.cli import completion
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
@@ -27,11 +28,22 @@ from kafkacore.cli.terminal import console
 
 app = typer.Typer(help="Describe and change settings of topics, brokers, groups and client metrics.", no_args_is_help=True)
 
-Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="A topic's; may be repeated.")]
-Brokers = Annotated[list[int] | None, typer.Option("--broker", min=0, metavar="ID", help="A broker's; may be repeated.")]
+Topics = Annotated[
+    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="A topic's; may be repeated.", autocompletion=completion.topics)
+]
+Brokers = Annotated[
+    list[int] | None, typer.Option("--broker", min=0, metavar="ID", help="A broker's; may be repeated.", autocompletion=completion.brokers)
+]
 BrokerDefaults = Annotated[bool, typer.Option("--broker-defaults", help="Those that all brokers have where they have none of their own.")]
-Loggers = Annotated[list[int] | None, typer.Option("--broker-logger", min=0, metavar="ID", help="Log levels of a broker; may be repeated.")]
-Groups = Annotated[list[str] | None, typer.Option("--group", metavar="GROUP", help="A group's; may be repeated.")]
+Loggers = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--broker-logger", min=0, metavar="ID", help="Log levels of a broker; may be repeated.", autocompletion=completion.brokers
+    ),
+]
+Groups = Annotated[
+    list[str] | None, typer.Option("--group", metavar="GROUP", help="A group's; may be repeated.", autocompletion=completion.groups)
+]
 ClientMetrics = Annotated[
     list[str] | None, typer.Option("--client-metrics", metavar="NAME", help="A client metrics subscription's; may be repeated.")
 ]

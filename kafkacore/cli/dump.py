@@ -12,7 +12,7 @@ import typer
 
 from kafkacore import errors
 from kafkacore.broker.log.index import SparseIndex
-from kafkacore.cli.options import Failure, Json, print_json
+from kafkacore.cli.options import Failure, JsonLines, print_json
 from kafkacore.cli.record_text import as_json
 from kafkacore.records import read_batches
 
@@ -62,7 +62,7 @@ def _line(facts: dict[str, Any]) -> str:
 def dump_log(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Segment files (.log) and their indexes (.index, .timeindex).")],
     records: Annotated[bool, typer.Option("--records", help="Show every record too.")] = False,
-    json: Json = False,
+    json: JsonLines = False,
 ) -> None:
     """Show the record batches of log segments, check their CRCs, and with --records every record.
 

@@ -78,6 +78,7 @@ SPELLINGS: list[Spelling] = [
         ("--zookeeper", "", "Kafka has no ZooKeeper any more: -b HOST:PORT names a broker"),
     ),
     *_each("topics create, topics describe, topics alter, topics delete", ("--topic", "{}"), ("-t", "{}")),
+    *_each("topics describe", ("--under-replicated-partitions", "--under-replicated"), ("--unavailable-partitions", "--unavailable")),
     *_each("groups describe, groups reset, groups delete", ("--group", "{}")),
     *_each(
         "groups reset",

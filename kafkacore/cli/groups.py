@@ -10,6 +10,7 @@ from rich.table import Table
 
 from kafkacore import KafkaAdminClient, OffsetAndMetadata, TopicPartition
 from kafkacore.admin import GroupDescription
+from kafkacore.cli import completion
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
@@ -24,10 +25,11 @@ from kafkacore.cli.options import (
     say,
 )
 from kafkacore.cli.terminal import console
+from kafkacore.config_listeners import joined
 from kafkacore.plurals import counted
 
 app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
-Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.")]
+Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.", autocompletion=completion.groups)]
 
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
@@ -46,7 +48,15 @@ def _state(word: str) -> str:
 
 @app.command("list")
 def list_groups(
-    state: Annotated[list[str] | None, typer.Option("--state", help="Only groups in this state, as Stable; may be repeated.")] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="Only groups in this state, as Stable; may be repeated.",
+            autocompletion=completion.words(*STATES),
+        ),
+    ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: Settings = None,
     json: Json = False,
@@ -80,7 +90,7 @@ def describe(groups: Groups, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, se
         group = described[name]
         assignor = f", assignor {group.assignor}" if group.assignor else ""
         at = group.coordinator
-        where = f", coordinator {at.host}:{at.port} ({at.id})" if at else ""
+        where = f", coordinator {joined(at.host, at.port)} ({at.id})" if at else ""
         title = f"{name}: {group.state}, {counted(len(group.members), 'member')}{assignor}{where}"
         table = Table("topic", "partition", "committed", "end", "lag", "client", "host", "member", title=title, title_justify="left")
         for row in rows[name]:
@@ -156,9 +166,10 @@ def _ends(admin: KafkaAdminClient, partitions: Iterable[TopicPartition]) -> dict
 
 @app.command("reset")
 def reset(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group; nobody may be in it.")],
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group; nobody may be in it.", autocompletion=completion.groups)],
     topics: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Its topics; all it has offsets for if left out.")
+        list[str] | None,
+        typer.Argument(metavar="[TOPIC...]", help="Its topics; all it has offsets for if left out.", autocompletion=completion.topics),
     ] = None,
     to: Annotated[
         str | None, typer.Option("--to", metavar="PLACE", help="earliest, latest, an offset, or @MS: the first record since a time.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import socket
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from kafkacore import config_secrets
+from kafkacore.config import parse_address
 from kafkacore.config_security import SecuritySettings
-from kafkacore.errors import ConfigError
+from kafkacore.errors import Code, ConfigError, KafkaError, KafkaTimeoutError
 from kafkacore.printable import printable, printable_json
 
 if TYPE_CHECKING:
@@ -47,8 +49,28 @@ PATIENCE_MS = 15_000
 """How long a command tries to reach a cluster: the clients' own minute is long for somebody at a terminal."""
 
 
+_NOT_REACHED = re.compile(r"(?s)connection to (\S+) failed: (.*)")
+_NO_BROKERS_CODE = f"NETWORK_EXCEPTION ({int(Code.NETWORK_EXCEPTION)}): "
+
+
 class Failure(Exception):
     """The command could not do what was asked; its text is the one line the user sees."""
+
+
+def sentence(error: BaseException) -> str:
+    """An error for a person. Where no broker was ever reached, which ones and why, and not every try."""
+    attempts = getattr(error, "attempts", ())
+    found = [_NOT_REACHED.fullmatch(each.message) if isinstance(each, KafkaError) else None for each in attempts]
+    reached = [match for match in found if match is not None]
+    if not isinstance(error, KafkaTimeoutError) or not reached or len(reached) < len(found):
+        return str(error)
+    reasons = dict.fromkeys(f"{match[1]} ({match[2]})" for match in reached)
+    return f"no broker at {', '.join(reasons)}"
+
+
+def without_client_codes(text: str) -> str:
+    """A message without the number that connections have which failed: no broker has sent it, and the message says it all."""
+    return text.replace(_NO_BROKERS_CODE, "")
 
 
 def assignments(given: list[str] | None, option: str) -> dict[str, str]:
@@ -84,7 +106,31 @@ def separator_of(text: str) -> bytes:
 def client_settings(bootstrap_server: str, given: list[str] | None, **more: Any) -> dict[str, Any]:
     """One dict of client settings: the command's own, then what -X says."""
     own = {"bootstrap.servers": with_ports(bootstrap_server), "client.id": "kafkacore-cli"}
-    return {**own, **more, **_without_references(assignments(given, "-X"))}
+    settings = {**own, **more, **_without_references(assignments(given, "-X"))}
+    _check_names(str(settings.get("bootstrap_servers", settings["bootstrap.servers"])))
+    return settings
+
+
+def _check_names(servers: str) -> None:
+    """A host that no name server knows is a slip of the pen: clients would look for it again and again.
+
+    Raises:
+        Failure: none of the hosts has an address.
+    """
+    wrong = []
+    for word in filter(None, (each.strip() for each in servers.split(","))):
+        host, port = parse_address(word)
+        try:
+            socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            return
+        except socket.gaierror as unknown:
+            if unknown.errno != socket.EAI_NONAME:  # a name server that is away may come back
+                return
+            wrong.append(f"cannot resolve host {host!r}: {unknown.strerror}")
+        except (OSError, ValueError):  # the client finds out, and says it in its way
+            return
+    if wrong:
+        raise Failure("; ".join(wrong))
 
 
 def _without_references(settings: dict[str, str]) -> dict[str, str]:
@@ -111,7 +157,8 @@ def checked(results: ItemResults[K, V]) -> dict[K, V]:
         from kafkacore.admin import ConfigResource
 
         named = ((item.name if isinstance(item, ConfigResource) else str(item), error) for item, error in results.errors.items())
-        raise Failure("; ".join(str(error) if name in str(error) else f"{name}: {error}" for name, error in named))
+        texts = dict.fromkeys(text if name in (text := sentence(error)) else f"{name}: {text}" for name, error in named)
+        raise Failure("; ".join(texts))
     return results.succeeded
 
 
@@ -151,7 +198,7 @@ def report(results: ItemResults[str, V], done: str, names: list[str], json: bool
     """
     worked = [name for name in dict.fromkeys(names) if name in results.succeeded]
     if json:
-        failed = {name: str(error) for name, error in results.errors.items()}
+        failed = {name: sentence(error) for name, error in results.errors.items()}
         print_json({done: worked, **({"failed": failed} if failed else {})})
     elif worked:
         told(done, worked, json)
@@ -161,7 +208,7 @@ def report(results: ItemResults[str, V], done: str, names: list[str], json: bool
 def checked_items(results: ItemResults[K, V], name_of: Callable[[K], str]) -> dict[K, V]:
     """As `checked`, for items that are no names."""
     if results.errors:
-        raise Failure("; ".join(f"{name_of(item)}: {error}" for item, error in results.errors.items()))
+        raise Failure("; ".join(f"{name_of(item)}: {sentence(error)}" for item, error in results.errors.items()))
     return results.succeeded
 
 
@@ -190,7 +237,7 @@ def report_items(
         Failure: it failed for some, which are named, with the reasons.
     """
     if json:
-        failed = [{**object_of(item), "error": str(error)} for item, error in results.errors.items()]
+        failed = [{**object_of(item), "error": sentence(error)} for item, error in results.errors.items()]
         worked = [object_of(item) for item in results.succeeded]
         print_json({verb: worked, "failed": failed, "dry_run": dry_run})
     elif results.succeeded:

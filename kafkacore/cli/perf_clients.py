@@ -16,6 +16,7 @@ import numpy as np
 import typer
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafkacore.cli import completion
 from kafkacore.cli.options import DEFAULT_BOOTSTRAP, PATIENCE_MS, Bootstrap, Failure, Json, Settings, client_settings, print_json
 from kafkacore.cli.perf_report import Progress, Samples, plot_run, show_rate, show_times, throughput
 from kafkacore.cli.terminal import console, record_progress
@@ -133,7 +134,7 @@ def paced(total: int, rate: float, rows: int, start: float) -> Iterator[tuple[in
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go.", autocompletion=completion.topics)],
     records: Annotated[int, typer.Option("-n", "--num-records", min=1, help="How many.")] = 1_000_000,
     size: Annotated[int, typer.Option("--record-size", min=1, max=1 << 30, metavar="BYTES", help="Of a value of random letters.")] = 100,
     payload_file: Annotated[
@@ -249,7 +250,7 @@ class Reader:
 
 
 def consume(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="What to read.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="What to read.", autocompletion=completion.topics)],
     records: Annotated[int | None, typer.Option("-n", "--num-records", min=1, help="Stop after so many; else when nothing comes.")] = None,
     group: Annotated[str | None, typer.Option("-g", "--group", help="Read as a member of this group; without it all partitions.")] = None,
     start: Annotated[

@@ -11,8 +11,10 @@ from kafkacore import KafkaConsumer, TopicPartition
 
 NAMES = {"earliest": "earliest", "latest": "latest", "beginning": "earliest", "start": "earliest", "end": "latest"}
 _MOST_DIGITS = 40  # a number that no partition holds is its nearest, but int() has limits
-FORMS = "earliest|latest|OFFSET|-N|@TIME"
-HELP = "-N: the last N of every partition. @TIME: the first records since, in milliseconds since 1970 or as 2026-05-01T12:00 (UTC)"
+HELP = (
+    "earliest, latest, an offset. -N: the last N of every partition. @TIME: the first records since, in milliseconds since 1970 "
+    "or as 2026-05-01T12:00 (UTC)"
+)
 
 
 class Place(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from kafkacore import ConsumerRecord, KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafkacore.cli import completion
 from kafkacore.cli.member import MOST_AT_ONCE, consume_as_member, describe, seek_to
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
@@ -25,11 +26,12 @@ from kafkacore.cli.options import (
     client_settings,
     print_json,
     say,
+    sentence,
     separator_of,
 )
 from kafkacore.cli.pipe_end import PipeEnd
-from kafkacore.cli.places import FORMS, Place, place_of
 from kafkacore.cli.places import HELP as PLACES
+from kafkacore.cli.places import Place, place_of
 from kafkacore.cli.record_text import TEMPLATES, LineReader, ObjectReader, Wrong, line_maker, template_of
 from kafkacore.cli.terminal import byte_progress, messages, record_progress
 from kafkacore.config import ConsumerConfig
@@ -95,14 +97,16 @@ class _Delivery:
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go.", autocompletion=completion.topics)],
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files of lines, one record each; standard input when none is named.")
+        list[Path] | None, typer.Argument(metavar="[FILE...]", help="Files of lines, one record each; standard input when none is named.")
     ] = None,
     key_separator: Annotated[
-        str | None, typer.Option("-k", "--key-separator", help="What stands between key and value; no keys without it.")
+        str | None, typer.Option("-k", "--key-separator", metavar="TEXT", help="What stands between key and value; no keys without it.")
     ] = None,
-    compression: Annotated[str, typer.Option("-c", "--compression", help="none, gzip, snappy, lz4 or zstd.")] = "none",
+    compression: Annotated[
+        str, typer.Option("-c", "--compression", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.", autocompletion=completion.CODECS)
+    ] = "none",
     transactional_id: Annotated[
         str | None,
         typer.Option(
@@ -112,7 +116,13 @@ def produce(
         ),
     ] = None,
     form: Annotated[
-        str, typer.Option("--format", metavar="raw|json", help="raw: lines are values. json: an object each, as consume --json prints it.")
+        str,
+        typer.Option(
+            "--format",
+            metavar="raw|json",
+            autocompletion=completion.words("raw", "json"),
+            help="raw: lines are values. json: an object each, as consume --json prints it.",
+        ),
     ] = "raw",
     key: Annotated[str | None, typer.Option("--key", help="The key of every record.")] = None,
     header: Annotated[
@@ -222,22 +232,27 @@ def _reader(
 def _reason(ended: BaseException) -> str:
     if isinstance(ended, OSError) and not isinstance(ended, errors.KafkaError):
         return f"{ended.filename}: {ended.strerror}" if ended.filename else str(ended.strerror or ended)
-    return str(ended)
+    return sentence(ended)
 
 
 def consume(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="What to read.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="What to read.", autocompletion=completion.topics)],
     group: Annotated[
         str | None,
         typer.Option(
-            "-g", "--group", help="Read as a member of this group and commit what was printed (not with -X enable.auto.commit=false)."
+            "-g",
+            "--group",
+            metavar="GROUP",
+            autocompletion=completion.groups,
+            help="Read as a member of this group and commit what was printed (not with -X enable.auto.commit=false).",
         ),
     ] = None,
     start: Annotated[
         str,
         typer.Option(
             "--from",
-            metavar=FORMS,
+            metavar="PLACE",
+            autocompletion=completion.words("earliest", "latest"),
             help=f"Where to begin in every partition. {PLACES}. One that does not hold the offset is "
             "read from its nearest, and said so. With --group it counts where the group has committed no offset.",
         ),
@@ -249,8 +264,9 @@ def consume(
         str | None,
         typer.Option(
             "--isolation",
-            metavar="read_committed|read_uncommitted",
-            help="read_committed: nothing of transactions that are open or were aborted.",
+            metavar="LEVEL",
+            autocompletion=completion.ISOLATION,
+            help="read_committed: nothing of transactions that are open or were aborted. read_uncommitted: all.",
         ),
     ] = None,
     key_separator: Annotated[str | None, typer.Option("-k", "--key-separator", help="Print keys, this between key and value.")] = None,
@@ -260,6 +276,7 @@ def consume(
             "-f",
             "--format",
             metavar="raw|json|TEMPLATE",
+            autocompletion=completion.words("raw", "json"),
             help=f"raw: values as they are, a line each. json: an object each. A text with % signs, as '%k %v\\n': {TEMPLATES}.",
         ),
     ] = "raw",
@@ -268,7 +285,7 @@ def consume(
     ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: Settings = None,
-    json: Json = False,
+    json: Annotated[bool, typer.Option("--json", help="As --format json, and no summary on stderr.")] = False,
 ) -> None:
     """Print the records of topics, until Ctrl+C, --max or the end; several commands with one --group share their partitions."""
     if form not in ("raw", "json") and "%" not in form:

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from kafkacore import KafkaAdminClient, NewTopic, TopicPartition, errors
 from kafkacore.admin import ConfigEntry, ItemResults, TopicDescription
+from kafkacore.cli import completion
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
@@ -31,7 +32,7 @@ from kafkacore.metadata import PartitionInfo
 V = TypeVar("V")
 
 app = typer.Typer(help="List, create, describe, alter and delete topics.", no_args_is_help=True)
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.", autocompletion=completion.topics)]
 
 _PLACES = {
     "-1": "latest",
@@ -90,12 +91,14 @@ def _without(results: ItemResults[str, V], harmless: type[errors.KafkaError]) ->
 
 @app.command("describe")
 def describe(
-    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Names of topics; all if left out.")] = None,
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Names of topics; all if left out.", autocompletion=completion.topics)
+    ] = None,
     configs: Annotated[bool, typer.Option("--configs", help="The settings, too, and where each comes from.")] = False,
     under_replicated: Annotated[
-        bool, typer.Option("--under-replicated-partitions", help="Only partitions with replicas that are not in sync.")
+        bool, typer.Option("--under-replicated", help="Only partitions with replicas that are not in sync.")
     ] = False,
-    unavailable: Annotated[bool, typer.Option("--unavailable-partitions", help="Only partitions without a leader.")] = False,
+    unavailable: Annotated[bool, typer.Option("--unavailable", help="Only partitions without a leader.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: Settings = None,
     json: Json = False,
@@ -179,7 +182,7 @@ def _spans(admin: KafkaAdminClient, partitions: dict[str, list[PartitionInfo]]) 
 
 @app.command("offsets")
 def offsets(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=completion.topics)],
     time: Annotated[
         str,
         typer.Option(

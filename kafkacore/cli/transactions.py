@@ -22,7 +22,9 @@ LIVES = "the coordinator knows this transaction, so it does not hang: it can sti
 
 @app.command("list")
 def list_transactions(
-    state: Annotated[list[str] | None, typer.Option("--state", help="Only in this state, as Ongoing; may be repeated.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", metavar="STATE", help="Only in this state, as Ongoing; may be repeated.")
+    ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: Settings = None,
     json: Json = False,

@@ -11,6 +11,7 @@ from rich.table import Table
 from kafkacore import config_secrets, errors
 from kafkacore.admin import ItemResults
 from kafkacore.admin.users import MECHANISMS
+from kafkacore.cli import completion
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
@@ -81,7 +82,10 @@ def set_(
             help="secret://env/NAME or secret://file/PATH. Left out: asked for, or the first line of standard input.",
         ),
     ] = None,
-    mechanism: Annotated[str, typer.Option("--mechanism", metavar="NAME", help="SCRAM-SHA-256 or SCRAM-SHA-512.")] = _DEFAULT,
+    mechanism: Annotated[
+        str,
+        typer.Option("--mechanism", metavar="NAME", autocompletion=completion.words(*MECHANISMS), help="SCRAM-SHA-256 or SCRAM-SHA-512."),
+    ] = _DEFAULT,
     iterations: Annotated[int, typer.Option("--iterations", min=MIN_ITERATIONS, max=16384, metavar="N", help="How often is hashed.")] = (
         MIN_ITERATIONS
     ),

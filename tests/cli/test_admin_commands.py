@@ -386,14 +386,14 @@ def test_all_topics_are_described_and_some_of_their_partitions(monkeypatch: pyte
         cluster.create_topic("one", partitions=2, replication_factor=1)
         found = call("describe", "--json")
         assert {name: len(info["partitions"]) for name, info in found.items()} == {"both": 1, "one": 2}
-        assert call("describe", "--under-replicated-partitions", "--unavailable-partitions", "--json") == {}
+        assert call("describe", "--under-replicated", "--unavailable", "--json") == {}
         cluster.stop_broker(2)
-        found = call("describe", "--under-replicated-partitions", "--json")
+        found = call("describe", "--under-replicated", "--json")
         assert found["both"]["partitions"][0]["isr"] == [1]
         one = call("describe", "one", "--json")["one"]
         gone = [each for each in one["partitions"] if each["leader"] < 0]
         assert [(each["first_offset"], each["end_offset"]) for each in gone] == [(None, None)]
-        assert call("describe", "--unavailable-partitions", "--json") == {"one": {**one, "partitions": gone}}
+        assert call("describe", "--unavailable", "--json") == {"one": {**one, "partitions": gone}}
         assert run(["topics", "describe", "one"]) == 0
         assert " - " in capsys.readouterr().out
         assert list(call("describe", "both", "none", "--json", status=1)) == ["both"]

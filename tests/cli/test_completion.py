@@ -1,0 +1,146 @@
+"""What the shell completes, asked for as the shell does; and help texts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from kafkacore.cli import completion, help_text
+from kafkacore.cli.app import _app, run
+from kafkacore.testing import EmbeddedCluster
+
+ROOT: Any = typer.main.get_command(_app([]))
+help_text.tidy(ROOT)
+
+
+@pytest.fixture(scope="module")
+def at() -> Iterator[str]:
+    with EmbeddedCluster() as cluster:
+        for name in ("flights", "flags", "other"):
+            cluster.create_topic(name)
+        assert run(["groups", "reset", "readers", "flights", "--to", "earliest", "--execute", "-b", cluster.bootstrap_servers]) == 0
+        yield cluster.bootstrap_servers
+
+
+def completed(at: str, *typed: str) -> list[str]:
+    """What zsh is offered for the last word. The environment names the cluster."""
+    environment = {
+        **os.environ,
+        "KAFKACORE_BOOTSTRAP_SERVERS": at,
+        "_KAFKACORE_COMPLETE": "complete_fish",
+        "_TYPER_COMPLETE_ARGS": " ".join(("kafkacore", *typed)),
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "kafkacore"], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr == ""
+    return [line.split("\t")[0] for line in done.stdout.splitlines()]
+
+
+def test_the_shell_is_offered_topics_groups_and_words(at: str) -> None:
+    assert completed(at, "consume", "fl") == ["flags", "flights"]
+    assert completed(at, "produce", "flights", "--compression", "z") == ["zstd"]
+
+
+def test_completions(at: str) -> None:
+    context: Any = type("Context", (), {"params": {"bootstrap_server": at, "topics": ["flags"]}})
+    assert completion.topics(context, "fl") == ["flights"]  # flags stands there already
+    assert completion.groups(context, "") == ["readers"]
+    assert completion.brokers(context, "") == ["1"]
+    assert completion.words("one", "two")("O") == ["one"]
+    assert completion.listed("read", "write")("read,w") == ["read,write"]
+
+
+@pytest.mark.parametrize("servers", ["127.0.0.1:1", "no-such-host.invalid", "::1", "host:port"])
+def test_a_completion_that_fails_is_silent_and_quick(servers: str, capfd: pytest.CaptureFixture[str]) -> None:
+    context: Any = type("Context", (), {"params": {"bootstrap_server": servers, "setting": ["nonsense"]}})
+    assert completion.topics(context, "") == []
+    context.params.pop("setting")
+    assert completion.topics(context, "") == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_broker_that_says_nothing_holds_a_completion_for_a_second() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        context: Any = type("Context", (), {"params": {"bootstrap_server": f"127.0.0.1:{silent.getsockname()[1]}"}})
+        start = time.monotonic()
+        assert completion.topics(context, "") == []
+        assert time.monotonic() - start < 15  # 1 s, on a machine that is busy
+
+
+def commands(command: Any = ROOT, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command with its path."""
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, f"{path} {name}".strip())
+
+
+@pytest.mark.parametrize(("path", "command"), [*commands()], ids=[path for path, _ in commands()])
+def test_help_reads_well(path: str, command: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """In 80 columns: nothing is cut off, no types of Python, no doubled brackets; every command and option has a sentence."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    assert run([*path.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    for odd in ("<bool>", "<str>", "<int", "<list", "[[", "{TOPIC", "...]...", "…"):
+        assert odd not in shown, odd
+    assert command.help and command.help.rstrip().endswith((".", ")"))
+    for param in command.params:
+        if getattr(param, "hidden", False) or (param.name == "partition" and path.startswith("transactions")):
+            continue
+        assert param.help, param.name
+        assert re.search(r"[.)]$", param.help) or "completion" in param.name, (param.name, param.help)
+
+
+@pytest.mark.parametrize(("path", "command"), [*commands()], ids=[path for path, _ in commands()])
+def test_json_says_what_it_is(path: str, command: Any) -> None:
+    others = {"consume": "As --format json", "dump-log": "an object a line", "broker": "an object a line"}
+    for param in command.params:
+        if "--json" in param.opts:
+            assert others.get(path, "one JSON document") in param.help
+
+
+def test_the_shape_of_a_usage_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, usage in (
+        (["produce"], "produce [OPTIONS] TOPIC [FILE...]"),
+        (["groups", "reset"], "groups reset [OPTIONS] GROUP [TOPIC...]"),
+        (["topics", "create"], "topics create [OPTIONS] TOPIC..."),
+        (["configs", "set"], "configs set [OPTIONS] [KEY=VALUE...]"),
+    ):
+        assert run([*words, "--help"]) == 0
+        assert usage in capsys.readouterr().out
+    assert run(["topics", "create"]) == 2
+    assert "Missing argument 'TOPIC...'" in capsys.readouterr().err
+
+
+def test_a_document_is_one(at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    for words in (
+        ["topics", "list"],
+        ["topics", "describe"],
+        ["topics", "offsets", "flights"],
+        ["groups", "list"],
+        ["groups", "describe", "readers"],
+        ["groups", "reset", "readers", "--to", "latest"],
+        ["configs", "describe"],
+        ["quotas", "describe"],
+        ["users", "list"],
+        ["transactions", "list"],
+        ["transactions", "open", "flights"],
+        ["cluster"],
+    ):
+        assert run([*words, "--json", "-b", at]) == 0
+        json.loads(capsys.readouterr().out)
