@@ -77,13 +77,19 @@ def parse_address(text: str) -> tuple[str, int]:
         Host and port.
 
     Raises:
-        ConfigError: there is no port, or it is outside 0..65535.
+        ConfigError: there is no port, it is outside 0..65535, or no name server could be asked for the host.
     """
     _, _, rest = text.rpartition("://")
     host, colon, port = rest.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
     if not colon or not host or not port.isdecimal() or int(port) > 65535 or (":" in host and not rest.startswith("[")):
         raise ConfigError(f"{text!r} is not an address of the form host:port" + (", [::1]:9092 for IPv6" if rest.count(":") > 1 else ""))
+    try:
+        host.encode("idna")  # as the system's lookup does first, where this would be an error of each attempt to connect
+    except UnicodeError:
+        raise ConfigError(f"{text!r} is not an address: host names are labels of 1 to 63 characters with dots between") from None
+    if re.search(r"[\x00-\x20\x7f]", host):
+        raise ConfigError(f"{text!r} is not an address: host names hold no blanks and control characters")
     return host, int(port)
 
 

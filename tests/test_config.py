@@ -181,6 +181,19 @@ def test_bad_addresses(text):
         parse_address(text)
 
 
+@pytest.mark.parametrize("host", ["a..b", ".a", "a." + "x" * 64, "\xdf" * 70, "\ud800", "a b", "a\0b", "a\nb"])
+def test_hosts_that_no_name_server_can_be_asked_for(host):
+    with pytest.raises(ConfigError, match="not an address: host names"):
+        parse_address(f"{host}:9092")
+    with pytest.raises(ConfigError, match="not an address: host names"):
+        ClientConfig(bootstrap_servers=(f"{host}:9092",))
+
+
+@pytest.mark.parametrize("host", ["a.b.", "x" * 63, "xn--bcher-kva.example", "b\xfccher.example", "_srv.a-b.c"])
+def test_hosts_that_are_names(host):
+    assert parse_address(f"{host}:1") == (host, 1)
+
+
 def test_no_default_lies_outside_its_own_limits():
     for cls in (ClientConfig, ProducerConfig, ConsumerConfig, AdminConfig):
         cls.from_user(bootstrap_servers=B)
