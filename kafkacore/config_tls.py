@@ -73,6 +73,7 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
         ca = _certificates(settings.ca)
         context = ssl.create_default_context(cadata=ca)
         context.check_hostname = settings.check_hostname
+        context.options |= ssl.OP_NO_RENEGOTIATION  # as in Java; a write in the middle of it would have to wait for a read
         own = _own(settings.own, settings.key)
         if own is not None:
             _load(context, *own, settings.key.password or "")

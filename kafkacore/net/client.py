@@ -79,7 +79,8 @@ WANTS_MORE = "its listener may want SASL or TLS"
 _SPEAKS_TLS = "speaks TLS"  # what a frame reader says of an alert of TLS
 WANTS_TLS = "its listener wants TLS, that is security_protocol=SSL or SASL_SSL"
 _WHY_EARLY = f"{WANTS_MORE}, that is another security_protocol, or it is a Kafka before 0.10"
-_EARLY_HINT = f", soon after it was opened and several times in a row: {_WHY_EARLY}"
+_EARLY_HINT = ", soon after it was opened and several times in a row: "
+_WHY_EARLY_TLS = "its listener may want SASL, or refuse the client certificate"
 
 _LONGEST_THROTTLE_MS = 300_000  # quotas hold for windows of seconds; a wrong answer must not keep the client away for days
 # From this version on a throttled client has to wait by itself: the broker answers first and is silent afterwards (KIP-219).
@@ -631,7 +632,7 @@ class NetworkClient(ClientCore):
                 # A listener that wants SASL answers ApiVersions to anybody, so each attempt gets as far as being ready.
                 passing = connection.closed_early != _EARLY_CLOSINGS
                 if connection.closed_early >= _EARLY_CLOSINGS:
-                    error.message += _EARLY_HINT
+                    error.message += _EARLY_HINT + (_WHY_EARLY_TLS if self.selector.uses_tls else _WHY_EARLY)
             if not passing and not isinstance(error, AuthenticationFailedError):
                 self._told_down.add(node_id)
                 log.warning("%s; trying again", error)

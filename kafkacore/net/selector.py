@@ -33,7 +33,7 @@ from typing import Any, Protocol
 
 from kafkacore._codec import SelectorCore, epoll_wait
 from kafkacore.clock import Clock
-from kafkacore.errors import DisconnectError, IllegalStateError, KafkaError, NetworkError
+from kafkacore.errors import AuthenticationFailedError, DisconnectError, IllegalStateError, KafkaError, NetworkError
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net.channel import Authenticator, ChannelState, ConnectionId, KafkaChannel, NetworkReceive, NetworkSend
 from kafkacore.net.frames import FIRST_STEP_BYTES, UNLIMITED, ReceiveMemory
@@ -276,6 +276,11 @@ class Selector(SelectorCore):
     def authenticator(self) -> Callable[[ConnectionId], Authenticator | None] | None:
         """What makes the authenticators of new channels."""
         return self._authenticator
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections made from here are encrypted."""
+        return getattr(self._transports, "ssl_context", None) is not None
 
     # ---- connections
 
@@ -559,8 +564,13 @@ class Selector(SelectorCore):
             payload = None
             if channel.served != self._serial:
                 channel.served = self._serial
-                with contextlib.suppress(KafkaError, OSError):  # the first failure is the one to report
+                try:
                     payload = channel.read()
+                except AuthenticationFailedError as refusal:  # what the peer said before it closed is why it closed
+                    refusal.broker = error.broker
+                    error = refusal
+                except (KafkaError, OSError):
+                    pass  # the first failure is the one to report
             if payload is not None:
                 self.completed_receives.append(NetworkReceive(id, payload))
             elif not channel.reader.has_frame():

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, Protocol
 
 from kafkacore._codec import FileSlice, recv_into, send_gather
 from kafkacore.config_listeners import joined
-from kafkacore.errors import AuthenticationFailedError
+from kafkacore.errors import SslAuthenticationFailed
 
 __all__ = [
     "READ",
@@ -209,11 +209,17 @@ class TlsTransport:
 
     Plaintext is encrypted at most 256 KiB per call; ciphertext that the socket does not take stays here (`pending_writes`) and a send
     counts as complete only when it is sent.
+
+    With TLS 1.3 a client's handshake ends before the server has looked at its certificate. So an alert that comes before the first
+    application byte belongs to the handshake: it is the refusal. A renegotiation (TLS 1.2) that a write would have to wait for ends the
+    connection, as in Java; contexts made from settings decline it.
+
+    Source: RFC 8446 sections 4.4.2.4 and 6.2; org.apache.kafka.common.network.SslTransportLayer, its state POST_HANDSHAKE.
     """
 
     __slots__ = (
-        "_cipher", "_cipher_pos", "_handshaken", "_heard", "_incoming", "_outgoing", "_raw", "_ssl", "buffered", "connected", "fd", "peer",
-        "sock",
+        "_cipher", "_cipher_pos", "_handshaken", "_heard", "_incoming", "_outgoing", "_raw", "_settled", "_ssl", "buffered", "connected",
+        "fd", "peer", "sock",
     )  # fmt: skip
 
     def __init__(
@@ -239,6 +245,7 @@ class TlsTransport:
         self._cipher_pos = 0
         self._handshaken = False
         self._heard = False
+        self._settled = False  # nothing that comes can belong to the handshake any more
 
     finish_connect = PlaintextTransport.finish_connect
 
@@ -273,9 +280,10 @@ class TlsTransport:
                 # The alert tells the peer why; the peer may have closed already, and then the TLS error is still the one to report.
                 with contextlib.suppress(OSError):
                     self.flush()
-                raise AuthenticationFailedError(f"TLS handshake with {self.peer or 'peer'} failed: {error}") from error
+                raise SslAuthenticationFailed(f"TLS handshake with {self.peer or 'peer'} failed: {error}") from error
             else:
                 self._handshaken = True
+                self._settled = self._ssl.version() != "TLSv1.3"
                 self.buffered = self._incoming.pending > 0
                 return self.flush()
 
@@ -322,11 +330,17 @@ class TlsTransport:
                 self.buffered = total > 0
                 return total
             except ssl.SSLError as error:
+                if not self._settled and "ALERT" in (error.reason or ""):
+                    raise SslAuthenticationFailed(
+                        f"{self.peer or 'peer'} refused this client after the TLS handshake, as for a client certificate that is missing or"
+                        f" not trusted there: {error}"
+                    ) from error
                 raise ConnectionResetError(errno.ECONNRESET, f"TLS stream from {self.peer or 'peer'} is broken: {error}") from error
             if got == 0:
                 self.buffered = total > 0
                 return total
             total += got
+            self._settled = True
         self.buffered = self._ssl.pending() > 0 or self._incoming.pending > 0
         return total
 
@@ -351,7 +365,12 @@ class TlsTransport:
 
     def _encrypt(self, part: memoryview) -> None:
         while part.nbytes:
-            part = part[self._ssl.write(part) :]
+            try:
+                part = part[self._ssl.write(part) :]
+            except ssl.SSLWantReadError as error:
+                raise ConnectionResetError(
+                    errno.ECONNRESET, f"{self.peer or 'peer'} began a TLS renegotiation, which is not supported"
+                ) from error
 
     @property
     def pending_writes(self) -> bool:

@@ -1,0 +1,260 @@
+"""A TLS listener that refuses the client, renegotiates, or changes its keys: what clients raise, and how soon."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import shutil
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafkacore.errors import KafkaError, SslAuthenticationFailed
+from kafkacore.net.transport import TlsTransport
+
+WAIT_S = 30
+needs_openssl = pytest.mark.skipif(not (shutil.which("openssl") and shutil.which("stdbuf")), reason="needs the openssl command")
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+class Listener:
+    """Lets nobody in. With `reset` its TCP stack says so with a reset, which may overtake what TLS said."""
+
+    def __init__(self, authority: trustme.CA, version: ssl.TLSVersion, *, reset: bool) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("localhost").configure_cert(self._context)
+        authority.configure_trust(self._context)
+        self._context.verify_mode = ssl.CERT_REQUIRED
+        self._context.minimum_version = self._context.maximum_version = version
+        self._reset = reset
+        self._sock = socket.create_server(("127.0.0.1", 0))
+        self.bootstrap = f"localhost:{self._sock.getsockname()[1]}"
+        self.connections = 0
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                sock, _ = self._sock.accept()
+            except OSError:
+                return
+            self.connections += 1
+            sock.settimeout(WAIT_S)
+            with contextlib.suppress(OSError):
+                self._answer(sock)
+            sock.close()
+
+    def _answer(self, sock: socket.socket) -> None:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        stream = self._context.wrap_bio(incoming, outgoing, server_side=True)
+        refused = False
+        while data := sock.recv(65_536):
+            incoming.write(data)
+            try:
+                refused or stream.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError:
+                refused = True
+            if outgoing.pending:
+                sock.sendall(outgoing.read())
+            if refused and self._reset:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                break
+
+    def close(self) -> None:
+        self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+        self._thread.join()
+
+
+@pytest.fixture(params=["1.2", "1.3"])
+def listener(request: pytest.FixtureRequest, authority: trustme.CA) -> Iterator[Listener]:
+    made = Listener(authority, ssl.TLSVersion.TLSv1_2 if request.param == "1.2" else ssl.TLSVersion.TLSv1_3, reset=False)
+    yield made
+    made.close()
+
+
+def admin(settings: dict[str, Any]) -> None:
+    with KafkaAdminClient(settings) as client:
+        client.list_topics(timeout=WAIT_S)
+
+
+def producer(settings: dict[str, Any]) -> None:
+    with KafkaProducer({**settings, "max.block.ms": WAIT_S * 1000}) as client:
+        client.send("t", b"x").result(WAIT_S)
+
+
+def consumer(settings: dict[str, Any]) -> None:
+    with KafkaConsumer("t", **{name.replace(".", "_"): value for name, value in settings.items()}, group_id="g") as client:
+        client.poll(WAIT_S)
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+@pytest.mark.parametrize("use", [admin, producer, consumer])
+def test_a_client_without_a_certificate_is_refused_at_once(
+    use: Callable[[dict[str, Any]], None], protocol: str, listener: Listener, authority: trustme.CA, tmp_path: Path
+) -> None:
+    ca = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(ca))
+    settings: dict[str, Any] = {"bootstrap.servers": listener.bootstrap, "security.protocol": protocol, "ssl.cafile": str(ca)}
+    if protocol == "SASL_SSL":
+        settings |= {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "secret"}
+    with pytest.raises(SslAuthenticationFailed, match=r"(?i)alert") as caught:
+        use(settings)
+    assert f"localhost:{listener.bootstrap.rpartition(':')[2]}" in str(caught.value)
+    assert "security_protocol" not in str(caught.value)
+    assert listener.connections <= 3  # "localhost" may be two addresses; a producer's thread may have begun another attempt
+
+
+def test_a_client_with_a_foreign_certificate_is_refused_at_once(listener: Listener, authority: trustme.CA, tmp_path: Path) -> None:
+    ca, own = tmp_path / "ca.pem", tmp_path / "own.pem"
+    authority.cert_pem.write_to_path(str(ca))
+    trustme.CA().issue_cert("client").private_key_and_cert_chain_pem.write_to_path(str(own))
+    settings = {"bootstrap.servers": listener.bootstrap, "security.protocol": "SSL", "ssl.cafile": str(ca), "ssl.certfile": str(own)}
+    with pytest.raises(SslAuthenticationFailed, match=r"(?i)unknown.ca"):
+        admin(settings)
+
+
+def test_where_a_reset_takes_the_refusal_away_the_certificate_is_named(authority: trustme.CA, tmp_path: Path) -> None:
+    listener = Listener(authority, ssl.TLSVersion.TLSv1_3, reset=True)
+    ca = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(ca))
+    settings = {"bootstrap.servers": listener.bootstrap, "security.protocol": "SSL", "ssl.cafile": str(ca), "reconnect.backoff.ms": 1}
+    try:
+        with KafkaAdminClient(settings) as client, pytest.raises(KafkaError, match="client certificate"):
+            client.list_topics(timeout=0.5)
+    finally:
+        listener.close()
+
+
+# ---- TLS after the handshake: a real server that changes keys and renegotiates
+
+
+class Server:
+    """`openssl s_server`, which sends what it reads and obeys letters at the beginning of a line."""
+
+    def __init__(self, authority: trustme.CA, directory: Path, version: str) -> None:
+        own = directory / "server.pem"
+        authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(own))
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        command = ["stdbuf", "-oL", "openssl", "s_server"]
+        command += ["-accept", f"127.0.0.1:{port}", "-cert", str(own), f"-{version}", "-legacy_renegotiation"]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0)
+        self.read_until(b"ACCEPT")
+        self.port = port
+
+    def read_until(self, wanted: bytes) -> None:
+        assert self.process.stdout is not None
+        seen = b""
+        while wanted not in seen:
+            assert select.select([self.process.stdout], [], [], WAIT_S)[0], seen
+            byte = self.process.stdout.read(1)
+            assert byte, seen
+            seen += byte
+
+    def type(self, text: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(text)
+        self.process.stdin.flush()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@contextlib.contextmanager
+def served(authority: trustme.CA, directory: Path, version: str, context: ssl.SSLContext) -> Iterator[tuple[Server, TlsTransport]]:
+    server = Server(authority, directory, version)
+    sock = socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S)
+    sock.setblocking(False)
+    transport = TlsTransport(sock, context, server_hostname="localhost")
+    try:
+        until(transport, transport.handshake)
+        yield server, transport
+    finally:
+        transport.close()
+        server.close()
+
+
+def until(transport: TlsTransport, step: Callable[[], Any]) -> Any:
+    while not (result := step()):
+        assert select.select([transport.sock], [], [], WAIT_S)[0], "nothing came"
+    return result
+
+
+def read_line(transport: TlsTransport) -> bytes:
+    buffer, got = bytearray(1000), b""
+    while not got.endswith(b"\n"):
+        count = until(transport, lambda: max(0, transport.read_into(buffer, 0, len(buffer))))
+        got += buffer[:count]
+    return got
+
+
+def write(transport: TlsTransport, data: bytes) -> None:
+    assert transport.write([data], 0) == len(data)
+    while not transport.flush():
+        pass
+
+
+@needs_openssl
+@pytest.mark.parametrize("letter", [b"k\n", b"K\n"])
+def test_writes_go_on_when_the_server_changes_its_keys(letter: bytes, authority: trustme.CA, tmp_path: Path) -> None:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    with served(authority, tmp_path, "tls1_3", context) as (server, transport):
+        for number in range(3):
+            server.type(letter)
+            server.read_until(b"SSL_do_handshake -> 1")
+            server.type(b"line %d\n" % number)
+            assert read_line(transport).endswith(b"line %d\n" % number)
+            write(transport, b"answer %d\n" % number)
+            server.read_until(b"answer %d" % number)
+
+
+def settings_context(authority: trustme.CA) -> ssl.SSLContext:
+    from kafkacore.config import ClientConfig
+
+    config = ClientConfig(
+        bootstrap_servers=("localhost:1",), security_protocol="SSL", ssl_truststore_certificates=authority.cert_pem.bytes().decode()
+    )
+    context = config.make_ssl_context()
+    assert context is not None
+    return context
+
+
+@needs_openssl
+def test_a_renegotiation_is_declined(authority: trustme.CA, tmp_path: Path) -> None:
+    with served(authority, tmp_path, "tls1_2", settings_context(authority)) as (server, transport):
+        write(transport, b"first\n")
+        server.read_until(b"first")
+        server.type(b"r\n")
+        server.read_until(b"SSL_do_handshake -> 1")
+        with contextlib.suppress(ConnectionResetError):  # OpenSSL's server ends a connection that declines
+            until(transport, lambda: transport.read_into(bytearray(10), 0, 10) == 0)
+        server.read_until(b"no renegotiation")
+
+
+@needs_openssl
+def test_a_write_within_a_renegotiation_ends_the_connection(authority: trustme.CA, tmp_path: Path) -> None:
+    context = ssl.create_default_context()  # a user's own, which takes part
+    authority.configure_trust(context)
+    with served(authority, tmp_path, "tls1_2", context) as (server, transport):
+        server.type(b"r\n")
+        with pytest.raises(ConnectionResetError, match="renegotiation"):
+            until(transport, lambda: max(0, transport.read_into(bytearray(10), 0, 10)) or transport.write([b"x"], 0) < 0)
