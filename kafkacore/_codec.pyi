@@ -92,6 +92,8 @@ def json_columns(
     values: object, names: tuple[bytes, ...], kinds: str
 ) -> tuple[list[tuple[int, list[Buffer | None]]], PooledBuffer | None]: ...
 
+def json_rows(rows: object, ready: tuple[int, ...] = (), null_fields: bool = True) -> tuple[memoryview, memoryview]: ...
+
 class BatchBuilder:
     max_bytes: int
     magic: int

@@ -45,13 +45,20 @@ cdef extern from "columns.h":
         int64_t n_blocks
     cdef struct ArrowSchema:
         const char* format
+        const char* name
+        int64_t n_children
+        ArrowSchema** children
+        ArrowSchema* dictionary
         void (*release)(ArrowSchema*)
     cdef struct ArrowArray:
         int64_t length
         int64_t null_count
         int64_t offset
         int64_t n_buffers
+        int64_t n_children
         const void** buffers
+        ArrowArray** children
+        ArrowArray* dictionary
         void (*release)(ArrowArray*)
     int64_t kc_offset_at(const void* offsets, int64_t i, int wide) nogil
     int kc_column_get(const kc_column* c, int64_t i, const uint8_t** p, int64_t* n) nogil
@@ -288,51 +295,58 @@ cdef class ColumnSource:
         schema_capsule, array_capsule = source.__arrow_c_array__()
         cdef ArrowSchema* schema = <ArrowSchema*>PyCapsule_GetPointer(schema_capsule, "arrow_schema")
         cdef ArrowArray* array = <ArrowArray*>PyCapsule_GetPointer(array_capsule, "arrow_array")
-        cdef const char* form = schema.format
-        cdef int wide
         if schema.release == NULL or array.release == NULL:
             raise ValueError("the Arrow array was taken by somebody else")
         self.owner = schema_capsule
         self.second = array_capsule
+        column_of_arrow(&self.c, schema, array)
         self.count = array.length
-        if strcmp(form, "n") == 0:
-            self.c.kind = KC_COL_NULLS
-            return 0
-        if array.n_buffers > 0 and array.null_count != 0:
-            self.c.validity = <const uint8_t*>array.buffers[0]
-        self.c.first_bit = array.offset
-        if strcmp(form, "z") == 0 or strcmp(form, "u") == 0 or strcmp(form, "Z") == 0 or strcmp(form, "U") == 0:
-            wide = 8 if form[0] == c"Z" or form[0] == c"U" else 4
-            if array.n_buffers != 3:
-                raise ValueError("an Arrow binary array has three buffers")
-            self.c.kind = KC_COL_OFFSETS64 if wide == 8 else KC_COL_OFFSETS32
-            if array.buffers[1] == NULL:          # allowed by the format when there is nothing in it
-                if self.count:
-                    raise ValueError("an Arrow binary array without offsets")
-                self.c.kind = KC_COL_NULLS
-                return 0
-            self.c.offsets = <const uint8_t*>array.buffers[1] + array.offset * wide
-            self.c.data = <const uint8_t*>array.buffers[2]
-            # The interface does not tell how long the data is: the last offset is the only bound there is.
-            self.c.limit = kc_offset_at(self.c.offsets, self.count, wide == 8)
-            if self.c.data == NULL:
-                self.c.limit = 0
-        elif strncmp(form, "w:", 2) == 0:
-            self.c.kind = KC_COL_FIXED
-            self.c.itemsize = int(form[2:])
-            self.c.stride = self.c.itemsize
-            self.c.data = <const uint8_t*>array.buffers[1] + array.offset * self.c.itemsize
-        elif strcmp(form, "vz") == 0 or strcmp(form, "vu") == 0:
-            if array.n_buffers < 3:
-                raise ValueError("an Arrow view array has at least three buffers")
-            self.c.kind = KC_COL_VIEWS
-            self.c.data = <const uint8_t*>array.buffers[1] + array.offset * 16
-            self.c.n_blocks = array.n_buffers - 3
-            self.c.blocks = <const uint8_t**>(array.buffers + 2)
-            self.c.block_sizes = <const int64_t*>array.buffers[array.n_buffers - 1]
-        else:
-            raise TypeError(f"an Arrow array of format {form.decode()!r} is not a column of byte strings")
         return 0
+
+
+cdef int column_of_arrow(kc_column* c, ArrowSchema* schema, ArrowArray* array) except -1:
+    """Points an empty column at an Arrow array, which must stay where it is."""
+    cdef const char* form = schema.format
+    cdef int wide
+    c.count = array.length
+    if strcmp(form, "n") == 0:
+        c.kind = KC_COL_NULLS
+        return 0
+    if array.n_buffers > 0 and array.null_count != 0:
+        c.validity = <const uint8_t*>array.buffers[0]
+    c.first_bit = array.offset
+    if strcmp(form, "z") == 0 or strcmp(form, "u") == 0 or strcmp(form, "Z") == 0 or strcmp(form, "U") == 0:
+        wide = 8 if form[0] == c"Z" or form[0] == c"U" else 4
+        if array.n_buffers != 3:
+            raise ValueError("an Arrow binary array has three buffers")
+        c.kind = KC_COL_OFFSETS64 if wide == 8 else KC_COL_OFFSETS32
+        if array.buffers[1] == NULL:          # allowed by the format when there is nothing in it
+            if c.count:
+                raise ValueError("an Arrow binary array without offsets")
+            c.kind = KC_COL_NULLS
+            return 0
+        c.offsets = <const uint8_t*>array.buffers[1] + array.offset * wide
+        c.data = <const uint8_t*>array.buffers[2]
+        # The interface does not tell how long the data is: the last offset is the only bound there is.
+        c.limit = kc_offset_at(c.offsets, c.count, wide == 8)
+        if c.data == NULL:
+            c.limit = 0
+    elif strncmp(form, "w:", 2) == 0:
+        c.kind = KC_COL_FIXED
+        c.itemsize = int(form[2:])
+        c.stride = c.itemsize
+        c.data = <const uint8_t*>array.buffers[1] + array.offset * c.itemsize
+    elif strcmp(form, "vz") == 0 or strcmp(form, "vu") == 0:
+        if array.n_buffers < 3:
+            raise ValueError("an Arrow view array has at least three buffers")
+        c.kind = KC_COL_VIEWS
+        c.data = <const uint8_t*>array.buffers[1] + array.offset * 16
+        c.n_blocks = array.n_buffers - 3
+        c.blocks = <const uint8_t**>(array.buffers + 2)
+        c.block_sizes = <const int64_t*>array.buffers[array.n_buffers - 1]
+    else:
+        raise TypeError(f"an Arrow array of format {form.decode()!r} is not a column of byte strings")
+    return 0
 
 
 cdef bint is_offsets(object o):

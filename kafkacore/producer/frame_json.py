@@ -32,6 +32,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
+from kafkacore._codec import json_rows
 from kafkacore.errors import SerializationError
 
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -40,12 +41,13 @@ _DAY_MS = 86_400_000
 _quoted = functools.partial(json.dumps, ensure_ascii=False)
 
 
-def json_column(array: Any, null_fields: bool = True) -> Any:
+def json_column(array: Any, null_fields: bool = True, first_row: int = 0) -> Any:
     """Each item as JSON.
 
     Args:
         array: of structs for objects; any Arrow array.
         null_fields: False leaves fields out that are null (and floats that are NaN or infinite).
+        first_row: number of the first item, for errors.
 
     Returns:
         A large_binary array: UTF-8, null where the item is null.
@@ -53,9 +55,43 @@ def json_column(array: Any, null_fields: bool = True) -> Any:
     Raises:
         SerializationError: a value has no form in JSON: the type is unknown here, a time is outside the years 1 to 9999, text is not UTF-8.
     """
+    import numpy
     import pyarrow as pa
 
-    return pa.array([None if each is None else each.encode() for each in _texts(array, null_fields)], pa.large_binary())
+    ready: tuple[int, ...] = ()
+    rows = array
+    if _is_odd(array.type):
+        if not pa.types.is_struct(array.type) or isinstance(array, pa.ExtensionArray):
+            return pa.array([None if each is None else each.encode() for each in _texts(array, null_fields)], pa.large_binary())
+        fields = array.flatten()
+        ready = tuple(i for i, field in enumerate(array.type) if _is_odd(field.type))
+        for i in ready:
+            fields[i] = pa.array(_texts(fields[i], null_fields), pa.large_string())
+        rows = pa.StructArray.from_arrays(fields, array.type.names, mask=array.is_null() if array.null_count else None)
+    try:
+        data, offsets = json_rows(rows, ready, null_fields)
+    except ValueError as error:
+        what, row, name = error.args
+        raise SerializationError(f"row {first_row + row:,}{', column ' if name else ''}{name}: {what}") from None
+    there = numpy.diff(offsets) > 0                              # no JSON is empty
+    validity = None if there.all() else pa.py_buffer(numpy.packbits(there, bitorder="little"))
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(array), [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+@functools.lru_cache(1_000)
+def _is_odd(kind: Any) -> bool:
+    """Whether the compiled writer knows nothing of a type."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        return True
+    if pa.types.is_nested(kind) and any(_is_odd(kind.field(i).type) for i in range(kind.num_fields)):
+        return True
+    try:
+        json_rows(pa.nulls(0, kind))
+    except TypeError:
+        return True
+    return False
 
 
 def _texts(array: Any, null_fields: bool) -> list[str | None]:

@@ -122,7 +122,7 @@ class FrameRows:
 
     def _check_bytes(self, name: str, role: str) -> None:
         kind = self._schema.field(name).type
-        if not _is_bytes(kind):
+        if not is_bytes(kind):
             self._refuse(f"column {name!r} holds {kind}, and a {role} is text or bytes: cast it, or write it with {role}_format='json'")
 
     def arguments(self, batch: Any, first_row: int) -> dict[str, Any]:
@@ -136,9 +136,9 @@ class FrameRows:
             UsageError: a row cannot be a record.
         """
         self.encoded_bytes = 0
-        found: dict[str, Any] = {"values": self._column(batch, self._value, self._value_format)}
+        found: dict[str, Any] = {"values": self._column(batch, self._value, self._value_format, first_row)}
         if self._key is not None:
-            keys = self._column(batch, self._key, self._key_format)
+            keys = self._column(batch, self._key, self._key_format, first_row)
             if keys.null_count and not self._null_keys:
                 row = first_row + _first_null(keys)
                 self._refuse(f"row {row:,} has no key (column {self._key!r}): null_keys=True sends such rows as records without a key")
@@ -155,7 +155,7 @@ class FrameRows:
             found["headers"] = self._header_column(batch)
         return found
 
-    def _column(self, batch: Any, source: str | list[str], form: str | None) -> Any:
+    def _column(self, batch: Any, source: str | list[str], form: str | None, first_row: int) -> Any:
         if isinstance(source, str):
             column = batch.column(source)
             if form is None:
@@ -163,7 +163,7 @@ class FrameRows:
         else:
             column = batch.select(source).to_struct_array()
         try:
-            made = json_column(column, self._null_fields)
+            made = json_column(column, self._null_fields, first_row)
         except KafkaError as error:
             error.topic = self._topic
             raise
@@ -214,11 +214,12 @@ class FrameRows:
         return HeaderColumn(there.sum(axis=1), names, values)
 
 
-def _is_bytes(kind: Any) -> bool:
+def is_bytes(kind: Any) -> bool:
+    """Whether a column of this Arrow type is text or bytes."""
     import pyarrow.types as is_
 
     if is_.is_dictionary(kind):
-        return _is_bytes(kind.value_type)
+        return is_bytes(kind.value_type)
     checks = (
         is_.is_string, is_.is_large_string, is_.is_string_view, is_.is_binary, is_.is_large_binary, is_.is_binary_view,
         is_.is_fixed_size_binary, is_.is_null,
@@ -255,6 +256,11 @@ def batches_of(frame: Any) -> tuple[Any, Iterator[Any]]:
     if pandas is not None and isinstance(frame, pandas.DataFrame):
         return _of_pandas(frame)
     kind = type(frame).__name__
+    # These two without Arrow's C interface, through which an exception would come as a text of Arrow's
+    if isinstance(frame, pa.RecordBatchReader):
+        return frame.schema, iter(frame)
+    if callable(getattr(frame, "batches", None)) and callable(getattr(frame, "schema", None)):     # what `read` of a consumer returns
+        return frame.schema(True), frame.batches(True)
     if hasattr(frame, "__arrow_c_stream__"):
         try:
             reader = pa.RecordBatchReader.from_stream(frame)

@@ -16,7 +16,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
+from kafkacore._codec import json_rows
 from kafkacore.errors import SerializationError
+from kafkacore.producer import frame_json
 from kafkacore.producer.frame_json import json_column
 
 UTC = datetime.UTC
@@ -237,3 +239,108 @@ def test_polars_reads_what_was_there():
     for null_fields in (True, False):
         rows = json_column(pa.table(frame).combine_chunks().to_batches()[0].to_struct_array(), null_fields)
         assert pl.read_ndjson(b"\n".join(rows.to_pylist()), schema=frame.schema).equals(frame)
+
+
+def general(array, null_fields=True):
+    return [None if text is None else text.encode() for text in frame_json._texts(array, null_fields)]
+
+
+def test_the_compiled_writer_knows_the_common_types():
+    """Else the comparisons below compare the general way with itself."""
+    odd = {kind for kind in LEAVES if frame_json._is_odd(kind)}
+    assert odd == {pa.binary(), pa.time64("ns")}
+    assert not frame_json._is_odd(pa.struct([("x", pa.list_(pa.large_list(pa.struct([("y", pa.dictionary(pa.int8(), pa.string()))]))))]))
+
+
+@given(arrays(), st.booleans())
+def test_both_ways_write_the_same_bytes(array, null_fields):
+    rows = pa.StructArray.from_arrays([array, array], ['"a"', "é"])
+    for given_ in (array, rows, rows.slice(len(rows) // 2)):
+        assert json_column(given_, null_fields).to_pylist() == general(given_, null_fields)
+
+
+@given(st.lists(st.integers(0, (1 << 64) - 1), max_size=50))
+def test_every_bit_pattern_of_a_double(bits):
+    array = pa.array(numpy.array(bits, numpy.uint64).view(numpy.float64))
+    assert json_column(array).to_pylist() == general(array)
+
+
+def test_doubles_as_python_writes_them():
+    rng = numpy.random.default_rng(7)
+    scales = 10.0 ** rng.integers(-30, 30, 20_000)
+    powers = numpy.ldexp(1.0, numpy.arange(-1074, 1024))
+    found = numpy.concatenate([
+        rng.integers(0, 1 << 63, 20_000, numpy.int64).view(numpy.float64),
+        rng.random(20_000) * scales,
+        rng.integers(-(10**15), 10**15, 20_000) / 10.0 ** rng.integers(0, 19, 20_000),
+        powers,
+        numpy.nextafter(powers, 0),
+        numpy.nextafter(powers, numpy.inf),
+        [1e15, 999999999999999.9, 1e16, 9999999999999998.0, 1e-4, 0.00099999999999999991, 9007199254740993.0, 1e22, 1e23, 5e-324],
+    ])
+    array = pa.array(found)
+    assert json_column(array).to_pylist() == [repr(each).encode() if math.isfinite(each) else None for each in found.tolist()]
+
+
+def test_floats_as_numpy_writes_them():
+    rng = numpy.random.default_rng(8)
+    with numpy.errstate(all="ignore"):
+        powers = numpy.ldexp(numpy.float32(1), numpy.arange(-149, 128)).astype(numpy.float32)
+        found = numpy.concatenate([
+            rng.integers(0, 1 << 32, 10_000, numpy.uint32).view(numpy.float32),
+            (rng.integers(-(10**7), 10**7, 10_000) / 10.0 ** rng.integers(0, 12, 10_000)).astype(numpy.float32),
+            powers,
+            numpy.nextafter(powers, numpy.float32(0)),
+            numpy.nextafter(powers, numpy.float32(numpy.inf)),
+        ])
+    array = pa.array(found)
+    assert json_column(array).to_pylist() == general(array)
+
+
+def test_a_small_buffer_grows_and_rows_are_not_torn():
+    texts = ["x" * 10_000, "\x01" * 5_000, None, "é" * 3_000] * 3
+    array = pa.StructArray.from_arrays([pa.array([[text] * 3 for text in texts]), pa.array(range(12))], ["t", "n"])
+    assert json_column(array).to_pylist() == general(array)
+
+
+def bad(kind, offsets, *children):
+    """Its first and last offset are right, which is all that pyarrow looks at."""
+    data = [] if children else [pa.py_buffer(b"ab")]
+    return pa.Array.from_buffers(kind, len(offsets) - 1, [None, pa.py_buffer(numpy.array(offsets)), *data], children=list(children))
+
+
+NUMBERS = pa.array([1, 2], pa.int8())
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        bad(pa.large_string(), [0, 5, 2]),
+        bad(pa.large_string(), [0, -1, 2]),
+        bad(pa.large_list(pa.int8()), [0, 9, 2], NUMBERS),
+        bad(pa.large_list(pa.int8()), [0, 2, 1, 2], NUMBERS),
+        bad(pa.large_list(pa.int8()), [0, -1, 2], NUMBERS),
+        pa.DictionaryArray.from_arrays(pa.array([7], pa.int8()), ["a"], safe=False),
+        pa.DictionaryArray.from_arrays(pa.array([-1], pa.int8()), ["a"], safe=False),
+    ],
+    ids=["text", "text before", "list", "list back", "list before", "index", "negative index"],
+)
+def test_offsets_and_indices_outside_the_data_are_refused(array):
+    for rows in (array, pa.StructArray.from_buffers(pa.struct([("x", array.type)]), len(array), [None], children=[array])):
+        with pytest.raises(ValueError):
+            json_rows(rows)
+
+
+def test_an_error_names_row_and_column():
+    array = pa.StructArray.from_arrays([pa.array([0, 1 << 60], pa.timestamp("s"))], ["when"])
+    with pytest.raises(SerializationError, match=r"^row 1,001, column \"when\": a time is outside the years 1 to 9999"):
+        json_column(array, first_row=1_000)
+
+
+def test_nesting_has_an_end():
+    array = pa.array([1], pa.int8())
+    for _ in range(70):
+        array = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), array)
+    with pytest.raises(TypeError, match="64 deep"):
+        json_rows(array)
+    assert json_column(array)[0].as_py() == b"[" * 70 + b"1" + b"]" * 70

@@ -205,7 +205,7 @@ def test_a_source_that_fails_says_what_is_queued(cluster, topic, producer):
         yield pa.record_batch([["a", "b"]], schema=schema)
         raise OSError("the file ends here")
 
-    with pytest.raises(Exception, match="the file ends here") as caught:
+    with pytest.raises(OSError, match="the file ends here") as caught:
         producer.send_frame(topic, pa.RecordBatchReader.from_batches(schema, source()), value="v")
     assert caught.value.appended == 2 and any("2 rows of the frame queued" in note for note in caught.value.__notes__)
 
