@@ -37,6 +37,7 @@ COMMANDS = {
     "produce": ("records", "produce"),
     "consume": ("records", "consume"),
     "export": ("frames", "export"),
+    "load": ("frames", "load"),
     "perf": ("perf", "app"),
     "dump-log": ("dump", "dump_log"),
     "demo": ("demo", "demo"),

@@ -1,13 +1,30 @@
-"""`export`: a topic into a file of columns."""
+"""`export` and `load`: a topic into a file of columns, and back."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from kafkacore.cli.options import DEFAULT_BOOTSTRAP, PATIENCE_MS, Bootstrap, Failure, Settings, client_settings
+from kafkacore.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    PATIENCE_MS,
+    Bootstrap,
+    Failure,
+    Json,
+    Settings,
+    admin_client,
+    assignments,
+    client_settings,
+    print_json,
+    say,
+)
+from kafkacore.plurals import counted
+from kafkacore.producer.frames import is_bytes
+
+_BATCH_ROWS = 32_768
 
 
 def export(
@@ -41,3 +58,128 @@ def export(
         finally:
             unfinished.unlink(missing_ok=True)
     typer.echo(f"{records:,} records of {topic} in {file}")
+
+
+def load(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Rows to send: NAME.parquet, NAME.csv (with a line of names), NAME.jsonl.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go.")],
+    key: Annotated[str | None, typer.Option("-k", "--key", metavar="COLUMN", help="Keys; numbers and the like as JSON.")] = None,
+    value: Annotated[
+        list[str] | None,
+        typer.Option("-v", "--value", metavar="COLUMN", help="A column of the values, may be repeated; all others if none is named."),
+    ] = None,
+    form: Annotated[
+        str, typer.Option("--format", metavar="json|raw", help="json: values are objects of columns. raw: one column of text or bytes.")
+    ] = "json",
+    timestamp: Annotated[
+        str | None, typer.Option("--timestamp", metavar="COLUMN", help="Times of the records: times, or milliseconds since 1970.")
+    ] = None,
+    partition: Annotated[str | None, typer.Option("-p", "--partition", metavar="COLUMN", help="Partitions of the records.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("-H", "--header", metavar="NAME=COLUMN", help="A header of each record; may be repeated.")
+    ] = None,
+    no_nulls: Annotated[bool, typer.Option("--no-nulls", help="Leave null fields out of the objects.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the topic if it is not there.")] = False,
+    partitions: Annotated[int, typer.Option("--partitions", help="With --create: how many; -1 for the broker's default.")] = -1,
+    compression: Annotated[str, typer.Option("-c", "--compression", help="none, gzip, snappy, lz4 or zstd.")] = "none",
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    settings: Settings = None,
+    json: Json = False,
+) -> None:
+    """Send the rows of a file of columns to a topic. Memory holds some megabytes of it, however long it is."""
+    from kafkacore import KafkaProducer, errors
+    from kafkacore.cli.terminal import record_progress
+
+    if form not in ("json", "raw"):
+        raise typer.BadParameter("must be json or raw", param_hint="--format")
+    if form == "raw" and len(value or ()) != 1:
+        raise typer.BadParameter("--format raw takes one --value COLUMN", param_hint="--value")
+    if partitions != -1 and not create:
+        raise typer.BadParameter("is for --create", param_hint="--partitions")
+    schema, total, batches = _rows_of(file)
+    import pyarrow as pa
+
+    how: dict[str, Any] = {"key": key, "timestamp": timestamp, "partition": partition, "null_fields": not no_nulls}
+    how["headers"] = assignments(header, "--header") or None
+    how["value"], how["value_format"] = (value[0], None) if form == "raw" and value else (list(value) if value else None, "json")
+    if key is not None and key in schema.names and not is_bytes(schema.field(key).type):
+        how["key_format"] = "json"
+    if create:
+        _create(topic, partitions, bootstrap_server, settings)
+    own = {"compression.type": compression, "max.block.ms": PATIENCE_MS, "allow.auto.create.topics": "false"}
+    future, ended = None, None
+    with record_progress(topic, total, visible=not json) as bar:
+        try:
+            with KafkaProducer(client_settings(bootstrap_server, settings, **own)) as producer:
+                frame = pa.RecordBatchReader.from_batches(schema, _counted(batches, lambda n: bar.update(bar.task_ids[0], advance=n)))
+                future = producer.send_frame(topic, frame, **how)
+                future.result()
+        except (errors.KafkaError, OSError, ValueError, KeyboardInterrupt) as error:
+            ended, future = error, getattr(error, "future", future)
+    known = None if future is None else future.so_far()
+    delivered = 0 if known is None else known.delivered
+    if ended is not None:
+        arrived = f"{counted(delivered, 'record')} delivered to {topic}"
+        if isinstance(ended, KeyboardInterrupt):
+            say(arrived, err=True)
+            raise ended
+        raise Failure(f"{_one_line(ended)}; {arrived} before") from ended
+    assert known is not None
+    if known.errors:
+        row = min(known.errors)
+        raise Failure(f"{len(known.errors):,} rows were not delivered, the first is row {row:,}: {known.errors[row]}; {delivered:,} were")
+    if json:
+        where = {str(tp.partition): list(offsets) for tp, offsets in sorted(known.stretches.items())}
+        print_json({"topic": topic, "records": delivered, "offsets": where})
+    else:
+        say(f"{counted(delivered, 'record')} of {file} sent to {topic}")
+
+
+def _counted(batches: Iterator[Any], took: Callable[[int], object]) -> Iterator[Any]:
+    for batch in batches:
+        yield batch
+        took(len(batch))
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split("Detail: Python exception")[0].split())
+
+
+def _rows_of(file: Path) -> tuple[Any, int | None, Iterator[Any]]:
+    """The schema of a file, how many rows it has if that is known, and its record batches."""
+    try:
+        import pyarrow as pa
+        import pyarrow.csv
+        import pyarrow.json
+        import pyarrow.parquet
+    except ImportError:
+        raise Failure("load takes pyarrow: pip install pyarrow") from None
+    file.stat()                                            # what is missing is said by its name
+    try:
+        match file.suffix.lower():
+            case ".parquet":
+                stored = pa.parquet.ParquetFile(file)
+                return stored.schema_arrow, stored.metadata.num_rows, stored.iter_batches(_BATCH_ROWS)
+            case ".csv":
+                nulls = pa.csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)      # nothing, but not ""
+                reader = pa.csv.open_csv(file, convert_options=nulls)
+                return reader.schema, None, iter(reader)
+            case ".jsonl" | ".ndjson" | ".json":
+                if hasattr(pa.json, "open_json"):
+                    reader = pa.json.open_json(file)
+                    return reader.schema, None, iter(reader)
+                table = pa.json.read_json(file)
+                return table.schema, table.num_rows, iter(table.to_batches())
+    except (ValueError, NotImplementedError) as error:      # pyarrow's ArrowInvalid
+        raise Failure(f"{file}: {_one_line(error)}") from None
+    raise typer.BadParameter(f"{file} is no NAME.parquet, NAME.csv or NAME.jsonl", param_hint="FILE")
+
+
+def _create(topic: str, partitions: int, bootstrap_server: str, settings: list[str] | None) -> None:
+    from kafkacore import NewTopic, errors
+
+    with admin_client(bootstrap_server, settings) as admin:
+        results = admin.create_topics([NewTopic(topic, partitions, -1)])
+        for error in results.errors.values():
+            if not isinstance(error, errors.TopicExists):
+                raise error

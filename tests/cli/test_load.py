@@ -1,0 +1,111 @@
+"""`kafkacore load`: files of columns into topics."""
+
+from __future__ import annotations
+
+import datetime
+import json
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from kafkacore.cli import frames
+from kafkacore.cli.app import run
+from kafkacore.testing import EmbeddedCluster
+
+NOON = datetime.datetime(2026, 5, 1, 12, tzinfo=datetime.UTC)
+TABLE = pa.table({"id": [1, 2], "name": ["a", None], "at": pa.array([NOON, NOON], pa.timestamp("ms", "UTC"))})
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with EmbeddedCluster() as started:
+        yield started
+
+
+@pytest.fixture
+def load(cluster, capsys):
+    def call(*arguments):
+        status = run(["load", *map(str, arguments), "-b", cluster.bootstrap_servers])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return call
+
+
+def values(cluster, topic):
+    return [json.loads(record.value) for record in sorted(cluster.records(topic), key=lambda r: (r.partition, r.offset))]
+
+
+def test_each_kind_of_file(cluster, load, tmp_path):
+    pa.parquet.write_table(TABLE, tmp_path / "t.parquet")
+    pa.csv.write_csv(TABLE.drop_columns("at"), tmp_path / "t.csv")
+    (tmp_path / "t.jsonl").write_text('{"id": 1, "name": "a"}\n{"id": 2, "name": null}\n')
+    for name in ("t.parquet", "t.csv", "t.jsonl"):
+        topic = name.replace(".", "-")
+        more = ["--timestamp", "at"] if name == "t.parquet" else []
+        said = f"2 records of {tmp_path / name} sent to {topic}\n"
+        assert load(tmp_path / name, topic, "--create", "--partitions", 3, *more) == (0, said, "")
+        assert values(cluster, topic) == [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
+    assert {record.timestamp_ms for record in cluster.records("t-parquet")} == {int(NOON.timestamp() * 1000)}
+    status, out, _ = load(tmp_path / "t.csv", "t-csv", "--create", "--json")      # that it is there is no failure
+    assert status == 0 and json.loads(out)["records"] == 2 and sum(b - a for a, b in json.loads(out)["offsets"].values()) == 2
+
+
+def test_columns_become_keys_headers_and_raw_values(cluster, load, tmp_path):
+    pa.parquet.write_table(TABLE, tmp_path / "t.parquet")
+    cluster.create_topic("roles", partitions=1)
+    assert load(tmp_path / "t.parquet", "roles", "-k", "id", "-v", "name", "-v", "id", "--no-nulls", "-H", "who=name")[0] == 0
+    assert load(tmp_path / "t.parquet", "roles", "--format", "raw", "-v", "name")[0] == 0
+    assert [(r.key, r.value, r.headers) for r in cluster.records("roles")] == [
+        (b"1", b'{"name":"a","id":1}', (("who", b"a"),)),
+        (b"2", b'{"id":2}', ()),
+        (None, b"a", ()),
+        (None, None, ()),
+    ]
+
+
+def test_what_cannot_be_is_one_line(cluster, load, tmp_path):
+    pa.parquet.write_table(TABLE, tmp_path / "t.parquet")
+    (tmp_path / "bad.jsonl").write_text("{")
+    cluster.create_topic("wrong", partitions=1)
+    for arguments, status, text in (
+        (["missing.parquet", "wrong"], 1, "missing.parquet: No such file"),
+        ([tmp_path / "bad.jsonl", "wrong"], 1, "bad.jsonl: JSON parse error"),
+        ([tmp_path / "t.xlsx", "wrong"], 1, "No such file"),
+        ([tmp_path / "t.parquet", "wrong", "--key", "nope"], 1, "no column 'nope': there are id, name, at"),
+        ([tmp_path / "t.parquet", "wrong", "--key", "name"], 1, "row 1 has no key"),
+        ([tmp_path / "t.parquet", "not-there"], 1, "not-there"),
+        ([tmp_path / "t.parquet", "wrong", "--format", "raw"], 2, "--value"),
+        ([tmp_path / "t.parquet", "wrong", "--format", "xml"], 2, "json or raw"),
+        ([tmp_path / "t.parquet", "wrong", "--partitions", 2], 2, "--create"),
+        ([tmp_path / "t.parquet", "wrong", "-H", "who"], 2, "KEY=VALUE"),
+    ):
+        found, out, err = load(*arguments, "-X", "max.block.ms=300") if status == 1 else load(*arguments)
+        assert (found, out) == (status, "") and text in err.splitlines()[-1], (arguments, err)
+        assert "Traceback" not in err
+    assert cluster.records("wrong") == []
+
+
+def test_a_file_that_breaks_off_says_what_is_there(cluster, load, tmp_path):
+    cluster.create_topic("part", partitions=1)
+    lines = [f'{{"id": {i}, "text": "{"x" * 100}"}}' for i in range(20_000)]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines[:-1]) + '\n{"id": "no number"}\n')
+    status, _, err = load(tmp_path / "t.jsonl", "part")
+    there = len(cluster.records("part"))
+    assert status == 1 and f"{there:,} records delivered to part before" in err and 0 < there < 20_000
+
+
+def test_ctrl_c_says_what_is_there(cluster, load, tmp_path, monkeypatch):
+    cluster.create_topic("interrupted", partitions=1)
+
+    def rows(file):
+        def batches():
+            yield TABLE.to_batches()[0]
+            raise KeyboardInterrupt
+
+        return TABLE.schema, 2, batches()
+
+    monkeypatch.setattr(frames, "_rows_of", rows)
+    assert load(tmp_path / "t.parquet", "interrupted") == (130, "", "2 records delivered to interrupted\n")
