@@ -48,7 +48,6 @@ from kafkacore.net import block_end
 from kafkacore.net.measure import Measured
 from kafkacore.producer import BatchFuture, FrameFuture
 from kafkacore.producer import KafkaProducer as Producer
-from kafkacore.producer.frames import send_frame_in_loop
 from kafkacore.producer.many_call import none_queued
 from kafkacore.producer.not_now import NotNow
 from kafkacore.producer.transaction_calls import check_step, checked_group, checked_offsets, late
@@ -224,6 +223,8 @@ class KafkaProducer:
             KafkaError, TypeError: as there.
             asyncio.CancelledError: the rows before stay queued; `error.appended` says how many, and `error.future` is their FrameFuture.
         """
+        from kafkacore.producer.frames import send_frame_in_loop  # what it imports nobody else needs
+
         self._bind()
         return await send_frame_in_loop(
             self, topic, frame, in_thread, key=key, value=value, value_format=value_format, key_format=key_format, headers=headers,

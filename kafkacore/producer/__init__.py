@@ -47,7 +47,6 @@ from kafkacore.plurals import counted
 from kafkacore.producer.accumulator import BufferPool, RecordAccumulator
 from kafkacore.producer.endings import close_sender, open_senders
 from kafkacore.producer.frame_future import FrameFuture, FrameMetadata
-from kafkacore.producer.frames import send_frame
 from kafkacore.producer.futures import BatchFuture, BatchMetadata
 from kafkacore.producer.interceptors import Interceptors
 from kafkacore.producer.many_call import ManyCall, none_queued, partition_numbers
@@ -473,6 +472,8 @@ class KafkaProducer(ProducerCore):
             KafkaError: as `send_many`. With each error `error.appended` says how many rows are queued, `error.future` is their FrameFuture.
             TypeError: the frame is no table.
         """
+        from kafkacore.producer.frames import send_frame  # what it imports nobody else needs
+
         return send_frame(
             self, topic, frame, key=key, value=value, value_format=value_format, key_format=key_format, headers=headers,
             partition=partition, timestamp=timestamp, null_keys=null_keys, null_fields=null_fields,
