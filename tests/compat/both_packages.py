@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 
 from kafkacore import KafkaAdminClient, NewTopic
 from kafkacore import errors as engine_errors
+from kafkacore.admin.topics import TopicsSeen
 from kafkacore.testing import EmbeddedCluster
 from tests.interop.kafka_server import KafkaServer, why_unavailable
 
+GUARD_S = 30
 CLUSTERS = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
 """Parameters of a fixture that gives `cluster_of(request.param)`."""
 
@@ -37,11 +40,18 @@ def cluster_of(kind: str, **config: Any) -> Iterator[str]:
 
 
 def own_topic(case: Callable[..., Any], package: str, servers: str) -> str:
-    """The topic of a case and a package: made, with two partitions."""
+    """The topic of a case and a package: made, with two partitions, and every broker has heard of it."""
     topic = f"{case.__name__.replace('_', '-')}-{'ours' if package.startswith('kafkacore') else 'real'}"
     with KafkaAdminClient(bootstrap_servers=servers) as admin:
         admin.create_topics([NewTopic(topic, 2, 1)]).check()
+        end = time.monotonic() + GUARD_S
+        while any(topic not in seen.by_name or isinstance(seen.by_name[topic], Exception) for seen in heard(admin, topic)):
+            assert time.monotonic() < end
     return topic
+
+
+def heard(admin: KafkaAdminClient, topic: str) -> list[TopicsSeen]:
+    return list(admin.describe_topics_by_broker([topic]).check().values())
 
 
 def plain(value: Any, topic: str) -> Any:

@@ -3,10 +3,11 @@
 What differs is in docs/moving-from-confluent-kafka.md.
 """
 
-import binascii
+from typing import Any
 
-from kafkacore import _codec
+from kafkacore.compat.confluent import admin
 from kafkacore.compat.confluent.consumer import Consumer
+from kafkacore.compat.confluent.deserializing_consumer import DeserializingConsumer
 from kafkacore.compat.confluent.kafka_error import ConcurrentModificationException, IllegalStateException, KafkaError, KafkaException
 from kafkacore.compat.confluent.message import (
     TIMESTAMP_CREATE_TIME,
@@ -14,27 +15,36 @@ from kafkacore.compat.confluent.message import (
     TIMESTAMP_NOT_AVAILABLE,
     Message,
 )
+from kafkacore.compat.confluent.model import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    ElectionType,
+    IsolationLevel,
+    Node,
+    TopicCollection,
+    TopicPartitionInfo,
+    Uuid,
+)
+from kafkacore.compat.confluent.not_covered import NOT_COVERED, reason
+from kafkacore.compat.confluent.partitioning import consistent, fnv1a, murmur2
 from kafkacore.compat.confluent.partitions import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED, TopicPartition
 from kafkacore.compat.confluent.producer import Producer
-
-
-def murmur2(key: bytes, partition_count: int) -> int:
-    """The partition of a key by the partitioner murmur2."""
-    return (_codec.murmur2(key) & 0x7FFFFFFF) % partition_count
-
-
-def fnv1a(key: bytes, partition_count: int) -> int:
-    """The partition of a key by the partitioner fnv1a."""
-    found = _codec.fnv1a(key)
-    return abs(found - (1 << 32) if found >> 31 else found) % partition_count
-
-
-def consistent(key: bytes, partition_count: int) -> int:
-    """The partition of a key by the partitioner consistent (CRC-32)."""
-    return binascii.crc32(key) % partition_count
-
+from kafkacore.compat.confluent.serializing_producer import SerializingProducer
 
 __all__ = [
+    "admin",
+    "Uuid",
+    "TopicPartitionInfo",
+    "TopicCollection",
+    "SerializingProducer",
+    "Node",
+    "IsolationLevel",
+    "ElectionType",
+    "DeserializingConsumer",
+    "ConsumerGroupType",
+    "ConsumerGroupTopicPartitions",
+    "ConsumerGroupState",
     "OFFSET_BEGINNING",
     "OFFSET_END",
     "OFFSET_INVALID",
@@ -54,3 +64,9 @@ __all__ = [
     "fnv1a",
     "murmur2",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in NOT_COVERED:
+        raise ImportError(reason(name))
+    raise AttributeError(f"module {__name__} has no attribute {name!r}")
