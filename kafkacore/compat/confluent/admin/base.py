@@ -1,7 +1,8 @@
 """How calls of confluent-kafka's admin client run: each gives futures at once, which a thread of the client completes.
 
 The thread starts with the first call, runs one call after the other by the engine's admin client, and waits in its queue between them. It
-knows the queue and the engine only, so a client that nobody holds any more is ended with its thread. Time-outs count from the call.
+knows its queue only, and calls under way know their client: one that nobody holds any more ends with its thread once these are done.
+Time-outs count from the call.
 
 Source: confluent_kafka.admin.AdminClient, confluent-kafka 2.16.
 """
@@ -23,14 +24,21 @@ from kafkacore.admin import ItemResults
 from kafkacore.admin import KafkaAdminClient as Engine
 from kafkacore.compat.confluent.client_settings import COMMON, CONSUMER_SETTINGS, PRODUCER_SETTINGS, engine_settings, joined
 from kafkacore.compat.confluent.kafka_error import KafkaError, KafkaException, local, of, translated
-from kafkacore.compat.settings import Kind, NoEffect
+from kafkacore.compat.settings import Kind, NoEffect, Refused
 from kafkacore.config import AdminConfig
 
 K = TypeVar("K")
 MOST_S = 3600.0
 _OF_OTHERS = NoEffect("it is a setting of producers or consumers")
 
-ADMIN_SETTINGS: dict[str, Kind] = COMMON | dict.fromkeys(sorted({*PRODUCER_SETTINGS, *CONSUMER_SETTINGS} - {*COMMON}), _OF_OTHERS)
+_EVENTS = Refused("this client has no events: futures have the errors of their calls, and the engine logs why brokers cannot be reached")
+
+ADMIN_SETTINGS: dict[str, Kind] = {
+    **dict.fromkeys(sorted({*PRODUCER_SETTINGS, *CONSUMER_SETTINGS}), _OF_OTHERS),
+    **COMMON,
+    "error_cb": _EVENTS,
+    "throttle_cb": _EVENTS,
+}
 
 
 class Options:
@@ -171,7 +179,7 @@ class AdminBase:
         futures = {key: new_future() for key in keys}
         if not futures:
             return futures
-        engines, client = self._engines, weakref.ref(self)
+        engines = self._engines
 
         def run() -> None:
             try:
@@ -179,9 +187,7 @@ class AdminBase:
                 outcomes = {key: found.get(key, ours.InternalError("the answer says nothing of it")) for key in futures}
             except Exception as error:
                 outcomes = dict.fromkeys(futures, error)
-            if (here := client()) is not None:
-                here._under_way -= 1
-                del here
+            self._under_way -= 1
             for key, future in futures.items():
                 complete(future, outcomes[key])
 

@@ -1,0 +1,213 @@
+"""compat.confluent's AdminClient by itself: its thread, times, ends, credentials, and what brokers that fail make of it."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkacore.broker.server import Disconnect
+from kafkacore.compat.confluent import KafkaException, TopicPartition
+from kafkacore.compat.confluent.admin import AdminClient, ConfigResource, NewTopic
+from kafkacore.compat.confluent.admin.base import ADMIN_SETTINGS
+from kafkacore.compat.settings import NoEffect, Refused
+from kafkacore.testing import EmbeddedCluster
+
+WAIT_S = 20.0
+NAME = "kafkacore-confluent-admin"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(config={"auto_create_topics_enable": False}) as started:
+        yield started
+
+
+def client(servers: Any, **settings: Any) -> AdminClient:
+    return AdminClient({"bootstrap.servers": servers} | settings)
+
+
+def threads() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == NAME]
+
+
+def until(look: Callable[[], Any]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not look():
+        assert time.monotonic() < end
+
+
+def code(future: Future[Any]) -> str:
+    with pytest.raises(KafkaException) as caught:
+        future.result(WAIT_S)
+    return str(caught.value.args[0].name())
+
+
+def test_one_thread_completes_all_futures(cluster: EmbeddedCluster) -> None:
+    before = threads()
+    admin = client(cluster.bootstrap_servers)
+    assert threads() == before
+    names: list[str] = []
+    futures = [admin.describe_cluster() for _ in range(20)]
+    for each in futures:
+        each.add_done_callback(lambda _: names.append(threading.current_thread().name))
+    assert all(each.result(WAIT_S).cluster_id for each in futures)
+    assert len(set(threads()) - set(before)) == 1
+    until(lambda: len(names) == 20)
+    assert NAME in names
+    until(lambda: len(admin) == 0)
+
+
+def test_the_thread_waits_without_work(cluster: EmbeddedCluster) -> None:
+    admin = client(cluster.bootstrap_servers)
+    admin.describe_cluster().result(WAIT_S)
+    until(lambda: len(admin) == 0)
+    used = time.process_time()
+    assert admin.poll(0.3) == 0
+    assert time.process_time() - used < 0.1
+
+
+def test_a_client_that_nobody_holds_ends_its_thread(cluster: EmbeddedCluster) -> None:
+    before = set(threads())
+    admin = client(cluster.bootstrap_servers)
+    admin.describe_cluster().result(WAIT_S)
+    (thread,) = set(threads()) - before
+    engine = admin._engines.now
+    last = admin.describe_cluster()
+    del admin
+    gc.collect()
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+    assert engine._driver.closed
+    assert last.result(0).cluster_id
+
+
+def test_the_end_of_a_client_ends_its_calls() -> None:
+    with client("127.0.0.1:1") as admin:
+        futures = [admin.describe_cluster() for _ in range(3)]
+        late = admin.create_topics([NewTopic("t", 1, 1)])["t"]
+        waiting = threading.Thread(target=admin.poll)
+        waiting.start()
+    assert {code(each) for each in [*futures, late]} == {"_DESTROY"}
+    waiting.join(WAIT_S)
+    assert not waiting.is_alive()
+    with pytest.raises(RuntimeError, match="closed"):
+        admin.list_topics(timeout=1)
+
+
+def test_times_count_from_the_call() -> None:
+    admin = client("127.0.0.1:1")
+    began = time.monotonic()
+    futures = [admin.describe_cluster(request_timeout=0.3) for _ in range(5)]
+    assert {code(each) for each in futures} == {"_TIMED_OUT"}
+    assert time.monotonic() - began < 5 * 0.3
+    admin.describe_cluster(request_timeout=60)
+    with pytest.raises(KafkaException) as caught:
+        admin.cluster_id(timeout=0.1)  # though the call before it has the thread
+    assert caught.value.args[0].name() == "_TIMED_OUT"
+    assert time.monotonic() - began < WAIT_S
+
+
+def test_a_call_under_way_does_not_hold_the_end_of_the_program() -> None:
+    program = """
+from kafkacore.compat.confluent.admin import AdminClient
+admin = AdminClient({"bootstrap.servers": "127.0.0.1:1"})
+admin.describe_cluster(request_timeout=600)
+print("end")
+"""
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, "Traceback" in done.stderr) == ("end\n", False)
+
+
+def test_what_a_callback_raises_ends_nothing(cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+    admin = client(cluster.bootstrap_servers)
+    admin.describe_cluster().add_done_callback(lambda _: 1 / 0)
+    assert admin.describe_cluster().result(WAIT_S).cluster_id
+
+
+def test_a_call_goes_on_after_two_lost_answers(cluster: EmbeddedCluster) -> None:
+    admin = client(cluster.bootstrap_servers, **{"retry.backoff.ms": 10})
+    answers = iter([Disconnect(), Disconnect()])
+    cluster.control("Metadata", lambda request: next(answers, None))
+    try:
+        assert admin.describe_cluster().result(WAIT_S).cluster_id
+        assert next(answers, None) is None
+    finally:
+        cluster.control("Metadata", None)
+
+
+def test_a_broker_that_comes_back_is_found() -> None:
+    with EmbeddedCluster() as own:
+        admin = client(own.bootstrap_servers, **{"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 20})
+        assert admin.describe_cluster().result(WAIT_S).nodes
+        own.stop_broker(1)
+        assert code(admin.describe_cluster(request_timeout=0.2)) == "_TIMED_OUT"
+        assert code(admin.describe_cluster(request_timeout=0.2)) == "_TIMED_OUT"
+        own.start_broker(1)
+        assert admin.describe_cluster().result(WAIT_S).nodes
+
+
+def test_credentials_are_changed() -> None:
+    with EmbeddedCluster(users={"alice": "secret"}) as secured:
+        settings = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": "alice",
+            "sasl.password": "old",
+        }
+        admin = client(secured.bootstrap_servers, **settings)
+        assert code(admin.describe_cluster(request_timeout=5)) == "_AUTHENTICATION"
+        admin.set_sasl_credentials("alice", "secret")
+        assert admin.describe_cluster().result(WAIT_S).nodes
+        admin.set_sasl_credentials("alice", "wrong")
+        assert code(admin.describe_cluster(request_timeout=5)) == "_AUTHENTICATION"
+
+
+def test_several_brokers_are_asked_about_their_settings() -> None:
+    with EmbeddedCluster(brokers=2) as two:
+        admin = client(two.bootstrap_servers)
+        resources = [ConfigResource("broker", "1"), ConfigResource("broker", "2"), ConfigResource("topic", "none")]
+        futures = admin.describe_configs(resources)
+        found = [futures[each].result(WAIT_S)["broker.id"].value for each in resources[:2]]
+        assert found == ["1", "2"]
+        assert code(futures[resources[2]]) == "UNKNOWN_TOPIC_OR_PART"
+
+
+def test_a_result_that_the_answer_leaves_out_is_an_error(cluster: EmbeddedCluster) -> None:
+    admin = client(cluster.bootstrap_servers)
+    futures = admin._each(["a", "b"], lambda engine: {"a": 1})
+    assert futures["a"].result(WAIT_S) == 1
+    assert code(futures["b"]) == "_FAIL"
+
+
+def test_errors_say_where() -> None:
+    with EmbeddedCluster(config={"auto_create_topics_enable": False}) as own:
+        future = client(own.bootstrap_servers).delete_records([TopicPartition("none", 3, 1)])
+        error = next(iter(future.values())).exception(WAIT_S)
+    assert isinstance(error, KafkaException)
+    assert "topic none, partition 3" in error.args[0].str()
+    assert type(error.__cause__).__name__ == "UnknownTopicOrPartition"
+
+
+def test_settings_of_other_clients_say_that_they_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+    client("127.0.0.1:1", **{"group.id": "g", "acks": 1})
+    assert {"group.id", "request.required.acks"} <= {word for record in caplog.records for word in record.getMessage().split("=")[:1]}
+    assert all(isinstance(ADMIN_SETTINGS[name], NoEffect) for name in ("group.id", "request.required.acks"))
+
+
+def test_refused_settings_say_why() -> None:
+    for name, kind in ADMIN_SETTINGS.items():
+        if isinstance(kind, Refused):
+            with pytest.raises(KafkaException) as caught:
+                client("127.0.0.1:1", **{name: print if name.endswith("_cb") else "other"})
+            error = caught.value.args[0]
+            assert (error.name(), kind.why in error.str(), name in error.str()) == ("_INVALID_ARG", True, True)
