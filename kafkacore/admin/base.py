@@ -37,11 +37,15 @@ _FIRST_OPERATIONS_VERSION = 8
 _BY_NAME: dict[type, int] = {OffsetCommitRequest: 9, OffsetFetchRequest: 9}
 """The last versions that name topics; later ones know them by their ids alone."""
 
+_SILENT: Any = object()
 _MOVED = frozenset({Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS})
 
 
 class ItemResults(Mapping[K, V], Generic[K, V]):
-    """Results by item. Reading the result of an item that failed raises its error.
+    """Results by item: a mapping of the items that worked. Those that failed are in `errors`.
+
+    Reading the result of an item that failed raises its error, and `check` raises the first; `get` returns the default. So
+    `dict(results)`, `results.items()` and loops have the items that worked, however many failed.
 
     Args:
         values: of the items that worked.
@@ -63,15 +67,18 @@ class ItemResults(Mapping[K, V], Generic[K, V]):
             raise failed
         return self._values[item]
 
+    def get(self, item: K, default: Any = None) -> Any:
+        """The result of an item, or the default where it failed or was not asked for."""
+        return self._values.get(item, default)
+
     def __contains__(self, item: object) -> bool:
-        return item in self._values or item in self.errors
+        return item in self._values
 
     def __iter__(self) -> Iterator[K]:
-        yield from self._values
-        yield from self.errors
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._values) + len(self.errors)
+        return len(self._values)
 
     @property
     def succeeded(self) -> dict[K, V]:
@@ -88,11 +95,37 @@ class ItemResults(Mapping[K, V], Generic[K, V]):
         return f"ItemResults({self._values!r}, errors={self.errors!r})"
 
 
-def results_of(found: Iterable[tuple[K, int, str | None, V]], api: str, *, by_topic: bool = False) -> ItemResults[K, V]:
+def complete(results: ItemResults[K, V], wanted: Iterable[K], api: str, broker: int | None = None) -> ItemResults[K, V]:
+    """The same results, with an error for each item that the answer left out. What nobody asked for is left out here.
+
+    Args:
+        results: as an answer has them.
+        wanted: what was asked for.
+        api, broker: who left them out.
+    """
+    values: dict[K, V] = {}
+    failed: dict[K, errors.KafkaError] = {}
+    for item in wanted:
+        if item in results.errors:
+            failed[item] = results.errors[item]
+        elif item in results:
+            values[item] = results[item]
+        else:
+            tp = item if isinstance(item, TopicPartition) else None
+            text = "the answer has no result" if tp is not None else f"the answer has no result for {item}"
+            topic, partition = (None, None) if tp is None else tp
+            failed[item] = errors.IncompleteAnswerError(text, topic=topic, partition=partition, api=api, broker=broker)
+    return ItemResults(values, failed)
+
+
+def results_of(
+    found: Iterable[tuple[K, int, str | None, V]], wanted: Iterable[K] | None, api: str, *, by_topic: bool = False
+) -> ItemResults[K, V]:
     """Results out of (item, error code, error message, value) as an answer has them.
 
     Args:
         found: from the answer.
+        wanted: what was asked for; None where the broker chose the items.
         api: whose answer it is, for the errors.
         by_topic: the items are names of topics.
     """
@@ -105,7 +138,8 @@ def results_of(found: Iterable[tuple[K, int, str | None, V]], api: str, *, by_to
             failed[item] = errors.from_code(code, message or None, topic=item.topic, partition=item.partition, api=api)
         else:
             failed[item] = errors.from_code(code, message or None, topic=str(item) if by_topic else None, api=api)
-    return ItemResults(values, failed)
+    results = ItemResults(values, failed)
+    return results if wanted is None else complete(results, wanted, api)
 
 
 class Call:
@@ -164,7 +198,11 @@ class Call:
             return None
         if now_ms < self._retry_at_ms:
             return self._retry_at_ms - now_ms
-        node = self._find(now_ms)
+        try:
+            node = self._find(now_ms)
+        except errors.BrokerNotAvailable as error:
+            self.error = error
+            return None
         if node is None:
             admin._driver.metadata.request_update()
             if self._may_move:
@@ -246,6 +284,10 @@ class LeaderAsk(LeaderQuery):
                 self.results[tp] = value
 
 
+class _OneByOne(Exception):
+    """The broker is too old to be asked for several coordinators at once (KIP-699)."""
+
+
 class Asked(NamedTuple):
     """What became of one of several questions: a response or an error."""
 
@@ -302,7 +344,27 @@ class AdminBase:
         return self._driver.metadata.snapshot.controller
 
     def _broker(self, node_id: int) -> Callable[[int], Node | None]:
-        return lambda _: self._driver.metadata.snapshot.nodes.get(node_id)
+        """Finds a broker by its id.
+
+        Raises:
+            errors.BrokerNotAvailable: when called for an id that is missing in metadata that came after the first call.
+        """
+        asked_at: int | None = None
+
+        def find(_: int) -> Node | None:
+            nonlocal asked_at
+            metadata = self._driver.metadata
+            node = metadata.snapshot.nodes.get(node_id)
+            if node is not None or metadata.snapshot.is_bootstrap:
+                return node
+            if asked_at is None:
+                asked_at = metadata.version
+            elif metadata.version > asked_at:
+                there = ", ".join(map(str, sorted(metadata.snapshot.nodes)))
+                raise errors.BrokerNotAvailable(f"the cluster has no broker {node_id} now; it has {there or 'none'}", broker=node_id)
+            return None
+
+        return find
 
     @lent
     def _nodes(self, timeout_ms: int) -> list[Node]:
@@ -496,8 +558,12 @@ class AdminBase:
                     is_over = isinstance(answer.error, errors.KafkaTimeoutError) or not answer.error.retriable
                     (failed if is_over else again).update(dict.fromkeys(groups[node_id], answer.error))
                     continue
-                for key, value in read(answer.response):
-                    if not isinstance(value, errors.KafkaError):
+                found = dict(read(answer.response))
+                for key in groups[node_id]:
+                    value = found.get(key, _SILENT)
+                    if value is _SILENT:
+                        failed[key] = errors.IncompleteAnswerError(f"the answer has no result for {key}", broker=node_id)
+                    elif not isinstance(value, errors.KafkaError):
                         values[key] = located(value, self._driver.metadata.snapshot.nodes.get(node_id))
                     elif value.code in _MOVED:
                         again[key] = value
@@ -523,24 +589,37 @@ class AdminBase:
     def _coordinators(self, keys: Sequence[str], key_type: int, deadline_ms: int) -> dict[str, int | errors.KafkaError]:
         """The broker that coordinates each key, or why it is not known."""
 
-        def build_for(key: str) -> Callable[[int], FindCoordinatorRequest]:
+        def build_for(several: Sequence[str]) -> Callable[[int], FindCoordinatorRequest]:
             def build(version: int) -> FindCoordinatorRequest:
                 if version >= _FIRST_BATCH_VERSION:
-                    return FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
-                return FindCoordinatorRequest(key_type=key_type, key=key)
+                    return FindCoordinatorRequest(key_type=key_type, coordinator_keys=list(several))
+                if len(several) > 1:
+                    raise _OneByOne
+                return FindCoordinatorRequest(key_type=key_type, key=several[0])
 
             return build
 
-        calls = [Call(self, FindCoordinatorRequest, build_for(key), self._anyone) for key in keys]
+        def ask(batches: Sequence[Sequence[str]]) -> list[Asked]:
+            calls = [Call(self, FindCoordinatorRequest, build_for(batch), self._anyone) for batch in batches]
+            return self._ask_all(calls, self._left_ms(deadline_ms))
+
+        batches: Sequence[Sequence[str]] = [keys]
+        try:
+            answers = ask(batches)
+        except _OneByOne:
+            batches = [[key] for key in keys]
+            answers = ask(batches)
         found: dict[str, int | errors.KafkaError] = {}
-        for key, asked in zip(keys, self._ask_all(calls, self._left_ms(deadline_ms)), strict=True):
+        for batch, asked in zip(batches, answers, strict=True):
             if asked.error is not None:
-                found[key] = asked.error
+                found |= dict.fromkeys(batch, asked.error)
                 continue
-            answer = asked.response.coordinators[0] if asked.response.coordinators else asked.response
-            code = answer.error_code
-            found[key] = errors.from_code(code, answer.error_message, api="FindCoordinator") if code else answer.node_id
-        return found
+            for place in asked.response.coordinators or [asked.response]:
+                code = place.error_code
+                key = place.key if asked.response.coordinators else batch[0]
+                found[key] = errors.from_code(code, place.error_message, api="FindCoordinator") if code else place.node_id
+        silent = errors.IncompleteAnswerError("the answer leaves a group or transactional id out", api="FindCoordinator")
+        return {key: found.get(key, silent) for key in keys}
 
     def _pause(self, wait_ms: int, deadline_ms: int) -> None:
         """Lets time pass, and the network work."""

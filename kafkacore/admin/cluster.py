@@ -175,6 +175,7 @@ class ClusterAdmin(AdminBase):
                 for topic in response.replica_election_results
                 for each in topic.partition_result
             ),
+            wanted,
             "ElectLeaders",
         )
 
@@ -210,6 +211,7 @@ class ClusterAdmin(AdminBase):
                 for topic in response.responses
                 for each in topic.partitions
             ),
+            wanted,
             "AlterPartitionReassignments",
         )
 
@@ -311,6 +313,7 @@ class ClusterAdmin(AdminBase):
                 (frozenset((part.entity_type, part.entity_name) for part in each.entity), each.error_code, each.error_message, None)
                 for each in response.entries
             ),
+            map(frozenset, changes),
             "AlterClientQuotas",
         )
 

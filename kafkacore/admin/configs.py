@@ -236,12 +236,17 @@ class ConfigsAdmin(AdminBase):
             if asked.error is not None:
                 failed |= dict.fromkeys(group, asked.error)
                 continue
+            silent = dict.fromkeys(group, None)
             for item in items(asked.response):
                 resource = ConfigResource(_KIND_NAMES.get(item.resource_type, "unknown"), item.resource_name)
                 if item.error_code:
                     failed[resource] = errors.from_code(item.error_code, item.error_message or None, api=api_name)
                 else:
                     values[resource] = value(item)
+                silent.pop(resource, None)
+            for resource in silent:
+                what = f"the answer has no result for {resource.kind} {resource.name}"
+                failed[resource] = errors.IncompleteAnswerError(what, api=api_name)
         return ItemResults(values, failed)
 
 

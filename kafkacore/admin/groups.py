@@ -5,7 +5,7 @@ Source: Kafka's KafkaAdminClient.{listGroups, describeConsumerGroups, deleteCons
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kafkacore import errors
@@ -241,7 +241,7 @@ class GroupsAdmin(AdminBase):
 
         if not wanted:
             return ItemResults({}, {})
-        return self._ask_about_offsets(group_id, request, timeout)
+        return self._ask_about_offsets(group_id, wanted, request, timeout)
 
     def delete_group_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]], *, timeout: float | None = None
@@ -259,9 +259,10 @@ class GroupsAdmin(AdminBase):
         Raises:
             errors.KafkaError: as GroupIdNotFound, or the coordinator cannot be found or does not answer.
         """
+        wanted = list(dict.fromkeys(TopicPartition(*tp) for tp in partitions))
         topics = [
             OffsetDeleteRequestTopic(name=name, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index, _ in group])
-            for name, group in by_topic((TopicPartition(*tp), None) for tp in partitions).items()
+            for name, group in by_topic((tp, None) for tp in wanted).items()
         ]
 
         def request(ids: list[str]) -> tuple[type, Callable[[int], object]]:
@@ -269,10 +270,14 @@ class GroupsAdmin(AdminBase):
 
         if not topics:
             return ItemResults({}, {})
-        return self._ask_about_offsets(group_id, request, timeout)
+        return self._ask_about_offsets(group_id, wanted, request, timeout)
 
     def _ask_about_offsets(
-        self, group_id: str, request: Callable[[list[str]], tuple[type, Callable[[int], object]]], timeout: float | None
+        self,
+        group_id: str,
+        wanted: Collection[TopicPartition],
+        request: Callable[[list[str]], tuple[type, Callable[[int], object]]],
+        timeout: float | None,
     ) -> ItemResults[TopicPartition, None]:
         """Asks a group's coordinator something that it answers by partition."""
 
@@ -286,6 +291,7 @@ class GroupsAdmin(AdminBase):
                     for topic in response.topics
                     for each in topic.partitions
                 ),
+                wanted,
                 type(response).__name__.removesuffix("Response"),
             )
             moved = next((error for error in results.errors.values() if error.code == Code.NOT_COORDINATOR), None)
@@ -337,16 +343,20 @@ def _read_classic_groups(response: Any) -> Iterable[tuple[str, GroupDescription 
         if group.error_code:
             yield group.group_id, errors.from_code(group.error_code, group.error_message, api="DescribeGroups")
             continue
-        members = [
-            MemberDescription(
-                member.member_id,
-                member.group_instance_id,
-                member.client_id,
-                member.client_host,
-                _assigned(bytes(member.member_assignment)) if group.protocol_type == _CONSUMER_PROTOCOL else [],
-            )
-            for member in group.members
-        ]
+        try:
+            members = [
+                MemberDescription(
+                    member.member_id,
+                    member.group_instance_id,
+                    member.client_id,
+                    member.client_host,
+                    _assigned(bytes(member.member_assignment)) if group.protocol_type == _CONSUMER_PROTOCOL else [],
+                )
+                for member in group.members
+            ]
+        except errors.CorruptDataError as error:  # the group's own leader wrote it: no fault of the other groups
+            yield group.group_id, errors.CorruptDataError(f"a member's assignment cannot be read: {error}", api="DescribeGroups")
+            continue
         yield (
             group.group_id,
             GroupDescription(

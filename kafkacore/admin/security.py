@@ -5,11 +5,12 @@ Source: Kafka's KafkaAdminClient.{describeAcls, createAcls, deleteAcls}, org.apa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kafkacore import errors
-from kafkacore.admin.base import AdminBase, ItemResults
+from kafkacore.admin.base import AdminBase, ItemResults, complete
+from kafkacore.plurals import counted
 from kafkacore.protocol import (
     AclCreation,
     CreateAclsRequest,
@@ -163,12 +164,12 @@ class SecurityAdmin(AdminBase):
         response = self._ask(CreateAclsRequest, lambda version: CreateAclsRequest(creations=creations), self._timeout_ms(timeout))
         made: dict[Acl, None] = {}
         failed: dict[Acl, errors.KafkaError] = {}
-        for each, item in zip(wanted, response.results, strict=True):
+        for each, item in zip(wanted, response.results, strict=False):  # in the order of the request
             if item.error_code:
                 failed[each] = errors.from_code(item.error_code, item.error_message, api="CreateAcls")
             else:
                 made[each] = None
-        return ItemResults(made, failed)
+        return complete(ItemResults(made, failed), wanted, "CreateAcls")
 
     def delete_acls(self, filters: Iterable[AclFilter], *, timeout: float | None = None) -> ItemResults[AclFilter, list[Acl]]:
         """Deletes the entries that match.
@@ -178,7 +179,7 @@ class SecurityAdmin(AdminBase):
             timeout: seconds.
 
         Returns:
-            By filter, the deleted entries. Typical error: SecurityDisabled.
+            By filter, the deleted entries. Typical errors: SecurityDisabled; PartlyDoneError, whose `done` has what is deleted.
         """
         wanted = list(dict.fromkeys(filters))
         entries = [DeleteAclsFilter(**_filter_fields(each)) for each in wanted]
@@ -187,10 +188,26 @@ class SecurityAdmin(AdminBase):
         response = self._ask(DeleteAclsRequest, lambda version: DeleteAclsRequest(filters=entries), self._timeout_ms(timeout))
         deleted: dict[AclFilter, list[Acl]] = {}
         failed: dict[AclFilter, errors.KafkaError] = {}
-        for each, item in zip(wanted, response.filter_results, strict=True):
-            problem = next((acl for acl in item.matching_acls if acl.error_code), item)
-            if problem.error_code:
-                failed[each] = errors.from_code(problem.error_code, problem.error_message, api="DeleteAcls")
+        for each, item in zip(wanted, response.filter_results, strict=False):  # in the order of the request
+            gone = [_acl(acl, acl) for acl in item.matching_acls if not acl.error_code]
+            refused = {
+                _acl(acl, acl): errors.from_code(acl.error_code, acl.error_message, api="DeleteAcls")
+                for acl in item.matching_acls
+                if acl.error_code
+            }
+            if item.error_code:
+                failed[each] = errors.from_code(item.error_code, item.error_message, api="DeleteAcls")
+            elif refused:
+                failed[each] = _partly(gone, refused)
             else:
-                deleted[each] = [_acl(acl, acl) for acl in item.matching_acls]
-        return ItemResults(deleted, failed)
+                deleted[each] = gone
+        return complete(ItemResults(deleted, failed), wanted, "DeleteAcls")
+
+
+def _partly(gone: Sequence[Acl], refused: Mapping[Acl, errors.KafkaError]) -> errors.PartlyDoneError:
+    first = next(iter(refused.values()))
+    error = errors.PartlyDoneError(
+        f"{len(gone)} of {counted(len(gone) + len(refused), 'entry', 'entries')} deleted; {first}", api="DeleteAcls", code=first.code
+    )
+    error.done, error.refused = tuple(gone), dict(refused)
+    return error

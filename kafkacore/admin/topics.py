@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kafkacore import errors
-from kafkacore.admin.base import AdminBase, ItemResults, names_of, not_controller, results_of
+from kafkacore.admin.base import AdminBase, ItemResults, complete, names_of, not_controller, results_of
 from kafkacore.admin.security import operations_of
 from kafkacore.config_text import setting_texts
 from kafkacore.metadata import PartitionInfo
@@ -118,7 +118,7 @@ class TopicsAdmin(AdminBase):
             else:
                 configs = {c.name: c.value for c in item.configs or ()}
                 made[item.name] = CreatedTopic(item.name, bytes(item.topic_id), item.num_partitions, item.replication_factor, configs)
-        return ItemResults(made, failed)
+        return complete(ItemResults(made, failed), dict.fromkeys(t.name for t in wanted), "CreateTopics")
 
     def delete_topics(
         self, names: Iterable[str], *, operation_timeout: float | None = None, timeout: float | None = None
@@ -146,7 +146,7 @@ class TopicsAdmin(AdminBase):
             return ItemResults({}, {})
         response = self._ask(DeleteTopicsRequest, build, timeout_ms, to_controller=True, refused=not_controller("responses"))
         found = ((item.name, item.error_code, item.error_message, None) for item in response.responses)
-        return results_of(found, "DeleteTopics", by_topic=True)
+        return results_of(found, wanted, "DeleteTopics", by_topic=True)
 
     def create_partitions(
         self,
@@ -188,7 +188,7 @@ class TopicsAdmin(AdminBase):
             return ItemResults({}, {})
         response = self._ask(CreatePartitionsRequest, build, timeout_ms, to_controller=True, refused=not_controller("results"))
         found = ((item.name, item.error_code, item.error_message, None) for item in response.results)
-        return results_of(found, "CreatePartitions", by_topic=True)
+        return results_of(found, wanted, "CreatePartitions", by_topic=True)
 
     def list_topics(self, *, include_internal: bool = False, timeout: float | None = None) -> list[str]:
         """Names of all topics this client may see, sorted.

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 
 from kafkacore import errors
-from kafkacore.admin.base import AdminBase, ItemResults
+from kafkacore.admin.base import AdminBase, ItemResults, complete, not_controller
 from kafkacore.net.sasl import MIN_ITERATIONS, salted_password
 from kafkacore.protocol import (
     AlterUserScramCredentialsRequest,
@@ -55,7 +55,8 @@ class UsersAdmin(AdminBase):
                 failed[each.user] = errors.from_code(each.error_code, each.error_message, api="DescribeUserScramCredentials")
             else:
                 found[each.user] = {words.get(info.mechanism, "unknown"): info.iterations for info in each.credential_infos}
-        return ItemResults(found, failed)
+        results = ItemResults(found, failed)
+        return results if names is None else complete(results, [name.name for name in names], "DescribeUserScramCredentials")
 
     def alter_user_scram_credentials(
         self, passwords: Mapping[tuple[str, str], str | None], *, iterations: int = MIN_ITERATIONS, timeout: float | None = None
@@ -86,13 +87,23 @@ class UsersAdmin(AdminBase):
             if not wanted:
                 continue
             build = _alteration(mechanism, wanted, iterations)
-            response = self._ask(AlterUserScramCredentialsRequest, build, self._left_ms(deadline_ms), to_controller=True)
+            try:
+                response = self._ask(
+                    AlterUserScramCredentialsRequest,
+                    build,
+                    self._left_ms(deadline_ms),
+                    to_controller=True,
+                    refused=not_controller("results"),
+                )
+            except errors.KafkaError as error:  # what the request before has done stands
+                failed |= dict.fromkeys(((user, mechanism) for user in wanted), error)
+                continue
             for each in response.results:
                 if each.error_code:
                     failed[each.user, mechanism] = errors.from_code(each.error_code, each.error_message, api="AlterUserScramCredentials")
                 else:
                     made[each.user, mechanism] = None
-        return ItemResults(made, failed)
+        return complete(ItemResults(made, failed), passwords, "AlterUserScramCredentials")
 
 
 def _alteration(mechanism: str, passwords: Mapping[str, str | None], iterations: int) -> Callable[[int], AlterUserScramCredentialsRequest]:
