@@ -38,6 +38,7 @@ COMMANDS = {
     "consume": ("records", "consume"),
     "export": ("frames", "export"),
     "load": ("frames", "load"),
+    "query": ("query", "query"),
     "perf": ("perf", "app"),
     "dump-log": ("dump", "dump_log"),
     "demo": ("demo", "demo"),

@@ -1,0 +1,211 @@
+"""`kafkacore query`: DuckDB over topics, once and as records come."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from kafkacore import KafkaConsumer, KafkaProducer
+from kafkacore.cli import query
+from kafkacore.cli.app import run
+from kafkacore.testing import EmbeddedCluster
+
+FLIGHTS = [{"carrier": "UA" if n % 2 else "AA", "delay": n / 2} for n in range(100)]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with EmbeddedCluster() as started:
+        for name, partitions in (("flights", 3), ("my-names.v1", 1), ("bytes", 1), ("empty", 1), ("bad", 1)):
+            started.create_topic(name, partitions=partitions)
+        with KafkaProducer(bootstrap_servers=started.bootstrap_servers) as producer:
+            producer.send_many("flights", [json.dumps(each) for each in FLIGHTS], keys=[str(n) for n in range(100)])
+            producer.send_many("my-names.v1", ["UA,United", "AA,American"], keys=["UA", "AA"])
+            producer.send_many("bytes", [b"\xff\x00", None])
+            producer.send_many("bad", ['{"a": 1}', '{"a": }'])
+        yield started
+
+
+@pytest.fixture
+def ask(cluster, capsys):
+    def call(*arguments):
+        status = run(["query", *arguments, "-b", cluster.bootstrap_servers])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return call
+
+
+AVERAGE = "select carrier, avg(delay) as delay from flights group by 1 order by 1"
+
+
+def test_objects_are_columns(ask):
+    status, out, err = ask(AVERAGE)
+    assert (status, err) == (0, "")
+    assert [line.split() for line in out.splitlines() if "A" in line] == [["│", "AA", "│", "24.5", "│"], ["│", "UA", "│", "25.0", "│"]]
+    assert ask(AVERAGE, "--json") == (0, '{"carrier":"AA","delay":24.5}\n{"carrier":"UA","delay":25.0}\n', "")
+    assert ask(AVERAGE, "--csv") == (0, '"carrier","delay"\n"AA",24.5\n"UA",25\n', "")
+
+
+def test_topics_are_joined_with_others_and_with_themselves(ask):
+    joined = 'select n.value as name, count(*) as n from flights f join "my-names.v1" n on n.key = f.carrier group by 1 order by 1'
+    assert ask(joined, "--json")[1] == '{"name":"AA,American","n":50}\n{"name":"UA,United","n":50}\n'
+    itself = "with late as (select * from flights where delay > 40) select count(*) as n from late a join flights b on a._key = b._key"
+    assert ask(itself, "--json")[1] == '{"n":19}\n'
+
+
+def test_text_bytes_schemas_and_parts(ask):
+    assert ask("select value from bytes where value is not null", "--json")[1] == '{"value":"/wA="}\n'
+    assert ask("select hex(value) as v from bytes limit 1", "--json")[1] == '{"v":"FF00"}\n'
+    assert ask("select length(value) > 0 as l from flights limit 1", "--format", "string", "--json")[1] == '{"l":true}\n'
+    assert ask("select sum(delay) as s from flights", "--schema", "delay INT", "--on-error", "null", "--json")[1].startswith('{"s":')
+    assert ask("select count(*) as n from flights", "--last", "2", "--json")[1] == '{"n":6}\n'
+    assert ask("select count(*) as n, count(a) as a from bad", "--on-error", "null", "--json")[1] == '{"n":2,"a":1}\n'
+    assert ask("select count(*) as n from bad", "--on-error", "skip", "--json")[1] == '{"n":1}\n'
+
+
+def test_a_schema_from_a_file(ask, tmp_path):
+    (tmp_path / "s").write_text("carrier STRING")
+    assert ask("select count(carrier) as n from flights", "--schema", f"@{tmp_path / 's'}", "--json")[1] == '{"n":100}\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["selec"], 1, "syntax error"),
+        (["select nothing from flights"], 1, "nothing"),
+        (["select 1"], 1, "names no topic"),
+        (["select * from not_there"], 1, "not_there"),
+        (["select * from empty"], 1, "no value yet"),
+        (["select count(a) from bad"], 1, "[topic bad, partition 0, offset 1]"),
+        (["select * from flights", "--schema", "a WHAT"], 2, "WHAT"),
+        (["select * from flights", "--format", "xml"], 2, "--format"),
+        (["select * from flights", "--on-error", "x"], 2, "--on-error"),
+        (["select * from flights", "--csv", "--json"], 2, "--csv"),
+        (["select * from flights", "--memory", "much"], 1, "Memory"),
+    ],
+)
+def test_what_cannot_be_is_one_line(ask, arguments, status, text):
+    found, out, err = ask(*arguments)
+    assert (found, out) == (status, "") and text in err and err.count("\n") == 1, err
+
+
+def test_names_are_topics_and_never_variables(ask):
+    sql = "select * from sql"
+    assert ask(sql)[0] == 1
+
+
+def test_a_long_table_says_that_it_is_cut(ask, monkeypatch):
+    monkeypatch.setattr(query, "SHOWN_ROWS", 10)
+    status, out, err = ask("select delay from flights")
+    assert status == 0 and err == "the first 10 of 100 rows; --json and --csv print all\n" and len(out.splitlines()) == 14
+
+
+class Output(io.StringIO):
+    """Standard output whose lines a test waits for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def write(self, text: str) -> int:
+        self.lines.put(text)
+        return len(text)
+
+
+def following(cluster, monkeypatch, *arguments):
+    """`query --follow` on a thread: its lines, and what ends it."""
+    output = Output()
+    monkeypatch.setattr(sys, "stdout", output)
+    monkeypatch.setattr(query, "PAUSE_S", 0.0)
+    ended: queue.SimpleQueue[object] = queue.SimpleQueue()
+    began: list[query.Follower] = []
+    before = query.Follower.__init__
+
+    def seen(self, *given):
+        before(self, *given)
+        began.append(self)
+
+    monkeypatch.setattr(query.Follower, "__init__", seen)
+
+    def call() -> None:
+        ended.put(run(["query", *arguments, "--follow", "--json", "-b", cluster.bootstrap_servers]))
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+
+    def end(interrupt: bool = True) -> object:
+        if interrupt:
+            began[0]._into.put(("", KeyboardInterrupt()))
+        status = ended.get(timeout=60)
+        thread.join(60)
+        return status
+
+    return output.lines, end
+
+
+def until(lines, wanted):
+    """Evaluations up to the wanted one; a record may come with one before or after another."""
+    while (found := json.loads(lines.get(timeout=60))) != wanted:
+        pass
+    return found
+
+
+def test_following_asks_again_when_records_come(cluster, monkeypatch):
+    cluster.create_topic("live", partitions=2)
+    lines, end = following(cluster, monkeypatch, "select k, sum(n)::int as n from live group by 1 order by 1")
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send_many("live", ['{"k": "a", "n": 1}', '{"k": "b", "n": 2}'])
+        producer.flush()
+        until(lines, [{"k": "a", "n": 1}, {"k": "b", "n": 2}])
+        producer.send("live", '{"k": "a", "n": 10}').result(10)
+        until(lines, [{"k": "a", "n": 11}, {"k": "b", "n": 2}])
+    assert end() == 130
+
+
+def test_following_keeps_the_last_records(cluster, monkeypatch):
+    cluster.create_topic("kept", partitions=1)
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send_many("kept", [f'{{"n": {n}}}' for n in range(50)]).result(10)
+        lines, end = following(cluster, monkeypatch, "select min(n) as low, max(n) as high from kept", "--last", "10")
+        until(lines, [{"low": 40, "high": 49}])
+        producer.send_many("kept", [f'{{"n": {n}}}' for n in range(50, 75)]).result(10)
+        until(lines, [{"low": 65, "high": 74}])
+    assert end() == 130
+
+
+def test_following_fails_with_the_topic_s_error(cluster, monkeypatch, capsys):
+    cluster.create_topic("broken", partitions=1)
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send("broken", '{"n": 1}').result(10)
+        lines, end = following(cluster, monkeypatch, "select count(*) as n from broken")
+        until(lines, [{"n": 1}])
+        producer.send("broken", "{").result(10)
+        assert end(interrupt=False) == 1
+    assert "[topic broken, partition 0, offset 1]" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_a_process_that_follows(cluster):
+    command = [sys.executable, "-m", "kafkacore", "query", "select count(*) as n from flights", "--follow", "--json"]
+    at = {**os.environ, "KAFKACORE_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=at) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert json.loads(process.stdout.readline())[0]["n"] > 0
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "waiting for records of flights; Ctrl+C ends\n"
+
+
+def test_a_consumer_s_kinds_of_values(cluster):
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        found = {name: query.kind_of(consumer, name) for name in ("flights", "my-names.v1", "bytes", "empty", "bad")}
+    assert found == {"flights": "json", "my-names.v1": "string", "bytes": "binary", "empty": "json", "bad": "json"}
