@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -121,6 +122,10 @@ def _differences(flights: Flights, by_carrier: dict[bytes, list[bytes]]) -> int:
     return wrong
 
 
+PICTURE = Path("demo-output/flights.png")
+NO_PICTURE = "the package matplotlib, which is not installed: pip install matplotlib"
+
+
 def _plot(legs: list[Leg], days: Counter[int], path: Path) -> None:
     """A PNG: records over time on each leg, and the flights per day that came back."""
     import matplotlib as mpl
@@ -149,7 +154,9 @@ def demo(
     bootstrap_server: Annotated[
         str | None, typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT", help="Run on this cluster instead of an embedded broker.")
     ] = None,
-    plot: Annotated[Path, typer.Option("--plot", help="Where the picture goes.")] = Path("demo-output/flights.png"),
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="PNG", show_default=str(PICTURE), help="Where the picture goes; it takes matplotlib.")
+    ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only so many flights.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the topic there.")] = False,
     spark: Annotated[
@@ -161,7 +168,11 @@ def demo(
     """Send the 336,776 flights that left New York City in 2013 through a broker, read them back and compare them with their source.
 
     Then run January through the pipeline that `kafkacore pipeline init` writes, if Spark is there."""
-    no_pipeline = "asked for" if spark is False else pipelines_missing()
+    draws = importlib.util.find_spec("matplotlib") is not None
+    if plot is not None and not draws:
+        raise Failure(f"--plot takes {NO_PICTURE}")
+    plot = PICTURE if plot is None else plot
+    no_pipeline = "asked for" if spark is False else pipelines_missing() or (None if draws else f"its picture takes {NO_PICTURE}")
     if spark and no_pipeline:
         raise Failure(no_pipeline)
     flights = load_flights(limit)
@@ -180,13 +191,14 @@ def demo(
                 if not keep:
                     admin.delete_topics([topic])
     wrong = _differences(flights, by_carrier)
-    _plot(legs, days, plot)
+    if draws:
+        _plot(legs, days, plot)
     with_pipeline = not wrong and no_pipeline is None
     if json:
         pipeline = pipeline_demo(plot.with_name("pipeline.png"), False) if with_pipeline else None
         rates = [{"leg": leg.name, "records": leg.records, "bytes": leg.size_bytes, "seconds": round(leg.seconds, 6)} for leg in legs]
         equal = len(flights.documents) - wrong
-        figures = {"cluster": address, "legs": rates, "records_equal": equal, "records_wrong": wrong, "plot": str(plot)}
+        figures = {"cluster": address, "legs": rates, "records_equal": equal, "records_wrong": wrong, "plot": str(plot) if draws else None}
         print_json({**figures, "pipeline": pipeline})
     else:
         table = Table("", "records", "MB", "seconds", "records/s", "MB/s")
@@ -197,7 +209,7 @@ def demo(
             rate, flow = leg.records / leg.seconds, megabytes / leg.seconds
             table.add_row(leg.name, f"{leg.records:,}", f"{megabytes:.1f}", f"{leg.seconds:.3f}", f"{rate:,.0f}", f"{flow:,.0f}")
         console.print(table)
-        console.print(f"plot: {plot}")
+        console.print(f"plot: {plot}" if draws else f"no picture: it takes {NO_PICTURE}")
     if wrong:
         raise Failure(f"{counted(wrong, 'record')} not equal to the source")
     if not json:

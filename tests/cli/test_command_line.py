@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import os
@@ -771,3 +772,16 @@ def test_a_reader_of_new_records_says_that_it_waits(at: str) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_the_demo_without_matplotlib(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "matplotlib" else real(name, *more))
+    monkeypatch.chdir(tmp_path)
+    assert run(["demo", "--limit", "200", "--no-spark"]) == 0
+    shown = capsys.readouterr().out
+    assert "all 200 records equal their source" in shown
+    assert "no picture: it takes the package matplotlib, which is not installed" in shown
+    assert run(["demo", "--limit", "200", "--plot", "p.png"]) == 1
+    assert "--plot takes the package matplotlib" in failure(capsys)
+    assert not [*tmp_path.iterdir()]
