@@ -15,6 +15,7 @@ import typer
 
 from kafkacore import __version__, errors
 from kafkacore.cli import foreign
+from kafkacore.cli.foreign_words import TABLE, Foreign
 from kafkacore.cli.help_text import tidy
 from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Failure, sentence, without_client_codes
 from kafkacore.printable import printable
@@ -70,9 +71,7 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
         callback=root,
     )
-    first = foreign.TABLE.get(("", arguments[0])) if arguments else None
-    word = (first.ours.split() or [""])[0] if first is not None else arguments[0] if arguments else ""
-    named = word if word in COMMANDS else None
+    named = _first_word(arguments)
     for name, (module, attribute) in COMMANDS.items():
         if named in (None, name):
             command = getattr(importlib.import_module(f"kafkacore.cli.{module}"), attribute)
@@ -81,6 +80,15 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
             else:
                 app.command(name)(command)
     return app
+
+
+def _first_word(arguments: Sequence[str]) -> str | None:
+    """The command that the words name; None where they may name several."""
+    word = arguments[0] if arguments else ""
+    if (row := TABLE.get(("", word))) is not None:
+        word = (row.ours.split() or [""])[0]
+    elsewhere = any((row := TABLE.get((word, each))) is not None and row.ours.startswith("/") for each in arguments[1:])
+    return word if word in COMMANDS and not elsewhere else None
 
 
 def _tell(text: str) -> None:
@@ -142,7 +150,7 @@ def run(arguments: Sequence[str]) -> int:
         hint = f" (see {context.command_path} --help)" if context is not None else ""
         _tell(f"{shown.format_message()}{hint}")
         return int(shown.exit_code)
-    except foreign.Foreign as answer:
+    except Foreign as answer:
         _tell(str(answer))
         return 2
     except BrokenPipeError:  # `| head`: silent, with the status that the signal would give

@@ -24,6 +24,7 @@ from kafkacore.cli.options import (
     report,
     say,
 )
+from kafkacore.cli.places import place_of
 from kafkacore.cli.terminal import console
 from kafkacore.config_listeners import joined
 from kafkacore.plurals import counted
@@ -31,6 +32,7 @@ from kafkacore.plurals import counted
 app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
 Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.", autocompletion=completion.groups)]
 
+_MOST = (1 << 63) - 1
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
@@ -75,18 +77,33 @@ def list_groups(
 
 
 @app.command("describe")
-def describe(groups: Groups, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, setting: Settings = None, json: Json = False) -> None:
+def describe(
+    groups: Annotated[
+        list[str] | None, typer.Argument(metavar="[GROUP...]", help="Names of groups; all if left out.", autocompletion=completion.groups)
+    ] = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: Json = False,
+) -> None:
     """Show members of groups, what they are assigned, and what is committed: offset, end of the partition, and how far it is."""
     with admin_client(bootstrap_server, setting) as admin:
-        described = checked(admin.describe_groups(groups))
+        names = list(dict.fromkeys(groups or (each.group_id for each in admin.list_groups())))
+        found = admin.describe_groups(names)
+        described = found.succeeded
+        groups = [name for name in names if name in described]
         committed = {name: _committed(admin, name) for name in groups}
         owned = {tp for group in described.values() for member in group.members for tp in member.partitions}
         ends = _ends(admin, owned.union(*committed.values()))
     rows = {name: _rows(described[name], committed[name], ends) for name in groups}
     if json:
         print_json({name: _as_json(described[name], rows[name]) for name in groups})
-        return
-    for name in groups:
+    else:
+        _show(described, rows)
+    checked(found)
+
+
+def _show(described: dict[str, GroupDescription], rows: dict[str, list[dict[str, Any]]]) -> None:
+    for name in rows:
         group = described[name]
         assignor = f", assignor {group.assignor}" if group.assignor else ""
         at = group.coordinator
@@ -172,7 +189,13 @@ def reset(
         typer.Argument(metavar="[TOPIC...]", help="Its topics; all it has offsets for if left out.", autocompletion=completion.topics),
     ] = None,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="PLACE", help="earliest, latest, an offset, or @MS: the first record since a time.")
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="PLACE",
+            help="earliest, latest, an offset, -N, or @TIME: the first record since, in milliseconds since 1970, as 2026-05-01T12:00 "
+            "(UTC), or -1h: so long ago.",
+        ),
     ] = None,
     by: Annotated[
         int | None, typer.Option("--by", metavar="N", help="So many records on, or back if negative, but not beyond the ends.")
@@ -230,14 +253,15 @@ def _targets(
         if missing:
             raise Failure(f"{missing[0].topic}-{missing[0].partition} has no offset to count from")
         return {tp: max(committed[tp].offset + by, 0) for tp in partitions}
-    place = to or ""
-    if place in ("earliest", "latest"):
+    place = place_of(to or "", "--to")
+    if isinstance(place, str):
         return _places(admin, partitions, place)
-    if place.startswith("@") and place[1:].isdecimal():
-        return _places(admin, partitions, int(place[1:]))
-    if place.isdecimal():
-        return dict.fromkeys(partitions, int(place))
-    raise typer.BadParameter(f"{place!r} is not earliest, latest, an offset, or @MILLISECONDS", param_hint="--to")
+    if place.kind == "time":
+        return _places(admin, partitions, place.number)
+    if place.kind == "offset":
+        return dict.fromkeys(partitions, min(place.number, _MOST))
+    end = _places(admin, partitions, "latest")
+    return {tp: max(end[tp] - place.number, 0) for tp in partitions}
 
 
 @app.command("delete")

@@ -141,7 +141,7 @@ def produce(
         Path | None, typer.Option("--payload-file", help="Take the values from this file, over and over, in place of random ones.")
     ] = None,
     delimiter: Annotated[str, typer.Option("--payload-delimiter", help="What stands between two values in it.")] = "\\n",
-    rate: Annotated[float, typer.Option("--throughput", min=0, metavar="N", help="Records a second at most; 0 has no bound.")] = 0,
+    rate: Annotated[float, typer.Option("--throughput", min=-1, metavar="N", help="Records a second at most; 0 has no bound.")] = 0,
     columns: Columns = False,
     plot: Plot = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from typing import NamedTuple
 
 import typer
@@ -10,10 +11,13 @@ import typer
 from kafkacore import KafkaConsumer, TopicPartition
 
 NAMES = {"earliest": "earliest", "latest": "latest", "beginning": "earliest", "start": "earliest", "end": "latest"}
+_UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_AGO = re.compile(r"-((?:[0-9]{1,12}(?:ms|[dhms]))+)")
+_PARTS = re.compile(r"([0-9]+)(ms|[dhms])")
 _MOST_DIGITS = 40  # a number that no partition holds is its nearest, but int() has limits
 HELP = (
     "earliest, latest, an offset. -N: the last N of every partition. @TIME: the first records since, in milliseconds since 1970 "
-    "or as 2026-05-01T12:00 (UTC)"
+    "as 2026-05-01T12:00 (UTC), or -1h30m: so long ago"
 )
 
 
@@ -40,8 +44,12 @@ class Place(NamedTuple):
         return {tp: end[tp] if (at := found[tp]) is None else at.offset for tp in where}
 
 
-def place_of(text: str) -> str | Place:
+def place_of(text: str, option: str = "--from") -> str | Place:
     """earliest, latest or a place.
+
+    Args:
+        text: as typed.
+        option: where, for messages.
 
     Raises:
         typer.BadParameter: none of the forms.
@@ -50,15 +58,18 @@ def place_of(text: str) -> str | Place:
         return NAMES[text]
     at = text.removeprefix("s")  # kcat's s@TIME
     if at.startswith("@"):
-        return Place("time", _milliseconds(at[1:]))
+        return Place("time", _milliseconds(at[1:], option))
     kind = "last" if text.startswith("-") else "offset"
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > _MOST_DIGITS:
-        raise typer.BadParameter(f"must be earliest, latest, an offset, -N or @TIME, not {text!r}", param_hint="--from")
+        raise typer.BadParameter(f"must be earliest, latest, an offset, -N or @TIME, not {text!r}", param_hint=option)
     return Place(kind, int(digits))
 
 
-def _milliseconds(time: str) -> int:
+def _milliseconds(time: str, option: str) -> int:
+    if (ago := _AGO.fullmatch(time)) is not None:
+        back = sum(int(number) * _UNITS_MS[unit] for number, unit in _PARTS.findall(ago[1]))
+        return max(int(datetime.datetime.now(datetime.UTC).timestamp() * 1000) - back, 0)
     if time.isascii() and time.isdecimal() and int(time) < 1 << 63:
         return int(time)
     try:
@@ -70,6 +81,7 @@ def _milliseconds(time: str) -> int:
         ms = -1
     if ms < 0:
         raise typer.BadParameter(
-            f"{time!r} is no time since 1970: milliseconds, or as 2026-05-01T12:00, 2026-05-01T12:00+02:00", param_hint="--from"
+            f"{time!r} is no time since 1970: milliseconds, 2026-05-01T12:00, 2026-05-01T12:00+02:00, or -1h30m: so long ago",
+            param_hint=option,
         )
     return ms

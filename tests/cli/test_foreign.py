@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from typing import Any
 import pytest
 import typer
 
+from kafkacore import ProducerRecord
 from kafkacore.cli.app import _app, run
-from kafkacore.cli.foreign import SPELLINGS, TABLE, Foreign, Spelling, translated
+from kafkacore.cli.foreign import translated
+from kafkacore.cli.foreign_words import SPELLINGS, TABLE, Foreign, Spelling
 from kafkacore.cli.options import separator_of, with_ports
 from kafkacore.testing import EmbeddedCluster
 
@@ -39,21 +42,36 @@ def test_a_row_leads_to_words_of_ours(row: Spelling) -> None:
     own = {name: param for param in command.params for name in (*param.opts, *param.secondary_opts)}
     subcommands = getattr(command, "commands", {})
     assert row.theirs not in own and row.theirs not in subcommands
-    typed = [*path, row.theirs, "VALUE"]
+    value, made = row.sample if row.turn else ("VALUE", "VALUE")
+    typed = [*path, row.theirs, value]
     if row.answer:
         assert not row.ours
-        with pytest.raises(Foreign, match=row.theirs):
+        with pytest.raises(Foreign, match=re.escape(row.theirs)):
             translated(ROOT, typed)
+        for named in re.findall(r"`kafkacore ([a-z- ]+?)(?:[A-Z\[|]| --|`)", row.answer):
+            below = ROOT
+            for word in named.split():
+                below = below.commands[word]
         return
     first, *more = row.ours.split() or [""]
     if subcommands:
-        assert first in subcommands or first == "--help"
-        assert translated(ROOT, typed)[len(path)] == first
-    elif first == "{}":
-        assert translated(ROOT, [*path, "other", row.theirs, "VALUE"]) == [*path, "VALUE", "other"]
+        found = translated(ROOT, typed)
+        if first.startswith("/"):
+            assert first[1:] in ROOT.commands and found[0] == first[1:]
+        else:
+            assert not first or first in subcommands or first.startswith("--")
+            assert found[len(path)] == (first or value)
+    elif row.ours == "{}":
+        found = translated(ROOT, [*path, "other", row.theirs, value])
+        assert sorted(found) == sorted([*path, "other", *made.split()])
+        assert all(word in own for word in found if word.startswith("-"))
+    elif first.startswith("/"):
+        assert translated(ROOT, [*typed[:-1], "describe"]) == [first[1:], "describe"]
+    elif not row.theirs.startswith("-"):
+        assert not first and translated(ROOT, [*path, row.theirs]) == path
     else:
         assert not first or own[first].is_flag == (not more)
-        expected = [word if word != "{}" else "VALUE" for word in row.ours.split()] + ([] if "{}" in more else ["VALUE"])
+        expected = [word.replace("{}", value) for word in row.ours.split()] + ([] if "{}" in row.ours else [value])
         assert translated(ROOT, typed) == path + expected
 
 
@@ -81,7 +99,7 @@ def test_command_lines(typed: str, ours: str) -> None:
 def test_the_table_in_the_docs() -> None:
     page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
     rows = re.findall(r"^\| `kafkacore (.*)` \| `kafkacore (.*)` \|$", page, re.MULTILINE)
-    assert len(rows) == 11
+    assert len(rows) == 22
     for typed, ours in rows:
         assert translated(ROOT, shlex.split(typed)) == shlex.split(ours)
 
@@ -93,7 +111,7 @@ def test_as_typed_against_a_broker(at: str, capsys: pytest.CaptureFixture[str]) 
     assert run(["-C", "-b", at, "-t", "typed", "-o", "beginning", "-e", "-J"]) == 0
     assert capsys.readouterr().out == ""
     assert run(["consume", "typed", "-b", at, "--property", "print.key=true"]) == 2
-    assert "keys are printed with -k" in capsys.readouterr().err
+    assert "prints keys" in capsys.readouterr().err
     assert run(["help"]) == 0
     assert "Usage:" in capsys.readouterr().out
 
@@ -107,3 +125,41 @@ def test_escapes_and_ports(at: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert run(["consume", "tabs", "-b", at, "--from", "start", "-e", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert (record["key"], record["value"]) == ("k", "v")
+
+
+def test_groups_are_moved_to_the_places_that_reading_begins_at(at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedCluster() as cluster:
+        where = ["-b", cluster.bootstrap_servers, "--json"]
+        now = int(time.time() * 1000)
+        cluster.create_topic("places", partitions=1)
+        ages_ms = (7_200_000, 1_800_000, 60_000, 0)
+        cluster.produce("places", [ProducerRecord("places", b"v", timestamp_ms=now - age_ms) for age_ms in ages_ms])
+        for place, offset in (
+            ("beginning", 0),
+            ("start", 0),
+            ("end", 4),
+            ("-1", 3),
+            ("-99", 0),
+            ("2", 2),
+            ("99999999999999999999", 4),
+            ("@-1h", 1),
+            ("@-5m", 2),
+            ("@-1h1m", 1),
+            ("@-9d", 0),
+            (f"@{now}", 3),
+            ("@2026-05-01T12:00", 0),
+        ):
+            assert run(["groups", "reset", "g", "places", "--to", place, *where]) == 0
+            (found,) = json.loads(capsys.readouterr().out)
+            assert found["offset"] == offset, place
+        for wrong in ("@yesterday", "@-1x", "@-", "soon", "-"):
+            assert run(["groups", "reset", "g", "places", "--to", wrong, *where]) == 2
+            assert "--to" in capsys.readouterr().err
+        for group in ("one", "two"):
+            assert run(["groups", "reset", group, "places", "--to", "end", "--execute", *where]) == 0
+        capsys.readouterr()
+        assert run(["groups", "describe", *where]) == 0
+        assert list(json.loads(capsys.readouterr().out)) == ["one", "two"]
+        assert run(["groups", "describe", "one", "three", *where]) == 1
+        shown = capsys.readouterr()
+        assert list(json.loads(shown.out)) == ["one"] and "three" in shown.err

@@ -182,7 +182,7 @@ def test_output_for_people_and_pictures(topic: str, tmp_path: Path, capsys: pyte
     [
         (["produce", "t", "-n", "0"], 2, "--num-records"),
         (["produce", "t", "--record-size", "0"], 2, "--record-size"),
-        (["produce", "t", "--throughput", "-1"], 2, "--throughput"),
+        (["produce", "t", "--throughput", "-2"], 2, "--throughput"),
         (["produce", "t", "--payload-delimiter", ""], 2, "--payload-delimiter"),
         (["produce", "t", "--payload-delimiter", "\\x"], 2, "--payload-delimiter"),
         (["produce", "t", "--payload-file", "no-such-file"], 1, "no-such-file"),
