@@ -31,6 +31,9 @@ class SecurityKeywords(TypedDict, total=False):
     sasl_oauthbearer_client_credentials_client_id: str | None
     sasl_oauthbearer_client_credentials_client_secret: str | None
     sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_allowed_urls: str | Sequence[str] | None
+    sasl_oauthbearer_proxy_url: str | None
+    https_ca_location: str | None
     sasl_login_callback_handler_class: str | None
     sasl_login_refresh_window_factor: float
     sasl_login_refresh_window_jitter: float

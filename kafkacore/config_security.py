@@ -15,11 +15,12 @@ from __future__ import annotations
 import re
 import secrets
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
-from kafkacore.config_tls import Store, TlsSettings, how_to_convert, make_context
+from kafkacore.config_tls import ContextSource, Store, TlsSettings, how_to_convert, make_context
 from kafkacore.errors import ConfigError
 
 PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -53,6 +54,9 @@ class JaasLine(NamedTuple):
     module: str
     flag: str
     options: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"JaasLine(module={self.module!r}, flag={self.flag!r}, options of {', '.join(self.options)})"
 
     def text(self) -> str:
         """The line again, every value quoted, and the names that have to be."""
@@ -123,15 +127,61 @@ def jaas_mechanisms(line: JaasLine) -> tuple[str, ...]:
 
 
 class TokenEndpoint(NamedTuple):
-    """Where tokens come from by OAuth's client-credentials grant."""
+    """Where tokens come from by OAuth's client-credentials grant.
+
+    Attributes:
+        url: whole, with what messages leave out.
+        client_id, client_secret, scope: what is sent there.
+        ca: the authorities to trust; the system's by default.
+        proxy: the URL of a proxy; by default as HTTPS_PROXY and NO_PROXY say.
+    """
 
     url: str
     client_id: str
     client_secret: str
     scope: str | None
+    ca: Store = Store(None, None, None)
+    proxy: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """The URL for messages: a query may hold a key."""
+        return self.url.partition("?")[0]
 
     def __repr__(self) -> str:
-        return f"TokenEndpoint(url={self.url!r}, client_id={self.client_id!r}, scope={self.scope!r})"
+        return f"TokenEndpoint(url={self.shown!r}, client_id={self.client_id!r}, scope={self.scope!r})"
+
+
+_LOOPBACK = re.compile(r"localhost|127\.\d+\.\d+\.\d+|::1")
+
+
+def check_token_url(url: str, allowed: Sequence[str] | None) -> None:
+    """Whether a client's secret may be sent to a URL.
+
+    Args:
+        url: of the token endpoint.
+        allowed: the URLs that may be used; None allows each https URL, and http on loopback.
+
+    Raises:
+        ConfigError: no. The text repeats nothing that may be a secret.
+    """
+    try:
+        parts = urlsplit(url)
+        host, _port = parts.hostname or "", parts.port
+    except ValueError:
+        parts, host = urlsplit(""), ""
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigError("sasl_oauthbearer_token_endpoint_url must be of the form https://host/path")
+    if "@" in parts.netloc:
+        raise ConfigError("sasl_oauthbearer_token_endpoint_url holds a name or password: id and secret have settings of their own")
+    if allowed is not None:
+        if url not in allowed:
+            raise ConfigError("sasl_oauthbearer_token_endpoint_url is not among sasl_oauthbearer_allowed_urls")
+    elif parts.scheme == "http" and not _LOOPBACK.fullmatch(host):
+        raise ConfigError(
+            "sasl_oauthbearer_token_endpoint_url must be https, or others can read the client's secret; sasl_oauthbearer_allowed_urls"
+            " may allow an http URL"
+        )
 
 
 class RefreshWindow(NamedTuple):
@@ -189,7 +239,7 @@ class SaslSettings:
     token_endpoint: TokenEndpoint | None = None
     claims: dict[str, Any] | None = None
     lifetime_s: int = 3_600
-    extensions: dict[str, str] = field(default_factory=dict)
+    extensions: dict[str, str] = field(default_factory=dict, repr=False)
     refresh: RefreshWindow = field(default_factory=RefreshWindow)
 
 
@@ -199,7 +249,8 @@ _ENDPOINT = {
     "client_secret": "sasl_oauthbearer_client_credentials_client_secret",
     "scope": "sasl_oauthbearer_scope",
 }
-_OAUTH_ONLY = ("sasl_oauthbearer_token_provider", *_ENDPOINT.values(), "sasl_login_callback_handler_class")
+_ENDPOINT_ONLY = ("sasl_oauthbearer_allowed_urls", "sasl_oauthbearer_proxy_url", "https_ca_location")
+_OAUTH_ONLY = ("sasl_oauthbearer_token_provider", *_ENDPOINT.values(), *_ENDPOINT_ONLY, "sasl_login_callback_handler_class")
 _PASSWORD_ONLY = ("sasl_username", "sasl_password")
 
 
@@ -258,12 +309,14 @@ _EXTENSION = re.compile(r"(?:unsecuredLoginExtension|extension)_(?P<name>.+)")
 _CLAIM_NAMES = ("unsecuredLoginPrincipalClaimName", "unsecuredLoginScopeClaimName")
 """Which claims Java's client itself looks at; neither is sent to brokers. Here the first is looked at, for messages."""
 _JAAS_ENDPOINT = {"clientId": "client_id", "clientSecret": "client_secret", "scope": "scope"}
+_JAAS_STORE = {"ssl.truststore.location": "path", "ssl.truststore.certificates": "text", "ssl.truststore.password": "password"}
 
 
 def _oauth(config: SecuritySettings, options: Mapping[str, str]) -> SaslSettings:
     claims: dict[str, Any] = {}
     extensions: dict[str, str] = {}
     endpoint = {part: getattr(config, name) for part, name in _ENDPOINT.items()}
+    store = {"path": config.https_ca_location, "text": None, "password": None}
     lifetime_s = 3_600
     for name, value in options.items():
         if claim := _CLAIM.fullmatch(name):
@@ -278,6 +331,10 @@ def _oauth(config: SecuritySettings, options: Mapping[str, str]) -> SaslSettings
             if endpoint[part] is not None:
                 raise ConfigError(f"sasl_jaas_config: {name} is given by {_ENDPOINT[part]} too")
             endpoint[part] = value
+        elif part := _JAAS_STORE.get(name):
+            if store[part] is not None:
+                raise ConfigError(f"sasl_jaas_config: {name} is given by https_ca_location too")
+            store[part] = value
         elif name not in _CLAIM_NAMES:
             raise ConfigError(f"sasl_jaas_config: option {name} is not known for OAUTHBEARER")
     handler = config.sasl_login_callback_handler_class
@@ -297,7 +354,14 @@ def _oauth(config: SecuritySettings, options: Mapping[str, str]) -> SaslSettings
     if has_endpoint:
         if missing := [name for part, name in _ENDPOINT.items() if part != "scope" and not endpoint[part]]:
             raise ConfigError(f"tokens from an endpoint need {missing[0]}")
-        found = TokenEndpoint(**endpoint)
+        check_token_url(endpoint["url"] or "", config.sasl_oauthbearer_allowed_urls)
+        if store["path"] is not None and store["text"] is not None:
+            raise ConfigError("sasl_jaas_config: ssl.truststore.certificates and a file with certificates exclude each other")
+        found = TokenEndpoint(**endpoint, ca=Store(**store), proxy=config.sasl_oauthbearer_proxy_url)
+    elif useless := [name for name in _ENDPOINT_ONLY if getattr(config, name) is not None]:
+        raise ConfigError(f"{useless[0]} has no effect without sasl_oauthbearer_token_endpoint_url")
+    elif useless := [name for name in _JAAS_STORE if name in options]:
+        raise ConfigError(f"sasl_jaas_config: {useless[0]} has no effect without sasl_oauthbearer_token_endpoint_url")
     elif handler is not None:
         raise ConfigError("sasl_login_callback_handler_class has no effect without sasl_oauthbearer_token_endpoint_url")
     principal = options.get("unsecuredLoginPrincipalClaimName", "sub")
@@ -352,6 +416,11 @@ class SecuritySettings:
         sasl_oauthbearer_token_endpoint_url: where a client's id and secret are exchanged for tokens; needs httpx.
         sasl_oauthbearer_client_credentials_client_id, sasl_oauthbearer_client_credentials_client_secret: for that.
         sasl_oauthbearer_scope: asked for along with them.
+        sasl_oauthbearer_allowed_urls: URLs that the endpoint's must be among (Java's system property of that name); left out, it must be
+            https, or http on loopback.
+        sasl_oauthbearer_proxy_url: a proxy on the way there; left out, the environment's HTTPS_PROXY and NO_PROXY count.
+        https_ca_location: PEM file of the authorities that the endpoint's certificate may come from (librdkafka's name); left out, the
+            system's. A JAAS line may have ssl.truststore.location or ssl.truststore.certificates instead, as for Java.
         sasl_login_callback_handler_class: Java's name for using the endpoint; nothing else can be named.
         sasl_login_refresh_window_factor: a token is refreshed after this part of its life,
         sasl_login_refresh_window_jitter: and up to so much more, at random;
@@ -375,10 +444,13 @@ class SecuritySettings:
     sasl_password: str | None = field(default=None, repr=False)
     sasl_jaas_config: str | None = field(default=None, repr=False)
     sasl_oauthbearer_token_provider: TokenProvider | None = field(default=None, repr=False)
-    sasl_oauthbearer_token_endpoint_url: str | None = None
+    sasl_oauthbearer_token_endpoint_url: str | None = field(default=None, repr=False)
     sasl_oauthbearer_client_credentials_client_id: str | None = None
     sasl_oauthbearer_client_credentials_client_secret: str | None = field(default=None, repr=False)
     sasl_oauthbearer_scope: str | None = None
+    sasl_oauthbearer_allowed_urls: tuple[str, ...] | None = field(default=None, repr=False)
+    sasl_oauthbearer_proxy_url: str | None = field(default=None, repr=False)
+    https_ca_location: str | None = None
     sasl_login_callback_handler_class: str | None = None
     sasl_login_refresh_window_factor: float = 0.8
     sasl_login_refresh_window_jitter: float = 0.05
@@ -434,6 +506,20 @@ class SecuritySettings:
         """
         found = tls_settings(self)
         return None if found is None else self.ssl_context or make_context(found)
+
+    def ssl_contexts(self) -> Callable[[], ssl.SSLContext] | None:
+        """What gives the TLS context of each connection: files that have changed are read again.
+
+        Returns:
+            None without TLS.
+
+        Raises:
+            ConfigError: a file is missing or holds no usable certificate or key.
+        """
+        found, ready = tls_settings(self), self.ssl_context
+        if found is None:
+            return None
+        return ContextSource(found) if ready is None else lambda: ready
 
 
 _STORES = ("ssl_truststore", "ssl_keystore")

@@ -1,7 +1,11 @@
 """The TLS context of a client: certificates and keys from files or text, PEM or PKCS12.
 
-Rules: no message holds a password or a piece of a key; a key that came as text or in a PKCS12 file is written to no disk where the system
-allows it (OpenSSL takes keys from files only, so they are in a file without a name for as long as it reads them).
+Rules:
+
+1. No message holds a password or a piece of a key. A key from text or a PKCS12 file is written to no disk where that is possible
+   it (OpenSSL takes keys from files only, so they are in a file without a name for as long as it reads them).
+2. Files that have changed are read again for the next connection. A file that cannot be used, as one that is half written, changes
+   nothing.
 
 Source: org.apache.kafka.common.security.ssl.DefaultSslEngineFactory; KIP-651 (PEM).
 """
@@ -9,6 +13,7 @@ Source: org.apache.kafka.common.security.ssl.DefaultSslEngineFactory; KIP-651 (P
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import ssl
@@ -17,6 +22,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kafkacore.errors import ConfigError
+
+log = logging.getLogger("kafkacore.net")
 
 _JKS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
@@ -73,6 +80,7 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
         ca = _certificates(settings.ca)
         context = ssl.create_default_context(cadata=ca)
         context.check_hostname = settings.check_hostname
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # from Python 3.13 on it refuses authorities that keytool makes and Java takes
         context.options |= ssl.OP_NO_RENEGOTIATION  # as in Java; a write in the middle of it would have to wait for a read
         own = _own(settings.own, settings.key)
         if own is not None:
@@ -83,6 +91,45 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
         where = f"TLS files ({', '.join(files)})" if files else "TLS certificates given as text"
         raise ConfigError(f"{where} cannot be used: {failure}") from failure
     return context
+
+
+class ContextSource:
+    """A client's context, made again when one of its files has changed.
+
+    Args:
+        settings: where certificates and key are.
+
+    Raises:
+        ConfigError: see `make_context`.
+    """
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self._settings = settings
+        self._paths = [each.path for each in (settings.ca, settings.own, settings.key) if each.path is not None]
+        self._seen = self._stamps()
+        self._context = make_context(settings)
+        if not settings.check_hostname:
+            log.warning("ssl_check_hostname=false: any holder of a certificate that a trusted authority gave may pose as a broker")
+
+    def __call__(self) -> ssl.SSLContext:
+        """The context for the next connection."""
+        if self._paths and (stamps := self._stamps()) != self._seen:
+            self._seen = stamps
+            try:
+                self._context = make_context(self._settings)
+            except ConfigError as error:
+                log.warning("what was read before is used on: %s", error)
+        return self._context
+
+    def _stamps(self) -> list[tuple[int, ...] | None]:
+        found: list[tuple[int, ...] | None] = []
+        for path in self._paths:
+            try:
+                now = os.stat(path)
+                found.append((now.st_mtime_ns, now.st_ino, now.st_size))
+            except OSError:
+                found.append(None)
+        return found
 
 
 def _certificates(store: Store) -> str | None:
@@ -111,6 +158,8 @@ def _own(store: Store, key: Store) -> tuple[str, str] | None:
 def _read(path: str) -> bytes:
     with open(path, "rb") as file:
         data = file.read()
+    if not data.strip():
+        raise ConfigError(f"{path} is empty")
     if data.startswith(_JKS):
         raise ConfigError(f"Java key stores (JKS) are not read; {how_to_convert(path)}")
     return data
@@ -138,8 +187,24 @@ def _from_pkcs12(store: Store, data: bytes) -> tuple[str, str]:
 
 
 def _load(context: ssl.SSLContext, chain: str, key: str, password: str) -> None:
-    with _file(chain) as chain_path, _file(key) as key_path:
-        context.load_cert_chain(chain_path, key_path, password=password)
+    asked = []
+
+    def give() -> str:
+        asked.append(True)
+        return password
+
+    if not re.search("-----BEGIN [A-Z0-9 ]*CERTIFICATE-----", chain):
+        raise ConfigError("the client's certificate chain holds no certificate")
+    if not re.search("-----BEGIN [A-Z ]*PRIVATE KEY-----", key):
+        raise ConfigError("the client's certificate comes without a private key: ssl_keyfile, or a key in the same file")
+    try:
+        with _file(chain) as chain_path, _file(key) as key_path:
+            context.load_cert_chain(chain_path, key_path, password=give)
+    except ssl.SSLError as failure:
+        if not asked:
+            raise
+        what = "has another password than ssl_password" if password else "is encrypted, and ssl_password is not set"
+        raise ConfigError(f"the client's private key {what}") from failure
 
 
 @contextlib.contextmanager

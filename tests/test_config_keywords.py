@@ -32,6 +32,7 @@ WIDER: dict[str, Any] = {
     "acks": int | Literal["all", "-1", "0", "1"],
     "compression_type": str | None,
     "interceptors": Sequence[Any],
+    "sasl_oauthbearer_allowed_urls": str | Sequence[str] | None,
 }
 CLIENTS = [
     (each, described)

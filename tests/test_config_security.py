@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore.config import BrokerConfig, ClientConfig, ProducerConfig
-from kafkacore.config_security import JaasLine, parse_jaas
+from kafkacore.config_security import JaasLine, TokenEndpoint, parse_jaas
 from kafkacore.errors import ConfigError
 
 B = {"bootstrap.servers": "h:9092"}
@@ -159,7 +159,7 @@ def test_tokens_by_claims_and_from_an_endpoint():
     handler = f"kafkashaded.{KAFKA}oauthbearer.secured.OAuthBearerLoginCallbackHandler"
     given = {**SASL, "sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": line, **ENDPOINT, "sasl.login.callback.handler.class": handler}
     found = ClientConfig.from_user(given).sasl_settings()
-    assert found.token_endpoint == ("https://idp/token", "me", SECRET, "kafka")
+    assert found.token_endpoint == TokenEndpoint("https://idp/token", "me", SECRET, "kafka")
     assert SECRET not in repr(found)
 
 

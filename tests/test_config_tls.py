@@ -107,14 +107,14 @@ def test_certificates_in_every_form(files, trust, own):
     [
         ({"ssl.truststore.location": "old.jks"}, r"\(JKS\) are not read; .*keytool -importkeystore -srckeystore .*old.jks -dest.*old.p12"),
         ({"ssl.truststore.location": "garbage"}, "neither PEM nor PKCS12"),
-        ({"ssl.truststore.location": "empty"}, "neither PEM nor PKCS12"),
+        ({"ssl.truststore.location": "empty"}, "empty is empty"),
         ({"ssl.truststore.location": "trust.p12", "ssl.truststore.password": "wrong-one"}, "or its password is another"),
         ({"ssl.truststore.location": "missing"}, "TLS files .*missing.* cannot be used: .*No such file"),
         ({"ssl.truststore.certificates": "MIIB"}, "no PEM block"),
         ({"ssl.truststore.certificates": ""}, "no PEM block"),
         ({"ssl.cafile": "client.key"}, "cannot be used"),
-        ({"ssl.certfile": "both.pem", "ssl.password": "wrong-one"}, "cannot be used"),
-        ({"ssl.certfile": "locked.key"}, "cannot be used"),
+        ({"ssl.certfile": "both.pem", "ssl.password": "wrong-one"}, "has another password than ssl_password"),
+        ({"ssl.certfile": "locked.key"}, "holds no certificate"),
     ],
 )
 def test_what_cannot_be_read(files, settings, why):

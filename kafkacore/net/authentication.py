@@ -15,6 +15,7 @@ Source: org.apache.kafka.common.security.authenticator.SaslClientAuthenticator; 
 from __future__ import annotations
 
 import functools
+import logging
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +27,7 @@ from kafkacore.errors import AuthenticationFailedError, Code, CorruptDataError, 
 from kafkacore.net.channel import ConnectionId
 from kafkacore.net.oauth import TokenLogin, token_login
 from kafkacore.net.sasl import OAuthBearerClient, PlainClient, SaslClient, ScramClient, salted_password
-from kafkacore.net.transport import Transport
+from kafkacore.net.transport import PlaintextTransport, Transport
 from kafkacore.printable import quoted
 from kafkacore.protocol import (
     APIS,
@@ -41,6 +42,8 @@ from kafkacore.protocol.schema import Request
 HANDSHAKE_VERSION = 1
 MAX_ANSWER_BYTES = 1 << 20
 _SIZE = struct.Struct(">i")
+
+log = logging.getLogger("kafkacore.net")
 
 
 class SaslOpening:
@@ -134,10 +137,14 @@ class SaslAuthenticator:
     Args:
         new_client: makes the mechanism's machine.
         client_id: for the requests' headers.
+        opens: called with the transport before anything is sent.
     """
 
-    def __init__(self, new_client: Callable[[], SaslClient], client_id: str) -> None:
+    def __init__(
+        self, new_client: Callable[[], SaslClient], client_id: str, opens: Callable[[Transport], None] = lambda _transport: None
+    ) -> None:
         self._new_client = new_client
+        self._opens = opens
         self._client_id = client_id
         self._opening: SaslOpening | None = None
         self._peer = ""
@@ -174,6 +181,7 @@ class SaslAuthenticator:
             OSError: the stream broke.
         """
         if self._opening is None:
+            self._opens(transport)
             self._peer = transport.peer or "the broker"
             self._opening = SaslOpening(self._new_client(), self._peer)
             self._ask(self._opening.next())
@@ -277,9 +285,20 @@ class Authenticators:
         self.login = token_login(settings, clock) if settings.mechanism == "OAUTHBEARER" else None
         self._new_client = new_clients(settings, clock, self.login)
         self._client_id = client_id
+        self._reveals = {"PLAIN": "password", "OAUTHBEARER": "token"}.get(settings.mechanism)
 
     def __call__(self, _id: ConnectionId) -> SaslAuthenticator:
-        return SaslAuthenticator(self._new_client, self._client_id)
+        return SaslAuthenticator(self._new_client, self._client_id, self._opens)
+
+    def _opens(self, transport: Transport) -> None:
+        """Warns, once for a client, of a secret that goes out readably."""
+        if self._reveals is None or not isinstance(transport, PlaintextTransport) or transport.is_local:
+            return
+        log.warning(
+            "the %s is sent to %s without encryption, and who can read it on the way can use it: security_protocol=SASL_SSL, or SCRAM",
+            self._reveals, transport.peer,
+        )  # fmt: skip
+        self._reveals = None
 
 
 def authenticators(settings: SaslSettings | None, client_id: str, clock: Clock) -> Authenticators | None:

@@ -68,6 +68,7 @@ _UNSUPPORTED_VERSION = 35
 _AUTHENTICATE = -1  # in `_needs_versions`: not versions are to be asked for, but another authentication is to start
 # How much of a session's life passes before the next authentication: not all connections of all clients at once.
 _SESSION_PARTS = (0.85, 0.95)
+_LEAST_SESSION_MS = 100  # no next authentication sooner, whatever a broker says: one of 1 ms would keep the client at nothing else
 
 # So long a name may be looked up before another node is asked instead, where any will do (the delay of RFC 8305, section 5).
 _RESOLUTION_DELAY_MS = 250
@@ -445,8 +446,9 @@ class NetworkClient(ClientCore):
         """The broker has let this client in, for so long."""
         connection = self._connections[node_id]
         connection.authentication = None
-        connection.reauthenticate_ms = now_ms + int(lifetime_ms * self._rng.uniform(*_SESSION_PARTS)) if lifetime_ms > 0 else NEVER_MS
+        connection.reauthenticate_ms = NEVER_MS
         if lifetime_ms > 0:
+            connection.reauthenticate_ms = now_ms + max(int(lifetime_ms * self._rng.uniform(*_SESSION_PARTS)), _LEAST_SESSION_MS)
             self._sessions[node_id] = connection
         else:
             self._sessions.pop(node_id, None)

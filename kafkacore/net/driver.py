@@ -58,7 +58,7 @@ class CallerDriver:
         self.metadata = Metadata(config, self.clock, allow_auto_topic_creation=config.topic_creation)
         self.metadata.bootstrap(config.bootstrap_addresses)
         self._config = config
-        self._ssl_context = config.make_ssl_context()
+        self._ssl_context = config.ssl_contexts()
         self._authenticators = authenticators(config.sasl_settings(), config.client_id, self.clock)
         self.client = self._new_client()
         self.closed = False

@@ -21,12 +21,15 @@ import json
 import logging
 import random
 import socket
+import ssl
+import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kafkacore.clock import Clock
 from kafkacore.config_security import RefreshWindow, SaslSettings, TokenEndpoint, TokenProvider
+from kafkacore.config_tls import Store, TlsSettings, make_context
 from kafkacore.errors import AuthenticationFailedError, ConfigError, KafkaError, SaslAuthentication
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net.background import call_in_background
@@ -263,6 +266,12 @@ class ClientCredentials:
         self._httpx = httpx
         self._endpoint = endpoint
         self._clock = clock
+        authority_context(endpoint)  # a file that is missing is an error of the settings
+        if endpoint.proxy is not None:
+            try:
+                httpx.Proxy(endpoint.proxy)
+            except (ValueError, httpx.InvalidURL):
+                raise ConfigError("sasl_oauthbearer_proxy_url must be of the form http://host:port") from None
 
     def request(self) -> TokenRequest:
         """One question, to be called on any thread."""
@@ -275,6 +284,32 @@ class ClientCredentials:
             AuthenticationFailedError: the endpoint cannot be reached, or gives none.
         """
         return self.request()()
+
+
+def authority_context(endpoint: TokenEndpoint) -> ssl.SSLContext | bool:
+    """How the endpoint's certificate is checked: by the authorities of the settings, read now, or else as httpx does.
+
+    Raises:
+        ConfigError: they cannot be read.
+    """
+    nothing = Store(None, None, None)
+    return True if endpoint.ca == nothing else make_context(TlsSettings(endpoint.ca, nothing, nothing, True))
+
+
+@contextlib.contextmanager
+def _no_log_of_urls() -> Iterator[None]:
+    """httpx logs the whole URL of each request; while this thread asks, it does not."""
+    mine = threading.get_ident()
+    logger = logging.getLogger("httpx")
+
+    def others(record: logging.LogRecord) -> bool:
+        return record.thread != mine
+
+    logger.addFilter(others)
+    try:
+        yield
+    finally:
+        logger.removeFilter(others)
 
 
 class TokenRequest:
@@ -314,7 +349,8 @@ class TokenRequest:
         data = bytearray()
         try:
             with (
-                httpx.Client(timeout=ASK_TIMEOUT_MS / 1000) as client,
+                _no_log_of_urls(),
+                httpx.Client(timeout=ASK_TIMEOUT_MS / 1000, verify=authority_context(endpoint), proxy=endpoint.proxy) as client,
                 client.stream(
                     "POST",
                     endpoint.url,
@@ -327,11 +363,11 @@ class TokenRequest:
                 for piece in answer.iter_raw():
                     data += piece
                     if len(data) > MAX_ANSWER_BYTES:
-                        raise AuthenticationFailedError(f"{endpoint.url} answers with more than {MAX_ANSWER_BYTES} bytes")
+                        raise AuthenticationFailedError(f"{endpoint.shown} answers with more than {MAX_ANSWER_BYTES} bytes")
                     if self._clock.now_ms() >= end_ms:
-                        raise AuthenticationFailedError(f"{endpoint.url} has not answered within {ASK_TIMEOUT_MS} ms")
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise AuthenticationFailedError(f"{endpoint.url} cannot be asked: {type(error).__name__}") from error
+                        raise AuthenticationFailedError(f"{endpoint.shown} has not answered within {ASK_TIMEOUT_MS} ms")
+        except (httpx.HTTPError, httpx.InvalidURL, ConfigError, ValueError) as error:
+            raise AuthenticationFailedError(f"{endpoint.shown} cannot be asked: {type(error).__name__}") from error
         try:
             body = json.loads(data)
         except (ValueError, RecursionError):
@@ -340,7 +376,7 @@ class TokenRequest:
         token, life_s = body.get("access_token"), body.get("expires_in", 300)
         if answer.status_code != 200 or not isinstance(token, str) or not isinstance(life_s, (int, float)) or not 0 < life_s < 1e12:
             said = quoted(str(body.get("error", "no access_token")))
-            raise AuthenticationFailedError(f"{endpoint.url} gives {endpoint.client_id} no token: HTTP {answer.status_code}, {said}")
+            raise AuthenticationFailedError(f"{endpoint.shown} gives {endpoint.client_id} no token: HTTP {answer.status_code}, {said}")
         return token, wall_ms + int(life_s * 1000)
 
 

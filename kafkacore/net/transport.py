@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import ipaddress
 import os
 import socket
 import ssl
@@ -165,6 +166,15 @@ class PlaintextTransport:
         self.connected = connected
         self.buffered = False
         self.peer = peer or _peer_name(sock)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether nothing of it leaves this machine."""
+        try:
+            name = self.sock.getpeername()
+            return not isinstance(name, tuple) or ipaddress.ip_address(name[0].partition("%")[0]).is_loopback
+        except (OSError, ValueError):
+            return False
 
     def finish_connect(self) -> bool:
         code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -552,7 +562,7 @@ class SocketTransports:
     Args:
         send_buffer_bytes: SO_SNDBUF, -1 for the system's default.
         receive_buffer_bytes: SO_RCVBUF, -1 for the system's default.
-        ssl_context: Makes every connection TLS.
+        ssl_context: Makes every connection TLS; or what gives the context of each.
         check_hostname_as: Name sent and checked instead of the address's host.
         socket_factory: Makes the sockets (tests give their own).
     """
@@ -564,7 +574,7 @@ class SocketTransports:
         *,
         send_buffer_bytes: int = USE_DEFAULT_BUFFER_SIZE,
         receive_buffer_bytes: int = USE_DEFAULT_BUFFER_SIZE,
-        ssl_context: ssl.SSLContext | None = None,
+        ssl_context: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None,
         check_hostname_as: str | None = None,
         socket_factory: Callable[[int, int], socket.socket] = socket.socket,
     ) -> None:
@@ -584,7 +594,7 @@ class SocketTransports:
             if self.ssl_context is None:
                 return PlaintextTransport(sock, connected=code == 0, peer=str(address))
             name = self.check_hostname_as or address.host or str(address.sockaddr[0])
-            return TlsTransport(sock, self.ssl_context, server_hostname=name, connected=code == 0, peer=str(address))
+            return TlsTransport(sock, self._context(), server_hostname=name, connected=code == 0, peer=str(address))
         except BaseException:
             sock.close()
             raise
@@ -593,4 +603,9 @@ class SocketTransports:
         configure_socket(sock, self.send_buffer_bytes, self.receive_buffer_bytes)
         if self.ssl_context is None:
             return PlaintextTransport(sock)
-        return TlsTransport(sock, self.ssl_context, server_side=True)
+        return TlsTransport(sock, self._context(), server_side=True)
+
+    def _context(self) -> ssl.SSLContext:
+        context = self.ssl_context
+        assert context is not None  # its connections are TLS
+        return context if isinstance(context, ssl.SSLContext) else context()

@@ -805,7 +805,7 @@ def _selector(clock: Clock, config: ProducerConfig) -> Selector:
     transports = SocketTransports(
         send_buffer_bytes=config.send_buffer_bytes,
         receive_buffer_bytes=config.receive_buffer_bytes,
-        ssl_context=config.make_ssl_context(),
+        ssl_context=config.ssl_contexts(),
     )
     authenticator = authenticators(config.sasl_settings(), config.client_id, clock)
     return Selector(

@@ -300,6 +300,23 @@ def tokens(cluster: Any) -> None:
             producer(secured, **settings, **credentials | {"sasl_login_callback_handler_class": "a.B"})
 
 
+@check("sasl_oauthbearer_allowed_urls", "sasl_oauthbearer_proxy_url", "https_ca_location")
+def token_endpoints(cluster: Any) -> None:
+    """Each changes whether an endpoint may be asked, or how (tests/security/test_token_endpoints.py asks)."""
+    settings = {
+        "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauthbearer_client_credentials_client_id": "me", "sasl_oauthbearer_client_credentials_client_secret": "hush",
+        "sasl_oauthbearer_token_endpoint_url": "http://127.0.0.1:1/",
+    }  # fmt: skip
+    for wrong, why in (
+        ({"sasl_oauthbearer_allowed_urls": "https://other/"}, "not among"),
+        ({"sasl_oauthbearer_proxy_url": "gopher://p"}, "sasl_oauthbearer_proxy_url"),
+        ({"https_ca_location": "/nowhere.pem"}, "nowhere"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            producer(cluster, **settings, **wrong)
+
+
 @check(
     "sasl_login_refresh_window_factor", "sasl_login_refresh_window_jitter", "sasl_login_refresh_min_period_seconds",
     "sasl_login_refresh_buffer_seconds",

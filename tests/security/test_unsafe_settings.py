@@ -1,0 +1,295 @@
+"""Settings that give something away are said once; passwords that are wrong are not tried at any pace; files that change are read again."""
+
+import datetime
+import logging
+import os
+import socket
+import ssl
+
+import pytest
+import trustme
+
+from kafkacore.clock import ManualClock
+from kafkacore.config import ClientConfig
+from kafkacore.config_security import SaslSettings
+from kafkacore.errors import ConfigError, SaslAuthentication
+from kafkacore.net.authentication import authenticators
+from kafkacore.net.transport import Address, PlaintextTransport, SocketTransports
+from tests.net.net_support import Cluster
+from tests.net.test_authentication import SaslBroker
+
+
+def shake_hands(context, server):
+    """Both sides in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = context.wrap_bio(to_client, to_server, server_hostname="broker"), server.wrap_bio(to_server, to_client, server_side=True)
+    done = set()
+    for side in sides * 5:
+        try:
+            side.do_handshake()
+            done.add(side)
+        except ssl.SSLWantReadError:
+            pass
+    assert done == set(sides)
+
+
+# ---- a secret that anybody on the way can read
+
+
+class Far:
+    """A socket to another machine."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def fileno(self):
+        return 99
+
+    def getpeername(self):
+        return self.name
+
+    def gettimeout(self):
+        return 0
+
+
+class Sends(Exception):
+    """The first byte goes out."""
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "name", "warns"),
+    [
+        ("PLAIN", ("192.0.2.1", 9092), True),
+        ("PLAIN", ("2001:db8::1", 9092, 0, 0), True),
+        ("PLAIN", ("127.0.0.1", 9092), False),
+        ("PLAIN", ("::1", 9092, 0, 0), False),
+        ("PLAIN", "/run/kafka.sock", False),
+        ("SCRAM-SHA-256", ("192.0.2.1", 9092), False),
+        ("OAUTHBEARER", ("192.0.2.1", 9092), True),
+    ],
+)
+def test_a_password_in_the_clear_is_warned_of_once(mechanism, name, warns, caplog, monkeypatch):
+    monkeypatch.setattr(PlaintextTransport, "write", lambda *_: -1)
+    settings = SaslSettings(mechanism, "alice", "hunter2", claims={"sub": "alice"} if mechanism == "OAUTHBEARER" else None)
+    made = authenticators(settings, "me", ManualClock())
+    if made.login is not None:
+        made.login.ready(0)
+    for id in range(3):
+        made(id).step(PlaintextTransport(Far(name), peer="kafka:9092"))
+    said = [each.getMessage() for each in caplog.records]
+    assert len(said) == warns
+    assert not warns or ("to kafka:9092 without encryption" in said[0] and "hunter2" not in said[0])
+
+
+def test_names_that_are_not_checked_are_warned_of(caplog):
+    settings = {"bootstrap.servers": "b:1", "security.protocol": "SSL"}
+    ClientConfig.from_user(settings).ssl_contexts()
+    assert not caplog.records
+    ClientConfig.from_user({**settings, "ssl.check.hostname": False}).ssl_contexts()
+    assert "ssl_check_hostname=false" in caplog.text
+
+
+# ---- what a wrong password and a short session cost
+
+
+class Secured(Cluster):
+    """One broker with SASL."""
+
+    def __init__(self, settings, lifetime_ms=0, **config):
+        self.settings, self.lifetime_ms, self.brokers = settings, lifetime_ms, {}
+        super().__init__(**config)
+
+    def make_client(self):
+        self.selector._authenticator = authenticators(self.settings, "me", self.clock)
+        return super().make_client()
+
+    def serve(self):
+        served = 0
+        for peer in self.peers:
+            broker = self.brokers.setdefault(id(peer), SaslBroker(peer, lifetime_ms=self.lifetime_ms))
+            for header, request in peer.read():
+                served += 1
+                if header.request_api_key == 18 and (18, 0) in broker.asked:
+                    broker.asked.append((18, header.request_api_version))
+                    peer.answer(header, self.api_versions())
+                elif header.request_api_key in (17, 18, 36):
+                    broker.machine = None if header.request_api_key == 17 else broker.machine
+                    broker.answer(header, request)
+        return bool(served)
+
+    @property
+    def authentications(self):
+        return sum(key == 36 for broker in self.brokers.values() for key, _ in broker.asked)
+
+
+def test_a_wrong_password_is_tried_at_the_pace_of_the_back_off():
+    cluster = Secured(SaslSettings("PLAIN", "alice", "wrong"), **{"reconnect.backoff.ms": 100, "reconnect.backoff.max.ms": 10_000})
+    node = cluster.node()
+    end_ms = cluster.now_ms + 60_000
+    while cluster.now_ms < end_ms:
+        for _ in range(4):  # as a caller that asks all the time
+            cluster.client.ready(node, cluster.now_ms)
+            cluster.poll()
+        assert isinstance(cluster.client.authentication_exception(node) or SaslAuthentication(), SaslAuthentication)
+        cluster.clock.advance(50)
+    # 100, 200 ... 6400 ms and then 10 s each, give or take 20%; Metadata, which is due all the time, asks a bootstrap node at its own pace
+    assert 7 <= sum(peer.address.host == "broker-1" for peer in cluster.peers) <= 14
+    assert cluster.authentications <= 28
+
+
+def test_a_session_of_a_millisecond_leaves_time_for_requests():
+    cluster = Secured(SaslSettings("PLAIN", "alice", "correct horse"), lifetime_ms=1)
+    cluster.until_ready()
+    begun = cluster.authentications
+    for _ in range(1_000):
+        cluster.poll()
+        cluster.clock.advance(1)
+    assert 5 <= cluster.authentications - begun <= 20
+    assert [peer.address.host for peer in cluster.peers].count("broker-1") == 1
+
+
+# ---- files that change
+
+
+@pytest.fixture
+def tls(tmp_path):
+    """Files of a client, the settings that name them, and a server that wants certificates of the same authority."""
+    authority = trustme.CA()
+    write(tmp_path, authority)
+    settings = {
+        "bootstrap.servers": "b:1", "security.protocol": "SSL", "ssl.cafile": str(tmp_path / "ca.pem"),
+        "ssl.certfile": str(tmp_path / "own.pem"), "ssl.keyfile": str(tmp_path / "own.key"),
+    }  # fmt: skip
+    return tmp_path, ClientConfig.from_user(settings), server_of(authority)
+
+
+def write(directory, authority):
+    own = authority.issue_cert("client")
+    for name, blob in (("ca.pem", authority.cert_pem), ("own.pem", own.cert_chain_pems[0]), ("own.key", own.private_key_pem)):
+        replacement = directory / f"{name}.new"
+        blob.write_to_path(str(replacement))
+        os.replace(replacement, directory / name)
+
+
+def server_of(authority):
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("broker").configure_cert(server)
+    authority.configure_trust(server)
+    server.verify_mode = ssl.CERT_REQUIRED
+    return server
+
+
+def test_certificates_are_read_again_when_they_change(tls, caplog):
+    directory, config, server = tls
+    source = config.ssl_contexts()
+    first = source()
+    shake_hands(first, server)
+    assert source() is first
+    other = trustme.CA()
+    write(directory, other)
+    shake_hands(source(), server_of(other))
+    with pytest.raises(ssl.SSLError):
+        shake_hands(source(), server)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("name", ["ca.pem", "own.pem", "own.key"])
+@pytest.mark.parametrize("how", ["empty", "half", "gone"])
+def test_a_file_that_is_half_written_changes_nothing(how, name, tls, caplog):
+    directory, config, server = tls
+    source = config.ssl_contexts()
+    first, whole = source(), (directory / name).read_bytes()
+    if how == "gone":
+        (directory / name).unlink()
+    else:
+        (directory / name).write_bytes(b"" if how == "empty" else whole[: len(whole) // 2])
+    for _ in range(3):
+        assert source() is first
+    assert [each.levelno for each in caplog.records] == [logging.WARNING]
+    (directory / name).write_bytes(whole)
+    assert source() is not first
+    shake_hands(source(), server)
+
+
+def test_each_connection_asks_for_its_context(tls):
+    directory, config, _ = tls
+    transports = SocketTransports(ssl_context=config.ssl_contexts())
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        contexts = []
+        for _ in range(2):
+            made = transports.connect(Address(socket.AF_INET, listener.getsockname(), "broker"))
+            contexts.append(made.ssl_object.context)
+            made.close()
+            write(directory, trustme.CA())
+    assert contexts[0] is not contexts[1]
+
+
+def test_a_users_own_context_is_used_as_it_is():
+    context = ssl.create_default_context()
+    config = ClientConfig(bootstrap_servers=("b:1",), security_protocol="SSL", ssl_context=context)
+    assert config.ssl_contexts()() is context
+
+
+def test_an_authority_as_keytool_makes_it_is_taken_on_every_python(monkeypatch, tmp_path):
+    """Python 3.13 wants key usage and an authority key identifier, which `keytool -genkeypair` leaves out."""
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    def strict(**options):
+        context = create(**options)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    create = ssl.create_default_context
+    now = datetime.datetime.now(datetime.UTC)
+
+    def certificate(name, key, issuer, issuer_key, is_authority):
+        begun = x509.CertificateBuilder(x509.Name([issuer]), x509.Name([name]), key.public_key(), x509.random_serial_number())
+        begun = begun.not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1))
+        if is_authority:
+            begun = begun.add_extension(x509.BasicConstraints(True, None), critical=False)
+        else:
+            begun = begun.add_extension(x509.SubjectAlternativeName([x509.DNSName("broker")]), critical=False)
+        return begun.sign(issuer_key, hashes.SHA256())
+
+    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
+    names = [x509.NameAttribute(x509.NameOID.COMMON_NAME, each) for each in ("ca", "broker")]
+    ca = certificate(names[0], keys[0], names[0], keys[0], True)
+    own = certificate(names[1], keys[1], names[0], keys[0], False)
+    pem = serialization.Encoding.PEM
+    private = keys[1].private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (tmp_path / "own.pem").write_bytes(own.public_bytes(pem) + private)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(tmp_path / "own.pem")
+    text = ca.public_bytes(pem).decode()
+    refusing = strict(cadata=text)
+    with pytest.raises(ssl.SSLError):
+        shake_hands(refusing, server)
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    settings = {"bootstrap.servers": "b:1", "security.protocol": "SSL", "ssl.truststore.certificates": text}
+    shake_hands(ClientConfig.from_user(settings).ssl_contexts()(), server)
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"ssl.certfile": "own.pem", "ssl.keyfile": "locked.key"}, "is encrypted, and ssl_password is not set"),
+        ({"ssl.certfile": "own.pem", "ssl.keyfile": "locked.key", "ssl.password": "hunter2"}, "has another password than ssl_password"),
+        ({"ssl.certfile": "own.pem"}, "comes without a private key"),
+        ({"ssl.certfile": "own.key"}, "holds no certificate"),
+        ({"ssl.cafile": "empty"}, r"empty is empty"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(files, why, tls):
+    from cryptography.hazmat.primitives import serialization
+
+    directory = tls[0]
+    key = serialization.load_pem_private_key((directory / "own.key").read_bytes(), None)
+    locked = serialization.BestAvailableEncryption(b"other")
+    (directory / "locked.key").write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked))
+    (directory / "empty").write_bytes(b"")
+    named = {name: value if name == "ssl.password" else str(directory / value) for name, value in files.items()}
+    with pytest.raises(ConfigError, match=why) as caught:
+        ClientConfig.from_user({"bootstrap.servers": "b:1", "security.protocol": "SSL", **named}).ssl_contexts()
+    assert "hunter2" not in str(caught.value)
