@@ -89,4 +89,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    modules = {name for name, value in globals().items() if isinstance(value, type(sys)) and value.__name__ == f"{__name__}.{name}"}
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__")), *(name for name in modules if name[0] != "_")})

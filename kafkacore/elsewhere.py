@@ -134,6 +134,32 @@ def refuse_arguments(call: str, unknown: Mapping[str, Any]) -> None:
         raise TypeError(f"{call} got an unexpected keyword argument {name!r}{'' if answer is None else f'; here it is {answer}'}")
 
 
+class Answering:
+    """A function that answers keywords it does not have, as `refuse_arguments`, when it is called. To `inspect` it is that function.
+
+    Args:
+        function: any, with parameters of its own names only.
+        call: its name, for the error.
+    """
+
+    def __init__(self, function: Callable[..., Any], call: str) -> None:
+        self._function = function
+        self._call = call
+        self._known = inspect.signature(function).parameters.keys()
+        self.__doc__, self.__module__ = function.__doc__, function.__module__
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        if not named.keys() <= self._known:
+            refuse_arguments(self._call, {name: value for name, value in named.items() if name not in self._known})
+        return self._function(*args, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._function, name)
+
+    def __repr__(self) -> str:
+        return repr(self._function)
+
+
 _LONG_S = 1000  # longer waits than a program means, and a second in milliseconds
 
 

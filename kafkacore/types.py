@@ -5,11 +5,27 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kafkacore.config_text import SettingValue
+
+
+class TopicId(bytes):
+    """The id of a topic: 16 bytes, all zero where it is not known. As text it is what Kafka's own tools print.
+
+    Source: org.apache.kafka.common.Uuid.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return base64.urlsafe_b64encode(self).rstrip(b"=").decode()
+
+    def __repr__(self) -> str:
+        return f"TopicId({str(self)!r})"
 
 
 class TopicPartition(NamedTuple):

@@ -5,6 +5,7 @@ Source: Kafka's KafkaAdminClient, AdminApiDriver, CoordinatorStrategy, Partition
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeVar, Unpack
@@ -18,6 +19,7 @@ from kafkacore.errors import Code
 from kafkacore.net.client import ClientResponse
 from kafkacore.net.driver import CallerDriver
 from kafkacore.net.leaders import LeaderQuery
+from kafkacore.plurals import counted
 from kafkacore.protocol import (
     FindCoordinatorRequest,
     MetadataRequest,
@@ -27,6 +29,8 @@ from kafkacore.protocol import (
     OffsetFetchRequest,
 )
 from kafkacore.types import Node, TopicPartition
+
+log = logging.getLogger("kafkacore.admin")
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -47,23 +51,30 @@ class ItemResults(Mapping[K, V], Generic[K, V]):
     Reading the result of an item that failed raises its error, and `check` raises the first; `get` returns the default. So
     `dict(results)`, `results.items()` and loops have the items that worked, however many failed.
 
+    They are true when there are some and none failed. Errors that nobody looked at are logged when the results are dropped.
+
     Args:
         values: of the items that worked.
         failed: why the others did not.
-
-    Attributes:
-        errors: the error of each item that failed; empty when all worked.
     """
 
-    __slots__ = ("_values", "errors")
+    __slots__ = ("_failed", "_looked_at", "_values")
 
     def __init__(self, values: dict[K, V], failed: dict[K, errors.KafkaError]) -> None:
         self._values = values
-        self.errors = failed
+        self._failed = failed
+        self._looked_at = not failed
+
+    @property
+    def errors(self) -> dict[K, errors.KafkaError]:
+        """The error of each item that failed; empty when all worked."""
+        self._looked_at = True
+        return self._failed
 
     def __getitem__(self, item: K) -> V:
-        failed = self.errors.get(item)
+        failed = self._failed.get(item)
         if failed is not None:
+            self._looked_at = True
             raise failed
         return self._values[item]
 
@@ -80,9 +91,14 @@ class ItemResults(Mapping[K, V], Generic[K, V]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def __bool__(self) -> bool:
+        self._looked_at = True
+        return bool(self._values) and not self._failed
+
     @property
     def succeeded(self) -> dict[K, V]:
         """The items that worked."""
+        self._looked_at = True
         return dict(self._values)
 
     def check(self) -> Self:
@@ -93,6 +109,15 @@ class ItemResults(Mapping[K, V], Generic[K, V]):
 
     def __repr__(self) -> str:
         return f"ItemResults({self._values!r}, errors={self.errors!r})"
+
+    def __del__(self) -> None:
+        if getattr(self, "_looked_at", True):
+            return
+        item, failed = next(iter(self._failed.items()))
+        log.warning(
+            "%d of %s failed and nobody looked at the results, which check() raises; the first is %r: %s",
+            len(self._failed), counted(len(self._values) + len(self._failed), "item"), item, failed,
+        )  # fmt: skip
 
 
 def complete(results: ItemResults[K, V], wanted: Iterable[K], api: str, broker: int | None = None) -> ItemResults[K, V]:
@@ -301,8 +326,8 @@ class AdminBase:
     def __init__(
         self, mapping: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Unpack[AdminKeywords]
     ) -> None:
-        self.config = AdminConfig.from_user(mapping, **settings)
-        self._drivers = Drivers(lambda: CallerDriver(self.config, "KafkaAdminClient", exclusive=False, clock=clock))
+        self.config = config = AdminConfig.from_user(mapping, **settings)
+        self._drivers = Drivers(lambda: CallerDriver(config, "KafkaAdminClient", exclusive=False, clock=clock))
 
     def __init_subclass__(cls) -> None:
         lend_to_calls(cls)
@@ -322,7 +347,12 @@ class AdminBase:
         self.close()
 
     def __repr__(self) -> str:
-        return f"KafkaAdminClient({', '.join(self.config.bootstrap_servers)})"
+        return f"KafkaAdminClient({', '.join(self.config.bootstrap_servers)}{'; closed' if self._drivers.first.closed else ''})"
+
+    def __del__(self) -> None:
+        drivers: Drivers | None = self.__dict__.get("_drivers")
+        if drivers is not None:
+            drivers.abandon(self)
 
     # -- time ---------------------------------------------------------------------------------------------------------------------
 

@@ -91,7 +91,10 @@ class Subtract(NamedTuple):
     value: str
 
 
-def _resource(given: tuple[str, str]) -> ConfigResource:
+def _resource(given: Any) -> ConfigResource:
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
+        example = f"('topic', {given!r})" if isinstance(given, str) else "('topic', 'orders') or ('broker', '1')"
+        raise errors.UsageError(f"settings belong to a (kind, name) pair, as {example}, not to {given!r}")
     resource = ConfigResource(*given)
     if resource.kind not in KINDS:
         raise errors.UsageError(f"settings belong to one of {', '.join(KINDS)}, not to a {resource.kind!r}")

@@ -108,6 +108,16 @@ class Drivers:
             with contextlib.suppress(ValueError):
                 self._all.remove(driver)
 
+    def abandon(self, client: object) -> None:
+        """No reference to the client is left: says so if it is not closed, and ends its connections."""
+        others = [driver for driver in self._all if driver is not self.first]
+        try:
+            self.first.abandon(client)
+        finally:
+            for driver in others:
+                driver.reported = True
+                driver.abandon(client)
+
     def close(self) -> None:
         """Closes every connection; calls under way in other threads end with ClosedError first."""
         for driver in tuple(self._all):

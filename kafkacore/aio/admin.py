@@ -93,6 +93,7 @@ class KafkaAdminClient:
     def __del__(self) -> None:
         client = self.__dict__.get("_client")
         if client is not None and not self.closed:
+            client._drivers.first.reported = True
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:

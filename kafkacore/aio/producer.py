@@ -40,7 +40,7 @@ from kafkacore.aio.timers import Line, WheelTimer, ended_within, shared_timer
 from kafkacore.clock import Clock
 from kafkacore.config import ProducerConfig
 from kafkacore.config_keywords import ProducerKeywords, list_settings
-from kafkacore.elsewhere import PRODUCER, STARTED, answer_names
+from kafkacore.elsewhere import PRODUCER, STARTED, Answering, answer_names
 from kafkacore.epoch import Time
 from kafkacore.errors import BufferFullError, IllegalStateError, KafkaError
 from kafkacore.metadata import TopicInfo
@@ -143,7 +143,7 @@ class KafkaProducer:
         return future
 
     _send_general = send
-    send = send_method(send, CoroutineSend)
+    send = send_method(Answering(send, "send()"), CoroutineSend)
 
     async def send_many(
         self,

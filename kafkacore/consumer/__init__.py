@@ -17,7 +17,7 @@ from kafkacore.clock import Clock
 from kafkacore.config import ConsumerConfig
 from kafkacore.config_keywords import ConsumerKeywords, list_settings
 from kafkacore.consumer.arguments import milliseconds, offset_of, partition_of
-from kafkacore.consumer.at_exit import open_members, warn_unclosed
+from kafkacore.consumer.at_exit import open_members
 from kafkacore.consumer.batches import RecordBatches
 from kafkacore.consumer.chunks import Chunks
 from kafkacore.consumer.consumer_metrics import GroupCounts, lag_of, of_consumer, totals
@@ -39,10 +39,11 @@ from kafkacore.consumer.subscription import EARLIEST, LATEST, Mode, ResetStrateg
 from kafkacore.consumer.topics import TopicWatch
 from kafkacore.consumer.weakly import weakly
 from kafkacore.elsewhere import CONSUMER, answer_names, check_seconds, refuse_arguments
+from kafkacore.epoch import Time, epoch_ms
 from kafkacore.metadata import PartitionInfo
 from kafkacore.net.block_end import CLOSE_S, close_timeout_s
 from kafkacore.net.client import NetworkClient
-from kafkacore.net.driver import CallerDriver
+from kafkacore.net.driver import CallerDriver, warn_unclosed
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset
 from kafkacore.net.measure import Measured, NetworkStats, grouped
 from kafkacore.plurals import counted
@@ -539,12 +540,12 @@ class KafkaConsumer:
         return {tp: o.offset for tp, o in found.items()}
 
     def offsets_for_times(
-        self, timestamps_ms: Mapping[tuple[str, int], int], timeout: float | None = None
+        self, timestamps_ms: Mapping[tuple[str, int], Time], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after a time, per partition.
 
         Args:
-            timestamps_ms: epoch milliseconds by (topic, partition).
+            timestamps_ms: epoch milliseconds, a datetime or a datetime64, by (topic, partition).
             timeout: seconds; `default_api_timeout_ms` when None.
 
         Returns:
@@ -553,11 +554,15 @@ class KafkaConsumer:
         Raises:
             errors.KafkaTimeoutError: not all leaders answered in time.
             errors.UnknownTopicOrPartition: the cluster has not known a topic for 5 s.
+            TypeError: a time is a float or no time at all.
         """
-        for tp, ms in timestamps_ms.items():
+        times_ms: dict[TopicPartition, int] = {}
+        for partition, time in timestamps_ms.items():
+            tp = partition_of(partition)
+            times_ms[tp] = ms = epoch_ms(time, f"the time of {tp.topic}-{tp.partition}")
             if ms < 0:
-                raise errors.UsageError(f"a timestamp is not negative: {ms}", topic=tp[0], partition=tp[1])
-        found = self._list_offsets({partition_of(p): ms for p, ms in timestamps_ms.items()}, timeout)
+                raise errors.UsageError(f"a timestamp is not negative: {ms}", topic=tp.topic, partition=tp.partition)
+        found = self._list_offsets(times_ms, timeout)
         return {tp: OffsetAndTimestamp(o.offset, o.timestamp_ms, o.leader_epoch) if o.offset >= 0 else None for tp, o in found.items()}
 
     def _list_offsets(self, timestamps_ms: dict[TopicPartition, int], timeout: float | None) -> dict[TopicPartition, ListedOffset]:
@@ -841,7 +846,11 @@ class KafkaConsumer:
 
     def __del__(self) -> None:
         loop: ReadLoop | None = self.__dict__.get("_loop")
-        if loop is not None and loop.background is not None and not self._driver.closed and not self._driver.forked:
+        if loop is None or self._driver.closed or self._driver.forked:
+            return
+        if loop.background is None:
+            self._driver.abandon(self)
+        else:
             warn_unclosed(self)  # its background thread leaves the group
 
     def __reduce__(self) -> Never:

@@ -17,7 +17,7 @@ def partition_of(given: object) -> TopicPartition:
     Raises:
         errors.UsageError: it is no (topic, partition) pair.
     """
-    if not isinstance(given, tuple) or len(given) != 2:
+    if not isinstance(given, (tuple, list)) or len(given) != 2:  # a list is what JSON has for a pair
         raise errors.UsageError(f"not a (topic, partition) pair: {given!r}")
     topic, index = given
     if not isinstance(topic, str) or not topic or not isinstance(index, int) or not 0 <= index < _INT32_END:

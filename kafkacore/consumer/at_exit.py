@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-import warnings
 from typing import Protocol
 
 from kafkacore.net.at_exit import AtExit
@@ -31,11 +30,6 @@ class Leaves(Protocol):
 
     def _leave_at_exit(self, timeout: float) -> None:
         """Leaves within so many seconds."""
-
-
-def warn_unclosed(consumer: object) -> None:
-    """A consumer ends without `close`."""
-    warnings.warn(f"unclosed {consumer!r}: close it, or use it in a with block", ResourceWarning, stacklevel=2, source=consumer)
 
 
 def _leave(members: list[Leaves]) -> None:

@@ -303,7 +303,7 @@ class AsyncProducer(_Producer):
             return  # in a callback: the thread ends after it
         self._thread.join(timeout)
         if self._thread.is_alive():
-            raise errors.KafkaTimeoutError(f"{counted(len(self._queue), 'message')} still queued after {timeout} s")
+            raise errors.KafkaTimeoutError(f"{counted(len(self._queue), 'message')} still queued after {timeout:g} s")
         _open_producers.discard(self)
         lost, self._lost_count = self._lost_count, 0
         if lost and self._callbacks is None:

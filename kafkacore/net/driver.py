@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
@@ -23,6 +24,11 @@ from kafkacore.net.selector import Selector
 from kafkacore.net.transport import SocketTransports
 
 _LONGEST_WAIT_MS = 60_000
+
+
+def warn_unclosed(client: object) -> None:
+    """A client ends without `close`."""
+    warnings.warn(f"unclosed {client!r}: close it, or use it in a with block", ResourceWarning, stacklevel=2, source=client)
 
 
 class CallerDriver:
@@ -42,6 +48,7 @@ class CallerDriver:
         inside: greater than 0 while a call is running.
         wanted: a caller waits for the background thread to give the right to drive back.
         left: called when a call has ended, if a background thread wants to know.
+        reported: a warning has said that the client was forgotten.
     """
 
     def __init__(
@@ -61,7 +68,7 @@ class CallerDriver:
         self._ssl_context = config.ssl_contexts()
         self._authenticators = authenticators(config.sasl_settings(), config.client_id, self.clock)
         self.client = self._new_client()
-        self.closed = False
+        self.closed = self.reported = False
         self._interrupted = False
         self._renewed = renewed
         self._exclusive = exclusive
@@ -372,6 +379,22 @@ class CallerDriver:
         """A sentence where no broker can be reached, with the last attempt's reason."""
         attempts = self.metadata.attempts
         return [f"no broker can be reached: {attempts[-1]}"] if attempts and not self.client.has_ready_nodes(now_ms) else []
+
+    def abandon(self, client: object) -> None:
+        """No reference to the client is left: says so if it is not closed, and ends the connections, which would each warn otherwise.
+
+        Runs in a collection, on any thread, between any two steps: it takes no lock, and there is no call under way.
+        """
+        if self.closed or self.forked:
+            return
+        try:
+            if not self.reported:
+                self.reported = True
+                warn_unclosed(client)
+        finally:
+            self.closed = True
+            with contextlib.suppress(Exception):
+                self.client.selector.close()
 
     def close(self) -> None:
         """Closes every connection; a call under way in another thread ends with ClosedError first.

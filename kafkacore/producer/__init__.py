@@ -776,6 +776,11 @@ class KafkaProducer(ProducerCore):
         """True once the producer is closed."""
         return self._closed
 
+    def __repr__(self) -> str:
+        config = self.config
+        named = "" if config.transactional_id is None else f"; transactional_id {config.transactional_id!r}"
+        return f"KafkaProducer({', '.join(config.bootstrap_servers)}{named}{'; closed' if self._closed else ''})"
+
     def statistics(self) -> dict[str, Any]:
         """State by partition: batches queued and on the wire, and with idempotence the sequence numbers."""
         in_flight: dict[Any, int] = {}

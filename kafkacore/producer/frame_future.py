@@ -112,7 +112,7 @@ class FrameFuture:
         """
         end = None if timeout is None else time.monotonic() + timeout
         if not self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
-            raise KafkaTimeoutError(f"not all of {counted(len(self), 'row')} have an outcome within {timeout} s", topic=self._topic)
+            raise KafkaTimeoutError(f"not all of {counted(len(self), 'row')} have an outcome within {timeout:g} s", topic=self._topic)
         try:
             while self._open:
                 first_row, future = self._open[0]

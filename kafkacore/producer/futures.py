@@ -102,9 +102,15 @@ class BatchFuture:
             if delivery.resolved or driver is None:
                 continue
             left = None if end is None else max(0.0, end - time.monotonic())
-            if left == 0.0:
-                raise KafkaTimeoutError(f"not all of {counted(len(self), 'record')} have an outcome within {timeout} s", topic=self._topic)
-            driver.wait(delivery, left)
+            try:
+                driver.wait(delivery, left)
+            except KafkaTimeoutError as error:
+                raise KafkaTimeoutError(
+                    f"not all of {counted(len(self), 'record')} have an outcome within {timeout:g} s; they are still on their way",
+                    topic=self._topic,
+                    partition=error.partition,
+                    attempts=error.attempts,
+                ) from None
         return BatchMetadata(self._topic, self._progress)
 
     get = result

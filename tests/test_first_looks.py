@@ -1,0 +1,255 @@
+"""What a REPL, a test's output and a log show of clients and results, and small things that users hand in first."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime
+import gc
+import json
+import logging
+import pickle
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kafkacore
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, aio, errors
+from kafkacore.testing import Drop, EmbeddedCluster
+from kafkacore.types import TopicId
+
+GUARD = 20.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as started:
+        started.create_topic("t")
+        yield started
+
+
+@pytest.fixture
+def admin(cluster: EmbeddedCluster) -> Iterator[KafkaAdminClient]:
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as made:
+        yield made
+
+
+def test_dir_shows_what_is_for_users() -> None:
+    names = [name for name in dir(kafkacore) if not name.startswith("__")]
+    assert set(kafkacore.__all__) <= set(names)
+    assert not {"Any", "TYPE_CHECKING", "import_module", "os", "sys"} & set(names) and not [name for name in names if name[0] == "_"]
+
+
+# ---- results of administration
+
+
+def test_results_with_a_failure_are_false(admin: KafkaAdminClient) -> None:
+    assert admin.create_topics([NewTopic("good")])
+    mixed = admin.create_topics([NewTopic("other"), NewTopic("bad name")])
+    assert not mixed and list(mixed) == ["other"] and list(mixed.errors) == ["bad name"]
+    assert not admin.create_topics([NewTopic("good")])
+    assert not admin.create_topics([])
+
+
+LOOKS: dict[str, Callable[[Any], Any]] = {
+    "nothing": lambda results: len(results),
+    "in": lambda results: "t" in results,
+    "check": lambda results: results.check(),
+    "errors": lambda results: results.errors,
+    "bool": lambda results: bool(results),
+    "repr": lambda results: repr(results),
+    "item": lambda results: results["t"],
+    "succeeded": lambda results: results.succeeded,
+}
+
+
+@pytest.mark.parametrize("look", sorted(LOOKS))
+def test_failures_that_nobody_looked_at_are_logged(admin: KafkaAdminClient, caplog: pytest.LogCaptureFixture, look: str) -> None:
+    results = admin.create_topics([NewTopic("t")])
+    try:
+        LOOKS[look](results)
+    except errors.TopicExists as error:
+        error.__traceback__ = None
+    del results
+    gc.collect()
+    said = [record.getMessage() for record in caplog.records if record.name == "kafkacore.admin"]
+    if look in ("nothing", "in"):
+        (line,) = said
+        assert line.startswith("1 of 1 item failed and nobody looked at the results, which check() raises; the first is 't': ")
+        assert "TOPIC_ALREADY_EXISTS" in line
+    else:
+        assert said == []
+
+
+def test_results_that_worked_are_dropped_silently(admin: KafkaAdminClient, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "kafkacore.admin"):
+        admin.describe_topics(["t"])
+        gc.collect()
+    assert not caplog.records
+
+
+def test_a_created_topic_is_short_and_its_id_readable(admin: KafkaAdminClient, cluster: EmbeddedCluster) -> None:
+    created = admin.create_topics([NewTopic("short")])["short"]
+    text = base64.urlsafe_b64encode(bytes(created.topic_id)).decode().rstrip("=")
+    assert repr(created) == (
+        f"CreatedTopic(name='short', topic_id=TopicId('{text}'), num_partitions=1, replication_factor=1,"
+        f" configs={{{len(created.configs)} settings}})"
+    )
+    assert len(created.configs) > 20 and str(created.topic_id) == text
+    described = admin.describe_topics(["short"])["short"]
+    assert described.topic_id == created.topic_id and f"TopicId('{text}')" in repr(described)
+    assert hash(described.topic_id) == hash(bytes(described.topic_id)) and pickle.loads(pickle.dumps(created)) == created
+    assert str(TopicId(16)) == "AAAAAAAAAAAAAAAAAAAAAA"
+    by_id = admin.describe_topics_by_broker([], topic_ids=[created.topic_id])  # goes into a request as it is
+    (seen,) = by_id.succeeded.values()
+    assert seen.by_id[created.topic_id].name == "short"
+
+
+# ---- clients in a REPL
+
+
+@pytest.mark.parametrize("kind", [KafkaProducer, KafkaConsumer, KafkaAdminClient])
+def test_a_client_says_where_it_is_and_whether_it_is_closed(cluster: EmbeddedCluster, kind: Any) -> None:
+    client = kind(bootstrap_servers=cluster.bootstrap_servers)
+    assert re.fullmatch(rf"{kind.__name__}\({cluster.bootstrap_servers}(; 0 partitions)?\)", repr(client))
+    client.close()
+    assert re.fullmatch(rf"{kind.__name__}\({cluster.bootstrap_servers}(; 0 partitions)?; closed\)", repr(client))
+
+
+def test_a_transactional_producer_names_its_id(cluster: EmbeddedCluster) -> None:
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="pay") as producer:
+        assert repr(producer) == f"KafkaProducer({cluster.bootstrap_servers}; transactional_id 'pay')"
+
+
+def test_columns_and_the_cluster_have_a_repr(cluster: EmbeddedCluster) -> None:
+    assert repr(cluster) == f"<EmbeddedCluster, 1 broker: {cluster.bootstrap_servers}>"
+    cluster.create_topic("columns")
+    cluster.produce("columns", ["a", "b"])
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        (columns,) = consumer.read_range(("columns", 0), 0, 2)
+    assert repr(columns.values) == "<ByteColumn of 2 items: [b'a', b'b']>"
+
+
+@pytest.mark.parametrize("kind", [KafkaConsumer, KafkaAdminClient])
+def test_a_forgotten_client_gives_one_warning_of_its_own(cluster: EmbeddedCluster, kind: Any) -> None:
+    client = kind(bootstrap_servers=cluster.bootstrap_servers)
+    client.list_topics()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        del client
+        gc.collect()
+    assert [str(each.message).partition("(")[0] for each in seen] == [f"unclosed {kind.__name__}"]
+    assert seen[0].category is ResourceWarning and "; closed" not in str(seen[0].message)
+
+
+@pytest.mark.parametrize("kind", [aio.KafkaConsumer, aio.KafkaAdminClient])
+def test_a_forgotten_client_of_asyncio_too(cluster: EmbeddedCluster, kind: Any) -> None:
+    async def use_and_forget() -> None:
+        client = kind(bootstrap_servers=cluster.bootstrap_servers)
+        await client.list_topics()
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        asyncio.run(use_and_forget())
+        deadline = time.monotonic() + GUARD
+        gc.collect()
+        while not seen and time.monotonic() < deadline:
+            gc.collect()
+    assert len(seen) == 1 and "was never closed" in str(seen[0].message), [str(each.message) for each in seen]
+
+
+def test_a_client_that_is_closed_or_used_in_a_block_warns_of_nothing(cluster: EmbeddedCluster) -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for kind in (KafkaProducer, KafkaConsumer, KafkaAdminClient):
+            with kind(bootstrap_servers=cluster.bootstrap_servers):
+                pass
+        with pytest.raises(errors.ConfigError):
+            KafkaConsumer(bootstrap_servers="nowhere")
+        gc.collect()
+    assert [str(each.message) for each in seen] == []
+
+
+# ---- what is handed in
+
+
+def test_offsets_for_times_takes_datetimes(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("times")
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        at = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+        for day in range(3):
+            producer.send("times", b"x", timestamp_ms=at + datetime.timedelta(days=day))
+    second = at + datetime.timedelta(days=1)
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        local = second.astimezone().replace(tzinfo=None)
+        for wanted in (second, local, np.datetime64("2024-01-02"), int(second.timestamp() * 1000)):
+            found = consumer.offsets_for_times({("times", 0): wanted})[("times", 0)]
+            assert found is not None and found.offset == 1
+        with pytest.raises(TypeError, match=r"the time of times-0 must be epoch milliseconds .* are int"):
+            consumer.offsets_for_times({("times", 0): 1704153600.5})  # type: ignore[dict-item]
+        with pytest.raises(errors.UsageError, match="not negative"):
+            consumer.offsets_for_times({("times", 0): -1})
+
+
+def test_settings_of_a_name_alone(admin: KafkaAdminClient) -> None:
+    for call in (lambda: admin.describe_configs(["t"]), lambda: admin.alter_configs({"t": {}})):  # type: ignore[list-item, dict-item]
+        with pytest.raises(errors.UsageError, match=r"\(kind, name\) pair, as \('topic', 't'\), not to 't'"):
+            call()
+    with pytest.raises(errors.UsageError, match=r"as \('topic', 'ab'\)"):
+        admin.describe_configs(["ab"])  # type: ignore[list-item]
+    assert "retention.ms" in admin.describe_configs([("topic", "t")])[("topic", "t")]  # type: ignore[index]
+
+
+def test_a_pair_out_of_json(cluster: EmbeddedCluster) -> None:
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        pairs = json.loads('[["t", 0]]')
+        assert set(consumer.end_offsets(pairs)) == {("t", 0)}
+        consumer.assign(pairs)
+        consumer.seek(pairs[0], 0)
+        assert consumer.assignment() == {("t", 0)}
+        for wrong in (["t", "0"], ["t"], "t0", {"topic": "t"}, ["t", 0, 0]):
+            with pytest.raises(errors.UsageError, match="pair"):
+                consumer.end_offsets([wrong])  # type: ignore[list-item]
+
+
+def test_a_callback_under_another_name_in_asyncio(cluster: EmbeddedCluster) -> None:
+    async def send(**more: Any) -> None:
+        async with aio.KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            await (await producer.send("t", b"x", **more))
+
+    with pytest.raises(TypeError, match=r"send\(\) got an unexpected keyword argument 'callback'; here it is on_delivery, called with"):
+        asyncio.run(send(callback=print))
+    with pytest.raises(TypeError, match=r"'nosuch'$"):
+        asyncio.run(send(nosuch=1))
+
+
+def test_a_header_an_item_and_a_text_column_are_named(cluster: EmbeddedCluster) -> None:
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        with pytest.raises(TypeError, match="the value of header 'a' must be bytes-like, str or None, not int"):
+            producer.send("t", b"x", headers=[("a", 1)])
+        with pytest.raises(TypeError, match=r"values\[1\] must be bytes-like, str or None, not int"):
+            producer.send_many("t", [b"x", 1])
+        with pytest.raises(TypeError, match=r"keys\[0\] must be"):
+            producer.send_many("t", [b"x"], keys=[1])
+        with pytest.raises(TypeError, match=r"<U1 .*np\.char\.encode"):
+            producer.send_many("t", np.array(["a"]))
+
+
+def test_a_timeout_is_the_one_that_was_given(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("slow")
+    cluster.control("Produce", lambda request: Drop)
+    try:
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.partitions_for("slow")
+            batch = producer.send_many("slow", [b"a", b"b"])
+            for timeout, said in ((0.1, "0.1"), (0.123456789, "0.123457")):
+                with pytest.raises(errors.KafkaTimeoutError, match=rf"^not all of 2 records have an outcome within {said} s;.*topic slow"):
+                    batch.result(timeout)
+            producer.close(0)
+    finally:
+        cluster.control("Produce", None)
