@@ -1,6 +1,7 @@
 """Record batches: building and reading them, apart from any socket."""
 
 from kafkacore._codec import (
+    ArrowBatch,
     Batch,
     BatchBuilder,
     ByteColumn,
@@ -9,6 +10,8 @@ from kafkacore._codec import (
     HeaderColumn,
     PartitionReader,
     RecordColumns,
+    arrow_schema_of,
+    arrow_stream,
     control_batch,
     read_batches,
     set_base_offset,
@@ -17,6 +20,7 @@ from kafkacore._codec import (
 )
 
 __all__ = [
+    "ArrowBatch",
     "Batch",
     "BatchBuilder",
     "ByteColumn",
@@ -25,6 +29,8 @@ __all__ = [
     "HeaderColumn",
     "PartitionReader",
     "RecordColumns",
+    "arrow_schema_of",
+    "arrow_stream",
     "control_batch",
     "read_batches",
     "set_base_offset",

@@ -286,7 +286,7 @@ class KafkaConsumer:
 
     async def _follow(self, stream: ColumnStream) -> AsyncIterator[Any]:
         """The batches of an endless stream: waiting for records lets other calls be made, close among them."""
-        before = await self._calls.run(stream.begin)
+        token = await self._calls.run(stream.begin)
         try:
             while True:
                 try:
@@ -298,13 +298,14 @@ class KafkaConsumer:
                 if not stream.ready:
                     sample = [(columns, NO_END) for columns in found]
                     if await self._calls.run(lambda sample=sample: stream.infer(sample)):  # type: ignore[misc]
-                        await self._calls.run(stream.begin)
+                        token = await self._calls.run(stream.begin)
                     continue
                 for columns in found:
+                    stream.check(token)
                     if len(batch := await self._calls.run(lambda columns=columns: stream.batch(columns))):  # type: ignore[misc]
                         yield batch
         finally:
-            stream.strictly(before)
+            stream.end(token)
 
     # -- positions ----------------------------------------------------------------------------------------------------------------
 

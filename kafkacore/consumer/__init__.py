@@ -34,7 +34,7 @@ from kafkacore.consumer.lookups import Lookups
 from kafkacore.consumer.offsets import PositionKeeper
 from kafkacore.consumer.reading import ReadLoop
 from kafkacore.consumer.sessions import FetchLimits
-from kafkacore.consumer.stretches import ColumnStream, Where, stretches_of, text_columns
+from kafkacore.consumer.stretches import ColumnStream, Layout, Where, stretches_of
 from kafkacore.consumer.subscription import EARLIEST, LATEST, Mode, ResetStrategy, SubscriptionState
 from kafkacore.consumer.topics import TopicWatch
 from kafkacore.consumer.weakly import weakly
@@ -390,7 +390,8 @@ class KafkaConsumer:
         until_end: bool = True,
         timeout: float | None = None,
     ) -> ColumnStream:
-        """Topics up to where they end now, or a part of that, as a stream of Arrow batches; takes pyarrow.
+        """Topics up to where they end now, or a part of that, as a stream of Arrow batches. What polars, pandas or DuckDB
+        take of it needs no pyarrow; batches of one's own and decoded values do.
 
         Undecoded batches have the columns of `RecordColumns.to_arrow`. With `json`, `avro` or `protobuf` the fields of the values are the
         columns, followed by `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`. A null value is a row of nulls.
@@ -427,12 +428,10 @@ class KafkaConsumer:
         """
         if not until_end and end is not None:
             raise errors.UsageError("a read with until_end=False has no end: leave one of them out")
-        texts = text_columns(key, value)
+        layout = Layout(key, value, headers is not False)
         stretches = stretches_of(self, what, start, end, timeout)
         decoding = decoding_of([tp.topic for tp in stretches], json, avro, protobuf, registry, on_error, headers, value)
-        return ColumnStream(
-            self, stretches, texts, timeout, decoding=decoding, endless=not until_end, headers=headers is not False
-        )
+        return ColumnStream(self, stretches, layout, timeout, decoding=decoding, endless=not until_end)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Every record from here on, waiting for new ones; ends when the consumer is closed.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from kafkacore.plurals import counted
+from kafkacore.records import arrow_schema_of, arrow_stream
 
 if TYPE_CHECKING:
     from kafkacore.records import ConsumerRecord, RecordColumns
@@ -67,21 +68,30 @@ class RecordBatches:
 
     def __arrow_c_schema__(self) -> Any:
         """The columns' types, as a capsule; Arrow's PyCapsule interface."""
-        return arrow_schema(True).__arrow_c_schema__()
+        return arrow_schema_of("view", "view", True)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """The records as a stream of one batch per partition, as a capsule; keys and values are views of the fetched bytes.
 
-        Raises:
-            ImportError: pyarrow is not installed.
+        Args:
+            requested_schema: a schema's capsule; keys and values become binary, strings or views of either if it says so.
         """
-        import pyarrow
-
-        batches = (c.to_arrow(view=True) for c in self._columns)
-        return pyarrow.RecordBatchReader.from_batches(arrow_schema(True), batches).__arrow_c_stream__(requested_schema)
+        return arrow_stream([(c, len(c)) for c in self._columns], "view", "view", True, requested_schema)
 
     def __repr__(self) -> str:
         return f"RecordBatches({counted(self.record_count, 'record')} of {counted(len(self), 'partition')})"
+
+
+class ArrowTypes(NamedTuple):
+    """The types of records' columns, for who takes `__arrow_c_schema__`; arguments as `records.arrow_stream`."""
+
+    key: str
+    value: str
+    headers: bool
+
+    def __arrow_c_schema__(self) -> Any:
+        """A schema's capsule."""
+        return arrow_schema_of(*self)
 
 
 def arrow_schema(view: bool = False) -> Any:
@@ -92,17 +102,5 @@ def arrow_schema(view: bool = False) -> Any:
     """
     import pyarrow as pa
 
-    data = pa.binary_view() if view else pa.binary()
-    header = pa.struct([pa.field("key", pa.string(), False), pa.field("value", pa.binary())])
-    return pa.schema(
-        {
-            "key": data,
-            "value": data,
-            "topic": pa.dictionary(pa.int32(), pa.string()),
-            "partition": pa.int32(),
-            "offset": pa.int64(),
-            "timestamp": pa.timestamp("ms", "UTC"),
-            "timestamp_type": pa.int32(),
-            "headers": pa.list_(header),
-        }
-    )
+    kind = "view" if view else "binary"
+    return pa.schema(ArrowTypes(kind, kind, True))

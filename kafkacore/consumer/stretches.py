@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from kafkacore import errors
 from kafkacore.consumer.arguments import partition_of
-from kafkacore.consumer.batches import arrow_schema
+from kafkacore.consumer.batches import ArrowTypes
 from kafkacore.consumer.decoding import Decoding
-from kafkacore.consumer.subscription import ResetStrategy
 from kafkacore.plurals import counted
+from kafkacore.records import ArrowBatch, arrow_stream
 from kafkacore.types import TopicPartition
 
 Where = int | datetime.datetime | Literal["beginning", "end"] | None
@@ -82,56 +82,48 @@ def _places(
     return {tp: min(max(where if where >= 0 else lasts[tp] + where, firsts[tp]), lasts[tp]) for tp in lasts}
 
 
-def text_columns(key: str, value: str) -> tuple[str, ...]:
-    """The byte columns that are wanted as text."""
-    for name, kind in (("key", key), ("value", value)):
-        if kind not in ("binary", "string"):
-            raise errors.UsageError(f"{name} is read as binary or string, not {kind!r}")
-    return tuple(name for name, kind in (("key", key), ("value", value)) if kind == "string")
+class Layout:
+    """Which columns undecoded batches have.
 
-
-def arrow_batch(columns: Any, end: int, view: bool, text: Iterable[str]) -> Any:
-    """Columns as a `pyarrow.RecordBatch` without the records from `end` on, some of its byte columns as text.
+    Args:
+        key, value: "binary" or "string".
+        headers: there is a column of them.
 
     Raises:
-        errors.SerializationError: one that is to be text is not UTF-8; it names the record.
+        errors.UsageError: key or value is something else.
     """
-    import numpy
-    import pyarrow as pa
 
-    batch = columns.to_arrow(view=view)
-    if len(columns) and columns.offsets[-1] >= end:
-        batch = batch.slice(0, int(numpy.searchsorted(columns.offsets, end)))
-    for name in text:
-        column = batch.column(name)
-        try:
-            made = column.cast(pa.string_view() if view else pa.string())
-        except pa.ArrowInvalid:
-            made = _first_that_is_no_text(columns, name, len(batch))
-        batch = batch.set_column(batch.schema.get_field_index(name), name, made)
-    return batch
+    def __init__(self, key: str, value: str, headers: bool) -> None:
+        for name, kind in (("key", key), ("value", value)):
+            if kind not in ("binary", "string"):
+                raise errors.UsageError(f"{name} is read as binary or string, not {kind!r}")
+        self._kinds = key, value
+        self._headers = headers
+
+    def of(self, view: bool) -> tuple[str, str, bool]:
+        """Key, value and headers as `records.arrow_stream` takes them.
+
+        Args:
+            view: keys and values are views of the fetched bytes instead of a copy.
+        """
+        views = {"binary": "view", "string": "string view"}
+        key, value = (views[each] if view else each for each in self._kinds)
+        return key, value, self._headers
 
 
-def _first_that_is_no_text(columns: Any, name: str, count: int) -> Any:
-    for row, each in enumerate((columns.keys if name == "key" else columns.values)[:count]):
-        try:
-            str(each or b"", "utf-8")
-        except UnicodeDecodeError as error:
-            raise errors.SerializationError(
-                f"the {name} is not UTF-8: byte {error.start} of {len(each)}",
-                topic=columns.topic,
-                partition=columns.partition,
-                offset=int(columns.offsets[row]),
-            ) from None
-    raise errors.InternalError("text was refused as text")
+def rows_before(columns: Any, end: int) -> int:
+    """How many of fetched records are below an offset."""
+    if not len(columns) or columns.offsets[-1] < end:
+        return len(columns)
+    return int(columns.offsets.searchsorted(end))
 
 
 class ColumnStream:
     """What `KafkaConsumer.read` returns: Arrow batches as they are fetched, so that memory holds an answer and not the topic.
 
     Iterating it gives `pyarrow.RecordBatch`es; polars, pandas, pyarrow and DuckDB take it as a table. Each use reads from the start of the
-    stretches again, with the consumer it was made by, which does nothing else meanwhile. An endless stream goes on with what comes, from
-    all partitions as it comes, until the loop is left or the consumer is closed.
+    stretches again, with the consumer it was made by, which does nothing else meanwhile: a use during which another begins ends with an
+    error. An endless stream goes on with what comes, from all partitions as it comes, until the loop is left or the consumer is closed.
 
     Attributes:
         stretches: {partition: (first offset, offset after the last)}; of an endless stream the ends are where it goes on beyond.
@@ -142,20 +134,18 @@ class ColumnStream:
         self,
         consumer: Any,
         stretches: dict[TopicPartition, tuple[int, int]],
-        text: tuple[str, ...],
+        layout: Layout,
         timeout: float | None,
         *,
         decoding: Decoding | None = None,
         endless: bool = False,
-        headers: bool = True,
     ) -> None:
         self.stretches = stretches
         self.endless = endless
         self._consumer = consumer
-        self._text = text
+        self._layout = layout
         self._timeout = timeout
         self._decoding = decoding
-        self._headers = headers
 
     @property
     def skipped(self) -> int:
@@ -170,16 +160,11 @@ class ColumnStream:
         """
         import pyarrow as pa
 
-        if self._decoding is not None:
-            if not self._decoding.ready:
-                self._infer()
-            view = False
-        found = arrow_schema(view)
-        for name in self._text:
-            found = found.set(found.get_field_index(name), pa.field(name, pa.string_view() if view else pa.string()))
-        if self._decoding is not None:
-            return self._decoding.schema(found)
-        return found if self._headers else found.remove(found.get_field_index("headers"))
+        decoding = self._decoding
+        if decoding is not None and not decoding.ready:
+            self._infer()
+        found = pa.schema(ArrowTypes(*self._layout.of(view and decoding is None)))
+        return found if decoding is None else decoding.schema(found)
 
     def batches(self, view: bool = False) -> Iterator[Any]:
         """The record batches in offset order, partition after partition; those of an endless stream as they come.
@@ -200,40 +185,46 @@ class ColumnStream:
 
     def batch(self, columns: Any, end: int = NO_END, view: bool = False) -> Any:
         """Fetched columns as one of the batches, perhaps without rows; its records from `end` on are left out."""
-        if self._decoding is not None:
-            return self._decoding.batch(columns, arrow_batch(columns, end, False, self._text))
-        batch = arrow_batch(columns, end, view, self._text)
-        return batch if self._headers else batch.drop_columns(["headers"])
+        import pyarrow as pa
 
-    def begin(self) -> ResetStrategy:
-        """Has the consumer read an endless stream from its beginning. Returns what it did before about offsets that are not there."""
+        decoding = self._decoding
+        batch = pa.record_batch(ArrowBatch(columns, rows_before(columns, end), *self._layout.of(view and decoding is None)))
+        return batch if decoding is None else decoding.batch(columns, batch)
+
+    def begin(self) -> object:
+        """Has the consumer read an endless stream from its beginning. Returns what `end` takes."""
         consumer = self._consumer
         consumer.assign(self.stretches)
         consumer.resume(*self.stretches)
         for tp, (first, _) in self.stretches.items():
             consumer.seek(tp, first)
-        return self.strictly(ResetStrategy("none"))            # what is gone is an error here
+        return consumer._subscription.begin_stretches()
 
-    def strictly(self, strategy: ResetStrategy) -> ResetStrategy:
-        """Sets what the consumer does about offsets that are not there. Returns what it did before."""
-        subscription = self._consumer._subscription
-        before, subscription.default_reset = subscription.default_reset, strategy
-        return before  # type: ignore[no-any-return]
+    def check(self, token: object) -> None:
+        """Raises IllegalStateError if another read has begun since."""
+        self._consumer._subscription.check_stretches(token)
+
+    def end(self, token: object) -> None:
+        """The reading that `begin` began is over."""
+        self._consumer._subscription.end_stretches(token)
 
     def _fetched(self) -> Iterator[tuple[Any, int]]:
         """Columns as they are fetched, each with the offset from which on records are left out."""
         if not self.stretches:
             return
-        before = self.begin() if self.endless else self.strictly(ResetStrategy("none"))
+        token = self.begin() if self.endless else self._consumer._subscription.begin_stretches()
         try:
             while self.endless and not self._consumer.closed:
+                self.check(token)
                 for columns in self._consumer.poll_batch(None):
                     yield columns, NO_END
             for tp, (first, last) in () if self.endless else self.stretches.items():
+                self.check(token)
                 for columns in self._consumer.read_range(tp, first, last, self._timeout):
                     yield columns, last
+                    self.check(token)
         finally:
-            self.strictly(before)
+            self.end(token)
 
     @property
     def ready(self) -> bool:
@@ -272,14 +263,21 @@ class ColumnStream:
         return self.batches()
 
     def __arrow_c_schema__(self) -> Any:
-        """Arrow's PyCapsule interface."""
-        return self.schema(True).__arrow_c_schema__()
+        """The columns' types, as a capsule; Arrow's PyCapsule interface."""
+        return ArrowTypes(*self._layout.of(True)).__arrow_c_schema__() if self._decoding is None else self.schema().__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The batches as a capsule; nothing is read before the first is asked for, apart from what the schema takes."""
+        """The batches as a capsule; nothing is read before the first is asked for, apart from what the schema takes.
+
+        Args:
+            requested_schema: a schema's capsule; undecoded keys and values become binary, strings or views of either if it says so.
+        """
+        if self._decoding is None:
+            parts = ((columns, rows) for columns, end in self._fetched() if (rows := rows_before(columns, end)))
+            return arrow_stream(parts, *self._layout.of(True), requested_schema)
         import pyarrow as pa
 
-        return pa.RecordBatchReader.from_batches(self.schema(True), self.batches(True)).__arrow_c_stream__(requested_schema)
+        return pa.RecordBatchReader.from_batches(self.schema(), self.batches()).__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
         if self.endless:

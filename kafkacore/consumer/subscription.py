@@ -101,7 +101,8 @@ class SubscriptionState:
     """
 
     def __init__(self, default_reset: ResetStrategy) -> None:
-        self.default_reset = default_reset
+        self.default_reset = self._reset_before = default_reset
+        self._reading: object | None = None
         self.mode = Mode.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
@@ -430,6 +431,28 @@ class SubscriptionState:
         state = self.state_of(tp)
         state.paused = False
         self.touched[state] = None
+
+    def begin_stretches(self) -> object:
+        """A read of stretches begins: offsets that are not there are errors until it ends. One that was under way is over.
+
+        Returns:
+            What the read is known by.
+        """
+        if self._reading is None:
+            self._reset_before = self.default_reset
+        self.default_reset = ResetStrategy("none")
+        self._reading = token = object()
+        return token
+
+    def check_stretches(self, token: object) -> None:
+        """Raises IllegalStateError if another read has begun since: this one would go on at the other one's place."""
+        if self._reading is not token:
+            raise errors.IllegalStateError("another read has begun with this consumer, so this one cannot go on: take a consumer for each")
+
+    def end_stretches(self, token: object) -> None:
+        """The read is over, unless another one has begun."""
+        if self._reading is token:
+            self.default_reset, self._reading = self._reset_before, None
 
     def read_up_to(self, state: PartitionState, end: int | None) -> None:
         """Fetches nothing from offset `end` on; None for no such end."""

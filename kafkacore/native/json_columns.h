@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "columns.h"
+#include "utf8.h"
 
 enum { KC_JSON_FINE, KC_JSON_DOUBTFUL, KC_JSON_FULL };
 enum { KC_JSON_DEPTH = 64, KC_JSON_NUMBER_BYTES = 400 };   /* Python reads no integer of more than 640 digits, if it is so told */
@@ -46,26 +47,6 @@ typedef struct {
 } kc_json_number;
 
 static inline uint64_t kc_json_load(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return v; }
-
-static int kc_utf8_valid(const uint8_t *p, const uint8_t *end) {
-    while (p < end) {
-        if (end - p >= 8 && !(kc_json_load(p) & 0x8080808080808080u)) { p += 8; continue; }
-        uint8_t c = *p++;
-        if (c < 0x80) continue;
-        uint8_t low = 0x80, high = 0xbf;                   /* of the second byte: no long forms, no surrogates, at most U+10FFFF */
-        int more = c >= 0xf0 ? 3 : c >= 0xe0 ? 2 : 1;
-        if (c < 0xc2 || c > 0xf4 || end - p < more) return 0;
-        if (c == 0xe0) low = 0xa0;
-        if (c == 0xed) high = 0x9f;
-        if (c == 0xf0) low = 0x90;
-        if (c == 0xf4) high = 0x8f;
-        if (*p < low || *p > high) return 0;
-        for (int i = 1; i < more; i++)
-            if ((p[i] & 0xc0) != 0x80) return 0;
-        p += more;
-    }
-    return 1;
-}
 
 static inline const uint8_t *kc_json_blank(const uint8_t *p, const uint8_t *end) {
     while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) p++;

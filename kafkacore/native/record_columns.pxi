@@ -157,6 +157,10 @@ cdef class ByteColumn:
         """The column as an Array: binary (one compact copy), or binary_view over the fetched bytes."""
         return arrow_views(self) if view else arrow_binary(self)
 
+    def __arrow_c_array__(self, requested_schema=None):
+        """The column as two capsules, schema and array: binary_view over the fetched bytes, unless another type is requested."""
+        return column_capsules(self, requested_schema)
+
 
 @cython.final
 @cython.no_gc
@@ -357,183 +361,26 @@ cdef class RecordColumns:
         Raises:
             ImportError: pyarrow is not installed.
         """
-        import numpy
         import pyarrow as pa
-        cdef Py_ssize_t n = self.store.count
-        header_type = pa.list_(pa.struct([pa.field("key", pa.string(), False), pa.field("value", pa.binary())]))
-        columns = {
-            "key": self.keys.to_arrow(view),
-            "value": self.values.to_arrow(view),
-            "topic": pa.DictionaryArray.from_arrays(pa.array(numpy.zeros(n, "int32")), pa.array([self.topic], pa.string())),
-            "partition": pa.array(numpy.full(n, self.partition, "int32")),
-            "offset": pa.Array.from_buffers(pa.int64(), n, [None, pa.py_buffer(self.offsets)]),
-            "timestamp": pa.Array.from_buffers(pa.timestamp("ms", "UTC"), n, [None, pa.py_buffer(self.timestamps_ms)]),
-            "timestamp_type": pa.array(self.timestamp_types),
-            "headers": arrow_headers(self, header_type, False),
-        }
-        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        return pa.record_batch(ArrowBatch(self, self.store.count, "view" if view else "binary", "view" if view else "binary", True))
 
+    def __arrow_c_schema__(self):
+        """The columns' types, as a capsule; Arrow's PyCapsule interface."""
+        return arrow_schema_capsule(ArrowKinds("view", "view", True, None))
 
-cdef PooledBuffer validity_bitmap(const int32_t* lengths, Py_ssize_t n, Py_ssize_t* nulls):
-    """An Arrow bitmap of the lengths that are not negative; None when all are."""
-    cdef PooledBuffer bits
-    cdef Py_ssize_t i
-    nulls[0] = 0
-    for i in range(n):
-        nulls[0] += lengths[i] < 0
-    if nulls[0] == 0:
-        return None
-    bits = PooledBuffer((n + 7) // 8)
-    memset(bits.ptr, 0, bits.nbytes)
-    for i in range(n):
-        bits.ptr[i >> 3] |= (lengths[i] >= 0) << (i & 7)
-    return bits
+    def __arrow_c_array__(self, requested_schema=None):
+        """The rows as two capsules, schema and struct array; keys and values are views of the fetched bytes.
 
+        Args:
+            requested_schema: a schema's capsule. Keys and values become binary, strings or views of either if it says so.
 
-cdef object arrow_binary(ByteColumn column):
-    import pyarrow as pa
-    cdef Py_ssize_t n = column.of.store.count
-    cdef Py_ssize_t nulls = 0
-    cdef Py_ssize_t row, s, stop
-    cdef int64_t total = 0
-    cdef const uint8_t* base
-    cdef PooledBuffer bits = validity_bitmap(column.length, n, &nulls)
-    cdef PooledBuffer offsets = PooledBuffer(4 * (n + 1))
-    cdef int32_t* ends = <int32_t*>offsets.ptr
-    cdef PooledBuffer data
-    cdef uint8_t* p
-    for row in range(n):
-        if column.length[row] > 0:
-            total += column.length[row]
-    if total > 0x7fffffff:
-        raise OverflowError(f"{total} bytes do not fit a binary column: take fewer records, or view=True")
-    data = PooledBuffer(total + KC_SLACK)
-    p = data.ptr
-    ends[0] = 0
-    row = 0
-    for s in range(column.of.segment_count()):
-        stop = column.of.segment_stop(s)
-        base = <const uint8_t*>column.of.segment(s).region.view.buf
-        kc_gather(&p, base, base + column.of.segment(s).region.view.len, column.start + row, column.length + row,
-                  stop - row, data.ptr, ends + row + 1)
-        row = stop
-    return pa.Array.from_buffers(pa.binary(), n, [None if bits is None else pa.py_buffer(bits), pa.py_buffer(offsets),
-                                                  pa.py_buffer(data)[:total]], nulls)
+        Raises:
+            SerializationError: strings are wanted, and a key or value is not UTF-8.
+            OverflowError: keys, values or headers do not fit the type wanted: 2 GiB in one batch.
+        """
+        kinds = ArrowKinds("view", "view", True, requested_schema)
+        return arrow_schema_capsule(kinds), arrow_array_capsule(self, self.store.count, kinds)
 
-
-cdef object arrow_headers(RecordColumns of, object kind, bint none_is_null):
-    """Lists of (key, value), measured first and copied once; keys that are not UTF-8 as `decode_headers` reads them."""
-    import pyarrow as pa
-    cdef const int32_t* starts = of.store.rows.header_starts
-    cdef Py_ssize_t n = of.store.count
-    cdef Py_ssize_t nulls = 0
-    cdef Py_ssize_t value_nulls = 0
-    cdef Py_ssize_t row, s, stop
-    cdef HeldBuffer region
-    cdef const uint8_t* base
-    cdef const uint8_t* end
-    cdef kc_header_sizes sizes
-    memset(&sizes, 0, sizeof(sizes))
-    row = 0
-    for s in range(of.segment_count()):
-        stop = of.segment_stop(s)
-        region = of.segment(s).region
-        base = <const uint8_t*>region.view.buf
-        while row < stop:
-            if starts[row] >= 0 and not kc_measure_headers(base + starts[row], base + region.view.len, &sizes):
-                raise _CorruptDataError("a header leaves the record")
-            row += 1
-    if max(sizes.key_bytes, sizes.value_bytes) > 0x7fffffff:
-        raise OverflowError(f"{sizes.key_bytes + sizes.value_bytes} bytes of headers do not fit a column: take fewer records")
-    cdef PooledBuffer bits = validity_bitmap(starts, n, &nulls) if none_is_null else None
-    cdef PooledBuffer value_bits = PooledBuffer((sizes.count + 7) // 8)
-    cdef PooledBuffer lists = PooledBuffer(4 * (n + 1))
-    cdef PooledBuffer key_offsets = PooledBuffer(4 * (sizes.count + 1))
-    cdef PooledBuffer value_offsets = PooledBuffer(4 * (sizes.count + 1))
-    cdef PooledBuffer keys = PooledBuffer(sizes.key_bytes)
-    cdef PooledBuffer values = PooledBuffer(sizes.value_bytes)
-    cdef int32_t* list_ends = <int32_t*>lists.ptr
-    cdef int32_t* key_ends = <int32_t*>key_offsets.ptr
-    cdef int32_t* value_ends = <int32_t*>value_offsets.ptr
-    cdef const uint8_t* p
-    cdef int64_t count = 0
-    cdef Py_ssize_t i = 0
-    cdef Py_ssize_t key_size
-    cdef const char* key
-    cdef kc_header header
-    memset(value_bits.ptr, 0xff, value_bits.nbytes)
-    list_ends[0] = key_ends[0] = value_ends[0] = 0
-    row = 0
-    for s in range(of.segment_count()):
-        stop = of.segment_stop(s)
-        region = of.segment(s).region
-        base = <const uint8_t*>region.view.buf
-        end = base + region.view.len
-        while row < stop:
-            if starts[row] >= 0:
-                p = kc_header_count(base + starts[row], end, &count)
-                while count > 0:
-                    count -= 1
-                    p = kc_get_header(p, end, &header)
-                    key = <const char*>header.key
-                    key_size = header.key_len
-                    if not kc_is_ascii(header.key, header.key_len):
-                        text = PyUnicode_DecodeUTF8(key, key_size, "replace")
-                        key = PyUnicode_AsUTF8AndSize(text, &key_size)
-                    memcpy(keys.ptr + key_ends[i], key, key_size)
-                    key_ends[i + 1] = key_ends[i] + <int32_t>key_size
-                    value_ends[i + 1] = value_ends[i]
-                    if header.value_len > 0:
-                        memcpy(values.ptr + value_ends[i], header.value, header.value_len)
-                        value_ends[i + 1] += header.value_len
-                    elif header.value_len < 0:
-                        value_bits.ptr[i >> 3] &= ~(1 << (i & 7))
-                        value_nulls += 1
-                    i += 1
-            list_ends[row + 1] = <int32_t>i
-            row += 1
-    fields = kind.value_type
-    children = [
-        pa.Array.from_buffers(pa.string(), i, [None, pa.py_buffer(key_offsets), pa.py_buffer(keys)[:key_ends[i]]], 0),
-        pa.Array.from_buffers(pa.binary(), i, [pa.py_buffer(value_bits) if value_nulls else None, pa.py_buffer(value_offsets),
-                                               pa.py_buffer(values)], value_nulls),
-    ]
-    pairs = pa.Array.from_buffers(fields, i, [None], 0, children=children)
-    return pa.Array.from_buffers(kind, n, [None if bits is None else pa.py_buffer(bits), pa.py_buffer(lists)], nulls, children=[pairs])
-
-
-cdef object arrow_views(ByteColumn column):
-    import pyarrow as pa
-    cdef Py_ssize_t n = column.of.store.count
-    cdef Py_ssize_t nulls = 0
-    cdef Py_ssize_t row = 0
-    cdef Py_ssize_t s, stop
-    cdef int32_t block
-    cdef const uint8_t* base
-    cdef int32_t* view
-    cdef int32_t length
-    cdef PooledBuffer bits = validity_bitmap(column.length, n, &nulls)
-    cdef PooledBuffer views = PooledBuffer(16 * n)
-    cdef list blocks = []
-    cdef HeldBuffer region = None
-    for s in range(column.of.segment_count()):
-        stop = column.of.segment_stop(s)
-        if column.of.segment(s).region is not region:
-            region = column.of.segment(s).region
-            blocks.append(pa.py_buffer(region.bytes_view()))
-        base = <const uint8_t*>region.view.buf
-        block = len(blocks) - 1
-        while row < stop:
-            view = <int32_t*>(views.ptr + 16 * row)
-            length = column.length[row]
-            memset(view, 0, 16)
-            if length > 12:
-                view[0] = length
-                memcpy(view + 1, base + column.start[row], 4)
-                view[2] = block
-                view[3] = column.start[row]
-            elif length > 0:
-                view[0] = length
-                memcpy(view + 1, base + column.start[row], length)
-            row += 1
-    return pa.Array.from_buffers(pa.binary_view(), n, [None if bits is None else pa.py_buffer(bits), pa.py_buffer(views), *blocks], nulls)
+    def __arrow_c_stream__(self, requested_schema=None):
+        """The rows as a stream of one batch, as a capsule; see `__arrow_c_array__`."""
+        return arrow_stream([(self, self.store.count)], "view", "view", True, requested_schema)

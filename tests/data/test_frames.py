@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datafusion
 import duckdb
 import hypothesis.strategies as st
 import pandas as pd
@@ -49,6 +50,24 @@ def test_each_library_takes_batches_as_a_table(batches):
     assert pandas["partition"].tolist() == [0] * 4 + [1] * 4
     found = duckdb.sql("select partition, count(value), sum(\"offset\") from batches group by 1 order by 1").fetchall()
     assert found == [(0, 3, 6), (1, 3, 6)]
+
+
+def test_datafusion_takes_batches_and_columns_as_a_table(batches):
+    context = datafusion.SessionContext()
+    frame = context.from_arrow(batches)
+    assert frame.count() == 8
+    context.from_arrow(batches[0], name="part")
+    [batch] = context.sql('select count(value) as n, sum("offset") as s from part').collect()
+    assert batch.to_pylist() == [{"n": 3, "s": 6}]
+    assert context.from_arrow(RecordBatches([])).count() == 0
+
+
+def test_columns_of_one_partition_are_a_table_too(batches):
+    columns = batches[1]
+    assert pl.DataFrame(columns)["value"].to_list() == VALUES
+    assert [None if pd.isna(each) else each for each in pd.DataFrame.from_arrow(columns)["value"]] == VALUES
+    assert duckdb.sql("select topic, count(*) from columns group by 1").fetchall() == [("out", 4)]
+    assert pl.Series(columns.values).to_list() == pa.array(columns.values).to_pylist() == VALUES
 
 
 def test_the_stream_can_be_read_again_and_after_the_batches_are_gone(batches):
