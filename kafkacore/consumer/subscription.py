@@ -444,6 +444,11 @@ class SubscriptionState:
         self._reading = token = object()
         return token
 
+    @property
+    def reads_stretches(self) -> bool:
+        """Whether a read of stretches is under way."""
+        return self._reading is not None
+
     def check_stretches(self, token: object) -> None:
         """Raises IllegalStateError if another read has begun since: this one would go on at the other one's place."""
         if self._reading is not token:

@@ -29,6 +29,9 @@ from kafkacore.types import TopicPartition
 
 log = logging.getLogger("kafkacore.consumer")
 
+DELETED_MS = 5_000
+"""A topic that all answers of this time do not know is deleted: one broker's answer may only be late."""
+
 
 class TopicWatch:
     """Brings a consumer's subscription up to date with the cluster's metadata.
@@ -54,6 +57,7 @@ class TopicWatch:
         self._backoff = {"retry_backoff_ms": config.retry_backoff_ms, "retry_backoff_max_ms": config.retry_backoff_max_ms}
         self._missing: dict[str, int] = {}  # since when
         self._warned: set[str] = set()
+        self._deleted: dict[str, int] = {}  # likewise, while stretches are read
         self._matched = False  # the pattern was compared with the topics of the cluster
         self._names: MetadataQuery | None = None
         self._asked_ids: frozenset[bytes] = frozenset()
@@ -73,6 +77,7 @@ class TopicWatch:
         for name in [name for name in self._missing if name not in topics]:
             del self._missing[name]
             self._warned.discard(name)
+        self._deleted.clear()
         if self._refused:
             self._metadata.request_update()
 
@@ -203,6 +208,8 @@ class TopicWatch:
             self._metadata.request_update()
         self._refused = refused
         self._look_for_missing(changed, now)
+        if subscription.reads_stretches:
+            self._look_for_deleted(changed, now)
         follows = subscription.mode in (Mode.TOPICS, Mode.PATTERN) and self.group is None  # a group says what its members read
         if follows and (before is None or subscription.mode is Mode.PATTERN):  # else the topics are those of the snapshot before
             for name in [name for name in subscription.by_topic if name not in topics]:
@@ -240,6 +247,15 @@ class TopicWatch:
             elif name not in self._warned:
                 self._warned.add(name)
                 log.warning("topic %s does not exist: nothing is read of it until it is created", name)
+
+    def _look_for_deleted(self, changed: Iterable[str], now: Mapping[str, TopicInfo]) -> None:
+        """A read of stretches does not wait for a topic of that name: it owes an error once the cluster has not known it for long."""
+        now_ms = self._clock.now_ms()
+        for name in changed:
+            if not isinstance(now[name].error, errors.UnknownTopicOrPartition):
+                self._deleted.pop(name, None)
+            elif now_ms - self._deleted.setdefault(name, now_ms) >= DELETED_MS:
+                self.owed[name] = errors.UnknownTopicOrPartition("the topic does not exist any more", topic=name)
 
     def problems(self, now_ms: int) -> list[str]:
         """What is wrong with the subscription, one sentence each."""
