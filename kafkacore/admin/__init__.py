@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from kafkacore.admin.base import ItemResults
-from kafkacore.admin.cluster import ClusterAdmin, ClusterDescription, LogDirDescription, Reassignment, ReplicaSize
+from kafkacore.admin.cluster import ClusterAdmin, ClusterDescription, LogDirDescription, Reassignment, ReplicaLogDirs, ReplicaSize
 from kafkacore.admin.configs import Append, ConfigEntry, ConfigResource, ConfigsAdmin, ConfigSynonym, Subtract
 from kafkacore.admin.groups import GroupDescription, GroupListing, GroupsAdmin, MemberDescription
+from kafkacore.admin.quorum import FeatureDescription, FeatureUpdate, QuorumAdmin, QuorumDescription, QuorumReplica, VersionRange
 from kafkacore.admin.security import Acl, AclFilter, SecurityAdmin
+from kafkacore.admin.tokens import DelegationToken, TokensAdmin
 from kafkacore.admin.topics import CreatedTopic, TopicDescription, TopicsAdmin
-from kafkacore.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing, TransactionsAdmin
+from kafkacore.admin.transactions import FencedProducer, ProducerDescription, TransactionDescription, TransactionListing, TransactionsAdmin
 from kafkacore.admin.users import UsersAdmin
 from kafkacore.clock import Clock
 from kafkacore.config import AdminConfig
@@ -32,6 +34,10 @@ __all__ = [
     "ConfigResource",
     "ConfigSynonym",
     "CreatedTopic",
+    "DelegationToken",
+    "FeatureDescription",
+    "FeatureUpdate",
+    "FencedProducer",
     "GroupDescription",
     "GroupListing",
     "ItemResults",
@@ -39,16 +45,22 @@ __all__ = [
     "LogDirDescription",
     "MemberDescription",
     "ProducerDescription",
+    "QuorumDescription",
+    "QuorumReplica",
     "Reassignment",
+    "ReplicaLogDirs",
     "ReplicaSize",
     "Subtract",
     "TopicDescription",
     "TransactionDescription",
     "TransactionListing",
+    "VersionRange",
 ]
 
 
-class KafkaAdminClient(TopicsAdmin, ConfigsAdmin, ClusterAdmin, GroupsAdmin, TransactionsAdmin, SecurityAdmin, UsersAdmin):
+class KafkaAdminClient(
+    TopicsAdmin, ConfigsAdmin, ClusterAdmin, GroupsAdmin, TransactionsAdmin, SecurityAdmin, UsersAdmin, QuorumAdmin, TokensAdmin
+):
     """Manages a cluster and looks at it.
 
     Args:

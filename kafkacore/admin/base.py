@@ -309,8 +309,8 @@ class LeaderAsk(LeaderQuery):
                 self.results[tp] = value
 
 
-class _OneByOne(Exception):
-    """The broker is too old to be asked for several coordinators at once (KIP-699)."""
+class OneByOne(Exception):
+    """The broker is too old to be asked about several things at once."""
 
 
 class Asked(NamedTuple):
@@ -624,7 +624,7 @@ class AdminBase:
                 if version >= _FIRST_BATCH_VERSION:
                     return FindCoordinatorRequest(key_type=key_type, coordinator_keys=list(several))
                 if len(several) > 1:
-                    raise _OneByOne
+                    raise OneByOne
                 return FindCoordinatorRequest(key_type=key_type, key=several[0])
 
             return build
@@ -636,7 +636,7 @@ class AdminBase:
         batches: Sequence[Sequence[str]] = [keys]
         try:
             answers = ask(batches)
-        except _OneByOne:
+        except OneByOne:
             batches = [[key] for key in keys]
             answers = ask(batches)
         found: dict[str, int | errors.KafkaError] = {}
@@ -667,6 +667,11 @@ def is_loading(response: Any) -> errors.KafkaError | None:
     """An answer of a broker that cannot list what it coordinates until it has read all of it."""
     code = response.error_code
     return errors.from_code(code) if code in (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE) else None
+
+
+def moved(response: Any) -> errors.KafkaError | None:
+    """An answer of a broker that is no longer the controller."""
+    return errors.from_code(Code.NOT_CONTROLLER) if response.error_code == Code.NOT_CONTROLLER else None
 
 
 def not_controller(field: str) -> Callable[[Any], errors.KafkaError | None]:

@@ -5,17 +5,19 @@ Source: Kafka's KafkaAdminClient.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kafkacore import errors
-from kafkacore.admin.base import AdminBase, ItemResults, results_of
+from kafkacore.admin.base import AdminBase, ItemResults, complete, moved, results_of
 from kafkacore.admin.security import operations_of
-from kafkacore.errors import Code
 from kafkacore.net.leaders import by_topic
 from kafkacore.protocol import (
     AlterClientQuotasRequest,
     AlterPartitionReassignmentsRequest,
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
     ClientQuotaAlteration,
     ClientQuotaEntityPart,
     ClientQuotaFilterComponent,
@@ -34,19 +36,28 @@ from kafkacore.types import Node, TopicPartition
 
 _ELECTIONS = {"preferred": 0, "unclean": 1}
 _EXACT, _DEFAULT, _ANY = range(3)
+_FIRST_FENCED_VERSION = 2
 
 QuotaEntity = frozenset[tuple[str, str | None]]
 """Whom a quota is for: (type, name) pairs with the types user, client-id and ip; None is the default of a type."""
 
 
 class ClusterDescription(NamedTuple):
-    """The cluster. `controller` is where clients send what the controller does; on KRaft clusters any broker may be named.
-    `authorized_operations`: what this client may do to the cluster, if that was asked for."""
+    """The cluster.
+
+    Attributes:
+        cluster_id: its id.
+        controller: where clients send what the controller does; on KRaft clusters any broker may be named.
+        nodes: the brokers that run.
+        authorized_operations: what this client may do to the cluster, if that was asked for.
+        fenced_nodes: brokers that are registered and do not run, if they were asked for.
+    """
 
     cluster_id: str | None
     controller: Node | None
     nodes: list[Node]
     authorized_operations: list[str] | None = None
+    fenced_nodes: list[Node] | None = None
 
 
 class ReplicaSize(NamedTuple):
@@ -66,6 +77,22 @@ class LogDirDescription(NamedTuple):
     usable_bytes: int
 
 
+class ReplicaLogDirs(NamedTuple):
+    """Where a replica lies.
+
+    Attributes:
+        current: its directory; None where the broker has no such replica.
+        current_lag: how many records the replica there is behind the high watermark.
+        future: the directory it is on its way to, if it is.
+        future_lag: how many records the copy there is behind.
+    """
+
+    current: str | None = None
+    current_lag: int = -1
+    future: str | None = None
+    future_lag: int = -1
+
+
 class Reassignment(NamedTuple):
     """A partition on its way to other brokers."""
 
@@ -77,23 +104,33 @@ class Reassignment(NamedTuple):
 class ClusterAdmin(AdminBase):
     """The calls about the cluster."""
 
-    def describe_cluster(self, *, include_authorized_operations: bool = False, timeout: float | None = None) -> ClusterDescription:
+    def describe_cluster(
+        self, *, include_authorized_operations: bool = False, include_fenced_brokers: bool = False, timeout: float | None = None
+    ) -> ClusterDescription:
         """The cluster's id, controller and brokers.
 
         Args:
             include_authorized_operations: ask what this client may do, too; brokers know it since Kafka 2.8.
+            include_fenced_brokers: ask for the brokers that are registered and do not run, too; brokers know them since Kafka 4.0.
             timeout: seconds.
         """
-        if include_authorized_operations:
-            found = self._ask(
-                DescribeClusterRequest,
-                lambda _: DescribeClusterRequest(include_cluster_authorized_operations=True),
-                self._timeout_ms(timeout),
-            )
+        if include_authorized_operations or include_fenced_brokers:
+
+            def build(version: int) -> DescribeClusterRequest:
+                if include_fenced_brokers and version < _FIRST_FENCED_VERSION:
+                    raise errors.UnsupportedVersion("the broker does not list fenced brokers", api="DescribeCluster")
+                return DescribeClusterRequest(
+                    include_cluster_authorized_operations=include_authorized_operations, include_fenced_brokers=include_fenced_brokers
+                )
+
+            found = self._ask(DescribeClusterRequest, build, self._timeout_ms(timeout))
             errors.raise_for(found.error_code, found.error_message, api="DescribeCluster")
-            known = {b.broker_id: Node(b.broker_id, b.host, b.port, b.rack) for b in found.brokers}
+            known = {b.broker_id: Node(b.broker_id, b.host, b.port, b.rack) for b in found.brokers if not b.is_fenced}
+            fenced = None
+            if include_fenced_brokers:
+                fenced = sorted(Node(b.broker_id, b.host, b.port, b.rack) for b in found.brokers if b.is_fenced)
             may = operations_of(found.cluster_authorized_operations)
-            return ClusterDescription(found.cluster_id, known.get(found.controller_id), sorted(known.values()), may)
+            return ClusterDescription(found.cluster_id, known.get(found.controller_id), sorted(known.values()), may, fenced)
         response = self._metadata([], self._timeout_ms(timeout))
         nodes = {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
         return ClusterDescription(response.cluster_id, nodes.get(response.controller_id), sorted(nodes.values()))
@@ -126,6 +163,86 @@ class ClusterAdmin(AdminBase):
             else:
                 found[node_id] = {each.log_dir: _log_dir(each) for each in asked.response.results}
         return ItemResults(found, failed)
+
+    def describe_replica_log_dirs(
+        self, replicas: Iterable[tuple[str, int, int]], *, timeout: float | None = None
+    ) -> ItemResults[tuple[str, int, int], ReplicaLogDirs]:
+        """The directories that replicas lie in, and those they are on their way to.
+
+        Args:
+            replicas: (topic, partition, broker id) triples.
+            timeout: seconds.
+
+        Returns:
+            By replica. Typical errors: BrokerNotAvailable, KafkaStorage for a directory that is offline.
+        """
+        wanted = [(topic, partition, broker) for topic, partition, broker in dict.fromkeys(replicas)]
+        by_broker = self.describe_log_dirs(dict.fromkeys(broker for _, _, broker in wanted), timeout=timeout)
+        found: dict[tuple[str, int, int], ReplicaLogDirs] = {}
+        failed: dict[tuple[str, int, int], errors.KafkaError] = {}
+        for replica in wanted:
+            topic, partition, broker = replica
+            if broker in by_broker.errors:
+                failed[replica] = by_broker.errors[broker]
+                continue
+            place = ReplicaLogDirs()
+            for path, directory in by_broker[broker].items():
+                held = directory.replicas.get(TopicPartition(topic, partition))
+                if held is None:
+                    continue
+                if held.is_future:
+                    place = place._replace(future=path, future_lag=held.offset_lag)
+                else:
+                    place = place._replace(current=path, current_lag=held.offset_lag)
+            found[replica] = place
+        return ItemResults(found, failed)
+
+    def alter_replica_log_dirs(
+        self, places: Mapping[tuple[str, int, int], str], *, timeout: float | None = None
+    ) -> ItemResults[tuple[str, int, int], None]:
+        """Has brokers move replicas to other directories of theirs. The answer comes when the move begins; see `describe_replica_log_dirs`.
+
+        Args:
+            places: by (topic, partition, broker id) the directory.
+            timeout: seconds.
+
+        Returns:
+            By replica. Typical errors: LogDirNotFound, KafkaStorage, BrokerNotAvailable, ReplicaNotAvailable where the broker has no such
+            replica yet: it puts one there when it gets it.
+        """
+        wanted: dict[int, dict[str, list[TopicPartition]]] = {}
+        for (topic, partition, broker), path in places.items():
+            wanted.setdefault(broker, {}).setdefault(path, []).append(TopicPartition(topic, partition))
+
+        def request(paths: Mapping[str, list[TopicPartition]]) -> tuple[type[Any], Callable[[int], Any]]:
+            dirs = [
+                AlterReplicaLogDir(
+                    path=path,
+                    topics=[
+                        AlterReplicaLogDirTopic(name=name, partitions=[index for index, _ in group])
+                        for name, group in by_topic((tp, None) for tp in tps).items()
+                    ],
+                )
+                for path, tps in paths.items()
+            ]
+            return AlterReplicaLogDirsRequest, lambda version: AlterReplicaLogDirsRequest(dirs=dirs)
+
+        found: dict[tuple[str, int, int], None] = {}
+        failed: dict[tuple[str, int, int], errors.KafkaError] = {}
+        requests = {broker: request(paths) for broker, paths in wanted.items()}
+        for broker, asked in self._ask_brokers(requests, self._timeout_ms(timeout)).items():
+            if asked.error is not None:
+                failed |= {replica: asked.error for replica in places if replica[2] == broker}
+                continue
+            for topic in asked.response.results:
+                for each in topic.partitions:
+                    replica = (topic.topic_name, each.partition_index, broker)
+                    if each.error_code:
+                        where = {"topic": topic.topic_name, "partition": each.partition_index, "broker": broker}
+                        failed[replica] = errors.from_code(each.error_code, api="AlterReplicaLogDirs", **where)
+                    else:
+                        found[replica] = None
+        return complete(ItemResults(found, failed), places, "AlterReplicaLogDirs")
 
     # -- leaders and replicas -----------------------------------------------------------------------------------------------------
 
@@ -167,7 +284,7 @@ class ClusterAdmin(AdminBase):
                 election_type=_ELECTIONS[election] if version else 0, topic_partitions=topics, timeout_ms=operation_ms
             )
 
-        response = self._ask(ElectLeadersRequest, build, timeout_ms, to_controller=True, refused=_moved)
+        response = self._ask(ElectLeadersRequest, build, timeout_ms, to_controller=True, refused=moved)
         errors.raise_for(response.error_code, api="ElectLeaders")
         return results_of(
             (
@@ -203,7 +320,7 @@ class ClusterAdmin(AdminBase):
 
         if not wanted:
             return ItemResults({}, {})
-        response = self._ask(AlterPartitionReassignmentsRequest, build, timeout_ms, to_controller=True, refused=_moved)
+        response = self._ask(AlterPartitionReassignmentsRequest, build, timeout_ms, to_controller=True, refused=moved)
         errors.raise_for(response.error_code, response.error_message, api="AlterPartitionReassignments")
         return results_of(
             (
@@ -235,7 +352,7 @@ class ClusterAdmin(AdminBase):
         def build(version: int) -> ListPartitionReassignmentsRequest:
             return ListPartitionReassignmentsRequest(topics=topics, timeout_ms=timeout_ms)
 
-        response = self._ask(ListPartitionReassignmentsRequest, build, timeout_ms, to_controller=True, refused=_moved)
+        response = self._ask(ListPartitionReassignmentsRequest, build, timeout_ms, to_controller=True, refused=moved)
         errors.raise_for(response.error_code, response.error_message, api="ListPartitionReassignments")
         return {
             TopicPartition(topic.name, each.partition_index): Reassignment(each.replicas, each.adding_replicas, each.removing_replicas)
@@ -326,7 +443,3 @@ def _log_dir(found: Any) -> LogDirDescription:
         for each in topic.partitions
     }
     return LogDirDescription(error, replicas, found.total_bytes, found.usable_bytes)
-
-
-def _moved(response: Any) -> errors.KafkaError | None:
-    return errors.from_code(Code.NOT_CONTROLLER) if response.error_code == Code.NOT_CONTROLLER else None

@@ -5,20 +5,22 @@ Source: Kafka's KafkaAdminClient.{listGroups, describeConsumerGroups, deleteCons
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kafkacore import errors
-from kafkacore.admin.base import GROUP_KEY, AdminBase, ItemResults, is_loading, names_of, results_of
+from kafkacore.admin.base import GROUP_KEY, AdminBase, ItemResults, OneByOne, is_loading, names_of, results_of
 from kafkacore.admin.security import operations_of
 from kafkacore.errors import Code
-from kafkacore.net.committed import committed_offset, offsets_to_fetch, topics_to_commit
+from kafkacore.net.committed import FIRST_FETCH_OF_GROUPS, committed_offset, offsets_to_fetch, topics_to_commit
 from kafkacore.net.leaders import by_topic
 from kafkacore.protocol import (
     ConsumerGroupDescribeRequest,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
+    LeaveGroupRequest,
     ListGroupsRequest,
+    MemberIdentity,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -32,6 +34,9 @@ from kafkacore.types import Node, OffsetAndMetadata, TopicPartition
 
 _CONSUMER_PROTOCOL = "consumer"
 _FIRST_STABLE_VERSION = 7
+_FIRST_REMOVAL_VERSION = 3
+
+_GroupOffsets = ItemResults[TopicPartition, OffsetAndMetadata | None]
 
 
 class GroupListing(NamedTuple):
@@ -161,6 +166,62 @@ class GroupsAdmin(AdminBase):
 
         return self._ask_coordinators(names_of(group_ids), GROUP_KEY, request, read, timeout)
 
+    def remove_group_members(
+        self,
+        group_id: str,
+        members: Iterable[str] | None = None,
+        *,
+        instances: Iterable[str] | None = None,
+        reason: str = "",
+        timeout: float | None = None,
+    ) -> ItemResults[str, None]:
+        """Takes members out of a classic group; their partitions go to the others at once. A member that runs joins again.
+
+        Args:
+            group_id: the group.
+            members: their member ids.
+            instances: static members, by group.instance.id, which keep their place otherwise until the session ends. Without members and
+                instances: all members.
+            reason: for the broker's log.
+            timeout: seconds.
+
+        Returns:
+            By member id or instance id. Typical errors: UnknownMemberId, FencedInstanceId.
+
+        Raises:
+            errors.KafkaError: the coordinator refused, as for a group that is not there, or it does not answer.
+            errors.UnsupportedVersion: the broker is older than Kafka 2.4.
+        """
+        deadline_ms = self._deadline_ms(timeout)
+        if members is None and instances is None:
+            group = self.describe_groups([group_id], timeout=timeout)[group_id]
+            static = [each.instance_id for each in group.members if each.instance_id]
+            dynamic = [each.member_id for each in group.members if not each.instance_id]
+        else:
+            static, dynamic = names_of(instances or ()), names_of(members or ())
+        why = reason or "removed by an admin client"
+        leaving = {each: MemberIdentity(member_id=each, reason=why) for each in dynamic}
+        leaving |= {each: MemberIdentity(group_instance_id=each, reason=why) for each in static}
+        if not leaving:
+            return ItemResults({}, {})
+
+        def request(ids: list[str]) -> tuple[type, Callable[[int], object]]:
+            def build(version: int) -> LeaveGroupRequest:
+                if version < _FIRST_REMOVAL_VERSION:
+                    raise errors.UnsupportedVersion("the broker lets members leave by themselves only", api="LeaveGroup")
+                return LeaveGroupRequest(group_id=group_id, members=list(leaving.values()))
+
+            return LeaveGroupRequest, build
+
+        def read(response: Any) -> Iterable[tuple[str, ItemResults[str, None] | errors.KafkaError]]:
+            if response.error_code:
+                yield group_id, errors.from_code(response.error_code, api="LeaveGroup")
+                return
+            found = ((each.group_instance_id or each.member_id, each.error_code, None, None) for each in response.members)
+            yield group_id, results_of(found, leaving, "LeaveGroup")
+
+        return self._ask_coordinators([group_id], GROUP_KEY, request, read, self._left_ms(deadline_ms) / 1000)[group_id]
+
     # -- offsets ------------------------------------------------------------------------------------------------------------------
 
     def list_group_offsets(
@@ -185,34 +246,68 @@ class GroupsAdmin(AdminBase):
         Raises:
             errors.KafkaError: the coordinator refused, for the group or for one of the partitions.
         """
-        topics = None
-        if partitions is not None:
-            topics = {name: [i for i, _ in group] for name, group in by_topic((TopicPartition(*tp), None) for tp in partitions).items()}
+        found = self.list_groups_offsets({group_id: partitions}, require_stable=require_stable, timeout=timeout)
+        return dict(found[group_id].check())
+
+    def list_groups_offsets(
+        self,
+        groups: Mapping[str, Iterable[tuple[str, int]] | None],
+        *,
+        require_stable: bool = False,
+        timeout: float | None = None,
+    ) -> ItemResults[str, ItemResults[TopicPartition, OffsetAndMetadata | None]]:
+        """What several groups have committed, with one request to each coordinator (KIP-709; before Kafka 3.0 one for each group).
+
+        Args:
+            groups: by group id its partitions; None for all that have offsets.
+            require_stable: wait for transactions that commit offsets.
+            timeout: seconds.
+
+        Returns:
+            By group, by partition; None where nothing is committed. Typical errors: GroupAuthorization for a group, TopicAuthorization or
+            UnstableOffsetCommit for a partition.
+        """
+        wanted: dict[str, dict[str, list[int]] | None] = {}
+        for group_id, given in groups.items():
+            if given is None:
+                wanted[group_id] = None
+            else:
+                tps = dict.fromkeys(TopicPartition(*tp) for tp in given)
+                wanted[group_id] = {name: [i for i, _ in these] for name, these in by_topic((tp, None) for tp in tps).items()}
 
         def request(ids: list[str]) -> tuple[type, Callable[[int], object]]:
             def build(version: int) -> OffsetFetchRequest:
                 if require_stable and version < _FIRST_STABLE_VERSION:
                     raise errors.UnsupportedVersion("the broker does not know stable offsets", api="OffsetFetch")
-                return offsets_to_fetch(version, group_id, topics, require_stable)
+                if version < FIRST_FETCH_OF_GROUPS:
+                    if len(ids) > 1:
+                        raise OneByOne
+                    return offsets_to_fetch(version, ids[0], wanted[ids[0]], require_stable)
+                asked = [offsets_to_fetch(version, each, wanted[each], require_stable).groups[0] for each in ids]
+                return OffsetFetchRequest(groups=asked, require_stable=require_stable)
 
             return OffsetFetchRequest, build
 
-        def read(response: Any) -> Iterable[tuple[str, dict[TopicPartition, OffsetAndMetadata | None] | errors.KafkaError]]:
-            answer = response.groups[0] if response.groups else response
-            if answer.error_code:
-                yield group_id, errors.from_code(answer.error_code, api="OffsetFetch")
-                return
-            found: dict[TopicPartition, OffsetAndMetadata | None] = {}
-            for topic in answer.topics:
-                for each in topic.partitions:
-                    tp = TopicPartition(topic.name, each.partition_index)
-                    if each.error_code:
-                        yield group_id, errors.from_code(each.error_code, topic=tp.topic, partition=tp.partition, api="OffsetFetch")
-                        return
-                    found[tp] = committed_offset(each)
-            yield group_id, found
+        def reader(ids: Sequence[str]) -> Callable[[Any], Iterable[tuple[str, _GroupOffsets | errors.KafkaError]]]:
+            def read(response: Any) -> Iterable[tuple[str, _GroupOffsets | errors.KafkaError]]:
+                for answer in response.groups or [response]:
+                    group_id = answer.group_id if response.groups else ids[0]
+                    yield group_id, _read_offsets(answer)
 
-        return self._ask_coordinators([group_id], GROUP_KEY, request, read, timeout)[group_id]
+            return read
+
+        try:
+            return self._ask_coordinators(wanted, GROUP_KEY, request, reader(list(wanted)), timeout)
+        except OneByOne:
+            deadline_ms = self._deadline_ms(timeout)
+            found: dict[str, _GroupOffsets] = {}
+            failed: dict[str, errors.KafkaError] = {}
+            for group_id in wanted:
+                left_s = self._left_ms(deadline_ms) / 1000
+                results = self._ask_coordinators([group_id], GROUP_KEY, request, reader([group_id]), left_s)
+                found |= results.succeeded
+                failed |= results.errors
+            return ItemResults(found, failed)
 
     def alter_group_offsets(
         self, group_id: str, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata], *, timeout: float | None = None
@@ -298,6 +393,21 @@ class GroupsAdmin(AdminBase):
             yield group_id, moved or results
 
         return self._ask_coordinators([group_id], GROUP_KEY, request, read, timeout)[group_id]
+
+
+def _read_offsets(answer: Any) -> _GroupOffsets | errors.KafkaError:
+    if answer.error_code:
+        return errors.from_code(answer.error_code, api="OffsetFetch")
+    found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+    failed: dict[TopicPartition, errors.KafkaError] = {}
+    for topic in answer.topics:
+        for each in topic.partitions:
+            tp = TopicPartition(topic.name, each.partition_index)
+            if each.error_code:
+                failed[tp] = errors.from_code(each.error_code, topic=tp.topic, partition=tp.partition, api="OffsetFetch")
+            else:
+                found[tp] = committed_offset(each)
+    return ItemResults(found, failed)
 
 
 def _read_consumer_groups(response: Any) -> Iterable[tuple[str, GroupDescription | errors.KafkaError]]:

@@ -34,7 +34,15 @@ from kafkacore.protocol import (
 )
 from kafkacore.types import NewPartitions, NewTopic, TopicId, TopicPartition
 
-_SPECS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "max_timestamp": MAX_TIMESTAMP}
+_EARLIEST_LOCAL, _LATEST_TIERED = -4, -5
+_SPECS = {
+    "earliest": EARLIEST_TIMESTAMP,
+    "latest": LATEST_TIMESTAMP,
+    "max_timestamp": MAX_TIMESTAMP,
+    "earliest_local": _EARLIEST_LOCAL,
+    "latest_tiered": _LATEST_TIERED,
+}
+_FIRST_ID_DELETION, _FIRST_ID_VERSION = 6, 12
 
 
 class CreatedTopic(NamedTuple):
@@ -152,6 +160,64 @@ class TopicsAdmin(AdminBase):
         response = self._ask(DeleteTopicsRequest, build, timeout_ms, to_controller=True, refused=not_controller("responses"))
         found = ((item.name, item.error_code, item.error_message, None) for item in response.responses)
         return results_of(found, wanted, "DeleteTopics", by_topic=True)
+
+    def delete_topics_by_id(
+        self, topic_ids: Iterable[bytes], *, operation_timeout: float | None = None, timeout: float | None = None
+    ) -> ItemResults[bytes, None]:
+        """Deletes topics with all their records, by their ids (KIP-516): never a topic that has the name by now, and another id.
+
+        Args:
+            topic_ids: of the topics, 16 bytes each, as `describe_topics` shows them.
+            operation_timeout: seconds that the broker may wait for the operation to reach the cluster; None: as long as the call.
+            timeout: seconds.
+
+        Returns:
+            By id. Typical errors: UnknownTopicId, TopicDeletionDisabled, UnsupportedVersion before Kafka 2.8.
+        """
+        wanted = _ids_of(topic_ids)
+        timeout_ms = self._timeout_ms(timeout)
+        broker_ms = timeout_ms if operation_timeout is None else round(operation_timeout * 1000)
+
+        def build(version: int) -> DeleteTopicsRequest:
+            if version < _FIRST_ID_DELETION:
+                raise errors.UnsupportedVersion("the broker does not know topics by their ids", api="DeleteTopics")
+            return DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=each) for each in wanted], timeout_ms=broker_ms)
+
+        if not wanted:
+            return ItemResults({}, {})
+        response = self._ask(DeleteTopicsRequest, build, timeout_ms, to_controller=True, refused=not_controller("responses"))
+        found = ((bytes(item.topic_id), item.error_code, item.error_message, None) for item in response.responses)
+        return results_of(found, wanted, "DeleteTopics")
+
+    def describe_topics_by_id(self, topic_ids: Iterable[bytes], *, timeout: float | None = None) -> ItemResults[bytes, TopicDescription]:
+        """Partitions, leaders and replicas of topics, by their ids (KIP-516).
+
+        Args:
+            topic_ids: 16 bytes each.
+            timeout: seconds.
+
+        Returns:
+            By id. Typical errors: UnknownTopicId, UnsupportedVersion before Kafka 2.8.
+        """
+        wanted = _ids_of(topic_ids)
+
+        def build(version: int) -> MetadataRequest:
+            if version < _FIRST_ID_VERSION:
+                raise errors.UnsupportedVersion("the broker does not know topics by their ids", api="Metadata")
+            return MetadataRequest(topics=[MetadataRequestTopic(topic_id=each, name=None) for each in wanted])
+
+        if not wanted:
+            return ItemResults({}, {})
+        response = self._ask(MetadataRequest, build, self._timeout_ms(timeout))
+        errors.raise_for(response.error_code, api="Metadata")
+        found: dict[bytes, TopicDescription] = {}
+        failed: dict[bytes, errors.KafkaError] = {}
+        for topic in response.topics:
+            if topic.error_code:
+                failed[bytes(topic.topic_id)] = errors.from_code(topic.error_code, topic=topic.name or None, api="Metadata")
+            else:
+                found[bytes(topic.topic_id)] = _describe(topic)
+        return complete(ItemResults(found, failed), wanted, "Metadata")
 
     def create_partitions(
         self,
@@ -295,6 +361,8 @@ class TopicsAdmin(AdminBase):
 
         Args:
             partitions: (topic, partition) to "earliest", "latest", "max_timestamp", or epoch milliseconds: the first record from then on.
+                With tiered storage (KIP-405) also "earliest_local", the first record on the broker's own disk, and "latest_tiered", the
+                last record in remote storage.
             read_committed: "latest" is the last stable offset.
             timeout: seconds.
 
@@ -352,6 +420,14 @@ class TopicsAdmin(AdminBase):
                     yield TopicPartition(topic.name, found.partition_index), found.error_code, found.low_watermark
 
         return self._ask_leaders(before, request, read, timeout)
+
+
+def _ids_of(topic_ids: Iterable[bytes]) -> list[bytes]:
+    ids = list(dict.fromkeys(topic_ids))
+    for each in ids:
+        if not isinstance(each, bytes) or len(each) != 16:
+            raise errors.UsageError(f"topic_ids is a collection of ids, 16 bytes each: {each!r} is not an id")
+    return ids
 
 
 def _describe(topic: MetadataResponseTopic) -> TopicDescription:

@@ -10,17 +10,22 @@ from typing import Any, NamedTuple
 
 from kafkacore import errors
 from kafkacore.admin.base import TRANSACTION_KEY, AdminBase, ItemResults, is_loading, names_of
+from kafkacore.errors import Code
 from kafkacore.net.leaders import by_topic
 from kafkacore.protocol import (
     DescribeProducersRequest,
     DescribeProducersTopicRequest,
     DescribeTransactionsRequest,
+    InitProducerIdRequest,
     ListTransactionsRequest,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
 from kafkacore.types import TopicPartition
+
+_BUSY = frozenset({Code.CONCURRENT_TRANSACTIONS})
+"""Asked again after the back-off, as a coordinator that loads."""
 
 
 class ProducerDescription(NamedTuple):
@@ -40,6 +45,13 @@ class ProducerDescription(NamedTuple):
     last_timestamp_ms: int
     coordinator_epoch: int
     transaction_start_offset: int
+
+
+class FencedProducer(NamedTuple):
+    """What a producer with a fenced transactional id goes on from."""
+
+    producer_id: int
+    producer_epoch: int
 
 
 class TransactionListing(NamedTuple):
@@ -185,6 +197,52 @@ class TransactionsAdmin(AdminBase):
                 )
 
         return self._ask_coordinators(names_of(transactional_ids), TRANSACTION_KEY, request, read, timeout)
+
+    def fence_producers(self, transactional_ids: Iterable[str], *, timeout: float | None = None) -> ItemResults[str, FencedProducer]:
+        """Fences the producers that have these transactional ids; an open transaction is aborted.
+
+        Args:
+            transactional_ids: the ids; one that no producer has had is made.
+            timeout: seconds.
+
+        Returns:
+            By id, the producer id and epoch from which a new producer goes on. Typical error: TransactionalIdAuthorization.
+        """
+        wanted = names_of(transactional_ids)
+        deadline_ms = self._deadline_ms(timeout)
+        made: dict[str, FencedProducer] = {}
+        failed: dict[str, errors.KafkaError] = {}
+
+        def request(ids: list[str]) -> tuple[type, Callable[[int], object]]:
+            # The timeout counts for a new transactional id only, which no transaction follows on: the shortest that brokers take.
+            return InitProducerIdRequest, lambda version: InitProducerIdRequest(transactional_id=ids[0], transaction_timeout_ms=1)
+
+        for each in wanted:  # a request has a single id
+
+            def read(response: Any, each: str = each) -> Iterable[tuple[str, FencedProducer | errors.KafkaError]]:
+                if response.error_code in _BUSY:
+                    yield each, errors.from_code(Code.COORDINATOR_LOAD_IN_PROGRESS, "its transaction is just being ended")
+                elif response.error_code:
+                    yield each, errors.from_code(response.error_code, api="InitProducerId")
+                else:
+                    yield each, FencedProducer(response.producer_id, response.producer_epoch)
+
+            results = self._ask_coordinators([each], TRANSACTION_KEY, request, read, self._left_ms(deadline_ms) / 1000)
+            made |= results.succeeded
+            failed |= results.errors
+        return ItemResults(made, failed)
+
+    def force_terminate_transaction(self, transactional_id: str, *, timeout: float | None = None) -> None:
+        """Aborts the transaction of an id whose producer does not end it, also a prepared one (KIP-939), and fences the producer.
+
+        Args:
+            transactional_id: the id.
+            timeout: seconds.
+
+        Raises:
+            errors.KafkaError: the coordinator refused or did not answer.
+        """
+        self.fence_producers([transactional_id], timeout=timeout).check()
 
     def abort_transaction(
         self, partition: tuple[str, int], producer_id: int, producer_epoch: int, coordinator_epoch: int, *, timeout: float | None = None
