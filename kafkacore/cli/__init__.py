@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         arguments: what follows the program's name; None for sys.argv.
     """
     _open_standard_streams()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that does not know a letter of a name is shown its escape
+            stream.reconfigure(errors="backslashreplace")
     try:
         from kafkacore.cli.app import run
     except KeyboardInterrupt:  # while its libraries are loading

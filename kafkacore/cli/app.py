@@ -153,6 +153,11 @@ def run(arguments: Sequence[str]) -> int:
     except Foreign as answer:
         _tell(str(answer))
         return 2
+    except SystemExit as ended:  # of rich, when the reader of a help text has left
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        _forget_output()
+        return 128 + signal.SIGPIPE
     except BrokenPipeError:  # `| head`: silent, with the status that the signal would give
         _forget_output()
         return 128 + signal.SIGPIPE

@@ -257,4 +257,5 @@ def json_line(value: Any) -> str:
 
 def print_json(value: Any) -> None:
     """One JSON document on one line of stdout."""
-    sys.stdout.write(json_line(value))
+    is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+    sys.stdout.write(json_line(value) if is_unicode else json.dumps(value, separators=(",", ":")) + "\n")

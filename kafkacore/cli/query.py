@@ -25,7 +25,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from kafkacore import KafkaConsumer, errors
-from kafkacore.cli.options import DEFAULT_BOOTSTRAP, PATIENCE_MS, Bootstrap, Failure, Json, Settings, client_settings, say
+from kafkacore.cli.options import DEFAULT_BOOTSTRAP, PATIENCE_MS, Bootstrap, Failure, JsonLines, Settings, client_settings, say
 from kafkacore.plurals import counted
 from kafkacore.printable import printable, printable_json
 from kafkacore.producer.frame_json import json_column
@@ -185,7 +185,7 @@ class Follower:
 def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="What to ask; topics are tables, as in: select count(*) from flights.")],
     form: Annotated[
-        str, typer.Option("--format", metavar="|".join(FORMATS), help="How values are read; auto: as the first ones look.")
+        str, typer.Option("--format", metavar="FORM", help=f"How values are read: {', '.join(FORMATS)}. auto: as the first ones look.")
     ] = "auto",
     schema: Annotated[
         str | None, typer.Option("--schema", help="Columns of JSON values, as 'a INT, b STRING', or an Avro schema; @FILE reads a file.")
@@ -200,7 +200,7 @@ def query(
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     settings: Settings = None,
-    json: Json = False,
+    json: JsonLines = False,
 ) -> None:
     """Ask topics in SQL. With --json an object a row; with --follow and --json an array a line, the whole answer."""
     try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -407,3 +409,14 @@ def test_topics_that_are_there_already_or_not_any_more(cli: Any) -> None:
     assert cli("topics", "delete", "never", "--if-exists") == ""
     assert "never" in cli("topics", "delete", "never", "-y", status=1)[1]
     assert "twice" in cli("topics", "list") and "__" not in cli("topics", "list")
+
+
+def test_the_commands_of_the_page_run(cli: Any, cluster: EmbeddedCluster, authorizer: Authorizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
+    lines = [shlex.split(line, comments=True) for line in page.partition("## Managing a cluster")[2].split("```")[1].splitlines()[1:]]
+    assert len(lines) >= 14 and all(line[0] == "kafkacore" for line in lines)
+    cluster.create_topic("flights")
+    for line in lines:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a password\n")))
+        cli(*line[1:])
+    cluster.delete_topic("flights")
