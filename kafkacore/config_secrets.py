@@ -6,7 +6,7 @@ A reference is resolved where a client is made, in the process that uses it, and
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from kafkacore.config_security import parse_jaas
 from kafkacore.errors import ConfigError
@@ -45,6 +45,23 @@ def resolve(name: str, value: str, when: str = "") -> str:
     raise ConfigError(f"option {name}: a secret is secret://env/NAME or secret://file/PATH")
 
 
+def resolve_hidden(settings: Mapping[str, str], hidden: Callable[[str], bool], option: str) -> dict[str, str]:
+    """All settings of a command line with their secrets in place; only those that no message repeats may have them.
+
+    Args:
+        settings: by Kafka's names.
+        hidden: whether no message repeats a setting's value.
+        option: where the settings were given, for the error message.
+
+    Raises:
+        ConfigError: see `resolve`; or a setting with a reference may be shown.
+    """
+    for name, value in settings.items():
+        if value.startswith(PREFIX) and not hidden(name):
+            raise ConfigError(f"{option} {name}: a secret:// reference is for a password, key or JAAS line; messages may show this one")
+    return resolve_all(settings)
+
+
 def resolve_all(settings: Mapping[str, str], when: str = "") -> dict[str, str]:
     """All settings with their secrets in place, those within a JAAS line too.
 
@@ -52,9 +69,15 @@ def resolve_all(settings: Mapping[str, str], when: str = "") -> dict[str, str]:
         ConfigError: see `resolve`; or what stands behind a reference is no JAAS line.
     """
     return {
-        name: _resolve_jaas(name, value, when) if name.replace("_", ".") == JAAS else resolve(name, value, when)
+        name: _resolve_jaas(name, value, when) if is_jaas(name) else resolve(name, value, when)
         for name, value in settings.items()
     }
+
+
+def is_jaas(name: str) -> bool:
+    """Whether a setting is a JAAS line, of a client or of a broker's listener."""
+    name = name.replace("_", ".")
+    return name == JAAS or name.endswith(f".{JAAS}")
 
 
 def _resolve_jaas(name: str, value: str, when: str) -> str:

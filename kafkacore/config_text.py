@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -10,6 +11,13 @@ from kafkacore.errors import UsageError
 
 SettingValue: TypeAlias = str | bool | int | float | Sequence[str] | None
 """What a program may write for the value of a setting: its text, or what the text stands for; None for the default."""
+
+_HOLDS_SECRET = re.compile(r"(?:password|secret|sasl[._]jaas[._]config|keystore[._]key)$")
+
+
+def holds_secret(name: str) -> bool:
+    """Whether the value of a setting is a secret, as its name says: a password, a key, a JAAS line of any listener."""
+    return _HOLDS_SECRET.search(name) is not None
 
 
 def _number_text(number: Any) -> str:

@@ -14,7 +14,8 @@ from typing import Annotated
 import typer
 
 from kafkacore.broker.emulation import EMULATIONS
-from kafkacore.cli.options import Failure, JsonLines, assignments, print_json, say
+from kafkacore.cli.options import Failure, JsonLines, assignments, print_json, say, without_references
+from kafkacore.config import BrokerConfig
 from kafkacore.config_listeners import LOOPBACK, is_everywhere, joined
 from kafkacore.testing import EmbeddedCluster
 
@@ -94,7 +95,8 @@ def broker(
     ] = None,
     processes: Annotated[bool, typer.Option("--processes", help="Each broker in a process of its own.")] = False,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker setting by Kafka's name; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A broker setting by Kafka's name, secrets by secret://env/NAME; may be repeated."),
     ] = None,
     emulate: Annotated[
         str | None, typer.Option("--emulate", metavar="RELEASE", help=f"Play an older Kafka: {', '.join(EMULATIONS)}.")
@@ -110,7 +112,7 @@ def broker(
     starts those again that have ended."""
     if emulate is not None and emulate not in EMULATIONS:
         raise typer.BadParameter(f"{emulate!r} is not one of {', '.join(EMULATIONS)}", param_hint="--emulate")
-    config = assignments(setting, "--set")
+    config = without_references(assignments(setting, "--set"), "--set", BrokerConfig)
     if "listeners" not in config:
         port = DEFAULT_PORT if port is None else port
         if advertised_host is None and is_everywhere(host):

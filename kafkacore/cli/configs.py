@@ -25,6 +25,8 @@ from kafkacore.cli.options import (
     say,
 )
 from kafkacore.cli.terminal import console
+from kafkacore.config_secrets import resolve_hidden
+from kafkacore.config_text import holds_secret
 
 app = typer.Typer(help="Describe and change settings of topics, brokers, groups and client metrics.", no_args_is_help=True)
 
@@ -149,7 +151,9 @@ def _as_json(resource: ConfigResource, entries: list[ConfigEntry]) -> dict[str, 
 
 @app.command("set")
 def set_(
-    given: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE...]", help="Settings and their new values.")] = None,
+    given: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE...]", help="Settings and their new values; passwords by secret://env/NAME.")
+    ] = None,
     topic: Topics = None,
     broker: Brokers = None,
     broker_defaults: BrokerDefaults = False,
@@ -172,7 +176,7 @@ def set_(
     resources = _resources(topic, broker, broker_defaults, broker_logger, group, client_metrics)
     changes: dict[str, Change] = {}
     parts: tuple[tuple[str, Mapping[str, Change]], ...] = (
-        ("KEY=VALUE", assignments(given, "KEY=VALUE")),
+        ("KEY=VALUE", resolve_hidden(assignments(given, "KEY=VALUE"), holds_secret, "KEY=VALUE")),
         ("--append", {name: Append(value) for name, value in assignments(append, "--append").items()}),
         ("--subtract", {name: Subtract(value) for name, value in assignments(subtract, "--subtract").items()}),
         ("--delete", dict.fromkeys(delete or ())),

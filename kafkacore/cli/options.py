@@ -15,7 +15,7 @@ import typer
 from kafkacore import config_secrets
 from kafkacore.config import parse_address
 from kafkacore.config_security import SecuritySettings
-from kafkacore.errors import Code, ConfigError, KafkaError, KafkaTimeoutError
+from kafkacore.errors import Code, KafkaError, KafkaTimeoutError
 from kafkacore.printable import printable, printable_json
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def assignments(given: list[str] | None, option: str) -> dict[str, str]:
     for word in given or ():
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(f"{word!r} is not KEY=VALUE", param_hint=option)
+            shown = equals or (word.split() or [""])[0]  # what follows may be a password
+            raise typer.BadParameter(f"{shown!r} is not KEY=VALUE", param_hint=option)
         settings[name.strip()] = value
     return settings
 
@@ -106,7 +107,7 @@ def separator_of(text: str) -> bytes:
 def client_settings(bootstrap_server: str, given: list[str] | None, **more: Any) -> dict[str, Any]:
     """One dict of client settings: the command's own, then what -X says."""
     own = {"bootstrap.servers": with_ports(bootstrap_server), "client.id": "kafkacore-cli"}
-    settings = {**own, **more, **_without_references(assignments(given, "-X"))}
+    settings = {**own, **more, **without_references(assignments(given, "-X"), "-X", SecuritySettings)}
     _check_names(str(settings.get("bootstrap_servers", settings["bootstrap.servers"])))
     return settings
 
@@ -133,15 +134,16 @@ def _check_names(servers: str) -> None:
         raise Failure("; ".join(wrong))
 
 
-def _without_references(settings: dict[str, str]) -> dict[str, str]:
-    """Puts secrets in the place of secret://env/NAME and secret://file/PATH; only settings that no message repeats may have them."""
-    if not any(config_secrets.PREFIX in value for value in settings.values()):
-        return settings
-    hidden = {each.name for each in dataclasses.fields(SecuritySettings) if not each.repr}
-    for name, value in settings.items():
-        if value.startswith(config_secrets.PREFIX) and name.replace(".", "_") not in hidden:
-            raise ConfigError(f"-X {name}: a secret:// reference may stand for a password, key or JAAS line; messages may show this one")
-    return config_secrets.resolve_all(settings)
+def without_references(settings: dict[str, str], option: str, *described: type) -> dict[str, str]:
+    """Puts secrets in the place of secret://env/NAME and secret://file/PATH, where no message repeats the setting.
+
+    Args:
+        settings: by Kafka's names.
+        option: where they were given.
+        described: the dataclasses of the settings.
+    """
+    hidden = {each.name for one in described for each in dataclasses.fields(one) if not each.repr}
+    return config_secrets.resolve_hidden(settings, lambda name: name.replace(".", "_") in hidden, option)
 
 
 def admin_client(bootstrap_server: str, given: list[str] | None) -> KafkaAdminClient:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias, da
 
 from kafkacore import _codec
 from kafkacore._codec import Plan
+from kafkacore.config_text import holds_secret
 from kafkacore.errors import InternalError, UsageError
 
 if TYPE_CHECKING:
@@ -187,6 +188,14 @@ class StructMeta(type):
         super().__init__(name, bases, namespace)
 
 
+_SECRETS = frozenset({"auth_bytes", "salted_password", "stored_key", "server_key", "hmac", "secret"})
+"""Fields that no `repr` shows: what authenticates, by itself or after some computing."""
+
+
+def _hidden(value: Any) -> str:
+    return repr(value) if value is None else f"<{len(value)} {'characters' if isinstance(value, str) else 'bytes'}>"
+
+
 class Struct(_StructBase, metaclass=StructMeta):
     """An immutable record with named fields; subclasses declare them with F."""
 
@@ -194,7 +203,9 @@ class Struct(_StructBase, metaclass=StructMeta):
     _PLANS: ClassVar[dict[Any, Plan]] = {}
 
     def __repr__(self) -> str:
-        inside = ", ".join(f"{name}={value!r}" for name, value in zip(self.FIELDS, self._values(), strict=True))
+        named = dict(zip(self.FIELDS, self._values(), strict=True))
+        hidden = _SECRETS | {"value"} if holds_secret(str(named.get("name"))) else _SECRETS
+        inside = ", ".join(f"{name}={_hidden(value) if name in hidden else repr(value)}" for name, value in named.items())
         return f"{type(self).__name__}({inside})"
 
     def __reduce__(self) -> tuple[object, ...]:
