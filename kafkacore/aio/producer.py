@@ -242,6 +242,7 @@ class KafkaProducer:
             if self._loop is not None and not self._loop.is_closed():
                 raise IllegalStateError("this producer belongs to another event loop; make one for each loop")
             self._loop = running
+            self._short_send.bind(running)
             self._line = Line()
             self._timer = shared_timer(running)
         return running

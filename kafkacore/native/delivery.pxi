@@ -7,6 +7,9 @@ cdef extern from "Python.h":
     void delivery_track "PyObject_GC_Track"(PyObject*)
     void delivery_untrack "PyObject_GC_UnTrack"(PyObject*)
     bint delivery_is_tracked "PyObject_GC_IsTracked"(PyObject*)
+    object delivery_context "PyContext_CopyCurrent"()
+    int delivery_enter "PyContext_Enter"(object) except -1
+    int delivery_exit "PyContext_Exit"(object) except -1
 
 cdef enum:
     DELIVERY_PENDING = 0
@@ -104,7 +107,7 @@ cdef class Delivery:
     cdef list callbacks                       # flat: future, fn, future, fn
     cdef list done_callbacks
     cdef list waiters                         # locks to release
-    cdef dict loops                           # event loop -> [(RecordFuture, fn) to call there], {future or AwaitedDelivery: None}
+    cdef dict loops                           # event loop -> [(RecordFuture, fn, context) to call there], {future or AwaitedDelivery: None}
     cdef int64_t many_token                   # the send_many call that numbered this delivery last, and the number it gave
     cdef int32_t many_slot
 
@@ -364,10 +367,10 @@ cdef class Delivery:
             (<list> waiting[0]).append(call)
         return True
 
-    cdef bint call_on_loop(self, loop, RecordFuture future, fn) except -1:
-        """Has fn(metadata, error) called by an event loop, with all others of this delivery by one call of the loop."""
+    cdef bint call_on_loop(self, loop, tuple call) except -1:
+        """Has a callback called by an event loop, with all others of this delivery by one call of the loop: (RecordFuture, fn, context)."""
         self._check_process()
-        return self.add_on_loop(loop, (future, fn), None)
+        return self.add_on_loop(loop, call, None)
 
     def observe(self, int32_t records):
         """Counts records whose outcome somebody will look at."""
@@ -379,7 +382,7 @@ def finish_on_loop(loop, list items, Py_ssize_t at=0):
 
     Args:
         loop: it.
-        items: futures, AwaitedDelivery objects and (RecordFuture, fn); from number `at` on.
+        items: futures, AwaitedDelivery objects and (RecordFuture, fn, context); from number `at` on.
     """
     cdef Py_ssize_t end = min(len(items), at + FINISHED_PER_TURN)
     try:
@@ -389,7 +392,7 @@ def finish_on_loop(loop, list items, Py_ssize_t at=0):
             if type(item) is AwaitedDelivery:
                 (<AwaitedDelivery> item).wake()
             elif type(item) is tuple:
-                _call_on_delivery(<RecordFuture> (<tuple> item)[0], (<tuple> item)[1])
+                _call_on_delivery(<RecordFuture> (<tuple> item)[0], (<tuple> item)[1], (<tuple> item)[2])
             elif not item.done():
                 item.set_result(None)
     finally:
@@ -397,7 +400,8 @@ def finish_on_loop(loop, list items, Py_ssize_t at=0):
             loop.call_soon(finish_on_loop, loop, items, at)
 
 
-cdef _call_on_delivery(RecordFuture future, fn):
+cdef _call_on_delivery(RecordFuture future, fn, context):
+    delivery_enter(context)
     try:
         error = future_error(future)
         fn(None if error is not None else future_metadata(future), error)
@@ -405,6 +409,8 @@ cdef _call_on_delivery(RecordFuture future, fn):
         raise
     except BaseException:
         _append_log.exception("on_delivery(metadata, error) failed for a record of %s-%d", future.delivery.queue.topic, future.delivery.queue.index)
+    finally:
+        delivery_exit(context)
 
 
 def on_delivery_in_loop(RecordFuture future not None, loop, fn):
@@ -413,11 +419,13 @@ def on_delivery_in_loop(RecordFuture future not None, loop, fn):
     Args:
         future: of the record.
         loop: an asyncio event loop; the call comes from its thread.
-        fn: the callback. All callbacks of a batch come with one wake-up of the loop.
+        fn: the callback; it sees the context variables of the caller of this function. All callbacks of a batch come with one wake-up of the
+            loop.
     """
+    cdef tuple call = (future, fn, delivery_context())
     future_look(future)
-    if not future.delivery.call_on_loop(loop, future, fn):
-        loop.call_soon_threadsafe(finish_on_loop, loop, [(future, fn)])
+    if not future.delivery.call_on_loop(loop, call):
+        loop.call_soon_threadsafe(finish_on_loop, loop, [call])
 
 
 cdef _release_quietly(lock):
@@ -438,6 +446,7 @@ cdef class RecordFuture:
     cdef int32_t key_size
     cdef int32_t value_size
     cdef bint looked_at
+    cdef object __weakref__
 
     def result(self, timeout=None):
         """Waits for the record's outcome, driving the I/O itself when the Sender is idle.

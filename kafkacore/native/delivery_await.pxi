@@ -6,6 +6,8 @@
 #
 # States: NEW -> WAITS, when it is yielded -> WOKEN or CANCELLED -> ENDED, when the task has gone on. All moves are made on the loop's thread.
 
+import types as _types
+
 cdef extern from "Python.h":
     int awaited_enter "PyContext_Enter"(object) except -1
     int awaited_exit "PyContext_Exit"(object) except -1
@@ -73,8 +75,9 @@ cdef class AwaitedDelivery:
 
     def throw(self, kind, value=None, traceback=None):
         """Raises an exception where the task waits; no wake-up comes after it."""
+        error = thrown(kind, value, traceback)
         self.end()
-        raise thrown(kind, value, traceback)
+        raise error
 
     def close(self):
         """Ends the wait."""
@@ -220,9 +223,30 @@ cdef object stepped(self, item, int (*step)(object, object, PyObject **) except 
 
 
 cdef object thrown(kind, value, traceback):
-    """The exception that throw(kind, value, traceback) raises."""
-    error = kind if isinstance(kind, BaseException) else value if isinstance(value, kind) else kind() if value is None else kind(value)
-    return error if traceback is None else error.with_traceback(traceback)
+    """The exception that throw(kind, value, traceback) raises; arguments that name none raise TypeError here. A StopIteration would be taken for
+    the result of the await: it becomes RuntimeError, as in a generator (PEP 479)."""
+    if traceback is not None and not isinstance(traceback, _types.TracebackType):
+        raise TypeError("throw() third argument must be a traceback object")
+    if isinstance(kind, BaseException):
+        if value is not None:
+            raise TypeError("instance exception may not have a separate value")
+        error = kind
+    elif isinstance(kind, type) and issubclass(kind, BaseException):
+        try:
+            error = value if isinstance(value, kind) else kind() if value is None else kind(*value) if isinstance(value, tuple) else kind(value)
+        except BaseException as failed:       # is raised in its place, there
+            error = failed
+        if not isinstance(error, BaseException):
+            raise TypeError(f"calling {kind!r} should have returned an instance of BaseException, not {type(error).__name__}")
+    else:
+        raise TypeError(f"exceptions must be classes or instances deriving from BaseException, not {type(kind).__name__}")
+    if traceback is not None:
+        error = error.with_traceback(traceback)
+    if isinstance(error, StopIteration):
+        stopped = RuntimeError("coroutine raised StopIteration")
+        stopped.__cause__ = error
+        return stopped
+    return error
 
 
 kc_install_step(AwaitedDelivery, <void *> awaited_step)

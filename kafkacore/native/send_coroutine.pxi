@@ -6,15 +6,35 @@
 #
 # A Python coroutine costs a frame, its arguments and a call per record, more than the record itself. As with every coroutine nothing happens
 # before the first step, so a send that is cancelled before it began, or is never awaited, has queued nothing; the latter warns.
+#
+# All that is not the first step is rare, and CPython's affair: `throw`, the frame of a coroutine that has not begun, the warning of one that
+# was never awaited. For those, too, the function's coroutine takes the place of the short cut, so that the rules are CPython's own. While
+# coroutines note where they were made (asyncio's debug mode), there is no short cut: only the call itself knows its place.
 
 cdef extern from "Python.h":
     int sending_pass_on "(int)PyIter_Send"(object, object, PyObject **) except -1
-    int sending_warn "PyErr_WarnEx"(object, const char *, Py_ssize_t) except -1
+
+cdef extern from *:
+    """
+    static inline int kc_origins_noted(void) {                  /* sys.set_coroutine_origin_tracking_depth */
+        return PyThreadState_Get()->coroutine_origin_tracking_depth != 0;
+    }
+    #define kc_thread_notes() (PyThreadState_Get()->dict)       /* NULL where the thread has none; PyThreadState_GetDict would make one */
+    """
+    bint kc_origins_noted() noexcept
+    PyObject* kc_thread_notes() noexcept
 
 cdef enum:
     SENDING_ENDED = 0
     SENDING_NEW = 1
-    SENDING_WAITS = 2
+    SENDING_RUNS = 2                          # the first step queues the record: serializers are the application's code
+    SENDING_PASSES = 3                        # the function's coroutine has taken its place
+
+cdef extern from "Python.h":
+    PyObject* sending_found "PyDict_GetItemWithError"(PyObject*, object) except? NULL
+
+cdef object _get_running_loop_or_none = None
+cdef object _RUNNING_LOOP = "__asyncio_running_event_loop__"
 
 
 @cython.final
@@ -31,33 +51,40 @@ cdef class CoroutineSend:
 
     cdef ProducerCore producer
     cdef object not_now
+    cdef object loop                          # that the producer belongs to; None before the first send
+    cdef object running                       # what this thread has noted while that loop runs
     cdef public int in_line
 
     def __init__(self, ProducerCore producer not None, type not_now not None):
+        global _get_running_loop_or_none
         self.producer = producer
         self.not_now = not_now
+        if _get_running_loop_or_none is None:
+            import asyncio
+            _get_running_loop_or_none = asyncio._get_running_loop
 
-    cdef object queue(self, topic, value, key, tuple more):
-        """The record's future; None when it has to wait."""
-        cdef RecordFuture future
-        if self.in_line:
-            return None
-        try:
-            if more is None:
-                return self.producer.send_parsed(topic, value, key, None, None, None, None)
-            headers, partition, timestamp_ms, on_delivery = more
-            if on_delivery is not None:
-                check_order(on_delivery)
-            future = self.producer.send_parsed(topic, value, key, headers, partition, timestamp_ms, None)
-        except self.not_now:
-            return None
-        if on_delivery is not None:
-            on_delivery_in_loop(future, running_loop(), on_delivery)
-        return future
+    def bind(self, loop):
+        """Sets the event loop that the producer belongs to. A send in another takes the general way, which binds or refuses."""
+        self.loop = loop
+        self.running = None
+
+    cdef bint in_loop(self) except -1:
+        """Whether this is the producer's loop. In Python 3.11 asyncio asks for the process id each time, which costs more than the record: so
+        it is asked only where the thread's note of its running loop is another object than the last time. Later releases keep no such note."""
+        cdef PyObject* noted = kc_thread_notes()
+        if noted != NULL:
+            noted = sending_found(noted, _RUNNING_LOOP)
+            if noted != NULL and noted == <PyObject*> self.running and self.running is not None:
+                return True
+        if self.loop is None or _get_running_loop_or_none() is not self.loop:
+            return False
+        self.running = None if noted == NULL else <object> noted
+        return True
 
 
 @cython.final
 @cython.freelist(16)
+@cython.no_gc_clear                           # a cycle ends in the arguments' containers; `__dealloc__` needs what it holds
 cdef class Sending:
     """The coroutine of one send."""
 
@@ -65,10 +92,13 @@ cdef class Sending:
     cdef object function, producer            # the general way, and whose
     cdef object topic, value, key
     cdef tuple more                           # headers, partition, timestamp_ms, on_delivery; None: none of them
-    cdef object waits                         # the function's coroutine
+    cdef object passes                        # the function's coroutine
     cdef int state
+    cdef object __weakref__
 
     def __await__(self):
+        if self.state == SENDING_PASSES and self.passes.cr_await is not None:
+            raise RuntimeError("coroutine is being awaited already")
         return self
 
     def __iter__(self):                       # for `yield from send.__await__()`
@@ -81,43 +111,65 @@ cdef class Sending:
         """A step, as of every coroutine."""
         return stepped(self, item, sending_step)
 
-    def throw(self, kind, value=None, traceback=None):
+    def throw(self, *error):
         """Raises an exception where the coroutine waits, as of every coroutine."""
-        if self.state == SENDING_WAITS:
-            if isinstance(kind, BaseException):
-                return self.waits.throw(kind)
-            return self.waits.throw(kind, value, traceback)
-        if self.state == SENDING_ENDED:
-            raise RuntimeError("cannot reuse already awaited coroutine")
-        self.end()
-        raise thrown(kind, value, traceback)
+        return self.whole().throw(*error)
 
     def close(self):
         """Ends it where it waits, as of every coroutine."""
-        if self.state == SENDING_WAITS:
-            self.waits.close()
-        self.end()
+        if self.state == SENDING_NEW:
+            self.end()
+        elif self.state != SENDING_ENDED:
+            self.whole().close()
 
     @property
     def __name__(self):
-        return "send"
+        return self.function.__name__
 
     @property
     def __qualname__(self):
-        return "KafkaProducer.send"
+        return self.function.__qualname__
+
+    @property
+    def cr_code(self):
+        return self.function.__code__
+
+    @property
+    def cr_origin(self):
+        """None: while origins are noted, `send` makes no such object."""
 
     @property
     def cr_running(self):
-        return self.state == SENDING_WAITS and self.waits.cr_running
+        return self.state == SENDING_RUNS or (self.state == SENDING_PASSES and self.passes.cr_running)
+
+    @property
+    def cr_suspended(self):
+        return self.state == SENDING_PASSES and self.passes.cr_suspended
 
     @property
     def cr_frame(self):
-        """That of the function, where it waits; there is none before."""
-        return self.waits.cr_frame if self.state == SENDING_WAITS else None
+        """That of the function; None in the first step and at the end."""
+        return self.whole().cr_frame if self.state == SENDING_NEW or self.state == SENDING_PASSES else None
 
     @property
     def cr_await(self):
-        return self.waits.cr_await if self.state == SENDING_WAITS else None
+        return self.passes.cr_await if self.state == SENDING_PASSES else None
+
+    cdef object whole(self):
+        """The function's coroutine, which takes the place of this one from here on: in the same state."""
+        if self.state == SENDING_PASSES:
+            return self.passes
+        if self.state == SENDING_RUNS:
+            raise ValueError("coroutine already executing")
+        headers, partition, timestamp_ms, on_delivery = (None, None, None, None) if self.more is None else self.more
+        passes = self.function(self.producer, self.topic, self.value, self.key, headers=headers, partition=partition,
+                               timestamp_ms=timestamp_ms, on_delivery=on_delivery)
+        if self.state == SENDING_ENDED:
+            passes.close()
+        self.end()
+        self.passes = passes
+        self.state = SENDING_PASSES
+        return passes
 
     cdef void end(self) noexcept:
         self.state = SENDING_ENDED
@@ -126,14 +178,17 @@ cdef class Sending:
 
     def __dealloc__(self):
         if self.state == SENDING_NEW:
-            sending_warn(RuntimeWarning, "coroutine 'KafkaProducer.send' was never awaited: its record is not queued", 1)
+            self.whole()                      # never awaited: says so as it goes
 
     def __repr__(self):
-        return f"<coroutine KafkaProducer.send at {<size_t> <PyObject *> self:#x}>"
+        return f"<coroutine object {self.__qualname__} at {<size_t> <PyObject *> self:#x}>"
 
 
 cdef object sending_new(object function, object producer, object held, PyObject **given):
-    cdef Sending made = Sending.__new__(Sending)
+    cdef Sending made
+    if kc_origins_noted():
+        return NotImplemented
+    made = Sending.__new__(Sending)
     made.held = <CoroutineSend> held
     made.function = function
     made.producer = producer
@@ -146,28 +201,45 @@ cdef object sending_new(object function, object producer, object held, PyObject 
     return made
 
 
+cdef object sending_queued(Sending sending):
+    """The record's future; None when it has to wait."""
+    cdef CoroutineSend held = sending.held
+    cdef RecordFuture future
+    if held.in_line or not held.in_loop():
+        return None
+    sending.state = SENDING_RUNS
+    try:
+        if sending.more is None:
+            return held.producer.send_parsed(sending.topic, sending.value, sending.key, None, None, None, None)
+        headers, partition, timestamp_ms, on_delivery = sending.more
+        if on_delivery is not None:
+            check_order(on_delivery)
+        future = held.producer.send_parsed(sending.topic, sending.value, sending.key, headers, partition, timestamp_ms, None)
+        if on_delivery is not None:
+            on_delivery_in_loop(future, held.loop, on_delivery)
+        return future
+    except held.not_now:
+        sending.state = SENDING_NEW
+        return None
+    except BaseException as error:
+        sending.end()
+        if isinstance(error, StopIteration):   # to whom awaits this, that would be a result (PEP 479)
+            raise RuntimeError("coroutine raised StopIteration") from error
+        raise
+
+
 cdef int sending_step(object self, object item, PyObject **result) except -1:
     """A step as PyIter_Send asks for it."""
     cdef Sending sending = <Sending> self
     result[0] = NULL
-    if sending.state == SENDING_NEW:
-        if item is not None:
-            raise TypeError("can't send non-None value to a just-started coroutine")
-        sending.state = SENDING_ENDED
-        future = sending.held.queue(sending.topic, sending.value, sending.key, sending.more)
+    if sending.state == SENDING_NEW and item is None:
+        future = sending_queued(sending)
         if future is not None:
             sending.end()
             plan_incref(<PyObject *> future)
             result[0] = <PyObject *> future
             return STEP_RETURNS
-        headers, partition, timestamp_ms, on_delivery = (None, None, None, None) if sending.more is None else sending.more
-        sending.waits = sending.function(sending.producer, sending.topic, sending.value, sending.key, headers=headers, partition=partition,
-                                         timestamp_ms=timestamp_ms, on_delivery=on_delivery)
-        sending.end()
-        sending.state = SENDING_WAITS
-    elif sending.state == SENDING_ENDED:
-        raise RuntimeError("cannot reuse already awaited coroutine")
-    return sending_pass_on(sending.waits, item, result)
+    return sending_pass_on(sending.whole(), item, result)
 
 
 kc_install_step(Sending, <void *> sending_step)
