@@ -9,7 +9,7 @@ from typing import Any, Self, Unpack
 
 from kafkacore.admin import KafkaAdminClient as Admin
 from kafkacore.aio.call_threads import CallThreads
-from kafkacore.aio.calls import Ending, awaited, on_a_thread
+from kafkacore.aio.calls import Ending, awaited, on_a_thread, outlives_its_loop
 from kafkacore.clock import Clock
 from kafkacore.config import AdminConfig
 from kafkacore.config_keywords import AdminKeywords, list_settings
@@ -106,7 +106,8 @@ class KafkaAdminClient:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
-        await self.close()
+        if not outlives_its_loop(kind):
+            await self.close()
 
     def __del__(self) -> None:
         client = self.__dict__.get("_client")

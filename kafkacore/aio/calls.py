@@ -172,7 +172,7 @@ class Ending:
                 return None
         finally:
             self._waiting.remove(woken)
-            if self._job is not None and self._job.done and sys.exc_info()[0] is asyncio.CancelledError:
+            if self._job is not None and self._job.done and sys.exc_info()[0] in (asyncio.CancelledError, GeneratorExit):
                 self._ended()
         return job.outcome()
 
@@ -184,6 +184,16 @@ class Ending:
         if not waiting and job is not None and job.error is not None:
             error, job.error = job.error, None
             log.error("%s: a call whose task was cancelled failed", self._what, exc_info=error)
+
+
+def outlives_its_loop(kind: type[BaseException] | None) -> bool:
+    """Whether a block ends since its coroutine is closed or collected while no loop runs. Then nothing can be awaited: the client is left
+    to its own collection, which warns. Where a loop runs, the close is awaited, as an asynchronous generator that is closed may do.
+
+    Args:
+        kind: of the exception that ends the block.
+    """
+    return kind is GeneratorExit and asyncio._get_running_loop() is None
 
 
 async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -266,6 +276,9 @@ class CallThread:
                 job.ended = wake(ended)
                 if job.has_ended():  # before that was set
                     break
+            except GeneratorExit:  # a coroutine that is closed, or collected, may not wait for the end
+                self._cancel(job)
+                raise
         if cancelled is None:
             return job.outcome()  # type: ignore[no-any-return]
         job.error = None

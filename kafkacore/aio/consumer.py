@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeVar, Unpack, overload
 
 from kafkacore import errors
-from kafkacore.aio.calls import CallThread, Ending, awaited, immediate
+from kafkacore.aio.calls import CallThread, Ending, awaited, immediate, outlives_its_loop
 from kafkacore.clock import Clock
 from kafkacore.config import ConsumerConfig
 from kafkacore.config_keywords import ConsumerKeywords, list_settings
@@ -408,7 +408,8 @@ class KafkaConsumer:
 
     async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
         """Closes. After an error, what the last poll returned is not committed automatically."""
-        await self._end(lambda: self._client.__exit__(kind, value, traceback))
+        if not outlives_its_loop(kind):
+            await self._end(lambda: self._client.__exit__(kind, value, traceback))
 
     def __del__(self) -> None:
         client = self.__dict__.get("_client")

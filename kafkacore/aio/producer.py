@@ -19,10 +19,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import warnings
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from kafkacore._codec import (
     CoroutineSend,
@@ -34,7 +35,7 @@ from kafkacore._codec import (
     overlook,
     send_method,
 )
-from kafkacore.aio.calls import Ending, Gate, in_thread, on_a_thread, wake
+from kafkacore.aio.calls import Ending, Gate, in_thread, on_a_thread, outlives_its_loop, wake
 from kafkacore.aio.driving import LoopDriver
 from kafkacore.aio.timers import Line, WheelTimer, ended_within, shared_timer
 from kafkacore.clock import Clock
@@ -94,6 +95,7 @@ class KafkaProducer:
         self._timer: WheelTimer  # of the loop, for deadlines; since `_bind`
         self._driver = LoopDriver(producer._sender)
         self._ending = Ending(f"producer {self.config.client_id}")
+        self._left: Step | None = None  # the abort of a block that could not await it
 
     # ---- sending -----------------------------------------------------------------------------------------------------------------
 
@@ -401,38 +403,13 @@ class KafkaProducer:
         engine = self._producer._transactional("prepare_transaction")
         return PreparedTransaction.of(str(self.config.transactional_id), engine.at)
 
-    @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Self]:
+    def transaction(self) -> Transaction[Self]:
         """A transaction as a block: `async with producer.transaction():` begins it, its end commits it. When the block raises, cancellation
         included, it is aborted and the exception goes on. The abort of a block that was cancelled is awaited for 5 s at most, else for
-        max_block_ms. A transaction that was prepared in the block stays open.
+        max_block_ms. A block whose coroutine is closed or collected can await nothing: its abort goes on, and the next block awaits its end
+        first. A transaction that was prepared in the block stays open.
         """
-        self.begin_transaction()
-        try:
-            yield self
-        except BaseException as error:
-            await self._abort(type(error))
-            raise
-        if self._producer._transactional("transaction").at.phase is Phase.PREPARED:
-            return  # its end is the affair of the process it is handed to
-        try:
-            await self.commit_transaction()
-        except KafkaError as failed:
-            if failed.txn_requires_abort:
-                await self._abort(type(failed))
-            raise
-
-    async def _abort(self, reason: type[BaseException]) -> None:
-        """Aborts what is still open; the error that made it necessary is the one to raise."""
-        if self._producer._transactional("transaction").at.phase not in (Phase.OPEN, Phase.ABORTABLE, Phase.ABORTING):
-            return  # fatal, or ended within the block
-        timeout_s = None
-        if issubclass(reason, (asyncio.CancelledError, KeyboardInterrupt)):  # who cancels waits for the end of the task
-            timeout_s = min(self.config.max_block_ms / 1000, block_end.FAILED_BLOCK_S)
-        try:
-            await self.abort_transaction(timeout_s)
-        except KafkaError as failed:
-            log.error("the transaction could not be aborted: %s", failed)
+        return Transaction(self)
 
     # ---- waiting -----------------------------------------------------------------------------------------------------------------
 
@@ -483,7 +460,8 @@ class KafkaProducer:
         Raises:
             DeliveryError: as `flush`, unless the block itself raised something.
         """
-        await self._end(lambda: self._producer.__exit__(kind, value, traceback))
+        if not outlives_its_loop(kind):
+            await self._end(lambda: self._producer.__exit__(kind, value, traceback))
 
     def __del__(self) -> None:
         producer = self.__dict__.get("_producer")
@@ -521,6 +499,76 @@ class KafkaProducer:
 
     def __repr__(self) -> str:
         return f"<aio.KafkaProducer {', '.join(self.config.bootstrap_servers)}{'; closed' if self.closed else ''}>"
+
+
+P = TypeVar("P", bound=KafkaProducer)
+
+
+class Transaction(Generic[P]):
+    """The block of `async with producer.transaction():`; rules there.
+
+    Args:
+        producer: whose transaction it is.
+    """
+
+    def __init__(self, producer: P) -> None:
+        self._producer = producer
+        self._engine = producer._producer._transactional("transaction")
+
+    async def __aenter__(self) -> P:
+        """Begins the transaction, once the abort of a block before has ended that could not be awaited there."""
+        producer = self._producer
+        if (left := producer._left) is not None:
+            producer._producer._check_open()
+            producer._bind()
+            if await producer._delivered(left.delivery, producer._producer._step_s(None)) and producer._left is left:
+                producer._left = None
+        producer.begin_transaction()
+        return producer
+
+    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+        """Commits, or aborts when the block raised."""
+        if kind is not None:
+            if self._open:
+                if kind is GeneratorExit:
+                    self._leave()
+                else:
+                    await self._abort(kind)
+            return
+        if self._engine.at.phase is Phase.PREPARED:
+            return  # its end is the affair of the process it is handed to
+        try:
+            await self._producer.commit_transaction()
+        except KafkaError as failed:
+            if failed.txn_requires_abort and self._open:
+                await self._abort(type(failed))
+            raise
+
+    @property
+    def _open(self) -> bool:
+        """False when what the block began is fatal, or has ended within it."""
+        return self._engine.at.phase in (Phase.OPEN, Phase.ABORTABLE, Phase.ABORTING)
+
+    async def _abort(self, reason: type[BaseException]) -> None:
+        """Aborts; the error that made it necessary is the one to raise."""
+        timeout_s = None
+        if issubclass(reason, (asyncio.CancelledError, KeyboardInterrupt)):  # who cancels waits for the end of the task
+            timeout_s = min(self._producer.config.max_block_ms / 1000, block_end.FAILED_BLOCK_S)
+        try:
+            await self._producer.abort_transaction(timeout_s)
+        except KafkaError as failed:
+            log.error("the transaction could not be aborted: %s", failed)
+
+    def _leave(self) -> None:
+        """Has the Sender abort. The collector may call this, on any thread, between any two steps: it takes no lock."""
+        producer = self._producer._producer
+        if producer.closed or os.getpid() != producer._pid:
+            return
+        try:
+            self._producer._left = self._engine.submit(StepKind.ABORT)
+            producer._sender.wake(-1, True)
+        except KafkaError as refused:
+            log.error("the transaction of a block that was closed could not be aborted: %s", refused)
 
 
 answer_names(KafkaProducer, PRODUCER, STARTED)

@@ -107,8 +107,8 @@ class Line:
         deadline = timer.call_later(timeout_s, end, turn, False)
         try:
             return await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled() and turn.result():  # its turn came together with the cancellation
+        except BaseException:
+            if turn.done() and not turn.cancelled() and turn.result():  # its turn came together with the cancellation
                 self.leave()
             raise
         finally:
