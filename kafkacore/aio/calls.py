@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
+import os
 import queue
 import sys
 import threading
@@ -78,17 +80,18 @@ class Gate:
 
 
 class Job:
-    """A call on its way.
+    """A call on its way. It sees the context variables of who asks for it, and so does what it calls: listeners, interceptors.
 
     Args:
         call: without arguments.
         ended: is called, on the client's thread, when there is an outcome.
     """
 
-    __slots__ = ("call", "cancelled", "done", "ended", "error", "result")
+    __slots__ = ("call", "cancelled", "context", "done", "ended", "error", "result")
 
     def __init__(self, call: Callable[[], Any], ended: Callable[[], None]) -> None:
         self.call = call
+        self.context = contextvars.copy_context()
         self.ended = ended
         self.cancelled = False
         self.done = False
@@ -99,7 +102,7 @@ class Job:
         """Makes the call, unless it was cancelled."""
         try:
             if not self.cancelled:
-                self.result = self.call()
+                self.result = self.context.run(self.call)
         except BaseException as error:
             self.error = error
 
@@ -231,6 +234,7 @@ class CallThread:
         self._yields = False  # and which an interrupt makes do so
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = os.getpid()
         self._closed = False
         self._woken = False
         self._listening = False
@@ -247,12 +251,19 @@ class CallThread:
 
         Raises:
             IllegalStateError: the client belongs to another loop.
+            ForkedClientError: it belongs to the parent process.
         """
         running = asyncio.get_running_loop()
         if self._loop is not running:
+            if os.getpid() != self._pid:
+                raise errors.ForkedClientError("this client belongs to the parent process; make one in each process")
             if self._loop is not None and not self._loop.is_closed():
                 raise errors.IllegalStateError("this client belongs to another event loop; make one for each loop")
             self._loop = running
+            with self._lock:
+                job = self._current if self._current is self._open and not self._listening else None
+            if job is not None:
+                self._cancel(job)  # a poll for which nothing waits any more
         return running
 
     async def run(self, call: Callable[[], T]) -> T:

@@ -19,6 +19,8 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import re
 import warnings
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
@@ -102,7 +104,7 @@ class KafkaConsumer:
         self._now_s: Callable[[], float] = lambda: driver.clock.now_ms() / 1000
         self._calls = CallThread("kafkacore-consumer", driver.wakeup, driver.forget_wakeup)
         self._ending = Ending(f"consumer {self.config.client_id}")
-        self._reads = False
+        self._reads: asyncio.AbstractEventLoop | None = None  # where a task reads
         self._turn_s = 0.0
 
     # -- what to read -------------------------------------------------------------------------------------------------------------
@@ -197,11 +199,12 @@ class KafkaConsumer:
             timeout: seconds, None without limit.
         """
         calls = self._calls
-        if self._reads:
+        loop = calls.loop()
+        if self._reads is loop:
             if (group := self._client._group) is not None:
                 group.refuse_inside_listener("poll")
             raise errors.IllegalStateError("another task is reading from this consumer")
-        self._reads = True
+        self._reads = loop
         try:
             now_s = self._now_s()
             if now_s - self._turn_s >= _TURN_S:
@@ -218,7 +221,8 @@ class KafkaConsumer:
                 if not ready:
                     return None
         finally:
-            self._reads = False
+            if self._reads is loop:  # else that one was closed, and this task with it
+                self._reads = None
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Every record from here on, waiting for new ones; ends when the consumer is closed.
@@ -340,15 +344,15 @@ class KafkaConsumer:
 
         Args:
             offsets: as for `commit`.
-            callback: `callback(offsets, error)`, called in the loop.
+            callback: `callback(offsets, error)`, called in the loop, with the context variables of this call.
         """
         called = callback
         if callback is not None:
-            loop = self._calls.loop()
+            loop, context = self._calls.loop(), contextvars.copy_context()
 
             def called(found: Mapping[TopicPartition, OffsetAndMetadata], error: errors.KafkaError | None) -> None:
-                if not loop.is_closed():
-                    loop.call_soon_threadsafe(callback, found, error)
+                with contextlib.suppress(RuntimeError):  # the loop was closed
+                    loop.call_soon_threadsafe(callback, found, error, context=context)
 
         self._calls.call_now(lambda: self._client.commit_async(offsets, called))
 
@@ -392,6 +396,9 @@ class KafkaConsumer:
         await self._end(lambda: self._client.close(timeout), timeout)
 
     async def _end(self, close: Callable[[], None], timeout: float | None = None) -> None:
+        if self._client._driver.forked:
+            close()  # its threads are the parent's; it waits for nothing
+            return
         if not self.closed:
             self._calls.loop()  # where the listener is called
         await self._ending.run(lambda: self._close(close), self._calls.submit, lambda: not self.closed, timeout)

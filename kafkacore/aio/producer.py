@@ -43,7 +43,7 @@ from kafkacore.config import ProducerConfig
 from kafkacore.config_keywords import ProducerKeywords, list_settings
 from kafkacore.elsewhere import PRODUCER, STARTED, Answering, answer_names
 from kafkacore.epoch import Time
-from kafkacore.errors import BufferFullError, IllegalStateError, KafkaError
+from kafkacore.errors import BufferFullError, ForkedClientError, IllegalStateError, KafkaError
 from kafkacore.metadata import TopicInfo
 from kafkacore.net import block_end
 from kafkacore.net.measure import Measured
@@ -238,13 +238,17 @@ class KafkaProducer:
 
         Raises:
             IllegalStateError: the producer belongs to another loop.
+            ForkedClientError: it belongs to the parent process.
         """
         running = asyncio.get_running_loop()
         if self._loop is not running:
+            if os.getpid() != self._producer._pid:
+                raise ForkedClientError("this producer belongs to the parent process; make one in each process")
             if self._loop is not None and not self._loop.is_closed():
                 raise IllegalStateError("this producer belongs to another event loop; make one for each loop")
             self._loop = running
             self._short_send.bind(running)
+            self._short_send.in_line = 0  # what waits in the loop before is none of this one's
             self._line = Line()
             self._timer = shared_timer(running)
         return running
@@ -319,7 +323,8 @@ class KafkaProducer:
             self._producer._asked_again.clear()  # the next call asks for itself
             raise
         finally:
-            self._short_send.in_line -= 1
+            if self._line is line:
+                self._short_send.in_line -= 1
 
     def _full(self, topic: str) -> BufferFullError:
         return BufferFullError(

@@ -118,6 +118,8 @@ class Line:
     def leave(self) -> None:
         """Gives the turn to the next task."""
         for turn in self._waiting:
+            if turn.get_loop().is_closed():
+                break  # nothing goes on in there
             if not turn.done():
                 turn.set_result(True)
                 return

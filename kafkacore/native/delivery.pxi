@@ -465,7 +465,7 @@ cdef class RecordFuture:
         future_wait(self, timeout)
         error = future_error(self)
         if error is not None:
-            raise error
+            raise error.with_traceback(None)   # it is that of all records of the batch: each raise would add to the traceback of the others
         return future_metadata(self)
 
     def get(self, timeout=None):

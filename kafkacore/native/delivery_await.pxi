@@ -204,7 +204,7 @@ cdef int awaited_step(object self, object item, PyObject **result) except -1:
     awaited.state = AWAITED_ENDED
     error = future_error(record)
     if error is not None:
-        raise error
+        raise error.with_traceback(None)       # as in RecordFuture.result
     found = future_metadata(record)
     plan_incref(<PyObject *> found)
     result[0] = <PyObject *> found

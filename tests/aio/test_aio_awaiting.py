@@ -282,7 +282,7 @@ def test_interceptors_hear_of_a_send_that_is_ended_while_it_waits(servers: str, 
             seen.append(type(error))
 
     async def run() -> type[BaseException]:
-        async with KafkaProducer(bootstrap_servers=servers, interceptors=[Audit()]) as producer:
+        async with KafkaProducer(bootstrap_servers=servers, interceptors=[Audit()], allow_auto_create_topics=False) as producer:
             if end == "cancel":
                 task = asyncio.create_task(producer.send(topic, b"lost"))
                 await waiting_once(task)
@@ -301,6 +301,8 @@ def test_interceptors_hear_of_a_send_that_is_ended_while_it_waits(servers: str, 
                         send.throw(KeyError("k"))
                     expected = KeyError
             assert seen == [b"lost", expected]
+            async with KafkaAdminClient(bootstrap_servers=servers) as admin:
+                (await admin.create_topics([NewTopic(topic, 1)])).check()
             assert (await (await producer.send(topic, b"sent"))).offset == 0
         return expected
 

@@ -1,0 +1,303 @@
+"""The asyncio clients under what programs do to them: other threads, forks, closed loops, errors that many tasks share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafkacore import errors
+from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
+from kafkacore.testing import EmbeddedCluster
+
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+GUARD_S = 60
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with EmbeddedCluster() as cluster:
+        yield cluster.bootstrap_servers
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return str(request.node.name).replace("[", "-").replace("]", "").replace(" ", "-")
+
+
+def depth(error: BaseException) -> int:
+    """How long a traceback is."""
+    frames, traceback = 0, error.__traceback__
+    while traceback is not None:
+        frames, traceback = frames + 1, traceback.tb_next
+    return frames
+
+
+# ---- the producer ----------------------------------------------------------------------------------------------------------------
+
+
+def test_tasks_that_share_an_error_do_not_share_their_tracebacks(servers: str, topic: str) -> None:
+    """All records of a batch have failed with one object: each raise would make its traceback longer, and keep the frames of all tasks."""
+    depths: list[int] = []
+
+    async def wait(future: Awaitable[Any]) -> None:
+        try:
+            await future
+        except errors.ClosedError as error:
+            depths.append(depth(error))
+
+    async def work() -> None:
+        producer = KafkaProducer(bootstrap_servers=servers, linger_ms=600_000, delivery_timeout_ms=1_200_000)
+        await producer.partitions_for(topic)
+        futures = [await producer.send(topic, b"x") for _ in range(500)]
+        tasks = [asyncio.create_task(wait(future)) for future in futures]
+        await asyncio.sleep(0)
+        producer._producer._sender.initiate_close(force=True)
+        await asyncio.gather(*tasks)
+        for future in futures:
+            with pytest.raises(errors.ClosedError) as raised:
+                future.result()
+            depths.append(depth(raised.value))
+        await producer.close()
+
+    asyncio.run(asyncio.wait_for(work(), GUARD_S))
+    assert len(depths) == 1000
+    assert max(depths) <= 3
+
+
+def test_ten_thousand_waits_that_are_cancelled_at_once(servers: str, topic: str) -> None:
+    """Nothing of them is left, and the records go their way."""
+
+    async def wait(future: Awaitable[Any]) -> None:
+        await future
+
+    async def work() -> None:
+        settings: dict[str, Any] = {"linger_ms": 600_000, "delivery_timeout_ms": 1_200_000, "batch_size": 1024 * 1024}
+        async with KafkaProducer(bootstrap_servers=servers, **settings) as producer:
+            await producer.partitions_for(topic)
+            futures = [await producer.send(topic, b"x") for _ in range(10_000)]
+            for _ in range(2):
+                tasks = [asyncio.create_task(wait(future)) for future in futures]
+                await asyncio.sleep(0)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+                assert all(task.cancelled() for task in tasks)
+            await producer.flush()
+            assert [future.result().offset for future in futures] == list(range(10_000))
+
+    asyncio.run(asyncio.wait_for(work(), GUARD_S))
+
+
+# ---- other threads and processes -------------------------------------------------------------------------------------------------
+
+
+def test_a_consumer_is_read_in_its_own_loop_only(servers: str, topic: str) -> None:
+    """Also where records are at hand, and nothing has to wait."""
+    refused: list[str] = []
+
+    async def elsewhere(consumer: KafkaConsumer) -> None:
+        async def first() -> None:
+            async for _ in consumer:
+                return
+
+        for call in (
+            lambda: consumer.poll(0.0),
+            lambda: consumer.poll_batch(0.0),
+            first,
+            consumer.commit,
+            lambda: consumer.position((topic, 0)),
+        ):
+            try:
+                await call()
+            except errors.IllegalStateError as error:
+                refused.append(str(error))
+
+    async def work() -> None:
+        async with KafkaProducer(bootstrap_servers=servers) as producer:
+            await (await producer.send_many(topic, [b"x"] * 100))
+        async with KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+            consumer.assign([(topic, 0)])
+            assert await consumer.poll(None, 10)
+            await asyncio.to_thread(lambda: asyncio.run(elsewhere(consumer)))
+            assert len(refused) == 5
+            assert all("another event loop" in text for text in refused)
+            assert [record.offset for records in (await consumer.poll(None, 10)).values() for record in records] == list(range(10, 20))
+
+    asyncio.run(asyncio.wait_for(work(), GUARD_S))
+
+
+def test_a_forked_child_is_refused_at_once(servers: str, topic: str) -> None:
+    """Calls that would wait for the parent's threads; closing is no error."""
+
+    async def calls(producer: KafkaProducer, consumer: KafkaConsumer, admin: KafkaAdminClient, future: Any) -> list[str]:
+        async def awaiting() -> None:
+            await future
+
+        seen = []
+        for call in (
+            lambda: producer.send(topic, b"c"),
+            lambda: producer.send_many(topic, [b"c"]),
+            producer.flush,
+            awaiting,
+            lambda: producer.partitions_for(topic),
+            lambda: consumer.poll(1),
+            consumer.commit,
+            admin.list_topics,
+        ):
+            try:
+                await asyncio.wait_for(asyncio.ensure_future(call()), GUARD_S / 4)
+            except Exception as error:
+                seen.append(type(error).__name__)
+        for client in (producer, consumer, admin):
+            await asyncio.wait_for(client.close(), GUARD_S / 4)
+        return seen
+
+    async def work() -> None:
+        async with (
+            KafkaProducer(bootstrap_servers=servers, linger_ms=600_000, delivery_timeout_ms=1_200_000) as producer,
+            KafkaConsumer(topic, bootstrap_servers=servers, group_id=topic) as consumer,
+            KafkaAdminClient(bootstrap_servers=servers) as admin,
+        ):
+            future = await producer.send(topic, b"p")
+            await consumer.poll(0.01)
+            await admin.list_topics()
+            reader, writer = os.pipe()
+            child = os.fork()
+            if child == 0:  # no coroutine of the parent goes on here
+                try:
+                    asyncio._set_running_loop(None)
+                    said = " ".join(asyncio.new_event_loop().run_until_complete(calls(producer, consumer, admin, future)))
+                except BaseException as error:
+                    said = repr(error)
+                os.write(writer, said.encode())
+                os._exit(0)
+            os.close(writer)
+            with open(reader) as pipe:
+                said = await asyncio.to_thread(pipe.read)
+            os.waitpid(child, 0)
+            assert said.split() == ["ForkedClientError"] * 8
+            await producer.flush()
+            assert (await future).offset == 0
+
+    asyncio.run(asyncio.wait_for(work(), GUARD_S))
+
+
+# ---- a loop that is closed while tasks wait in it --------------------------------------------------------------------------------
+
+
+def test_a_poll_that_its_loop_left_does_not_keep_the_next_loop_from_reading(new_loop: NewLoop, servers: str, topic: str) -> None:
+    """Its task is neither cancelled nor collected."""
+    topic = f"{topic}-{new_loop.__module__}"
+
+    async def begin() -> tuple[KafkaConsumer, asyncio.Task[Any]]:
+        async with KafkaProducer(bootstrap_servers=servers) as producer:
+            await (await producer.send(topic, b"0"))
+        consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
+        consumer.assign([(topic, 0)])
+        assert await consumer.poll(None)
+        poll = asyncio.create_task(consumer.poll(None))
+        while consumer._calls.idle:
+            await asyncio.sleep(0)
+        return consumer, poll
+
+    async def end(consumer: KafkaConsumer) -> None:
+        consumer.seek((topic, 0), 0)
+        assert [record.value for records in (await consumer.poll(None)).values() for record in records] == [b"0"]
+        consumer.pause((topic, 0))
+        assert await consumer.position((topic, 0)) == 1
+        poll.get_coro().close()  # the task before: it ends no reading of this loop
+        async with asyncio.timeout(GUARD_S / 2):
+            reading = asyncio.create_task(consumer.poll(None))
+            await asyncio.sleep(0)
+            with pytest.raises(errors.IllegalStateError, match="another task"):
+                await consumer.poll(0.0)
+            reading.cancel()
+            await asyncio.wait([reading])
+            assert consumer._calls.idle
+            await consumer.close()
+
+    loop = new_loop()
+    loop.set_exception_handler(lambda loop, context: None)  # "Task was destroyed but it is pending"
+    consumer, poll = loop.run_until_complete(begin())
+    loop.close()
+    asyncio.run(asyncio.wait_for(end(consumer), GUARD_S))
+
+
+def test_sends_that_their_loop_left_are_in_nobodys_line(new_loop: NewLoop) -> None:
+    """They wait for memory. Closing their coroutines raises nothing, and the next loop's sends take the short way."""
+    settings: dict[str, Any] = {"linger_ms": 0, "buffer_memory": 32 * 1024, "batch_size": 16 * 1024}
+
+    async def begin(cluster: EmbeddedCluster) -> tuple[KafkaProducer, list[asyncio.Task[Any]]]:
+        producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings)
+        await producer.partitions_for("t")
+        cluster.pause_broker(1)
+        sends = [asyncio.create_task(producer.send("t", b"%d" % i + bytes(15_000))) for i in range(6)]
+        while producer._short_send.in_line < 3:
+            await asyncio.sleep(0)
+        return producer, sends
+
+    async def end(producer: KafkaProducer) -> None:
+        producer._bind()
+        assert producer._short_send.in_line == 0
+        for send in sends:
+            send.get_coro().close()
+        assert producer._short_send.in_line == 0
+        cluster.resume_broker(1)
+        assert (await (await producer.send("t", b"sent"))).offset == len([send for send in sends if send.done()])
+        await producer.close()
+
+    loop = new_loop()
+    loop.set_exception_handler(lambda loop, context: None)  # "Task was destroyed but it is pending"
+    with EmbeddedCluster() as cluster:
+        producer, sends = loop.run_until_complete(begin(cluster))
+        loop.close()
+        asyncio.run(asyncio.wait_for(end(producer), GUARD_S))
+
+
+# ---- context variables -----------------------------------------------------------------------------------------------------------
+
+request: contextvars.ContextVar[str] = contextvars.ContextVar("request", default="nobody's")
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_what_a_call_calls_sees_its_context(servers: str, topic: str, protocol: str) -> None:
+    """Listeners that of the poll or close which waits for them, commit callbacks that of their commit_async."""
+    seen: dict[str, str] = {}
+
+    class Noting(RebalanceListener):
+        async def on_partitions_assigned(self, partitions: Any) -> None:
+            seen["assigned"] = request.get()
+            request.set("changed")
+
+        def on_partitions_revoked(self, partitions: Any) -> None:
+            seen["revoked"] = request.get()
+
+    async def work() -> None:
+        async with KafkaProducer(bootstrap_servers=servers) as producer:
+            await (await producer.send(topic, b"0"))
+        consumer = KafkaConsumer(bootstrap_servers=servers, group_id=topic, group_protocol=protocol, auto_offset_reset="earliest")
+        consumer.subscribe([topic], listener=Noting())
+        request.set("the poll's")
+        assert await consumer.poll(None)
+        assert request.get() == "the poll's"
+        request.set("the commit's")
+        committed = asyncio.Event()
+
+        def on_commit(offsets: Any, error: Any) -> None:
+            seen["committed"] = request.get()
+            committed.set()
+
+        consumer.commit_async(callback=on_commit)
+        request.set("another poll's")
+        while not committed.is_set():
+            await consumer.poll(0.01)
+        request.set("the close's")
+        await consumer.close()
+        assert seen == {"assigned": "the poll's", "committed": "the commit's", "revoked": "the close's"}
+
+    asyncio.run(asyncio.wait_for(work(), GUARD_S))
