@@ -7,6 +7,8 @@ from typing import Any
 
 from tests.compat.confluent_face import NOW_MS, WAIT_S, Face, case
 
+WEEK_MS = "604800000"
+
 # ---- topics --------------------------------------------------------------------------------------------------------------------------
 
 
@@ -113,25 +115,37 @@ def changed(f: Face, operation: str, name: str, value: str | None) -> Any:
     return f.a.ConfigEntry(name, value, incremental_operation=f.a.AlterConfigOpType[operation])
 
 
-def of_topic(f: Face, a: Any, *names: str) -> dict[str, Any]:
-    entries = a.describe_configs([f.resource()])[f.resource()].result(WAIT_S)
-    return {name: (entries[name].value, entries[name].is_default, entries[name].source) for name in names}
+def of_topic(f: Face, a: Any, **wanted: str) -> dict[str, Any]:
+    """Settings of the topic, once they have these values."""
+
+    def look() -> dict[str, Any]:
+        entries = a.describe_configs([f.resource()])[f.resource()].result(WAIT_S)
+        return {name: entries[name.replace("_", ".")] for name in wanted}
+
+    found = f.once(look, lambda entries: {name: entry.value for name, entry in entries.items()} == wanted)
+    return {name: (entry.value, entry.is_default, entry.source) for name, entry in found.items()}
 
 
 @case
 def settings_are_changed_one_by_one(f: Face) -> Any:
-    a, names = f.admin(), ("retention.ms", "cleanup.policy", "max.message.bytes")
+    a = f.admin()
     resource = f.resource(incremental_configs=[changed(f, "SET", "retention.ms", "5000"), changed(f, "SET", "max.message.bytes", "6000")])
     resource.add_incremental_config(changed(f, "APPEND", "cleanup.policy", "compact"))
-    first = f.results(a.incremental_alter_configs([resource])), of_topic(f, a, *names)
+    first = (
+        f.results(a.incremental_alter_configs([resource])),
+        of_topic(f, a, retention_ms="5000", cleanup_policy="delete,compact", max_message_bytes="6000"),
+    )
     less = [changed(f, "DELETE", "retention.ms", None), changed(f, "SUBTRACT", "cleanup.policy", "delete")]
-    second = f.results(a.incremental_alter_configs([f.resource(incremental_configs=less)], broker=1)), of_topic(f, a, *names)
+    second = (
+        f.results(a.incremental_alter_configs([f.resource(incremental_configs=less)], broker=1)),
+        of_topic(f, a, retention_ms=WEEK_MS, cleanup_policy="compact", max_message_bytes="6000"),
+    )
     bad = [
         f.resource(incremental_configs=[changed(f, "SET", "no.such", "1")]),
         f.resource(f"{f.topic}-none", incremental_configs=[changed(f, "SET", "retention.ms", "1")]),
     ]
     checked = f.resource(incremental_configs=[changed(f, "SET", "retention.ms", "77")])
-    only = f.results(a.incremental_alter_configs([checked], validate_only=True)), of_topic(f, a, "retention.ms")
+    only = f.results(a.incremental_alter_configs([checked], validate_only=True)), of_topic(f, a, retention_ms=WEEK_MS)
     twice = [changed(f, "SET", "retention.ms", "1"), changed(f, "SET", "retention.ms", "2")]
     return first, second, f.results(a.incremental_alter_configs(bad)), only, f.results(
         a.incremental_alter_configs([f.resource(incremental_configs=twice)])
@@ -140,16 +154,20 @@ def settings_are_changed_one_by_one(f: Face) -> Any:
 
 @case
 def all_settings_are_replaced(f: Face) -> Any:
-    a, names = f.admin(), ("retention.ms", "max.message.bytes")
+    a = f.admin()
     a.incremental_alter_configs([f.resource(incremental_configs=[changed(f, "SET", "retention.ms", "5000")])])[f.resource()].result(WAIT_S)
+    of_topic(f, a, retention_ms="5000")
     resource = f.resource(set_config={"max.message.bytes": "6000"})
     resource.set_config("max.message.bytes", "1", overwrite=False)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        replaced = f.results(a.alter_configs([resource])), of_topic(f, a, *names)
-        checked = f.results(a.alter_configs([f.resource(set_config={"retention.ms": "7"})], validate_only=True)), of_topic(f, a, *names)
+        replaced = f.results(a.alter_configs([resource])), of_topic(f, a, retention_ms=WEEK_MS, max_message_bytes="6000")
+        checked = (
+            f.results(a.alter_configs([f.resource(set_config={"retention.ms": "7"})], validate_only=True)),
+            of_topic(f, a, retention_ms=WEEK_MS, max_message_bytes="6000"),
+        )
         bad = f.results(a.alter_configs([f.resource(set_config={"no.such": "7"}), f.resource(f"{f.topic}-none")]))
-        cleared = f.results(a.alter_configs([f.resource()])), of_topic(f, a, *names)
+        cleared = f.results(a.alter_configs([f.resource()])), of_topic(f, a, retention_ms=WEEK_MS, max_message_bytes="1048588")
     return replaced, checked, bad, cleared, {each.category.__name__ for each in caught}, len(resource)
 
 
@@ -291,17 +309,11 @@ def access_lists(f: Face) -> Any:
     others = kind("topic", "x", "match", who, "*", "write", "deny")
     if made[repr(first)] is not None:
         return made, f.results(a.delete_acls([mine, others]))
-    found = sorted(map(repr, a.describe_acls(mine, request_timeout=WAIT_S).result(WAIT_S)))
+    found = sorted(map(repr, f.once(lambda: a.describe_acls(mine, request_timeout=WAIT_S).result(WAIT_S), lambda found: len(found) == 3)))
     matching = f.result(a.describe_acls(kind("topic", f.topic, "match", who, None, "any", "any")))
     deleted = a.delete_acls([mine, others])
-    return (
-        made,
-        found,
-        matching,
-        sorted(map(repr, deleted[mine].result(WAIT_S))),
-        f.result(deleted[others]),
-    )
-    f.result(a.describe_acls(mine))
+    gone = sorted(map(repr, deleted[mine].result(WAIT_S))), f.result(deleted[others])
+    return made, found, matching, gone, f.once(lambda: f.result(a.describe_acls(mine)), lambda found: not found)
 
 
 @case
@@ -313,16 +325,12 @@ def users(f: Face) -> Any:
         f.a.UserScramCredentialUpsertion(two, info(mechanism.SCRAM_SHA_512, 6000), b"secret", b"salt"),
         f.a.UserScramCredentialDeletion(f"c-{f.topic}", mechanism.SCRAM_SHA_256),
     ])  # fmt: skip
-    described = sorted(f.results(made).items()), f.results(a.describe_user_scram_credentials([one, two, f"c-{f.topic}"]))
-    everybody = a.describe_user_scram_credentials().result(WAIT_S)
+    results = sorted(f.results(made).items())
+    everybody = f.once(lambda: a.describe_user_scram_credentials().result(WAIT_S), lambda found: {one, two} <= set(found))
+    described = results, f.results(a.describe_user_scram_credentials([one, two, f"c-{f.topic}"]))
     gone = f.results(a.alter_user_scram_credentials([f.a.UserScramCredentialDeletion(one, mechanism.SCRAM_SHA_256)]))
-    return (
-        described,
-        f.shown(everybody[one]),
-        gone,
-        f.results(a.describe_user_scram_credentials([one])),
-    )
-    a.describe_user_scram_credentials([])
+    nobody = f.once(lambda: f.results(a.describe_user_scram_credentials([one])), lambda found: isinstance(found[one][1], str))
+    return described, f.shown(everybody[one]), gone, nobody, a.describe_user_scram_credentials([])
 
 
 @case

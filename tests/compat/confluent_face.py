@@ -94,12 +94,19 @@ class Face:
 
     def counted(self, admin: Any, counts: dict[str, int]) -> dict[str, int]:
         """How many partitions topics have, once every broker has heard of what was changed; 0 for a topic that is not there."""
-        end = time.monotonic() + WAIT_S
-        while True:
+
+        def look() -> dict[str, int]:
             topics = admin.list_topics(timeout=WAIT_S).topics
-            found = {name: len(topics[name].partitions) if name in topics else 0 for name in counts}
-            if found == counts or time.monotonic() > end:
-                return found
+            return {name: len(topics[name].partitions) if name in topics else 0 for name in counts}
+
+        return self.once(look, counts.__eq__)
+
+    def once(self, look: Callable[[], Any], is_there: Callable[[Any], Any]) -> Any:
+        """What is seen once a change has reached the broker: Kafka's hear of it after the answer."""
+        end = time.monotonic() + WAIT_S
+        while not is_there(found := look()) and time.monotonic() < end:
+            pass
+        return found
 
     def close(self) -> None:
         for client in reversed(self.opened):

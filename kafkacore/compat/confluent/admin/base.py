@@ -15,7 +15,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as Late
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -23,7 +22,7 @@ from kafkacore import errors as ours
 from kafkacore.admin import ItemResults
 from kafkacore.admin import KafkaAdminClient as Engine
 from kafkacore.compat.confluent.client_settings import COMMON, CONSUMER_SETTINGS, PRODUCER_SETTINGS, engine_settings, joined
-from kafkacore.compat.confluent.kafka_error import KafkaError, KafkaException, local, of, translated
+from kafkacore.compat.confluent.kafka_error import KafkaError, KafkaException, of, translated
 from kafkacore.compat.settings import Kind, NoEffect, Refused
 from kafkacore.config import AdminConfig
 
@@ -183,8 +182,10 @@ class AdminBase:
 
         def run() -> None:
             try:
-                found = work(engines.now)
-                outcomes = {key: found.get(key, ours.InternalError("the answer says nothing of it")) for key in futures}
+                engine = engines.now
+                with engine._drivers.lent():
+                    found = work(engine)
+                outcomes = {key: found.get(key, ours.IncompleteAnswerError(f"the answer leaves out {key}")) for key in futures}
             except Exception as error:
                 outcomes = dict.fromkeys(futures, error)
             self._under_way -= 1
@@ -199,19 +200,19 @@ class AdminBase:
         return self._each([None], lambda engine: {None: work(engine)})[None]
 
     def _now(self, what: str, timeout: float | None, work: Callable[[Engine, float], Any]) -> Any:
-        """Runs a call and waits for it.
+        """Runs a call in the thread of its caller, beside those that are queued.
 
         Args:
             what: what is tried, for errors.
             timeout: seconds; None and below 0: the longest there is.
             work: asks the engine, within so many seconds.
         """
+        if self._closed.is_set():
+            raise RuntimeError("AdminClient has been closed")
         seconds = MOST_S if timeout is None or timeout < 0 else timeout
-        options = Options(what, {"request_timeout": seconds}, seconds)
-        try:
-            return self._one(lambda engine: work(engine, options.left())).result(None if seconds == MOST_S else seconds + 0.5)
-        except Late:
-            raise local("_TIMED_OUT", f"{what}: no answer in time", retriable=True) from None
+        engine = self._engines.now
+        with translated(what), engine._drivers.lent():
+            return work(engine, seconds)
 
     def _options(self, call: str, given: Mapping[str, Any], **defaults: Any) -> Options:
         return Options(call, given, self._default_s, **defaults)

@@ -12,6 +12,7 @@ from typing import Any
 from kafkacore import errors as ours
 from kafkacore import protocol as p
 from kafkacore.admin import KafkaAdminClient as Engine
+from kafkacore.admin.base import not_controller
 from kafkacore.admin.users import SALT_BYTES
 from kafkacore.compat.confluent.admin.acls import AclBinding, AclBindingFilter, binding_of, engines_acl, engines_filter
 from kafkacore.compat.confluent.admin.base import AdminBase, a_list, outcomes
@@ -136,7 +137,9 @@ class SecurityAdmin(AdminBase):
         def work(engine: Engine) -> dict[str, Any]:
             request = _request(alterations)
             left_ms = round(options.left() * 1000)
-            response = engine._ask(p.AlterUserScramCredentialsRequest, lambda version: request, left_ms, to_controller=True)
+            response = engine._ask(
+                p.AlterUserScramCredentialsRequest, lambda _: request, left_ms, to_controller=True, refused=not_controller("results")
+            )
             return {
                 each.user: ours.from_code(each.error_code, each.error_message, api="AlterUserScramCredentials") if each.error_code else None
                 for each in response.results
