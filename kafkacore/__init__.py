@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from kafkacore import errors
     from kafkacore.admin import KafkaAdminClient
     from kafkacore.consumer import KafkaConsumer
@@ -79,11 +81,39 @@ _HOMES = {
 }
 
 
+_FACE = "kafkacore.compat.{} has the names of {}"
+_CONFLUENT, _AIOKAFKA = _FACE.format("confluent", "confluent-kafka"), _FACE.format("aiokafka", "aiokafka")
+_ELSEWHERE = {
+    "Producer": f"KafkaProducer; {_CONFLUENT}",
+    "Consumer": f"KafkaConsumer; {_CONFLUENT}",
+    "SerializingProducer": "KafkaProducer with key_serializer and value_serializer",
+    "DeserializingConsumer": "KafkaConsumer with key_deserializer and value_deserializer",
+    "AdminClient": f"KafkaAdminClient; {_CONFLUENT}",
+    "KafkaException": "kafkacore.errors.KafkaError is what every error derives from",
+    "KafkaError": "kafkacore.errors.KafkaError",
+    "KafkaTimeoutError": "kafkacore.errors.KafkaTimeoutError",
+    "AIOKafkaProducer": f"kafkacore.aio.KafkaProducer; {_AIOKAFKA}",
+    "AIOKafkaConsumer": f"kafkacore.aio.KafkaConsumer; {_AIOKAFKA}",
+    "ConsumerRebalanceListener": "RebalanceListener",
+    "EmbeddedCluster": "kafkacore.testing.EmbeddedCluster",
+}
+"""Names of other clients, and ours that live in a module of their own."""
+
+
+def _is_imported(frame: "FrameType") -> bool:
+    """Whether a frame is at a `from kafkacore import ...`, which drops the text of an AttributeError."""
+    from opcode import opname
+
+    return opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
+
+
 def __getattr__(name: str) -> Any:
     if name == "errors":
         return import_module("kafkacore.errors")
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if (answer := _ELSEWHERE.get(name)) and _is_imported(sys._getframe(1)):
+            raise ImportError(f"cannot import name {name!r} from {__name__!r}: {answer}", name=name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{f': {answer}' if answer else ''}")
     found = globals()[name] = getattr(import_module(_HOMES[name]), name)
     return found
 

@@ -177,7 +177,7 @@ class _Config:
             if name not in known and (later := _LATER.get("kerberos" if name.startswith("sasl_kerberos_") else name)):
                 raise ConfigError(f"{given} belongs to {later} not implemented yet: leave it out")
             if name not in known:
-                raise ConfigError(f"unknown setting {given!r} for {cls.__name__}{hint(name, known, dotted='.' in given)}")
+                raise ConfigError(f"unknown setting {given!r} for {cls.__name__}{_meant(cls, given)}")
             if name in found:
                 raise ConfigError(f"setting {given!r} is given twice")
             found[name] = value
@@ -209,6 +209,13 @@ class _Config:
             elif names:
                 found |= {name: f"{found[name]} {line.strip()}".strip() for name in names}
         return found
+
+
+def _meant(cls: type[_Config], given: str) -> str:
+    """What may be meant by a name that is no setting of this class, as the end of a sentence."""
+    clients: dict[str, type[_Config]] = {"producers": ProducerConfig, "consumers": ConsumerConfig, "KafkaAdminClient": AdminConfig}
+    others = {what: each.names() for what, each in clients.items() if each is not cls} if cls in clients.values() else {}
+    return hint(given.replace(".", "_"), cls.names(), others, dotted="." in given)
 
 
 _LATER = {

@@ -1,11 +1,17 @@
 """config.py: names, conversion, limits, rules between settings."""
 
 import dataclasses
+import re
 import ssl
 
 import pytest
 import trustme
 
+from kafkacore.compat.aiokafka import consumer_settings as aiokafka_consumer_settings
+from kafkacore.compat.confluent import client_settings as confluent_settings
+from kafkacore.compat.kafka import consumer_settings as kafka_consumer_settings
+from kafkacore.compat.kafka import producer as kafka_producer
+from kafkacore.compat.settings import Ours
 from kafkacore.config import AdminConfig, BrokerConfig, ClientConfig, ConsumerConfig, ProducerConfig, parse_address
 from kafkacore.config_names import CALLS, ELSEWHERE
 from kafkacore.errors import ConfigError
@@ -29,6 +35,46 @@ def test_other_clients_names_lead_to_settings_that_are_there():
         cls = ProducerConfig if meant in ProducerConfig.names() else ConsumerConfig
         with pytest.raises(ConfigError, match=rf"did you mean {meant}\?"):
             cls.from_user({"bootstrap_servers": B, name: "1"})
+
+
+@pytest.mark.parametrize(
+    ("cls", "given", "said"),
+    [
+        (ConsumerConfig, "linger_ms", "unknown setting 'linger_ms' for ConsumerConfig: it is a setting of producers"),
+        (ConsumerConfig, "batch.size", "unknown setting 'batch.size' for ConsumerConfig: it is a setting of producers"),
+        (ConsumerConfig, "request.required.acks", "for ConsumerConfig: acks is a setting of producers"),
+        (ConsumerConfig, "queue.buffering.max.messages", "for ConsumerConfig: buffer.memory is a setting of producers"),
+        (ProducerConfig, "group_id", "for ProducerConfig: it is a setting of consumers"),
+        (ProducerConfig, "fetch.message.max.bytes", "for ProducerConfig: max.partition.fetch.bytes is a setting of consumers"),
+        (AdminConfig, "acks", "for AdminConfig: it is a setting of producers"),
+        (ProducerConfig, "grouped", "unknown setting 'grouped' for ProducerConfig"),
+        (ProducerConfig, "lingerms", "for ProducerConfig; did you mean linger_ms?"),
+        (ProducerConfig, "debug", "for ProducerConfig: logging.getLogger('kafkacore').setLevel(...) says how much is logged"),
+    ],
+)
+def test_a_setting_of_another_client_is_named_as_such(cls, given, said):
+    with pytest.raises(ConfigError, match=re.escape(said) + "$"):
+        cls.from_user({"bootstrap_servers": B, given: "1"})
+
+
+def test_the_faces_of_other_clients_and_the_hints_agree():
+    """Where a face translates a setting by its name, the native client's error names the same one."""
+    tables = [
+        (confluent_settings.PRODUCER_SETTINGS, ProducerConfig),
+        (confluent_settings.CONSUMER_SETTINGS, ConsumerConfig),
+        (kafka_consumer_settings.CONSUMER_SETTINGS, ConsumerConfig),
+        (kafka_producer.PRODUCER_SETTINGS, ProducerConfig),
+        (aiokafka_consumer_settings.CONSUMER_SETTINGS, ConsumerConfig),
+    ]
+    renamed = 0
+    for table, cls in tables:
+        for foreign, kind in table.items():
+            given = foreign.replace(".", "_")
+            if isinstance(kind, Ours) and given not in cls.names():
+                renamed += 1
+                with pytest.raises(ConfigError, match=rf"did you mean {kind.name}\?"):
+                    cls.from_user({"bootstrap_servers": B, given: "1"})
+    assert renamed > 20
 
 
 def test_dotted_and_snake_names_mix():

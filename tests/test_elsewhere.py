@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import functools
+import pkgutil
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import kafkacore
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, aio, elsewhere
 from kafkacore.elsewhere import FUTURE, RECORD, check_callback_order
 from kafkacore.errors import ConfigError, UsageError
@@ -44,6 +46,30 @@ def records(cluster: EmbeddedCluster, topic: str, count: int) -> list[Any]:
             for more in consumer.poll(30).values():
                 found += more
         return found
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("Producer", "KafkaProducer; kafkacore.compat.confluent has the names of confluent-kafka"),
+        ("AIOKafkaConsumer", "kafkacore.aio.KafkaConsumer; kafkacore.compat.aiokafka has the names of aiokafka"),
+        ("KafkaException", "kafkacore.errors.KafkaError is what every error derives from"),
+    ],
+)
+def test_other_clients_classes_are_answered_where_they_are_imported(name: str, answer: str) -> None:
+    with pytest.raises(ImportError, match=f"^cannot import name '{name}' from 'kafkacore': {re.escape(answer)}$"):
+        exec(f"from kafkacore import KafkaProducer, {name}")
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}': {re.escape(answer)}$"):
+        getattr(kafkacore, name)
+    assert not hasattr(kafkacore, name) and name not in dir(kafkacore)
+    with pytest.raises(ImportError, match=r"cannot import name 'nosuch' from 'kafkacore' \("):
+        exec("from kafkacore import nosuch")
+
+
+def test_the_answers_name_what_is_there() -> None:
+    for answer in kafkacore._ELSEWHERE.values():
+        for path in re.findall(r"kafkacore(?:\.\w+)+", answer):
+            assert pkgutil.resolve_name(path) is not None
 
 
 # ---- times and partitions of send -------------------------------------------------------------------------------------------------------

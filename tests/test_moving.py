@@ -56,6 +56,12 @@ def test_confluent_kafka_s(cluster: EmbeddedCluster, ports: dict[str, Any], prin
     assert received == ["Received message: one", "Received message: two"]
 
 
+def test_confluent_kafka_s_administration(cluster: EmbeddedCluster, ports: dict[str, Any], printed: list[str]) -> None:
+    cluster.create_topic("topic2")
+    ports["confluent_admin"](cluster.bootstrap_servers)
+    assert printed[0] == "Topic topic1 created" and printed[1].startswith("Failed to create topic topic2: TOPIC_ALREADY_EXISTS (36)")
+
+
 def test_aiokafka_s(cluster: EmbeddedCluster, ports: dict[str, Any], printed: list[str]) -> None:
     async def both() -> None:
         await ports["send_one"](cluster.bootstrap_servers)
