@@ -242,6 +242,9 @@ class ClientConfig(SecuritySettings, _Config):
             need 0.9); today's producer writes nothing that they take, `kafkacore.legacy` does.
         send_buffer_bytes, receive_buffer_bytes: SO_SNDBUF and SO_RCVBUF; -1, the default, leaves them to the system, which grows them
             with the connection. Java's fixed sizes (128 and 32 KiB, for consumers 64 KiB) cut a 1 MiB answer into eleven reads.
+        receive_message_max_bytes: bytes of one answer of a broker; a larger one ends the connection (librdkafka's name; the default is what
+            the protocol can say, as in Java). Memory grows with what has arrived, not with what is announced. Answers of a broker that has
+            not let the client in yet have 1 MiB.
     """
 
     bootstrap_servers: tuple[str, ...] = ()
@@ -258,6 +261,7 @@ class ClientConfig(SecuritySettings, _Config):
     broker_version: str | None = one_of(None, "0.8", "0.9", "0.10")
     send_buffer_bytes: int = between(-1, -1)
     receive_buffer_bytes: int = between(-1, -1)
+    receive_message_max_bytes: int = between(INT32_MAX, 1_000)
 
     def __post_init__(self) -> None:
         for name in WORDS:  # in any case, as Java takes the first

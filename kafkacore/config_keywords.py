@@ -73,6 +73,7 @@ class ClientKeywords(SecurityKeywords, total=False):
     broker_version: str | None
     send_buffer_bytes: int
     receive_buffer_bytes: int
+    receive_message_max_bytes: int
 
 
 class ProducerKeywords(ClientKeywords, total=False):

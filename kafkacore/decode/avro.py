@@ -326,9 +326,16 @@ def _is_member(kind: Any) -> bool:
 def _flat(references: Sequence[tuple[str, registry.Schema]]) -> list[tuple[str, registry.Schema]]:
     """References with what they refer to before them, each once."""
     found: dict[str, registry.Schema] = {}
-    for name, each in references:
-        found.update(_flat(each.references))
-        found.setdefault(name, each)
+    seen: set[int] = set()
+
+    def walk(inner: Sequence[tuple[str, registry.Schema]]) -> None:
+        for name, each in inner:
+            if id(each) not in seen:  # what several refer to is one object
+                seen.add(id(each))
+                walk(each.references)
+            found.setdefault(name, each)
+
+    walk(references)
     return list(found.items())
 
 

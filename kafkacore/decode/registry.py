@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -24,6 +24,8 @@ TIMEOUT_S = 10.0
 RETRIED = (408, 425, 429, 500, 502, 503, 504)
 UNKNOWN_IDS = 10_000
 UNKNOWN_S = 30.0
+MAX_REFERENCES = 1_000
+"""Of one schema, those of its references included."""
 NO_SCHEMA = 40403
 NO_SUBJECT = (40401, 40402)
 NOT_FRAMED = "not in the schema registry's wire format: a zero byte and a schema's id are expected first"
@@ -49,7 +51,7 @@ class Schema:
 
     kind: str
     text: str
-    references: tuple[tuple[str, Schema], ...] = ()
+    references: tuple[tuple[str, Schema], ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -85,16 +87,33 @@ class Registry:
         Raises:
             errors.ConfigError: a URL is not http or https, or a secret is not there.
         """
+        self._options = options
+        self._headers: dict[str, str] = {}
         self._bases: list[tuple[str, Any]] = []
+        self._resolve()
+        self._sleep, self._clock = sleep, clock
+        self._client: Any = None
+        self._lock = threading.Lock()
+        self._by_id: dict[tuple[int, str], Schema] = {}
+        self._unknown: dict[int, float] = {}
+
+    def _resolve(self) -> bool:
+        """Puts the secrets in place; whether they are others than before.
+
+        Raises:
+            errors.ConfigError: a URL is not http or https, or a secret is not there.
+        """
+        options, before = self._options, (self._headers, self._bases)
+        bases: list[tuple[str, Any]] = []
         given = {
             name: config_secrets.resolve(f"schema.registry.{name}", value, options.when)
             for name, value in (("url", options.url), ("basic.auth.user.info", options.user_info), ("bearer.auth.token", options.token))
             if value is not None
         }
         login, token = given.get("basic.auth.user.info"), given.get("bearer.auth.token")
-        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
+            headers["Authorization"] = f"Bearer {token}"
         for each in given["url"].split(","):
             parts = urlsplit(each.strip())
             if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -104,12 +123,9 @@ class Registry:
             # Userinfo is taken out: httpx writes URLs into its log.
             base = urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))
             auth = (unquote(user), unquote(password)) if info else (user, password)
-            self._bases.append((base, auth if user else None))
-        self._sleep, self._clock = sleep, clock
-        self._client: Any = None
-        self._lock = threading.Lock()
-        self._by_id: dict[tuple[int, str], Schema] = {}
-        self._unknown: dict[int, float] = {}
+            bases.append((base, auth if user else None))
+        self._headers, self._bases = headers, bases
+        return before != (headers, bases)
 
     def close(self) -> None:
         """Lets go of the connections."""
@@ -172,18 +188,28 @@ class Registry:
             raise errors.ConfigError(f"the schema of subject {subject!r} is of the type {found.kind}, not {kind}")
         return found
 
-    def _schema(self, answer: Any, kind: str, what: str, depth: int = 0) -> Schema:
+    def _schema(self, answer: Any, kind: str, what: str, depth: int = 0, known: dict[tuple[str, int], Schema] | None = None) -> Schema:
+        """The schema of an answer with its references; what several refer to is asked for once."""
+        known = {} if known is None else known
         if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
             raise errors.CorruptDataError(f"the schema registry's answer for {what} holds no schema")
         if depth > 32:
             raise errors.CorruptDataError(f"the schema registry's {what} has references more than 32 deep")
         references = []
         for each in answer.get("references") or ():
-            name, subject, version = each["name"], each["subject"], each["version"]
-            found = self._get(f"/subjects/{quote(str(subject), safe='')}/versions/{int(version)}{_form(kind)}", NO_SUBJECT, tries=TRIES)
+            name, subject, version = each["name"], each["subject"], int(each["version"])
+            referred = known.get((subject, version))
+            if referred is not None:
+                references.append((str(name), referred))
+                continue
+            found = self._get(f"/subjects/{quote(str(subject), safe='')}/versions/{version}{_form(kind)}", NO_SUBJECT, tries=TRIES)
             if found is None:
                 raise errors.CorruptDataError(f"{what} refers to subject {subject!r} version {version}, which the schema registry lacks")
-            references.append((str(name), self._schema(found, kind, f"subject {subject!r}", depth + 1)))
+            referred = self._schema(found, kind, f"subject {subject!r}", depth + 1, known)
+            known[subject, version] = referred
+            if len(known) > MAX_REFERENCES:
+                raise errors.CorruptDataError(f"the schema registry's {what} has more than {MAX_REFERENCES} references")
+            references.append((str(name), referred))
         return Schema(str(answer.get("schemaType") or "AVRO"), answer["schema"], tuple(references))
 
     def _get(self, path: str, absent: tuple[int, ...], tries: int = 1) -> Any:
@@ -200,14 +226,14 @@ class Registry:
         """
         import httpx
 
-        if self._client is None:
-            self._client = httpx.Client(timeout=TIMEOUT_S, headers=self._headers, follow_redirects=False)
         why = ""
         for attempt in range(TRIES):
             unknown = 0
             if attempt:
                 self._sleep(BACKOFF_S * 2 ** (attempt - 1))
             for base, auth in self._bases:
+                if self._client is None:
+                    self._client = httpx.Client(timeout=TIMEOUT_S, headers=self._headers, follow_redirects=False)
                 try:
                     answer = self._client.get(base + path, auth=auth)
                 except httpx.TransportError as error:
@@ -225,12 +251,25 @@ class Registry:
                     continue
                 why = f"{base}: HTTP status {answer.status_code} for {path}"
                 if answer.status_code in (401, 403):
+                    if self._has_changed():
+                        return self._get(path, absent, tries)
                     raise errors.AuthenticationFailedError(f"the schema registry does not let us in: {why}")
                 if answer.status_code not in RETRIED:
                     raise errors.UsageError(f"the schema registry refuses: {why}")
             if unknown and (attempt + 1 == TRIES or (unknown == len(self._bases) and attempt + 1 >= tries)):
                 return None
         raise errors.KafkaTimeoutError(f"the schema registry could not be asked, {TRIES} tries: {why}")
+
+
+    def _has_changed(self) -> bool:
+        """Whether there is another token or password by now; it is used from here on."""
+        try:
+            changed = self._resolve()
+        except errors.ConfigError:
+            return False  # gone, or half written: what was there before was refused, and that is the error
+        if changed:
+            self.close()
+        return changed
 
 
 def _form(kind: str) -> str:

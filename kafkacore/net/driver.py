@@ -93,6 +93,7 @@ class CallerDriver:
         )
         selector = Selector(
             self.clock,
+            max_receive_bytes=config.receive_message_max_bytes,
             connections_max_idle_ms=config.connections_max_idle_ms,
             transports=transports,
             authenticator=self._authenticators,

@@ -814,7 +814,11 @@ def _selector(clock: Clock, config: ProducerConfig) -> Selector:
     )
     authenticator = authenticators(config.sasl_settings(), config.client_id, clock)
     return Selector(
-        clock, connections_max_idle_ms=config.connections_max_idle_ms, transports=transports, authenticator=authenticator
+        clock,
+        max_receive_bytes=config.receive_message_max_bytes,
+        connections_max_idle_ms=config.connections_max_idle_ms,
+        transports=transports,
+        authenticator=authenticator,
     )
 
 

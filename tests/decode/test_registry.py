@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ pytest.importorskip("httpx")
 pytest.importorskip("pyarrow")
 
 from kafkacore import errors
+from kafkacore.decode import registry
+from kafkacore.decode.avro import _flat
 from kafkacore.decode.registry import BACKOFF_S, TRIES, UNKNOWN_S, Registry, RegistryOptions, UnusableSchema
 
 NOWHERE = "http://127.0.0.1:1"
@@ -193,3 +196,46 @@ def test_references_that_go_in_a_circle_end(registry_server: Any, asking: Asking
     absent = registry_server.add("u-value", '"int"', references=[{"name": "x", "subject": "gone", "version": 3}])
     with pytest.raises(errors.CorruptDataError, match=r"refers to subject 'gone' version 3"):
         asking.registry.by_id(absent, "AVRO")
+
+
+def test_what_several_schemas_refer_to_is_asked_for_once(registry_server: Any, asking: Asking) -> None:
+    """Each level names the next twice: a tree of them would have 2 to the power of 30 leaves."""
+    number = registry_server.add("s0", '{"type": "record", "name": "r0", "fields": []}')
+    for level in range(1, 31):
+        below = [{"name": f"r{level - 1}{half}", "subject": f"s{level - 1}", "version": 1} for half in "ab"]
+        number = registry_server.add(f"s{level}", json.dumps({"type": "record", "name": f"r{level}", "fields": []}), references=below)
+    registry_server.asked.clear()
+    found = asking.registry.by_id(number, "AVRO")
+    assert len(registry_server.asked) == 31
+    assert len(_flat(found.references)) == 60
+    assert len(repr(found)) < 1_000
+
+
+def test_a_schema_with_very_many_references_is_refused(registry_server: Any, asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "MAX_REFERENCES", 3)
+    for number in range(4):
+        registry_server.add(f"s{number}", '"int"')
+    references = [{"name": f"r{number}", "subject": f"s{number}", "version": 1} for number in range(4)]
+    with pytest.raises(errors.CorruptDataError, match="more than 3 references"):
+        asking.registry.by_id(registry_server.add("t", '"int"', references=references), "AVRO")
+    assert asking.registry.by_id(registry_server.add("t", '"int"', references=references[:3]), "AVRO").kind == "AVRO"
+
+
+def test_a_token_that_was_changed_is_taken_up(registry_server: Any, tmp_path: Path) -> None:
+    number = registry_server.add("t-value", '"int"')
+    token = tmp_path / "token"
+    token.write_text("old")
+    asking = Asking(registry_server.url, token=f"secret://file{token}")
+    asking.registry.by_id(number, "AVRO")
+    token.write_text("new")
+    registry_server.answers = [(401, b"")]
+    assert asking.registry.latest("t-value", "AVRO").kind == "AVRO"
+    assert registry_server.authorizations == ["Bearer old", "Bearer old", "Bearer new"]
+    for gone in (False, True):  # nothing has changed, or nothing is there: what was refused is the error, asked once
+        if gone:
+            token.unlink()
+        registry_server.answers = [(401, b"")]
+        with pytest.raises(errors.AuthenticationFailedError, match="does not let us in"):
+            asking.registry.latest("t-value", "AVRO")
+    assert len(registry_server.authorizations) == 5
+    asking.registry.close()

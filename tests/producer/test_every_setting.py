@@ -27,6 +27,7 @@ from kafkacore.errors import (
     Code,
     ConfigError,
     IllegalStateError,
+    KafkaError,
     KafkaTimeoutError,
     RecordTooLarge,
     SaslAuthentication,
@@ -158,6 +159,16 @@ def metadata_age(cluster: Any) -> None:
 def auto_create(cluster: Any) -> None:
     for allowed in (True, False):
         assert {request.allow_auto_topic_creation for request in asked(cluster, 3, 1, allow_auto_create_topics=allowed)} == {allowed}
+
+
+@check("receive_message_max_bytes")
+def answers(cluster: Any) -> None:
+    """An answer of more bytes is refused before it is read."""
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("large-answer", 100)]).check()
+    with producer(cluster, receive_message_max_bytes=1_000, max_block_ms=300) as p, pytest.raises(KafkaError) as caught:
+        p.send("large-answer", b"x").result(10)
+    assert "is above the limit of 1000 bytes" in str(caught.value)
 
 
 @check("send_buffer_bytes", "receive_buffer_bytes")
