@@ -31,22 +31,44 @@ def export(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to read, up to where it ends now.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The Parquet file to write: NAME.parquet.")],
     text: Annotated[bool, typer.Option("--text", help="Write keys and values as text columns; they must be UTF-8.")] = False,
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORM", help="binary; json, avro: the fields of values as columns; auto: as they look.")
+    ] = "binary",
+    schema: Annotated[
+        str | None, typer.Option("--schema", help="Columns of JSON values, as 'a INT, b STRING', or an Avro schema; @FILE reads a file.")
+    ] = None,
+    registry: Annotated[str | None, typer.Option("--registry", metavar="URL", help="A schema registry, for json and avro.")] = None,
+    on_error: Annotated[
+        str, typer.Option("--on-error", metavar="raise|null|skip", help="What a value that cannot be decoded is: a failure, nulls, no row.")
+    ] = "raise",
     last: Annotated[int | None, typer.Option("--last", min=1, metavar="N", help="Only the last N offsets of each partition.")] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     settings: Settings = None,
 ) -> None:
     """Write a topic into a Parquet file. Memory holds one answer of a broker, however large the topic is."""
     from kafkacore import KafkaConsumer
+    from kafkacore.cli.query import FORMATS, Options
 
     if file.suffix != ".parquet":
         raise typer.BadParameter(f"{file} is no NAME.parquet", param_hint="FILE")
+    if form not in FORMATS:
+        raise typer.BadParameter(f"must be one of {', '.join(FORMATS)}", param_hint="--format")
+    if on_error not in ("raise", "null", "skip"):
+        raise typer.BadParameter("must be raise, null or skip", param_hint="--on-error")
+    if text and form != "binary":
+        raise typer.BadParameter(f"is not for --format {form}", param_hint="--text")
+    if form in ("binary", "string") and (schema or registry or on_error != "raise"):
+        raise typer.BadParameter("--schema, --registry and --on-error are for --format json, avro or auto", param_hint="--format")
     try:
         import pyarrow.parquet as parquet
     except ImportError:
         raise Failure("export takes pyarrow: pip install pyarrow") from None
-    kind = "string" if text else "binary"
-    with KafkaConsumer(client_settings(bootstrap_server, settings, **{"default.api.timeout.ms": PATIENCE_MS})) as consumer:
-        stream = consumer.read(topic, None if last is None else -last, key=kind, value=kind)  # type: ignore[arg-type]
+    if schema is not None and schema.startswith("@"):
+        schema = Path(schema[1:]).read_text(encoding="utf-8")
+    own = client_settings(bootstrap_server, settings, **{"default.api.timeout.ms": PATIENCE_MS})
+    options = Options(own, "string" if text else form, schema, registry, last, on_error)
+    with KafkaConsumer(own) as consumer:
+        stream = consumer.read(topic, None if last is None else -last, **options.arguments(consumer, topic))
         records = 0
         unfinished = file.with_name(file.name + ".part")
         try:
@@ -57,7 +79,8 @@ def export(
             unfinished.replace(file)
         finally:
             unfinished.unlink(missing_ok=True)
-    typer.echo(f"{records:,} records of {topic} in {file}")
+    skipped = f"; {counted(stream.skipped, 'value')} could not be decoded" if stream.skipped else ""
+    typer.echo(f"{counted(records, 'record')} of {topic} in {file}{skipped}")
 
 
 def load(

@@ -16,6 +16,8 @@ def address():
         cluster.create_topic("t", partitions=1)
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             producer.send_many("t", ["a", None, b"\xff"], keys=["k"] * 3, headers=[("h", b"v")])
+            cluster.create_topic("flights", partitions=1)
+            producer.send_many("flights", ['{"carrier": "UA", "delay": 1.5}', None, "{", '{"carrier": "AA"}']).result(10)
         yield cluster.bootstrap_servers
 
 
@@ -37,4 +39,46 @@ def test_what_fails_leaves_no_file(address, tmp_path, capsys):
     assert run(["export", "t", str(tmp_path / "t.parquet"), "--text", "-b", address]) == 1
     assert "not UTF-8" in capsys.readouterr().err
     assert run(["export", "t", str(tmp_path / "t.xlsx"), "-b", address]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+FLIGHTS = [("UA", 1.5, 0), (None, None, 1), (None, None, 2), ("AA", None, 3)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "says"),
+    [
+        (["--format", "json", "--schema", "carrier STRING, delay DOUBLE", "--on-error", "null"], FLIGHTS, "4 records of flights in "),
+        (["--format", "json", "--on-error", "skip", "--schema", "@FILE"], [FLIGHTS[0], FLIGHTS[1], FLIGHTS[3]], "1 value could not"),
+        (["--format", "json", "--last", "1"], [("AA", 3)], "1 record of flights in "),
+    ],
+)
+def test_fields_of_values_are_columns(address, tmp_path, capsys, options, expected, says):
+    file = tmp_path / "flights.parquet"
+    (tmp_path / "columns").write_text("carrier STRING, delay DOUBLE")
+    options = [each.replace("@FILE", f"@{tmp_path / 'columns'}") for each in options]
+    assert run(["export", "flights", str(file), *options, "-b", address]) == 0
+    assert says in capsys.readouterr().out
+    table = pyarrow.parquet.read_table(file)
+    names = [name for name in ("carrier", "delay", "_offset") if name in table.column_names]
+    assert [tuple(row.values()) for row in table.select(names).to_pylist()] == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--format", "xml"],
+        ["--text", "--format", "json"],
+        ["--schema", "a INT"],
+        ["--on-error", "skip"],
+        ["--format", "json", "--on-error", "x"],
+    ],
+)
+def test_options_that_do_not_go_together(address, tmp_path, options):
+    assert run(["export", "t", str(tmp_path / "t.parquet"), *options, "-b", address]) == 2
+
+
+def test_a_value_that_cannot_be_decoded_leaves_no_file(address, tmp_path, capsys):
+    assert run(["export", "flights", str(tmp_path / "f.parquet"), "--format", "json", "--schema", "carrier STRING", "-b", address]) == 1
+    assert "offset 2" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
