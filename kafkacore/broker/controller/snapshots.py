@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from kafkacore.broker.log.disk import sync_file
 from kafkacore.errors import CorruptDataError, KafkaError
+from kafkacore.private_files import open_file
 from kafkacore.protocol.metadata_log import MetadataRecord, decode_record, encode_record
 from kafkacore.protocol.stored import SnapshotFooterRecord, SnapshotHeaderRecord
 from kafkacore.records import BatchBuilder, read_batches
@@ -183,7 +184,7 @@ class Snapshots:
         path = self.path(snapshot)
         temporary = path.with_name(path.name + _PART)
         try:
-            with temporary.open("wb") as file:
+            with open_file(temporary, "wb") as file:
                 for batch in encode_snapshot(records, snapshot.epoch, last_timestamp_ms):
                     file.write(batch)
                 size = file.tell()

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kafkacore.broker.log.disk import sync_file, write_whole
+from kafkacore.private_files import open_file
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ def _write_lines(path: Path, lines: Iterable[str], *, sync: bool) -> None:
         write_whole(path, text.encode())
         return
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
+    with open_file(temporary, "wb") as file:
         file.write(text.encode())
         file.flush()
         os.fsync(file.fileno())

@@ -25,6 +25,7 @@ from kafkacore.broker.log.index import SparseIndex
 from kafkacore.broker.log.segment import NO_OFFSET, Segment
 from kafkacore.broker.producers import AbortedTxn
 from kafkacore.errors import CorruptDataError
+from kafkacore.private_files import FILE_MODE, open_file, write_file
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
@@ -41,7 +42,7 @@ def file_name(base_offset: int, suffix: str) -> str:
 def write_whole(path: Path, content: bytes) -> None:
     """Replaces a file's content so that after a crash it has the old or the new one."""
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(content)
+    write_file(temporary, content)
     os.replace(temporary, path)
 
 
@@ -90,7 +91,7 @@ class DiskSegment(DiskSegmentCore, Segment):
             OSError: the files cannot be made.
         """
         self = cls(directory, base_offset, index_interval_bytes, wall_ms, suffix)
-        self._file = SharedFile(os.open(self.path(LOG_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        self._file = SharedFile(os.open(self.path(LOG_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
         if os.fstat(self._file.fileno()).st_size:             # what was cut to nothing, even from nothing, ext4 writes back at its close
             os.ftruncate(self._file.fileno(), 0)
         for kind in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
@@ -214,8 +215,8 @@ class DiskSegment(DiskSegmentCore, Segment):
             if last_offset >= 0:
                 self._index.add_time(largest_ms, last_offset)
         if self._index.changed:
-            self.path(INDEX_SUFFIX).write_bytes(self._index.offset_bytes())
-            self.path(TIME_INDEX_SUFFIX).write_bytes(self._index.time_bytes())
+            write_file(self.path(INDEX_SUFFIX), self._index.offset_bytes())
+            write_file(self.path(TIME_INDEX_SUFFIX), self._index.time_bytes())
             self._index.changed = False
         self.save_aborted()
 
@@ -228,7 +229,7 @@ class DiskSegment(DiskSegmentCore, Segment):
         if len(self.aborted) < self._saved_aborted:
             write_whole(self.path(TXN_INDEX_SUFFIX), b"".join(each.encode() for each in self.aborted))
         elif len(self.aborted) > self._saved_aborted:
-            with self.path(TXN_INDEX_SUFFIX).open("ab") as file:
+            with open_file(self.path(TXN_INDEX_SUFFIX), "ab") as file:
                 file.write(b"".join(each.encode() for each in self.aborted[self._saved_aborted :]))
         self._saved_aborted = len(self.aborted)
 

@@ -44,6 +44,7 @@ from kafkacore.broker.worker import InlineWorker, Worker
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import UsageError
+from kafkacore.private_files import DIRECTORY_MODE, FILE_MODE, make_directory, write_file
 
 logger = logging.getLogger(__name__)
 
@@ -177,7 +178,7 @@ class LogManager:
         for log_dir in self.directories:
             log_dir.failure = None
             try:
-                log_dir.path.mkdir(parents=True, exist_ok=True)
+                make_directory(log_dir.path)
                 self._lock(log_dir.path)
                 log_dir.id = self._check_owner(log_dir.path, properties or {})
                 self._read(log_dir.path)
@@ -192,7 +193,7 @@ class LogManager:
         self.is_open = True
 
     def _lock(self, path: Path) -> None:
-        fd = os.open(path / checkpoints.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path / checkpoints.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -259,7 +260,7 @@ class LogManager:
                 if log_dir.failure is None and log_dir not in unclean:
                     try:
                         if log_dir.path in self._clean or not self._unopened(log_dir.path):
-                            (log_dir.path / checkpoints.CLEAN_SHUTDOWN).write_text('{"version":0,"brokerEpoch":-1}')
+                            write_file(log_dir.path / checkpoints.CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
                             sync_file(log_dir.path)
                     except OSError as error:
                         log_dir.fail(error)
@@ -338,7 +339,7 @@ class LogManager:
                 logger.warning("%s belongs to an earlier topic of this name and is deleted", path)
                 self._delete_directory(log_dir, path, 0)
             if not path.exists():
-                path.mkdir()
+                path.mkdir(DIRECTORY_MODE)
                 self._forget(key)
             if found != topic_id:
                 checkpoints.write_partition_metadata(path, topic_id)

@@ -31,6 +31,7 @@ from typing import Any
 
 from kafkacore.config import ClientConfig
 from kafkacore.errors import ConfigError, UsageError
+from kafkacore.private_files import make_directory, open_file
 from kafkacore.spark.pipeline.topics import BOOTSTRAP
 from kafkacore.spark.secrets import PREFIX as SECRET
 
@@ -190,9 +191,9 @@ class Project:
                 f"{self.spec}: storage {directory} is in another project, {owner}: it has the checkpoints of that one. A copy needs "
                 "storage of its own, as `storage: storage`, and sinks of its own, as project_path(...)"
             )
-        self.state.mkdir(exist_ok=True)
+        make_directory(self.state)
         with contextlib.ExitStack() as held:
-            file = held.enter_context((self.state / "lock").open("a"))
+            file = held.enter_context(open_file(self.state / "lock", "a"))
             if not _try_lock(file.fileno()):
                 raise UsageError(f"pipeline {self.name} in {self.root} is running already")
             if directory is not None:
@@ -205,8 +206,8 @@ class Project:
         return Path(urllib.parse.unquote(parts.path)) if parts.scheme == "file" and parts.netloc in ("", "localhost") else None
 
     def _lock_storage(self, directory: Path, held: contextlib.ExitStack) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        file = held.enter_context((directory / STORAGE_LOCK).open("a+"))
+        make_directory(directory)
+        file = held.enter_context(open_file(directory / STORAGE_LOCK, "a+"))
         file.seek(0)
         owner = file.read().strip()
         if not _try_lock(file.fileno()):
@@ -233,7 +234,7 @@ class Project:
         """The project's own broker, while the block runs; its records stay in the project. Yields its address."""
         from kafkacore.testing import EmbeddedCluster
 
-        self.state.mkdir(exist_ok=True)
+        make_directory(self.state)
         with EmbeddedCluster(brokers=1, data_dir=self.state / "broker") as cluster:
             yield cluster.bootstrap_servers
 

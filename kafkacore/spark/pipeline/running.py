@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkacore.errors import ConfigError, KafkaError, UsageError
+from kafkacore.private_files import make_directory, open_file
 from kafkacore.spark.home import is_local
 from kafkacore.spark.java import NO_SPARK, ensure_java, started_fast
 from kafkacore.spark.pipeline.defined import SESSION_VARIABLES, check_tables, noting, tables_before_spark
@@ -188,7 +189,7 @@ class Session:
             _reach(self.remote)
         else:
             reach_kafka(self.configuration)                       # a server elsewhere reaches Kafka itself
-        self.project.state.mkdir(exist_ok=True)
+        make_directory(self.project.state)
         try:
             self._start()
         except BaseException as error:
@@ -483,7 +484,7 @@ def _said_into(log: Path) -> Iterator[None]:
     """What processes started meanwhile say on stderr goes into a file, for as long as they live."""
     sys.stderr.flush()
     kept = os.dup(2)
-    with log.open("ab") as file:
+    with open_file(log, "ab") as file:
         os.dup2(file.fileno(), 2)
     try:
         yield

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kafkacore.errors import UsageError
+from kafkacore.private_files import write_file
 from kafkacore.spark.pipeline.expectations import Metric
 
 FORMAT = 1
@@ -137,7 +138,7 @@ class Status:
     def write(self, path: Path) -> None:
         """Replaces the file: a reader sees the old or the new one."""
         part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1), encoding="utf-8")
+        write_file(part, json.dumps({"format": FORMAT, **asdict(self)}, indent=1).encode())
         part.replace(path)
 
     @classmethod
