@@ -242,7 +242,7 @@ class KafkaConsumer:
                 return
 
     async def read_range(
-        self, partition: tuple[str, int], start: int, end: int, timeout: float | None = None
+        self, partition: tuple[str, int], start: int, end: int | None, timeout: float | None = None
     ) -> AsyncIterator[RecordColumns]:
         """A stretch of one partition, as columns; as `kafkacore.KafkaConsumer.read_range`."""
         columns = self._client.read_range(partition, start, end, timeout)

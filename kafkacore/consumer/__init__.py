@@ -326,7 +326,9 @@ class KafkaConsumer:
             self._interceptors.check_columns()
         return self._loop.hand_over(functools.partial(self._out.columns, timeout))
 
-    def read_range(self, partition: tuple[str, int], start: int, end: int, timeout: float | None = None) -> Iterator[RecordColumns]:
+    def read_range(
+        self, partition: tuple[str, int], start: int, end: int | None, timeout: float | None = None
+    ) -> Iterator[RecordColumns]:
         """A stretch of one partition, as columns; the partition is all that is assigned afterwards.
 
         It ends where the log has been read up to `end`, also if the last offsets hold no records: transaction markers, aborted
@@ -335,7 +337,7 @@ class KafkaConsumer:
         Args:
             partition: (topic, partition).
             start: first offset.
-            end: the offset after the last; at most the log's end.
+            end: the offset after the last; at most the log's end, which None is, as of now.
             timeout: seconds without progress; `default_api_timeout_ms` when None.
 
         Yields:
@@ -347,6 +349,8 @@ class KafkaConsumer:
             errors.KafkaError: as `poll`.
         """
         tp = partition_of(partition)
+        if end is None:
+            end = self.end_offsets([tp], timeout)[tp]
         if not 0 <= start <= end:
             raise errors.UsageError(f"a range goes from an offset to one that is not smaller, not from {start} to {end}")
         wait_s = self._api_timeout_ms(timeout) / 1000

@@ -47,6 +47,16 @@ def test_stretches_of_a_partition_in_any_order(consumer):
     assert offsets_of(consumer, ("plain", 1), 0, 1) == [0]
 
 
+def test_none_is_the_end_as_of_now(consumer):
+    found = [offset for columns in consumer.read_range(("plain", 0), 4_990, None, 10) for offset in columns.offsets.tolist()]
+    assert found[-1] == 4_999 and found[-10:] == list(range(4_990, 5_000))
+    assert list(consumer.read_range(("plain", 0), 5_000, None, 10)) == []
+    with pytest.raises(errors.UsageError, match="not from 5001 to 5000"):
+        list(consumer.read_range(("plain", 0), 5_001, None, 10))
+    with pytest.raises(errors.UnknownTopicOrPartition, match="nosuch"):
+        list(consumer.read_range(("nosuch", 0), 0, None, 30))
+
+
 def test_nothing_is_fetched_behind_the_end(consumer):
     list(consumer.read_range(("plain", 0), 0, 10, 10))
     assert consumer.paused() == {("plain", 0)}
