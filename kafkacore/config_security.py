@@ -225,6 +225,7 @@ class SaslSettings:
     Attributes:
         mechanism: one of SASL_MECHANISMS.
         username, password: for PLAIN and SCRAM.
+        is_delegation_token: they are the id and the secret of a delegation token (KIP-48).
         token_provider: OAUTHBEARER: gives tokens; or
         token_endpoint: does; or
         claims: are what an unsigned token says, for tests; it is valid for `lifetime_s`.
@@ -241,6 +242,7 @@ class SaslSettings:
     lifetime_s: int = 3_600
     extensions: dict[str, str] = field(default_factory=dict, repr=False)
     refresh: RefreshWindow = field(default_factory=RefreshWindow)
+    is_delegation_token: bool = False
 
 
 _ENDPOINT = {
@@ -295,13 +297,14 @@ def _sasl_settings(config: SecuritySettings) -> SaslSettings | None:
 
 def _password(mechanism: str, options: Mapping[str, str]) -> SaslSettings:
     for name in options:
-        if name == "tokenauth" and options[name].lower() == "true":
-            raise ConfigError("sasl_jaas_config: tokenauth means delegation tokens, which are not implemented")
         if name not in ("username", "password", "tokenauth"):
             raise ConfigError(f"sasl_jaas_config: option {name} is not known; there are username and password")
     if not options.get("username") or not options.get("password"):
         raise ConfigError("sasl_jaas_config must have username and password")
-    return SaslSettings(mechanism, options["username"], options["password"])
+    is_token = options.get("tokenauth", "").lower() == "true"
+    if is_token and mechanism == "PLAIN":
+        raise ConfigError("sasl_jaas_config: tokenauth is for SCRAM: brokers take delegation tokens by SCRAM alone")
+    return SaslSettings(mechanism, options["username"], options["password"], is_delegation_token=is_token)
 
 
 _CLAIM = re.compile(r"unsecuredLogin(?P<kind>String|Number|List)Claim_(?P<name>.+)")

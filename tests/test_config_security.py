@@ -109,7 +109,11 @@ def test_both_spellings_of_a_password():
         ({**SASL, "sasl.mechanism": "PLAIN", "sasl.jaas.config": PLAIN.replace("user", "x")}, "option xname is not known"),
         ({**SASL, "sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{KAFKA}plain.PlainLoginModule required;"}, "must have username and"),
         (
-            {**SASL, "sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": f"{KAFKA}scram.ScramLoginModule required tokenauth=true;"},
+            {
+                **SASL,
+                "sasl.mechanism": "PLAIN",
+                "sasl.jaas.config": f"{KAFKA}plain.PlainLoginModule required username=u password=p tokenauth=true;",
+            },
             "delegation tokens",
         ),
         ({**SASL, "sasl.mechanism": "PLAIN", **ENDPOINT}, "has no effect with sasl_mechanism=PLAIN"),

@@ -263,10 +263,11 @@ def new_clients(settings: SaslSettings, clock: Clock, login: TokenLogin | None =
     if settings.mechanism == "PLAIN":
         PlainClient(settings.username, settings.password)
         return lambda: PlainClient(settings.username, settings.password)
+    is_token = settings.is_delegation_token
     ScramClient(settings.mechanism, settings.username, settings.password)
     # Brokers of a cluster share a user's salt: hashing, which takes milliseconds of the I/O thread, is done for the first connection only.
     salted = functools.lru_cache(maxsize=4)(functools.partial(salted_password, settings.mechanism, settings.password))
-    return lambda: ScramClient(settings.mechanism, settings.username, settings.password, salted=salted)
+    return lambda: ScramClient(settings.mechanism, settings.username, settings.password, salted=salted, is_delegation_token=is_token)
 
 
 def no_token(error: KafkaError) -> AuthenticationFailedError:

@@ -217,13 +217,20 @@ class ScramClient:
         username, password: not empty.
         nonce: printable ASCII without commas; random unless given.
         salted: gives the salted password for (salt, iterations), where it is known from an earlier connection.
+        is_delegation_token: name and password are the id and the secret of a delegation token (KIP-48).
 
     Raises:
         ConfigError: name or password cannot be used.
     """
 
     def __init__(
-        self, mechanism: str, username: str, password: str, nonce: str | None = None, salted: Callable[[bytes, int], bytes] | None = None
+        self,
+        mechanism: str,
+        username: str,
+        password: str,
+        nonce: str | None = None,
+        salted: Callable[[bytes, int], bytes] | None = None,
+        is_delegation_token: bool = False,
     ) -> None:
         _require_usable(mechanism, username, password)
         self.mechanism = mechanism
@@ -233,7 +240,7 @@ class ScramClient:
         self._salted = salted or functools.partial(salted_password, mechanism, password)
         self._nonce = nonce or _new_nonce()
         escaped = username.replace("=", "=3D").replace(",", "=2C")
-        self._first_bare = f"n={escaped},r={self._nonce}"
+        self._first_bare = f"n={escaped},r={self._nonce}" + (",tokenauth=true" if is_delegation_token else "")
         self._signature: bytes | None = None
         self._began = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafkacore.errors import SaslAuthentication, UnsupportedSaslMechanism
+from kafkacore.errors import SaslAuthentication, UnsupportedByAuthentication, UnsupportedSaslMechanism
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net.authentication import SaslAuthenticator
 from kafkacore.net.sasl import PlainClient
@@ -53,6 +53,7 @@ def servers() -> Iterator[dict[str, str]]:
         text += f"listener.name.{name}.oauthbearer.sasl.jaas.config={MODULES}oauthbearer.OAuthBearerLoginModule required"
         text += ' unsecuredLoginStringClaim_sub="broker";\n'
         text += f"listener.name.{name}.plain.connections.max.reauth.ms={REAUTH_MS if name == 'short' else 0}\n"
+    text += "delegation.token.secret.key=a key of the test\n"
     plain.properties.write_text(text)
     with plain:
         with KafkaAdminClient(bootstrap_servers=plain.bootstrap_servers) as admin:
@@ -126,3 +127,29 @@ def test_sessions_are_renewed(servers: dict[str, str]) -> None:
             renewals.add(client._connections[1].reauthenticate_ms)
         producer.send("sessions", b"v").result(30)
     assert lost == []
+
+
+def until(look: Callable[[], bool]) -> None:
+    """A broker follows the controller some moments later."""
+    assert any(look() for _ in range(5_000))
+
+
+def test_a_delegation_token_logs_in_until_it_is_ended(servers: dict[str, str]) -> None:
+    with KafkaAdminClient(settings(servers, "SCRAM-SHA-256")) as alice:
+        token = alice.create_delegation_token(renewers=["User:bob"], max_lifetime_ms=3_600_000)
+        assert (token.owner, token.requester, token.renewers) == ("User:alice", "User:alice", ["User:bob"])
+        assert token.issue_ms < token.expiry_ms <= token.max_ms
+        assert token.password not in repr(token)
+        until(lambda: [each.token_id for each in alice.describe_delegation_tokens()] == [token.token_id])
+        assert token.issue_ms < alice.renew_delegation_token(token.hmac, period_ms=600_000) < token.max_ms
+        line = f'{MODULES}scram.ScramLoginModule required username="{token.token_id}" password="{token.password}" tokenauth=true;'
+        with_token = settings(servers, "SCRAM-SHA-512") | {"sasl.jaas.config": line}
+        del with_token["sasl.username"], with_token["sasl.password"]
+        with KafkaAdminClient(with_token) as bearer:
+            assert bearer.describe_cluster().nodes
+            with pytest.raises(UnsupportedByAuthentication):
+                bearer.create_delegation_token()
+        alice.expire_delegation_token(token.hmac)
+        until(lambda: alice.describe_delegation_tokens() == [])
+    with pytest.raises(SaslAuthentication):
+        KafkaAdminClient(with_token).describe_cluster()
