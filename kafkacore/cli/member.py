@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 import typer
 
@@ -59,6 +59,16 @@ class Stop:
         os.write(self._write, b"x")
         if self.woken is not None:
             self.woken()
+
+    def end(self) -> NoReturn:
+        """Ends the command in the way of the signal that came.
+
+        Raises:
+            KeyboardInterrupt: SIGINT; typer.Exit: SIGTERM.
+        """
+        if self.signal == signal.SIGTERM:
+            raise typer.Exit(128 + signal.SIGTERM)
+        raise KeyboardInterrupt
 
     @contextlib.contextmanager
     def on_signals(self) -> Iterator[Stop]:
@@ -312,8 +322,13 @@ def consume_as_member(
     with Stop().on_signals() as stop, PipeEnd().watched(sys.stdout.buffer) as end:
         output = Output(sys.stdout.buffer, stop, end)
         with KafkaConsumer(settings) as consumer, record_progress(", ".join(topics), most, visible=not sys.stdout.isatty()) as bar:
-            for topic in topics:
-                consumer.partitions_for(topic)  # one that is not there is an error, not a long wait
+            stop.woken = consumer.wakeup
+            try:
+                for topic in topics:
+                    consumer.partitions_for(topic)  # one that is not there is an error, not a long wait
+            except errors.WakeupError:
+                stop.end()
+            stop.woken = None
             reader = GroupReader(consumer, output, end, line_of, start=start, commits=commits, exit_at_end=exit_at_end)
             consumer.subscribe(topics, listener=reader)
             reader.read(stop, most, bar)
@@ -327,9 +342,7 @@ def consume_as_member(
     if stop.signal:
         if not quiet and not sys.stdout.isatty():
             messages.print(f"{counted(reader.count, 'record')} of {describe(topics, config, committed)}")
-        if stop.signal == signal.SIGTERM:
-            raise typer.Exit(128 + signal.SIGTERM)
-        raise KeyboardInterrupt
+        stop.end()
     return reader.count, committed
 
 

@@ -15,7 +15,7 @@ import typer
 
 from kafkacore import ConsumerRecord, KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore.cli import completion
-from kafkacore.cli.member import MOST_AT_ONCE, consume_as_member, describe, seek_to
+from kafkacore.cli.member import MOST_AT_ONCE, Output, Stop, consume_as_member, describe, seek_to
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
     PATIENCE_MS,
@@ -315,8 +315,19 @@ def consume(
         count, committed = consume_as_member(config, topics, line_of, start=begin, most=most, exit_at_end=exit_at_end, quiet=json)
         what = describe(topics, config, committed)
     else:
-        count = _consume_alone(settings, topics, line_of, begin, most, partition, exit_at_end)
+        printed = _Printed()
         what = ", ".join(topics)
+        try:
+            _consume_alone(settings, topics, line_of, begin, most, partition, exit_at_end, printed)
+        except (KeyboardInterrupt, typer.Exit):
+            if not sys.stdout.isatty() and not json:
+                messages.print(f"{counted(printed.count, 'record')} of {what}")
+            raise
+        except errors.KafkaError as failed:
+            if not printed.count:
+                raise
+            raise Failure(f"{sentence(failed)}; {counted(printed.count, 'record')} printed before") from failed
+        count = printed.count
     if not sys.stdout.isatty() and not json:
         messages.print(f"{counted(count, 'record')} of {what}")
 
@@ -324,6 +335,12 @@ def consume(
 def _holds_records(consumer: KafkaConsumer, where: list[TopicPartition]) -> bool:
     first, end = consumer.beginning_offsets(where), consumer.end_offsets(where)
     return any(first[tp] < end[tp] for tp in where)
+
+
+class _Printed:
+    """How many records have been printed, also when reading ends otherwise than planned."""
+
+    count = 0
 
 
 def _consume_alone(
@@ -334,8 +351,9 @@ def _consume_alone(
     most: int | None,
     partition: int | None,
     exit_at_end: bool,
-) -> int:
-    """Prints all partitions, or `partition`, of topics. Returns how many records."""
+    printed: _Printed,
+) -> None:
+    """Prints all partitions, or `partition`, of topics."""
     out = sys.stdout.buffer
     with KafkaConsumer(settings) as consumer, PipeEnd().watched(out) as end:
         where = []
@@ -353,24 +371,29 @@ def _consume_alone(
                 seek_to(consumer, [tp for tp in where if tp.topic == topic], start)
         ends = consumer.end_offsets(where) if exit_at_end else {}
         total = most if most is not None else sum(ends[tp] - consumer.position(tp) for tp in where) if exit_at_end else None
-        count = 0
-        with record_progress(", ".join(topics), total, visible=not sys.stdout.isatty()) as bar:
-            while most is None or count < most:
+        sys.stdout.flush()
+        bar = record_progress(", ".join(topics), total, visible=not sys.stdout.isatty())
+        with Stop().on_signals() as stop, bar:
+            output = Output(out, stop, end)
+            while not stop.signal and (most is None or printed.count < most):
                 if exit_at_end and all(consumer.position(tp) >= ends[tp] for tp in where):
                     break
-                left = MOST_AT_ONCE if most is None else min(MOST_AT_ONCE, most - count)
-                end.notify = consumer.wakeup
+                left = MOST_AT_ONCE if most is None else min(MOST_AT_ONCE, most - printed.count)
+                stop.woken = end.notify = consumer.wakeup
                 try:
-                    polled = {} if end.closed else consumer.poll(timeout=1.0 if exit_at_end else None, max_records=left)
+                    wanted = not end.closed and not stop.signal
+                    polled = consumer.poll(timeout=1.0 if exit_at_end else None, max_records=left) if wanted else {}
                 except errors.WakeupError:
                     polled = {}
-                end.notify = None
-                if end.closed:
-                    raise BrokenPipeError
+                stop.woken = end.notify = None
                 for tp, records in polled.items():
                     mine = [r for r in records if r.offset < ends[tp]] if exit_at_end else records
-                    out.write(b"".join(map(line_of, mine)))
-                    count += len(mine)
-                out.flush()
-                bar.update(bar.task_ids[0], completed=count)
-    return count
+                    written = output.write([line_of(r) for r in mine])
+                    printed.count += written
+                    if written < len(mine):
+                        break
+                if end.closed:
+                    raise BrokenPipeError
+                bar.update(bar.task_ids[0], completed=printed.count)
+            if stop.signal:
+                stop.end()

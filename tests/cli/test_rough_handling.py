@@ -11,10 +11,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from kafkacore import KafkaAdminClient
+from kafkacore import KafkaAdminClient, KafkaConsumer, errors
 from kafkacore.cli.app import run
 from kafkacore.protocol import AclDescription, DescribeAclsResource, DescribeAclsResponse
 from kafkacore.testing import EmbeddedCluster
@@ -107,7 +108,7 @@ def test_names_of_others_have_no_effect(at: str, cluster: EmbeddedCluster, capsy
         cluster.control("DescribeAcls", None)
 
 
-@pytest.mark.parametrize("words", ["topics list", "consume t", "produce t", "acls list", "perf consume t"])
+@pytest.mark.parametrize("words", ["topics list", "consume t", "consume t -g g", "produce t", "acls list", "perf consume t"])
 def test_ctrl_c_while_a_broker_is_silent(words: str) -> None:
     """At once, with status 130 and without a traceback."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -131,7 +132,7 @@ def test_ctrl_c_while_a_broker_is_silent(words: str) -> None:
         connection.close()
     assert process.returncode == 130
     assert "Traceback" not in said
-    assert said in ("", "0 records delivered to t\n") or "0 records" in said
+    assert said == {"produce t": "0 records delivered to t\n", "consume t": "0 records of t\n"}.get(words, "")
 
 
 def test_large_lines_and_binary_keys(at: str, tmp_path: os.PathLike[str], capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -146,3 +147,38 @@ def test_large_lines_and_binary_keys(at: str, tmp_path: os.PathLike[str], capfdb
     capfdbinary.readouterr()
     assert run(["consume", "rough-00", "--from", "-2", "-e", "-f", "%k=%S\\n"]) == 0
     assert capfdbinary.readouterr().out == b"\xff\x00\x01=5\nk=3000000\n"
+
+
+def test_ctrl_c_says_how_many_records_were_printed(at: str, cluster: EmbeddedCluster) -> None:
+    cluster.produce("rough-01", [b"%d" % n for n in range(3)])
+    for more, said in (([], "3 records of rough-01\n"), (["--json"], "")):
+        process = subprocess.Popen(
+            [*COMMAND, "consume", "rough-01", "--from", "earliest", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        for _ in range(3):
+            assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, shown = process.communicate(timeout=60)
+        assert (process.returncode, shown) == (130, said)
+
+
+def test_a_failure_says_how_many_records_were_printed(
+    at: str, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.produce("rough-02", [b"a", b"b"])
+    real = KafkaConsumer.poll
+    found: list[int] = []
+
+    def poll(consumer: KafkaConsumer, *how: Any, **named: Any) -> Any:
+        if sum(found) == 2:
+            raise errors.TopicAuthorization("taken away", topic="rough-02")
+        polled = real(consumer, *how, **named)
+        found.append(sum(map(len, polled.values())))
+        return polled
+
+    monkeypatch.setattr(KafkaConsumer, "poll", poll)
+    assert run(["consume", "rough-02", "--from", "earliest"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == "a\nb\n"
+    assert "taken away" in shown.err and shown.err.endswith("; 2 records printed before\n")
