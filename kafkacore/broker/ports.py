@@ -69,7 +69,7 @@ class Ports:
 
 
 def _open(listener: Listener) -> socket.socket:
-    host = listener.host or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
+    host = listener.host or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")  # noqa: S104  # nosec B104: asked for by an empty host
     family, kind, _, _, address = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     sock = socket.socket(family, kind)
     try:

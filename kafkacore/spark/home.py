@@ -18,7 +18,7 @@ import hashlib
 import importlib.util
 import logging
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,7 +107,7 @@ def _link(link: Path, target: Path) -> None:
     if link.is_symlink() and os.readlink(link) == str(target):
         return
     link.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mktemp(prefix=".", dir=link.parent))
+    part = link.with_name(f".{secrets.token_hex(8)}")
     part.symlink_to(target)
     try:
         part.replace(link)                                            # another process may do the same
