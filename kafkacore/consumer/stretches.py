@@ -11,7 +11,7 @@ from kafkacore.consumer.arguments import partition_of
 from kafkacore.consumer.batches import ArrowTypes
 from kafkacore.consumer.decoding import Decoding
 from kafkacore.plurals import counted
-from kafkacore.records import ArrowBatch, arrow_stream
+from kafkacore.records import ArrowBatch, arrow_stream, arrow_stream_of
 from kafkacore.types import TopicPartition
 
 Where = int | datetime.datetime | Literal["beginning", "end"] | None
@@ -275,9 +275,7 @@ class ColumnStream:
         if self._decoding is None:
             parts = ((columns, rows) for columns, end in self._fetched() if (rows := rows_before(columns, end)))
             return arrow_stream(parts, *self._layout.of(True), requested_schema)
-        import pyarrow as pa
-
-        return pa.RecordBatchReader.from_batches(self.schema(), self.batches()).__arrow_c_stream__(requested_schema)
+        return arrow_stream_of(self.batches(), self.schema())
 
     def __repr__(self) -> str:
         if self.endless:

@@ -542,27 +542,31 @@ def arrow_schema_of(str key not None, str value not None, bint headers, requeste
 cdef class ArrowFeed:
     """Behind a stream: where its batches come from, and how it failed."""
     cdef object batches
-    cdef ArrowKinds kinds
+    cdef ArrowKinds kinds                          # of records; None where batches are arrays already
+    cdef object schema                             # of those
     cdef bytes failure
     cdef int code
 
-    def __cinit__(self, batches, ArrowKinds kinds not None):
+    def __cinit__(self, batches, ArrowKinds kinds, schema):
         self.batches = iter(batches)
         self.kinds = kinds
+        self.schema = schema
 
     cdef int fail(self, error) noexcept:
-        """The error becomes the stream's, whose reader sees its text; Ctrl+C comes again once the reader has returned."""
-        self.code = ERROR_IO
-        if isinstance(error, MemoryError):
-            self.code = ERROR_MEMORY
-        elif isinstance(error, KeyboardInterrupt):
-            self.code = ERROR_INTERRUPTED
-            PyErr_SetInterrupt()
+        """The error becomes the stream's, whose reader sees its text. Ctrl+C comes again once the reader has returned: asked for as the last
+        step, since any Python code here would be where it comes."""
+        cdef bint interrupted = isinstance(error, KeyboardInterrupt)
+        self.code = ERROR_INTERRUPTED if interrupted else ERROR_MEMORY if isinstance(error, MemoryError) else ERROR_IO
         try:
-            self.failure = f"{type(error).__name__}: {error}".encode("utf-8", "replace").replace(b"\0", b"")
-        except Exception:
             self.failure = type(error).__name__.encode()
-        self.batches = None
+            self.failure = f"{type(error).__name__}: {error}".encode("utf-8", "replace").replace(b"\0", b"")
+            self.batches = None                    # ends a generator, which runs its last lines
+        except KeyboardInterrupt:
+            interrupted = True
+        except BaseException:
+            pass
+        if interrupted:
+            PyErr_SetInterrupt()
         return self.code
 
 
@@ -570,7 +574,10 @@ cdef int feed_schema(ArrowArrayStream* s, ArrowSchema* out) noexcept with gil:
     cdef ArrowFeed feed = <ArrowFeed>s.private_data
     memset(out, 0, sizeof(ArrowSchema))
     try:
-        fill_schema(out, feed.kinds)
+        if feed.kinds is not None:
+            fill_schema(out, feed.kinds)
+        else:
+            take_schema(out, feed.schema.__arrow_c_schema__())
         return 0
     except BaseException as error:
         if out.release != NULL:
@@ -581,17 +588,39 @@ cdef int feed_schema(ArrowArrayStream* s, ArrowSchema* out) noexcept with gil:
 cdef int feed_next(ArrowArrayStream* s, ArrowArray* out) noexcept with gil:
     cdef ArrowFeed feed = <ArrowFeed>s.private_data
     memset(out, 0, sizeof(ArrowArray))
-    if feed.batches is None:                       # it has failed, and must not look like the end
+    if feed.code:                                  # it has failed, and must not look like the end
         return feed.code
     try:
         found = next(feed.batches, None)
-        if found is not None:
+        if found is None:
+            return 0
+        if feed.kinds is not None:
             fill_array(out, <RecordColumns?>found[0], found[1], feed.kinds)
+        else:
+            take_array(out, found.__arrow_c_array__()[1])
         return 0
     except BaseException as error:
         if out.release != NULL:
             out.release(out)
         return feed.fail(error)
+
+
+cdef int take_schema(ArrowSchema* out, object capsule) except -1:
+    cdef ArrowSchema* given = <ArrowSchema*>PyCapsule_GetPointer(capsule, "arrow_schema")
+    if given.release == NULL:
+        raise ValueError("somebody else has taken the Arrow schema")
+    out[0] = given[0]
+    given.release = NULL
+    return 0
+
+
+cdef int take_array(ArrowArray* out, object capsule) except -1:
+    cdef ArrowArray* given = <ArrowArray*>PyCapsule_GetPointer(capsule, "arrow_array")
+    if given.release == NULL:
+        raise ValueError("somebody else has taken the Arrow array")
+    out[0] = given[0]
+    given.release = NULL
+    return 0
 
 
 cdef const char* feed_error(ArrowArrayStream* s) noexcept with gil:
@@ -604,16 +633,7 @@ cdef void feed_release(ArrowArrayStream* s) noexcept nogil:
     kc_arrow_drop(s.private_data)
 
 
-def arrow_stream(batches, str key not None, str value not None, bint headers, requested=None):
-    """Records as a capsule of Arrow's stream interface.
-
-    Args:
-        batches: an iterable of (RecordColumns, how many of its rows). It is gone through by whatever reads the stream, on its thread; what
-            it raises is the reader's error, by its text.
-        key, value, headers: as `ArrowBatch`.
-        requested: the capsule of a schema, or None; see `RecordColumns.__arrow_c_array__`.
-    """
-    cdef ArrowFeed feed = ArrowFeed(batches, ArrowKinds(key, value, headers, requested))
+cdef object stream_capsule(ArrowFeed feed):
     cdef ArrowArrayStream* s = <ArrowArrayStream*>calloc(1, sizeof(ArrowArrayStream))
     need(s != NULL)
     capsule = PyCapsule_New(s, "arrow_array_stream", free_stream_capsule)
@@ -624,3 +644,25 @@ def arrow_stream(batches, str key not None, str value not None, bint headers, re
     s.get_last_error = feed_error
     s.release = feed_release
     return capsule
+
+
+def arrow_stream(batches, str key not None, str value not None, bint headers, requested=None):
+    """Records as a capsule of Arrow's stream interface.
+
+    Args:
+        batches: an iterable of (RecordColumns, how many of its rows). It is gone through by whatever reads the stream, on its thread; what
+            it raises is the reader's error, by its text, and stays.
+        key, value, headers: as `ArrowBatch`.
+        requested: the capsule of a schema, or None; see `RecordColumns.__arrow_c_array__`.
+    """
+    return stream_capsule(ArrowFeed(batches, ArrowKinds(key, value, headers, requested), None))
+
+
+def arrow_stream_of(batches, schema):
+    """Other batches as a capsule of Arrow's stream interface.
+
+    Args:
+        batches: an iterable of what has `__arrow_c_array__`; as that of `arrow_stream`.
+        schema: of all of them, with `__arrow_c_schema__`.
+    """
+    return stream_capsule(ArrowFeed(batches, None, schema))

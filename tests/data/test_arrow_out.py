@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from kafkacore import KafkaConsumer, KafkaProducer, errors
 from kafkacore.consumer.batches import RecordBatches
-from kafkacore.records import ArrowBatch, BatchBuilder, PartitionReader, arrow_stream
+from kafkacore.records import ArrowBatch, BatchBuilder, PartitionReader, arrow_stream, arrow_stream_of
 from kafkacore.testing import EmbeddedCluster
 
 HEADER = pa.struct([pa.field("key", pa.string(), False), pa.field("value", pa.binary())])
@@ -367,19 +367,80 @@ def test_the_bytes_that_are_no_text_name_their_record():
         pa.table(Stream(arrow_stream([(columns_of(data), 2)], "view", "string view", True)))
 
 
-def test_an_interrupt_comes_again_once_the_reader_has_returned():
-    def batches():
-        raise KeyboardInterrupt
-        yield
+KINDS_OF_STREAM = {
+    "records": lambda batches: arrow_stream(((columns_of(DATA), 2) for _ in batches), "view", "view", True),
+    "other": lambda batches: arrow_stream_of((pa.record_batch(columns_of(DATA)) for _ in batches), schema_of()),
+}
 
-    seen = []
-    before = signal.signal(signal.SIGINT, lambda *_: seen.append("SIGINT"))
+
+@pytest.mark.parametrize("kind", KINDS_OF_STREAM)
+def test_an_interrupt_comes_again_once_the_reader_has_returned(kind):
+    ended = []
+
+    def batches():
+        try:
+            yield
+            raise KeyboardInterrupt
+        finally:
+            ended.extend(range(3))                                 # Python code on the way out
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with pytest.raises(OSError, match="KeyboardInterrupt"):
-            pa.table(Stream(arrow_stream(batches(), "view", "view", True)))
-        assert seen == ["SIGINT"]
+        with pytest.raises(KeyboardInterrupt):
+            try:
+                pl.DataFrame(Stream(KINDS_OF_STREAM[kind](batches())))
+            finally:
+                ended.append("returned")                           # a call: it comes there at the latest
+        assert ended[:3] == [0, 1, 2]
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise KeyboardInterrupt
+
+
+def test_an_error_without_a_text_and_an_interrupt_beside_it():
+    def batches():
+        raise Unspeakable
+        yield
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            try:
+                pl.DataFrame(Stream(arrow_stream(batches(), "view", "view", True)))
+            finally:
+                ""                                              # a call: it comes there at the latest
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_other_batches_pass_through():
+    table = pa.table({"a": [1, None, 3], "b": ["x", "y", None]})
+    stream = Stream(arrow_stream_of(iter(table.to_batches(2)), table.schema))
+    assert pa.table(stream).equals(table)
+    memory = pa.array(np.arange(1000))
+    before = pa.total_allocated_bytes()
+    for _ in range(200):
+        batches = [pa.record_batch({"a": pa.array(range(1_000))})]
+        arrow_stream_of(batches, batches[0].schema)
+        assert pl.DataFrame(Stream(arrow_stream_of(batches, batches[0].schema))).height == len(memory)
+    del batches
+    assert pa.total_allocated_bytes() - before < 64 << 10
+    for wrong, says in (([5], "AttributeError"), ([Taken()], "ValueError: somebody else has taken")):
+        with pytest.raises(OSError, match=says):
+            pa.table(Stream(arrow_stream_of(wrong, table.schema)))
+    with pytest.raises(OSError, match="AttributeError"):
+        pa.table(Stream(arrow_stream_of([], None)))
+
+
+class Taken:
+    def __arrow_c_array__(self, requested_schema=None):
+        capsules = pa.record_batch({"a": [1]}).__arrow_c_array__()
+        pa.RecordBatch._import_from_c_capsule(*capsules)
+        return capsules
 
 
 # ---- with a consumer -----------------------------------------------------------------------------------------------------------------
