@@ -179,9 +179,25 @@ _OUTCOMES = frozenset(
 )
 
 
+def check_plain_function(fn: Callable[..., object], name: str, instead: str) -> None:
+    """Refuses a coroutine function as a callback: nothing would await what it returns, so that none of it would run.
+
+    Args:
+        fn: the callback.
+        name: of the argument.
+        instead: what to do.
+
+    Raises:
+        UsageError: it is one, or an object whose `__call__` is.
+    """
+    if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004
+        what = getattr(fn, "__qualname__", None) or type(fn).__name__
+        raise UsageError(f"{name} is a plain function, and {what} is a coroutine function, which nothing would await: {instead}")
+
+
 def check_callback_order(fn: Callable[..., object], name: str, order: str) -> None:
     """Refuses a callback whose parameters are named as if the error came first, as in confluent-kafka. With ours it comes last: such a
-    callback would take every success for a failure, and the other way round.
+    callback would take every success for a failure, and the other way round. Refuses coroutine functions, too.
 
     Args:
         fn: the callback.
@@ -189,8 +205,10 @@ def check_callback_order(fn: Callable[..., object], name: str, order: str) -> No
         order: what it is called with, "metadata, error".
 
     Raises:
-        UsageError: the first of its two parameters is named like an error, or the second like the outcome, and not both alike.
+        UsageError: the first of its two parameters is named like an error, or the second like the outcome, and not both alike; or it is a
+            coroutine function.
     """
+    check_plain_function(fn, name, "await the future that send() returns, or have a function make a task")
     try:
         found = inspect.signature(fn, follow_wrapped=False).parameters.values()  # a wrapper may be what turns them
     except (TypeError, ValueError):

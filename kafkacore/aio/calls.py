@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import inspect
 import logging
 import os
 import queue
@@ -424,7 +425,7 @@ class CallThread:
         async def run() -> None:
             try:
                 found = call()
-                outcome.append(await found if asyncio.iscoroutine(found) else found)
+                outcome.append(await found if inspect.isawaitable(found) else found)
                 ended.append(None)
             except BaseException as error:
                 ended.append(error)

@@ -36,7 +36,7 @@ from kafkacore.consumer import KafkaConsumer as Consumer
 from kafkacore.consumer import RebalanceListener as SyncListener
 from kafkacore.consumer import RecordBatches
 from kafkacore.consumer.stretches import NO_END, ColumnStream, Where
-from kafkacore.elsewhere import CONSUMER, STARTED, answer_names, check_seconds, refuse_arguments
+from kafkacore.elsewhere import CONSUMER, STARTED, answer_names, check_plain_function, check_seconds, refuse_arguments
 from kafkacore.net.measure import Measured
 from kafkacore.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
@@ -348,6 +348,7 @@ class KafkaConsumer:
         """
         called = callback
         if callback is not None:
+            check_plain_function(callback, "callback", "await commit(), or have a function make a task")
             loop, context = self._calls.loop(), contextvars.copy_context()
 
             def called(found: Mapping[TopicPartition, OffsetAndMetadata], error: errors.KafkaError | None) -> None:

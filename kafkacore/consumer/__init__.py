@@ -38,7 +38,7 @@ from kafkacore.consumer.stretches import ColumnStream, Layout, Where, stretches_
 from kafkacore.consumer.subscription import EARLIEST, LATEST, Mode, ResetStrategy, SubscriptionState
 from kafkacore.consumer.topics import TopicWatch
 from kafkacore.consumer.weakly import weakly
-from kafkacore.elsewhere import CONSUMER, answer_names, check_seconds, refuse_arguments
+from kafkacore.elsewhere import CONSUMER, answer_names, check_plain_function, check_seconds, refuse_arguments
 from kafkacore.epoch import Time, epoch_ms
 from kafkacore.metadata import PartitionInfo
 from kafkacore.net.block_end import CLOSE_S, close_timeout_s
@@ -654,8 +654,10 @@ class KafkaConsumer:
 
         Raises:
             errors.CommitFailed: this consumer is not a member of its group.
-            errors.UsageError: there is no group.
+            errors.UsageError: there is no group, or the callback is a coroutine function.
         """
+        if callback is not None:
+            check_plain_function(callback, "callback", "commit with commit(), or have a function make a task")
         with self._driver:
             group = self._with_group("commit_async")
             group.commit_async(self._to_commit(group, offsets), callback)

@@ -1,7 +1,8 @@
 """Cancels a task at each of its suspensions, one after another, and looks for what that leaves behind.
 
 A suspension is where the task yields to the loop. `EARLY` cancels it while it waits. `LATE` cancels it when what it waits for has come and
-it has not gone on yet: where a result can get lost. `TWICE` cancels it once more where it waits after the first cancellation.
+it has not gone on yet: where a result can get lost. `TWICE` cancels it once more where it waits after the first cancellation. `CLOSED`
+closes the coroutine there, as the collector does: it may await nothing then.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class How(enum.Enum):
     EARLY = 1
     LATE = 2
     TWICE = 3
+    CLOSED = 4
 
 
 class Cut:
@@ -46,17 +48,20 @@ class Cut:
     def __call__(self, work: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
         return _Cutting(self, work)
 
-    def suspended(self, waits_for: Any) -> None:
-        """The task is about to yield."""
+    def suspended(self, waits_for: Any) -> bool:
+        """The task is about to yield; True when its coroutine is to be closed instead."""
         self.suspensions += 1
         if self.suspensions != self.at and not (self.how is How.TWICE and self.suspensions == self.at + 1):
-            return
+            return False
+        if self.how is How.CLOSED:
+            return True
         task = asyncio.current_task()
         assert task is not None
         if self.how is How.LATE and waits_for is not None:
             waits_for.add_done_callback(lambda _: task.cancel())  # before the callback by which the task goes on
         else:
             asyncio.get_running_loop().call_soon(task.cancel)
+        return False
 
 
 class _Cutting:
@@ -72,7 +77,9 @@ class _Cutting:
             except StopIteration as ended:
                 return ended.value
             raised = None
-            self._cut.suspended(waits_for)
+            if self._cut.suspended(waits_for):
+                self._work.close()
+                raise asyncio.CancelledError
             try:
                 yield waits_for
             except BaseException as error:

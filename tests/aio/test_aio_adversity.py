@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -89,6 +90,59 @@ def test_ten_thousand_waits_that_are_cancelled_at_once(servers: str, topic: str)
                 assert all(task.cancelled() for task in tasks)
             await producer.flush()
             assert [future.result().offset for future in futures] == list(range(10_000))
+
+    asyncio.run(asyncio.wait_for(work(), GUARD_S))
+
+
+class Reports:
+    async def __call__(self, first: Any, second: Any) -> None: ...
+
+
+async def coroutine_function(first: Any, second: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "fn", [coroutine_function, Reports(), functools.partial(coroutine_function)], ids=["function", "object", "partial"]
+)
+def test_callbacks_that_nothing_would_await_are_refused(servers: str, topic: str, fn: Any) -> None:
+    async def work() -> None:
+        async with (
+            KafkaProducer(bootstrap_servers=servers) as producer,
+            KafkaConsumer(bootstrap_servers=servers, group_id=topic) as consumer,
+        ):
+            for send in (producer.send, producer.send, producer._send_general):  # the topic is not known yet, then it is
+                with pytest.raises(errors.UsageError, match=r"on_delivery is a plain function, and .* is a coroutine function"):
+                    await send(topic, b"refused", on_delivery=fn)
+                await producer.partitions_for(topic)
+            with pytest.raises(errors.UsageError, match="callback is a plain function"):
+                consumer.commit_async({(topic, 0): 0}, fn)
+            assert (await (await producer.send(topic, b"first"))).offset == 0
+
+    asyncio.run(asyncio.wait_for(work(), GUARD_S))
+
+
+def test_whatever_a_listener_returns_is_awaited(servers: str, topic: str) -> None:
+    """Not only coroutines."""
+    seen: list[str] = []
+
+    class Returning(RebalanceListener):
+        def on_partitions_assigned(self, partitions: Any) -> Any:
+            go_on = asyncio.Event()
+            asyncio.get_running_loop().call_later(0.1, go_on.set)
+
+            async def later() -> None:
+                await go_on.wait()
+                seen.append("assigned")
+
+            return asyncio.gather(later(), later())
+
+    async def work() -> None:
+        async with KafkaProducer(bootstrap_servers=servers) as producer:
+            await (await producer.send(topic, b"0"))
+        async with KafkaConsumer(bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest") as consumer:
+            consumer.subscribe([topic], listener=Returning())
+            assert await consumer.poll(None)
+            assert seen == ["assigned"] * 2
 
     asyncio.run(asyncio.wait_for(work(), GUARD_S))
 

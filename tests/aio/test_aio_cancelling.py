@@ -50,10 +50,10 @@ def assert_nothing_waits(producer: KafkaProducer) -> None:
 
 
 class Sends:
-    """Sends numbers, first and last with `send_many`, others with `send`."""
+    """Sends numbers, first and last with `send_many`, others with `send`; if `many`."""
 
-    def __init__(self, producer: KafkaProducer, topic: str, count: int, size: int = 1000) -> None:
-        self.producer, self.topic, self.count, self.size = producer, topic, count, size
+    def __init__(self, producer: KafkaProducer, topic: str, count: int, size: int = 1000, *, many: bool = True) -> None:
+        self.producer, self.topic, self.count, self.size, self.sends_many = producer, topic, count, size, many
         self.sent = 0
         self.futures: list[Any] = []
         self.many: list[Any] = []
@@ -75,6 +75,10 @@ class Sends:
 
     async def send_up_to(self, end: int) -> None:
         while self.sent < end:
+            if not self.sends_many:
+                await self.producer.send(self.topic, self.value(self.sent))
+                self.sent += 1
+                continue
             try:
                 self.many.append(await self.producer.send_many(self.topic, [self.value(i) for i in range(self.sent, end)]))
                 self.sent = end
@@ -92,7 +96,7 @@ def test_sends(servers: str, new_loop: NewLoop, how: How, way: str) -> None:
         topic = f"sends-{next(numbers)}"
         more: dict[str, Any] = {"interceptors": [object()]} if way == "general" else {}
         async with KafkaProducer(bootstrap_servers=servers, buffer_memory=8 * 1024, batch_size=4 * 1024, linger_ms=0, **more) as producer:
-            sends = Sends(producer, topic, 40)
+            sends = Sends(producer, topic, 40, many=how is not How.CLOSED)  # a coroutine that is closed does not say how far it came
             cancelled = await until_done(cut, sends)
             assert_nothing_waits(producer)
             assert [future.result().offset for future in sends.futures] == list(range(10, 50))
@@ -138,6 +142,7 @@ class Transacts:
             async with transaction:
                 for value in values:
                     await self.producer.send(self.topic, value)
+                    await asyncio.sleep(0)
                 self.filled = True
         except errors.IllegalStateError:  # the abort was cancelled, too
             await self.producer.abort_transaction()
