@@ -402,6 +402,8 @@ class Unspeakable(Exception):
 
 
 def test_an_error_without_a_text_and_an_interrupt_beside_it():
+    ended = []
+
     def batches():
         raise Unspeakable
         yield
@@ -412,7 +414,7 @@ def test_an_error_without_a_text_and_an_interrupt_beside_it():
             try:
                 pl.DataFrame(Stream(arrow_stream(batches(), "view", "view", True)))
             finally:
-                ""                                              # a call: it comes there at the latest
+                ended.append("returned")                           # a call: it comes there at the latest
     finally:
         signal.signal(signal.SIGINT, before)
 
