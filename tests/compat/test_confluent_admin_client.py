@@ -15,13 +15,33 @@ from typing import Any
 import pytest
 
 from kafkacore.broker.server import Disconnect
-from kafkacore.compat.confluent import KafkaException, TopicPartition
-from kafkacore.compat.confluent.admin import AdminClient, ConfigResource, NewTopic
+from kafkacore.compat.confluent import (
+    ConsumerGroupTopicPartitions,
+    ElectionType,
+    IsolationLevel,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from kafkacore.compat.confluent.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from kafkacore.compat.confluent.admin.base import ADMIN_SETTINGS
 from kafkacore.compat.settings import NoEffect, Refused
 from kafkacore.testing import EmbeddedCluster
 
 WAIT_S = 20.0
+TP = TopicPartition("t", 0, 0)
+GROUP = ConsumerGroupTopicPartitions("g")
 NAME = "kafkacore-confluent-admin"
 
 
@@ -37,6 +57,10 @@ def client(servers: Any, **settings: Any) -> AdminClient:
 
 def threads() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name == NAME]
+
+
+def may(on: int) -> dict[str, bool]:
+    return {"include_authorized_operations": bool(on)}
 
 
 def until(look: Callable[[], Any]) -> None:
@@ -180,6 +204,81 @@ def test_credentials_are_changed() -> None:
         assert admin.describe_cluster().result(WAIT_S).nodes
         admin.set_sasl_credentials("alice", "wrong")
         assert code(admin.describe_cluster(request_timeout=5)) == "_AUTHENTICATION"
+
+
+@pytest.mark.parametrize(
+    ("api", "ask", "field", "values"),
+    [
+        (
+            "ListOffsets",
+            lambda a, on: a.list_offsets({TP: OffsetSpec.latest()}, isolation_level=IsolationLevel(on)),
+            "isolation_level",
+            [0, 1],
+        ),
+        ("ElectLeaders", lambda a, on: {0: a.elect_leaders(ElectionType(on), [TP])}, "election_type", [0, 1]),
+        (
+            "ElectLeaders",
+            lambda a, on: {0: a.elect_leaders(ElectionType.PREFERRED, [TP], operation_timeout=on + 1)},
+            "timeout_ms",
+            [1000, 2000],
+        ),
+        ("OffsetFetch", lambda a, on: a.list_consumer_group_offsets([GROUP], require_stable=bool(on)), "require_stable", [False, True]),
+        ("DescribeGroups", lambda a, on: a.describe_consumer_groups(["none"], **may(on)), "include_authorized_operations", [False, True]),
+        (
+            "Metadata",
+            lambda a, on: a.describe_topics(TopicCollection(["t"]), **may(on)),
+            "include_topic_authorized_operations",
+            [False, True],
+        ),
+        ("DeleteTopics", lambda a, on: a.delete_topics(["none"], operation_timeout=on + 1), "timeout_ms", [1000, 2000]),
+        ("DeleteRecords", lambda a, on: a.delete_records([TP], operation_timeout=on + 1), "timeout_ms", [1000, 2000]),
+        (
+            "CreatePartitions",
+            lambda a, on: a.create_partitions([NewPartitions("t", 1)], validate_only=bool(on)),
+            "validate_only",
+            [False, True],
+        ),
+        ("DescribeConfigs", lambda a, on: a.describe_configs([ConfigResource("topic", "t")]), "include_synonyms", [True, True]),
+    ],
+)
+def test_options_reach_the_broker(cluster: EmbeddedCluster, api: str, ask: Any, field: str, values: list[Any]) -> None:
+    seen: list[Any] = []
+    admin = client(cluster.bootstrap_servers)
+    if "t" not in admin.list_topics(timeout=WAIT_S).topics:
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(WAIT_S)
+    cluster.control(api, lambda request: seen.append(getattr(request, field)))
+    try:
+        for on in (0, 1):
+            for future in ask(admin, on).values():
+                future.exception(WAIT_S)
+    finally:
+        cluster.control(api, None)
+    assert [value for n, value in enumerate(seen) if n == 0 or value != seen[n - 1]] == sorted(set(values))
+
+
+def test_salts_are_those_of_the_program(cluster: EmbeddedCluster) -> None:
+    seen: list[Any] = []
+    cluster.control("AlterUserScramCredentials", lambda request: seen.extend(request.upsertions))
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    given = [UserScramCredentialUpsertion(user, info, b"secret", salt) for user, salt in (("a", b"salt"), ("b", None), ("c", None))]
+    for future in client(cluster.bootstrap_servers).alter_user_scram_credentials(given).values():  # type: ignore[arg-type]
+        future.result(WAIT_S)
+    cluster.control("AlterUserScramCredentials", None)
+    salts = {each.name: bytes(each.salt) for each in seen}
+    assert salts["a"] == b"salt"
+    assert len({*salts.values()}) == 3
+    assert b"secret" not in b"".join(bytes(each.salted_password) for each in seen)
+
+
+def test_settings_are_asked_of_the_broker_that_is_named(cluster: EmbeddedCluster) -> None:
+    admin, resource = client(cluster.bootstrap_servers), ConfigResource("group", "g")
+    change = ConfigEntry("consumer.session.timeout.ms", "50000", incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource("group", "g", set_config={"consumer.session.timeout.ms": "50000"}, incremental_configs=[change])
+    assert admin.describe_configs([resource], broker=1)[resource].result(WAIT_S)
+    with pytest.warns(DeprecationWarning):
+        altered = admin.alter_configs([changed], broker=77)
+    for futures in (admin.describe_configs([resource], broker=77), admin.incremental_alter_configs([changed], broker=77), altered):
+        assert code(futures[resource]) == "BROKER_NOT_AVAILABLE"
 
 
 def test_several_brokers_are_asked_about_their_settings() -> None:
