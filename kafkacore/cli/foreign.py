@@ -14,6 +14,9 @@ from kafkacore.cli.foreign_words import TABLE, Foreign, Spelling, entities
 _MODES = "say what to do: -C reads a topic, -P sends to one, `kafkacore --help` shows all commands"
 
 
+_GROUP_FIRST = ("groups reset", "groups delete-offsets")  # a group, then topics, in whatever order they are typed
+
+
 def translated(command: Any, arguments: Sequence[str]) -> list[str]:
     """The command line in our words.
 
@@ -105,7 +108,7 @@ def _options(command: Any, path: str, rest: list[str]) -> list[str]:
             if equals and ("{}" in row.ours or row.answer):
                 rest.insert(0, value)
             found = _ours(row, rest, 0)
-            if row.ours == "{}" and not found[0].startswith("-") and (path != "groups reset" or name == "--group"):
+            if row.ours == "{}" and not found[0].startswith("-") and (path not in _GROUP_FIRST or name == "--group"):
                 # A topic or a group: it stands before files and other names, wherever it was typed; a group's topics come behind it.
                 names += found
             else:

@@ -89,8 +89,8 @@ def _quota_default(text: str) -> list[str]:
     return [options[text]]
 
 
-_TOPICS = "topics list, topics create, topics describe, topics offsets, topics alter, topics delete"
-_GROUPS = "groups list, groups describe, groups reset, groups delete"
+_TOPICS = "topics list, topics create, topics describe, topics offsets, topics alter, topics delete, topics trim"
+_GROUPS = "groups list, groups describe, groups reset, groups delete, groups delete-offsets"
 _CONFIGS = "configs describe, configs set, configs unset"
 _ACLS = "acls list, acls add, acls remove"
 _QUOTAS = "quotas describe, quotas set, quotas unset"
@@ -118,21 +118,16 @@ SPELLINGS: list[Spelling] = [
     *_each("", ("topic", "topics"), ("group", "groups"), ("acl", "acls"), ("user", "users"), ("config", "configs"), ("quota", "quotas")),
     *_each("", ("security", ""), ("help", "--help"), ("transaction", "transactions")),
     *_each("topics", ("--list", "list"), ("--create", "create"), ("--describe", "describe"), ("--alter", "alter"), ("--delete", "delete")),
-    *_each("topics", ("ls", "list"), ("produce", "/produce"), ("consume", "/consume")),
+    *_each("topics", ("ls", "list"), ("trim-prefix", "trim"), ("produce", "/produce"), ("consume", "/consume")),
     *_each(
         "topics",
         ("add-partitions", "", "`kafkacore topics alter TOPIC --partitions N` with N in all"),
         ("alter-config", "", "`kafkacore configs set KEY=VALUE --topic TOPIC`; --append, --subtract, --delete"),
-        ("trim-prefix", "", "KafkaAdminClient.delete_records does it, from Python"),
         ("describe-storage", "", "KafkaAdminClient.describe_log_dirs shows sizes, from Python"),
     ),
     *_each("groups", ("--list", "list"), ("--describe", "describe"), ("--delete", "delete"), ("--reset-offsets", "reset")),
     *_each("groups", ("ls", "list"), ("seek", "reset")),
-    *_each(
-        "groups",
-        ("--delete-offsets", "", "KafkaAdminClient.delete_group_offsets does it, from Python"),
-        ("offset-delete", "", "KafkaAdminClient.delete_group_offsets does it, from Python"),
-    ),
+    *_each("groups", ("--delete-offsets", "delete-offsets"), ("offset-delete", "delete-offsets")),
     *_each("configs", ("--describe", "describe"), ("--alter", "set")),
     *_each("acls", ("--list", "list"), ("--add", "add"), ("--remove", "remove")),
     *_each("acls", ("ls", "list"), ("create", "add"), ("delete", "remove"), ("user", "/users")),
@@ -259,6 +254,8 @@ SPELLINGS: list[Spelling] = [
     *_each("groups list", ("-s", "--state {}"), ("--states", "--state {}")),
     *_each("groups describe", ("--all-groups", ""), ("--offsets", ""), ("--members", ""), ("--state", ""), ("--verbose", "")),
     *_each("groups delete", ("--all-groups", "", "name them: `kafkacore groups delete GROUP...`")),
+    *_each("groups delete-offsets", ("--group", "{}"), ("--topic", "{}"), ("-t", "{}")),
+    *_each("topics trim", ("-o", "--to {}"), ("--offset", "--to {}"), ("--no-confirm", "--yes"), ("--topic", "{}"), ("-t", "{}")),
     *_turned("groups reset", "--topic, --topics", _topic_alone, "t", "t"),
     *_each(
         "groups reset",

@@ -17,22 +17,24 @@ from kafkacore.cli.options import (
     Failure,
     Json,
     Settings,
+    Yes,
     admin_client,
     checked,
     confirm,
+    confirm_or_yes,
     print_json,
     report,
+    report_items,
     say,
 )
-from kafkacore.cli.places import place_of
+from kafkacore.cli.places import offsets_at, place_of, spans_of
 from kafkacore.cli.terminal import console
 from kafkacore.config_listeners import joined
 from kafkacore.plurals import counted
 
-app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
+app = typer.Typer(help="List, describe, reset and delete consumer groups and their offsets.", no_args_is_help=True)
 Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.", autocompletion=completion.groups)]
 
-_MOST = (1 << 63) - 1
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
@@ -208,6 +210,7 @@ def reset(
     """Show where the offsets of a group would be moved to, and with --execute move them."""
     if (to is None) == (by is None):
         raise typer.BadParameter("say where to: either --to or --by")
+    place = None if to is None else place_of(to, "--to")
     with admin_client(bootstrap_server, setting) as admin:
         found = admin.describe_groups([group]).succeeded.get(group)  # one that is not there yet may be given offsets
         if found is not None and found.members and execute:
@@ -219,10 +222,14 @@ def reset(
             raise Failure(f"group {group} has no offsets: name the topics")
         described = checked(admin.describe_topics(names))
         partitions = [TopicPartition(name, part.index) for name, info in described.items() for part in info.partitions]
-        first, end = (_places(admin, partitions, spec) for spec in ("earliest", "latest"))
-        wanted = {}
-        for tp, place in _targets(admin, partitions, to, by, committed).items():
-            wanted[tp] = min(max(end[tp] if place < 0 else place, first[tp]), end[tp])
+        spans = spans_of(admin, partitions)
+        if place is not None:
+            wanted = offsets_at(admin, spans, place)
+        else:
+            missing = [tp for tp in partitions if tp not in committed]
+            if missing:
+                raise Failure(f"{missing[0].topic}-{missing[0].partition} has no offset to count from")
+            wanted = {tp: spans.nearest(tp, max(committed[tp].offset + (by or 0), 0)) for tp in partitions}
         if execute:
             results = admin.alter_group_offsets(group, {(tp.topic, tp.partition): offset for tp, offset in wanted.items()})
             for tp, error in results.errors.items():
@@ -240,28 +247,42 @@ def reset(
         say("nothing was changed; --execute does it", err=True)
 
 
-def _places(admin: KafkaAdminClient, partitions: Iterable[TopicPartition], spec: str | int) -> dict[TopicPartition, int]:
-    return {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(partitions, spec)).check().items()}
+@app.command("delete-offsets")
+def delete_offsets(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group.", autocompletion=completion.groups)],
+    topics: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TOPIC...", help="Topics that no member reads; TOPIC:0,2 for some partitions.", autocompletion=completion.topics
+        ),
+    ],
+    yes: Yes = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: Json = False,
+) -> None:
+    """Forget what a group has committed for topics."""
+    with admin_client(bootstrap_server, setting) as admin:
+        committed = _committed(admin, group)
+        wanted = sorted({tp for word in topics for tp in _partitions_of(word, committed)})
+        if not wanted:
+            raise Failure(f"nothing was done: group {group} has no offsets for {', '.join(topics)}")
+        confirm_or_yes(f"Forget the offsets of {group} for {', '.join(map(_named, wanted))}?", yes, json)
+        results = admin.delete_group_offsets(group, wanted)
+    report_items(results, "deleted the offsets of", "deleted", _named, TopicPartition._asdict, dry_run=False, json=json)
 
 
-def _targets(
-    admin: KafkaAdminClient, partitions: list[TopicPartition], to: str | None, by: int | None, committed: Offsets
-) -> dict[TopicPartition, int]:
-    """Where each partition shall go; -1 for its end."""
-    if by is not None:
-        missing = [tp for tp in partitions if tp not in committed]
-        if missing:
-            raise Failure(f"{missing[0].topic}-{missing[0].partition} has no offset to count from")
-        return {tp: max(committed[tp].offset + by, 0) for tp in partitions}
-    place = place_of(to or "", "--to")
-    if isinstance(place, str):
-        return _places(admin, partitions, place)
-    if place.kind == "time":
-        return _places(admin, partitions, place.number)
-    if place.kind == "offset":
-        return dict.fromkeys(partitions, min(place.number, _MOST))
-    end = _places(admin, partitions, "latest")
-    return {tp: max(end[tp] - place.number, 0) for tp in partitions}
+def _named(tp: TopicPartition) -> str:
+    return f"{tp.topic}-{tp.partition}"
+
+
+def _partitions_of(word: str, committed: Offsets) -> list[TopicPartition]:
+    """What TOPIC or TOPIC:0,2 is of a group's offsets."""
+    topic, colon, numbers = word.partition(":")
+    listed = numbers.split(",")
+    if colon and not all(each.isascii() and each.isdecimal() for each in listed):
+        raise typer.BadParameter(f"{word!r} is neither TOPIC nor TOPIC:0,2", param_hint="TOPIC...")
+    return [tp for tp in committed if tp.topic == topic and (not colon or str(tp.partition) in listed)]
 
 
 @app.command("delete")
@@ -274,7 +295,7 @@ def delete(
 ) -> None:
     """Delete groups and what they have committed."""
     with admin_client(bootstrap_server, setting) as admin:
-        checked(admin.describe_groups(groups))
         if not yes and not json:
+            checked(admin.describe_groups(groups))  # what is not there need not be asked about
             confirm(f"Delete {', '.join(groups)} and all their offsets?")
         report(admin.delete_groups(groups), "deleted", groups, json)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import typer
 
-from kafkacore import KafkaConsumer, TopicPartition
+from kafkacore import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 NAMES = {"earliest": "earliest", "latest": "latest", "beginning": "earliest", "start": "earliest", "end": "latest"}
 _UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
@@ -42,6 +43,41 @@ class Place(NamedTuple):
             return {tp: max(first[tp], end[tp] - self.number) for tp in where}
         found = consumer.offsets_for_times(dict.fromkeys(where, self.number))
         return {tp: end[tp] if (at := found[tp]) is None else at.offset for tp in where}
+
+
+class Spans(NamedTuple):
+    """Where partitions begin and end."""
+
+    first: dict[TopicPartition, int]
+    end: dict[TopicPartition, int]
+
+    def nearest(self, tp: TopicPartition, offset: int) -> int:
+        """The offset, or the nearest that the partition has; its end for a negative one."""
+        return min(max(self.end[tp] if offset < 0 else offset, self.first[tp]), self.end[tp])
+
+
+def spans_of(admin: KafkaAdminClient, where: Iterable[TopicPartition]) -> Spans:
+    """Asks the leaders."""
+    partitions = list(where)
+    return Spans(_offsets(admin, partitions, "earliest"), _offsets(admin, partitions, "latest"))
+
+
+def _offsets(admin: KafkaAdminClient, where: Iterable[TopicPartition], spec: str | int) -> dict[TopicPartition, int]:
+    return {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(where, spec)).check().items()}
+
+
+def offsets_at(admin: KafkaAdminClient, spans: Spans, place: str | Place) -> dict[TopicPartition, int]:
+    """The offset of a place in each partition, the nearest where it does not hold it; the end where no record is so young."""
+    where = list(spans.end)
+    if isinstance(place, str):
+        found = spans.first if place == "earliest" else spans.end
+    elif place.kind == "time":
+        found = _offsets(admin, where, place.number)
+    elif place.kind == "last":
+        found = {tp: max(spans.end[tp] - place.number, 0) for tp in where}
+    else:
+        found = dict.fromkeys(where, place.number)
+    return {tp: spans.nearest(tp, found[tp]) for tp in where}
 
 
 def place_of(text: str, option: str = "--from") -> str | Place:

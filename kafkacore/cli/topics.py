@@ -20,18 +20,23 @@ from kafkacore.cli.options import (
     admin_client,
     assignments,
     checked,
+    checked_items,
     confirm,
+    confirm_or_yes,
     print_json,
     report,
     say,
+    sentence,
     told,
 )
+from kafkacore.cli.places import offsets_at, place_of, spans_of
 from kafkacore.cli.terminal import console
 from kafkacore.metadata import PartitionInfo
+from kafkacore.plurals import counted
 
 V = TypeVar("V")
 
-app = typer.Typer(help="List, create, describe, alter and delete topics.", no_args_is_help=True)
+app = typer.Typer(help="List, create, describe, alter, trim and delete topics.", no_args_is_help=True)
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.", autocompletion=completion.topics)]
 
 _PLACES = {
@@ -203,10 +208,7 @@ def offsets(
     spec = _place(time)
     wanted = None if partitions is None else _numbers(partitions)
     with admin_client(bootstrap_server, setting) as admin:
-        there = [p.index for p in checked(admin.describe_topics([topic]))[topic].partitions]
-        if wanted is not None and (missing := sorted(wanted.difference(there))):
-            raise Failure(f"topic {topic} has no partition {', '.join(map(str, missing))}: it has 0 to {len(there) - 1}")
-        tps = [TopicPartition(topic, index) for index in there if wanted is None or index in wanted]
+        tps = _partitions(admin, topic, wanted)
         found = checked(admin.list_offsets(dict.fromkeys(tps, spec), read_committed=read_committed))
     if json:
         print_json([{"topic": tp.topic, "partition": tp.partition, **found[tp]._asdict()} for tp in tps])
@@ -281,3 +283,58 @@ def delete(
                 confirm(f"Delete {', '.join(found.succeeded)} and all records in them?")
         results = admin.delete_topics(topics)
         report(_without(results, errors.UnknownTopicOrPartition) if if_exists else results, "deleted", topics, json)
+
+
+@app.command("trim")
+def trim(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=completion.topics)],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="PLACE",
+            help="The first record to keep: an offset, -N for the last N, @TIME (milliseconds since 1970, 2026-05-01T12:00, -1h), or "
+            "latest to keep none.",
+        ),
+    ],
+    partitions: Annotated[
+        str | None, typer.Option("-p", "--partitions", metavar="N,N,...", help="Only these partitions, as 0,2,5-7.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted; delete nothing.")] = False,
+    yes: Yes = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: Json = False,
+) -> None:
+    """Delete the oldest records of a topic, up to a place. Records that compaction has taken already are counted, too."""
+    place = place_of(to, "--to")
+    wanted = None if partitions is None else _numbers(partitions)
+    with admin_client(bootstrap_server, setting) as admin:
+        spans = spans_of(admin, _partitions(admin, topic, wanted))
+        keep = {tp: offset for tp, offset in offsets_at(admin, spans, place).items() if offset > spans.first[tp]}
+        gone = sum(offset - spans.first[tp] for tp, offset in keep.items())
+        if not json:
+            table = Table("partition", "first offset", "to be", title=topic, title_justify="left")
+            for tp, offset in sorted(keep.items()):
+                table.add_row(str(tp.partition), f"{spans.first[tp]:,}", f"{offset:,}")
+            console.print(table)
+        results: ItemResults[TopicPartition, int] = ItemResults(keep, {})
+        if keep and not dry_run:
+            confirm_or_yes(f"Delete up to {counted(gone, 'record')} of {topic}?", yes, json)
+            results = admin.delete_records({(tp.topic, tp.partition): offset for tp, offset in keep.items()})
+    if json:
+        failed = [{**tp._asdict(), "error": sentence(error)} for tp, error in results.errors.items()]
+        kept = [{**tp._asdict(), "first_offset": first} for tp, first in sorted(results.succeeded.items())]
+        print_json({"trimmed": kept, "failed": failed, "dry_run": dry_run})
+    elif results.succeeded and not dry_run:
+        done = sum(first - spans.first[tp] for tp, first in results.succeeded.items())
+        say(f"deleted up to {counted(done, 'record')} of {topic}")
+    checked_items(results, lambda tp: f"{tp.topic}-{tp.partition}")
+
+
+def _partitions(admin: KafkaAdminClient, topic: str, wanted: set[int] | None) -> list[TopicPartition]:
+    """The partitions of a topic, or those of them that are wanted."""
+    there = [p.index for p in checked(admin.describe_topics([topic]))[topic].partitions]
+    if wanted is not None and (missing := sorted(wanted.difference(there))):
+        raise Failure(f"topic {topic} has no partition {', '.join(map(str, missing))}: it has 0 to {len(there) - 1}")
+    return [TopicPartition(topic, index) for index in there if wanted is None or index in wanted]

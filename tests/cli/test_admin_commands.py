@@ -6,12 +6,14 @@ import io
 import json
 import shlex
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kafkacore import KafkaAdminClient, ProducerRecord
 from kafkacore import protocol as p
 from kafkacore.cli.app import run
 from kafkacore.errors import Code
@@ -416,7 +418,63 @@ def test_the_commands_of_the_page_run(cli: Any, cluster: EmbeddedCluster, author
     lines = [shlex.split(line, comments=True) for line in page.partition("## Managing a cluster")[2].split("```")[1].splitlines()[1:]]
     assert len(lines) >= 14 and all(line[0] == "kafkacore" for line in lines)
     cluster.create_topic("flights")
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.alter_group_offsets("readers", {("flights", 0): 0}).check()
     for line in lines:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a password\n")))
         cli(*line[1:])
     cluster.delete_topic("flights")
+
+
+def offsets(cli: Any, topic: str) -> list[tuple[int, int]]:
+    return [(each["first_offset"], each["end_offset"]) for each in cli("topics", "describe", topic, "--json")[topic]["partitions"]]
+
+
+def test_a_topic_is_trimmed(
+    cli: Any, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.create_topic("trim", partitions=3)
+    now = int(time.time() * 1000)
+    for partition, count in ((0, 10), (1, 4)):
+        aged = [ProducerRecord("trim", b"v", partition=partition, timestamp_ms=now - 60_000 * (10 - n)) for n in range(count)]
+        cluster.produce("trim", aged)
+    assert "5" in cli("topics", "trim", "trim", "--to", "5", "--dry-run")
+    assert cli("topics", "trim", "trim", "--to", "earliest", "--yes", "--json") == {"trimmed": [], "failed": [], "dry_run": False}
+    assert offsets(cli, "trim") == [(0, 10), (0, 4), (0, 0)]
+    assert "add --yes" in cli("topics", "trim", "trim", "--to", "5", "--json", status=1)[1]
+    assert cli("topics", "trim", "trim", "--to", "-9", "--yes", "-p", "0-1").endswith("deleted up to 1 record of trim\n")
+    assert offsets(cli, "trim") == [(1, 10), (0, 4), (0, 0)]
+    done = cli("topics", "trim", "trim", "--to", "5", "--yes", "--json")
+    assert [(each["partition"], each["first_offset"]) for each in done["trimmed"]] == [(0, 5), (1, 4)]  # the second one ends there
+    cli("topics", "trim", "trim", "--to", "@-150s", "--yes")
+    assert offsets(cli, "trim") == [(8, 10), (4, 4), (0, 0)]
+    cli("topics", "trim", "trim", "--to", "latest", "--yes")
+    assert offsets(cli, "trim") == [(10, 10), (4, 4), (0, 0)]
+    assert "no partition 7" in cli("topics", "trim", "trim", "--to", "1", "-p", "7", status=1)[1]
+    assert "--to" in cli("topics", "trim", "trim", "--to", "soon", status=2)[1]
+    cluster.produce("trim", [ProducerRecord("trim", b"v", partition=2)])
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert run(["topics", "trim", "trim", "--to", "latest"]) == 1  # nobody to ask
+    assert "--yes does not ask" in capsys.readouterr().err
+    assert offsets(cli, "trim")[2] == (0, 1)
+
+
+def test_offsets_of_a_group_are_forgotten(cli: Any, cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("forget", partitions=3)
+    cluster.create_topic("keep", partitions=1)
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.alter_group_offsets("forgetful", {("forget", 0): 0, ("forget", 1): 0, ("forget", 2): 0, ("keep", 0): 0}).check()
+
+    def there() -> list[tuple[str, int]]:
+        found = cli("groups", "describe", "forgetful", "--json")["forgetful"]["offsets"]
+        return [(each["topic"], each["partition"]) for each in found]
+
+    assert "nothing was done" in cli("groups", "delete-offsets", "forgetful", "other", "-y", status=1)[1]
+    assert "neither TOPIC nor" in cli("groups", "delete-offsets", "forgetful", "forget:x", "-y", status=2)[1]
+    done = cli("groups", "delete-offsets", "forgetful", "forget:0,2", "--yes", "--json")
+    assert done["deleted"] == [{"topic": "forget", "partition": 0}, {"topic": "forget", "partition": 2}]
+    assert there() == [("forget", 1), ("keep", 0)]
+    assert cli("groups", "delete-offsets", "forgetful", "forget", "-y") == "deleted the offsets of forget-1\n"
+    assert there() == [("keep", 0)]
+    shown, why = cli("groups", "delete", "forgetful", "never", "-y", "--json", status=1)
+    assert shown["deleted"] == ["forgetful"] and "never" in why

@@ -31,6 +31,10 @@ SCRIPTS = {
 """The command here in whose place a script stands."""
 
 SAME = [
+    ("kafka-consumer-groups.sh --delete-offsets --topic t --group g", "groups delete-offsets g t"),
+    ("rpk group offset-delete g -t t:0,1", "groups delete-offsets g t:0,1"),
+    ("rpk topic trim-prefix t -o 5 -p 0,1 --no-confirm", "topics trim t --to 5 -p 0,1 --yes"),
+    ("rpk topic trim-prefix t --offset @-1h", "topics trim t --to @-1h"),
     ("kcat -C -b h -t flights -o -5 -e", "consume flights -b h --from -5 -e"),
     ("kcat -b h -C -t flights -p 0 -o 10 -c 1", "consume flights -b h -p 0 --from 10 --max 1"),
     ("kcat -b h -t flights -C -q -u -e", "consume flights -b h -e"),
@@ -198,7 +202,6 @@ ANSWERED = [
     ("kafka-consumer-groups.sh --group g --reset-offsets --topic t:0,1 --shift-by -10", "--topic t:0,1: all partitions of a topic "),
     ("kafka-consumer-groups.sh --group g --reset-offsets --topic t --by-duration PT1H", "--by-duration: --to @-1h is the first rec"),
     ("kafka-consumer-groups.sh --group g --reset-offsets --topic t --to-current --export", "--to-current: without --execute `group"),
-    ("kafka-consumer-groups.sh --delete-offsets --group g --topic t", "--delete-offsets: KafkaAdminClient.delete_group_offsets doe"),
     (
         "kafka-configs.sh --entity-type users --entity-name a --alter --add-config 'SCRAM-SHA-256=[password=x]'",
         "--entity-type users: quotas: `",
@@ -220,9 +223,7 @@ ANSWERED = [
     ("rpk topic add-partitions t -n 3", "add-partitions: `kafkacore topics alter TOPIC --partitions N` with N in all"),
     ("rpk topic alter-config t --set retention.ms=1", "alter-config: `kafkacore configs set KEY=VALUE --topic TOPIC`; --append, --"),
     ("rpk topic alter-config t -d retention.ms", "alter-config: `kafkacore configs set KEY=VALUE --topic TOPIC`; --append, --subtr"),
-    ("rpk topic trim-prefix t -o 5", "trim-prefix: KafkaAdminClient.delete_records does it, from Python"),
     ("rpk topic describe-storage t", "describe-storage: KafkaAdminClient.describe_log_dirs shows sizes, from Python"),
-    ("rpk group offset-delete g -t t:0", "offset-delete: KafkaAdminClient.delete_group_offsets does it, from Python"),
     ("rpk cluster config get log.retention.ms", "config: `kafkacore configs describe|set|unset --broker-defaults`, or --broker ID"),
     ("rpk cluster config set log.retention.ms 1", "config: `kafkacore configs describe|set|unset --broker-defaults`, or --broker I"),
     ("rpk cluster quotas describe --any user", "--any: without a name all are shown"),
