@@ -23,6 +23,7 @@ TESTS = (
     "broker/test_log_model.py",
     "protocol/test_*.py",
     "decode/test_json_columns.py",
+    "data/test_arrow_out.py",
 )
 FUZZ = ROOT / "tests" / "fuzz_loop.py"
 

@@ -399,6 +399,7 @@ class KafkaConsumer:
 
         Undecoded batches have the columns of `RecordColumns.to_arrow`. With `json`, `avro` or `protobuf` the fields of the values are the
         columns, followed by `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`. A null value is a row of nulls.
+        Deserializers do not apply.
 
         Args:
             what: a topic or several; or {(topic, partition): (first offset, offset after the last)}, where None is the end.
@@ -417,7 +418,8 @@ class KafkaConsumer:
             on_error: a value that cannot be decoded is an error ("raise"), a row of nulls beside it in the column `_corrupt`; of JSON the
                 good fields stay ("null"), or no row ("skip"), counted in `ColumnStream.skipped`.
             headers: there is a column of headers; None means only with undecoded values.
-            until_end: False goes on with new records, from all partitions as they come, until the loop is left or the consumer closed.
+            until_end: False goes on with new records, from all partitions that there are now, as they come, until the loop is left or the
+                consumer closed.
             timeout: seconds without progress; `default_api_timeout_ms` when None. Waiting for new records has no limit.
 
         Returns:

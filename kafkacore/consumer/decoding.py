@@ -122,7 +122,9 @@ class Decoding:
         from kafkacore.decode import registry
 
         given = self._registry
-        return registry.shared(given if isinstance(given, registry.RegistryOptions) else registry.RegistryOptions(given))
+        if not isinstance(given, (str, registry.RegistryOptions)):
+            raise errors.UsageError(f"registry is a URL or a kafkacore.decode.registry.RegistryOptions, not {given!r}")
+        return registry.shared(registry.RegistryOptions(given, called="registry") if isinstance(given, str) else given)
 
     def _avro(self) -> Any:
         from kafkacore.decode.avro import AvroSchema
@@ -135,7 +137,9 @@ class Decoding:
         from kafkacore.decode import protobuf
 
         if isinstance(self._wanted, tuple):
-            return protobuf.from_file(*map(str, self._wanted))
+            if len(self._wanted) != 2:
+                raise errors.UsageError(f"protobuf is a generated class, or (descriptor set file, message name), not {self._wanted!r}")
+            return protobuf.from_file(str(self._wanted[0]), str(self._wanted[1]), ("protobuf", "protobuf"))
         found = getattr(self._wanted, "DESCRIPTOR", self._wanted)
         if not hasattr(found, "fields_by_name"):
             raise errors.UsageError(f"protobuf is a generated class, or (descriptor set file, message name), not {self._wanted!r}")

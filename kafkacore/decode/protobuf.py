@@ -44,8 +44,13 @@ Get = Callable[[Any], Any]
 """Takes a message and gives what Arrow takes for one field of it."""
 
 
-def from_file(path: str, message: str) -> Any:
+def from_file(path: str, message: str, options: tuple[str, str] = ("option value.schema", "option value.message")) -> Any:
     """A message's descriptor from a descriptor set (`protoc --include_imports --descriptor_set_out`).
+
+    Args:
+        path: of the descriptor set.
+        message: the message's name, with its package.
+        options: what the caller knows the two by, for messages.
 
     Raises:
         ConfigError: there is no such file or message.
@@ -57,15 +62,15 @@ def from_file(path: str, message: str) -> Any:
         with open(path, "rb") as file:
             files = descriptor_pb2.FileDescriptorSet.FromString(file.read()).file
     except OSError as error:
-        raise ConfigError(f"option value.schema: the descriptor set {path} cannot be read in this process: {error.strerror}") from None
+        raise ConfigError(f"{options[0]}: the descriptor set {path} cannot be read in this process: {error.strerror}") from None
     except protobuf_message.DecodeError:
-        raise ConfigError(f"option value.schema: {path} is no descriptor set, as protoc --descriptor_set_out writes") from None
-    pool = _pool(files, f"option value.schema: {path}")
+        raise ConfigError(f"{options[0]}: {path} is no descriptor set, as protoc --descriptor_set_out writes") from None
+    pool = _pool(files, f"{options[0]}: {path}")
     try:
         return pool.FindMessageTypeByName(message)
     except KeyError:
         names = ", ".join(sorted(name for each in files for name in _messages(each)))[:300]
-        raise ConfigError(f"option value.message: there is no message {message} in {path}; there are {names}") from None
+        raise ConfigError(f"{options[1]}: there is no message {message} in {path}; there are {names}") from None
 
 
 def from_registry(schema: registry.Schema, what: str) -> Any:

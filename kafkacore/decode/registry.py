@@ -63,12 +63,14 @@ class RegistryOptions:
         user_info: user:password.
         token: a bearer token.
         when: by when the variables of references must be set, for messages.
+        called: what the caller knows the URL by, for messages.
     """
 
     url: str
     user_info: str | None = None
     token: str | None = None
     when: str = ""
+    called: str = "option schema.registry.url"
 
 
 class Registry:
@@ -89,6 +91,7 @@ class Registry:
         """
         self._options = options
         self._headers: dict[str, str] = {}
+        self._called = options.called
         self._bases: list[tuple[str, Any]] = []
         self._resolve()
         self._sleep, self._clock = sleep, clock
@@ -117,7 +120,7 @@ class Registry:
         for each in given["url"].split(","):
             parts = urlsplit(each.strip())
             if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise errors.ConfigError("option schema.registry.url must be like https://host:8081, or several separated by commas")
+                raise errors.ConfigError(f"{options.called} must be like https://host:8081, or several separated by commas")
             info, _, place = parts.netloc.rpartition("@")
             user, _, password = (info or login or "").partition(":")
             # Userinfo is taken out: httpx writes URLs into its log.
@@ -244,7 +247,7 @@ class Registry:
                 if answer.status_code == 404:
                     if not _says(answer, absent):
                         raise WrongPlace(
-                            f"option schema.registry.url: there is no schema registry at {base}: HTTP status 404 for {base}{path}, "
+                            f"{self._called}: there is no schema registry at {base}: HTTP status 404 for {base}{path}, "
                             f"without the code of one ({' or '.join(map(str, absent))})"
                         )
                     unknown += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import signal
 import subprocess
 import sys
@@ -262,7 +263,8 @@ def test_ten_thousand_exports_leave_nothing():
     export(2_000)
     gc.collect()
     assert (sys.getrefcount(columns), abs(len(gc.get_objects()) - counts[1]) < 200) == (counts[0], True)
-    assert resident_bytes() - before < 3 << 20                     # a schema alone that stays would be more
+    if "libasan" not in os.environ.get("LD_PRELOAD", ""):          # which keeps what was freed
+        assert resident_bytes() - before < 3 << 20                 # a schema alone that stays would be more
 
 
 class Array(ctypes.Structure):

@@ -13,7 +13,7 @@ import fastavro
 import polars as pl
 import pyarrow as pa
 import pytest
-from google.protobuf import struct_pb2, timestamp_pb2
+from google.protobuf import descriptor_pb2, struct_pb2, timestamp_pb2
 
 from kafkacore import KafkaConsumer, KafkaProducer, aio, errors
 from kafkacore.decode import registry
@@ -193,6 +193,23 @@ def test_avro_and_json_by_a_registry(consumer, producer, cluster, topic, registr
         consumer.read(f"{topic}x", avro=True, registry=url)
 
 
+def test_protobuf_of_a_descriptor_set(consumer, producer, topic, tmp_path):
+    written(producer, topic, [timestamp_pb2.Timestamp(seconds=5).SerializeToString()])
+    files = descriptor_pb2.FileDescriptorSet()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(files.file.add())
+    (tmp_path / "time.desc").write_bytes(files.SerializeToString())
+    table = pa.table(consumer.read(topic, protobuf=(tmp_path / "time.desc", "google.protobuf.Timestamp")))
+    assert table["seconds"].to_pylist() == [5]
+    with pytest.raises(errors.ConfigError, match=r"^protobuf: there is no message Time in .*; there are google.protobuf.Timestamp"):
+        consumer.read(topic, protobuf=(tmp_path / "time.desc", "Time"))
+
+
+def test_there_is_no_registry_at_the_url(consumer, producer, topic, registry_server):
+    registry_server.answers = [(404, b"<html>")]
+    with pytest.raises(errors.ConfigError, match=r"^registry: there is no schema registry at"):
+        consumer.read(topic, avro=True, registry=registry_server.url)
+
+
 def test_protobuf_of_a_generated_class(consumer, producer, topic):
     written(producer, topic, [timestamp_pb2.Timestamp(seconds=5, nanos=6).SerializeToString(), b"\xff"])
     table = pa.table(consumer.read(topic, protobuf=timestamp_pb2.Timestamp, on_error="null"))
@@ -220,6 +237,10 @@ def test_protobuf_of_a_generated_class(consumer, producer, topic):
         ({"json": pa.schema([("a", pa.int32()), ("a", pa.int32())])}, "column a is there twice"),
         ({"avro": "{"}, "the schema of avro= is no Avro schema"),
         ({"protobuf": 3}, "protobuf is a generated class"),
+        ({"protobuf": ("a", "b", "c")}, "protobuf is a generated class"),
+        ({"protobuf": ("/nowhere", "b")}, "^protobuf: the descriptor set /nowhere cannot be read"),
+        ({"json": True, "registry": "localhost:8081"}, "^registry must be like https://host:8081"),
+        ({"json": True, "registry": 8081}, "registry is a URL"),
         ({"until_end": False, "end": 5}, "has no end"),
     ],
 )
