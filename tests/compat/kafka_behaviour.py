@@ -877,3 +877,20 @@ def transactions_of_others(k: Face) -> Any:
         k.raised(lambda: admin.describe_transactions([k.topic + "-absent"])),
         admin.find_hanging_transactions(),
     )
+
+
+@case
+def settings_that_are_set_as_a_whole(k: Face) -> Any:
+    admin, module = k.admin(), k.admin_module
+
+    def resource(configs: Any = None) -> Any:
+        return module.ConfigResource("TOPIC", k.topic, configs)
+
+    first = admin.alter_configs([resource({"retention.ms": "5000"})])
+    second = admin.alter_configs([resource({"max.message.bytes": ("SET", "6000")})], incremental=False)
+    refused = [
+        k.raised(lambda op=op: admin.alter_configs([resource({"cleanup.policy": (op, "x")})], incremental=False))
+        for op in ("APPEND", "DELETE")
+    ]
+    found = admin.describe_configs([resource(["retention.ms", "max.message.bytes"])])["topic"][k.topic]
+    return first, second, refused, {name: found[name]["value"] for name in sorted(found)}

@@ -115,18 +115,21 @@ class ConfigAdmin(AdminBase):
             config_resources: `configs` holds values, or (AlterConfigOp, value), by name.
             validate_only: check only.
             raise_on_unknown: ask first which settings there are.
-            incremental: False is refused: AlterConfigs would reset all other settings.
+            incremental: False allows SET only; what is not named stays as well.
 
         Returns:
             By kind and name "OK" or why not.
 
         Raises:
-            ValueError: a setting is not known.
+            ValueError: a setting is not known, or its change is not allowed.
         """
-        if incremental is False:
-            raise errors.IllegalArgumentError("incremental=False: AlterConfigs resets what it does not name, and Kafka 4 has removed it")
         if raise_on_unknown:
             self._check_known(config_resources)
+        if incremental is False:
+            for change in (change for each in config_resources for change in map(_alteration, _pairs(each.configs))):
+                if change.config_operation != AlterConfigOp.SET:
+                    operation = AlterConfigOp(change.config_operation)
+                    raise ValueError(f"Non-incremental AlterConfigsRequest does not support operation {operation} (SET only)")
 
         def request(group: list[ConfigResource]) -> p.IncrementalAlterConfigsRequest:
             entries = [
