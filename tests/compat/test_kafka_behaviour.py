@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from kafkacore.testing import EmbeddedCluster
+from tests.compat import kafka_administering, kafka_consuming, kafka_producing
 from tests.compat.both_packages import own_topic, plain
-from tests.compat.kafka_behaviour import CASES, Face
+from tests.compat.kafka_face import CASES, Face
 
 pytest.importorskip("kafka", minversion="3.0")
+
+SUBJECTS = (kafka_producing, kafka_consuming, kafka_administering)  # each adds its cases to CASES
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +63,4 @@ def test_both_packages_authenticate_alike(mechanism: str) -> None:
 
 def test_there_are_enough_cases() -> None:
     assert len(CASES) >= 40
+    assert {fn.__module__ for fn in CASES} == {each.__name__ for each in SUBJECTS}

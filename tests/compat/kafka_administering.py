@@ -1,0 +1,184 @@
+"""What programs do with kafka-python's admin client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.compat.kafka_face import NOW_MS, Face, case
+
+
+def _shape(value: Any) -> Any:
+    """Dicts by their keys, lists by their first item: what an answer looks like."""
+    if isinstance(value, dict):
+        return {str(key): _shape(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_shape(value[0])] if value else []
+    return type(value).__name__
+
+
+@case
+def topics_come_and_go(k: Face) -> Any:
+    admin = k.admin()
+    name = k.topic + "-made"
+    made = admin.create_topics({name: {"num_partitions": 3, "replication_factor": 1, "configs": {"retention.ms": "1000"}}})
+    again = k.raised(lambda: admin.create_topics([name]))
+    admin.wait_for_topics([name])
+    described = admin.describe_topics([name])[0]
+    unknown = admin.describe_topics([name + "-absent"])[0]["error_code"]
+    listed = name in admin.list_topics()
+    deleted = admin.delete_topics([name])
+    return (
+        [made["topics"][0][field] for field in ("error_code", "num_partitions", "replication_factor")],
+        again,
+        sorted(described),
+        sorted(described["partitions"][0]),
+        [each["partition_index"] for each in described["partitions"]],
+        unknown,
+        listed,
+        deleted["topics"][0]["error_code"],
+        k.raised(lambda: admin.delete_topics([name + "-absent"])),
+    )
+
+
+@case
+def partitions_are_added(k: Face) -> Any:
+    admin = k.admin()
+    answer = admin.create_partitions({k.topic: 3})
+    return [tuple(each)[:2] == (k.topic, 0) for each in answer.results], k.raised(lambda: admin.create_partitions({k.topic: 1}))
+
+
+@case
+def records_are_deleted(k: Face) -> Any:
+    k.fill(5)
+    admin = k.admin()
+    found = admin.delete_records({k.tp(): 3})
+    return found[k.tp()], k.raised(lambda: admin.delete_records({k.tp(): 99})), k.raised(lambda: admin.delete_records({k.tp(9): 0}))
+
+
+@case
+def offsets_by_spec(k: Face) -> Any:
+    k.fill(5)
+    admin, spec = k.admin(), k.package.OffsetSpec
+    found = [admin.list_partition_offsets({k.tp(): each})[k.tp()] for each in (spec.EARLIEST, spec.LATEST, spec.MAX_TIMESTAMP, NOW_MS + 1)]
+    return [(each.offset, each.timestamp) for each in found]
+
+
+@case
+def configs(k: Face) -> Any:
+    admin, module = k.admin(), k.admin_module
+    resource = module.ConfigResource
+    everything = admin.describe_configs([resource("TOPIC", k.topic)], config_filter="all")["topic"][k.topic]
+    altered = admin.alter_configs([resource("TOPIC", k.topic, {"retention.ms": "5000"})])
+    modified = admin.describe_configs([resource("TOPIC", k.topic)])
+    one = admin.describe_configs([resource("TOPIC", k.topic, ["retention.ms"])], include_synonyms=True)["topic"][k.topic]["retention.ms"]
+    reset = admin.reset_configs([resource("TOPIC", k.topic, ["retention.ms"])])
+    return (
+        _shape(everything["retention.ms"]),
+        everything["cleanup.policy"]["config_type"],
+        list(altered["topic"].values()),
+        {name: config["value"] for name, config in modified["topic"][k.topic].items()},
+        _shape(one),
+        one["config_source"],
+        list(reset["topic"].values()),
+        admin.describe_configs([resource("TOPIC", k.topic)])["topic"][k.topic],
+        k.raised(lambda: admin.alter_configs([resource("TOPIC", k.topic, {"nonsense": "1"})])),
+        k.raised(lambda: admin.describe_configs([resource("BROKER", "x")])),
+    )
+
+
+@case
+def groups(k: Face) -> Any:
+    k.fill(5)
+    admin = k.admin()
+    consumer = k.consumer(k.topic, group_id=k.group)
+    next(consumer)
+    listed = [each for each in admin.list_groups() if each["group_id"] == k.group]
+    described = admin.describe_groups([k.group])[k.group]
+    member = described["members"][0]
+    held = admin.delete_groups([k.group])
+    consumer.commit()
+    consumer.close()
+    offsets = admin.list_group_offsets(k.group)[k.group]
+    altered = admin.alter_group_offsets(k.group, {k.tp(): k.package.OffsetAndMetadata(2, "n", -1)})
+    reset = admin.reset_group_offsets(k.group, {k.tp(): k.package.OffsetSpec.LATEST})
+    beyond = admin.reset_group_offsets(k.group, {k.tp(): 99})
+    after = admin.list_group_offsets({k.group: [k.tp()]})[k.group]
+    forgotten = admin.delete_group_offsets(k.group, [k.tp()])
+    gone = admin.delete_groups([k.group, k.group + "-absent"])
+    return (
+        [sorted(each) for each in listed],
+        [(each["protocol_type"], each["group_state"]) for each in listed],
+        sorted(described),
+        described["error"],
+        member["member_metadata"]["topics"] == [k.topic],
+        member["member_assignment"]["assigned_partitions"][0]["partitions"],
+        list(held.values()),
+        [at.offset for tp, at in offsets.items() if tp == k.tp()],
+        [kind.__name__ for kind in altered.values()],
+        [(each["error"].__name__, each["offset"]) for each in (*reset.values(), *beyond.values())],
+        [tuple(at)[:2] for at in after.values()],
+        [kind.__name__ for kind in forgotten.values()],
+        sorted(gone.values()),
+    )
+
+
+@case
+def the_cluster(k: Face) -> Any:
+    admin = k.admin()
+    found = admin.describe_cluster()
+    dirs = admin.describe_log_dirs()
+    return _shape(found), [each["broker"] for each in dirs], _shape(dirs[0]["log_dirs"][0]["topics"][0]["partitions"][0])
+
+
+@case
+def reassignments_and_elections(k: Face) -> Any:
+    admin = k.admin()
+    brokers = [each["broker_id"] for each in admin.describe_cluster()["brokers"]]
+    moved = admin.alter_partition_reassignments({k.tp(): brokers[:1]})
+    elected = admin.elect_leaders(0, {k.topic: [0, 1]})
+    codes = [tuple(each)[:2] for each in elected.replica_election_results[0][1]]
+    return (
+        list(moved.values()),
+        admin.list_partition_reassignments(),
+        codes,
+        k.raised(lambda: admin.alter_partition_reassignments({k.tp(): []})),
+    )
+
+
+@case
+def transactions_of_others(k: Face) -> Any:
+    producer = k.producer(transactional_id=k.topic)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(k.topic, b"v", partition=0).get(20)
+    admin = k.admin()
+    listed = [each for found in admin.list_transactions().values() for each in found if each.transactional_id == k.topic]
+    described = admin.describe_transactions([k.topic])[k.topic]
+    producers = admin.describe_producers([k.tp()])[k.tp()].active_producers
+    producer.abort_transaction()
+    return (
+        [each.state.value for each in listed],
+        described.state.value,
+        {tp.partition for tp in described.topic_partitions},
+        described._fields,
+        [(each._fields, each.current_transaction_start_offset) for each in producers],
+        k.raised(lambda: admin.describe_transactions([k.topic + "-absent"])),
+        admin.find_hanging_transactions(),
+    )
+
+
+@case
+def settings_that_are_set_as_a_whole(k: Face) -> Any:
+    admin, module = k.admin(), k.admin_module
+
+    def resource(configs: Any = None) -> Any:
+        return module.ConfigResource("TOPIC", k.topic, configs)
+
+    first = admin.alter_configs([resource({"retention.ms": "5000"})])
+    second = admin.alter_configs([resource({"max.message.bytes": ("SET", "6000")})], incremental=False)
+    refused = [
+        k.raised(lambda op=op: admin.alter_configs([resource({"cleanup.policy": (op, "x")})], incremental=False))
+        for op in ("APPEND", "DELETE")
+    ]
+    found = admin.describe_configs([resource(["retention.ms", "max.message.bytes"])])["topic"][k.topic]
+    return first, second, refused, {name: found[name]["value"] for name in sorted(found)}

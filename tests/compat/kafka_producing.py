@@ -1,0 +1,257 @@
+"""What programs do with kafka-python's producer."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from typing import Any
+
+from tests.compat.kafka_face import NOW_MS, Face, case
+
+
+@case
+def metadata_of_a_record(k: Face) -> Any:
+    future = k.producer().send(k.topic, b"value", b"key", partition=1, timestamp_ms=NOW_MS)
+    found = future.get(timeout=20)
+    return found._fields, tuple(found), future.is_done, future.succeeded(), future.failed(), future.exception, tuple(future.value)
+
+
+@case
+def metadata_with_headers(k: Face) -> Any:
+    found = k.producer().send(k.topic, b"value", headers=[("a", b"1"), ("bc", b"")], partition=0, timestamp_ms=NOW_MS).get(timeout=20)
+    return tuple(found)
+
+
+@case
+def callbacks_in_order(k: Face) -> Any:
+    seen: list[Any] = []
+    producer = k.producer()
+    futures = [producer.send(k.topic, b"%d" % nth, partition=0) for nth in range(20)]
+    for nth, future in enumerate(futures):
+        future.add_callback(lambda metadata, nth=nth: seen.append((nth, metadata.offset)))
+        future.add_errback(lambda error: seen.append(error))
+    producer.flush(20)
+    return seen
+
+
+@case
+def callbacks_with_arguments(k: Face) -> Any:
+    seen: list[Any] = []
+    future = k.producer().send(k.topic, b"v", partition=0)
+    future.add_callback(lambda *args, **kwargs: seen.append((args[:-1], args[-1].offset, kwargs)), "a", 2, three=3)
+    future.get(timeout=20)
+    future.add_callback(lambda *args, **kwargs: seen.append((args[:-1], args[-1].offset, kwargs)), "late", b=1)
+    return sorted(seen, key=str)
+
+
+@case
+def a_callback_that_raises_stops_nothing(k: Face) -> Any:
+    seen: list[Any] = []
+    producer = k.producer()
+    future = producer.send(k.topic, b"v", partition=0)
+    future.add_callback(lambda _: 1 / 0).add_callback(lambda metadata: seen.append(metadata.offset))
+    producer.flush(20)
+    return seen
+
+
+@case
+def both_and_chain(k: Face) -> Any:
+    seen: list[Any] = []
+    kind = importlib.import_module(f"{k.package.__name__}.future").Future
+    other = kind()
+    future = k.producer().send(k.topic, b"v", partition=0)
+    future.add_both(lambda outcome: seen.append(outcome.offset)).chain(other)
+    future.get(timeout=20)
+    waited = threading.Event()
+    other.add_both(lambda _: waited.set())
+    return waited.wait(20), seen, other.value.offset, other.succeeded()
+
+
+@case
+def flush_leaves_every_future_done(k: Face) -> Any:
+    producer = k.producer(linger_ms=60_000, delivery_timeout_ms=120_000)
+    futures = [producer.send(k.topic, b"%d" % nth, partition=0) for nth in range(100)]
+    before = any(future.is_done for future in futures)
+    result = producer.flush(20)
+    return before, result, all(future.is_done for future in futures), [future.value.offset for future in futures]
+
+
+@case
+def get_that_takes_too_long(k: Face) -> Any:
+    future = k.producer(linger_ms=60_000, delivery_timeout_ms=120_000).send(k.topic, b"v", partition=0)
+    return k.raised(lambda: future.get(timeout=0.05)), future.is_done, future.exception, future.value
+
+
+@case
+def values_that_are_refused(k: Face) -> Any:
+    producer = k.producer()
+    return [
+        k.raised(lambda: producer.send(k.topic)),
+        k.raised(lambda: producer.send(k.topic, "text")),
+        k.raised(lambda: producer.send(k.topic, 7)),
+        k.raised(lambda: producer.send(k.topic, b"v", key="text")),
+        k.raised(lambda: producer.send(k.topic, b"v", headers={"a": b"1"})),
+        k.raised(lambda: producer.send(k.topic, b"v", headers=[("a", "1")])),
+        k.raised(lambda: producer.send(k.topic, b"v", headers=[("a",)])),
+        k.raised(lambda: producer.send(None, b"v")),
+        k.raised(lambda: producer.send("", b"v")),
+        k.raised(lambda: producer.send("no spaces", b"v")),
+        k.raised(lambda: producer.send(k.topic, b"v", partition=9)),
+        k.raised(lambda: producer.send(k.topic, b"v", partition=-1)),
+        k.raised(lambda: producer.send(k.topic, b"v" * 2_000_000)),
+    ]
+
+
+@case
+def kinds_of_bytes(k: Face) -> Any:
+    producer = k.producer()
+    for value in (b"bytes", bytearray(b"array"), memoryview(b"view")):
+        producer.send(k.topic, value, partition=0)
+    producer.send(k.topic, None, b"key", partition=0)
+    producer.send(k.topic, b"", partition=0)
+    producer.flush(20)
+    return [(record.key, record.value) for record in k.polled(k.reader(), 5)]
+
+
+@case
+def keys_choose_the_partition(k: Face) -> Any:
+    producer = k.producer()
+    return [producer.send(k.topic, b"v", b"key-%d" % nth).get(20).partition for nth in range(20)]
+
+
+@case
+def a_serializer_that_is_a_function(k: Face) -> Any:
+    producer = k.producer(value_serializer=lambda v: repr(v).encode(), key_serializer=str.encode)
+    sent = [producer.send(k.topic, value, key, partition=0).get(20)[-3:] for value, key in (({"a": 1}, "x"), (None, "y"))]
+    return sent, [(record.key, record.value) for record in k.polled(k.reader(), 2)]
+
+
+@case
+def a_serializer_of_the_interface(k: Face) -> Any:
+    class Upper(k.serializer.Serializer):  # type: ignore[name-defined]
+        closed = 0
+
+        def serialize(self, topic: str, headers: Any, data: Any) -> Any:
+            return f"{data}-{headers}".upper().encode()
+
+        def close(self) -> None:
+            type(self).closed += 1
+
+    producer = k.producer(value_serializer=Upper())
+    producer.send(k.topic, "v", headers=[("h", b"1")], partition=0)
+    producer.flush(20)
+    producer.close()
+    return k.polled(k.reader(), 1)[0].value, Upper.closed
+
+
+@case
+def json_there_and_back(k: Face) -> Any:
+    producer = k.producer(value_serializer=k.serializer.JsonSerializer())
+    producer.send(k.topic, {"a": [1, None]}, partition=0)
+    producer.send(k.topic, None, b"key", partition=0)
+    producer.flush(20)
+    reader = k.reader(value_deserializer=k.serializer.JsonSerializer())
+    return [(record.key, record.value, record.serialized_value_size) for record in k.polled(reader, 2)]
+
+
+@case
+def a_partitioner_of_the_program(k: Face) -> Any:
+    seen: list[Any] = []
+
+    class Odd(importlib.import_module(f"{k.package.__name__}.partitioner").Partitioner):  # type: ignore[misc]
+        def partition(self, topic: Any, key: Any, serialized_key: Any, value: Any, serialized_value: Any, cluster: Any) -> int:
+            seen.append((key, serialized_key, value, serialized_value, cluster.partitions_for_topic(topic)))
+            return 1
+
+    producer = k.producer(partitioner=Odd(), key_serializer=str.encode)
+    partitions = [producer.send(k.topic, b"v", "k", partition=given).get(20).partition for given in (None, 0)]
+    return partitions, seen
+
+
+@case
+def partitions_of_a_topic(k: Face) -> Any:
+    producer = k.producer()
+    return producer.partitions_for(k.topic), k.raised(lambda: producer.partitions_for("no spaces"))
+
+
+@case
+def a_closed_producer(k: Face) -> Any:
+    producer = k.producer()
+    future = producer.send(k.topic, b"v", partition=0)
+    producer.close()
+    producer.close()
+    return future.succeeded(), k.raised(lambda: producer.send(k.topic, b"v"))
+
+
+@case
+def acks_of_none(k: Face) -> Any:
+    producer = k.producer(acks=0)
+    found = producer.send(k.topic, b"v", partition=0).get(20)
+    return found.partition, producer.config["enable_idempotence"], producer.config["acks"]
+
+
+@case
+def settings_that_are_refused(k: Face) -> Any:
+    return [
+        k.raised(lambda: k.producer(nonsense=1)),
+        k.raised(lambda: k.producer(compression_type="zip")),
+        k.raised(lambda: k.producer(acks=1, enable_idempotence=True)),
+        k.raised(lambda: k.producer(transactional_id="t", enable_idempotence=False)),
+        k.raised(lambda: k.consumer(nonsense=1)),
+        k.raised(lambda: k.consumer(group_instance_id="i")),
+        k.raised(lambda: k.consumer(fetch_max_wait_ms=40_000)),
+        k.raised(lambda: k._opened(k.package.KafkaAdminClient(bootstrap_servers=k.servers, nonsense=1))),
+    ]
+
+
+@case
+def no_broker(k: Face) -> Any:
+    return [
+        k.raised(lambda: k.package.KafkaProducer(bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=200)),
+        k.raised(lambda: k.package.KafkaConsumer(bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=200)),
+        k.raised(lambda: k.package.KafkaAdminClient(bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=200)),
+    ]
+
+
+@case
+def transactions(k: Face) -> Any:
+    producer = k.producer(transactional_id=k.topic)
+    seen = []
+    try:
+        producer.begin_transaction()
+    except k.errors.KafkaError:
+        seen.append("not before init_transactions")
+    producer.init_transactions()
+    seen.append(k.raised(lambda: producer.send(k.topic, b"outside", partition=0)))
+    for nth, end in enumerate((producer.commit_transaction, producer.abort_transaction, producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.send(k.topic, b"%d" % nth, partition=0).get(20)
+        end()
+    committed = [record.value for record in k.polled(k.reader(isolation_level="read_committed"), 2)]
+    return seen, committed, k.raised(k.producer().init_transactions)
+
+
+@case
+def offsets_in_a_transaction(k: Face) -> Any:
+    k.fill(3)
+    producer = k.producer(transactional_id=k.topic)
+    producer.init_transactions()
+    producer.begin_transaction()
+    offsets = {k.tp(): k.package.OffsetAndMetadata(2, "note", 0)}
+    producer.send_offsets_to_transaction(offsets, k.group)
+    producer.commit_transaction()
+    return tuple(k.consumer(group_id=k.group).committed(k.tp(), metadata=True))
+
+
+@case
+def a_fenced_producer(k: Face) -> Any:
+    first, second = (k.producer(transactional_id=k.topic) for _ in range(2))
+    first.init_transactions()
+    first.begin_transaction()
+    second.init_transactions()
+
+    def go_on() -> None:
+        first.send(k.topic, b"v", partition=0).get(20)
+        first.commit_transaction()
+
+    return k.raised(go_on)
