@@ -434,9 +434,9 @@ class KafkaConsumer:
         """
         if not until_end and end is not None:
             raise errors.UsageError("a read with until_end=False has no end: leave one of them out")
-        layout = Layout(key, value, headers is not False)
         stretches = stretches_of(self, what, start, end, timeout)
         decoding = decoding_of([tp.topic for tp in stretches], json, avro, protobuf, registry, on_error, headers, value)
+        layout = Layout(key, value, headers is not False if decoding is None else decoding.headers)
         return ColumnStream(self, stretches, layout, timeout, decoding=decoding, endless=not until_end)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
