@@ -208,7 +208,8 @@ CALLS = [
     Call("list_offsets", admin, lambda _, c: c.list_offsets({T: "latest"}).check()[T].offset >= 3,
          lambda _, c: c.list_offsets({OTHER: "latest"}).check()[OTHER].offset >= 3, LISTED,
          lambda c: c.list_offsets({T: "latest"}, timeout=0.02).check()),
-    Call("describe_groups", admin, lambda _, c: "g" in c.describe_groups(["g"]), described("other"), frozenset({"FindCoordinator"}),
+    Call("describe_groups", admin, lambda _, c: type(c.describe_groups(["g"]).errors["g"]) is errors.GroupIdNotFound,
+         described("other"), frozenset({"FindCoordinator"}),
          lambda c: c.describe_groups(["g"], timeout=0.02).check()),
     Call("list_groups", admin, lambda _, c: c.list_groups() == [], described("other"), frozenset({"ListGroups"})),
 ]  # fmt: skip
