@@ -13,19 +13,12 @@ from typing import Any, NamedTuple
 from kafkacore.config_text import SettingValue
 
 
-class TopicId(bytes):
-    """The id of a topic: 16 bytes, all zero where it is not known. As text it is what Kafka's own tools print.
+def topic_id_text(topic_id: bytes) -> str:
+    """A topic id, 16 bytes, as Kafka's own tools print it.
 
     Source: org.apache.kafka.common.Uuid.
     """
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        return base64.urlsafe_b64encode(self).rstrip(b"=").decode()
-
-    def __repr__(self) -> str:
-        return f"TopicId({str(self)!r})"
+    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
 class TopicPartition(NamedTuple):

@@ -32,7 +32,7 @@ from kafkacore.protocol import (
     MetadataRequestTopic,
     MetadataResponseTopic,
 )
-from kafkacore.types import NewPartitions, NewTopic, TopicId, TopicPartition
+from kafkacore.types import NewPartitions, NewTopic, TopicPartition, topic_id_text
 
 _EARLIEST_LOCAL, _LATEST_TIERED = -4, -5
 _SPECS = {
@@ -45,28 +45,37 @@ _SPECS = {
 _FIRST_ID_DELETION, _FIRST_ID_VERSION = 6, 12
 
 
+def _shown(topic: Any, **said: str) -> str:
+    """The repr of a named tuple with a topic id: as text, and some fields in other words."""
+    texts = {name: repr(value) for name, value in topic._asdict().items()}
+    texts |= {"topic_id": topic_id_text(topic.topic_id), **said}
+    return f"{type(topic).__name__}({', '.join(f'{name}={text}' for name, text in texts.items())})"
+
+
 class CreatedTopic(NamedTuple):
     """A topic as it was created; counts are -1 and the id is zero where the broker is too old to tell (before 2.4, 2.8)."""
 
     name: str
-    topic_id: TopicId
+    topic_id: bytes
     num_partitions: int
     replication_factor: int
     configs: dict[str, str | None]
 
     def __repr__(self) -> str:
-        fields = [f"{name}={getattr(self, name)!r}" for name in self._fields[:-1]]
-        return f"CreatedTopic({', '.join(fields)}, configs={{{counted(len(self.configs), 'setting')}}})"
+        return _shown(self, configs=f"{{{counted(len(self.configs), 'setting')}}}")
 
 
 class TopicDescription(NamedTuple):
     """A topic: its partitions in ascending order; what this client may do, as "read", if that was asked for."""
 
     name: str
-    topic_id: TopicId
+    topic_id: bytes
     is_internal: bool
     partitions: list[PartitionInfo]
     authorized_operations: list[str] | None = None
+
+    def __repr__(self) -> str:
+        return _shown(self)
 
 
 class TopicsSeen(NamedTuple):
@@ -130,7 +139,7 @@ class TopicsAdmin(AdminBase):
                 failed[item.name] = errors.from_code(item.error_code, item.error_message, topic=item.name, api="CreateTopics")
             else:
                 configs = {c.name: c.value for c in item.configs or ()}
-                made[item.name] = CreatedTopic(item.name, TopicId(item.topic_id), item.num_partitions, item.replication_factor, configs)
+                made[item.name] = CreatedTopic(item.name, bytes(item.topic_id), item.num_partitions, item.replication_factor, configs)
         return complete(ItemResults(made, failed), dict.fromkeys(t.name for t in wanted), "CreateTopics")
 
     def delete_topics(
@@ -317,7 +326,7 @@ class TopicsAdmin(AdminBase):
             reached has an error of its own.
         """
         deadline_ms = self._deadline_ms(timeout)
-        wanted, ids = names_of(names), list(dict.fromkeys(map(bytes, topic_ids)))
+        wanted, ids = names_of(names), list(dict.fromkeys(topic_ids))
         nodes = [node.id for node in self._nodes(self._left_ms(deadline_ms))] if brokers is None else list(dict.fromkeys(brokers))
 
         def by_name(version: int) -> MetadataRequest:
@@ -437,5 +446,5 @@ def _describe(topic: MetadataResponseTopic) -> TopicDescription:
     ]
     partitions.sort(key=lambda p: p.index)
     return TopicDescription(
-        topic.name or "", TopicId(topic.topic_id), topic.is_internal, partitions, operations_of(topic.topic_authorized_operations)
+        topic.name or "", bytes(topic.topic_id), topic.is_internal, partitions, operations_of(topic.topic_authorized_operations)
     )
