@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gc
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from kafkacore import KafkaAdminClient
 from kafkacore.broker.server import Disconnect
 from kafkacore.compat.confluent import (
     ConsumerGroupTopicPartitions,
@@ -22,6 +24,7 @@ from kafkacore.compat.confluent import (
     KafkaException,
     TopicCollection,
     TopicPartition,
+    Uuid,
 )
 from kafkacore.compat.confluent.admin import (
     AdminClient,
@@ -296,6 +299,17 @@ def test_a_result_that_the_answer_leaves_out_is_an_error(cluster: EmbeddedCluste
     futures = admin._each(["a", "b"], lambda engine: {"a": 1})
     assert futures["a"].result(WAIT_S) == 1
     assert code(futures["b"]) == "_BAD_MSG"
+
+
+def test_topic_ids_are_shown_as_kafkas_tools_show_them(cluster: EmbeddedCluster) -> None:
+    admin = client(cluster.bootstrap_servers)
+    for name in ("ids", "more"):
+        admin.create_topics([NewTopic(name, 1, 1)])[name].result(WAIT_S)
+        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as engine:
+            raw = engine.describe_topics([name])[name].topic_id
+        found = admin.describe_topics(TopicCollection([name]))[name].result(WAIT_S).topic_id
+        assert str(found) == base64.urlsafe_b64encode(raw).decode().rstrip("=")
+        assert found == Uuid(found.get_most_significant_bits(), found.get_least_significant_bits())
 
 
 def test_errors_say_where() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import json
 import re
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from kafkacore.compat.confluent import DeserializingConsumer, SerializingProducer
+from kafkacore.compat.confluent.error import ValueSerializationError
 from kafkacore.compat.confluent.not_covered import reason
 from kafkacore.testing import EmbeddedCluster
 
@@ -106,3 +109,25 @@ def test_the_one_over_asyncio_is_sent_on() -> None:
         run("asyncio", "127.0.0.1:1", {})
     assert str(caught.value) == reason("aio")
     assert "kafkacore.aio" in reason("aio")
+
+
+@pytest.mark.filterwarnings("ignore")  # of authlib, about httpx
+def test_serializers_of_the_registry_are_taken_as_they_are() -> None:
+    package = pytest.importorskip("confluent_kafka.schema_registry", exc_type=ImportError)
+    avro = importlib.import_module("confluent_kafka.schema_registry.avro")
+    client = package.SchemaRegistryClient.new_client({"url": "mock://"})
+    schema = json.dumps({"type": "record", "name": "User", "fields": [{"name": "name", "type": "string"}, {"name": "n", "type": "int"}]})
+    with EmbeddedCluster() as cluster:
+        base = {"bootstrap.servers": cluster.bootstrap_servers}
+        serializers = {"key.serializer": avro.AvroSerializer(client, '"string"'), "value.serializer": avro.AvroSerializer(client, schema)}
+        with SerializingProducer(base | serializers) as producer:
+            producer.produce("users", key="k", value={"name": "Ann", "n": 3})
+            with pytest.raises(ValueSerializationError, match="no value"):
+                producer.produce("users", key="k", value={"name": "Ben"})
+        group = {"group.id": "g", "auto.offset.reset": "earliest"}
+        deserializers = {"key.deserializer": avro.AvroDeserializer(client), "value.deserializer": avro.AvroDeserializer(client)}
+        with DeserializingConsumer(base | group | deserializers) as consumer:
+            consumer.subscribe(["users"])
+            message = consumer.poll(30)
+            assert (message.key(), message.value()) == ("k", {"name": "Ann", "n": 3})
+    assert sorted(client.get_subjects()) == ["users-key", "users-value"]
