@@ -195,8 +195,7 @@ def test_where_it_was_made_is_noted_on_wish(servers: str, topic: str) -> None:
             sys.set_coroutine_origin_tracking_depth(2)
             try:
                 send: Any = producer.send(topic, b"1")
-                assert [place[0] for place in send.cr_origin][:1] == [__file__]
-                assert send.cr_origin[0][2] == "work"
+                assert (__file__, "work") in [(place[0], place[2]) for place in send.cr_origin]
                 assert (await (await send)).offset == 1
                 with pytest.warns(RuntimeWarning, match="was never awaited\nCoroutine created at") as warned:
                     producer.send(topic, b"never awaited")
