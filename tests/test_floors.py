@@ -45,7 +45,8 @@ EXTRAS_BELOW = {
     "config_tls": {"cryptography"},
     "net": {"httpx"},
     "decode": {"pyarrow", "httpx", "fastavro", "google"},
-    **{key: {"pyarrow"} for key in ("records", "_codec", "producer", "consumer")},
+    **{key: {"pyarrow"} for key in ("records", "_codec", "consumer")},
+    "producer": {"pyarrow", "fastavro"},
 }
 """Optional packages that a room below the faces may import, inside functions (isal: or in a try at the top)."""
 EXTRAS_AT_TOP = {

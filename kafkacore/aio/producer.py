@@ -204,8 +204,10 @@ class KafkaProducer:
         *,
         key: str | list[str] | None = None,
         value: str | list[str] | None = None,
-        value_format: Literal["json"] | None = None,
+        value_format: Literal["json", "avro"] | None = None,
         key_format: Literal["json"] | None = None,
+        value_schema: Any = None,
+        registry: Any = None,
         headers: str | Mapping[str, str] | None = None,
         partition: str | int | None = None,
         timestamp: str | Time | None = None,
@@ -216,7 +218,8 @@ class KafkaProducer:
 
         Args:
             frame: as for `kafkacore.KafkaProducer.send_frame`; or an asynchronous iterator of Arrow batches, which `read` of a consumer is.
-            topic, key, value, value_format, key_format, headers, partition, timestamp, null_keys, null_fields: as there.
+            topic, key, value, value_format, key_format, value_schema, registry, headers, partition, timestamp, null_keys, null_fields:
+                as there.
 
         Returns:
             FrameFuture; `await future` gives a FrameMetadata.
@@ -229,7 +232,8 @@ class KafkaProducer:
 
         self._bind()
         return await send_frame_in_loop(
-            self, topic, frame, in_thread, key=key, value=value, value_format=value_format, key_format=key_format, headers=headers,
+            self, topic, frame, in_thread, key=key, value=value, value_format=value_format, key_format=key_format,
+            value_schema=value_schema, registry=registry, headers=headers,
             partition=partition, timestamp=timestamp, null_keys=null_keys, null_fields=null_fields,
         )  # fmt: skip
 

@@ -183,13 +183,25 @@ class Registry:
             errors.ConfigError: there is no such subject, or its schema is of another kind.
             errors.KafkaError: as `by_id`.
         """
+        return self.latest_with_id(subject, kind, hint)[1]
+
+    def latest_with_id(self, subject: str, kind: str, hint: str = "") -> tuple[int, Schema]:
+        """As `latest`, with the schema's id before it: what values written with it begin with.
+
+        Raises:
+            errors.CorruptDataError: the answer has no id.
+            errors.KafkaError: as `latest`.
+        """
         answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest{_form(kind)}", NO_SUBJECT)
         if answer is None:
             raise errors.ConfigError(f"the schema registry has no subject {subject!r}{hint}")
         found = self._schema(answer, kind, f"subject {subject!r}")
         if found.kind != kind:
             raise errors.ConfigError(f"the schema of subject {subject!r} is of the type {found.kind}, not {kind}")
-        return found
+        number = answer.get("id")
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 31:
+            raise errors.CorruptDataError(f"the schema registry's answer for subject {subject!r} holds no id: {number!r:.60}")
+        return number, found
 
     def _schema(self, answer: Any, kind: str, what: str, depth: int = 0, known: dict[tuple[str, int], Schema] | None = None) -> Schema:
         """The schema of an answer with its references; what several refer to is asked for once."""
@@ -308,6 +320,11 @@ def shared(options: RegistryOptions) -> Registry:
         if found is None:
             found = _kept[options] = Registry(options)
         return found
+
+
+def prefix_of(number: int) -> bytes:
+    """What a value begins with that is written with the schema of this id."""
+    return b"\0" + number.to_bytes(PREFIX_BYTES - 1, "big")
 
 
 def split(value: bytes) -> tuple[int, bytes]:

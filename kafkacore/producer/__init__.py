@@ -437,8 +437,10 @@ class KafkaProducer(ProducerCore):
         *,
         key: str | list[str] | None = None,
         value: str | list[str] | None = None,
-        value_format: Literal["json"] | None = None,
+        value_format: Literal["json", "avro"] | None = None,
         key_format: Literal["json"] | None = None,
+        value_schema: Any = None,
+        registry: Any = None,
         headers: str | Mapping[str, str] | None = None,
         partition: str | int | None = None,
         timestamp: str | Time | None = None,
@@ -455,7 +457,12 @@ class KafkaProducer(ProducerCore):
                 what `read` and `poll_batch` of a consumer return), or a pandas frame: its index is a column if it has a name.
             key: column of keys, text or bytes; with `key_format` any column, or a list of columns for one JSON object.
             value: column of values; with `value_format` any column, or a list of columns; None = all that no other argument names.
-            value_format, key_format: "json"; `kafkacore.producer.frame_json` says how each type is written. A null is a null value.
+            value_format: "json" or "avro"; `kafkacore.producer.frame_json` and `frame_avro` say how each type is written. A null is a null
+                value. Avro takes fastavro.
+            key_format: "json".
+            value_schema: the Avro schema, as a dict or JSON; None makes one of the columns. With a registry the id of a schema there; None
+                takes the newest of the subject TOPIC-value.
+            registry: URL of a schema registry, or a `decode.registry.RegistryOptions`: Avro values begin with its prefix.
             headers: {header name: column of text or bytes}, without the header where that is null; or a column of lists of (key, value)
                 structs, as `read` has it.
             partition: column of numbers, nulls left to the partitioner; or one number for all.
@@ -475,7 +482,8 @@ class KafkaProducer(ProducerCore):
         from kafkacore.producer.frames import send_frame  # what it imports nobody else needs
 
         return send_frame(
-            self, topic, frame, key=key, value=value, value_format=value_format, key_format=key_format, headers=headers,
+            self, topic, frame, key=key, value=value, value_format=value_format, key_format=key_format,
+            value_schema=value_schema, registry=registry, headers=headers,
             partition=partition, timestamp=timestamp, null_keys=null_keys, null_fields=null_fields,
         )  # fmt: skip
 

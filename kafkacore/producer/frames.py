@@ -27,7 +27,6 @@ from kafkacore.records import HeaderColumn
 SLICE_BYTES = 4 * 1024 * 1024
 SLICE_ROWS = 65_536
 FIRST_ROWS = 64                     # nothing is known of the size of a row
-FORMATS = (None, "json")
 
 
 class FrameRows:
@@ -36,7 +35,8 @@ class FrameRows:
     Args:
         topic: for errors.
         schema: of the frame.
-        key, value, value_format, key_format, headers, partition, timestamp, null_keys, null_fields: as `send_frame` of a producer has them.
+        key, value, value_format, key_format, value_schema, registry, headers, partition, timestamp, null_keys, null_fields: as `send_frame`
+            of a producer has them.
 
     Attributes:
         encoded_bytes: of the values and keys that the last call of `arguments` made.
@@ -54,6 +54,8 @@ class FrameRows:
         value: str | list[str] | None = None,
         value_format: str | None = None,
         key_format: str | None = None,
+        value_schema: Any = None,
+        registry: Any = None,
         headers: str | Mapping[str, str] | None = None,
         partition: str | int | None = None,
         timestamp: str | Time | None = None,
@@ -68,9 +70,12 @@ class FrameRows:
         self._timestamp = timestamp
         self._headers = headers
         self.encoded_bytes = 0
-        for given, role in ((value_format, "value_format"), (key_format, "key_format")):
-            if given not in FORMATS:
-                self._refuse(f"{role} is json, or None for columns of text or bytes, not {given!r}")
+        if value_format not in (None, "json", "avro"):
+            self._refuse(f"value_format is json, avro, or None for a column of text or bytes, not {value_format!r}")
+        if key_format not in (None, "json"):
+            self._refuse(f"key_format is json, or None for a column of text or bytes, not {key_format!r}")
+        if value_format != "avro" and not value_schema is registry is None:
+            self._refuse("value_schema and registry are for value_format='avro'")
         taken: list[str] = []
         for names in (key, partition, timestamp, headers):
             for name in self._names(names):
@@ -85,6 +90,7 @@ class FrameRows:
             if not value:
                 self._refuse("no column is left for the value: name those that it is to hold, value=[...]")
         self._value = self._source(value, value_format, "value")
+        self._avro = self._avro_rows(value_schema, registry) if value_format == "avro" else None
 
     def _refuse(self, why: str) -> Never:
         raise UsageError(why, topic=self._topic)
@@ -125,6 +131,33 @@ class FrameRows:
         if not is_bytes(kind):
             self._refuse(f"column {name!r} holds {kind}, and a {role} is text or bytes: cast it, or write it with {role}_format='json'")
 
+    def _avro_rows(self, schema: Any, registry: Any) -> Any:
+        import pyarrow as pa
+
+        from kafkacore.decode import registry as schemas
+        from kafkacore.producer.frame_avro import AvroRows
+
+        if isinstance(self._value, str):
+            columns = self._schema.field(self._value).type
+            if not pa.types.is_struct(columns):
+                name = self._value
+                self._refuse(f"column {name!r} holds {columns}, and an Avro value is a record: name columns, value=[{name!r}]")
+        else:
+            columns = pa.struct([self._schema.field(name) for name in self._value])
+        by_id = isinstance(schema, int) and not isinstance(schema, bool)
+        if registry is None:
+            if by_id:
+                self._refuse(f"value_schema={schema} is an id in a registry: say where it is, registry='https://...'")
+            return AvroRows(schema, columns)
+        if schema is not None and not by_id:
+            self._refuse(f"with a registry the schema is the one of the subject {self._topic}-value, or an id of one: value_schema=7")
+        known = schemas.shared(registry if isinstance(registry, schemas.RegistryOptions) else schemas.RegistryOptions(registry))
+        if by_id:
+            number, found = schema, known.by_id(schema, "AVRO")
+        else:
+            number, found = known.latest_with_id(f"{self._topic}-value", "AVRO", ": register it, or leave the registry out")
+        return AvroRows(found.text, columns, schemas.prefix_of(number), _texts(found))
+
     def arguments(self, batch: Any, first_row: int) -> dict[str, Any]:
         """What `send_many` takes beside the topic.
 
@@ -163,7 +196,10 @@ class FrameRows:
         else:
             column = batch.select(source).to_struct_array()
         try:
-            made = json_column(column, self._null_fields, first_row)
+            if form == "avro" and self._avro is not None:
+                made = self._avro.column(column, first_row)
+            else:
+                made = json_column(column, self._null_fields, first_row)
         except KafkaError as error:
             error.topic = self._topic
             raise
@@ -212,6 +248,11 @@ class FrameRows:
         values = pa.concat_arrays(columns).take(pa.array(rows + which * len(batch)))
         names = pa.array([name.encode() for name in self._headers], pa.binary()).take(pa.array(which))
         return HeaderColumn(there.sum(axis=1), names, values)
+
+
+def _texts(schema: Any) -> tuple[str, ...]:
+    """The schemas that a registered one uses, each after those that it uses itself."""
+    return tuple(text for _, used in schema.references for text in (*_texts(used), used.text))
 
 
 def is_bytes(kind: Any) -> bool:
