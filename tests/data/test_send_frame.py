@@ -292,3 +292,11 @@ def test_pandas_missing_numbers_are_null(cluster, topic, producer):
     frame = pd.DataFrame({"f": numpy.array([0.5, numpy.nan]), "t": pd.to_datetime(["2026-05-01 12:00", None])})
     producer.send_frame(topic, frame, value_format="json", partition=0).result(10)
     assert [record.value for record in records(cluster, topic)] == [b'{"f":0.5,"t":"2026-05-01T12:00:00"}', b'{"f":null,"t":null}']
+
+
+def test_an_error_within_a_slice_counts_the_rows_before_it(cluster, topic, client_face):
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_request_size=10_000) as producer:
+        with pytest.raises(errors.KafkaError, match="2 rows of the frame queued") as caught:
+            producer.send_frame(topic, pa.table({"v": ["a", "b", "x" * 20_000, "c"]}), value="v", partition=0)
+        assert caught.value.appended == 2 and caught.value.future.result(10).delivered == 2
+    assert [record.value for record in records(cluster, topic)] == [b"a", b"b"]
