@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import inspect
 import pydoc
 import subprocess
 import sys
-import types
 import typing
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,21 +76,6 @@ def test_signature_and_help_name_every_setting(client: Any, described: Any) -> N
     text = pydoc.plain(pydoc.render_doc(client))
     listed = {name for line in text.splitlines() if ": " in line for name in line.strip(" |").partition(": ")[0].split(", ")}
     assert set(described.names()) <= listed
-
-
-def table() -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location("settings_table", ROOT / "tools" / "settings_table.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_page_of_settings_is_up_to_date() -> None:
-    found = table()
-    assert found.PAGE.read_text() == found.page(), "write it by: python tools/settings_table.py"
-    for described, _ in KEYWORDS:
-        assert all(f"| `{name}` |" in found.page() for name in (field.name for field in dataclasses.fields(described)))
 
 
 SAMPLE = """
