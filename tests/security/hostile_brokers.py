@@ -1,0 +1,414 @@
+"""Clients against a broker that lies: every answer of a real one may be changed on its way.
+
+    PYTHONPATH=. python tests/security/hostile_brokers.py --seconds 600 --seed 1
+
+A proxy on loopback passes requests on, and answers as they are, with other bytes, with other values in their fields (edges of numbers,
+empty and doubled arrays, strange texts), as a random message of the same type and version, or with another size. Producer, consumer,
+admin client and the command line go through it in turns. They may fail with errors of `kafkacore.errors`; a foreign exception, a
+traceback in the log, a call that takes far longer than its time-out, and memory that grows beyond a bound are bugs found.
+
+Names are looked up nowhere, and only loopback is connected to: an answer may name any host. A run is repeated by its seed but for what
+threads and clocks do; tests/security/test_hostile_brokers.py runs a short piece of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import logging
+import random
+import resource
+import select
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition, protocol
+from kafkacore.admin import ConfigResource
+from kafkacore.errors import InternalError, KafkaError
+from kafkacore.net import background
+from kafkacore.protocol.schema import Struct
+from kafkacore.testing import EmbeddedCluster
+from tests.fuzz_loop import mutate, random_message
+
+CALL_S = 0.25
+"""The time-out of calls."""
+LATE_S = 30.0
+"""A call that takes so long hangs; the machine may be busy."""
+GROWTH_BYTES = 600 << 20
+EDGES = (0, 1, -1, 2, 127, 255, 32_767, 65_535, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63))
+TEXTS = ("", "a..b", "\0", "é" * 50, "x" * 300, "\x1b[2J\u202e", "127.0.0.1", "t", "../..")
+RARER = {18: 0.05, 3: 0.15, 10: 0.3}
+"""Answers that all others wait for, by API: ApiVersions, Metadata, FindCoordinator."""
+
+
+class Found(Exception):
+    """A client did what it must not."""
+
+
+# ---- what becomes of answers
+
+
+def twisted(value: Any, rng: random.Random) -> Any:
+    """A value of the same kind with a lie somewhere in it."""
+    if isinstance(value, Struct):
+        names = list(value.FIELDS)
+        if not names:
+            return value
+        name = rng.choice(names)
+        return value._replace(**{name: twisted(getattr(value, name), rng)})
+    if isinstance(value, list):
+        what = rng.randrange(5)
+        if not value or what == 0:
+            return []
+        if what == 1:
+            return value + value
+        if what == 2:
+            return value[::-1]
+        at = rng.randrange(len(value))
+        return [*value[:at], twisted(value[at], rng), *value[at + 1 :]]
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return rng.choice((*EDGES, value + 1, value - 1))
+    if isinstance(value, str):
+        return rng.choice(TEXTS)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return mutate(bytes(value), rng)
+    return value
+
+
+def lie(key: int, version: int, frame: bytes, rng: random.Random) -> bytes:
+    """Another answer than the one in `frame`, which is without its size; what comes back has one."""
+    kind = rng.random()
+    if kind < 0.25:
+        changed = frame[:4] + mutate(frame[4:], rng) if rng.random() < 0.9 else mutate(frame, rng)
+        return len(changed).to_bytes(4, "big") + changed
+    if kind < 0.3:
+        return rng.choice((0x7FFFFFFF, 0xFFFFFFFF, 0, 3, len(frame) + 100, len(frame) // 2)).to_bytes(4, "big") + frame
+    correlation_id, start = protocol.decode_response_header(key, version, frame)
+    response = protocol.APIS[key].response
+    for _ in range(5):
+        try:
+            if kind < 0.45:
+                made = random_message(response, version, rng)
+            else:
+                made = twisted(response.decode(version, frame, start), rng)
+            return b"".join(bytes(part) for part in protocol.encode_response(made, version, correlation_id))
+        except (KafkaError, ValueError, OverflowError):  # the lie fits no wire type
+            continue
+    return len(frame).to_bytes(4, "big") + frame
+
+
+class Proxy:
+    """Between clients and a broker, on a thread of its own.
+
+    Attributes:
+        share: of the answers that are changed, 0 to 1.
+        changed: answers changed, by API.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.share = 0.0
+        self.changed: Counter[str] = Counter()
+        self.target: tuple[str, int] | None = None
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._wake, self._waker = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, name="hostile broker")
+
+    def start(self, target: tuple[str, int]) -> None:
+        self.target = target
+        self._thread.start()
+
+    def close(self) -> None:
+        self._waker.send(b"x")
+        self._thread.join()
+        for each in (self._listener, self._wake, self._waker):
+            each.close()
+
+    def _run(self) -> None:
+        others: dict[socket.socket, socket.socket] = {}
+        clients: set[socket.socket] = set()
+        held: dict[socket.socket, bytes] = {}
+        asked: dict[socket.socket, list[tuple[int, int]]] = {}
+        while True:
+            readable, _, _ = select.select([self._wake, self._listener, *others], [], [])
+            if self._wake in readable:
+                break
+            for sock in readable:
+                if sock is self._listener:
+                    client, _ = sock.accept()
+                    broker = socket.create_connection(self.target)  # type: ignore[arg-type]
+                    for end in (client, broker):
+                        end.settimeout(LATE_S)
+                    others |= {client: broker, broker: client}
+                    clients.add(client)
+                    held |= {client: b"", broker: b""}
+                    asked[broker] = []
+                    continue
+                if sock not in others:
+                    continue
+                try:
+                    data = sock.recv(1 << 20)
+                    if data:
+                        self._pass_on(sock, others[sock], sock in clients, data, held, asked)
+                except OSError:
+                    data = b""
+                if not data:
+                    for end in (sock, others[sock]):
+                        others.pop(end, None)
+                        clients.discard(end)
+                        end.close()
+        for end in others:
+            end.close()
+
+    def _pass_on(
+        self, source: socket.socket, to: socket.socket, is_client: bool, data: bytes, held: dict[Any, bytes], asked: dict[Any, Any]
+    ) -> None:
+        data = held[source] + data
+        while len(data) >= 4 and len(data) >= 4 + int.from_bytes(data[:4], "big"):
+            frame, data = data[4 : 4 + int.from_bytes(data[:4], "big")], data[4 + int.from_bytes(data[:4], "big") :]
+            out = len(frame).to_bytes(4, "big") + frame
+            if is_client:
+                key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
+                asked[to].append((key, version))
+            else:
+                key, version = asked[source].pop(0)
+                if self.rng.random() < self.share * RARER.get(key, 1.0):
+                    self.changed[protocol.APIS[key].name] += 1
+                    out = lie(key, version, frame, self.rng)
+            to.sendall(out)
+        held[source] = data
+
+
+# ---- what clients do
+
+
+def only_loopback(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
+    if host not in ("127.0.0.1", "localhost"):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+
+QUICK = {
+    "request.timeout.ms": 200, "retry.backoff.ms": 5, "retry.backoff.max.ms": 20, "reconnect.backoff.ms": 1, "reconnect.backoff.max.ms": 10,
+    "receive.message.max.bytes": 8 << 20,
+}  # fmt: skip
+ADMIN: list[Callable[[KafkaAdminClient], Any]] = [
+    lambda a: a.list_topics(),
+    lambda a: a.describe_topics(["t"]),
+    lambda a: a.describe_cluster(),
+    lambda a: a.describe_configs([ConfigResource("topic", "t"), ConfigResource("broker", "1")]),
+    lambda a: a.alter_configs({ConfigResource("topic", "t"): {"retention.ms": "1000000"}}),
+    lambda a: a.list_groups(),
+    lambda a: a.describe_groups(["g", "h"]),
+    lambda a: a.list_group_offsets("g"),
+    lambda a: a.list_offsets({TopicPartition("t", 0): "latest"}),
+    lambda a: a.describe_log_dirs([1]),
+    lambda a: a.describe_producers([TopicPartition("t", 0)]),
+    lambda a: a.list_transactions(),
+    lambda a: a.describe_transactions(["x"]),
+    lambda a: a.describe_user_scram_credentials(),
+    lambda a: a.describe_client_quotas(),
+    lambda a: a.list_partition_reassignments(),
+    lambda a: a.delete_records({TopicPartition("t", 0): 0}),
+    lambda a: a.create_topics([NewTopic("u", 1)]),
+    lambda a: a.create_partitions({"u": 2}),
+    lambda a: a.delete_topics(["u"]),
+    lambda a: a.elect_leaders([TopicPartition("t", 0)]),
+    lambda a: a.alter_user_scram_credentials({("alice", "SCRAM-SHA-256"): "secret"}),
+    lambda a: a.describe_acls(),
+    lambda a: a.describe_delegation_tokens(),
+    lambda a: a.list_config_resources(),
+    lambda a: a.alter_group_offsets("empty", {TopicPartition("t", 0): 1}),
+    lambda a: a.fence_producers(["x1"]),
+    lambda a: a.delete_groups(["nobody"]),
+]
+COMMANDS = (
+    ["topics", "list"], ["topics", "describe", "t"], ["topics", "describe", "t", "--json"], ["groups", "list"], ["groups", "describe", "g"],
+    ["cluster"], ["configs", "describe", "--topic", "t"], ["transactions", "list"], ["users", "describe"],
+)  # fmt: skip
+
+
+class Tracebacks(logging.Handler):
+    """Keeps the log records that tell of a bug."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and (isinstance(error, InternalError) or not isinstance(error, (KafkaError, OSError))):
+            self.records.append(record)
+
+
+class Attack:
+    """A cluster, the proxy before it, and rounds of use."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.proxy = Proxy(random.Random(seed + 1))
+        self.log = Tracebacks()
+        self.done: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[Attack]:
+        logger = logging.getLogger("kafkacore")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            target = free.getsockname()
+        config = {"listeners": f"PLAINTEXT://127.0.0.1:{target[1]}", "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.proxy.port}"}
+        config |= {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1", "num.partitions": "3"}
+        logger.addHandler(self.log)
+        logger.propagate = False
+        with EmbeddedCluster(config=config):
+            self.proxy.start(target)
+            self.settings: dict[str, Any] = {"bootstrap.servers": f"127.0.0.1:{self.proxy.port}", **QUICK}
+            with KafkaProducer({**self.settings, "request.timeout.ms": 10_000, "delivery.timeout.ms": 20_000}) as producer:
+                for number in range(30):
+                    producer.send("t", b"value %d" % number, key=b"%d" % (number % 5))
+            self.began_bytes = _resident_bytes()
+            with mock.patch.object(background.socket, "getaddrinfo", only_loopback):
+                try:
+                    yield self
+                finally:
+                    self.proxy.share = 0.0
+            self.proxy.close()
+        logger.removeHandler(self.log)
+        logger.propagate = True
+
+    def round(self) -> None:
+        """One use of one client.
+
+        Raises:
+            Found: it did what it must not.
+        """
+        uses = [("producer", self.produce), ("consumer", self.consume), ("admin", self.administrate), ("cli", self.command)]
+        name, use = self.rng.choice(uses)
+        self.proxy.share = self.rng.choice((0.1, 0.3, 0.6, 1.0))
+        begun = time.monotonic()
+        try:
+            use()
+        except InternalError as error:
+            raise Found(f"{name}: {error!r}") from error
+        except KafkaError as error:
+            self.faults[type(error).__name__] += 1
+        except Found:
+            raise
+        except Exception as error:
+            raise Found(f"{name}: {type(error).__name__}: {error}") from error
+        self.done[name] += 1
+        if (took := time.monotonic() - begun) > LATE_S:
+            raise Found(f"{name} took {took:.1f} s")
+        if self.log.records:
+            record = self.log.records[0]
+            raise Found(f"{name}: {record.getMessage()}") from (record.exc_info or (None, None))[1]
+        if (grown := _resident_bytes() - self.began_bytes) > GROWTH_BYTES:
+            raise Found(f"{name}: {grown >> 20} MiB more than at the start")
+
+    def produce(self) -> None:
+        settings = {**self.settings, "max.block.ms": 200, "delivery.timeout.ms": 400, "linger.ms": 0}
+        transactional = self.rng.random() < 0.4
+        if transactional:
+            settings |= {"transactional.id": f"x{self.rng.randrange(1000)}"}
+        producer = KafkaProducer(settings)
+        try:
+            if transactional:
+                producer.init_transactions()
+                producer.begin_transaction()
+            futures = [producer.send("t", b"x") for _ in range(3)]
+            for future in futures:
+                future.result(LATE_S)
+            if transactional:
+                producer.commit_transaction()
+        finally:
+            with contextlib.suppress(KafkaError):
+                producer.close(CALL_S)
+
+    def consume(self) -> None:
+        settings = {**self.settings, "auto.offset.reset": "earliest", "default.api.timeout.ms": 250, "fetch.max.wait.ms": 20}
+        grouped = self.rng.random() < 0.6
+        if grouped:
+            settings |= {"group.id": "g", "group.protocol": self.rng.choice(("classic", "consumer"))}
+        if self.rng.random() < 0.5:
+            settings |= {"isolation.level": "read_committed"}
+        consumer = KafkaConsumer(**{name.replace(".", "_"): value for name, value in settings.items()})
+        try:
+            if grouped:
+                consumer.subscribe(["t"])
+            else:
+                consumer.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
+            for _ in range(4):
+                consumer.poll(timeout=0.05)
+            for call in (consumer.list_topics, lambda: consumer.end_offsets([TopicPartition("t", 0)])):
+                call()
+            if grouped:
+                consumer.commit()
+        finally:
+            with contextlib.suppress(KafkaError):
+                consumer.close(timeout=CALL_S)
+
+    def administrate(self) -> None:
+        with KafkaAdminClient({**self.settings, "default.api.timeout.ms": 250}) as admin:
+            for call in self.rng.sample(ADMIN, 3):
+                try:
+                    found = call(admin)
+                    for error in getattr(found, "errors", {}).values():
+                        if isinstance(error, InternalError):
+                            raise error
+                except InternalError:
+                    raise
+                except KafkaError as error:
+                    self.faults[type(error).__name__] += 1
+
+    def command(self) -> None:
+        from kafkacore.cli.app import run
+
+        err = io.StringIO()
+        given = [word for name, value in {**QUICK, "default.api.timeout.ms": 250}.items() for word in ("-X", f"{name}={value}")]
+        words = [*self.rng.choice(COMMANDS), "-b", self.settings["bootstrap.servers"], *given]
+        with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8")), contextlib.redirect_stderr(err):
+            run(words)
+        if "Traceback" in err.getvalue():
+            raise Found(f"{words}: {err.getvalue()}")
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def run(seed: int, *, rounds: int | None = None, seconds: float | None = None) -> Attack:
+    """Rounds until their number or the time is reached."""
+    attack = Attack(seed)
+    end = None if seconds is None else time.monotonic() + seconds
+    with attack():
+        count = 0
+        while (rounds is None or count < rounds) and (end is None or time.monotonic() < end):
+            attack.round()
+            count += 1
+    return attack
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
+    given = parser.parse_args()
+    print(f"seed {given.seed}")
+    attack = run(given.seed, seconds=given.seconds)
+    print(dict(attack.done), dict(attack.proxy.changed), dict(attack.faults), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""A short, repeatable piece of `hostile_brokers.py`: clients and the command line against a broker that lies.
+
+KAFKACORE_HOSTILE_SECONDS=600 makes the run longer.
+"""
+
+import logging
+import os
+import random
+
+import pytest
+
+from kafkacore import KafkaAdminClient, protocol
+from kafkacore.errors import CorruptDataError, KafkaError
+from tests.fuzz_loop import random_message
+from tests.security.hostile_brokers import Attack, Found, lie, run, twisted
+
+SECONDS = float(os.environ.get("KAFKACORE_HOSTILE_SECONDS", "0"))
+
+
+def test_clients_take_lies():
+    attack = run(7, seconds=SECONDS) if SECONDS else run(7, rounds=30)
+    assert set(attack.done) == {"producer", "consumer", "admin", "cli"}
+    assert len(attack.proxy.changed) >= 10
+    assert attack.faults
+
+
+@pytest.mark.parametrize("key", sorted(protocol.APIS))
+def test_every_answer_can_be_lied_about(key):
+    """What comes is a frame with its size, and often another one; a client's decoder takes or refuses it."""
+    api, rng = protocol.APIS[key], random.Random(key)
+    outcomes = set()
+    for version in range(api.min_version, api.max_version + 1):
+        for _ in range(8):
+            made = random_message(api.response, version, rng)
+            frame = b"".join(bytes(part) for part in protocol.encode_response(made, version, 77))[4:]
+            shown = lie(key, version, frame, rng)
+            outcomes.add(shown[4:] != frame)
+            try:
+                _, start = protocol.decode_response_header(key, version, shown[4:])
+                api.response.decode(version, shown[4:], start)
+            except CorruptDataError:
+                pass
+            assert type(twisted(made, rng)) is api.response
+    assert True in outcomes
+
+
+def _foreign(self, *_, **__):
+    raise IndexError("planted")
+
+
+def _logged(self, *_, **__):
+    logging.getLogger("kafkacore.planted").error("a pass failed", exc_info=IndexError("planted"))
+    raise KafkaError("and the call as well")
+
+
+@pytest.mark.parametrize("fault", [_foreign, _logged])
+def test_the_loop_tells_what_broke(fault, monkeypatch):
+    monkeypatch.setattr(KafkaAdminClient, "describe_cluster", fault)
+    attack = Attack(1)
+    with attack():
+        monkeypatch.setattr(attack, "rng", _Chooses(1))
+        with pytest.raises(Found, match=r"planted|a pass failed"):
+            attack.round()
+
+
+class _Chooses(random.Random):
+    """The admin client, and of its calls the one that is broken."""
+
+    def choice(self, options):
+        return next((each for each in options if each[0] == "admin"), options[0]) if isinstance(options[0], tuple) else options[0]
+
+    def sample(self, options, k):
+        return [lambda admin: admin.describe_cluster()]
