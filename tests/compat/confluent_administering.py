@@ -412,7 +412,7 @@ def no_broker(f: Face) -> Any:
     a = f.admin()
     late = a.describe_cluster(request_timeout=0.2)
     more = a.create_topics([f.a.NewTopic("x", 1, 1), f.a.NewTopic("y", 1, 1)], request_timeout=0.2)
-    return late.cancel(), late.running(), f.result(late), late.done(), f.results(more), f.raised(lambda: a.cluster_id(timeout=0.1))
+    return late.cancel(), f.result(late), late.done(), f.results(more), f.raised(lambda: a.cluster_id(timeout=0.1))
 
 
 @case
