@@ -153,7 +153,7 @@ def run(arguments: Sequence[str]) -> int:
     except Foreign as answer:
         _tell(str(answer))
         return 2
-    except SystemExit as ended:  # of rich, when the reader of a help text has left
+    except SystemExit as ended:  # of rich, when the reader of a table or a help text has left
         if not isinstance(ended.__context__, BrokenPipeError):
             raise
         _forget_output()

@@ -23,10 +23,6 @@ class _PrintableConsole(Console):
         """Called by rich for each str."""
         return super().render_str(printable(text), **how)
 
-    def on_broken_pipe(self) -> None:
-        """Called by rich when nobody reads any more: `run` knows what to do, and ends with the status of the signal."""
-        raise BrokenPipeError
-
 
 # Nothing in a record or a name is markup. In a pipe tables are as wide as they need to be.
 _PLAIN: dict[str, Any] = {"markup": False, "highlight": False, "emoji": False}

@@ -140,9 +140,8 @@ def delete(
         if not there:
             checked_items(found, str)
         wanted: dict[Credential, str | None] = {
-            (user, each): None for user in users for each in ([named] if named else sorted(there.get(user, ())))
+            (user, each): None for user in users if user in there for each in ([named] if named else sorted(there[user]))
         }
-        wanted = {each: None for each in wanted if each[0] in there}
         confirm_or_yes(f"Delete the {'password' if len(wanted) == 1 else 'passwords'} of {', '.join(map(_named, wanted))}?", yes, json)
         results = admin.alter_user_scram_credentials(wanted)
     missing: dict[Credential, errors.KafkaError] = {(user, named or "any mechanism"): error for user, error in found.errors.items()}

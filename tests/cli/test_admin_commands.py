@@ -319,7 +319,8 @@ def test_entries_are_added_listed_and_removed(cli: Any, authorizer: Authorizer) 
     assert len(entries(cli)) == 2
     assert "no entry is for what is named" in cli("acls", "remove", "--topic", "fl", "-y", status=1)[1]  # a prefixed one is not meant
     assert len(cli("acls", "remove", "--deny-principal", "bob", "--resource-pattern-type", "any", "-y", "--json")["removed"]) == 1
-    assert len(cli("acls", "remove", "--all", "-y", "--json")["removed"]) == 1
+    cli("acls", "add", "--allow-principal", "eve", "--operation", "read", "--group", "g", "--resource-pattern-type", "prefixed")
+    assert len(cli("acls", "remove", "--all", "-y", "--json")["removed"]) == 2
     assert entries(cli) == []
 
 
@@ -334,6 +335,10 @@ def test_what_producers_and_consumers_do(cli: Any, authorizer: Authorizer) -> No
         "describe transactional_id tx literal",
         "idempotent_write cluster kafka-cluster literal",
     }
+    authorizer.entries.clear()
+    cli(*who, "--producer", "--topic", "out", "--idempotent", "--resource-pattern-type", "prefixed")
+    assert "allow User:svc * idempotent_write cluster kafka-cluster literal" in entries(cli)
+    assert "allow User:svc * write topic out prefixed" in entries(cli)
     authorizer.entries.clear()
     cli(*who, "--consumer", "--topic", "in", "--group", "readers", "--resource-pattern-type", "prefixed")
     assert {each.removeprefix("allow User:svc * ") for each in entries(cli)} == {
@@ -448,6 +453,10 @@ def test_a_topic_is_trimmed(
     assert [(each["partition"], each["first_offset"]) for each in done["trimmed"]] == [(0, 5), (1, 4)]  # the second one ends there
     cli("topics", "trim", "trim", "--to", "@-150s", "--yes")
     assert offsets(cli, "trim") == [(8, 10), (4, 4), (0, 0)]
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.alter_group_offsets("trimmed", {("trim", 0): 10}).check()
+    for place in (["--to", "3"], ["--to", "-5"]):
+        assert [each["offset"] for each in cli("groups", "reset", "trimmed", "trim", *place, "--json")][:1] == [8]
     cli("topics", "trim", "trim", "--to", "latest", "--yes")
     assert offsets(cli, "trim") == [(10, 10), (4, 4), (0, 0)]
     assert "no partition 7" in cli("topics", "trim", "trim", "--to", "1", "-p", "7", status=1)[1]

@@ -147,6 +147,7 @@ def test_groups_are_moved_to_the_places_that_reading_begins_at(at: str, capsys: 
             ("@-1h1m", 1),
             ("@-9d", 0),
             (f"@{now}", 3),
+            ("@2999-01-01", 4),
             ("@2026-05-01T12:00", 0),
         ):
             assert run(["groups", "reset", "g", "places", "--to", place, *where]) == 0
