@@ -385,6 +385,7 @@ def arguments_that_are_refused(f: Face) -> Any:
         lambda: f.a.OffsetSpec(-9),
     ]  # fmt: skip
     binding = ("topic", "t", "literal", "User:a", "*", "read", "allow")
+    calls += [lambda: a.describe_configs([f.resource()], broker="x")]
     calls += [lambda: a.create_acls([f.a.AclBinding(*binding)] * 2), lambda: a.delete_acls([f.a.AclBindingFilter(*binding)] * 2)]
     for nth, value in [(0, None), (0, "any"), (0, 3.5), (0, "nope"), (1, None), (1, 5), (2, "match"), (3, None), (5, "any"), (6, "any")]:
         calls.append(lambda nth=nth, value=value: repr(f.a.AclBinding(*binding[:nth], value, *binding[nth + 1 :])))

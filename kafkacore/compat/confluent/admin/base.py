@@ -61,6 +61,8 @@ class Options:
                 raise TypeError(f"{name!r} is an invalid keyword argument for {call}()")
             if isinstance(known[name], bool) and not isinstance(value, bool):
                 raise TypeError(f"Expected {name} to be bool type, not {type(value).__name__}")
+            if name == "broker" and not isinstance(value, int):
+                raise TypeError(f"broker must be a broker's id, not {type(value).__name__}")
             if name.endswith("_timeout"):
                 least = -0.001 if name == "operation_timeout" else 0
                 if not isinstance(value, (int, float)):
@@ -188,7 +190,8 @@ class AdminBase:
                 outcomes = {key: found.get(key, ours.IncompleteAnswerError(f"the answer leaves out {key}")) for key in futures}
             except Exception as error:
                 outcomes = dict.fromkeys(futures, error)
-            self._under_way -= 1
+            with self._lock:
+                self._under_way -= 1
             for key, future in futures.items():
                 complete(future, outcomes[key])
 
