@@ -96,9 +96,10 @@ def test_a_wrong_password_is_told_at_once(servers: dict[str, str], mechanism: st
     wrong = settings(servers, mechanism) | {"sasl.password": "guessed-wrong"}
     began = time.monotonic()
     with pytest.raises(SaslAuthentication, match=rf"{mechanism} authentication of user 'alice' by {servers['SASL']} failed") as caught:
-        KafkaAdminClient(wrong).list_topics()
-    with pytest.raises(SaslAuthentication):
-        KafkaProducer(wrong).send("t", b"v").result(30)
+        with KafkaAdminClient(wrong) as admin:
+            admin.list_topics()
+    with pytest.raises(SaslAuthentication), KafkaProducer(wrong) as producer:
+        producer.send("t", b"v").result(30)
     assert time.monotonic() - began < 5
     assert "guessed-wrong" not in str(caught.value)
 
@@ -151,5 +152,5 @@ def test_a_delegation_token_logs_in_until_it_is_ended(servers: dict[str, str]) -
                 bearer.create_delegation_token()
         alice.expire_delegation_token(token.hmac)
         until(lambda: alice.describe_delegation_tokens() == [])
-    with pytest.raises(SaslAuthentication):
-        KafkaAdminClient(with_token).describe_cluster()
+    with pytest.raises(SaslAuthentication), KafkaAdminClient(with_token) as late:
+        late.describe_cluster()
