@@ -14,6 +14,7 @@ Source: org.apache.kafka.common.security.authenticator.SaslClientAuthenticator; 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import struct
@@ -23,7 +24,7 @@ from typing import Any
 from kafkacore import errors
 from kafkacore.clock import Clock
 from kafkacore.config_security import SaslSettings
-from kafkacore.errors import AuthenticationFailedError, Code, CorruptDataError, KafkaError
+from kafkacore.errors import AuthenticationFailedError, Code, ConfigError, CorruptDataError, KafkaError
 from kafkacore.net.channel import ConnectionId
 from kafkacore.net.oauth import TokenLogin, token_login
 from kafkacore.net.sasl import OAuthBearerClient, PlainClient, SaslClient, ScramClient, salted_password
@@ -285,8 +286,22 @@ class Authenticators:
     def __init__(self, settings: SaslSettings, client_id: str, clock: Clock) -> None:
         self.login = token_login(settings, clock) if settings.mechanism == "OAUTHBEARER" else None
         self._new_client = new_clients(settings, clock, self.login)
+        self._settings = settings
+        self._clock = clock
         self._client_id = client_id
         self._reveals = {"PLAIN": "password", "OAUTHBEARER": "token"}.get(settings.mechanism)
+
+    def use(self, username: str, password: str) -> None:
+        """Connections from now on authenticate as this user; those that are open keep theirs, since brokers let no connection change it.
+
+        Raises:
+            ConfigError: name or password cannot be used, or the mechanism has neither.
+        """
+        if self._settings.mechanism == "OAUTHBEARER":
+            raise ConfigError("OAUTHBEARER has tokens in place of a name and a password")
+        settings = dataclasses.replace(self._settings, username=username, password=password)
+        self._new_client = new_clients(settings, self._clock)
+        self._settings = settings
 
     def __call__(self, _id: ConnectionId) -> SaslAuthenticator:
         return SaslAuthenticator(self._new_client, self._client_id, self._opens)

@@ -174,6 +174,8 @@ class NetworkClient(ClientCore):
         self.finalized_features: dict[str, int] = {}  # of the cluster: {feature: level}, as the broker with the newest view said last
         self._active = True
         self.on_disconnect: Callable[[int, KafkaError], None] | None = None  # called for connections that ended and were ready before
+        self.on_failure: Callable[[int, KafkaError, bool], None] | None = None  # of a connection or an attempt at one; True: it was ready
+        self.on_throttle: Callable[[int, int], None] | None = None  # called with a node and the milliseconds of its throttle time
         self._any_ready = False  # found by the last least_loaded_node
         authenticator = selector.authenticator
         self._login = authenticator.login if isinstance(authenticator, Authenticators) else None
@@ -365,6 +367,8 @@ class NetworkClient(ClientCore):
 
     def _throttle(self, request: ClientRequest, throttle_ms: int, now_ms: int) -> None:
         throttle_ms = min(throttle_ms, _LONGEST_THROTTLE_MS)
+        if self.on_throttle is not None:
+            self.on_throttle(request.node_id, throttle_ms)
         if request.version >= _CLIENT_THROTTLES_FROM.get(request.api.API_KEY, 0):
             connection = self._connections[request.node_id]
             connection.throttled_until_ms = max(connection.throttled_until_ms, now_ms + throttle_ms)
@@ -644,6 +648,8 @@ class NetworkClient(ClientCore):
         self._cancel_in_flight(node_id, error, responses, now_ms, timed_out)
         if isinstance(error, IdleDisconnect):
             return  # our own choice; it says nothing about the cluster
+        if self.on_failure is not None:
+            self.on_failure(node_id, error, was_ready)
         if isinstance(error, AuthenticationFailedError):
             self.metadata.failed(error, now_ms)
         elif not connection.needs_resolve:

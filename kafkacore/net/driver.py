@@ -111,8 +111,9 @@ class CallerDriver:
             self._interrupted = False
             with contextlib.suppress(Exception):
                 self.client.selector.close()
-            node_stats = self.client.node_stats
+            old, node_stats = self.client, self.client.node_stats
             self.client = self._new_client()
+            self.client.on_failure, self.client.on_throttle = old.on_failure, old.on_throttle
             for stats in node_stats.values():
                 stats.connections_closed = stats.connections_opened
             self.client.node_stats = node_stats
