@@ -1228,6 +1228,7 @@ class SenderCore:
     _closing: bool
     _forced: bool
     _disorder: bool
+    errand: object
     _watching: bool
     awaited: Callable[[asyncio.AbstractEventLoop], None] | None
     pass_asked: asyncio.AbstractEventLoop | None

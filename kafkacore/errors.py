@@ -318,6 +318,16 @@ class TransactionAborted(KafkaError):
     """The record was not sent because its transaction was aborted."""
 
 
+class PurgedError(KafkaError):
+    """The record was purged before it was delivered.
+
+    Attributes:
+        in_flight: its request was on the wire: the broker may have it.
+    """
+
+    in_flight: bool = False
+
+
 class PreparedTransactionError(KafkaError):
     """A prepared transaction did not end as it was to. The classes below say how it ended."""
 

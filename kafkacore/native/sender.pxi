@@ -328,6 +328,7 @@ cdef class SenderCore:
     cdef public bint _closing
     cdef public bint _forced
     cdef public bint _disorder                # a pass was cut short, and `_recover` has not put things in order yet
+    cdef public object errand                 # something that a pass is to do first: see Sender.do_first
     cdef public bint _watching                # the Sender thread sleeps until `_io` is free
     cdef Delivery _awaited                    # what the caller that drives waits for
     cdef public object awaited                # called with an event loop that is about to wait for a delivery
@@ -351,6 +352,8 @@ cdef class SenderCore:
         cdef int64_t timeout_ms
         if self._disorder:
             self._recover()
+        if self.errand is not None:
+            self._run_errand()
         self.accumulator.poll_until_ms = LOOKING
         timeout_ms = min(self.send_producer_data(now_ms), max_wait_ms)
         if not self.accumulator.sleeping(now_ms + timeout_ms) or (self._closing and self._done()):      # something came in just now

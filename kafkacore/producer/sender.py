@@ -171,6 +171,8 @@ class Sender(SenderCore):
         self._nap_s = max(1, min(config.linger_ms, NAP_MAX_MS)) / 1000
         self._closing = False
         self._forced = False
+        self._errands: deque[tuple[Callable[[], object], Delivery]] = deque()
+        self.errand = None
         self._orphans_only = False                                # what `_disorder` leaves: batches that could not be queued again
         self._thread: threading.Thread | None = None
         accumulator.driver = self
@@ -459,6 +461,8 @@ class Sender(SenderCore):
             if not batch.in_flight:
                 self.accumulator.deallocate(batch)                    # where a callback stopped it, `_recover` does it
 
+    give_up = _fail
+
     def _fail_queued(self, error: KafkaError) -> None:
         """Fails every batch that is not on the wire."""
         queued = [batch for batch in self.accumulator.take_all() if not batch.in_flight]
@@ -518,6 +522,23 @@ class Sender(SenderCore):
         except KeyboardInterrupt:
             self.client.wakeup()                                      # perhaps without need: but `disturb` says so once only
             raise
+
+    def do_first(self, work: Callable[[], object]) -> Delivery:
+        """Has the thread that drives the I/O call work() at the beginning of its next pass. Returns what `wait` waits for its end by."""
+        done = Delivery(None, self)
+        self._errands.append((work, done))
+        self.errand = self._errands                               # last: a pass looks here
+        self.wake(-1, True)
+        return done
+
+    def _run_errand(self) -> None:
+        self.errand = None
+        while self._errands:
+            work, done = self._errands.popleft()
+            try:
+                work()
+            finally:
+                done.resolve(-1, -1, None)
 
     @staticmethod
     def _open(gate: threading.Lock) -> None:
@@ -672,6 +693,8 @@ class Sender(SenderCore):
             self._confirm()
         with _logged("closing the connections"):
             self.client.close()
+        with _logged("what was to be done first"):
+            self._run_errand()
         _each(self.accumulator.take_all(), self._end)
         if self.transactional is not None:
             self.transactional.engine.close()
@@ -726,9 +749,13 @@ class Sender(SenderCore):
                 causes.setdefault((type(error), error.topic, error.partition), error)
         return count, list(causes.values())[:5]
 
+    def batches_in_flight(self) -> list[ProducerBatch]:
+        """The batches on the wire."""
+        return list(self._in_flight)
+
     def in_flight_batches(self) -> Iterable[PartitionQueue]:
         """The partitions of the batches on the wire."""
-        return [batch.queue for batch in list(self._in_flight)]
+        return [batch.queue for batch in self.batches_in_flight()]
 
 
 @contextlib.contextmanager
