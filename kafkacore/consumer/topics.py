@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from kafkacore import errors
 from kafkacore.config import ConsumerConfig
@@ -56,6 +56,7 @@ class TopicWatch:
         self._exclude_internal = config.exclude_internal_topics
         self._backoff = {"retry_backoff_ms": config.retry_backoff_ms, "retry_backoff_max_ms": config.retry_backoff_max_ms}
         self._missing: dict[str, int] = {}  # since when
+        self.on_missing: Callable[[str], None] = lambda name: None  # called with a topic that does not exist, once until it does
         self._warned: set[str] = set()
         self._deleted: dict[str, int] = {}  # likewise, while stretches are read
         self._matched = False  # the pattern was compared with the topics of the cluster
@@ -247,6 +248,7 @@ class TopicWatch:
             elif name not in self._warned:
                 self._warned.add(name)
                 log.warning("topic %s does not exist: nothing is read of it until it is created", name)
+                self.on_missing(name)
 
     def _look_for_deleted(self, changed: Iterable[str], now: Mapping[str, TopicInfo]) -> None:
         """A read of stretches does not wait for a topic of that name: it owes an error once the cluster has not known it for long."""
