@@ -28,6 +28,7 @@ TOPIC, PARTITIONS, RECORD_BYTES, WARM_UP = "bench", 4, 100, 20_000
 LIMIT = 1.15
 ENGINE, FACE, RIVAL = "kafkacore", "compat.kafka", "kafka-python"
 AIO_ENGINE, AIO_FACE, AIO_RIVAL = "kafkacore.aio", "compat.aiokafka", "aiokafka"
+CONF_ENGINE, CONF_FACE, CONF_RIVAL = "kafkacore for confluent", "compat.confluent", "confluent-kafka"
 PACKAGES = {
     ENGINE: "kafkacore",
     FACE: "kafkacore.compat.kafka",
@@ -35,6 +36,9 @@ PACKAGES = {
     AIO_ENGINE: "kafkacore.aio",
     AIO_FACE: "kafkacore.compat.aiokafka",
     AIO_RIVAL: "aiokafka",
+    CONF_ENGINE: "kafkacore",
+    CONF_FACE: "kafkacore.compat.confluent",
+    CONF_RIVAL: "confluent_kafka",
 }
 SHARES = {RIVAL: 0.05, AIO_RIVAL: 0.05}
 """Of --records that a case handles, so that the slow ones do not take all the time."""
@@ -114,6 +118,108 @@ def loop(consumer: Any) -> list[Any]:
         if count == 10_000:
             break
     return [range(count)]
+
+
+# ---- poll-served ---------------------------------------------------------------------------------------------------------------------
+
+
+FLUSH_EVERY = 50_000
+CONF_DEFAULTS: dict[str, Any] = {
+    "acks": -1, "linger_ms": 5, "batch_size": 1_000_000, "max_request_size": 1_000_000, "buffer_memory": 1 << 30,
+    "enable_idempotence": False, "max_in_flight_requests_per_connection": 1_000_000, "partitioner": "consistent_random",
+}  # fmt: skip
+"""What confluent-kafka's defaults are in the engine."""
+
+
+def conf_producing(name: str, servers: str, call: Callable[[Any, list[bytes]], None]) -> Callable[[int], int]:
+    """A case whose outcomes are served every 1000 records, and all of them every FLUSH_EVERY."""
+    values = [(b"%012d" % i).ljust(RECORD_BYTES, b"x") for i in range(100_000)]
+    package = importlib.import_module(PACKAGES[name])
+    engine = name == CONF_ENGINE
+    producer: Any
+    if engine:
+        producer = package.KafkaProducer(bootstrap_servers=servers, **CONF_DEFAULTS)
+    else:
+        producer = package.Producer({"bootstrap.servers": servers})
+
+    def run(count: int) -> int:
+        for start in range(0, count, 1_000):
+            call(producer, values[start % len(values) : start % len(values) + 1_000])
+            if not engine:
+                producer.poll(0)
+            if (start + 1_000) % FLUSH_EVERY == 0:
+                producer.flush()
+        producer.flush()
+        return -(-count // 1_000) * 1_000
+
+    return run
+
+
+def produce_values(producer: Any, values: list[bytes]) -> None:
+    for value in values:
+        producer.produce(TOPIC, value)
+
+
+def produce_keyed(producer: Any, values: list[bytes]) -> None:
+    for value in values:
+        producer.produce(TOPIC, value, value)
+
+
+def delivered(first: Any, second: Any) -> None:
+    """A delivery callback."""
+
+
+def produce_reported(producer: Any, values: list[bytes]) -> None:
+    for value in values:
+        producer.produce(TOPIC, value, on_delivery=delivered)
+
+
+def send_reported(producer: Any, values: list[bytes]) -> None:
+    for value in values:
+        producer.send(TOPIC, value, on_delivery=delivered)
+
+
+def conf_consuming(name: str, servers: str, chunk: Callable[[Any], int]) -> Callable[[int], int]:
+    package = importlib.import_module(PACKAGES[name])
+    consumer: Any
+    if name == CONF_ENGINE:
+        consumer = package.KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
+    else:
+        consumer = package.Consumer({"bootstrap.servers": servers, "group.id": "bench", "auto.offset.reset": "earliest",
+                                     "enable.auto.commit": False})  # fmt: skip
+    places = [(TOPIC, index) for index in range(PARTITIONS)]
+    consumer.assign([package.TopicPartition(*each) if name == CONF_ENGINE else package.TopicPartition(*each, 0) for each in places])
+
+    def run(count: int) -> int:
+        got = 0
+        while got < count:
+            got += chunk(consumer)
+        return got
+
+    return run
+
+
+def conf_poll(consumer: Any) -> int:
+    for _ in range(10_000):
+        message = consumer.poll(1.0)
+        if message is not None:
+            message.value()
+    return 10_000
+
+
+def conf_consume(consumer: Any) -> int:
+    found = consumer.consume(500, 1.0)
+    for message in found:
+        message.value()
+    return len(found)
+
+
+def conf_loop(consumer: Any) -> int:
+    return sum(map(len, loop(consumer)))
+
+
+def conf_lists(consumer: Any) -> int:
+    return sum(map(len, poll_seconds(consumer)))
 
 
 # ---- in an event loop -----------------------------------------------------------------------------------------------------------------
@@ -230,7 +336,17 @@ AIO_WORK: dict[str, Callable[[str, str], Callable[[int], int]]] = {
     "async for record in consumer": lambda name, servers: aio_consuming(name, servers, aio_loop),
     "await getone()": lambda name, servers: aio_consuming(name, servers, aio_getone),
 }
-"""The engine has no getone(): its `async for` stands beside it."""
+"""The engine has no getone(): its `async for` is beside it."""
+CONF_WORK: dict[str, Callable[[str, str], Callable[[int], int]]] = {
+    "produce(topic, value)": lambda name, servers: conf_producing(name, servers, send_values if name == CONF_ENGINE else produce_values),
+    "produce(topic, value, key)": lambda name, servers: conf_producing(name, servers, send_keyed if name == CONF_ENGINE else produce_keyed),
+    "produce(topic, value, on_delivery)": lambda name, servers: conf_producing(
+        name, servers, send_reported if name == CONF_ENGINE else produce_reported
+    ),
+    "Consumer.poll()": lambda name, servers: conf_consuming(name, servers, conf_loop if name == CONF_ENGINE else conf_poll),
+    "consume(500)": lambda name, servers: conf_consuming(name, servers, conf_lists if name == CONF_ENGINE else conf_consume),
+}
+"""Beside poll() of one message is the engine's `for` loop, beside consume() its poll()."""
 
 
 class Face(NamedTuple):
@@ -245,6 +361,7 @@ class Face(NamedTuple):
 
 FACES = (
     Face("kafka-python's names over the engine, CPU", ENGINE, FACE, RIVAL, WORK),
+    Face("confluent-kafka's names over the engine, CPU", CONF_ENGINE, CONF_FACE, CONF_RIVAL, CONF_WORK),
     Face("aiokafka's names over the engine, CPU", AIO_ENGINE, AIO_FACE, AIO_RIVAL, AIO_WORK),
 )
 
@@ -300,6 +417,6 @@ def measure(face: Face, servers: str, rounds: int, records: int) -> Table:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--case"]:
         case_work, case_name, case_servers, case_count = sys.argv[2:6]
-        print(json.dumps(measured((WORK | AIO_WORK)[case_work](case_name, case_servers), int(case_count))), flush=True)
+        print(json.dumps(measured((WORK | AIO_WORK | CONF_WORK)[case_work](case_name, case_servers), int(case_count))), flush=True)
     else:
         main()

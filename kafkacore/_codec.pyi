@@ -753,7 +753,56 @@ class CoroutineSend:
     in_line: int
     def bind(self, loop: asyncio.AbstractEventLoop) -> None: ...
 
-def send_method(function: Callable[_P, _T], held: type[CoroutineSend | RecastSend]) -> Callable[_P, _T]: ...
+class Reports:
+    delivery: Delivery
+    count: int
+
+class ReportedSend:
+    def __init__(
+        self,
+        producer: ProducerCore,
+        message_type: type[ConsumerRecord],
+        report: Callable[..., Any] | None,
+        most: int,
+        only_errors: bool,
+        failed: Callable[..., None],
+        put: Callable[[Reports], None],
+        error_of: Callable[[KafkaError], Any],
+    ) -> None: ...
+    waiting: int
+    @property
+    def full(self) -> bool: ...
+    def append(
+        self, topic: Any, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None, report: Any
+    ) -> None: ...
+    def ended(self, batch: Reports) -> None: ...
+    def serve(self, batch: Reports) -> None: ...
+
+def message_method(name: str, doc: str) -> Any: ...
+def fill_message(
+    message: ConsumerRecord,
+    topic: Any,
+    partition: int | None,
+    offset: int | None,
+    key: Any,
+    value: Any,
+    headers: Any,
+    error: Any,
+    timestamp: tuple[int, int],
+    latency: float | None,
+    leader_epoch: int | None,
+    delivery_count: int | None,
+) -> None: ...
+def change_message(message: ConsumerRecord, name: str, value: Any) -> None: ...
+
+class MessagesInHand:
+    def begin(self, messages: Iterator[Any], for_ms: int) -> None: ...
+    def end(self) -> None: ...
+    @property
+    def in_time(self) -> bool: ...
+
+def send_method(function: Callable[_P, _T], held: type[CoroutineSend | RecastSend | ReportedSend]) -> Callable[_P, _T]: ...
+def poll_method(function: Callable[_P, _T]) -> Callable[_P, _T]: ...
 
 class ProducerCore:
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...

@@ -36,6 +36,13 @@ class Chunk:
         left: int = self.iterator.__length_hint__()
         return self.records[max(0, len(self.records) - left - 1)].offset
 
+    def take(self, most: int) -> list[ConsumerRecord]:
+        """At most so many of the records that the loop has not had yet, at once."""
+        count = len(self.records)
+        first = count - self.iterator.__length_hint__()
+        self.iterator.__setstate__(min(first + most, count))
+        return self.records[first : first + most]
+
     def end(self) -> None:
         """Takes the rest away from the loop."""
         self.iterator.__setstate__(len(self.records))
@@ -78,6 +85,10 @@ class Chunks:
             self._by_partition = None
             self.chunks.popleft()
         return None
+
+    def take(self, most: int) -> list[ConsumerRecord]:
+        """At most so many of the records that `next` would give one by one."""
+        return [] if self.next() is None else self.chunks[0].take(most)
 
     def next_offset(self, tp: TopicPartition) -> int | None:
         """Offset of the first record of a partition that the loop has not had yet; None when it has none in hand."""

@@ -106,6 +106,7 @@ cdef class Delivery:
     cdef Delivery parent
     cdef list callbacks                       # flat: future, fn, future, fn
     cdef list done_callbacks
+    cdef object reports                       # those of its records that are served later, see reports.pxi
     cdef list waiters                         # locks to release
     cdef dict loops                           # event loop -> [(RecordFuture, fn, context) to call there], {future or AwaitedDelivery: None}
     cdef int64_t many_token                   # the send_many call that numbered this delivery last, and the number it gave

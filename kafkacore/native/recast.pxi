@@ -11,11 +11,6 @@ cdef extern from *:
         return PyType_IsSubtype(type, base) && type->tp_basicsize == base->tp_basicsize && type->tp_itemsize == base->tp_itemsize
             && !PyType_HasFeature(type, Py_TPFLAGS_HAVE_GC) && !PyType_HasFeature(base, Py_TPFLAGS_HAVE_GC);
     }
-    static PyObject *kc_plain_subclass(const char *name, PyObject *bases, PyTypeObject *base) {
-        PyType_Slot slots[] = {{0, NULL}};
-        PyType_Spec spec = {name, (int)base->tp_basicsize, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
-        return PyType_FromSpecWithBases(&spec, bases);
-    }
     static void kc_recast(PyObject *o, PyTypeObject *type) {
         PyTypeObject *old = Py_TYPE(o);
         if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE))
@@ -24,9 +19,36 @@ cdef extern from *:
         if (PyType_HasFeature(old, Py_TPFLAGS_HEAPTYPE))
             Py_DECREF((PyObject *)old);
     }
+    /* An object ends as one of its base, which has a free list. An object of a further subclass has come here by that one's own way, and keeps
+       its class. Objects hold their class; who is above in the way leaves that to the dealloc of a heap type. */
+    static void kc_plain_dealloc(PyObject *o) {
+        PyTypeObject *type = Py_TYPE(o), *base = type;
+        while (base->tp_dealloc != kc_plain_dealloc)
+            base = base->tp_base;
+        while (base->tp_dealloc == kc_plain_dealloc)
+            base = base->tp_base;
+        if (type->tp_dealloc == kc_plain_dealloc)
+            Py_SET_TYPE(o, base);
+        base->tp_dealloc(o);
+        Py_DECREF((PyObject *)type);
+    }
+    static PyObject *kc_plain_subclass(const char *name, PyObject *bases, PyTypeObject *base) {
+        PyType_Slot slots[] = {{Py_tp_dealloc, (void *)kc_plain_dealloc}, {0, NULL}};
+        PyType_Spec spec = {name, (int)base->tp_basicsize, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+        return PyType_FromSpecWithBases(&spec, bases);
+    }
+    /* A method of C as a class's own: the interpreter takes its shortest way only where an object's class is the method's. */
+    static PyObject *kc_own_method(PyObject *type, PyObject *descriptor) {
+        if (!Py_IS_TYPE(descriptor, &PyMethodDescr_Type)) {
+            Py_INCREF(descriptor);
+            return descriptor;
+        }
+        return PyDescr_NewMethod((PyTypeObject *)type, ((PyMethodDescrObject *)descriptor)->d_method);
+    }
     """
     int kc_may_recast(PlanType* type, PlanType* base) noexcept
     void kc_recast(PyObject* o, PlanType* type) noexcept
+    object kc_own_method(object type, object descriptor)
     object kc_plain_subclass(const char* name, object bases, PlanType* base)
 
 
@@ -37,7 +59,7 @@ def recastable(type template not None):
     """Decorates a class of `recast_records` or `RecastSend`: the same class without the collector.
 
     Args:
-        template: derives from ConsumerRecord or RecordFuture, has `__slots__ = ()`, and does not use `super()`.
+        template: derives from ConsumerRecord or RecordFuture, has `__slots__ = ()`, no `__del__`, and does not use `super()`.
 
     Raises:
         TypeError: it derives from neither, or has slots.
@@ -49,7 +71,7 @@ def recastable(type template not None):
     made = kc_plain_subclass(name, template.__bases__, <PlanType*><PyObject*> base)
     for each, value in vars(template).items():
         if each not in _NO_STATE:
-            setattr(made, each, value)
+            setattr(made, each, kc_own_method(made, value))
     check_recast(made, base)
     return made
 
@@ -80,7 +102,7 @@ def recast_records(list records not None, type wanted not None):
 
 @cython.final
 cdef class RecastSend:
-    """Queues records of plain bytes at once, for a producer whose `send` takes arguments as kafka-python has them (send_method.pxi).
+    """Queues records of plain bytes at once, for a producer whose `send` takes arguments as kafka-python has them (short_method.pxi).
 
     Args:
         producer: the engine's.

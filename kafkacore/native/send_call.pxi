@@ -16,15 +16,15 @@ cdef extern from *:
 
     /* Puts arguments into their places, borrowed; 0 for a call that is written in another way than calls are. */
     static inline int kc_send_places(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, int by_position, int arguments,
-                                     PyObject **given) {
+                                     PyObject *const *names, PyObject **given) {
         Py_ssize_t i, at, named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
-        if (nargs < 1 || nargs > by_position)
+        if (nargs > by_position)
             return 0;
         for (i = 0; i < nargs; i++)
             given[i] = args[i];
         for (i = 0; i < named; i++) {
             at = arguments - 1;
-            while (at >= nargs && kc_send_names[at] != PyTuple_GET_ITEM(kwnames, i))
+            while (at >= nargs && names[at] != PyTuple_GET_ITEM(kwnames, i))
                 at--;
             if (at < nargs)
                 return 0;
@@ -36,7 +36,7 @@ cdef extern from *:
     static PyObject *kc_send(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
         PyObject *given[KC_SEND_ARGUMENTS] = {NULL, Py_None, Py_None, Py_None, Py_None, Py_None, Py_None};
         PyObject *method, *future;
-        if (kc_send_places(args, nargs, kwnames, KC_SEND_BY_POSITION, KC_SEND_ARGUMENTS, given))
+        if (nargs >= 1 && kc_send_places(args, nargs, kwnames, KC_SEND_BY_POSITION, KC_SEND_ARGUMENTS, kc_send_names, given))
             return kc_send_parsed(self, given[0], given[1], given[2], given[3], given[4], given[5], given[6]);
         method = PyMethod_New(kc_send_compiled, self);
         if (method == NULL)

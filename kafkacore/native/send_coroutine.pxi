@@ -1,4 +1,4 @@
-# The short cut of `send` in the asyncio producer (send_method.pxi).
+# The short cut of `send` in the asyncio producer (short_method.pxi).
 #
 #   CoroutineSend  what a producer holds for it.
 #   Sending        the coroutine of one call. Its first step queues the record and ends it. Where that would wait, it makes the coroutine of

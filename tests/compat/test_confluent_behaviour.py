@@ -1,448 +1,51 @@
-"""The same programs over confluent-kafka and over kafkacore.compat.confluent see the same; names and settings compared by introspection."""
+"""The same programs over confluent-kafka and over kafkacore.compat.confluent see the same; settings compared by introspection."""
 
 from __future__ import annotations
 
 import ctypes
-import importlib
 import itertools
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafkacore import KafkaAdminClient, NewTopic
 from kafkacore.compat import confluent as ours
 from kafkacore.compat.confluent.client_settings import ALIASES, CONSUMER_SETTINGS, DEFAULTS, PRODUCER_SETTINGS
 from kafkacore.compat.settings import Refused
-from kafkacore.testing import EmbeddedCluster
+from tests.compat import confluent_clients, confluent_serving
+from tests.compat.both_packages import CLUSTERS, cluster_of, own_topic, plain
+from tests.compat.confluent_clients import CASES, Face
 
 real = pytest.importorskip("confluent_kafka", minversion="2.16")
 
-CASES: list[Callable[[Face], Any]] = []
-NOW_MS = 1_700_000_000_000
-WAIT_S = 20.0
+SUBJECTS = (confluent_clients, confluent_serving)  # each adds its cases to CASES
 
 
-class Face:
-    """One package, and where its clients connect."""
+@pytest.fixture(scope="module", params=CLUSTERS)
+def servers(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where a cluster is."""
+    with cluster_of(request.param, group_min_session_timeout_ms=500, auto_create_topics_enable=False) as found:
+        yield found
 
-    def __init__(self, package: str, servers: str, topic: str) -> None:
-        self.k: Any = importlib.import_module(package)
-        self.servers, self.topic = servers, topic
-        self.opened: list[Any] = []
 
-    def producer(self, **settings: Any) -> Any:
-        made = self.k.Producer({"bootstrap.servers": self.servers, "linger.ms": 1} | settings)
-        self.opened.append(made)
-        return made
-
-    def consumer(self, **settings: Any) -> Any:
-        base = {"bootstrap.servers": self.servers, "group.id": f"of-{self.topic}", "auto.offset.reset": "earliest", "fetch.wait.max.ms": 50}
-        made = self.k.Consumer(base | settings)
-        self.opened.append(made)
-        return made
-
-    def tp(self, partition: int = 0, offset: int = -1001) -> Any:
-        return self.k.TopicPartition(self.topic, partition, offset)
-
-    def fill(self, count: int = 3, partition: int = 0) -> None:
-        producer = self.producer()
-        for nth in range(count):
-            producer.produce(self.topic, b"v%d" % nth, b"k", partition, timestamp=NOW_MS + nth)
-        assert producer.flush(WAIT_S) == 0
-
-    def reader(self, *places: Any, **settings: Any) -> Any:
-        made = self.consumer(**settings)
-        made.assign(list(places) or [self.tp()])
-        return made
-
-    def read(self, consumer: Any, count: int) -> list[Any]:
-        found: list[Any] = []
-        end = time.monotonic() + WAIT_S
-        while len(found) < count and time.monotonic() < end:
-            if (message := consumer.poll(1)) is not None:
-                found.append(message)
-        return found
-
-    def raised(self, fn: Callable[[], Any]) -> Any:
-        try:
-            return "gave", fn()
-        except self.k.KafkaException as error:
-            return "KafkaException", error.args[0].name()
-        except Exception as error:
-            return (type(error).__name__,)
-
-    def close(self) -> None:
-        for client in self.opened:
-            client.close()
-
-
-def case(fn: Callable[[Face], Any]) -> Callable[[Face], Any]:
-    CASES.append(fn)
-    return fn
-
-
-@case
-def delivery_callbacks_come_from_poll_in_order(f: Face) -> Any:
-    seen: list[Any] = []
-    producer = f.producer()
-    for nth in range(20):
-        producer.produce(
-            f.topic, b"%d" % nth, "key", 0, timestamp=NOW_MS, headers={"a": "b"},
-            on_delivery=lambda error, m: seen.append((
-                error, m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.headers(), m.timestamp(), m.error(), len(m),
-                m.latency() > 0, m.leader_epoch(), threading.current_thread() is threading.main_thread(),
-            )),
-        )  # fmt: skip
-    before = len(seen), len(producer) > 0
-    left = producer.flush(WAIT_S)
-    return before, left, len(producer), seen
-
-
-@case
-def a_full_queue_is_a_buffer_error(f: Face) -> Any:
-    seen: list[Any] = []
-    producer = f.producer(**{"queue.buffering.max.messages": 3, "linger.ms": 60_000})
-    producer.list_topics(f.topic, timeout=WAIT_S)
-    outcomes = [f.raised(lambda: producer.produce(f.topic, b"v", partition=0, on_delivery=lambda e, m: seen.append(e))) for _ in range(5)]
-    return outcomes, producer.flush(WAIT_S), seen, f.raised(lambda: producer.produce(f.topic, b"v", partition=0))
-
-
-@case
-def only_errors_are_reported(f: Face) -> Any:
-    seen: list[Any] = []
-    producer = f.producer(**{"delivery.report.only.error": True})
-    producer.produce(f.topic, b"v", on_delivery=lambda error, m: seen.append(m))
-    return producer.flush(WAIT_S), seen
-
-
-@case
-def one_callback_for_all(f: Face) -> Any:
-    seen: list[Any] = []
-    producer = f.producer(on_delivery=lambda error, m: seen.append(m.value()))
-    producer.produce(f.topic, "text", partition=0)
-    producer.produce(f.topic, None, b"k", partition=0)
-    return producer.flush(WAIT_S), seen
-
-
-@case
-def arguments_that_are_refused(f: Face) -> Any:
-    producer = f.producer()
-    producer.produce(f.topic, b"v")
-    producer.flush(WAIT_S)
-    found = [
-        f.raised(lambda: producer.produce(f.topic, 5)),
-        f.raised(lambda: producer.produce(f.topic, b"v", partition=9)),
-        f.raised(lambda: producer.produce(f.topic, b"v" * 2_000_000)),
-        f.raised(lambda: producer.produce(f.topic, b"v", headers=[("a", 1)])),
-        f.raised(producer.begin_transaction),
-    ]
-    producer.close()
-    return [*found, f.raised(lambda: producer.produce(f.topic, b"v")), f.raised(lambda: producer.poll(0)), len(producer)]
-
-
-@case
-def settings_that_are_refused(f: Face) -> Any:
-    return [
-        f.raised(lambda: f.k.Producer({"bootstrap.servers": f.servers, "no.such": 1})),
-        f.raised(lambda: f.k.Producer({"bootstrap.servers": f.servers, "linger.ms": -1})),
-        f.raised(lambda: f.k.Producer({"bootstrap.servers": f.servers, "linger.ms": "x"})),
-        f.raised(lambda: f.k.Producer({"bootstrap.servers": f.servers, "error_cb": 3})),
-        f.raised(lambda: f.k.Producer({"bootstrap.servers": f.servers, "enable.idempotence": True, "acks": 1})),
-        f.raised(lambda: f.k.Consumer({"bootstrap.servers": f.servers})),
-        f.raised(lambda: f.k.Consumer({"bootstrap.servers": f.servers, "group.id": "g", "auto.offset.reset": "what"})),
-    ]
-
-
-@case
-def a_message_as_it_is_read(f: Face) -> Any:
-    producer = f.producer()
-    producer.produce(f.topic, b"v", b"k", 0, timestamp=NOW_MS, headers=[("a", b"1"), ("a", None), ("b", "2")])
-    producer.produce(f.topic, None, None, 0, timestamp=NOW_MS + 1)
-    producer.flush(WAIT_S)
-    found = f.read(f.reader(), 2)
-    return [
-        (m.error(), m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.headers(), m.timestamp(), m.latency(), m.leader_epoch(),
-         m.delivery_count(), len(m), isinstance(m, f.k.Message))
-        for m in found
-    ]  # fmt: skip
-
-
-@case
-def what_can_be_set_on_a_message(f: Face) -> Any:
-    f.fill(1)
-    (message,) = f.read(f.reader(), 1)
-    message.set_value({"a": 1})
-    message.set_key("new")
-    message.set_headers([("h", b"1")])
-    message.set_error(f.k.KafkaError(1))
-    return message.value(), message.key(), message.headers(), message.error().code(), message.offset(), message.deserialized_value()
-
-
-@case
-def the_end_of_a_partition(f: Face) -> Any:
-    f.fill(2)
-    consumer = f.reader(f.tp(0), f.tp(1), **{"enable.partition.eof": True})
-    found = f.read(consumer, 4)
-    ends = sorted((m.topic(), m.partition(), m.offset(), m.error().name()) for m in found if m.error())
-    return [m.value() for m in found if not m.error()], ends, consumer.poll(0.1)
-
-
-@case
-def consume_gives_lists(f: Face) -> Any:
-    f.fill(5)
-    consumer = f.reader()
-    first = [m.value() for m in consumer.consume(3, WAIT_S)]
-    return first, [m.value() for m in consumer.consume(10, 0.5)], f.raised(lambda: consumer.consume(-1)), consumer.consume(0)
-
-
-@case
-def assigned_places(f: Face) -> Any:
-    f.fill(5)
-    consumer = f.reader(f.tp(0, 3))
-    at_three = [m.offset() for m in f.read(consumer, 2)]
-    consumer.assign([f.tp(0, f.k.OFFSET_BEGINNING)])
-    return at_three, [m.offset() for m in f.read(consumer, 2)], [(p.topic, p.partition) for p in consumer.assignment()]
-
-
-@case
-def seek_and_position(f: Face) -> Any:
-    f.fill(5)
-    consumer = f.reader()
-    before = [p.offset for p in consumer.position([f.tp()])]
-    f.read(consumer, 2)
-    behind = [p.offset for p in consumer.position([f.tp()])]
-    consumer.seek(f.tp(0, 4))
-    return before, behind, [m.offset() for m in f.read(consumer, 1)], f.raised(lambda: consumer.seek(f.tp(1, 0)))
-
-
-@case
-def pause_and_resume(f: Face) -> Any:
-    f.fill(3)
-    consumer = f.reader()
-    first = f.read(consumer, 1)[0].offset()
-    consumer.pause([f.tp()])
-    paused = consumer.poll(0.2)
-    consumer.resume([f.tp()])
-    return first, paused, [m.offset() for m in f.read(consumer, 2)]
-
-
-@case
-def forms_of_commits(f: Face) -> Any:
-    f.fill(5)
-    consumer = f.reader(**{"enable.auto.commit": False})
-    nothing = f.raised(lambda: consumer.commit(asynchronous=False))
-    messages = f.read(consumer, 3)
-    by_message = consumer.commit(message=messages[0], asynchronous=False)
-    all_read = consumer.commit(asynchronous=False)
-    by_offset = consumer.commit(offsets=[f.tp(0, 5)], asynchronous=False)
-    found = [(p.topic, p.partition, p.offset) for each in (by_message, all_read, by_offset) for p in each]
-    return (
-        nothing, found, [p.offset for p in consumer.committed([f.tp(0), f.tp(1)], timeout=WAIT_S)],
-        f.raised(lambda: consumer.commit(message=messages[0], offsets=[])), f.raised(lambda: consumer.commit(message=3)),
-    )  # fmt: skip
-
-
-@case
-def commits_without_waiting(f: Face) -> Any:
-    f.fill(2)
-    seen: list[Any] = []
-    consumer = f.reader(**{"enable.auto.commit": False, "on_commit": lambda error, ps: seen.append((error, [p.offset for p in ps]))})
-    f.read(consumer, 2)
-    result = consumer.commit()
-    end = time.monotonic() + WAIT_S
-    while not seen and time.monotonic() < end:
-        consumer.poll(0.1)
-    return result, seen
-
-
-@case
-def stored_offsets(f: Face) -> Any:
-    f.fill(5)
-    consumer = f.reader(**{"enable.auto.offset.store": False, "enable.auto.commit": False})
-    messages = f.read(consumer, 5)
-    nothing = f.raised(lambda: consumer.commit(asynchronous=False))
-    consumer.store_offsets(message=messages[1])
-    first = [p.offset for p in consumer.commit(asynchronous=False)]
-    consumer.store_offsets(offsets=[f.tp(0, 4)])
-    other = f.raised(lambda: f.reader().store_offsets(message=messages[0]))
-    return nothing, first, [p.offset for p in consumer.commit(asynchronous=False)], f.raised(consumer.store_offsets), other
-
-
-@case
-def rebalance_callbacks(f: Face) -> Any:
-    f.fill(3)
-    seen: list[Any] = []
-
-    def assigned(consumer: Any, partitions: list[Any]) -> None:
-        seen.append(("assign", [p.partition for p in partitions]))
-        for each in partitions:
-            each.offset = 1
-        consumer.assign(partitions)
-
-    consumer = f.consumer()
-    consumer.subscribe([f.topic], on_assign=assigned, on_revoke=lambda c, ps: seen.append(("revoke", [p.partition for p in ps])))
-    offsets = [m.offset() for m in f.read(consumer, 2)]
-    consumer.close()
-    return offsets, seen, f.raised(lambda: consumer.poll(0)), consumer.close()
-
-
-@case
-def a_closed_consumer_has_committed(f: Face) -> Any:
-    f.fill(4)
-    consumer = f.consumer()
-    consumer.subscribe([f.topic])
-    f.read(consumer, 4)
-    member = bool(consumer.memberid())
-    consumer.close()
-    return member, [p.offset for p in f.consumer().committed([f.tp()], timeout=WAIT_S)]
-
-
-@case
-def offsets_by_time_and_watermarks(f: Face) -> Any:
-    f.fill(3)
-    consumer = f.reader()
-    times = consumer.offsets_for_times([f.tp(0, NOW_MS + 1), f.tp(1, NOW_MS)], timeout=WAIT_S)
-    return [p.offset for p in times], consumer.get_watermark_offsets(f.tp(), timeout=WAIT_S)
-
-
-@case
-def topics_are_listed(f: Face) -> Any:
-    found = f.producer().list_topics(f.topic, timeout=WAIT_S)
-    topic = found.topics[f.topic]
-    return topic.error, {n: (p.id, p.leader, p.replicas, p.isrs, p.error) for n, p in topic.partitions.items()}, sorted(found.brokers)
-
-
-@case
-def a_poll_without_anything_to_read(f: Face) -> Any:
-    consumer = f.consumer()
-    return consumer.poll(0.05), consumer.assignment(), consumer.consume(2, 0.05)
-
-
-@case
-def transactions(f: Face) -> Any:
-    producer = f.producer(**{"transactional.id": f"tx-{f.topic}"})
-    early = f.raised(producer.begin_transaction)
-    producer.init_transactions(WAIT_S)
-    producer.begin_transaction()
-    producer.produce(f.topic, b"lost", partition=0)
-    producer.flush(WAIT_S)
-    producer.abort_transaction(WAIT_S)
-    consumer = f.reader(**{"enable.auto.commit": False})
-    producer.begin_transaction()
-    producer.produce(f.topic, b"kept", partition=0)
-    producer.send_offsets_to_transaction([f.tp(1, 7)], consumer.consumer_group_metadata(), WAIT_S)
-    producer.commit_transaction(WAIT_S)
-    return early, [m.value() for m in f.read(consumer, 1)], [p.offset for p in consumer.committed([f.tp(1)], timeout=WAIT_S)]
-
-
-@case
-def what_flush_and_poll_count(f: Face) -> Any:
-    seen: list[Any] = []
-    producer = f.producer(**{"linger.ms": 60_000})
-    producer.list_topics(f.topic, timeout=WAIT_S)
-    nothing = producer.poll(0)
-    for _ in range(3):
-        producer.produce(f.topic, b"v", partition=0, on_delivery=lambda error, m: seen.append(error))
-    waiting = len(producer)
-    producer.flush(WAIT_S)
-    producer.produce(f.topic, b"v", partition=0, on_delivery=lambda error, m: seen.append(error))
-    return nothing, waiting, len(seen), len(producer), producer.flush(WAIT_S), len(seen)
-
-
-@case
-def a_poll_that_serves_a_report(f: Face) -> Any:
-    seen: list[Any] = []
-    producer = f.producer()
-    producer.produce(f.topic, b"v", partition=0, on_delivery=lambda error, m: seen.append(m.value()))
-    served = producer.poll(WAIT_S)
-    return served, seen, len(producer), producer.poll(0)
-
-
-@case
-def flush_says_what_is_left_when_the_broker_is_gone(f: Face) -> Any:
-    seen: list[Any] = []
-    with EmbeddedCluster() as own:
-        f.servers = own.bootstrap_servers
-        with KafkaAdminClient(bootstrap_servers=f.servers) as admin:
-            admin.create_topics([NewTopic(f.topic, 1, 1)]).check()
-        producer = f.producer(**{"message.timeout.ms": 1500})
-        producer.produce(f.topic, b"v", partition=0)
-        before = producer.flush(WAIT_S)
-    producer.produce(f.topic, b"v", partition=0, on_delivery=lambda error, m: seen.append(error.name()))
-    return before, producer.flush(0.05), producer.flush(WAIT_S), seen
-
-
-@case
-def a_list_of_messages(f: Face) -> Any:
-    producer = f.producer()
-    messages: list[Any] = [{"value": b"a", "key": b"k"}, {"value": b"b", "partition": 0}, {"value": b"c" * 2_000_000}]
-    queued = producer.produce_batch(f.topic, messages, partition=0)
-    producer.flush(WAIT_S)
-    errors = [each["_error"].name() if "_error" in each else None for each in messages]
-    return queued, errors, [m.value() for m in f.read(f.reader(), 2)]
-
-
-@case
-def the_end_of_a_partition_after_a_seek(f: Face) -> Any:
-    f.fill(2)
-    consumer = f.reader(**{"enable.partition.eof": True})
-    first = [m.offset() for m in f.read(consumer, 3)]
-    consumer.seek(f.tp(0, 2))
-    return first, [(m.offset(), m.error().name()) for m in f.read(consumer, 1)]
-
-
-@case
-def stored_offsets_are_committed_at_the_end(f: Face) -> Any:
-    f.fill(5)
-    consumer = f.consumer(**{"enable.auto.offset.store": False})
-    consumer.subscribe([f.topic])
-    messages = f.read(consumer, 5)
-    consumer.store_offsets(message=messages[2])
-    consumer.close()
-    return [p.offset for p in f.consumer().committed([f.tp()], timeout=WAIT_S)]
-
-
-@case
-def offsets_of_other_partitions_are_not_stored(f: Face) -> Any:
-    consumer = f.reader(**{"enable.auto.offset.store": False})
-    kind, name = f.raised(lambda: consumer.store_offsets(offsets=[f.tp(1, 4)]))
-    return kind, name
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(config={"group_min_session_timeout_ms": 500, "auto_create_topics_enable": False}) as started:
-        yield started
-
-
-def seen(fn: Callable[[Face], Any], package: str, cluster: EmbeddedCluster) -> Any:
-    topic = f"{fn.__name__.replace('_', '-')}-{'ours' if package.startswith('kafkacore') else 'real'}"
-    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic(topic, 2, 1)]).check()
-    servers: Any = cluster.bootstrap_servers
-    face = Face(package, servers if isinstance(servers, str) else ",".join(servers), topic)
+def seen(fn: Callable[[Face], Any], package: str, servers: str) -> Any:
+    topic = own_topic(fn, package, servers)
+    face = Face(package, servers, topic)
     try:
         return plain(fn(face), topic)
     finally:
         face.close()
 
 
-def plain(value: Any, topic: str) -> Any:
-    """Without the topic's own name."""
-    if isinstance(value, str):
-        return value.replace(topic, "TOPIC")
-    if isinstance(value, (list, tuple)):
-        return [plain(each, topic) for each in value]
-    return value
-
-
 @pytest.mark.parametrize("fn", CASES, ids=[fn.__name__ for fn in CASES])
-def test_both_packages_show_a_program_the_same(fn: Callable[[Face], Any], cluster: EmbeddedCluster) -> None:
-    assert seen(fn, "kafkacore.compat.confluent", cluster) == seen(fn, "confluent_kafka", cluster)
+def test_both_packages_show_a_program_the_same(fn: Callable[[Face], Any], servers: str) -> None:
+    assert seen(fn, "kafkacore.compat.confluent", servers) == seen(fn, "confluent_kafka", servers)
+
+
+def test_there_are_enough_cases() -> None:
+    assert len(CASES) >= 45
+    assert {fn.__module__ for fn in CASES} == {each.__name__ for each in SUBJECTS}
 
 
 def librdkafka() -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from typing import Any
 
 import pytest
@@ -57,6 +58,24 @@ def test_references_are_counted() -> None:
     assert sys.getrefcount(value) == held
     assert sys.getrefcount(Other) == types
     assert type(record()) is ConsumerRecord  # nothing of the other class is on the free list
+
+
+def test_objects_of_a_further_subclass_end_in_their_own_way() -> None:
+    class Further(Other):
+        pass
+
+    ended: list[str] = []
+    value = b"value" * 100
+    held, types = sys.getrefcount(value), (sys.getrefcount(Further), sys.getrefcount(Other))
+    for _ in range(2_000):
+        made: Any = Further(topic="t", partition=0, offset=1, value=value)
+        made.more = made  # a cycle: the collector sees these
+        weakref.finalize(made, ended.append, "")
+        del made
+    gc.collect()
+    assert len(ended) == 2_000
+    assert (sys.getrefcount(value), sys.getrefcount(Further), sys.getrefcount(Other)) == (held, *types)
+    assert type(record()) is ConsumerRecord
 
 
 def test_the_class_is_as_small_and_as_unseen_by_the_collector_as_its_base() -> None:

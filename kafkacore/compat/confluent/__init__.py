@@ -8,6 +8,7 @@ from typing import Any
 from kafkacore.compat.confluent import admin
 from kafkacore.compat.confluent.consumer import Consumer
 from kafkacore.compat.confluent.deserializing_consumer import DeserializingConsumer
+from kafkacore.compat.confluent.events import ThrottleEvent
 from kafkacore.compat.confluent.kafka_error import ConcurrentModificationException, IllegalStateException, KafkaError, KafkaException
 from kafkacore.compat.confluent.message import (
     TIMESTAMP_CREATE_TIME,
@@ -59,6 +60,7 @@ __all__ = [
     "KafkaException",
     "Message",
     "Producer",
+    "ThrottleEvent",
     "TopicPartition",
     "consistent",
     "fnv1a",

@@ -24,6 +24,20 @@ def _addresses(servers: Any) -> list[str]:
     return [each if ":" in each.rpartition("]")[2] else f"{each}:{DEFAULT_PORT}" for each in given if each]
 
 
+def _token_provider(callback: Any) -> Any:
+    """The engine's source of tokens, which asks oauth_cb on a thread of its own."""
+    if callback is None:
+        return None
+
+    def provide() -> tuple[str, int]:
+        token, expiry_s, *more = callback("")
+        if len(more) > 1 and more[1]:
+            raise ValueError("oauth_cb returned extensions, which are not passed on")
+        return token, int(expiry_s * 1000)
+
+    return provide
+
+
 def _seconds_of_life(ms: Any) -> int:
     return int(ms) or INT32_MAX
 
@@ -39,6 +53,7 @@ _OF_CONSUMERS = NoEffect("it is a setting of consumers")
 _OF_PRODUCERS = NoEffect("it is a setting of producers")
 _VERSIONS = NoEffect("brokers say themselves which versions of each request they know, and the newest that both know is used")
 _LOGS = NoEffect("the engine logs through Python's logging, logger kafkacore")
+_LOGGER = Own("the clients: the logger gets what the engine logs")
 
 COMMON: dict[str, Kind] = {
     "bootstrap.servers": Ours("bootstrap_servers", _addresses),
@@ -66,16 +81,16 @@ COMMON: dict[str, Kind] = {
     "ssl.key.password": Ours("ssl_password"),
     "ssl.endpoint.identification.algorithm": Ours("ssl_check_hostname", lambda word: str(word).lower() != "none"),
     "enable.ssl.certificate.verification": Refused("certificates are always verified; name the authority in ssl.ca.location"),
-    "logger": _LOGS,
-    "log_level": _LOGS,
-    "debug": _LOGS,
+    "logger": _LOGGER,
+    "log_level": _LOGGER,
+    "debug": Refused("what the engine logs has no contexts; set the level of Python's logger kafkacore to DEBUG"),
     "log.queue": _LOGS,
     "log.thread.name": _LOGS,
     "log.connection.close": _LOGS,
-    "error_cb": Refused("the engine recovers by itself and logs why brokers cannot be reached; there is no event per lost connection"),
+    "error_cb": Own("poll"),
     "stats_cb": Refused("librdkafka's statistics are not there; kafkacore's clients have metrics()"),
-    "throttle_cb": Refused("throttling is shown by the engine's metrics only"),
-    "oauth_cb": _OIDC,
+    "throttle_cb": Own("poll"),
+    "oauth_cb": Ours("sasl_oauthbearer_token_provider", _token_provider),
     "statistics.interval.ms": Refused("librdkafka's statistics are not there; kafkacore's clients have metrics()"),
     "plugin.library.paths": Refused("C libraries cannot be loaded"),
     "topic.blacklist": Refused("it is not implemented"),

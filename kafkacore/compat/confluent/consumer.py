@@ -13,16 +13,17 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Any, Self
 
 from kafkacore import errors as ours
 from kafkacore import types
-from kafkacore._codec import recast_records
+from kafkacore._codec import MessagesInHand, poll_method, recast_records
 from kafkacore.compat.confluent.client_settings import CONSUMER_SETTINGS, engine_settings, flag, joined
+from kafkacore.compat.confluent.events import Events, Watch, log_to, set_credentials
 from kafkacore.compat.confluent.kafka_error import KafkaError, KafkaException, local, of, translated
-from kafkacore.compat.confluent.message import Message, ReadMessage, record_offset
+from kafkacore.compat.confluent.message import Message, record_offset
 from kafkacore.compat.confluent.metadata import ClusterMetadata
 from kafkacore.compat.confluent.partitions import (
     OFFSET_BEGINNING,
@@ -39,11 +40,14 @@ from kafkacore.compat.confluent.producer import limited, list_topics, seconds
 from kafkacore.consumer import KafkaConsumer as Engine
 from kafkacore.consumer.chunks import Chunk
 from kafkacore.consumer.group.listener import RebalanceListener
+from kafkacore.consumer.weakly import weakly
 
 log = logging.getLogger("kafkacore.compat")
 
-LOOK_S = 0.1
+LOOK_MS = 100
 """A program that takes so long over the messages in hand lets the group have its turn between two of them."""
+AT_ONCE = 2_000
+"""Messages that are taken in hand at once, at most."""
 MOST_MESSAGES = 1_000_000
 
 
@@ -105,6 +109,8 @@ class Consumer:
         ValueError: there is no group.id.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "_short_poll")
+
     def __init__(self, config: dict[str, Any] | None = None, /, **kwargs: Any) -> None:
         self._closed = True
         given = joined(config, kwargs)
@@ -129,16 +135,20 @@ class Consumer:
         self._settings = settings
         self._interval_s = int(settings["auto_commit_interval_ms"]) / 1000
         self._commit_at = time.monotonic() + self._interval_s
-        self._records: Iterator[Any] = iter(())
-        self._look_at = 0.0
+        self._short_poll = MessagesInHand()
         self._handed: dict[types.TopicPartition, None] = {}  # partitions of which a message was handed out
         self._stored: dict[types.TopicPartition, types.OffsetAndMetadata] = {}
         self._committed: dict[types.TopicPartition, int] = {}
         self._not_at_end: dict[types.TopicPartition, None] = {}
-        self._ends: list[Message] = []
+        self._ends: list[Message] = []  # messages that are events
         self._inside = False
+        log_to(self, given)
         with translated("Failed to create consumer"):
             self._consumer = Engine({name.replace("_", "."): value for name, value in settings.items()})
+        self._events = Events()
+        self._consumer._topics.on_missing = weakly(self._no_topic)
+        driver = self._consumer._driver
+        Watch(self._events, lambda: driver.client, given)
         self._closed = False
 
     def _open(self) -> Engine:
@@ -249,10 +259,9 @@ class Consumer:
         Args:
             timeout: seconds; None and below 0 without limit.
         """
-        if self._look_at > time.monotonic():
-            for message in self._records:
-                return message
         return self._next(seconds(timeout))
+
+    poll = poll_method(poll)
 
     def consume(self, num_messages: int = 1, timeout: float | None = None) -> list[Any]:
         """Up to so many messages and events; fewer when the time is up.
@@ -268,7 +277,10 @@ class Consumer:
         end = None if limit is None else time.monotonic() + limit
         found: list[Any] = []
         while len(found) < num_messages:
-            message = self.poll(None if end is None else max(0.0, end - time.monotonic()))
+            if self._short_poll.in_time and (more := self._consumer._unread.take(num_messages - len(found))):
+                found = found + more if found else more
+                continue
+            message = self._next(None if end is None else max(0.0, end - time.monotonic()))
             if message is None:
                 break
             found.append(message)
@@ -276,6 +288,15 @@ class Consumer:
 
     def _next(self, timeout: float | None) -> Any:
         """What is next when there is nothing in hand, or when it is time to let the group have its turn."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._events.serve()
+            found = self._step(None if end is None else max(0.0, end - time.monotonic()))
+            if found is not None or not self._events.any:
+                return found
+
+    def _step(self, timeout: float | None) -> Any:
+        """What is next; ends early for events that are to be served."""
         engine = self._open()
         if self._ends:
             return self._ends.pop(0)
@@ -284,7 +305,7 @@ class Consumer:
         try:
             with engine._driver:
                 if not self._reads_anything():
-                    engine._driver.run(lambda now_ms: None, self._reads_anything, None if timeout is None else int(timeout * 1000))
+                    engine._driver.run(lambda now_ms: None, self._has_work, None if timeout is None else int(timeout * 1000))
                     return None
                 if group is not None and (group.has_news or group.gives_up):
                     engine._out.rewind()  # a rebalance comes before what is in hand
@@ -307,12 +328,14 @@ class Consumer:
             raise RuntimeError("Consumer closed") from None
         except ours.KafkaError as error:
             return self._event(error)
-        self._look_at = time.monotonic() + LOOK_S
         if found is not None:
-            self._records = found
+            self._short_poll.begin(found, LOOK_MS)
             for message in found:
                 return message
         return self._ends.pop(0) if self._ends else None
+
+    def _has_work(self) -> bool:
+        return self._events.any or self._reads_anything()
 
     def _reads_anything(self) -> bool:
         subscription = self._open()._subscription
@@ -322,15 +345,17 @@ class Consumer:
         """Records become messages."""
         self._consumer._unread.chunks = deque([_Chunk(tp, records) for tp, records in polled.items()])
         for tp, records in polled.items():
-            recast_records(records, ReadMessage)
+            recast_records(records, Message)
             self._handed[tp] = None
             if self._eof:
                 self._not_at_end[tp] = None
 
     def _collect(self) -> Any:
-        """Records, or True when a partition's end was reached."""
-        found = self._consumer._fetcher.collect(self._consumer.config.max_poll_records)
-        if found or not self._eof:
+        """Records, or True when there are other messages or events."""
+        found = self._consumer._fetcher.collect(AT_ONCE)
+        if found or self._ends or self._events.any:
+            return found or True
+        if not self._eof:
             return found
         for tp in list(self._not_at_end):
             state = self._consumer._subscription.partitions.get(tp)
@@ -339,7 +364,12 @@ class Consumer:
             elif self._consumer.lag(tp) == 0:
                 del self._not_at_end[tp]
                 self._ends.append(_end_of(tp, state.offset))
-        return bool(self._ends) or found
+        return True if self._ends else found
+
+    def _no_topic(self, name: str) -> None:
+        text = f"topic {name} does not exist"
+        error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, text)  # type: ignore[attr-defined]
+        self._ends.append(Message(name, None, None, value=text.encode(), error=error, timestamp=(0, -1)))
 
     def _event(self, error: ours.KafkaError) -> Message | None:
         """An error as a message. What the engine goes on with by itself is logged."""
@@ -384,14 +414,13 @@ class Consumer:
         Args:
             partition: it need not be assigned.
             timeout: seconds.
-            cached: asks no broker: the end as of the last answer, OFFSET_INVALID where nothing is known.
+            cached: asks no broker: both as of the last answer, OFFSET_INVALID where nothing is known.
         """
         engine, tp = self._open(), engines(partition)
         if cached:
             state = engine._subscription.partitions.get(tp)
-            lag = None if state is None else engine.lag(tp)
-            reached = None if lag is None else engine.position(tp, 0)
-            return OFFSET_INVALID, OFFSET_INVALID if lag is None or reached is None else reached + lag
+            known = (-1, -1) if state is None else (state.log_start_offset, state.high_watermark)
+            return tuple(OFFSET_INVALID if offset < 0 else offset for offset in known)
         try:
             with translated("Failed to get watermark offsets"):
                 low = engine.beginning_offsets([tp], limited(timeout))[tp]
@@ -505,6 +534,10 @@ class Consumer:
 
     # -- life ---------------------------------------------------------------------------------------------------------------------
 
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Connections from now on authenticate with these."""
+        set_credentials(self._open()._driver.client, username, password)
+
     def memberid(self) -> str | None:
         """This member's id; None outside of a group."""
         return self._open().consumer_group_metadata().member_id or None
@@ -533,6 +566,7 @@ class Consumer:
                 self._consumer.close()
         finally:
             self._closed = True
+            self._short_poll.end()
 
     def __enter__(self) -> Self:
         return self

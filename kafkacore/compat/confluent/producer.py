@@ -1,34 +1,40 @@
 """confluent-kafka's Producer over the engine's.
 
-Delivery callbacks run in `poll` and `flush` only, on the thread that calls these. The engine puts each finished record's future into a
-queue (`_ready`); what its callback needs waits in `_reports`.
+Delivery callbacks run in `poll` and `flush` only, on the thread that calls these. `produce` has a compiled short cut (`ReportedSend`,
+native/reports.pxi), which also holds what is reported: the engine puts the reports of each finished batch into `_events`.
 
 Source: confluent_kafka.Producer, confluent-kafka 2.16.
 """
 
 from __future__ import annotations
 
-import queue
+import functools
+import logging
+import operator
 import time
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
 from kafkacore import errors as ours
 from kafkacore import types
-from kafkacore._codec import RecordFuture
+from kafkacore._codec import ReportedSend, send_method
 from kafkacore.admin import KafkaAdminClient
 from kafkacore.compat.confluent.client_settings import DEFAULTS, INT32_MAX, PRODUCER_SETTINGS, engine_settings, flag, joined
+from kafkacore.compat.confluent.events import Events, Watch, log_to, set_credentials
 from kafkacore.compat.confluent.kafka_error import KafkaError, KafkaException, local, of, translated
-from kafkacore.compat.confluent.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Message
+from kafkacore.compat.confluent.message import Message
 from kafkacore.compat.confluent.metadata import ClusterMetadata, cluster_of
 from kafkacore.compat.confluent.partitions import engines, engines_offset, listed
 from kafkacore.config import AdminConfig
 from kafkacore.producer import KafkaProducer as Engine
+from kafkacore.producer.purge import purge
 
 NO_LIMIT_S = 1_000_000.0
 CLOSE_S = 30.0
-_done: Any = RecordFuture.add_done_callback
+AGAIN_S = 0.1
+"""How long a flush waits at once while another thread serves the last reports."""
+
+log = logging.getLogger("kafkacore.compat")
 
 
 def seconds(timeout: Any) -> float | None:
@@ -73,6 +79,8 @@ class Producer:
         KafkaException: a setting is unknown, wrong or refused.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "_short_send")
+
     def __init__(self, config: dict[str, Any] | None = None, /, **kwargs: Any) -> None:
         self._closed = True
         given = joined(config, kwargs)
@@ -96,18 +104,20 @@ class Producer:
         settings["linger_ms"] = min(int(settings["linger_ms"]), life_ms - 1)
         settings["request_timeout_ms"] = max(1, min(int(settings["request_timeout_ms"]), life_ms - settings["linger_ms"]))
         self._settings = settings
-        self._on_delivery: Callable[..., Any] | None = given.get("on_delivery")
-        self._only_errors = flag(given, "delivery.report.only.error")
-        self._most = int(given.get("queue.buffering.max.messages", DEFAULTS["queue.buffering.max.messages"])) or INT32_MAX
         self._topic_wait_ms = int(given.get("topic.metadata.propagation.max.ms", DEFAULTS["topic.metadata.propagation.max.ms"]))
-        self._since = 0  # messages since they were counted last, and how many there were then
-        self._counted = 0
-        self._reports: dict[RecordFuture, tuple[Any, Any, Any, float]] = {}
-        self._ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._put = self._ready.put
+        self._events = Events()
+        log_to(self, given)
         with translated("Failed to create producer"):
             self._producer = Engine(**settings)
-        self._send = self._producer.send
+        most = int(given.get("queue.buffering.max.messages", DEFAULTS["queue.buffering.max.messages"])) or INT32_MAX
+        only_errors = flag(given, "delivery.report.only.error")
+        self._sends = ReportedSend(
+            self._producer, Message, given.get("on_delivery"), most, only_errors, self._again, self._events.put, _outcome
+        )
+        self._events.serve_reports = self._sends.serve
+        sender = self._producer._sender
+        Watch(self._events, lambda: sender.client, given)
+        self._short_send: ReportedSend | None = self._sends
         self._closed = False
 
     # -- sending ------------------------------------------------------------------------------------------------------------------
@@ -140,33 +150,19 @@ class Producer:
         """
         if self._closed:
             raise RuntimeError("Producer has been closed")
-        self._since += 1
-        if self._counted + self._since > self._most:
-            self._count()
-        report = on_delivery or callback or self._on_delivery
-        pairs = _pairs(headers) if headers else None
-        number, at_ms = (None if partition == -1 else partition), timestamp or None
-        try:
-            future = self._send(topic, value, key, headers=pairs, partition=number, timestamp_ms=at_ms)
-        except Exception as error:
-            try:
-                future = self._again(error, topic, value, key, pairs, number, at_ms)
-            except BaseException:
-                self._since -= 1
-                raise
-        if report is not None:
-            self._reports[future] = report, value, key, time.perf_counter()
-            _done(future, self._put)
-
-    def _count(self) -> None:
-        """Counts what is queued once more; refuses one message too many."""
-        self._counted, waiting = len(self), self._since - 1
-        self._since = 1
-        if self._counted >= self._most:
-            self._since, self._counted = waiting, max(0, self._counted - waiting)
+        if self._sends.full:
             raise BufferError("Local: Queue full")
+        report = on_delivery if callback is None else callback
+        if not (_is_plain(value) and _is_plain(key)):
+            raise TypeError("a message's value and key are bytes, str or None")
+        pairs = _pairs(headers) if headers else None
+        number, at_ms = (None if partition == -1 else operator.index(partition)), operator.index(timestamp) or None
+        try:
+            self._sends.append(topic, value, key, pairs, number, at_ms, report)
+        except Exception as error:
+            self._again(error, topic, value, key, pairs, number, at_ms, report)
 
-    def _again(self, error: Exception, topic: Any, value: Any, key: Any, headers: Any, partition: Any, at_ms: Any) -> RecordFuture:
+    def _again(self, error: Exception, topic: Any, value: Any, key: Any, headers: Any, partition: Any, at_ms: Any, report: Any) -> None:
         """What did not go: a topic is waited for, everything else is raised in confluent-kafka's way."""
         if isinstance(error, TypeError) or not isinstance(error, ours.KafkaError):
             raise error
@@ -175,7 +171,8 @@ class Producer:
         try:
             if isinstance(error, ours.KafkaTimeoutError) and topic not in self._producer._topics:
                 self._producer._await_topic(topic, self._topic_wait_ms)
-                return self._send(topic, value, key, headers=headers, partition=partition, timestamp_ms=at_ms)
+                self._sends.append(topic, value, key, headers, partition, at_ms, report)
+                return
         except ours.KafkaTimeoutError as late:
             unknown = any(isinstance(each, ours.UnknownTopicOrPartition) for each in late.attempts)
             raise KafkaException(_unable("_UNKNOWN_TOPIC" if unknown else "_TIMED_OUT", late)) from late
@@ -184,6 +181,8 @@ class Producer:
         if type(error) is ours.UsageError and partition is not None:
             raise KafkaException(_unable("_UNKNOWN_PARTITION", error)) from error
         raise KafkaException(of(error, "Unable to produce message")) from error
+
+    produce = send_method(produce, ReportedSend)
 
     def produce_batch(
         self, topic: str, messages: list[dict[str, Any]], partition: int = -1, callback: Any = None, on_delivery: Any = None
@@ -229,41 +228,7 @@ class Producer:
         """
         if self._closed:
             raise RuntimeError("Producer has been closed")
-        return self._poll(seconds(timeout))
-
-    def _poll(self, timeout: float | None) -> int:
-        if self._ready.empty() and timeout != 0:
-            if not self._reports:  # messages without a callback end a wait, too
-                for batch in self._producer._accumulator.incomplete():
-                    batch.delivery.root.add_done_callback(None, self._put)
-            try:
-                first = self._ready.get(timeout=timeout)
-            except queue.Empty:
-                return 0
-            self._serve(first)
-            return 1 + self._poll(0)
-        served = 0
-        for _ in range(self._ready.qsize()):
-            self._serve(self._ready.get())
-            served += 1
-        return served
-
-    def _serve(self, future: RecordFuture | None) -> None:
-        if future is None:
-            return
-        report, value, key, began = self._reports.pop(future)
-        error = future.exception(0)
-        if error is None:
-            if self._only_errors:
-                return
-            topic, partition, offset, timestamp_ms, _, _ = future.result(0)
-            stamp = (TIMESTAMP_CREATE_TIME, timestamp_ms) if timestamp_ms >= 0 else (TIMESTAMP_NOT_AVAILABLE, 0)
-            place = offset if offset >= 0 else None
-            report(None, Message(topic, partition, place, _bytes(key), _bytes(value), timestamp=stamp, latency=time.perf_counter() - began))
-            return
-        failed = _outcome(error)
-        where = error.topic, error.partition
-        report(failed, Message(*where, None, _bytes(key), _bytes(value), error=failed))
+        return self._events.serve(seconds(timeout))
 
     def flush(self, timeout: float | None = None) -> int:
         """Waits until every message has an outcome and its callback has run.
@@ -272,7 +237,7 @@ class Producer:
             timeout: seconds; None and below 0 without limit.
 
         Returns:
-            How many messages are still waiting.
+            How many messages are still waiting; in a callback those of its own batch are among them.
         """
         if self._closed:
             raise RuntimeError("Producer has been closed")
@@ -280,20 +245,37 @@ class Producer:
         end = None if limit is None else time.monotonic() + limit
         while True:
             left = None if end is None else max(0.0, end - time.monotonic())
-            try:
-                self._producer.flush(left)
-            except (ours.DeliveryError, ours.KafkaTimeoutError):
-                pass  # outcomes are the callbacks' affair, and what is left is counted below
-            self._poll(0)
+            with translated("Failed to flush"):
+                try:
+                    self._producer.flush(left)
+                except ours.DeliveryError as lost:
+                    log.warning("%s", lost)  # of messages without a callback
+                except ours.KafkaTimeoutError:
+                    pass  # what is left is counted below
+            self._events.serve()
             waiting = len(self)
-            if not waiting or left == 0:
+            if not waiting or left == 0 or self._events.being_served:
                 return waiting
+            if not self._producer._accumulator.has_incomplete:  # another thread runs the last callbacks
+                self._events.serve(AGAIN_S if left is None else min(left, AGAIN_S))
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Gives up messages: their callbacks get _PURGE_QUEUE or _PURGE_INFLIGHT. `poll` or `flush` is to be called afterwards.
+
+        Args:
+            in_queue: those that are not on their way.
+            in_flight: those on their way; they may be delivered all the same.
+            blocking: waits until it is done.
+        """
+        if self._closed:
+            raise RuntimeError("Producer has been closed")
+        sender = self._producer._sender
+        done = sender.do_first(functools.partial(purge, sender, queued=bool(in_queue), in_flight=bool(in_flight)))
+        if blocking:
+            sender.wait(done, None)
 
     def __len__(self) -> int:
-        if self._closed:
-            return 0
-        queued: int = sum(batch.count for batch in self._producer._accumulator.incomplete())
-        return queued + self._ready.qsize()
+        return 0 if self._closed else self._sends.waiting + len(self._events)
 
     def __bool__(self) -> bool:
         return True
@@ -342,7 +324,7 @@ class Producer:
             with translated():
                 self._producer.commit_transaction(limited(timeout))
         finally:
-            self._poll(0)
+            self._events.serve()
 
     def abort_transaction(self, timeout: float | None = None) -> None:
         """Aborts; messages that are not on their way fail with _PURGE_QUEUE."""
@@ -351,7 +333,7 @@ class Producer:
             with translated():
                 self._producer.abort_transaction(limited(timeout))
         finally:
-            self._poll(0)
+            self._events.serve()
 
     def _transactional(self) -> None:
         if self._closed:
@@ -369,11 +351,17 @@ class Producer:
         """The cluster's id."""
         return list_topics(self._settings, None, timeout).cluster_id
 
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Connections from now on authenticate with these."""
+        if self._closed:
+            raise RuntimeError("Producer has been closed")
+        set_credentials(self._producer._sender.client, username, password)
+
     def close(self) -> bool:
         """Aborts an open transaction, delivers what is queued, and closes; again does nothing."""
         if not self._closed:
             self.flush(CLOSE_S)
-            self._closed = True
+            self._closed, self._short_send = True, None
             self._producer._close(CLOSE_S)
         return True
 
@@ -388,11 +376,17 @@ def _outcome(error: BaseException) -> KafkaError:
     """Why a message failed."""
     if isinstance(error, ours.KafkaTimeoutError) and not isinstance(error, ours.TransportError):
         return KafkaError(KafkaError._MSG_TIMED_OUT, str(error))  # type: ignore[attr-defined]
+    if isinstance(error, ours.PurgedError):
+        return KafkaError(KafkaError._PURGE_INFLIGHT if error.in_flight else KafkaError._PURGE_QUEUE, str(error))  # type: ignore[attr-defined]
     return of(error)
 
 
 def _unable(name: str, error: Exception) -> KafkaError:
     return KafkaError(getattr(KafkaError, name), f"Unable to produce message: {error}")
+
+
+def _is_plain(data: Any) -> bool:
+    return data is None or isinstance(data, (bytes, str))
 
 
 def _bytes(data: Any) -> Any:

@@ -30,12 +30,15 @@ K = TypeVar("K")
 MOST_S = 3600.0
 _OF_OTHERS = NoEffect("it is a setting of producers or consumers")
 
+_LOGS = NoEffect("the engine logs through Python's logging, logger kafkacore")
 _EVENTS = Refused("this client has no events: futures have the errors of their calls, and the engine logs why brokers cannot be reached")
 
 ADMIN_SETTINGS: dict[str, Kind] = {
     **dict.fromkeys(sorted({*PRODUCER_SETTINGS, *CONSUMER_SETTINGS}), _OF_OTHERS),
     **COMMON,
     "error_cb": _EVENTS,
+    "logger": _LOGS,
+    "log_level": _LOGS,
     "throttle_cb": _EVENTS,
 }
 

@@ -1,0 +1,190 @@
+"""error_cb, throttle_cb, oauth_cb, logger and set_sasl_credentials of compat.confluent, where confluent-kafka cannot be asked beside it."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kafkacore import KafkaAdminClient, NewTopic
+from kafkacore.compat.confluent import Consumer, KafkaError, KafkaException, Producer, ThrottleEvent, TopicPartition
+from kafkacore.testing import EmbeddedCluster
+from tests.compat.confluent_serving import NOBODY, wait_for
+
+WAIT_S = 20.0
+BEARER = {"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}
+SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "PLAIN"}
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[str]:
+    """A cluster that lets in alice only."""
+    with EmbeddedCluster(users={"alice": "secret"}) as cluster:
+        settings: dict[str, Any] = {
+            "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "secret",
+        }  # fmt: skip
+        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers, **settings) as admin:
+            admin.create_topics([NewTopic("t", 1, 1)]).check()
+        yield cluster.bootstrap_servers
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_refused_client_goes_on_with_other_credentials(guarded: str, mechanism: str) -> None:
+    seen: list[str] = []
+    settings = SASL | {
+        "bootstrap.servers": guarded, "sasl.mechanisms": mechanism, "sasl.username": "alice", "sasl.password": "wrong",
+        "error_cb": lambda error: seen.append(error.name()),
+    }  # fmt: skip
+    producer, consumer = Producer(settings), Consumer(settings | {"group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition("t", 0)])
+    for client in (producer, consumer):
+        seen.clear()
+        end = time.monotonic() + WAIT_S
+        while "_AUTHENTICATION" not in seen and time.monotonic() < end:
+            client.poll(0.1)
+        assert seen[0] == "_AUTHENTICATION"
+        client.set_sasl_credentials("alice", "secret")
+    delivered: list[Any] = []
+
+    def produced() -> bool:
+        try:
+            producer.produce("t", b"v", on_delivery=lambda error, m: delivered.append(error))
+        except KafkaException:  # the attempt before
+            return False
+        return producer.flush(WAIT_S) == 0 and delivered[-1] is None
+
+    assert wait_for(produced)
+    assert wait_for(lambda: (m := consumer.poll(0.1)) is not None and m.value() == b"v")
+    producer.close()
+    consumer.close()
+
+
+def test_credentials_that_cannot_be_used(guarded: str) -> None:
+    with Producer(SASL | {"bootstrap.servers": guarded, "sasl.username": "alice", "sasl.password": "secret"}) as producer:
+        with pytest.raises(TypeError):
+            producer.set_sasl_credentials("alice", None)  # type: ignore[arg-type]
+        with pytest.raises(KafkaException) as caught:
+            producer.set_sasl_credentials("alice", "")
+        assert caught.value.args[0].name() == "_INVALID_ARG"
+
+
+def test_tokens_of_oauth_cb() -> None:
+    asked: list[str] = []
+
+    def token(config: str) -> tuple[str, float]:
+        asked.append(config)
+        return "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSIsImV4cCI6OTk5OTk5OTk5OX0.", time.time() + 600
+
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "OAUTHBEARER", "oauth_cb": token}
+    with (
+        EmbeddedCluster(users={"alice": "secret"}, config=BEARER) as cluster,
+        Producer(settings | {"bootstrap.servers": cluster.bootstrap_servers}) as producer,
+    ):
+        assert producer.list_topics(timeout=WAIT_S).topics == {}
+        assert asked
+        with pytest.raises(KafkaException, match="tokens in place of"):
+            producer.set_sasl_credentials("alice", "secret")
+
+
+def test_an_oauth_cb_that_raises_is_a_failed_authentication() -> None:
+    seen: list[Any] = []
+
+    def token(config: str) -> tuple[str, float]:
+        raise ValueError("no token today")
+
+    with EmbeddedCluster(users={"alice": "secret"}, config=BEARER) as cluster:
+        settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "OAUTHBEARER", "oauth_cb": token, "error_cb": seen.append}
+        with Producer(settings | {"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+            assert wait_for(lambda: producer.poll(0.1) > 0)
+    assert (seen[0].name(), "the provider raised ValueError" in seen[0].str()) == ("_AUTHENTICATION", True)
+
+
+def test_a_broker_that_goes_and_comes_back() -> None:
+    seen: list[str] = []
+    with EmbeddedCluster() as cluster:
+        settings = {"bootstrap.servers": cluster.bootstrap_servers, "error_cb": lambda error: seen.append(error.name())}
+        with Producer(settings | {"reconnect.backoff.max.ms": 100}) as producer:
+            producer.list_topics(timeout=WAIT_S)
+            with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+                admin.create_topics([NewTopic("t", 1, 1)]).check()
+            for round_ in range(2):
+                producer.produce("t", b"v")
+                assert producer.flush(WAIT_S) == 0
+                assert seen == []
+                cluster.stop_broker(1)
+                assert wait_for(lambda: producer.poll(0.1) >= 0 and seen.count("_ALL_BROKERS_DOWN") == 1), round_
+                assert seen[0] == "_TRANSPORT"
+                cluster.start_broker(1)
+                producer.produce("t", b"v")
+                assert producer.flush(WAIT_S) == 0
+                seen.clear()
+
+
+def test_an_error_callback_that_raises_ends_its_poll_only() -> None:
+    def failed(error: KafkaError) -> None:
+        raise ValueError(error.name())
+
+    producer = Producer({"bootstrap.servers": NOBODY, "error_cb": failed})
+    found = []
+    for _ in range(2):
+        with pytest.raises(ValueError, match="_") as caught:
+            producer.poll(WAIT_S)
+        found.append(str(caught.value))
+    assert found == ["_TRANSPORT", "_ALL_BROKERS_DOWN"]
+    producer.close()
+
+
+def test_throttled_requests() -> None:
+    seen: list[ThrottleEvent] = []
+    with EmbeddedCluster() as cluster:
+        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("t", 1, 1)]).check()
+        settings = {"bootstrap.servers": cluster.bootstrap_servers, "throttle_cb": seen.append}
+        with Producer(settings) as producer:
+            producer.produce("t", b"v")
+            producer.flush(WAIT_S)
+            network = producer._producer._sender.client
+            assert network.on_throttle is not None
+            network.on_throttle(1, 250)  # as an answer with a throttle time does
+            assert producer.poll(0) == 1
+    (event,) = seen
+    assert (event.broker_id, event.throttle_time, str(event)) == (1, 0.25, f"{event.broker_name}/1 throttled for 250 ms")
+
+
+def test_a_logger_gets_lines_from_its_level_on_and_as_long_as_the_client_lives() -> None:
+    lines: list[int] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.levelno)
+
+    logger = logging.Logger("of a program")
+    logger.addHandler(Keep())
+    engine = logging.getLogger("kafkacore.net")
+    handlers = list(logging.getLogger("kafkacore").handlers)
+    producer = Producer({"bootstrap.servers": NOBODY, "logger": logger, "log_level": 3})
+    engine.error("an error")
+    engine.warning("a warning")
+    assert lines == [logging.ERROR]
+    producer.close()
+    del producer
+    gc.collect()
+    engine.error("nobody hears this")
+    assert lines == [logging.ERROR]
+    assert logging.getLogger("kafkacore").handlers == handlers
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"log_level": 3}, {"logger": "no logger"}, {"logger": logging.Logger("x"), "log_level": 9}, {"debug": "all"}, {"stats_cb": print}],
+)
+def test_what_cannot_be_honoured_is_refused(settings: Any) -> None:
+    for client in (Producer, Consumer):
+        with pytest.raises(KafkaException) as caught:
+            client({"bootstrap.servers": NOBODY, "group.id": "g"} | settings)
+        assert caught.value.args[0].name() == "_INVALID_ARG"
+        assert next(iter(settings)) in caught.value.args[0].str()

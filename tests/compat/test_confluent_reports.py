@@ -1,0 +1,367 @@
+"""The short cut of `produce` and the reports of batches (native/reports.pxi), Message and MessagesInHand (native/message.pxi): short and
+general way do the same, and nothing of a report is lost."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import itertools
+import pickle
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kafkacore import KafkaAdminClient, NewTopic
+from kafkacore._codec import ConsumerRecord, MessagesInHand, ProducerCore, ReportedSend, message_method, recast_records, send_method
+from kafkacore.compat.confluent import KafkaError, Message, Producer
+from kafkacore.testing import EmbeddedCluster
+from tests.compat.confluent_serving import wait_for
+
+WAIT_S = 20.0
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with EmbeddedCluster() as cluster:
+        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("t", 3, 1)]).check()
+        yield ",".join(cluster.bootstrap_servers) if not isinstance(cluster.bootstrap_servers, str) else cluster.bootstrap_servers
+
+
+def producer(servers: str, **settings: Any) -> Any:
+    made = Producer({"bootstrap.servers": servers, "linger.ms": 1} | settings)
+    made.list_topics("t", timeout=WAIT_S)
+    return made
+
+
+CALLS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    (("t", b"v"), {}),
+    (("t", "text", "key", 1), {"timestamp": NOW_MS}),
+    (("t",), {"key": b"k", "partition": 2}),
+    (("t", b"v", None, -1, None), {}),
+    (("t",), {"value": b"v", "headers": {"a": "b"}, "partition": 0}),
+    (("t",), {"value": b"v", "headers": [], "partition": 0}),
+    (("t", b"", b"", 0), {}),
+    ((), {"topic": "t", "value": b"named"}),
+    (("t", "".join(["v", "w"]), None, int("1")), {"timestamp": int("170") * 10**10}),
+]
+
+
+def test_both_ways_report_the_same(servers: str) -> None:
+    found = []
+    for short in (True, False):
+        with producer(servers) as made:
+            if not short:
+                made._short_send = None
+            seen: list[Any] = []
+
+            def report(error: Any, m: Any, seen: list[Any] = seen) -> None:
+                chosen = m.partition() if m.key() is not None else None
+                seen.append(
+                    (error, m.topic(), chosen, m.key(), m.value(), m.headers(), m.timestamp()[0], m.error(), m.latency() > 0, len(m))
+                )
+
+            for nth, (args, named) in enumerate(CALLS):
+                place = "callback" if nth % 2 and len(args) < 5 else "on_delivery"
+                made.produce(*args, **named, **{place: report})
+                assert made.flush(WAIT_S) == 0
+            found.append(seen)
+    assert found[0] == found[1]
+    assert len(found[0]) == len(CALLS)
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (("t", 5), {}), (("t", b"v", 5), {}), (("t", bytearray(b"v")), {}), (("t", b"v", None, None), {}), ((b"t", b"v"), {}), ((), {}),
+        (("t", b"v", None, 17), {}), (("t", b"v"), {"timestamp": None}), (("t", b"v"), {"no_such": 1}), (("t", b"v" * 2_000_000), {}),
+        (("t", b"v"), {"headers": [("a", 1)]}),
+    ],
+)  # fmt: skip
+def test_both_ways_refuse_the_same(servers: str, args: Any, named: Any) -> None:
+    kinds = []
+    for short in (True, False):
+        with producer(servers) as made:
+            if not short:
+                made._short_send = None
+            with pytest.raises(Exception) as caught:
+                made.produce(*args, **named)
+            kinds.append((type(caught.value), caught.value.args[0].code() if isinstance(caught.value.args[0], KafkaError) else None))
+            assert len(made) == 0
+    assert kinds[0] == kinds[1]
+
+
+def delivered(made: Any) -> None:
+    """Waits until what was produced has its outcome; serves nothing."""
+    made._producer.flush(WAIT_S)
+
+
+def test_messages_with_and_without_a_callback_count_until_they_are_served(servers: str) -> None:
+    seen: list[Any] = []
+    with producer(servers, **{"linger.ms": 60_000}) as made:
+        for nth in range(6):
+            made.produce("t", b"%d" % nth, partition=0, on_delivery=(lambda error, m: seen.append(m.value())) if nth % 2 else None)
+        assert len(made) == 6
+        delivered(made)
+        assert len(made) == 7  # six messages and the event of their batch, as librdkafka counts
+        assert made.poll(0) == 1
+        assert (len(made), seen) == (0, [b"1", b"3", b"5"])
+        assert made.poll(0) == 0
+
+
+def test_a_callback_that_raises_leaves_the_rest_for_the_next_call(servers: str) -> None:
+    seen: list[Any] = []
+
+    def report(error: Any, m: Any) -> None:
+        seen.append(m.value())
+        if m.value() == b"1":
+            raise ValueError("of the callback")
+
+    with producer(servers, **{"linger.ms": 60_000}) as made:
+        for nth in range(4):
+            made.produce("t", b"%d" % nth, partition=0, on_delivery=report)
+        delivered(made)
+        with pytest.raises(ValueError, match="of the callback"):
+            made.poll(0)
+        assert (seen, len(made)) == ([b"0", b"1"], 3)
+        assert made.poll(0) == 1
+        assert (seen, len(made)) == ([b"0", b"1", b"2", b"3"], 0)
+
+
+def test_a_callback_may_produce_poll_and_flush(servers: str) -> None:
+    seen: list[Any] = []
+    with producer(servers) as made:
+
+        def report(error: Any, m: Any) -> None:
+            seen.append(m.value())
+            if m.value() == b"first":
+                made.produce("t", b"second", partition=1, on_delivery=report)
+                assert made.flush() == 1  # the message of this callback
+                assert made.poll(0) == 0
+
+        made.produce("t", b"first", partition=0, on_delivery=report)
+        assert made.flush(WAIT_S) == 0
+        assert seen == [b"first", b"second"]
+
+
+def test_many_threads_produce_while_others_poll(servers: str) -> None:
+    seen: list[int] = []
+    with producer(servers, **{"linger.ms": 0, "batch.size": 200}) as made:  # a batch holds a few: outcomes overtake the calls
+
+        def send(first: int) -> None:
+            for nth in range(first, first + 500):
+                made.produce("t", b"%d" % nth, on_delivery=lambda error, m: seen.append(int(m.value())))
+                if nth % 50 == 0:
+                    made.poll(0)
+
+        threads = [threading.Thread(target=send, args=(first,)) for first in range(0, 2_000, 500)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT_S)
+        assert made.flush(WAIT_S) == 0
+    assert sorted(seen) == list(range(2_000))
+
+
+def test_unserved_reports_are_served_by_close(servers: str) -> None:
+    seen: list[Any] = []
+    made = producer(servers)
+    made.produce("t", b"v", on_delivery=lambda error, m: seen.append(m.value()))
+    made.close()
+    assert (seen, len(made)) == ([b"v"], 0)
+
+
+def test_a_full_queue_counts_what_is_not_served(servers: str) -> None:
+    with producer(servers, **{"queue.buffering.max.messages": 2}) as made:
+        for _ in range(2):
+            made.produce("t", b"v", partition=0)
+        delivered(made)
+        with pytest.raises(BufferError):
+            made.produce("t", b"v", partition=0)
+        made.poll(0)
+        made.produce("t", b"v", partition=0)
+
+
+def test_a_purged_producer_goes_on(servers: str) -> None:
+    seen: list[Any] = []
+    with producer(servers, **{"linger.ms": 60_000, "enable.idempotence": True}) as made:
+        made.produce("t", b"before", partition=0)
+        assert made.flush(WAIT_S) == 0  # it has a producer id: sequence numbers go on
+        for blocking in (True, False):
+            made.produce("t", b"v", partition=0, on_delivery=lambda error, m: seen.append(error.name()))
+            made.purge(in_queue=False, blocking=blocking)
+            assert seen == []  # it is not on its way
+            made.purge(blocking=blocking)
+            assert made.flush(WAIT_S) == 0
+            assert seen.pop() == "_PURGE_QUEUE"
+            made.produce("t", b"v", partition=0, on_delivery=lambda error, m: seen.append(error))
+            assert made.flush(WAIT_S) == 0
+            assert seen.pop() is None
+
+
+def test_messages_on_their_way_are_purged(servers: str) -> None:
+    seen: list[Any] = []
+    with EmbeddedCluster() as cluster:
+        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("t", 3, 1)]).check()
+        for idempotent in (False, True):
+            with producer(cluster.bootstrap_servers, **{"enable.idempotence": idempotent}) as made:
+                made.produce("t", b"before", partition=0)
+                assert made.flush(WAIT_S) == 0
+                broker = 1
+                cluster.pause_broker(broker)
+                try:
+                    made.produce("t", b"v", b"k", 0, on_delivery=lambda error, m: seen.append((error.name(), m.value(), m.offset())))
+                    sender = made._producer._sender
+                    assert wait_for(lambda sender=sender: len(sender.batches_in_flight()) == 1)
+                    made.purge(in_flight=False)
+                    assert (made.poll(0), len(made)) == (0, 1)
+                    made.purge(in_queue=False)
+                    assert (made.poll(0), seen.pop(), len(made)) == (1, ("_PURGE_INFLIGHT", b"v", None), 0)
+                finally:
+                    cluster.resume_broker(broker)
+                made.produce("t", b"after", partition=0, on_delivery=lambda error, m: seen.append((error, m.value())))
+                assert made.flush(WAIT_S) == 0
+                assert seen.pop() == (None, b"after")
+
+
+def test_nothing_of_a_report_stays(servers: str) -> None:
+    value = b"value" * 50
+    before = sys.getrefcount(value)
+
+    class Callback:
+        def __call__(self, error: Any, m: Any) -> None:
+            pass
+
+    with producer(servers) as made:
+        callback = Callback()
+        gone = weakref.ref(callback)
+        for _ in range(300):
+            made.produce("t", value, value, on_delivery=callback)
+        made.flush(WAIT_S)
+        del callback
+        assert gone() is None
+        assert sys.getrefcount(value) == before
+
+
+def test_a_producer_that_is_dropped_ends(servers: str) -> None:
+    made = producer(servers, error_cb=print, throttle_cb=print)
+    made.produce("t", b"v", on_delivery=lambda error, m: None)
+    made.flush(WAIT_S)
+    thread, gone = made._producer._sender._thread, weakref.ref(made)
+    del made
+    gc.collect()
+    assert gone() is None
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+
+
+def test_the_short_cut_is_the_function_to_inspect() -> None:
+    assert list(inspect.signature(Producer.produce).parameters) == [
+        "self", "topic", "value", "key", "partition", "callback", "on_delivery", "timestamp", "headers",
+    ]  # fmt: skip
+    assert (Producer.produce.__doc__ or "").startswith("Queues a message.")
+
+
+def test_a_short_cut_finds_what_an_object_holds_in_a_slot_and_without() -> None:
+    def general(
+        self: Any, topic: Any, value: Any = None, key: Any = None, partition: int = -1, callback: Any = None, on_delivery: Any = None,
+        timestamp: int = 0, headers: Any = None,
+    ) -> Any:  # fmt: skip
+        return "general", topic, value
+
+    class Slotted:
+        __slots__ = ("_short_send",)
+        produce = send_method(general, ReportedSend)
+
+    class Plain:
+        produce = send_method(general, ReportedSend)
+
+    class Derived(Slotted):
+        pass
+
+    refused: list[Any] = []
+
+    def failed(*args: Any) -> None:
+        refused.append(args[1:])
+
+    for cls in (Slotted, Plain, Derived):
+        held = cls()
+        assert held.produce("t", b"v") == ("general", "t", b"v")  # it holds nothing
+        held._short_send = "something else"
+        assert held.produce("t", b"v") == ("general", "t", b"v")
+        held._short_send = ReportedSend(ProducerCore(), Message, None, 10, False, failed, print, print)
+        assert held.produce("t", b"v", None, 3, timestamp=7) is None  # an engine that has no general way: the short cut was taken
+        assert refused.pop() == ("t", b"v", None, None, 3, 7, None)
+        assert held.produce("t", b"v", headers={"a": "b"}) == ("general", "t", b"v")
+        assert held.produce(topic="t", value=b"v") == ("general", "t", b"v")
+    with pytest.raises(TypeError, match="its short cut knows"):
+        send_method(lambda self, other: None, ReportedSend)
+
+
+# ---- messages -------------------------------------------------------------------------------------------------------------------------
+
+
+def read(**fields: Any) -> Any:
+    records: list[Any] = [
+        ConsumerRecord(**({"topic": "t", "partition": 1, "offset": 2, "timestamp_ms": NOW_MS, "key": b"k", "value": b"v"} | fields))
+    ]
+    recast_records(records, Message)
+    return records[0]
+
+
+def test_a_record_that_was_read_as_a_message() -> None:
+    m = read(headers=[("a", b"1"), ("a", None)], leader_epoch=3)
+    assert isinstance(m, Message)
+    assert (m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.leader_epoch()) == ("t", 1, 2, b"k", b"v", 3)
+    assert (m.deserialized_key(), m.deserialized_value(), m.timestamp()) == (b"k", b"v", (1, NOW_MS))
+    assert m.headers() == [("a", b"1"), ("a", None)]
+    assert m.headers() is m.headers()
+    assert (m.error(), m.latency(), m.delivery_count(), len(m), bool(m)) == (None, None, None, 1, True)
+    assert read().headers() is None
+    assert read(leader_epoch=-1).leader_epoch() is None
+    assert read(timestamp_type=-1, timestamp_ms=-1).timestamp() == (0, -1)
+    with pytest.raises(TypeError):
+        hash(m)
+
+
+def test_what_is_set_replaces_one_field_and_no_other() -> None:
+    fields = ("topic", "key", "value", "headers", "error")
+    for name, before in itertools.product(fields, (read(headers=[("a", b"1")]), read(), Message("t", latency=0.5), Message())):
+        others = {each: getattr(before, each)() for each in (*fields, "partition", "offset", "timestamp", "latency", "leader_epoch")}
+        getattr(before, f"set_{name}")("new")
+        assert getattr(before, name)() == "new"
+        assert {each: getattr(before, each)() for each in others} == others | {name: "new"}
+
+
+def test_a_message_that_a_program_makes() -> None:
+    error = KafkaError(1, "text")
+    m = Message("t", 1, 2, b"k", {"a": 1}, [("h", b"1")], error, (2, 5), 0.25, 7, 1)
+    fields = ("topic", "partition", "offset", "key", "value", "headers", "error", "timestamp", "latency", "leader_epoch", "delivery_count")
+    assert [getattr(m, name)() for name in fields] == ["t", 1, 2, b"k", {"a": 1}, [("h", b"1")], error, (2, 5), 0.25, 7, 1]
+    assert pickle.loads(pickle.dumps(m)) == m
+    assert [getattr(Message(), name)() for name in fields] == [*[None] * 7, (0, 0), None, None, None]
+    assert Message(value=b"v") == Message(value=b"v") != Message(value=b"w")
+    with pytest.raises(TypeError):
+        Message.value("no message")
+    with pytest.raises(ValueError, match="no method colour"):
+        message_method("colour", "")
+
+
+def test_messages_in_hand_end_with_the_time_and_with_the_messages() -> None:
+    hand = MessagesInHand()
+    assert not hand.in_time
+    hand.begin(iter([1, 2]), 60_000)
+    assert hand.in_time
+    hand.begin(iter([1, 2]), 0)
+    assert not hand.in_time
+    hand.begin(iter([1, 2]), 60_000)
+    hand.end()
+    assert not hand.in_time
+    with pytest.raises(TypeError, match="no iterator"):
+        hand.begin([1], 60_000)  # type: ignore[arg-type]
