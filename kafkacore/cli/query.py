@@ -205,7 +205,7 @@ def query(
     """Ask topics in SQL. With --json an object a row; with --follow and --json an array a line, the whole answer."""
     try:
         import duckdb
-        import pyarrow  # noqa: F401
+        import pyarrow as pa
     except ImportError:
         raise Failure("query takes DuckDB and pyarrow: pip install duckdb pyarrow") from None
     if form not in FORMATS:
@@ -234,10 +234,12 @@ def query(
                     scans[topic] = TopicScan(options, topic)
                     database.register(topic, scans[topic])
                 _print(database, sql, json, csv)
-            except duckdb.Error as wrong:
+            except (duckdb.Error, pa.ArrowException, RuntimeError) as wrong:       # Arrow's: of rows that DuckDB makes later
                 for scan in scans.values():
                     if scan.error is not None:
                         raise scan.error from None
+                if "interrupted" in str(wrong).lower():
+                    raise KeyboardInterrupt from None                              # which DuckDB has taken
                 raise Failure(_one_line(wrong)) from None
             finally:
                 for topic in scans:

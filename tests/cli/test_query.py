@@ -206,6 +206,33 @@ def test_ctrl_c_ends_a_process_that_follows(cluster):
     assert err == "waiting for records of flights; Ctrl+C ends\n"
 
 
+INTERRUPTED = """
+import os, signal, sys
+from kafkacore.cli import query
+from kafkacore.cli.app import run
+
+before = query.TopicScan._batches
+
+def batches(self):
+    yield from before(self)
+    os.kill(os.getpid(), signal.SIGINT)
+
+query.TopicScan._batches = batches
+sys.exit(run(["query", "select count(*) from flights f, range(10000000000) r where f.delay + r.range > 5"]))
+"""
+
+
+def test_ctrl_c_ends_a_query_that_duckdb_computes(cluster):
+    at = {**os.environ, "KAFKACORE_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, env=at, timeout=100, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_row_that_duckdb_cannot_compute_is_one_line(ask):
+    status, _, err = ask("select (case when delay > 40 then 'x' else '1' end)::int as n from flights", "--json")
+    assert status == 1 and "Could not convert string 'x'" in err and err.count("\n") == 1
+
+
 def test_a_consumer_s_kinds_of_values(cluster):
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         found = {name: query.kind_of(consumer, name) for name in ("flights", "my-names.v1", "bytes", "empty", "bad")}
