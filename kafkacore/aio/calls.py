@@ -314,12 +314,26 @@ class CallThread:
         ended.wait()
         return job.outcome()  # type: ignore[no-any-return]
 
+    def make_when_free(self, call: Callable[[], object]) -> None:
+        """Makes a call that does not wait, now, or behind those under way: what it raises there goes to the log. Closed, it makes none."""
+        if self.idle or threading.current_thread() is self._thread:
+            call()
+            return
+
+        def ended() -> None:
+            if job.error is not None:
+                log.error("%s: a call that nothing awaits failed", self._name, exc_info=job.error)
+
+        job = Job(call, ended)
+        with contextlib.suppress(errors.ClosedError):
+            self.submit(job)
+
     def submit(self, job: Job) -> None:
         """Queues a call. A poll under way lets it go first."""
-        if self._closed:
-            raise errors.ClosedError("this client is closed")
-        self._jobs.put(job)
         with self._lock:
+            if self._closed:
+                raise errors.ClosedError("this client is closed")
+            self._jobs.put(job)  # under the lock: behind the end of the thread nothing would make it
             if self._yields:
                 self._interrupt()
         if self._thread is None:
@@ -344,8 +358,9 @@ class CallThread:
 
     def close(self) -> None:
         """Ends the thread once it has made the calls that are queued."""
-        self._closed = True
-        self._jobs.put(None)
+        with self._lock:
+            self._closed = True
+            self._jobs.put(None)
 
     # ---- on the client's thread --------------------------------------------------------------------------------------------------
 

@@ -250,7 +250,7 @@ class KafkaConsumer:
             while (found := await self._calls.run(lambda: next(columns, None))) is not None:
                 yield found
         finally:
-            self._calls.call_now(columns.close)  # type: ignore[attr-defined]
+            self._calls.make_when_free(columns.close)  # type: ignore[attr-defined]
 
     async def read(
         self,
@@ -286,7 +286,7 @@ class KafkaConsumer:
             while (found := await self._calls.run(lambda: next(batches, None))) is not None:
                 yield found
         finally:
-            self._calls.call_now(batches.close)  # type: ignore[attr-defined]
+            self._calls.make_when_free(batches.close)  # type: ignore[attr-defined]
 
     async def _follow(self, stream: ColumnStream) -> AsyncIterator[Any]:
         """The batches of an endless stream: waiting for records lets other calls be made, close among them."""

@@ -303,7 +303,8 @@ class ReadLoop:
             self.step(now_ms)
             if not found() and (refusal := self._topics.owed.pop(tp.topic, None)) is not None:
                 raise refusal
-            return self._positions.next_wake_ms(now_ms)
+            due_ms = self._next_step_ms(now_ms)  # the group's, too: it sends the question about committed offsets, and heartbeats meanwhile
+            return None if due_ms == _NEVER_MS else due_ms - now_ms
 
         def found() -> bool:
             return state_of(tp).state is FetchState.FETCHING

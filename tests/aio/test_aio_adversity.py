@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import functools
 import os
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from kafkacore import errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
+from kafkacore.aio.calls import CallThread
 from kafkacore.testing import EmbeddedCluster
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
@@ -143,6 +145,88 @@ def test_whatever_a_listener_returns_is_awaited(servers: str, topic: str) -> Non
             consumer.subscribe([topic], listener=Returning())
             assert await consumer.poll(None)
             assert seen == ["assigned"] * 2
+
+    asyncio.run(asyncio.wait_for(work(), GUARD_S))
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_listener_awaits_a_position(servers: str, topic: str, protocol: str) -> None:
+    """As documented."""
+    seen: list[int] = []
+
+    class Rewinding(RebalanceListener):
+        async def on_partitions_assigned(self, partitions: Any) -> None:
+            for tp in partitions:
+                seen.append(await consumer.position(tp, timeout=GUARD_S / 2))
+                consumer.seek(tp, 1)
+
+    async def work() -> None:
+        nonlocal consumer
+        async with KafkaProducer(bootstrap_servers=servers) as producer:
+            await (await producer.send_many(topic, [b"0", b"1"]))
+        consumer = KafkaConsumer(bootstrap_servers=servers, group_id=topic, group_protocol=protocol, auto_offset_reset="earliest")
+        consumer.subscribe([topic], listener=Rewinding())
+        assert [record.value for records in (await consumer.poll(None)).values() for record in records] == [b"1"]
+        assert seen == [0]
+        await consumer.close()
+
+    consumer: KafkaConsumer
+    asyncio.run(asyncio.wait_for(work(), GUARD_S))
+
+
+def test_a_stretch_that_is_left_while_another_call_is_under_way(topic: str) -> None:
+    """Leaving it needs the consumer, and waits for nothing."""
+
+    async def work(cluster: EmbeddedCluster) -> None:
+        async with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            for _ in range(20):
+                await (await producer.send_many("t", [bytes(100)] * 500))
+        async with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, group_id="g", max_partition_fetch_bytes=1) as consumer:
+            consumer.assign([("t", 0)])
+            for _ in range(2):
+                columns = consumer.read_range(("t", 0), 0, 10_000)
+                assert len(await anext(columns)) < 10_000
+                cluster.pause_broker(1)
+                committing = asyncio.create_task(consumer.commit({("t", 0): 3}))
+                while consumer._calls.idle:
+                    await asyncio.sleep(0)
+                await columns.aclose()
+                cluster.resume_broker(1)
+                await committing
+            columns = consumer.read_range(("t", 0), 0, 10_000)
+            assert sum([len(found) async for found in columns]) == 10_000
+
+    with EmbeddedCluster() as cluster:
+        asyncio.run(asyncio.wait_for(work(cluster), GUARD_S))
+
+
+def test_a_call_that_comes_as_its_client_closes_ends() -> None:
+    """It is made or refused: behind the end of the thread nothing would make it."""
+
+    async def work() -> None:
+        calls = CallThread("test", lambda: None, lambda: None)
+        assert await calls.run(lambda: 1) == 1
+        jobs = calls._jobs
+
+        class Jobs:
+            """Has the client close between the look and the call."""
+
+            def put(self, job: Any) -> None:
+                if job is not None and not closing:
+                    closing.append(threading.Thread(target=calls.close))
+                    closing[0].start()
+                    closing[0].join(0.1)
+                jobs.put(job)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(jobs, name)
+
+        closing: list[threading.Thread] = []
+        calls._jobs = Jobs()  # type: ignore[assignment]
+        assert await asyncio.wait_for(calls.run(lambda: 2), 5) == 2
+        closing[0].join(GUARD_S)
+        with pytest.raises(errors.ClosedError):
+            await calls.run(lambda: 3)
 
     asyncio.run(asyncio.wait_for(work(), GUARD_S))
 

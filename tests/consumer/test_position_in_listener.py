@@ -1,0 +1,68 @@
+"""A rebalance listener, and whoever has just joined, may ask for positions that nothing is known of yet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import pytest
+
+from kafkacore import KafkaConsumer, KafkaProducer, RebalanceListener, TopicPartition
+from kafkacore.testing import EmbeddedCluster
+
+GUARD_S = 30
+TP = TopicPartition("t", 0)
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with EmbeddedCluster() as cluster:
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.send_many("t", [b"%d" % i for i in range(5)]).result()
+        yield cluster.bootstrap_servers
+
+
+class Rewinding(RebalanceListener):
+    """Goes back two records wherever the group stands."""
+
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self.consumer = consumer
+        self.found: list[int] = []
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        for tp in partitions:
+            position = self.consumer.position(tp, timeout=GUARD_S)
+            self.found.append(position)
+            self.consumer.seek(tp, max(0, position - 2))
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_listener_asks_for_a_position(servers: str, protocol: str) -> None:
+    """Nothing but the question itself wakes the consumer: it is sent at once. So is a reset."""
+    settings: dict[str, Any] = {"bootstrap_servers": servers, "group_id": f"asking-{protocol}", "group_protocol": protocol}
+    found: list[int] = []
+    for _ in range(2):
+        with KafkaConsumer(**settings, auto_offset_reset="earliest") as consumer:
+            listener = Rewinding(consumer)
+            consumer.subscribe(["t"], listener=listener)
+            began_ms = consumer._clock.now_ms()
+            records = consumer.poll(GUARD_S)[TP]
+            assert consumer._clock.now_ms() - began_ms < 1000 * GUARD_S / 2
+            found += [*listener.found, records[0].offset]
+            consumer.commit()
+    assert found == [0, 0, 5, 3]
+
+
+def test_an_assigned_partition_is_asked_for_at_once(servers: str) -> None:
+    """The group's committed offset, of a consumer that is no member."""
+    settings: dict[str, Any] = {"bootstrap_servers": servers, "group_id": "assigned", "enable_auto_commit": False}
+    with KafkaConsumer(**settings, auto_offset_reset="latest") as consumer:
+        consumer.assign([TP])
+        assert consumer.position(TP, timeout=GUARD_S) == 5
+        consumer.commit({TP: 2})
+    with KafkaConsumer(**settings) as consumer:
+        consumer.assign([TP])
+        assert consumer.committed(TP).offset == 2  # now it knows the coordinator
+        began_ms = consumer._clock.now_ms()
+        assert consumer.position(TP, timeout=GUARD_S) == 2
+        assert consumer._clock.now_ms() - began_ms < 1000 * GUARD_S / 2
