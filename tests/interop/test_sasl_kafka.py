@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafkacore.errors import SaslAuthentication, UnsupportedByAuthentication, UnsupportedSaslMechanism
+from kafkacore.errors import SaslAuthentication, SslAuthenticationFailed, UnsupportedByAuthentication, UnsupportedSaslMechanism
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net.authentication import SaslAuthenticator
 from kafkacore.net.sasl import PlainClient
@@ -27,24 +29,28 @@ REAUTH_MS = 1_300
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[dict[str, str]]:
-    """Addresses of a Kafka with a plain listener, a SASL one, one with short sessions, and one within TLS."""
+    """Addresses of a Kafka with a plain listener, a SASL one, one with short sessions, one within TLS, and one that wants certificates."""
     plain_jaas = f'{MODULES}plain.PlainLoginModule required user_alice="ali\\\\"ce\\\\\\\\s\\u00e9cret";'
-    ports = {"SASL": free_port(), "SHORT": free_port(), "TLS": free_port()}
+    ports = {"SASL": free_port(), "SHORT": free_port(), "TLS": free_port(), "MUTUAL": free_port()}
     authority = trustme.CA()
     broker = authority.issue_cert("127.0.0.1")
     plain = KafkaServer()
     text = plain.properties.read_text()
     listeners = "".join(f",{name}://127.0.0.1:{port}" for name, port in ports.items())
     text = text.replace(f"listeners=PLAINTEXT://{plain.bootstrap_servers}", f"listeners=PLAINTEXT://{plain.bootstrap_servers}{listeners}")
-    text = text.replace("PLAINTEXT:PLAINTEXT\n", "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT,TLS:SASL_SSL\n")
+    text = text.replace("PLAINTEXT:PLAINTEXT\n", "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT,TLS:SASL_SSL,MUTUAL:SSL\n")
     key = load_pem_private_key(broker.private_key_pem.bytes(), None)  # Java reads keys in PKCS8 alone
     pem = {
         "certificate.chain": broker.cert_chain_pems[0].bytes(),
         "key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
     }
-    for part, content in pem.items():
-        text += f"listener.name.tls.ssl.keystore.{part}=" + content.decode().replace("\n", "\\n") + "\n"
-    text += "listener.name.tls.ssl.keystore.type=PEM\n"
+    for name in ("tls", "mutual"):
+        for part, content in pem.items():
+            text += f"listener.name.{name}.ssl.keystore.{part}=" + content.decode().replace("\n", "\\n") + "\n"
+        text += f"listener.name.{name}.ssl.keystore.type=PEM\n"
+    trusted = authority.cert_pem.bytes().decode().replace("\n", "\\n")
+    text += f"listener.name.mutual.ssl.truststore.type=PEM\nlistener.name.mutual.ssl.truststore.certificates={trusted}\n"
+    text += "listener.name.mutual.ssl.client.auth=required\n"
     for name in ("sasl", "short", "tls"):
         text += f"listener.name.{name}.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER\n"
         text += f"listener.name.{name}.plain.sasl.jaas.config={plain_jaas}\n"
@@ -58,7 +64,8 @@ def servers() -> Iterator[dict[str, str]]:
     with plain:
         with KafkaAdminClient(bootstrap_servers=plain.bootstrap_servers) as admin:
             admin.alter_user_scram_credentials({("alice", f"SCRAM-SHA-{bits}"): PASSWORD for bits in (256, 512)}).check()
-        yield {"CA": authority.cert_pem.bytes().decode(), **{name: f"127.0.0.1:{port}" for name, port in ports.items()}}
+        own = authority.issue_cert("client.example").private_key_and_cert_chain_pem.bytes().decode()
+        yield {"CA": authority.cert_pem.bytes().decode(), "OWN": own, **{name: f"127.0.0.1:{port}" for name, port in ports.items()}}
 
 
 def settings(servers: dict[str, str], mechanism: str, listener: str = "SASL", **more: Any) -> dict[str, Any]:
@@ -154,3 +161,23 @@ def test_a_delegation_token_logs_in_until_it_is_ended(servers: dict[str, str]) -
         until(lambda: alice.describe_delegation_tokens() == [])
     with pytest.raises(SaslAuthentication), KafkaAdminClient(with_token) as late:
         late.describe_cluster()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda version: version.name)
+def test_a_missing_or_foreign_certificate_is_refused_at_once(servers: dict[str, str], version: ssl.TLSVersion, tmp_path: Path) -> None:
+    def listed(own: str | None) -> list[str]:
+        context = ssl.create_default_context(cadata=servers["CA"])
+        context.minimum_version = context.maximum_version = version
+        if own is not None:
+            (tmp_path / "own.pem").write_text(own)
+            context.load_cert_chain(tmp_path / "own.pem")
+        with KafkaAdminClient(bootstrap_servers=servers["MUTUAL"], security_protocol="SSL", ssl_context=context) as admin:
+            return admin.list_topics(timeout=20)
+
+    foreign = trustme.CA().issue_cert("client.example").private_key_and_cert_chain_pem.bytes().decode()
+    for wrong in (None, foreign):
+        began = time.monotonic()
+        with pytest.raises(SslAuthenticationFailed, match=r"(?i)alert"):
+            listed(wrong)
+        assert time.monotonic() - began < 5
+    listed(servers["OWN"])
