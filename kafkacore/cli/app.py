@@ -71,7 +71,7 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
         callback=root,
     )
-    named = _first_word(arguments)
+    named = _first_word(arguments or _being_completed())
     for name, (module, attribute) in COMMANDS.items():
         if named in (None, name):
             command = getattr(importlib.import_module(f"kafkacore.cli.{module}"), attribute)
@@ -80,6 +80,13 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
             else:
                 app.command(name)(command)
     return app
+
+
+def _being_completed() -> list[str]:
+    """The words of a command line that the shell completes, as typer's scripts hand it over; without the one that is being typed."""
+    typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""
+    words = typed.split()
+    return words[1:] if typed.endswith(" ") else words[1:-1]
 
 
 def _first_word(arguments: Sequence[str]) -> str | None:

@@ -16,7 +16,7 @@ import pytest
 import typer
 
 from kafkacore.cli import completion, help_text
-from kafkacore.cli.app import _app, run
+from kafkacore.cli.app import _app, _being_completed, _first_word, run
 from kafkacore.testing import EmbeddedCluster
 
 ROOT: Any = typer.main.get_command(_app([]))
@@ -144,3 +144,23 @@ def test_a_document_is_one(at: str, capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert run([*words, "--json", "-b", at]) == 0
         json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        ("kafkacore consume fl", "consume"),
+        ("kafkacore topic ", "topics"),
+        ("kafkacore pro", None),
+        ("kafkacore ", None),
+        ("", None),
+        ("kafkacore topics consume f", None),  # leads to another command
+    ],
+)
+def test_what_is_completed_loads_its_command_alone(monkeypatch: pytest.MonkeyPatch, typed: str, named: str | None) -> None:
+    for variable in ("_TYPER_COMPLETE_ARGS", "COMP_WORDS"):
+        monkeypatch.setenv(variable, typed)
+        assert _first_word(_being_completed()) == named
+        commands = typer.main.get_command(_app([])).commands  # type: ignore[attr-defined]
+        assert {*commands} == {named} if named else len(commands) > 10
+        monkeypatch.delenv(variable)
