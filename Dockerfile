@@ -8,6 +8,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY pyproject.toml setup.py MANIFEST.in README.md LICENSE pyspark_kafkacore.py ./
+COPY tools tools
 COPY kafkacore kafkacore
 RUN python -m venv /opt/kafkacore \
     && /opt/kafkacore/bin/pip install --no-cache-dir '.[cli]'

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 from kafkacore import KafkaAdminClient
@@ -25,7 +26,8 @@ def test_what_is_copied_is_there_and_not_left_out() -> None:
     sent = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert copied and set(copied) == sent
     assert all((ROOT / each).exists() for each in copied)
-
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]
+    assert {"setup.py", "pyproject.toml", *build["backend-path"]} <= sent
 
 
 def test_the_container_runs_as_no_root_and_serves() -> None:
