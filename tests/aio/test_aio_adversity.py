@@ -174,6 +174,61 @@ def test_a_listener_awaits_a_position(servers: str, topic: str, protocol: str) -
     asyncio.run(asyncio.wait_for(work(), GUARD_S))
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_poll_that_is_cancelled_leaves_its_listener_alone(servers: str, topic: str, protocol: str) -> None:
+    """It ends with it, and the next one reads on; a listener that is cancelled ends its poll, twice in a row and not for good."""
+    ended: list[str] = []
+
+    class Slow(RebalanceListener):
+        async def on_partitions_assigned(self, partitions: Any) -> None:
+            reached.set()
+            await go_on.wait()
+            await consumer.commit(dict.fromkeys(partitions, 1))
+            ended.append("assigned")
+            if len(ended) > 1:
+                await cancelled
+
+        async def on_partitions_revoked(self, partitions: Any) -> None:
+            await cancelled
+
+    async def work() -> None:
+        nonlocal consumer, reached, go_on, cancelled
+        reached, go_on, cancelled = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop().create_future()
+        cancelled.cancel()
+        async with KafkaProducer(bootstrap_servers=servers) as producer:
+            await (await producer.send_many(topic, [b"0", b"1"]))
+        consumer = KafkaConsumer(bootstrap_servers=servers, group_id=topic, group_protocol=protocol, enable_auto_commit=False)
+        consumer.subscribe([topic], listener=Slow())
+        poll = asyncio.create_task(consumer.poll(None))
+        await reached.wait()
+        for _ in range(2):
+            poll.cancel()
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not poll.done()
+        go_on.set()
+        await asyncio.wait([poll])
+        assert poll.cancelled()
+        assert ended == ["assigned"]
+        assert [record.value for records in (await consumer.poll(None)).values() for record in records] == [b"1"]
+        with pytest.raises(asyncio.CancelledError):
+            await consumer.unsubscribe()
+        consumer.subscribe([topic], listener=Slow())
+        with pytest.raises(asyncio.CancelledError):
+            await consumer.poll(None)
+        assert [record.value for records in (await consumer.poll(None)).values() for record in records] == [b"1"]
+        with pytest.raises(asyncio.CancelledError):
+            await consumer.close()
+        await consumer.close()
+        assert consumer.closed
+
+    consumer: KafkaConsumer
+    reached: asyncio.Event
+    go_on: asyncio.Event
+    cancelled: asyncio.Future[None]
+    asyncio.run(asyncio.wait_for(work(), GUARD_S))
+
+
 def test_a_stretch_that_is_left_while_another_call_is_under_way(topic: str) -> None:
     """Leaving it needs the consumer, and waits for nothing."""
 

@@ -434,3 +434,28 @@ def test_callbacks_see_the_context_of_their_send(servers: str, topic: str, way: 
         await producer.close()
 
     run(work())
+
+
+def test_a_task_is_woken_in_the_context_that_it_names(holding: KafkaProducer, loop: asyncio.AbstractEventLoop) -> None:
+    """What it awaits takes `context` as asyncio's futures do; without one, that of the caller as it is then."""
+
+    async def work() -> None:
+        seen: list[str] = []
+        waits: list[Any] = [(await holding.send("thrown", b"0")).__await__() for _ in range(3)]
+        for wait in waits:
+            next(wait)
+        request.set("first")
+        waits[0].add_done_callback(lambda _: seen.append(request.get()))
+        waits[2].add_done_callback(lambda _: seen.append(request.get()))
+        request.set("second")
+        waits[1].add_done_callback(lambda _: seen.append(request.get()), context=contextvars.copy_context())
+        request.set("third")
+        assert waits[2].cancel()
+        await holding.flush()
+        while len(seen) < 3:
+            await asyncio.sleep(0)
+        assert sorted(seen) == ["first", "first", "second"]
+        for wait in waits:
+            wait.close()
+
+    loop.run_until_complete(asyncio.wait_for(work(), GUARD_S))
