@@ -199,12 +199,7 @@ class KafkaConsumer:
             timeout: seconds, None without limit.
         """
         calls = self._calls
-        loop = calls.loop()
-        if self._reads is loop:
-            if (group := self._client._group) is not None:
-                group.refuse_inside_listener("poll")
-            raise errors.IllegalStateError("another task is reading from this consumer")
-        self._reads = loop
+        self._reads = loop = self._only_reader()
         try:
             now_s = self._now_s()
             if now_s - self._turn_s >= _TURN_S:
@@ -223,6 +218,19 @@ class KafkaConsumer:
         finally:
             if self._reads is loop:  # else that one was closed, and this task with it
                 self._reads = None
+
+    def _only_reader(self) -> asyncio.AbstractEventLoop:
+        """The loop, in which no other task reads.
+
+        Raises:
+            errors.IllegalStateError: one does, and would wait for what this one takes.
+        """
+        loop = self._calls.loop()
+        if self._reads is loop:
+            if (group := self._client._group) is not None:
+                group.refuse_inside_listener("poll")
+            raise errors.IllegalStateError("another task is reading from this consumer")
+        return loop
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Every record from here on, waiting for new ones; ends when the consumer is closed.
@@ -245,6 +253,7 @@ class KafkaConsumer:
         self, partition: tuple[str, int], start: int, end: int | None, timeout: float | None = None
     ) -> AsyncIterator[RecordColumns]:
         """A stretch of one partition, as columns; as `kafkacore.KafkaConsumer.read_range`."""
+        self._only_reader()
         columns = self._client.read_range(partition, start, end, timeout)
         try:
             while (found := await self._calls.run(lambda: next(columns, None))) is not None:
@@ -273,6 +282,7 @@ class KafkaConsumer:
 
         With `until_end=False` it goes on until the loop is left, its task is cancelled, or the consumer is closed.
         """
+        self._only_reader()
         wanted: dict[str, Any] = {"key": key, "value": value, "json": json, "avro": avro, "protobuf": protobuf, "registry": registry}
         more: dict[str, Any] = {"on_error": on_error, "headers": headers, "until_end": until_end, "timeout": timeout}
         stream = await self._calls.run(lambda: self._client.read(what, start, end, **wanted, **more))
@@ -293,6 +303,7 @@ class KafkaConsumer:
         token = await self._calls.run(stream.begin)
         try:
             while True:
+                stream.check(token)
                 try:
                     found = await self.poll_batch(None)
                 except errors.ClosedError:

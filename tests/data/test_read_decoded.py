@@ -342,3 +342,42 @@ def test_in_asyncio_a_waiting_stream_ends(cluster, producer, topic, how):
 
     written(producer, topic, [b"x"])
     assert asyncio.run(run()) == "ended"
+
+
+def test_in_asyncio_one_task_reads(cluster, producer, topic):
+    async def run() -> list[int]:
+        async with aio.KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+            begun = asyncio.Event()
+
+            async def follow() -> list[int]:
+                seen: list[int] = []
+                async for batch in consumer.read(topic, json="n INT", until_end=False):
+                    seen += batch["n"].to_pylist()
+                    begun.set()
+                    if len(seen) == 2:
+                        break
+                return seen
+
+            task = asyncio.create_task(follow())
+            await begun.wait()
+            for read in (consumer.read(topic), consumer.read_range((topic, 0), 0, 1)):
+                with pytest.raises(errors.IllegalStateError, match="another task is reading"):
+                    await anext(read)
+            written(producer, topic, [b'{"n": 2}'])
+            return await task
+
+    written(producer, topic, [b'{"n": 1}'])
+    assert asyncio.run(run()) == [1, 2]
+
+
+def test_in_asyncio_a_stream_that_another_read_has_ended(cluster, producer, topic):
+    async def run() -> None:
+        async with aio.KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+            stream = consumer.read(topic, until_end=False)
+            await anext(stream)
+            assert [len(batch) async for batch in consumer.read(topic)] == [1]
+            with pytest.raises(errors.IllegalStateError, match="another read has begun"):
+                await anext(stream)
+
+    written(producer, topic, [b"x"])
+    asyncio.run(run())
