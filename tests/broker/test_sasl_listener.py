@@ -75,8 +75,10 @@ def test_round_trips(cluster, mechanism, user):
 def test_tokens(cluster):
     now_ms = 4_000_000_000_000
     round_trip(as_token(cluster, lambda: (unsecured_token({"sub": "carol"}, now_ms, 60), now_ms)), "tokens")
-    with pytest.raises(SaslAuthentication, match="the token has expired; the broker refuses the token: invalid_token"):
-        KafkaAdminClient(as_token(cluster, lambda: (unsecured_token({"sub": "carol"}, 0, 60), now_ms))).list_topics()
+    expired = as_token(cluster, lambda: (unsecured_token({"sub": "carol"}, 0, 60), now_ms))
+    refusal = "the token has expired; the broker refuses the token: invalid_token"
+    with pytest.raises(SaslAuthentication, match=refusal), KafkaAdminClient(expired) as admin:
+        admin.list_topics()
 
 
 def calls():
@@ -122,8 +124,9 @@ def test_unsigned_tokens_are_admitted_only_when_asked_for():
 
     for brokers in (1, 2):
         with EmbeddedCluster(brokers=brokers, users=USERS) as closed:
-            with pytest.raises(UnsupportedSaslMechanism, match="the broker offers PLAIN, SCRAM"):
-                KafkaAdminClient(as_token(closed, provider)).list_topics()
+            refused = pytest.raises(UnsupportedSaslMechanism, match="the broker offers PLAIN, SCRAM")
+            with refused, KafkaAdminClient(as_token(closed, provider)) as admin:
+                admin.list_topics()
             with KafkaAdminClient(as_user(closed)) as admin:
                 assert admin.list_topics() == []
 
