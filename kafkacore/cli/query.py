@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import io
 import queue
+import signal
 import sys
 import tempfile
 import threading
@@ -220,7 +221,7 @@ def query(
     options = Options(own, form, schema, registry, last, on_error)
     with tempfile.TemporaryDirectory(prefix="kafkacore-query-") as directory:
         scans: dict[str, TopicScan] = {}
-        with duckdb.connect(str(Path(directory) / "topics.duckdb")) as database:
+        with duckdb.connect(str(Path(directory) / "topics.duckdb")) as database, _interrupting(database) as interrupts:
             try:
                 database.execute("set python_enable_replacements = false")     # a name is a topic, never a variable
                 database.execute(f"set memory_limit = {_literal(memory)}")
@@ -238,12 +239,36 @@ def query(
                 for scan in scans.values():
                     if scan.error is not None:
                         raise scan.error from None
-                if "interrupted" in str(wrong).lower():
-                    raise KeyboardInterrupt from None                              # which DuckDB has taken
+                if interrupts:
+                    raise KeyboardInterrupt from None          # which DuckDB has taken
                 raise Failure(_one_line(wrong)) from None
             finally:
                 for topic in scans:
                     database.unregister(topic)
+
+
+@contextlib.contextmanager
+def _interrupting(database: Any) -> Iterator[list[int]]:
+    """Ctrl+C ends what DuckDB computes, also where it comes while DuckDB has Python called and the exception would be lost there.
+
+    Yields:
+        What becomes not empty with it.
+    """
+    came: list[int] = []
+
+    def interrupt(number: int, _: Any) -> None:
+        came.append(number)
+        database.interrupt()
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():     # which alone has signals
+        yield came
+        return
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _literal(text: str) -> str:

@@ -224,7 +224,7 @@ sys.exit(run(["query", "select count(*) from flights f, range(10000000000) r whe
 
 def test_ctrl_c_ends_a_query_that_duckdb_computes(cluster):
     at = {**os.environ, "KAFKACORE_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, env=at, timeout=100, check=False)
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, env=at, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
