@@ -134,6 +134,7 @@ def test_both_ways_send_the_same(servers: str, topic: str, general: bool) -> Non
     """The compiled coroutine beside the function's own."""
 
     async def run() -> None:
+        sys.set_coroutine_origin_tracking_depth(0)  # where the tests run in asyncio's debug mode
         async with KafkaProducer(bootstrap_servers=servers) as producer:
             assert await producer.partitions_for(topic) == {0}
             delivered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -43,10 +43,12 @@ def way(request: pytest.FixtureRequest) -> str:
 
 def sends(producer: KafkaProducer, way: str) -> Send:
     """`send`, by the short cut or by the function."""
+    sys.set_coroutine_origin_tracking_depth(0)  # where the tests run in asyncio's debug mode
     if way == "general":
         return producer._send_general
 
     def short(*args: Any, **named: Any) -> Any:
+        sys.set_coroutine_origin_tracking_depth(0)
         send = producer.send(*args, **named)
         assert type(send) is not types.CoroutineType
         return send
