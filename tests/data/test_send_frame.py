@@ -300,3 +300,45 @@ def test_an_error_within_a_slice_counts_the_rows_before_it(cluster, topic, clien
             producer.send_frame(topic, pa.table({"v": ["a", "b", "x" * 20_000, "c"]}), value="v", partition=0)
         assert caught.value.appended == 2 and caught.value.future.result(10).delivered == 2
     assert [record.value for record in records(cluster, topic)] == [b"a", b"b"]
+
+
+def test_a_send_that_is_cancelled_says_what_is_queued(cluster, topic):
+    async def cancelled():
+        reached = asyncio.Event()
+
+        async def batches():
+            yield pa.record_batch({"v": ["a", "b"]})
+            reached.set()
+            await asyncio.Event().wait()
+
+        async with aio.KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            task = asyncio.ensure_future(producer.send_frame(topic, batches(), value="v", partition=0))
+            await reached.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError) as caught:
+                await task
+            assert caught.value.appended == 2
+            return (await caught.value.future).delivered
+
+    assert asyncio.run(cancelled()) == 2
+
+
+def test_a_broker_that_is_gone_ends_the_call(client_face):
+    schema = pa.schema([("v", pa.string())])
+    with EmbeddedCluster() as own:
+        own.create_topic("t", partitions=1)
+        settings = {"bootstrap_servers": own.bootstrap_servers, "delivery_timeout_ms": 600, "request_timeout_ms": 300, "linger_ms": 0}
+        producer = KafkaProducer(**settings)
+
+        def source():
+            yield pa.record_batch([["a", "b"]], schema=schema)
+            with contextlib.suppress(errors.DeliveryError):
+                producer.flush(20)
+            own.close()
+            for _ in range(3):                            # each is known to have failed before the next one
+                yield pa.record_batch([["c"]], schema=schema)
+                with contextlib.suppress(errors.DeliveryError):
+                    producer.flush(20)
+
+        with producer, pytest.raises(errors.DeliveryError, match=r"row 2 of the frame was not delivered.*3 rows.*2 of them"):
+            producer.send_frame("t", pa.RecordBatchReader.from_batches(schema, source()), value="v")
