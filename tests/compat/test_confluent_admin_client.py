@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gc
+import logging
 import subprocess
 import sys
 import threading
@@ -319,6 +320,26 @@ def test_errors_say_where() -> None:
     assert isinstance(error, KafkaException)
     assert "topic none, partition 3" in error.args[0].str()
     assert type(error.__cause__).__name__ == "UnknownTopicOrPartition"
+
+
+def test_a_logger_gets_lines_as_long_as_the_client_lives() -> None:
+    lines: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    logger = logging.Logger("of a program")
+    logger.addHandler(Keep())
+    admin = client("127.0.0.1:1", logger=logger, log_level=6)
+    logging.getLogger("kafkacore.of_a_test").error("one")
+    assert lines == ["one"]
+    with pytest.raises(KafkaException, match="log_level"):
+        client("127.0.0.1:1", logger=logger, log_level=9)
+    del admin
+    gc.collect()
+    logging.getLogger("kafkacore.of_a_test").error("two")
+    assert lines == ["one"]
 
 
 def test_settings_of_other_clients_say_that_they_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:

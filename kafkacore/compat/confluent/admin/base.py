@@ -22,6 +22,7 @@ from kafkacore import errors as ours
 from kafkacore.admin import ItemResults
 from kafkacore.admin import KafkaAdminClient as Engine
 from kafkacore.compat.confluent.client_settings import COMMON, CONSUMER_SETTINGS, PRODUCER_SETTINGS, engine_settings, joined
+from kafkacore.compat.confluent.events import log_to
 from kafkacore.compat.confluent.kafka_error import KafkaError, KafkaException, of, translated
 from kafkacore.compat.settings import Kind, NoEffect, Refused
 from kafkacore.config import AdminConfig
@@ -30,15 +31,12 @@ K = TypeVar("K")
 MOST_S = 3600.0
 _OF_OTHERS = NoEffect("it is a setting of producers or consumers")
 
-_LOGS = NoEffect("the engine logs through Python's logging, logger kafkacore")
 _EVENTS = Refused("this client has no events: futures have the errors of their calls, and the engine logs why brokers cannot be reached")
 
 ADMIN_SETTINGS: dict[str, Kind] = {
     **dict.fromkeys(sorted({*PRODUCER_SETTINGS, *CONSUMER_SETTINGS}), _OF_OTHERS),
     **COMMON,
     "error_cb": _EVENTS,
-    "logger": _LOGS,
-    "log_level": _LOGS,
     "throttle_cb": _EVENTS,
 }
 
@@ -131,9 +129,11 @@ class AdminBase:
     def __init__(self, conf: dict[str, Any], **kwargs: Any) -> None:
         if not isinstance(conf, dict):
             raise TypeError("expected configuration dict")
-        settings = engine_settings(ADMIN_SETTINGS, joined(conf, kwargs))
+        given = joined(conf, kwargs)
+        settings = engine_settings(ADMIN_SETTINGS, given)
         known = set(AdminConfig.names())
         settings = {name: value for name, value in settings.items() if name in known}
+        log_to(self, given)
         with translated("Failed to create admin client"):
             self._engines = Engines(settings)
         self._default_s = self._engines.now.config.request_timeout_ms / 1000
