@@ -192,12 +192,6 @@ class Proxy:
 # ---- what clients do
 
 
-def only_loopback(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
-    if host not in ("127.0.0.1", "localhost"):
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-    return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
-
-
 QUICK = {
     "request.timeout.ms": 200, "retry.backoff.ms": 5, "retry.backoff.max.ms": 20, "reconnect.backoff.ms": 1, "reconnect.backoff.max.ms": 10,
     "receive.message.max.bytes": 8 << 20,
@@ -264,20 +258,25 @@ class Attack:
     @contextlib.contextmanager
     def __call__(self) -> Iterator[Attack]:
         logger = logging.getLogger("kafkacore")
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            target = free.getsockname()
-        config = {"listeners": f"PLAINTEXT://127.0.0.1:{target[1]}", "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.proxy.port}"}
-        config |= {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1", "num.partitions": "3"}
+        config = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1", "num.partitions": "3"}
         logger.addHandler(self.log)
         logger.propagate = False
-        with EmbeddedCluster(config=config):
+        with EmbeddedCluster(config=config) as cluster:
+            target = ("127.0.0.1", int(cluster.bootstrap_servers.rpartition(":")[2]))
             self.proxy.start(target)
+
+            def addresses(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
+                """Loopback alone, and the proxy in the place of the broker."""
+                if host not in ("127.0.0.1", "localhost"):
+                    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+                return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", self.proxy.port if port == target[1] else port))]
+
             self.settings: dict[str, Any] = {"bootstrap.servers": f"127.0.0.1:{self.proxy.port}", **QUICK}
             with KafkaProducer({**self.settings, "request.timeout.ms": 10_000, "delivery.timeout.ms": 20_000}) as producer:
                 for number in range(30):
                     producer.send("t", b"value %d" % number, key=b"%d" % (number % 5))
             self.began_bytes = _resident_bytes()
-            with mock.patch.object(background.socket, "getaddrinfo", only_loopback):
+            with mock.patch.object(background.socket, "getaddrinfo", addresses):
                 try:
                     yield self
                 finally:

@@ -151,15 +151,13 @@ class Server:
     def __init__(self, authority: trustme.CA, directory: Path, version: str) -> None:
         own = directory / "server.pem"
         authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(own))
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
         command = ["stdbuf", "-oL", "openssl", "s_server"]
-        command += ["-accept", f"127.0.0.1:{port}", "-cert", str(own), f"-{version}", "-legacy_renegotiation"]
+        command += ["-accept", "127.0.0.1:0", "-cert", str(own), f"-{version}", "-legacy_renegotiation"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0)
-        self.read_until(b"ACCEPT")
-        self.port = port
+        self.read_until(b"ACCEPT 127.0.0.1:")
+        self.port = int(self.read_until(b"\n"))
 
-    def read_until(self, wanted: bytes) -> None:
+    def read_until(self, wanted: bytes) -> bytes:
         assert self.process.stdout is not None
         seen = b""
         while wanted not in seen:
@@ -167,6 +165,7 @@ class Server:
             byte = self.process.stdout.read(1)
             assert byte, seen
             seen += byte
+        return seen
 
     def type(self, text: bytes) -> None:
         assert self.process.stdin is not None
