@@ -140,13 +140,18 @@ class Proxy:
         held: dict[socket.socket, bytes] = {}
         asked: dict[socket.socket, list[tuple[int, int]]] = {}
         while True:
-            readable, _, _ = select.select([self._wake, self._listener, *others], [], [])
+            poller = select.poll()
+            watched = {each.fileno(): each for each in (self._wake, self._listener, *others)}
+            for fd in watched:
+                poller.register(fd, select.POLLIN)
+            readable = [watched[fd] for fd, _ in poller.poll()]
             if self._wake in readable:
                 break
             for sock in readable:
                 if sock is self._listener:
                     client, _ = sock.accept()
-                    broker = socket.create_connection(self.target)  # type: ignore[arg-type]
+                    broker = socket.socket()  # not create_connection, which looks names up
+                    broker.connect(self.target)
                     for end in (client, broker):
                         end.settimeout(LATE_S)
                     others |= {client: broker, broker: client}
