@@ -39,6 +39,7 @@ from kafkacore.plurals import counted
 from kafkacore.producer import BatchFuture
 
 CHUNK_BYTES = 1 << 20
+STANDARD_INPUT = Path("-")
 _GOODBYE_S = 5.0
 
 
@@ -99,7 +100,8 @@ class _Delivery:
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go.", autocompletion=completion.topics)],
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE...]", help="Files of lines, one record each; standard input when none is named.")
+        list[Path] | None,
+        typer.Argument(metavar="[FILE...]", help="Files of lines, one record each; standard input for -, or when none is named."),
     ] = None,
     key_separator: Annotated[
         str | None, typer.Option("-k", "--key-separator", metavar="TEXT", help="What stands between key and value; no keys without it.")
@@ -144,15 +146,19 @@ def produce(
 ) -> None:
     """Send the lines of files, or of standard input, to a topic: one record a line."""
     reader = _reader(form, key_separator, key, header, partition, timestamp_ms, null)
-    sizes = [file.stat().st_size for file in files or ()]  # a missing file is found before anything is sent
+    sources: list[Path | None] = [None if file == STANDARD_INPUT else file for file in files or [STANDARD_INPUT]]
+    if sources.count(None) > 1:
+        raise typer.BadParameter("standard input can be read once", param_hint="FILE")
+    sizes = [file.stat().st_size for file in sources if file is not None]  # a missing file is found before anything is sent
+    total_bytes = None if None in sources else sum(sizes)
     sent = sent_bytes = 0
     start = time.monotonic()
     own = {"compression.type": compression, "max.block.ms": PATIENCE_MS}
     if transactional_id is not None:
         own["transactional.id"] = transactional_id
     settings = client_settings(bootstrap_server, setting, **own)
-    typed = not files and sys.stdin.isatty()
-    with KafkaProducer(settings) as producer, byte_progress(topic, sum(sizes) or None, visible=not (json or typed)) as bar:
+    typed = None in sources and sys.stdin.isatty()
+    with KafkaProducer(settings) as producer, byte_progress(topic, total_bytes or None, visible=not (json or typed)) as bar:
         transactional = producer.config.transactional_id is not None
         if transactional:
             producer.init_transactions()
@@ -160,7 +166,6 @@ def produce(
             say("each line is a record; Ctrl+D ends", err=True)
         delivery = _Delivery()
         committed = 0
-        sources: list[Path | None] = [*files] if files else [None]
         try:
             for source in sources:
                 name, line_number = ("standard input", 1) if source is None else (str(source), 1)

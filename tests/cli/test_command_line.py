@@ -785,3 +785,18 @@ def test_the_demo_without_matplotlib(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert run(["demo", "--limit", "200", "--plot", "p.png"]) == 1
     assert "--plot takes the package matplotlib" in failure(capsys)
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_dash_is_standard_input_beside_files(
+    at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with KafkaAdminClient(bootstrap_servers=at) as admin:
+        admin.create_topics([NewTopic("dash", 1, 1)]).check()
+    (tmp_path / "first").write_bytes(b"a\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"b\nc\n")))
+    assert run(["produce", "dash", "-b", at, str(tmp_path / "first"), "-"]) == 0
+    capsys.readouterr()
+    assert run(["consume", "dash", "-b", at, "--from", "earliest", "-n", "3"]) == 0
+    assert capsys.readouterr().out.split() == ["a", "b", "c"]
+    assert run(["produce", "dash", "-b", at, "-", "-"]) == 2
+    assert "standard input can be read once" in failure(capsys)
