@@ -145,6 +145,13 @@ def test_where_a_reset_takes_the_refusal_away_the_certificate_is_named(authority
 # ---- TLS after the handshake: a real server that changes keys and renegotiates
 
 
+def is_readable(source: Any) -> bool:
+    """Waits; by poll, which takes descriptors of any number."""
+    poller = select.poll()
+    poller.register(source, select.POLLIN)
+    return bool(poller.poll(WAIT_S * 1000))
+
+
 class Server:
     """`openssl s_server`, which sends what it reads and obeys letters at the beginning of a line."""
 
@@ -161,7 +168,7 @@ class Server:
         assert self.process.stdout is not None
         seen = b""
         while wanted not in seen:
-            assert select.select([self.process.stdout], [], [], WAIT_S)[0], seen
+            assert is_readable(self.process.stdout), seen
             byte = self.process.stdout.read(1)
             assert byte, seen
             seen += byte
@@ -193,7 +200,7 @@ def served(authority: trustme.CA, directory: Path, version: str, context: ssl.SS
 
 def until(transport: TlsTransport, step: Callable[[], Any]) -> Any:
     while not (result := step()):
-        assert select.select([transport.sock], [], [], WAIT_S)[0], "nothing came"
+        assert is_readable(transport.sock), "nothing came"
     return result
 
 
