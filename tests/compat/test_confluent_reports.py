@@ -230,6 +230,27 @@ def test_messages_on_their_way_are_purged(servers: str) -> None:
                 assert seen.pop() == (None, b"after")
 
 
+def test_messages_that_never_arrived_leave_no_gap_when_they_are_purged() -> None:
+    seen: list[Any] = []
+    with EmbeddedCluster() as cluster:
+        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("t", 1, 1)]).check()
+        with producer(cluster.bootstrap_servers, **{"enable.idempotence": True, "reconnect.backoff.max.ms": 100}) as made:
+            made.produce("t", b"before")
+            assert made.flush(WAIT_S) == 0
+            cluster.pause_broker(1)
+            made.produce("t", b"lost", on_delivery=lambda error, m: seen.append(error.name()))
+            assert wait_for(lambda: len(made._producer._sender.batches_in_flight()) == 1)
+            made.purge()
+            assert (made.poll(0), seen.pop()) == (1, "_PURGE_INFLIGHT")
+            cluster.kill_broker(1)  # it has not read the request
+            cluster.start_broker(1)
+            for nth in (1, 2):
+                made.produce("t", b"after", on_delivery=lambda error, m: seen.append((error, m.offset())))
+                assert made.flush(WAIT_S) == 0
+                assert seen.pop() == (None, nth)
+
+
 def test_nothing_of_a_report_stays(servers: str) -> None:
     value = b"value" * 50
     before = sys.getrefcount(value)
