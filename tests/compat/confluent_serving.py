@@ -342,3 +342,46 @@ def consume_that_spans_partitions(f: Face) -> Any:
     while len(found) < 50 and time.monotonic() < end:
         found += consumer.consume(7, 0.5)
     return [[m.offset() for m in found if m.partition() == nth] for nth in (0, 1)], max(len(found) - 50, 0)
+
+
+@case
+def assignments_that_are_refused(f: Face) -> Any:
+    consumer = f.reader(f.tp(0, 0))
+    again = f.raised(lambda: consumer.incremental_assign([f.tp(0, 0)]))
+    absent = f.raised(lambda: consumer.incremental_unassign([f.tp(1)]))
+    left = [p.partition for p in consumer.assignment()]
+    twice = f.raised(lambda: consumer.assign([f.tp(0, 0), f.tp(0, 1)]))
+    return again, absent, left, twice, f.raised(lambda: consumer.subscribe([]))
+
+
+@case
+def topics_after_assigned_partitions(f: Face) -> Any:
+    f.fill(2)
+    consumer = f.reader(f.tp(0, 1))
+    first = [m.offset() for m in f.read(consumer, 1)]
+    consumer.subscribe([f.topic])
+    f.fill(1)
+    return first, [m.offset() for m in f.read(consumer, 1)]
+
+
+@case
+def partitions_that_no_topic_has(f: Face) -> Any:
+    consumer = f.consumer()
+    absent = f.k.TopicPartition(f"{f.topic}-no-such", 0, 0)
+    return [
+        f.raised(lambda: consumer.get_watermark_offsets(absent, timeout=1)),
+        f.raised(lambda: consumer.offsets_for_times([absent], timeout=1)),
+    ]
+
+
+@case
+def switches_that_are_neither_on_nor_off(f: Face) -> Any:
+    texts = ("maybe", "", "yes", "on", "T", "False", "0", "f", 2)
+    return [f.raised(lambda text=text: f.consumer(**{"enable.auto.commit": text}) and text) for text in texts]
+
+
+@case
+def a_closed_producer_lists_nothing(f: Face) -> Any:
+    producer = f.producer()
+    producer.close()
+    return f.raised(lambda: producer.list_topics(timeout=5)), f.raised(lambda: producer.cluster_id(timeout=5))

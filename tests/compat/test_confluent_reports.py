@@ -17,7 +17,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, NewTopic
 from kafkacore._codec import ConsumerRecord, MessagesInHand, ProducerCore, ReportedSend, message_method, recast_records, send_method
-from kafkacore.compat.confluent import KafkaError, Message, Producer
+from kafkacore.compat.confluent import KafkaError, KafkaException, Message, Producer
 from kafkacore.testing import EmbeddedCluster
 from tests.compat.confluent_serving import wait_for
 
@@ -386,3 +386,26 @@ def test_messages_in_hand_end_with_the_time_and_with_the_messages() -> None:
     assert not hand.in_time
     with pytest.raises(TypeError, match="no iterator"):
         hand.begin([1], 60_000)  # type: ignore[arg-type]
+
+
+def test_a_producer_that_another_fenced_has_the_name_that_librdkafka_gives_it(servers: str) -> None:
+    with producer(servers, **{"transactional.id": "fenced"}) as second:
+        first = producer(servers, **{"transactional.id": "fenced"})
+        first.init_transactions(WAIT_S)
+        first.begin_transaction()
+        second.init_transactions(WAIT_S)
+        first.produce("t", b"v")
+        codes = []
+        for call in (first.commit_transaction, first.abort_transaction):
+            with pytest.raises(KafkaException) as caught:
+                call(WAIT_S)
+            codes.append((caught.value.args[0].code(), caught.value.args[0].fatal()))
+        first.close()
+    assert codes[-1] == (KafkaError._FENCED, True)
+
+
+def test_a_message_waits_for_its_topic_no_longer_than_it_may_live() -> None:
+    with Producer({"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 200, "linger.ms": 1}) as alone:
+        with pytest.raises(KafkaException, match="within 200 ms") as caught:
+            alone.produce("t", b"v")
+        assert caught.value.args[0].code() == KafkaError._TIMED_OUT

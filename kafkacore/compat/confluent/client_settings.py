@@ -15,8 +15,14 @@ DEFAULT_PORT = 9092
 INT32_MAX = 2**31 - 1
 
 
+ON, OFF = ("true", "t", "1"), ("false", "f", "0")
+
+
 def _flag(value: Any) -> bool:
-    return value.strip().lower() in ("true", "1", "t") if isinstance(value, str) else bool(value)
+    text = str(value).strip().lower()
+    if text not in ON + OFF:
+        raise ValueError(f"expected true or false, got {value!r}")
+    return text in ON
 
 
 def _addresses(servers: Any) -> list[str]:
@@ -298,6 +304,11 @@ def engine_settings(table: Mapping[str, Kind], given: Mapping[str, Any]) -> dict
             raise local("_INVALID_ARG", f'No such configuration property: "{name}"')
         if (name.endswith("_cb") or name in ("on_delivery", "on_commit")) and value is not None and not callable(value):
             raise TypeError(f"expected {name} property as a callable function")
+        if isinstance(DEFAULTS.get(name), bool) and value is not None and not isinstance(table[name], Refused):
+            try:
+                _flag(value)
+            except ValueError as error:
+                raise local("_INVALID_ARG", f'Configuration property "{name}": {error}') from error
     try:
         found = translated(table, DEFAULTS, {name: value for name, value in given.items() if value is not None}, _refused)
     except (TypeError, ValueError) as error:
@@ -309,7 +320,8 @@ def engine_settings(table: Mapping[str, Kind], given: Mapping[str, Any]) -> dict
 
 def flag(given: Mapping[str, Any], name: str) -> bool:
     """A setting that is on or off."""
-    return _flag(given.get(name, DEFAULTS[name]))
+    value = given.get(name)
+    return _flag(DEFAULTS[name] if value is None else value)
 
 
 def _refused(text: str) -> KafkaException:

@@ -8,12 +8,13 @@ Source: confluent_kafka.Consumer, confluent-kafka 2.16.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -40,6 +41,7 @@ from kafkacore.compat.confluent.producer import limited, list_topics, seconds
 from kafkacore.consumer import KafkaConsumer as Engine
 from kafkacore.consumer.chunks import Chunk
 from kafkacore.consumer.group.listener import RebalanceListener
+from kafkacore.consumer.subscription import Mode
 from kafkacore.consumer.weakly import weakly
 
 log = logging.getLogger("kafkacore.compat")
@@ -171,8 +173,16 @@ class Consumer:
         for callback in (on_assign, on_revoke, on_lost):
             if callback is not None and not callable(callback):
                 raise TypeError("on_assign, on_revoke and on_lost expect callables")
+        if not topics:
+            raise local("_INVALID_ARG", "Failed to set subscription: no topics")
         listener = _Listener(self, on_assign, on_revoke, on_lost)
         with translated("Failed to set subscription"):
+            if engine._subscription.mode is Mode.MANUAL:  # topics take the place of partitions
+                if self._auto_commit and (reached := self._to_commit()):
+                    engine.commit(reached)
+                engine.unsubscribe()
+                for known in (self._handed, self._stored, self._committed, self._not_at_end):
+                    known.clear()
             if any(each.startswith("^") for each in topics):
                 names = "|".join(f"(?:{each}).*" if each.startswith("^") else re.escape(each) for each in topics)
                 engine.subscribe(pattern=re.compile(names), listener=listener)
@@ -187,7 +197,7 @@ class Consumer:
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Reads exactly these partitions, from their offsets; in on_assign it says where the new ones begin."""
         engine = self._open()
-        wanted = listed(partitions)
+        wanted = _once(listed(partitions))
         with translated("Failed to set assignment"):
             if not self._inside:
                 engine.assign(())
@@ -198,9 +208,12 @@ class Consumer:
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Reads these partitions as well."""
         engine = self._open()
-        wanted = listed(partitions)
+        wanted = _once(listed(partitions))
         with translated("Failed to set assignment"):
             if not self._inside:
+                assigned = engine.assignment()
+                if there := [each for each in wanted if engines(each) in assigned]:
+                    raise local("_CONFLICT", f"Failed to set assignment: {there[0].topic}-{there[0].partition} is assigned already")
                 engine.assign([*engine.assignment(), *(engines(each) for each in wanted)])
             self._begin_at(wanted)
 
@@ -209,6 +222,8 @@ class Consumer:
         engine = self._open()
         if not self._inside:
             gone = {engines(each) for each in listed(partitions)}
+            if missing := sorted(gone - engine.assignment()):
+                raise local("_INVALID_ARG", f"Failed to remove assignment: {missing[0].topic}-{missing[0].partition} is not assigned")
             with translated("Failed to remove assignment"):
                 engine.assign(engine.assignment() - gone)
 
@@ -422,7 +437,7 @@ class Consumer:
             known = (-1, -1) if state is None else (state.log_start_offset, state.high_watermark)
             return tuple(OFFSET_INVALID if offset < 0 else offset for offset in known)
         try:
-            with translated("Failed to get watermark offsets"):
+            with _of_a_partition("Failed to get watermark offsets"):
                 low = engine.beginning_offsets([tp], limited(timeout))[tp]
                 return low, engine.end_offsets([tp], limited(timeout))[tp]
         except KafkaException as error:
@@ -433,7 +448,7 @@ class Consumer:
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
         """The first offset at or after the time (epoch milliseconds) that stands in each partition's offset; OFFSET_END without any."""
         wanted: dict[tuple[str, int], int] = {engines(each): each.offset for each in listed(partitions)}
-        with translated("Failed to get offsets"):
+        with _of_a_partition("Failed to get offsets"):
             found = self._open().offsets_for_times(wanted, limited(timeout))
         answers = ((tp, found[tp]) for tp in map(engines, partitions))
         return [TopicPartition(*tp, OFFSET_END if at is None else at.offset) for tp, at in answers]
@@ -598,6 +613,26 @@ def _one_of(message: Any, offsets: Any) -> list[TopicPartition] | None:
     if (error := message.error()) is not None:
         raise KafkaException(error)
     return [TopicPartition(str(message.topic()), int(message.partition() or 0), int(message.offset() or 0) + 1)]
+
+
+def _once(partitions: list[TopicPartition]) -> list[TopicPartition]:
+    """The same list, in which no partition is twice."""
+    if len({engines(each) for each in partitions}) < len(partitions):
+        raise local("_INVALID_ARG", "Failed to set assignment: a partition is in the list twice")
+    return partitions
+
+
+@contextlib.contextmanager
+def _of_a_partition(what: str) -> Iterator[None]:
+    """As `translated`; a time-out because brokers did not know the partition says so."""
+    try:
+        with translated(what):
+            yield
+    except KafkaException as error:
+        attempts = getattr(error.__cause__, "attempts", ())
+        if error.args[0].code() == KafkaError._TIMED_OUT and any(isinstance(each, ours.UnknownTopicOrPartition) for each in attempts):  # type: ignore[attr-defined]
+            raise local("_UNKNOWN_PARTITION", error.args[0].str()) from error.__cause__
+        raise
 
 
 def _end_of(tp: types.TopicPartition, offset: int) -> Message:

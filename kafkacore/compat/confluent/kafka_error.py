@@ -166,6 +166,7 @@ _BY_CLASS: tuple[tuple[type[ours.KafkaError], str], ...] = (
     (ours.MaxPollExceeded, "_MAX_POLL_EXCEEDED"),
     (ours.CommitFailed, "_ASSIGNMENT_LOST"),
     (ours.TransactionAborted, "_PURGE_QUEUE"),
+    (ours.ProducerFenced, "_FENCED"),
     (ours.UnknownCodecError, "_NOT_IMPLEMENTED"),
     (ours.DecompressedTooLarge, "_BAD_COMPRESSION"),
     (ours.CorruptDataError, "_BAD_MSG"),

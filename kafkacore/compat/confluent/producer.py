@@ -104,7 +104,8 @@ class Producer:
         settings["linger_ms"] = min(int(settings["linger_ms"]), life_ms - 1)
         settings["request_timeout_ms"] = max(1, min(int(settings["request_timeout_ms"]), life_ms - settings["linger_ms"]))
         self._settings = settings
-        self._topic_wait_ms = int(given.get("topic.metadata.propagation.max.ms", DEFAULTS["topic.metadata.propagation.max.ms"]))
+        topic_wait_ms = int(given.get("topic.metadata.propagation.max.ms", DEFAULTS["topic.metadata.propagation.max.ms"]))
+        self._topic_wait_ms = min(topic_wait_ms, life_ms)  # a message that waits for its topic lives no longer than others
         self._events = Events()
         log_to(self, given)
         with translated("Failed to create producer"):
@@ -345,11 +346,13 @@ class Producer:
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
         """What a broker says of the cluster: all topics, or one."""
+        if self._closed:
+            raise RuntimeError("Handle has been closed")
         return list_topics(self._settings, topic, timeout)
 
     def cluster_id(self, timeout: float = -1) -> str | None:
         """The cluster's id."""
-        return list_topics(self._settings, None, timeout).cluster_id
+        return self.list_topics(timeout=timeout).cluster_id
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Connections from now on authenticate with these."""
