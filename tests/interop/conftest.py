@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kafkacore import KafkaAdminClient
 from kafkacore.broker.handlers import SERVED
 from kafkacore.protocol import APIS
 from kafkacore.testing import EmbeddedCluster
@@ -96,3 +97,20 @@ def make_topic(bootstrap_servers: str) -> Callable[..., str]:
         return name
 
     return make
+
+
+@pytest.fixture
+def admin(bootstrap_servers: str) -> Iterator[KafkaAdminClient]:
+    with KafkaAdminClient(bootstrap_servers=bootstrap_servers) as client:
+        yield client
+
+
+@pytest.fixture
+def served(request: pytest.FixtureRequest) -> Callable[[int], None]:
+    """Skips a test of what the embedded broker does not serve: served(api_key)."""
+
+    def check(api_key: int) -> None:
+        if "embedded" in request.node.callspec.id and api_key not in SERVED:
+            pytest.skip(f"the embedded broker does not serve API {api_key} yet")
+
+    return check

@@ -9,32 +9,9 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, OffsetAndMetadata, TopicPartition, errors
 from kafkacore.admin import Acl, AclFilter, Append, ConfigResource, ItemResults, Subtract
-from kafkacore.broker.handlers import SERVED
+from tests.interop.accepting import until
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
-
-
-@pytest.fixture
-def admin(bootstrap_servers: str) -> Iterator[KafkaAdminClient]:
-    with KafkaAdminClient(bootstrap_servers=bootstrap_servers) as client:
-        yield client
-
-
-@pytest.fixture
-def served(request: pytest.FixtureRequest) -> Callable[[int], None]:
-    def check(api_key: int) -> None:
-        if "embedded" in request.node.callspec.id and api_key not in SERVED:
-            pytest.skip(f"the embedded broker does not serve API {api_key} yet")
-
-    return check
-
-
-def until(look: Callable[[], object]) -> None:
-    """Brokers of a real cluster follow the controller some moments later."""
-    for _ in range(2000):
-        if look():
-            return
-    raise AssertionError("it did not come to be")
 
 
 # ---- settings
@@ -56,11 +33,11 @@ def test_settings_of_a_topic(admin: KafkaAdminClient, make_topic: Callable[..., 
     assert not admin.alter_configs({topic: change}, validate_only=True).errors
     assert admin.describe_configs([topic], names=["max.message.bytes"])[topic]["max.message.bytes"].value == "1048588"
     assert not admin.alter_configs({topic: change}).errors
-    until(lambda: admin.describe_configs([topic])[topic]["max.message.bytes"].value == "3000")
+    until(lambda: admin.describe_configs([topic])[topic]["max.message.bytes"].value == "3000", "the brokers follow the controller")
     found = admin.describe_configs([topic], names=["retention.ms", "cleanup.policy"])[topic]
     assert {name: entry.value for name, entry in found.items()} == {"retention.ms": "604800000", "cleanup.policy": "delete,compact"}
     admin.alter_configs({topic: {"cleanup.policy": Subtract("delete")}}).check()
-    until(lambda: admin.describe_configs([topic])[topic]["cleanup.policy"].value == "compact")
+    until(lambda: admin.describe_configs([topic])[topic]["cleanup.policy"].value == "compact", "the brokers follow the controller")
 
 
 def test_what_cannot_be_set(admin: KafkaAdminClient, make_topic: Callable[..., str], served: Callable[[int], None]) -> None:
@@ -158,7 +135,7 @@ def test_client_quotas(admin: KafkaAdminClient, served: Callable[[int], None]) -
     user = uuid.uuid4().hex
     alone, both = frozenset({("user", user)}), frozenset({("user", user), ("client-id", None)})
     admin.alter_client_quotas({alone: {"producer_byte_rate": 1000.0}, both: {"request_percentage": 12.5}}).check()
-    until(lambda: both in admin.describe_client_quotas({"user": user}))
+    until(lambda: both in admin.describe_client_quotas({"user": user}), "the brokers follow the controller")
     assert admin.describe_client_quotas({"user": user}) == {alone: {"producer_byte_rate": 1000.0}, both: {"request_percentage": 12.5}}
     assert admin.describe_client_quotas({"user": user}, strict=True) == {alone: {"producer_byte_rate": 1000.0}}
     assert both in admin.describe_client_quotas({"client-id": None})
@@ -167,7 +144,7 @@ def test_client_quotas(admin: KafkaAdminClient, served: Callable[[int], None]) -
     assert isinstance(results.errors[alone], errors.InvalidRequest)
     assert list(results.succeeded) == [both]
     admin.alter_client_quotas({alone: {"producer_byte_rate": None}}).check()
-    until(lambda: not admin.describe_client_quotas({"user": user}))
+    until(lambda: not admin.describe_client_quotas({"user": user}), "the brokers follow the controller")
     with pytest.raises(errors.UnsupportedVersion):
         admin.describe_client_quotas({"planet": "x"})
 
@@ -197,7 +174,7 @@ def group(bootstrap_servers: str, make_topic: Callable[..., str], served: Callab
     )
     try:
         consumer.subscribe([topic])
-        until(lambda: consumer.poll(0.05) or consumer.assignment())
+        until(lambda: consumer.poll(0.05) or consumer.assignment(), "a member has its partitions")
         yield name, topic
     finally:
         consumer.close()
@@ -240,7 +217,7 @@ def test_what_this_client_may_do(admin: KafkaAdminClient, group: tuple[str, str]
 def test_the_assignment_that_a_member_is_on_its_way_to(admin: KafkaAdminClient, make_topic: Callable[..., str]) -> None:
     topic, name = make_topic(partitions=2), f"g-{uuid.uuid4().hex[:8]}"
     with KafkaConsumer(topic, bootstrap_servers=admin.config.bootstrap_servers, group_id=name, group_protocol="consumer") as consumer:
-        until(lambda: consumer.poll(0.05) or len(consumer.assignment()) == 2)
+        until(lambda: consumer.poll(0.05) or len(consumer.assignment()) == 2, "a member has its partitions")
         (member,) = admin.describe_groups([name])[name].members
         assert member.target_partitions == member.partitions == [TopicPartition(topic, 0), TopicPartition(topic, 1)]
 
@@ -302,5 +279,5 @@ def test_transactions(
 def test_many_topics_in_one_call(admin: KafkaAdminClient) -> None:
     names = [f"many-{uuid.uuid4().hex[:8]}-{nth}" for nth in range(20)]
     admin.create_topics([NewTopic(name, 1, 1) for name in names]).check()
-    until(lambda: not admin.describe_topics(names).errors)
+    until(lambda: not admin.describe_topics(names).errors, "the brokers follow the controller")
     assert set(admin.delete_topics(names).succeeded) == set(names)

@@ -3,36 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore.admin import FeatureUpdate
-from kafkacore.broker.handlers import SERVED
-
-
-@pytest.fixture
-def admin(bootstrap_servers: str) -> Iterator[KafkaAdminClient]:
-    with KafkaAdminClient(bootstrap_servers=bootstrap_servers) as client:
-        yield client
-
-
-@pytest.fixture
-def served(request: pytest.FixtureRequest) -> Callable[[int], None]:
-    def check(api_key: int) -> None:
-        if "embedded" in request.node.callspec.id and api_key not in SERVED:
-            pytest.skip(f"the embedded broker does not serve API {api_key} yet")
-
-    return check
-
-
-def until(look: Callable[[], object]) -> None:
-    """Brokers of a real cluster follow the controller some moments later."""
-    for _ in range(2000):
-        if look():
-            return
-    raise AssertionError("it did not come to be")
+from tests.interop.accepting import until
 
 
 def joined(bootstrap_servers: str, group: str, topic: str, **settings: object) -> KafkaConsumer:
@@ -82,7 +59,7 @@ def test_offsets_of_several_groups_in_one_call(admin: KafkaAdminClient, make_top
 
 def test_topics_by_their_ids(admin: KafkaAdminClient, make_topic: Callable[..., str]) -> None:
     topic = make_topic(2)
-    until(lambda: topic in admin.describe_topics([topic]))
+    until(lambda: topic in admin.describe_topics([topic]), "the brokers follow the controller")
     described = admin.describe_topics([topic])[topic]
     nobody = uuid.uuid4().bytes
     results = admin.describe_topics_by_id([described.topic_id, nobody])
@@ -91,7 +68,7 @@ def test_topics_by_their_ids(admin: KafkaAdminClient, make_topic: Callable[..., 
     gone = admin.delete_topics_by_id([described.topic_id, nobody])
     assert list(gone) == [described.topic_id]
     assert isinstance(gone.errors[nobody], errors.UnknownTopicId)
-    until(lambda: topic not in admin.list_topics())
+    until(lambda: topic not in admin.list_topics(), "the brokers follow the controller")
     for wrong in ([b"short"], b"0123456789abcdef"):
         with pytest.raises(errors.UsageError, match="16 bytes"):
             admin.describe_topics_by_id(wrong)
@@ -109,7 +86,7 @@ def test_a_producer_is_fenced_and_its_transaction_aborted(
     assert before.state == "Ongoing"
     fenced = admin.fence_producers([name]).check()[name]
     assert (fenced.producer_id, fenced.producer_epoch) > (before.producer_id, before.producer_epoch)
-    until(lambda: admin.describe_transactions([name])[name].state in ("CompleteAbort", "Empty"))
+    until(lambda: admin.describe_transactions([name])[name].state in ("CompleteAbort", "Empty"), "the brokers follow the controller")
     with pytest.raises(errors.KafkaError) as refused:
         producer.commit_transaction()
     assert refused.value.fatal, refused.value
