@@ -381,6 +381,17 @@ def switches_that_are_neither_on_nor_off(f: Face) -> Any:
 
 
 @case
+def commits_that_are_waited_for_have_no_callback(f: Face) -> Any:
+    f.fill(2)
+    seen: list[Any] = []
+    consumer = f.reader(f.tp(0, 0), **{"on_commit": lambda error, _: seen.append(error), "enable.auto.commit": False})
+    f.read(consumer, 2)
+    committed = [p.offset for p in consumer.commit(asynchronous=False) if p.partition == 0]
+    consumer.poll(0.1)
+    return committed, seen
+
+
+@case
 def a_closed_producer_lists_nothing(f: Face) -> Any:
     producer = f.producer()
     producer.close()

@@ -144,6 +144,7 @@ class Consumer:
         self._not_at_end: dict[types.TopicPartition, None] = {}
         self._ends: list[Message] = []  # messages that are events
         self._inside = False
+        self._waited_for: dict[types.TopicPartition, types.OffsetAndMetadata] | None = None  # what commit() commits now
         log_to(self, given)
         with translated("Failed to create consumer"):
             self._consumer = Engine({name.replace("_", "."): value for name, value in settings.items()})
@@ -502,7 +503,11 @@ class Consumer:
             if asynchronous:
                 engine.commit_async(wanted, functools.partial(self._ended))
                 return None
-            engine.commit(wanted)
+            self._waited_for = wanted
+            try:
+                engine.commit(wanted)
+            finally:
+                self._waited_for = None
         self._committed |= {tp: each.offset for tp, each in wanted.items()}
         return [of_offset(tp, each) for tp, each in wanted.items()]
 
@@ -591,14 +596,14 @@ class Consumer:
 
 
 class _Watch:
-    """The engine's interceptor: commits that worked, for the callback on_commit."""
+    """The engine's interceptor: commits that worked and that nothing waited for, for the callback on_commit."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
 
     def on_commit(self, offsets: Any) -> None:
         callback = self._consumer._on_commit
-        if callback is not None:
+        if callback is not None and offsets != self._consumer._waited_for:  # the program has that outcome from commit()
             callback(None, [of_offset(tp, each) for tp, each in offsets.items()])
 
 
