@@ -315,6 +315,7 @@ class Metadata:
         self._creatable: set[str] = set()  # those of them that brokers may create
         self.may_create = False
         self._new_topics: set[str] = set()  # asked for, not yet answered
+        self._left_out = False  # the last request was about all topics but new ones that it could not create
         self._incomplete: set[str] = set()  # the last answer about them was no description, so they are asked for again
         self._incomplete_due_ms = NEVER_MS
         self._behind: dict[str, tuple[int, int]] = {}  # topic -> answers in a row that were older than what is known, and since when
@@ -512,11 +513,16 @@ class Metadata:
         """
         with self._changed:
             created_last, self.may_create = self.may_create, False
+            left_out, self._left_out = self._left_out, False
             self._sent_version = self._request_version
             self._sent_partial = False
             if self.all_topics:
                 self._sent_topics = frozenset(self._new_topics)
                 return None
+            if left_out and (owed := self._new_topics & self._creatable):  # also while updates are wanted all the time
+                self._sent_partial = self.may_create = True
+                self._sent_topics = frozenset(owed)
+                return sorted(owed)
             expired = now_ms >= self._last_success_ms + self._max_age_ms
             again = self._incomplete if now_ms >= self._incomplete_due_ms else set()
             if (self._new_topics or again) and not self._wanted and not expired:
@@ -535,6 +541,7 @@ class Metadata:
             self.may_create = bool(names) and len(self._creatable) == len(names)
             if self._creatable and not self.may_create:
                 names = [name for name in names if name not in self._creatable or name not in self._new_topics]
+                self._left_out = len(names) < len(self._topics)
             self._sent_topics = frozenset(names)
             return names
 

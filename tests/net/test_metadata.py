@@ -827,3 +827,19 @@ def test_nothing_is_created_where_the_settings_do_not_allow_it(setting: bool | N
     case.metadata.add_topics(["c"], 0)
     case.metadata.set_topics(["b", "c", "d"], 0, create=["b", "c", "d"])
     assert begin(case) == (["b", "c", "d"], False)
+
+
+def test_new_topics_have_their_turn_while_updates_are_wanted_all_the_time(case: Case) -> None:
+    case.update()
+    case.metadata.add_topic("asked", 0)
+    case.metadata.add_topic("new", 0, create=True)
+    seen = []
+    for _ in range(3):
+        case.clock.advance(2_000)
+        case.metadata.request_update()
+        names, may_create = begin(case)
+        assert names is not None
+        seen.append((*names, may_create))
+        case.metadata.request_update()  # a caller waits for a topic without a leader
+        take(case, *(topic(name, error=3) if name == "asked" else topic(name, (1, 5)) for name in names))
+    assert seen == [("asked", False), ("new", True), ("asked", "new", False)]
