@@ -107,12 +107,17 @@ def test_the_bench_of_growth_measures_two_checkouts_by_turns_and_draws_them(tmp_
 def test_the_bench_of_other_clients_names_measures_every_row() -> None:
     pytest.importorskip("kafka", minversion="3.0")
     pytest.importorskip("aiokafka", minversion="0.14")
+    pytest.importorskip("confluent_kafka")
     command = [sys.executable, str(BENCH / "compat.py"), "--quick", "--json"]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     tables = json.loads(done.stdout)["tables"]
-    names = (["kafkacore", "compat.kafka", "kafka-python"], ["kafkacore.aio", "compat.aiokafka", "aiokafka"])
-    for table, columns, rows in zip(tables, names, (5, 6), strict=True):
+    names = (
+        ["kafkacore", "compat.kafka", "kafka-python"],
+        ["kafkacore for confluent", "compat.confluent", "confluent-kafka"],
+        ["kafkacore.aio", "compat.aiokafka", "aiokafka"],
+    )
+    for table, columns, rows in zip(tables, names, (5, 5, 6), strict=True):
         assert len(table["rows"]) == len(table["goals"]) == rows
         for row in table["rows"].values():
             assert all(each["median_ns"] > 0 for each in row.values())
