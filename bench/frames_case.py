@@ -94,7 +94,7 @@ def kafkacore_read(address: str, target: str) -> Callable[[int], Any]:
 
     def run(count: int) -> Any:
         stretches = {(TOPIC, p): (0, count // PARTITIONS) for p in range(PARTITIONS)}
-        frame = consumer.read(stretches, json="flight STRING, carrier STRING, distance BIGINT, delay DOUBLE")
+        frame = consumer.read(stretches, json="flight STRING, carrier STRING, distance BIGINT, delay DOUBLE", record_columns=False)
         if target == "polars":
             return polars.DataFrame(frame)
         if target == "pandas":

@@ -2,7 +2,8 @@
 
     fields of the value, _key, _topic, _partition, _offset, _timestamp [, _headers] [, _corrupt]
 
-What belongs to the record has an underscore, as in kafkacore's Spark source, so that a value may have a field `key` or `timestamp`.
+What belongs to the record has an underscore, as in kafkacore's Spark source, so that a value may have a field `key` or `timestamp`. It is
+most of the memory of a frame of small values: a read may choose what of it comes along.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Decoding:
 
     Args:
         topics: that are read: a registry's subjects are named after them.
-        json, avro, protobuf, registry, on_error, headers: as `KafkaConsumer.read` takes them.
+        json, avro, protobuf, registry, on_error, headers, record_columns: as `KafkaConsumer.read` takes them.
 
     Attributes:
         inferred: the columns come out of the first values.
@@ -39,7 +40,17 @@ class Decoding:
         errors.ConfigError: a schema that cannot be read.
     """
 
-    def __init__(self, topics: Sequence[str], json: Any, avro: Any, protobuf: Any, registry: Any, on_error: str, headers: bool) -> None:
+    def __init__(
+        self,
+        topics: Sequence[str],
+        json: Any,
+        avro: Any,
+        protobuf: Any,
+        registry: Any,
+        on_error: str,
+        headers: bool,
+        record_columns: bool | Iterable[str] = True,
+    ) -> None:
         given = {name: each for name, each in (("json", json), ("avro", avro), ("protobuf", protobuf)) if each is not None}
         if len(given) > 1:
             raise errors.UsageError(f"values have one format, not {' and '.join(given)}")
@@ -54,6 +65,7 @@ class Decoding:
         self._registry = registry
         self.on_error = on_error
         self.headers = headers
+        self._names = (*_chosen(record_columns), "headers") if headers else _chosen(record_columns)
         self.skipped = 0
         self.inferred = self._format == "json" and isinstance(self._wanted, str) and self._wanted == "infer"
         self._decoder: Any = None
@@ -154,7 +166,7 @@ class Decoding:
         from kafkacore.decode.protobuf import ProtobufDecoder
 
         fields = [each.with_nullable(True) for each in schema]
-        taken = {f"_{name}" for name in (*RECORD_COLUMNS, "headers")} | {CORRUPT}
+        taken = {f"_{name}" for name in self._names} | ({CORRUPT} if self.on_error == "null" else set())
         for name in schema.names:
             if name in taken:
                 raise errors.ConfigError(f"the value has a field {name}, which here is a column of the record: leave it out of the schema")
@@ -183,11 +195,8 @@ class Decoding:
         """
         import pyarrow as pa
 
-        fields = [*self._fields, *(record.field(name).with_name(f"_{name}") for name in self._record_columns())]
+        fields = [*self._fields, *(record.field(name).with_name(f"_{name}") for name in self._names)]
         return pa.schema([*fields, pa.field(CORRUPT, pa.binary())] if self.on_error == "null" else fields)
-
-    def _record_columns(self) -> tuple[str, ...]:
-        return (*RECORD_COLUMNS, "headers") if self.headers else RECORD_COLUMNS
 
     def batch(self, columns: RecordColumns, batch: Any) -> Any:
         """A batch with decoded values.
@@ -220,7 +229,7 @@ class Decoding:
                 partition=columns.partition,
                 offset=int(columns.offsets[row]),
             )
-        arrays = [*decoded.columns, *(batch.column(name) for name in self._record_columns())]
+        arrays = [*decoded.columns, *(batch.column(name) for name in self._names)]
         mask = decoded.mask
         if self.on_error == "null":
             nothing = pa.scalar(None, pa.binary())
@@ -232,14 +241,36 @@ class Decoding:
         return made
 
 
+def _chosen(record_columns: bool | Iterable[str]) -> tuple[str, ...]:
+    """Which of RECORD_COLUMNS, in their order."""
+    if isinstance(record_columns, bool):
+        return RECORD_COLUMNS if record_columns else ()
+    names = [record_columns] if isinstance(record_columns, str) else list(record_columns)
+    columns = {f"_{name}": name for name in RECORD_COLUMNS}
+    for name in names:
+        if name not in columns:
+            raise errors.UsageError(f"record_columns is True, False or some of {', '.join(columns)}, not {name!r}")
+    return tuple(name for column, name in columns.items() if column in names)
+
+
 def decoding_of(
-    topics: Sequence[str], json: Any, avro: Any, protobuf: Any, registry: Any, on_error: str, headers: bool | None, value: str
+    topics: Sequence[str],
+    json: Any,
+    avro: Any,
+    protobuf: Any,
+    registry: Any,
+    on_error: str,
+    headers: bool | None,
+    value: str,
+    record_columns: bool | Iterable[str] = True,
 ) -> Decoding | None:
     """What `KafkaConsumer.read` is to make of values; None where they stay as they are."""
     if json is avro is protobuf is registry is None:
         if on_error != "raise":
             raise errors.UsageError("on_error is about values that are decoded: say how, by json=, avro= or protobuf=")
+        if record_columns is not True:
+            raise errors.UsageError("record_columns is about values that are decoded: say how, by json=, avro= or protobuf=")
         return None
     if value != "binary":
         raise errors.UsageError(f"values are decoded, or read as {value!r}, not both")
-    return Decoding(topics, json, avro, protobuf, registry, on_error, bool(headers))
+    return Decoding(topics, json, avro, protobuf, registry, on_error, bool(headers), record_columns)

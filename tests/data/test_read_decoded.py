@@ -147,6 +147,29 @@ def test_headers_on_wish(consumer, producer, topic):
     assert "headers" not in pa.table(consumer.read(topic, headers=False)).column_names
 
 
+@pytest.mark.parametrize(
+    ("chosen", "columns"),
+    [(True, RECORD), (False, []), ([], []), ("_offset", ["_offset"]), (("_timestamp", "_topic"), ["_topic", "_timestamp"])],
+    ids=["all", "none", "an empty list", "a name", "names"],
+)
+def test_columns_of_the_record_on_wish(consumer, producer, topic, chosen, columns):
+    written(producer, topic, [b'{"a":1}', b"no", b'{"a":2}'])
+    for on_error, rows, more in (("skip", [1, 2], []), ("null", [1, None, 2], ["_corrupt"])):
+        stream = consumer.read(topic, json="a INT", on_error=on_error, record_columns=chosen)
+        table = pa.table(stream)
+        assert table.column_names == stream.schema().names == ["a", *columns, *more]
+        assert table["a"].to_pylist() == rows
+        assert "_offset" not in columns or table["_offset"].to_pylist() == ([0, 2] if on_error == "skip" else [0, 1, 2])
+    with_headers = consumer.read(topic, json="a INT", on_error="skip", headers=True, record_columns=chosen)
+    assert pa.table(with_headers).column_names == ["a", *columns, "_headers"]
+
+
+def test_a_field_may_have_the_name_of_a_column_that_is_left_out(consumer, producer, topic):
+    written(producer, topic, [b'{"_offset":7}'])
+    table = pa.table(consumer.read(topic, json="_offset BIGINT", record_columns=["_topic"]))
+    assert table.to_pylist() == [{"_offset": 7, "_topic": topic}]
+
+
 AVRO = {"type": "record", "name": "Flight", "fields": [{"name": "carrier", "type": "string"}, {"name": "delay", "type": ["null", "int"]}]}
 
 
@@ -227,6 +250,8 @@ def test_protobuf_of_a_generated_class(consumer, producer, topic):
         ({"json": "a INT", "on_error": "ignore"}, "on_error is one of raise, null, skip"),
         ({"on_error": "skip"}, "about values that are decoded"),
         ({"registry": "http://localhost:1"}, "say the format"),
+        ({"json": "a INT", "record_columns": ["offset"]}, "some of _key, _topic, _partition, _offset, _timestamp, not 'offset'"),
+        ({"record_columns": False}, "record_columns is about values that are decoded"),
         ({"avro": True}, "takes the schema from a registry"),
         ({"avro": AVRO, "registry": "http://localhost:1"}, "the registry has the schemas"),
         ({"json": "a INTEGRAL"}, "a type expected"),
