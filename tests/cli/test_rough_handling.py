@@ -132,7 +132,8 @@ def test_ctrl_c_while_a_broker_is_silent(words: str) -> None:
         connection.close()
     assert process.returncode == 130
     assert "Traceback" not in said
-    assert said == {"produce t": "0 records delivered to t\n", "consume t": "0 records of t\n"}.get(words, "")
+    # A client's thread connects before the command counts records: a signal that comes in between has nothing to count.
+    assert said in ("", {"produce t": "0 records delivered to t\n", "consume t": "0 records of t\n"}.get(words, ""))
 
 
 def test_large_lines_and_binary_keys(at: str, tmp_path: os.PathLike[str], capfdbinary: pytest.CaptureFixture[bytes]) -> None:
