@@ -189,7 +189,7 @@ class SecurityAdmin(AdminBase):
         deleted: dict[AclFilter, list[Acl]] = {}
         failed: dict[AclFilter, errors.KafkaError] = {}
         for each, item in zip(wanted, response.filter_results, strict=False):  # in the order of the request
-            gone = [_acl(acl, acl) for acl in item.matching_acls if not acl.error_code]
+            removed = [_acl(acl, acl) for acl in item.matching_acls if not acl.error_code]
             refused = {
                 _acl(acl, acl): errors.from_code(acl.error_code, acl.error_message, api="DeleteAcls")
                 for acl in item.matching_acls
@@ -198,16 +198,16 @@ class SecurityAdmin(AdminBase):
             if item.error_code:
                 failed[each] = errors.from_code(item.error_code, item.error_message, api="DeleteAcls")
             elif refused:
-                failed[each] = _partly(gone, refused)
+                failed[each] = _partly(removed, refused)
             else:
-                deleted[each] = gone
+                deleted[each] = removed
         return complete(ItemResults(deleted, failed), wanted, "DeleteAcls")
 
 
-def _partly(gone: Sequence[Acl], refused: Mapping[Acl, errors.KafkaError]) -> errors.PartlyDoneError:
+def _partly(removed: Sequence[Acl], refused: Mapping[Acl, errors.KafkaError]) -> errors.PartlyDoneError:
     first = next(iter(refused.values()))
     error = errors.PartlyDoneError(
-        f"{len(gone)} of {counted(len(gone) + len(refused), 'entry', 'entries')} deleted; {first}", api="DeleteAcls", code=first.code
+        f"{len(removed)} of {counted(len(removed) + len(refused), 'entry', 'entries')} deleted; {first}", api="DeleteAcls", code=first.code
     )
-    error.done, error.refused = tuple(gone), dict(refused)
+    error.done, error.refused = tuple(removed), dict(refused)
     return error

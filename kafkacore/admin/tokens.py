@@ -113,14 +113,7 @@ class TokensAdmin(AdminBase):
         Raises:
             errors.DelegationTokenNotFound, errors.DelegationTokenExpired, errors.DelegationTokenOwnerMismatch: it cannot be renewed.
         """
-        response = self._ask(
-            RenewDelegationTokenRequest,
-            lambda version: RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period_ms),
-            self._timeout_ms(timeout),
-            to_controller=True,
-        )
-        errors.raise_for(response.error_code, api="RenewDelegationToken")
-        return int(response.expiry_timestamp_ms)
+        return self._expiry_ms(RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period_ms), timeout)
 
     def expire_delegation_token(self, hmac: bytes, *, period_ms: int = -1, timeout: float | None = None) -> int:
         """Ends a token, now or later.
@@ -136,13 +129,12 @@ class TokensAdmin(AdminBase):
         Raises:
             errors.DelegationTokenNotFound, errors.DelegationTokenExpired, errors.DelegationTokenOwnerMismatch: it cannot be ended.
         """
-        response = self._ask(
-            ExpireDelegationTokenRequest,
-            lambda version: ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period_ms),
-            self._timeout_ms(timeout),
-            to_controller=True,
-        )
-        errors.raise_for(response.error_code, api="ExpireDelegationToken")
+        return self._expiry_ms(ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period_ms), timeout)
+
+    def _expiry_ms(self, request: RenewDelegationTokenRequest | ExpireDelegationTokenRequest, timeout: float | None) -> int:
+        """Changes when a token ends; returns when that is now."""
+        response = self._ask(type(request), lambda version: request, self._timeout_ms(timeout), to_controller=True)
+        errors.raise_for(response.error_code, api=type(request).__name__.removesuffix("Request"))
         return int(response.expiry_timestamp_ms)
 
     def describe_delegation_tokens(self, owners: Iterable[str] | None = None, *, timeout: float | None = None) -> list[DelegationToken]:
