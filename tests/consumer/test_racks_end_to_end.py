@@ -73,7 +73,6 @@ class Members:
                     bootstrap_servers=cluster.bootstrap_servers,
                     group_id=f"g-{topic}",
                     auto_offset_reset="earliest",
-                    metadata_max_age_ms=500,
                     **racked,
                     **given,
                 )
@@ -155,7 +154,8 @@ def test_members_of_a_consumer_group_read_in_their_rack_where_they_can(cluster, 
 
 def test_a_group_follows_replicas_to_other_racks_but_not_a_restart(cluster, topic):
     with contextlib.ExitStack() as stack:
-        members = Members(cluster, topic, stack, partition_assignment_strategy="cooperative-sticky", heartbeat_interval_ms=50)
+        settings = {"partition_assignment_strategy": "cooperative-sticky", "heartbeat_interval_ms": 50, "metadata_max_age_ms": 500}
+        members = Members(cluster, topic, stack, **settings)
         found = members.shared()
         members.write_and_read()
         generations = {consumer.consumer_group_metadata().generation_id for consumer in members.of.values()}
