@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from kafkacore import config_listeners, config_security
+from kafkacore import config_authorizer, config_listeners, config_security
 from kafkacore.config_names import RESETS, hint
 from kafkacore.config_security import PASSWORD_MECHANISMS, WORDS, SecuritySettings
 from kafkacore.config_values import INT32_MAX, INT64_MAX, between, convert, one_of, string_list
@@ -651,6 +651,11 @@ class BrokerConfig(_Config):
         connections_max_reauth_ms: after so long a client has to authenticate again; 0 for never.
         sasl_server_max_receive_size: bytes of one request of a client that has not authenticated yet.
         connection_failed_authentication_delay_ms: how long the answer to a failed authentication, and the end of its connection, wait.
+        authorizer_class_name: org.apache.kafka.metadata.authorizer.StandardAuthorizer has every request checked against the cluster's ACLs;
+            empty, everybody may do everything.
+        super_users: the principals that may do everything, as User:admin, several with semicolons. The brokers' own must be among them:
+            User:ANONYMOUS where they reach each other by PLAINTEXT.
+        allow_everyone_if_no_acl_found: whether a resource that has no ACL is open to all.
         unclean_leader_election_enable: a replica that is not in sync may lead if no other is alive, at the price of lost records.
         unclean_leader_election_interval_ms: how often partitions without a leader are looked at that may be led so by now.
         auto_leader_rebalance_enable, leader_imbalance_check_interval_seconds: whether and how often first replicas that can lead again are
@@ -762,6 +767,9 @@ class BrokerConfig(_Config):
     connections_max_reauth_ms: int = between(0, 0, INT64_MAX)
     sasl_server_max_receive_size: int = between(524_288, 0)
     connection_failed_authentication_delay_ms: int = between(100, 0)
+    authorizer_class_name: str = ""
+    super_users: str = ""
+    allow_everyone_if_no_acl_found: bool = False
     unclean_leader_election_enable: bool = False
     unclean_leader_election_interval_ms: int = between(300_000, 1, INT64_MAX)
     auto_leader_rebalance_enable: bool = True
@@ -772,6 +780,8 @@ class BrokerConfig(_Config):
         self.connection_overrides()
         listeners = config_listeners.listeners_of(self)
         config_security.check_broker_sasl(self, any(each.protocol == "SASL_PLAINTEXT" for each in listeners))
+        by_password = config_listeners.inter_broker(self, listeners).protocol == "SASL_PLAINTEXT"
+        config_authorizer.check_authorizer(self, f"User:{self.plain_users()[0]}" if by_password else config_authorizer.ANONYMOUS)
         if self.queued_max_request_bytes >= 0 and self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise ConfigError(
                 f"queued_max_request_bytes ({self.queued_max_request_bytes}) must be -1 or at least socket_request_max_bytes"

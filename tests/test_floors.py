@@ -1,7 +1,7 @@
 """The house plan, held by a walk over the imports (ast for .py, a line scan for Cython).
 
-    0 values   elsewhere, errors, error_codes, plurals, types, clock, config, config_keywords, config_names, config_listeners,
-               config_secrets, config_security, config_text, config_tls, config_values, printable, private_files
+    0 values   elsewhere, errors, error_codes, plurals, types, clock, config, config_authorizer, config_keywords, config_names,
+               config_listeners, config_secrets, config_security, config_text, config_tls, config_values, printable, private_files
     1 bytes    _codec, codec, compress, epoch, records, _wheel, timer, purgatory
     2 protocol protocol
     3 net      net, metadata; decode
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 FLOORS: dict[str, int] = {
     **dict.fromkeys(("elsewhere", "errors", "error_codes", "plurals", "printable", "private_files", "types", "clock"), 0),
-    **dict.fromkeys(("config", "config_keywords", "config_listeners", "config_names", "config_secrets"), 0),
+    **dict.fromkeys(("config", "config_authorizer", "config_keywords", "config_listeners", "config_names", "config_secrets"), 0),
     **dict.fromkeys(("config_security", "config_text", "config_tls", "config_values"), 0),
     **dict.fromkeys(("_codec", "codec", "compress", "epoch", "records", "_wheel", "timer", "purgatory"), 1),
     "protocol": 2,

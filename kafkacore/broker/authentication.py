@@ -10,8 +10,6 @@ Rules:
    OAUTHBEARER takes unsigned tokens, as Kafka does until it is configured to check signed ones: this is a broker for tests.
 3. SaslHandshake v0, after which tokens come without Kafka's frames, is refused.
 
-There is no authorizer: who is let in may do everything.
-
 Source: org.apache.kafka.common.security.authenticator.SaslServerAuthenticator; KIP-43, KIP-152, KIP-368.
 """
 
@@ -24,6 +22,7 @@ from collections.abc import Callable
 from kafkacore.broker.cluster import ClusterImage
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
+from kafkacore.config_authorizer import ANONYMOUS
 from kafkacore.config_security import SaslSettings
 from kafkacore.errors import Code, SaslAuthentication
 from kafkacore.metadata import NEVER_MS
@@ -58,6 +57,7 @@ class Session:
 
     Attributes:
         user: who it is; empty before that is known.
+        principal: the same as ACLs name it.
         failed: the dialogue has failed: the connection ends with the answer.
     """
 
@@ -68,6 +68,7 @@ class Session:
         self._expires_ms = NEVER_MS
         self._token_expiry_ms: int | None = None
         self.user = ""
+        self.principal = ANONYMOUS
         self.failed = False
 
     def admits(self, api_key: int, now_ms: int) -> bool:
@@ -110,6 +111,7 @@ class Session:
         if machine.done:
             self._machine = None
             self.user = machine.user
+            self.principal = f"User:{machine.user}"
             lifetime_ms = self._rules.lifetime_ms(self.user, self._token_expiry_ms)
             self._expires_ms = now_ms + lifetime_ms if lifetime_ms and self._rules.max_reauth_ms else NEVER_MS
         return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=challenge, session_lifetime_ms=lifetime_ms)

@@ -359,7 +359,7 @@ class ImageDelta:
         brokers: the ids of brokers that registered, left, or changed their state.
         features: the names of features with new levels.
         quotas: the entities with changed quotas.
-        acls: whether access control entries changed.
+        acls: the ids of access control entries that were added or removed.
 
     Source: org.apache.kafka.image.MetadataDelta.
     """
@@ -372,7 +372,7 @@ class ImageDelta:
         self.brokers: set[int] = set()
         self.features: set[str] = set()
         self.quotas: set[QuotaEntity] = set()
-        self.acls = False
+        self.acls: set[bytes] = set()
         self._before: dict[tuple[bytes, int], PartitionRegistration | None] = {}
 
     def note_partition(self, topic: Topic, index: int, before: PartitionRegistration | None) -> None:
@@ -778,12 +778,12 @@ class ClusterImage:
             record.operation,
             record.permission_type,
         )
-        delta.acls = True
+        delta.acls.add(record.id)
 
     def _remove_acl(self, record: m.RemoveAccessControlEntryRecord, delta: ImageDelta) -> None:
         if self.acls.pop(record.id, None) is None:
             raise InternalError(f"the metadata log removes access control entry {uuid_text(record.id)}, which does not exist")
-        delta.acls = True
+        delta.acls.add(record.id)
 
     def _set_scram_credential(self, record: m.UserScramCredentialRecord, delta: ImageDelta) -> None:
         self.scram_credentials[record.name, record.mechanism] = record

@@ -437,7 +437,7 @@ class PartsJob:
         call = Call(
             whole.version, whole.client_id, now_ms, wall_ms, lambda response: self._answered(nth, response), self.fail, whole.client_host
         )
-        call.session, call.listener = whole.session, whole.listener
+        call.session, call.principal, call.listener = whole.session, whole.principal, whole.listener
         self._outstanding[nth] = call
         result = self._handler(self._state, call, request)
         if isinstance(result, Response):

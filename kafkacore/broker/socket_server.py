@@ -590,6 +590,8 @@ class Server:
         fail = functools.partial(self._drop_connection, connection)
         call = Call(version, client_id, now_ms, self.clock.wall_ms(), respond, fail, "/" + self._quotas.hosts.get(connection, ""))
         call.connection, call.elements, call.slice, call.session = connection, elements, self._slice, session
+        if session is not None:
+            call.principal = session.principal
         if len(self._ports.listeners) > 1:
             call.listener = self._ports.listener_of(connection).name
         try:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from kafkacore.broker.assignments import DirectoryAssignments
 from kafkacore.broker.authentication import Session
+from kafkacore.broker.authorizer import Authorizer
 from kafkacore.broker.cluster import FEATURES, ClusterImage, ImageDelta, ImageListener
 from kafkacore.broker.configs import BrokerLayers, Resource, effective, static_settings
 from kafkacore.broker.controller.link import ControllerLink, Post
@@ -28,6 +29,7 @@ from kafkacore.broker.txns.service import TransactionService
 from kafkacore.broker.worker import Worker
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
+from kafkacore.config_authorizer import ANONYMOUS, super_users
 from kafkacore.config_listeners import joined
 from kafkacore.errors import ConfigError, KafkaError
 from kafkacore.protocol.schema import Request, Response
@@ -97,6 +99,7 @@ class BrokerState:
     Attributes:
         config, static_config: its settings, with and without what was altered while it runs.
         cluster: this broker's image of the cluster; it follows the controller's log.
+        authorizer: who may do what; None where everybody may do everything.
         played: the release whose message format and errors it has.
         controller: the way to the controller, who alone changes the cluster.
         producer_ids: ids for idempotent producers.
@@ -153,6 +156,10 @@ class BrokerState:
         self.config = self.static_config = config
         self.node_id = node_id
         self.cluster = ClusterImage(config, cluster_id, supported_features)
+        self.authorizer: Authorizer | None = None
+        if config.authorizer_class_name:
+            self.authorizer = Authorizer(super_users(config.super_users), config.allow_everyone_if_no_acl_found)
+            self.cluster.listeners.append(self.authorizer)
         self.api_versions = dict(api_versions)
         self.played = played
         self.clock = clock
@@ -327,6 +334,7 @@ class Call:
         fail: closes the connection because of a bug met while answering late.
         listener: the name of the listener that the connection came in by; empty where there is one alone.
         session: the authentication of the connection; None where everybody is let in.
+        principal: who asks, as ACLs name it: "User:alice", or "User:ANONYMOUS" where the listener asks for no user.
         connection: the id of the connection; None without a connection.
         elements: how many elements the arrays of the request have together.
         slice: slice(call, steps) runs what is left to do in steps, between which other connections are served: a generator that returns
@@ -342,6 +350,7 @@ class Call:
         "listener",
         "now_ms",
         "operation",
+        "principal",
         "respond",
         "session",
         "slice",
@@ -368,6 +377,7 @@ class Call:
         self.fail = fail
         self.operation: Operation | None = None
         self.session: Session | None = None
+        self.principal = ANONYMOUS
         self.listener = ""
         self.connection: int | str | None = None
         self.elements = 0

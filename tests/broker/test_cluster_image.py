@@ -167,7 +167,7 @@ def test_listeners_are_told_once_per_batch_what_was_before():
         ("u", 0, None, 1),
     ]
     assert ([each.name for each in delta.created_topics], delta.deleted_topics, delta.configs) == (["u"], [], {(2, "u")})
-    assert (delta.brokers, delta.features, delta.quotas, delta.acls) == (set(), set(), set(), False)
+    assert (delta.brokers, delta.features, delta.quotas, delta.acls) == (set(), set(), set(), set())
 
 
 def test_a_topic_made_anew_in_one_batch_is_another_topic():

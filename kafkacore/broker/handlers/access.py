@@ -1,0 +1,39 @@
+"""What handlers ask before they serve a client: may it? Without an authorizer it always may.
+
+Source: kafka.server.AuthHelper.
+"""
+
+from __future__ import annotations
+
+from kafkacore.broker.authorizer import CLUSTER, CLUSTER_NAME
+from kafkacore.broker.state import BrokerState, Call
+
+
+def may(state: BrokerState, call: Call, operation: int, resource_type: int, name: str) -> bool:
+    """Whether the client may do something to a resource.
+
+    Args:
+        state: the broker's.
+        call: the client's.
+        operation, resource_type: Kafka's numbers, as in `kafkacore.broker.authorizer`.
+        name: of the resource.
+    """
+    authorizer = state.authorizer
+    return authorizer is None or authorizer.allows(call.principal, call.client_host, operation, resource_type, name)
+
+
+def may_some(state: BrokerState, call: Call, operation: int, resource_type: int) -> bool:
+    """Whether the client may do something to any resource of a type."""
+    authorizer = state.authorizer
+    return authorizer is None or authorizer.allows_some(call.principal, call.client_host, operation, resource_type)
+
+
+def may_cluster(state: BrokerState, call: Call, operation: int) -> bool:
+    """Whether the client may do something to the cluster."""
+    return may(state, call, operation, CLUSTER, CLUSTER_NAME)
+
+
+def operations(state: BrokerState, call: Call, resource_type: int, name: str, candidates: int) -> int:
+    """The bits of those operations that the client may do, for the *AuthorizedOperations of a response."""
+    authorizer = state.authorizer
+    return candidates if authorizer is None else authorizer.operations(call.principal, call.client_host, resource_type, name, candidates)
