@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kafkacore.broker.cluster import ClusterImage
 from kafkacore.clock import Clock
@@ -61,7 +61,7 @@ class Session:
         failed: the dialogue has failed: the connection ends with the answer.
     """
 
-    def __init__(self, rules: Authentication) -> None:
+    def __init__(self, rules: Sessions) -> None:
         self._rules = rules
         self._machine: SaslServer | None = None
         self._mechanism = ""
@@ -121,24 +121,22 @@ class Session:
         return user
 
 
-class Authentication:
-    """What a broker's sessions go by.
+class Sessions:
+    """The authentications of a server's connections, and what they go by; a subclass says who is who.
 
     Args:
-        config: of the broker; its listener is SASL_PLAINTEXT.
-        image: its image of the cluster, for SCRAM.
+        mechanisms: that are offered.
         clock: for tokens.
+        max_reauth_ms: a session's longest life; 0 without limit.
+        own_user: who the cluster's brokers are; empty where they do not come in by this server's listeners.
     """
 
-    def __init__(self, config: BrokerConfig, image: ClusterImage, clock: Clock) -> None:
-        self.mechanisms = config.sasl_mechanisms()
-        self.max_reauth_ms = config.connections_max_reauth_ms
-        self._own_user, own_password, self._users = config.plain_users()
-        self._image = image
+    def __init__(self, mechanisms: Sequence[str], clock: Clock, max_reauth_ms: int = 0, own_user: str = "") -> None:
+        self.mechanisms = mechanisms
         self.clock = clock
+        self.max_reauth_ms = max_reauth_ms
+        self.own_user = own_user
         self._sessions: dict[ConnectionId, Session] = {}
-        self._derived: dict[tuple[str, str], ScramCredential] = {}
-        self.new_client: Callable[[], SaslClient] = new_clients(SaslSettings("PLAIN", self._own_user, own_password), clock)
 
     def session(self, connection: ConnectionId) -> Session:
         """The state of a connection, new if it has none."""
@@ -157,18 +155,38 @@ class Authentication:
 
     def machine(self, mechanism: str, user_of_token: Callable[[str], str]) -> SaslServer:
         """The mechanism's machine for one dialogue, and who is asked about its token if it has one."""
+        raise NotImplementedError
+
+    def lifetime_ms(self, user: str, token_expiry_ms: int | None) -> int:
+        """How long a session that begins now lasts; 0 without limit, as for the brokers' own, which do not authenticate again."""
+        limits = [self.max_reauth_ms] if self.max_reauth_ms and user != self.own_user else []
+        if token_expiry_ms is not None:
+            limits.append(max(token_expiry_ms - self.clock.wall_ms(), 1))
+        return min(limits, default=0)
+
+
+class Authentication(Sessions):
+    """What a broker's sessions go by.
+
+    Args:
+        config: of the broker; its listener is SASL_PLAINTEXT.
+        image: its image of the cluster, for SCRAM.
+        clock: for tokens.
+    """
+
+    def __init__(self, config: BrokerConfig, image: ClusterImage, clock: Clock) -> None:
+        own_user, own_password, self._users = config.plain_users()
+        super().__init__(config.sasl_mechanisms(), clock, config.connections_max_reauth_ms, own_user)
+        self._image = image
+        self._derived: dict[tuple[str, str], ScramCredential] = {}
+        self.new_client: Callable[[], SaslClient] = new_clients(SaslSettings("PLAIN", own_user, own_password), clock)
+
+    def machine(self, mechanism: str, user_of_token: Callable[[str], str]) -> SaslServer:
         if mechanism == "PLAIN":
             return PlainServer(self._is_password)
         if mechanism == "OAUTHBEARER":
             return OAuthBearerServer(user_of_token)
         return ScramServer(mechanism, lambda user: self._credential(user, mechanism))
-
-    def lifetime_ms(self, user: str, token_expiry_ms: int | None) -> int:
-        """How long a session that begins now lasts; 0 without limit, as for the brokers' own, which do not authenticate again."""
-        limits = [self.max_reauth_ms] if self.max_reauth_ms and user != self._own_user else []
-        if token_expiry_ms is not None:
-            limits.append(max(token_expiry_ms - self.clock.wall_ms(), 1))
-        return min(limits, default=0)
 
     def _is_password(self, user: str, password: str) -> bool:
         expected = self._users.get(user)

@@ -287,6 +287,11 @@ class PeerClient:
         connection = self.connections.get(connection_id)  # type: ignore[arg-type]
         return connection is not None and connection.node_id != CONTROLLER_ID
 
+    def is_controller(self, connection_id: int | str) -> bool:
+        """Whether a connection of the selector is one to the controller."""
+        connection = self.connections.get(connection_id)  # type: ignore[arg-type]
+        return connection is not None and connection.node_id == CONTROLLER_ID
+
     def polled(self, selector: Selector) -> None:
         """Takes what a poll brought: names resolved, connections made and lost, frames written."""
         while self._found_out:

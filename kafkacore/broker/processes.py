@@ -6,6 +6,8 @@
          +------ settings, then the child's lifetime ------>  Broker  --registration, requests, the metadata log-->  ControllerServer
          +------ the line: calls, control functions (`line.py`)
 
+Settings hold passwords and the secret of the controller's port, so they go over that socket, where nobody else can read them.
+
 A child lives as long as its socket: when this process dies, however it dies, the child reads the end and stops; when the child dies, this
 process does. SIGTERM stops a child cleanly. Children have a session of their own, so that Ctrl+C in a terminal reaches only the parent,
 which then stops them in order. Children are forked by a process that has no threads, since forking this one would copy its locks; and a
@@ -29,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafkacore.broker.cluster import FEATURES
-from kafkacore.broker.controller.remote import ControllerAddress
+from kafkacore.broker.controller.access import ControllerAddress
 from kafkacore.broker.emulation import NEWEST
 from kafkacore.broker.faults import Control
 from kafkacore.broker.handlers import SERVED
@@ -418,12 +420,11 @@ def _live(life: socket.socket, line: socket.socket) -> int:
         stop()
 
     threading.Thread(target=watch_parent, name="kafkacore-parent", daemon=True).start()
-    host, port, cluster_id = settings["controller"]
     try:
         broker = _Child(
             BrokerConfig(**settings["config"]),
             settings["node_id"],
-            ControllerAddress(host, port, cluster_id),
+            ControllerAddress(*settings["controller"]),
             host=settings["host"],
             port=settings["port"],
             log_dirs=settings["log_dirs"],

@@ -10,10 +10,11 @@ from typing import Self
 
 from kafkacore.broker.authentication import Authentication
 from kafkacore.broker.cluster import FEATURES, ClusterImage
+from kafkacore.broker.controller.access import ControllerAddress
 from kafkacore.broker.controller.host import ControllerHost
 from kafkacore.broker.controller.link import ControllerLink, LocalControllerLink
 from kafkacore.broker.controller.log import CONTROLLER_ID
-from kafkacore.broker.controller.remote import ControllerAddress, RemoteControllerLink
+from kafkacore.broker.controller.remote import RemoteControllerLink
 from kafkacore.broker.emulation import API_VERSIONS_KEY, NEWEST, emulation
 from kafkacore.broker.faults import Control, Delay, Disconnect, Drop, Fault
 from kafkacore.broker.handlers import API_VERSIONS, SERVED
@@ -115,8 +116,11 @@ class Broker(Server):
         self.clocked = self.state.clocked
         self.peers = self.state.peers
         if any(each.protocol == "SASL_PLAINTEXT" for each in listeners):
-            self.authentication = Authentication(config, self.state.cluster, self.clock)
-            self.authenticates_peers = inter_broker(config, listeners).protocol == "SASL_PLAINTEXT"
+            self.authentication = authentication = Authentication(config, self.state.cluster, self.clock)
+            if inter_broker(config, listeners).protocol == "SASL_PLAINTEXT":
+                self.peer_logins = authentication.new_client
+        if isinstance(controller, ControllerAddress):
+            self.controller_logins = controller.logins()
         self._clean = True
         self._retention: TimerTask | None = None
         self._shutdown_deadline: TimerTask | None = None
@@ -129,6 +133,7 @@ class Broker(Server):
     def set_controller(self, controller: ControllerAddress) -> None:
         """Where a controller that is reached over a connection listens. To be called before `start`."""
         self.state.controller_node = Node(CONTROLLER_ID, controller.host, controller.port)
+        self.controller_logins = controller.logins()
 
     @property
     def cluster(self) -> ClusterImage:

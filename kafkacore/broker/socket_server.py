@@ -35,7 +35,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from kafkacore import errors
 from kafkacore._codec import Plan, decode_request_body
-from kafkacore.broker.authentication import Authentication
+from kafkacore.broker.authentication import Sessions
 from kafkacore.broker.faults import Control, Delay, Disconnect, Drop
 from kafkacore.broker.limits import ConnectionQuotas, request_memory_bytes
 from kafkacore.broker.peers import PeerClient, is_broker_client
@@ -50,6 +50,7 @@ from kafkacore.metadata import NEVER_MS
 from kafkacore.net.authentication import SaslAuthenticator
 from kafkacore.net.channel import ConnectionId
 from kafkacore.net.frames import ReceiveMemory
+from kafkacore.net.sasl import SaslClient
 from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector
 from kafkacore.net.transport import SocketTransports, Transports
 from kafkacore.protocol import (
@@ -58,6 +59,7 @@ from kafkacore.protocol import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     SaslAuthenticateRequest,
+    SaslHandshakeRequest,
     decode_request_header,
     encode_response,
 )
@@ -81,6 +83,8 @@ MAX_REQUEST_ELEMENTS = 100_000
 """How many elements the arrays of a request may have together: more than any client asks for, and less than would hold up the others."""
 FIRST_VERSION_WITH_OWN_RANGE = 3
 """Of ApiVersions: brokers that know it tell who asked for a version they do not know which ones they do."""
+DIALOGUE = (ApiVersionsRequest.API_KEY, SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY)
+"""The requests by which a connection gets a user."""
 _HEADER = struct.Struct(">hhi")
 
 
@@ -113,7 +117,8 @@ class Server:
         wrap_transports: puts something between the server and its sockets, for tests.
         peers: requests to other servers over this one's selector, if it makes any; the subclass's, to be set before `start`.
         authentication: of connections to listeners that ask for a user, if there are any; the subclass's too.
-        authenticates_peers: its peers ask for a user.
+        peer_logins: makes the client's side of an authentication, where its peers ask for a user.
+        controller_logins: the same for the controller's port.
     """
 
     def __init__(
@@ -165,8 +170,9 @@ class Server:
         self.state: Any = None
         self.clocked: list[Clocked] = []
         self.peers: PeerClient | None = None
-        self.authentication: Authentication | None = None
-        self.authenticates_peers = False
+        self.authentication: Sessions | None = None
+        self.peer_logins: Callable[[], SaslClient] | None = None
+        self.controller_logins: Callable[[], SaslClient] | None = None
         self.wrap_transports: Callable[[SocketTransports], Transports] | None = None
         self._controls: dict[int, Control] = {}
         self._lifecycle = threading.RLock()
@@ -312,10 +318,12 @@ class Server:
             self._ports.accept_by(self._selector)
 
     def _authenticator(self, connection: ConnectionId) -> SaslAuthenticator | None:
-        """For connections to peers that want to know who this server is."""
-        if self.authentication is None or not self.authenticates_peers or self.peers is None or not self.peers.is_broker(connection):
+        """For connections to those that want to know who this server is."""
+        peers = self.peers
+        if peers is None:
             return None
-        return SaslAuthenticator(self.authentication.new_client, self.name)
+        logins = self.controller_logins if peers.is_controller(connection) else self.peer_logins if peers.is_broker(connection) else None
+        return None if logins is None else SaslAuthenticator(logins, self.name)
 
     def stop(self, clean: bool = True) -> None:
         """Closes the port and all connections and ends the thread; the data stays. Nothing happens if it does not run.
@@ -568,7 +576,7 @@ class Server:
             known = self._plans.get((api_key, version))
             if known is None:  # of a request that is not served, or comes for the first time
                 is_served = _within(self.api_versions, api_key, version)
-                if not is_served and not self._is_of_peer(api_key, version, payload):
+                if not is_served and not self._is_of_peer(connection, api_key, version, payload):
                     if api_key == ApiVersionsRequest.API_KEY and api_key in self.api_versions:
                         self._respond(connection, 0, correlation_id, self._unsupported_api_versions())
                         return
@@ -603,7 +611,9 @@ class Server:
         except Exception:
             logger.exception("%s: %s v%d failed; connection %s is closed", self.name, APIS[api_key].name, version, connection)
             self._drop_connection(connection)
-        if api_key == SaslAuthenticateRequest.API_KEY and call.session is not None and call.session.user:
+        if session is not None and session.failed:
+            logger.warning("%s: closing connection %s: its authentication failed", self.name, connection)
+        elif api_key == SaslAuthenticateRequest.API_KEY and session is not None and session.user:
             self._limit_requests(connection, self.config.socket_request_max_bytes, self._memory)
 
     def _asks_who(self, connection: ConnectionId) -> bool:
@@ -615,9 +625,17 @@ class Server:
         if channel is not None:
             channel.reader.limit(max_bytes, memory)
 
-    def _is_of_peer(self, api_key: int, version: int, payload: Any) -> bool:
-        """Whether a broker of the cluster asks, as it says itself, for what is served to brokers alone."""
-        return _within(self._peer_versions, api_key, version) and is_broker_client(decode_request_header(payload)[0].client_id)
+    def _is_of_peer(self, connection: ConnectionId, api_key: int, version: int, payload: Any) -> bool:
+        """Whether a broker of the cluster asks for what is served to brokers alone: versions that the release that is played does not have.
+
+        Where the listener asks for a user, only the brokers' own is believed. Elsewhere the client id says it, and who lies there
+        gets what any client gets of a broker that plays no old release."""
+        if not _within(self._peer_versions, api_key, version):
+            return False
+        if self.authentication is not None and self._asks_who(connection) and api_key not in DIALOGUE:
+            user = self.authentication.session(connection).user
+            return bool(user) and user == self.authentication.own_user
+        return is_broker_client(decode_request_header(payload)[0].client_id)
 
     def _unsupported_api_versions(self) -> ApiVersionsResponse:
         """The answer to an ApiVersions request of an unknown version, to be encoded as v0: the one range the client needs. Before KIP-511,

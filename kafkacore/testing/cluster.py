@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kafkacore.broker.cluster import FEATURES, ClusterImage
 from kafkacore.broker.controller.host import ControllerHost
-from kafkacore.broker.controller.remote import ControllerAddress
 from kafkacore.broker.controller.server import ControllerServer
 from kafkacore.broker.emulation import NEWEST, capped, emulation
 from kafkacore.broker.handlers import API_VERSIONS
@@ -278,7 +277,7 @@ class EmbeddedCluster:
             self._controller.open()
             if self._server is not None:
                 self._server.start()
-                address = ControllerAddress(self._server.host, self._server.port, self._controller.cluster_id)
+                address = self._server.broker_address
                 for broker in self._brokers.values():
                     broker.set_controller(address)
                 if self._network is not None:

@@ -7,8 +7,8 @@ import signal
 from collections.abc import Callable
 from typing import Any, Self
 
+from kafkacore.broker.controller.access import ControllerAddress
 from kafkacore.broker.controller.host import ControllerHost
-from kafkacore.broker.controller.remote import ControllerAddress
 from kafkacore.broker.controller.state import ControllerState
 from kafkacore.broker.processes import BrokerProcess
 from kafkacore.broker.server import Broker
@@ -134,7 +134,7 @@ class FaultyMember(ThreadMember):
         network: that its connections pass through.
         config, node_id, **options: as for `Broker`.
         """
-        unknown = ControllerAddress("127.0.0.1", 0, host_of_controller.cluster_id)  # until the controller listens
+        unknown = ControllerAddress("127.0.0.1", 0, host_of_controller.cluster_id, "")  # until the controller listens
         super().__init__(config, node_id, unknown, clock=JumpingClock(), **options)
         self._network = network
         self._known = _ControllerOfMember(host_of_controller, node_id, lambda: network.is_cut(node_id, CONTROLLER))

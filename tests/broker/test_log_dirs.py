@@ -10,7 +10,6 @@ from wire import Wire, produce_request
 from kafkacore import protocol as p
 from kafkacore.broker.cluster import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from kafkacore.broker.controller import ControllerHost
-from kafkacore.broker.controller.remote import ControllerAddress
 from kafkacore.broker.log.checkpoints import META_PROPERTIES, read_meta_properties, write_meta_properties
 from kafkacore.broker.server import Broker
 from kafkacore.clock import ManualClock
@@ -186,7 +185,7 @@ class Remote(Local):
     """Over the network."""
 
     def way(self):
-        return ControllerAddress(self.server.host, self.server.port, self.host.cluster_id)
+        return self.server.broker_address
 
 
 def known_everywhere(image):

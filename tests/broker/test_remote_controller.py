@@ -13,7 +13,6 @@ from kafkacore import protocol as p
 from kafkacore.broker.cluster import ClusterImage
 from kafkacore.broker.controller import ControllerHost, remote
 from kafkacore.broker.controller.log import METADATA_TOPIC, METADATA_TOPIC_ID
-from kafkacore.broker.controller.remote import ControllerAddress
 from kafkacore.broker.controller.server import ControllerServer
 from kafkacore.broker.controller.snapshots import SnapshotId
 from kafkacore.broker.controller.writer import SERVED as DECIDED
@@ -46,8 +45,8 @@ class Stage:
         return self
 
     def add(self, node_id):
-        address = ControllerAddress(self.server.host, self.server.port, self.host.cluster_id)
-        broker = self.brokers[node_id] = Broker(self.config, node_id, address, log_dirs=[self.directory / f"broker-{node_id}"])
+        log_dirs = [self.directory / f"broker-{node_id}"]
+        broker = self.brokers[node_id] = Broker(self.config, node_id, self.server.broker_address, log_dirs=log_dirs)
         broker.start()
         self.wait(lambda image: node_id in image.nodes)
         return broker
@@ -73,6 +72,13 @@ class Stage:
 def stage(tmp_path):
     with Stage(tmp_path) as made:
         yield made
+
+
+def as_broker(stage):
+    """A connection to the controller that has proved to know the secret."""
+    wire = Wire(stage.server.address)
+    wire.log_in(stage.server.broker_address.logins()())
+    return wire
 
 
 def create(stage, name="t", node=1):
@@ -170,7 +176,7 @@ def test_a_log_that_cannot_be_written_refuses_and_changes_nothing(stage, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(stage.host._log, "append", full)
         assert create(stage).error_code == Code.KAFKA_STORAGE_ERROR
-        with Wire(f"{stage.server.host}:{stage.server.port}") as wire:
+        with as_broker(stage) as wire:
             request = p.AllocateProducerIdsRequest(broker_id=1, broker_epoch=stage.host.read(lambda image: image.brokers[1].epoch))
             assert wire.ask(request, 0).error_code == Code.KAFKA_STORAGE_ERROR
             change = p.IncrementalAlterableConfig(name="num.partitions", config_operation=0, value="2")
@@ -184,7 +190,7 @@ def test_a_log_that_cannot_be_written_refuses_and_changes_nothing(stage, monkeyp
 
 
 def test_a_broker_of_another_cluster_ends(stage, caplog):
-    stranger = Broker(CONFIG, 9, ControllerAddress(stage.server.host, stage.server.port, "somebody-else"))
+    stranger = Broker(CONFIG, 9, stage.server.broker_address._replace(cluster_id="somebody-else"))
     stranger.start()
     stranger._thread.join(20)
     assert not stranger.running
@@ -195,7 +201,7 @@ def test_a_broker_of_another_cluster_ends(stage, caplog):
 
 def test_a_second_broker_of_the_same_id_waits_until_the_first_is_gone(stage):
     epoch = stage.host.read(lambda image: image.brokers[2].epoch)
-    twin = Broker(CONFIG, 2, ControllerAddress(stage.server.host, stage.server.port, stage.host.cluster_id))
+    twin = Broker(CONFIG, 2, stage.server.broker_address)
     with twin, Wire(twin.address, timeout_s=20) as wire:
         wire.send(p.MetadataRequest(topics=None), 12)  # which waits, too: a broker that is not registered serves nothing
         stage.brokers.pop(2).stop(clean=False)
@@ -213,7 +219,7 @@ def test_the_metadata_log_is_all_that_can_be_fetched(stage):
         topics = [p.FetchTopic(topic_id=topic_id, partitions=[wanted])]
         return p.FetchRequest(replica_state=state, max_wait_ms=max_wait_ms, min_bytes=1, topics=topics)
 
-    with Wire(f"{stage.server.host}:{stage.server.port}") as wire:
+    with as_broker(stage) as wire:
         answer = wire.ask(fetch(METADATA_TOPIC_ID), 17).responses[0].partitions[0]
         assert (answer.error_code, len(answer.records) > 0, answer.high_watermark) == (0, True, stage.host.end_offset())
         assert wire.ask(fetch(METADATA_TOPIC_ID, 10**6), 17).responses[0].partitions[0].error_code == Code.OFFSET_OUT_OF_RANGE

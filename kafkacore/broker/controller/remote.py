@@ -9,7 +9,7 @@ The question for the end of the log stands behind the request on the same connec
 that the request wrote, at no round trip more.
 
 While the controller cannot be reached everything is tried again; the process that started this one tells it when there is none any more.
-A controller that refuses this broker ends it.
+A controller that refuses this broker, or its secret, ends it.
 
 Source: kafka.server.{BrokerLifecycleManager, NodeToControllerChannelManagerImpl}, org.apache.kafka.raft.KafkaRaftClient.
 """
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from kafkacore import errors
 from kafkacore.broker.cluster import ClusterImage
@@ -30,7 +29,7 @@ from kafkacore.broker.image_jump import jump
 from kafkacore.broker.peers import PeerClient
 from kafkacore.config import BrokerConfig
 from kafkacore.config_listeners import Listener
-from kafkacore.errors import Code, KafkaError
+from kafkacore.errors import AuthenticationFailedError, Code, KafkaError
 from kafkacore.protocol import (
     BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
@@ -66,14 +65,6 @@ SHUTDOWN_RETRY_MS = 10
 MAX_FETCH_BYTES = 8 << 20
 LATEST = -1
 LOG_LANE = "metadata"
-
-
-class ControllerAddress(NamedTuple):
-    """Where a controller in another process listens, and for which cluster."""
-
-    host: str
-    port: int
-    cluster_id: str
 
 
 class RemoteControllerLink(LinkBase):
@@ -255,7 +246,9 @@ class RemoteControllerLink(LinkBase):
         def registered(response: Response | KafkaError) -> None:
             if not self._alive:
                 return
-            if isinstance(response, BrokerRegistrationResponse) and not response.error_code:
+            if isinstance(response, AuthenticationFailedError):
+                self._refused(f"the controller at its port is another one: {response}")
+            elif isinstance(response, BrokerRegistrationResponse) and not response.error_code:
                 self.broker_epoch = response.broker_epoch
                 self._fetch()
             elif isinstance(response, BrokerRegistrationResponse) and response.error_code != Code.DUPLICATE_BROKER_REGISTRATION:

@@ -5,7 +5,8 @@
     broker --FetchSnapshot--> a piece of its file
     broker's connection ends --> fenced at once if it has a process of its own: a kill is noticed before the session expires
 
-Only brokers of the same machine are meant to connect: there is no authentication, and the port is open on loopback alone.
+Only brokers of the same machine are meant to connect, so the port is open on loopback alone; and only those of this cluster, so each has to
+prove that it has the cluster's secret (`access.py`) before it is asked anything but ApiVersions.
 
 Source: kafka.server.{ControllerServer, ControllerApis}.
 """
@@ -17,15 +18,18 @@ from collections.abc import Callable
 from typing import Any
 
 from kafkacore import protocol
+from kafkacore.broker.controller.access import ControllerAddress, ControllerSessions, new_secret
 from kafkacore.broker.controller.host import ControllerHost
 from kafkacore.broker.controller.log import LEADER_EPOCH, METADATA_TOPIC, METADATA_TOPIC_ID
 from kafkacore.broker.controller.snapshots import SnapshotId
 from kafkacore.broker.controller.state import code_of
 from kafkacore.broker.controller.writer import SERVED as DECIDED
 from kafkacore.broker.handlers.forwarding import REFUSALS
+from kafkacore.broker.handlers.security import sasl_authenticate, sasl_handshake
 from kafkacore.broker.socket_server import Served, Server
 from kafkacore.broker.state import Call, LateAnswer, Outcome
 from kafkacore.clock import Clock
+from kafkacore.config_listeners import Listener
 from kafkacore.errors import Code, KafkaError
 from kafkacore.net.channel import ConnectionId
 from kafkacore.protocol import (
@@ -66,12 +70,14 @@ class ControllerState:
 
     Attributes:
         host: the controller.
+        config: its settings.
         timer: of the server's loop.
         waiting: fetches that reached the end of the log, each with what answers it.
     """
 
     def __init__(self, host: ControllerHost, timer: LoopTimer) -> None:
         self.host = host
+        self.config = host.config
         self.timer = timer
         self.waiting: dict[LateAnswer, Callable[[], None]] = {}
 
@@ -193,7 +199,9 @@ def fetch_snapshot(state: ControllerState, call: Call, request: FetchSnapshotReq
 SERVED: dict[int, Served] = {
     1: Served(FETCH_VERSION, FETCH_VERSION, fetch),
     2: Served(LIST_OFFSETS_VERSION, LIST_OFFSETS_VERSION, list_offsets),
+    17: Served(1, 1, sasl_handshake),
     18: Served(0, 4, api_versions),
+    36: Served(0, 2, sasl_authenticate),
     59: Served(0, 1, fetch_snapshot),
     **{key: Served(APIS[key].min_version, APIS[key].max_version, decide) for key in DECIDED},
 }
@@ -221,7 +229,10 @@ class ControllerServer(Server):
             fences_disconnected: a connection that ends is a broker that died. False where connections break for other reasons: as in Kafka
                 only the end of a session counts then.
         """
-        super().__init__(SERVED, host.config, name="controller", host=address, port=port, clock=clock)
+        listener = Listener("CONTROLLER", address, port, "SASL_PLAINTEXT")
+        super().__init__(SERVED, host.config, name="controller", listeners=[listener], clock=clock)
+        self._secret = new_secret()
+        self.authentication = ControllerSessions(self._secret, self.clock)
         self._host = host
         self._fences_disconnected = fences_disconnected
         timer = LoopTimer(clock=self.clock)
@@ -229,6 +240,11 @@ class ControllerServer(Server):
         self.clocked = [timer]
         self._notified = False
         host.follow(self)
+
+    @property
+    def broker_address(self) -> ControllerAddress:
+        """What brokers need to reach it, once its port is open. Who has it is a broker of the cluster."""
+        return ControllerAddress(self.host, self.port, self._host.cluster_id, self._secret)
 
     # ---- a follower of the log
 
