@@ -235,16 +235,19 @@ def query(
                     scans[topic] = TopicScan(options, topic)
                     database.register(topic, scans[topic])
                 _print(database, sql, json, csv)
-            except (duckdb.Error, pa.ArrowException, RuntimeError) as wrong:       # Arrow's: of rows that DuckDB makes later
+            except (duckdb.Error, pa.ArrowException, RuntimeError, OSError) as wrong:  # Arrow's: of rows that DuckDB makes later
                 for scan in scans.values():
                     if scan.error is not None:
                         raise scan.error from None
                 if interrupts:
                     raise KeyboardInterrupt from None          # which DuckDB has taken
+                if isinstance(wrong, OSError):                 # of the output, or of the cluster before there was a scan
+                    raise
                 raise Failure(_one_line(wrong)) from None
             finally:
                 for topic in scans:
-                    database.unregister(topic)
+                    with contextlib.suppress(duckdb.Error):        # rows that nobody has read: they end with the connection
+                        database.unregister(topic)
 
 
 @contextlib.contextmanager

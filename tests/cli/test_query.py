@@ -13,7 +13,7 @@ import threading
 
 import pytest
 
-from kafkacore import KafkaConsumer, KafkaProducer
+from kafkacore import KafkaConsumer, KafkaProducer, errors
 from kafkacore.cli import query
 from kafkacore.cli.app import run
 from kafkacore.testing import EmbeddedCluster
@@ -24,12 +24,13 @@ FLIGHTS = [{"carrier": "UA" if n % 2 else "AA", "delay": n / 2} for n in range(1
 @pytest.fixture(scope="module")
 def cluster():
     with EmbeddedCluster() as started:
-        for name, partitions in (("flights", 3), ("my-names.v1", 1), ("bytes", 1), ("empty", 1), ("bad", 1)):
+        for name, partitions in (("flights", 3), ("my-names.v1", 1), ("bytes", 1), ("empty", 1), ("bad", 1), ("many", 3)):
             started.create_topic(name, partitions=partitions)
         with KafkaProducer(bootstrap_servers=started.bootstrap_servers) as producer:
             producer.send_many("flights", [json.dumps(each) for each in FLIGHTS], keys=[str(n) for n in range(100)])
             producer.send_many("my-names.v1", ["UA,United", "AA,American"], keys=["UA", "AA"])
             producer.send_many("bytes", [b"\xff\x00", None])
+            producer.send_many("many", [b"x"] * 15_000, partitions=[0, 1, 2] * 5_000)
             producer.send_many("bad", ['{"a": 1}', '{"a": }'])
         yield started
 
@@ -70,6 +71,31 @@ def test_text_bytes_schemas_and_parts(ask):
     assert ask("select count(*) as n from flights", "--last", "2", "--json")[1] == '{"n":6}\n'
     assert ask("select count(*) as n, count(a) as a from bad", "--on-error", "null", "--json")[1] == '{"n":2,"a":1}\n'
     assert ask("select count(*) as n from bad", "--on-error", "skip", "--json")[1] == '{"n":1}\n'
+
+
+@pytest.mark.parametrize("form", ["--json", "--csv"])
+def test_ctrl_c_while_rows_are_printed(ask, monkeypatch, form):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(query, "json_column", interrupted)
+    monkeypatch.setattr("pyarrow.csv.write_csv", interrupted)
+    assert ask("select * from flights", form)[0] == 130
+
+
+@pytest.mark.parametrize("form", ["--json", "--csv"])
+@pytest.mark.parametrize("topic", ["flights", "many"])  # before DuckDB has rows, and when it has some
+def test_a_timeout_while_rows_are_read_is_one_line(ask, monkeypatch, topic, form):
+    def late(self, tp, *args, **options):
+        if topic == "many" and late.read < 2:
+            late.read += 1
+            yield from read_range(self, tp, *args, **options)
+        raise errors.KafkaTimeoutError("nothing came", topic=topic)
+
+    late.read, read_range = 0, KafkaConsumer.read_range
+    monkeypatch.setattr(KafkaConsumer, "read_range", late)
+    status, _, err = ask(f"select * from {topic}", "--format", "string", form)
+    assert (status, err) == (1, f"kafkacore: nothing came [topic {topic}]\n")
 
 
 def test_a_schema_from_a_file(ask, tmp_path):
