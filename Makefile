@@ -17,7 +17,7 @@ FIND_PYTHON = for p in "$(PYTHON)" python3.14 python3.13 python3.12 python3.11; 
 	[ -n "$${py:-}" ] || { echo "kafkacore needs Python >= 3.11; name one with PYTHON=..." >&2; exit 1; }
 SETUP = @set -e; $(FIND_PYTHON); "$$py" tools/setup_env.py
 
-.PHONY: help demo test test-spark lint sanitize mutants bench docs wheels clean
+.PHONY: help demo test test-spark lint sanitize hostile mutants bench docs wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -43,6 +43,10 @@ lint:  ## ruff and mypy --strict
 sanitize:  ## build the extension with ASAN and UBSAN, run its tests and the fuzz loop
 	$(SETUP) test
 	@$(VENV) tools/sanitize.py $(ARGS)
+
+hostile:  ## 10 minutes of clients and commands against a broker that lies, on that build (ARGS="--seconds 60 --seed 7")
+	$(SETUP) test
+	@$(VENV) tools/sanitize.py hostile $(ARGS)
 
 mutants:  ## change operators and numbers of a room at random; its tests must notice (ARGS="--room net --count 40 --seed 7")
 	$(SETUP) mutants

@@ -1,6 +1,10 @@
 """Builds the extensions with ASAN and UBSAN into build/sanitize; runs the tests of what handles memory and the fuzz loop on them.
 
-Options after the command go to pytest. The normal build in the checkout is left alone.
+    tools/sanitize.py [OPTION...]           options go to pytest
+    tools/sanitize.py hostile [OPTION...]   clients and commands against a broker that lies, instead; options as --seconds 60 --seed 7 go to
+                                            tests/security/hostile_brokers.py
+
+The normal build in the checkout is left alone.
 """
 
 import os
@@ -26,6 +30,8 @@ TESTS = (
     "data/test_arrow_out.py",
 )
 FUZZ = ROOT / "tests" / "fuzz_loop.py"
+HOSTILE = ROOT / "tests" / "security" / "hostile_brokers.py"
+HOSTILE_S = 600
 
 
 def runtime(compiler: str, name: str) -> str | None:
@@ -60,6 +66,11 @@ def main() -> int:
     if loaded.returncode or not loaded.stdout.startswith(str(library)):
         print(f"sanitize: the instrumented extension is not the one that loads:\n{loaded.stdout}{loaded.stderr}", file=sys.stderr)
         return 1
+    if sys.argv[1:2] == ["hostile"]:
+        # What is freed stays unusable for a while, which must not look as if the clients kept it.
+        environment["ASAN_OPTIONS"] += ":quarantine_size_mb=64"
+        command = [sys.executable, "-P", "-X", "faulthandler", str(HOSTILE), "--seconds", str(HOSTILE_S), *sys.argv[2:]]
+        return subprocess.run(command, cwd=ROOT, env=environment).returncode
     files = [str(path) for pattern in TESTS for path in sorted((ROOT / "tests").glob(pattern)) or [ROOT / "tests" / pattern]]
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", f"pythonpath={library}", "--benchmark-disable"]
     command += ["--capture=sys"]  # captured file descriptors would hide the sanitizer's report, for it ends the process

@@ -18,14 +18,16 @@ import contextlib
 import io
 import logging
 import random
+import re
 import resource
 import select
+import signal
 import socket
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
@@ -111,12 +113,14 @@ class Proxy:
 
     Attributes:
         share: of the answers that are changed, 0 to 1.
+        left: how many answers are changed at most; then comes the truth.
         changed: answers changed, by API.
     """
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.share = 0.0
+        self.left = 0
         self.changed: Counter[str] = Counter()
         self.target: tuple[str, int] | None = None
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -187,7 +191,8 @@ class Proxy:
                 asked[to].append((key, version))
             else:
                 key, version = asked[source].pop(0)
-                if self.rng.random() < self.share * RARER.get(key, 1.0):
+                if self.left > 0 and self.rng.random() < self.share * RARER.get(key, 1.0):
+                    self.left -= 1
                     self.changed[protocol.APIS[key].name] += 1
                     out = lie(key, version, frame, self.rng)
             to.sendall(out)
@@ -232,9 +237,26 @@ ADMIN: list[Callable[[KafkaAdminClient], Any]] = [
     lambda a: a.delete_groups(["nobody"]),
 ]
 COMMANDS = (
-    ["topics", "list"], ["topics", "describe", "t"], ["topics", "describe", "t", "--json"], ["groups", "list"], ["groups", "describe", "g"],
+    ["topics", "list"], ["topics", "describe", "t"], ["topics", "describe", "t", "--json"],
     ["cluster"], ["configs", "describe", "--topic", "t"], ["transactions", "list"], ["users", "describe"],
 )  # fmt: skip
+GROUP_COMMANDS = (
+    ["groups", "list"], ["groups", "describe", "g"], ["groups", "describe", "--json"], ["groups", "list", "--json"],
+    ["groups", "reset", "empty", "t", "--to", "earliest"], ["groups", "reset", "empty", "--by", "1", "--execute", "--json"],
+    ["groups", "reset", "empty", "t", "--to", "@-1h", "--execute"], ["groups", "delete", "nobody", "--yes"],
+)  # fmt: skip
+READING_COMMANDS = (
+    ["consume", "t", "--from", "earliest", "-e", "--json"], ["consume", "t", "--from", "-2", "-n", "3", "-f", "%t %p %o\\n"],
+    ["consume", "t", "--group", "h", "--from", "earliest", "-n", "5", "--json"],
+    ["consume", "t", "--from", "@-1h", "-e", "-p", "1", "--json"],
+    ["consume", "t", "--isolation", "read_committed", "--from", "0", "-e", "--json"], ["consume", "t", "--json"],
+    ["query", "select count(*) n, max(value) from t"], ["query", "select * from t", "--json", "--format", "string"],
+    ["query", "select * from t", "--last", "2", "--csv"], ["query", "select count(*) from t", "--follow", "--json"],
+)  # fmt: skip
+INTERRUPT_S = 1.0
+"""A command that still reads has Ctrl+C then: many would go on for ever, as they should."""
+HARMFUL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What has an effect on a terminal."""
 
 
 class Tracebacks(logging.Handler):
@@ -266,9 +288,12 @@ class Attack:
         config = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1", "num.partitions": "3"}
         logger.addHandler(self.log)
         logger.propagate = False
-        with EmbeddedCluster(config=config) as cluster:
+        with contextlib.ExitStack() as ends, EmbeddedCluster(config=config) as cluster:
+            ends.callback(setattr, logger, "propagate", True)
+            ends.callback(logger.removeHandler, self.log)
             target = ("127.0.0.1", int(cluster.bootstrap_servers.rpartition(":")[2]))
             self.proxy.start(target)
+            ends.callback(self.proxy.close)
 
             def addresses(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
                 """Loopback alone, and the proxy in the place of the broker."""
@@ -286,9 +311,6 @@ class Attack:
                     yield self
                 finally:
                     self.proxy.share = 0.0
-            self.proxy.close()
-        logger.removeHandler(self.log)
-        logger.propagate = True
 
     def round(self) -> None:
         """One use of one client.
@@ -296,9 +318,17 @@ class Attack:
         Raises:
             Found: it did what it must not.
         """
-        uses = [("producer", self.produce), ("consumer", self.consume), ("admin", self.administrate), ("cli", self.command)]
+        uses = [
+            ("producer", self.produce),
+            ("consumer", self.consume),
+            ("admin", self.administrate),
+            ("cli", lambda: self.command(COMMANDS)),
+            ("cli groups", lambda: self.command(GROUP_COMMANDS)),
+            ("cli reads", lambda: self.command(READING_COMMANDS)),
+        ]
         name, use = self.rng.choice(uses)
         self.proxy.share = self.rng.choice((0.1, 0.3, 0.6, 1.0))
+        self.proxy.left = self.rng.choice((2, 10, 1 << 30))
         begun = time.monotonic()
         try:
             use()
@@ -374,16 +404,48 @@ class Attack:
                 except KafkaError as error:
                     self.faults[type(error).__name__] += 1
 
-    def command(self) -> None:
+    def command(self, table: Sequence[list[str]]) -> None:
         from kafkacore.cli.app import run
 
-        err = io.StringIO()
         given = [word for name, value in {**QUICK, "default.api.timeout.ms": 250}.items() for word in ("-X", f"{name}={value}")]
-        words = [*self.rng.choice(COMMANDS), "-b", self.settings["bootstrap.servers"], *given]
-        with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8")), contextlib.redirect_stderr(err):
+        words = [*self.rng.choice(table), "-b", self.settings["bootstrap.servers"], *given]
+        out, err = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO()
+        with _interrupting(INTERRUPT_S), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             run(words)
+        shown = out.buffer.getvalue().decode(errors="replace") + err.getvalue()  # type: ignore[attr-defined]
         if "Traceback" in err.getvalue():
             raise Found(f"{words}: {err.getvalue()}")
+        if (harm := HARMFUL.search(shown)) is not None:
+            raise Found(f"{words}: {harm[0]!r} in {shown!r}")
+
+
+@contextlib.contextmanager
+def _interrupting(seconds: float) -> Iterator[None]:
+    """Ctrl+C comes after so long, if the block still runs, and ends it. Only the main thread has signals: elsewhere it never comes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    inside = True
+
+    def interrupt(number: int, frame: object) -> None:
+        if inside:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    timer = threading.Timer(seconds, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    timer.daemon = True
+    timer.start()
+    try:
+        try:
+            yield
+        finally:
+            inside = False
+    except KeyboardInterrupt:  # it came as the command was ending
+        inside = False
+    finally:
+        timer.cancel()
+        timer.join()
+        signal.signal(signal.SIGINT, before)
 
 
 def _resident_bytes() -> int:

@@ -19,7 +19,7 @@ SECONDS = float(os.environ.get("KAFKACORE_HOSTILE_SECONDS", "0"))
 
 def test_clients_take_lies():
     attack = run(7, seconds=SECONDS) if SECONDS else run(7, rounds=30)
-    assert set(attack.done) == {"producer", "consumer", "admin", "cli"}
+    assert set(attack.done) == {"producer", "consumer", "admin", "cli", "cli groups", "cli reads"}
     assert len(attack.proxy.changed) >= 10
     assert attack.faults
 
