@@ -17,6 +17,7 @@ from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.broker.limits import log_memory_bytes, raise_descriptor_limit
 from kafkacore.broker.server import Control
 from kafkacore.config import BrokerConfig
+from kafkacore.config_authorizer import STANDARD_AUTHORIZER
 from kafkacore.config_listeners import LOOPBACK, Listener, inter_broker, is_everywhere, listeners_of, shifted, written
 from kafkacore.config_security import sasl_listener
 from kafkacore.config_text import SettingValue, setting_texts
@@ -77,6 +78,21 @@ def _with_users(config: BrokerConfig | Mapping[str, Any] | None, users: Mapping[
         if name.replace(".", "_") == "sasl_jaas_config" or (name.replace(".", "_") in listener and value != "PLAINTEXT"):
             raise UsageError(f"who is let in is said twice: by users, and by {name.replace('_', '.')} in config")
     return config.replace(**listener) if isinstance(config, BrokerConfig) else {**named, **listener}
+
+
+def _with_super_users(
+    config: BrokerConfig | Mapping[str, Any] | None, users: Mapping[str, str] | None, super_users: Sequence[str]
+) -> BrokerConfig | dict[str, Any]:
+    """The same configuration with an authorizer, for which the brokers themselves are super users, too."""
+    if unknown := [name for name in super_users if name not in (users or {})]:
+        raise UsageError(f"super_users are some of the users: {unknown[0]!r} is none")
+    if users is None:
+        raise UsageError("super_users without users: where everybody is let in, everybody is User:ANONYMOUS")
+    names = dict.fromkeys(["broker", *super_users])
+    settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": ";".join(f"User:{name}" for name in names)}
+    if isinstance(config, BrokerConfig):
+        return config.replace(**settings)
+    return {**(config or {}), **settings}
 
 
 def _with_listeners(config: BrokerConfig, host: str, advertised_host: str | None, port: int) -> BrokerConfig:
@@ -162,6 +178,7 @@ class EmbeddedCluster:
         *,
         configs: Mapping[str, Any] | BrokerConfig | None = None,
         users: Mapping[str, str] | None = None,
+        super_users: Sequence[str] | None = None,
         host: str = LOOPBACK,
         advertised_host: str | None = None,
         port: int = 0,
@@ -182,6 +199,9 @@ class EmbeddedCluster:
                 default.replication.factor topics get a replica on every broker, up to three.
             users: passwords by name: the brokers let in only these, by SASL_PLAINTEXT with PLAIN or SCRAM. OAUTHBEARER admits anyone with
                 an unsigned token, and only if `sasl.enabled.mechanisms` in config names it. Nothing else in config may say who is let in.
+            super_users: those of the users that may do everything. The others may do what ACLs allow, by the rules of Kafka's
+                StandardAuthorizer; none of them anything before an ACL is made. An empty list makes ACLs count, too, but then nobody may
+                make one.
             host: the address that the brokers listen on: "127.0.0.1", "::1", that of a network, or "0.0.0.0" for every one of the machine.
                 Beyond loopback a warning says what that means.
             advertised_host: the name or address that clients are given and connect to, where it is another one than host. Brokers and
@@ -202,9 +222,9 @@ class EmbeddedCluster:
                 controller over connections.
 
         Raises:
-            UsageError: no broker, config beside configs, racks for other brokers, users beside settings that say who is let in, a Fetch too
-                old for several brokers to copy with, a data_dir that is in use, or api_versions or features that are not served, or not by
-                the release that is played.
+            UsageError: no broker, config beside configs, racks for other brokers, users beside settings that say who is let in, super_users
+                who are no users, a Fetch too old for several brokers to copy with, a data_dir that is in use, or api_versions or features
+                that are not served, or not by the release that is played.
             KafkaStorage: the data_dir cannot be used.
             ConfigError: a setting is unknown or wrong.
         """
@@ -223,6 +243,8 @@ class EmbeddedCluster:
             raise UsageError(f"several brokers copy with Fetch v{_FIRST_FETCH_WITH_DIVERGENCE} or newer; api_versions ends before it")
         if users is not None:
             config = _with_users(config, users)
+        if super_users is not None:
+            config = _with_super_users(config, users, super_users)
         self.config = config if isinstance(config, BrokerConfig) else _config(brokers, config)
         if host != LOOPBACK or advertised_host is not None or self.config.listeners is not None:
             self.config = _with_listeners(self.config, host, advertised_host, port)

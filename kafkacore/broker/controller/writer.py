@@ -13,7 +13,7 @@ from typing import Any
 
 from kafkacore import errors
 from kafkacore.broker.cluster import FEATURES, ClusterImage, ImageDelta
-from kafkacore.broker.controller import brokers, configs, credentials, features, partitions, quotas, topics
+from kafkacore.broker.controller import acls, brokers, configs, credentials, features, partitions, quotas, topics
 from kafkacore.broker.controller.state import ControllerState, Written
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import UsageError
@@ -25,6 +25,8 @@ Serve = Callable[[ControllerState, Any, int, int], Written]
 SERVED: dict[int, Serve] = {
     19: topics.create_topics,
     20: topics.delete_topics,
+    30: acls.create_acls,
+    31: acls.delete_acls,
     33: configs.alter_configs,
     37: topics.create_partitions,
     43: partitions.elect_leaders,

@@ -8,6 +8,10 @@ from __future__ import annotations
 from kafkacore.broker.authorizer import CLUSTER, CLUSTER_NAME
 from kafkacore.broker.state import BrokerState, Call
 
+CLUSTER_REFUSED = "Cluster authorization failed."
+TOPIC_REFUSED = "Topic authorization failed."
+"""Kafka's words for CLUSTER_AUTHORIZATION_FAILED and TOPIC_AUTHORIZATION_FAILED."""
+
 
 def may(state: BrokerState, call: Call, operation: int, resource_type: int, name: str) -> bool:
     """Whether the client may do something to a resource.

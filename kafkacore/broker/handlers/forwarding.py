@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kafkacore.broker.authorizer import ALTER, ALTER_CONFIGS, DESCRIBE
+from kafkacore.broker.handlers.access import CLUSTER_REFUSED, may_cluster
 from kafkacore.broker.handlers.common import code_of
 from kafkacore.broker.state import BrokerState, Call, Outcome, forward
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
+    AclCreationResult,
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     AlterConfigsRequest,
@@ -24,12 +27,17 @@ from kafkacore.protocol import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
     CreatableTopicResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeletableTopicResult,
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     ElectLeadersRequest,
@@ -52,18 +60,45 @@ from kafkacore.protocol.schema import Response
 
 WITH_DEADLINE = (19, 20, 37, 43, 45)
 
+ON_CLUSTER = {
+    30: ALTER,
+    31: ALTER,
+    43: ALTER,
+    45: ALTER,
+    46: DESCRIBE,
+    49: ALTER_CONFIGS,
+    51: ALTER,
+    57: ALTER,
+    64: ALTER,
+}
+"""What a client must be allowed to do to the cluster, by API key. For the others it depends on what the request names."""
+
 
 def pass_on(state: BrokerState, call: Call, request: Any) -> Response | Outcome:
     """Every API of `REFUSALS`, in the versions the controller serves: the controller's answer, or a refusal of everything the request names
-    if it gives none. What is to be done within no time at all is not attempted."""
+    if it gives none, or if the client may not ask. What is to be done within no time at all is not attempted."""
+    refuse = REFUSALS[request.API_KEY]
+    operation = ON_CLUSTER.get(request.API_KEY)
+    if operation is not None and not may_cluster(state, call, operation):
+        return refuse(request, Code.CLUSTER_AUTHORIZATION_FAILED, CLUSTER_REFUSED, call.version)
+    return pass_on_then(state, call, request, lambda response: response)
+
+
+def pass_on_then(state: BrokerState, call: Call, request: Any, then: Callable[[Response], Response]) -> Response | Outcome:
+    """Passes on what the client may ask.
+
+    Args:
+        state: the broker's.
+        call: the client's.
+        request: for the controller.
+        then: makes the client's answer out of the controller's.
+    """
     refuse = REFUSALS[request.API_KEY]
     if request.API_KEY in WITH_DEADLINE and request.timeout_ms <= 0:
-        return refuse(request, Code.REQUEST_TIMED_OUT, f"{request.timeout_ms} ms are over", call.version)
+        return then(refuse(request, Code.REQUEST_TIMED_OUT, f"{request.timeout_ms} ms are over", call.version))
 
     def answer(result: Response | KafkaError) -> Response:
-        if isinstance(result, KafkaError):
-            return refuse(request, code_of(result), result.message, call.version)
-        return result
+        return then(refuse(request, code_of(result), result.message, call.version) if isinstance(result, KafkaError) else result)
 
     return forward(state, call, request, call.version, answer)
 
@@ -159,9 +194,21 @@ def _refuse_incremental_alter_configs(request: IncrementalAlterConfigsRequest, c
     )
 
 
+def _refuse_create_acls(request: CreateAclsRequest, code: Code, message: str, version: int) -> Response:
+    return CreateAclsResponse(results=[AclCreationResult(error_code=code, error_message=message) for _ in request.creations])
+
+
+def _refuse_delete_acls(request: DeleteAclsRequest, code: Code, message: str, version: int) -> Response:
+    return DeleteAclsResponse(
+        filter_results=[DeleteAclsFilterResult(error_code=code, error_message=message, matching_acls=[]) for _ in request.filters]
+    )
+
+
 REFUSALS: dict[int, Callable[[Any, Code, str, int], Response]] = {
     19: _refuse_create_topics,
     20: _refuse_delete_topics,
+    30: _refuse_create_acls,
+    31: _refuse_delete_acls,
     33: _refuse_alter_configs,
     37: _refuse_create_partitions,
     43: _refuse_elect_leaders,

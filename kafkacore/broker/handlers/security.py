@@ -1,8 +1,8 @@
-"""Who may do what, and how much: ACLs, SCRAM credentials, client quotas; SASL and delegation tokens.
+"""Who is who, and how much one may: SCRAM credentials, client quotas; SASL and delegation tokens.
 
-There is no authorizer, and no client is throttled: quotas and credentials are only stored, as in a Kafka whose listeners do not use them.
+No client is throttled: quotas and credentials are only stored, as in a Kafka whose listeners do not use them.
 
-Source: kafka.server.{AclApis, KafkaApis}, org.apache.kafka.image.{ClientQuotasImage, ScramImage}.
+Source: kafka.server.KafkaApis, org.apache.kafka.image.{ClientQuotasImage, ScramImage}.
 """
 
 from __future__ import annotations
@@ -18,18 +18,10 @@ from kafkacore.broker.controller.state import code_of
 from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
-    AclCreationResult,
     ClientQuotaEntityPart,
     ClientQuotaValue,
-    CreateAclsRequest,
-    CreateAclsResponse,
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
-    DeleteAclsFilterResult,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DescribeAclsRequest,
-    DescribeAclsResponse,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     DescribedClientQuota,
@@ -51,42 +43,11 @@ from kafkacore.protocol import (
 from kafkacore.protocol.schema import Response
 from kafkacore.timer import TimerTask
 
-NO_AUTHORIZER = "No Authorizer is configured."
 EXACT, DEFAULT, ANY = 0, 1, 2
 ANONYMOUS = ("User", "ANONYMOUS")
 REQUESTER = ("token_requester_principal_type", "token_requester_principal_name")
 FIRST_TOKEN_FOR_OTHERS = 3
 NOT_ALLOWED = Code.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-
-
-UNKNOWN = 0
-"""Of every enumeration in an ACL: what no client can mean. Kafka closes the connection of who sends it."""
-
-
-def describe_acls(state: BrokerState, call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse | Outcome:
-    """DescribeAcls v0-3: SECURITY_DISABLED."""
-    if UNKNOWN in (request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type):
-        return Outcome.CLOSE
-    message = "No Authorizer is configured on the broker"
-    return DescribeAclsResponse(error_code=Code.SECURITY_DISABLED, error_message=message, resources=[])
-
-
-def create_acls(state: BrokerState, call: Call, request: CreateAclsRequest) -> CreateAclsResponse | Outcome:
-    """CreateAcls v0-3: SECURITY_DISABLED for each."""
-    for acl in request.creations:
-        if UNKNOWN in (acl.resource_type, acl.resource_pattern_type, acl.operation, acl.permission_type):
-            return Outcome.CLOSE
-    refused = AclCreationResult(error_code=Code.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    return CreateAclsResponse(results=[refused] * len(request.creations))
-
-
-def delete_acls(state: BrokerState, call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse | Outcome:
-    """DeleteAcls v0-3: SECURITY_DISABLED for each."""
-    for acl in request.filters:
-        if UNKNOWN in (acl.resource_type_filter, acl.pattern_type_filter, acl.operation, acl.permission_type):
-            return Outcome.CLOSE
-    refused = DeleteAclsFilterResult(error_code=Code.SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[])
-    return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
 
 
 # ---- quotas

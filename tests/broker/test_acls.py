@@ -1,0 +1,191 @@
+"""ACLs as they are stored: what CreateAcls takes, what a filter means, and that every broker, a snapshot and a restart have them.
+
+The expected answers are those of Apache Kafka 4.3.1 to the same requests.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkacore import protocol as p
+from kafkacore.admin import Acl, AclFilter, KafkaAdminClient
+from kafkacore.broker.controller import ControllerHost
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import ClusterAuthorization, Code, UsageError
+from kafkacore.testing import EmbeddedCluster
+
+USERS = {"admin": "a", "alice": "b"}
+SHRUNK = "(no colon is present separating the principal type from the principal name)"
+
+
+def creation(**given):
+    fields = {
+        "resource_type": 2,
+        "resource_name": "t",
+        "resource_pattern_type": 3,
+        "principal": "User:a",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
+    return p.AclCreation(**{**fields, **given})
+
+
+def entry_filter(**given):
+    fields = dict.fromkeys(("resource_type_filter", "pattern_type_filter", "operation", "permission_type"), 1)
+    return p.DeleteAclsFilter(**{**fields, "resource_name_filter": None, "principal_filter": None, "host_filter": None, **given})
+
+
+def create(host, *creations):
+    response, _ = host.submit(p.CreateAclsRequest(creations=list(creations)), 3)
+    return [(each.error_code, each.error_message) for each in response.results]
+
+
+def delete(host, *filters):
+    response, _ = host.submit(p.DeleteAclsRequest(filters=list(filters)), 3)
+    return response.filter_results
+
+
+def stored(host):
+    return host.read(lambda image: sorted(image.acls.values()))
+
+
+# ---- the controller
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"resource_type": 8}, "Invalid resourceType UNKNOWN"),
+        ({"resource_type": -1}, "Invalid resourceType UNKNOWN"),
+        ({"resource_pattern_type": 5}, "Invalid patternType UNKNOWN"),
+        ({"operation": 16}, "Invalid operation UNKNOWN"),
+        ({"permission_type": 9}, "Invalid permissionType UNKNOWN"),
+        ({"resource_name": ""}, "Invalid empty resource name"),
+        ({"resource_type": 4, "resource_name": "*"}, "The only valid name for the CLUSTER resource is kafka-cluster"),
+        ({"principal": "alice"}, f"Could not parse principal from `alice` {SHRUNK}"),
+    ],
+)
+def test_what_is_wrong_with_one_keeps_no_other_out(given, message):
+    host = ControllerHost()
+    assert create(host, creation(**given), creation()) == [(Code.INVALID_REQUEST, message), (0, "")]
+    assert len(stored(host)) == 1
+
+
+@pytest.mark.parametrize("given", [{"resource_type": 1}, {"resource_pattern_type": 1}, {"resource_pattern_type": 2}, {"operation": 1}])
+def test_what_means_several_fails_the_request(given):
+    host = ControllerHost()
+    assert create(host, creation(), creation(**given)) == [(Code.UNKNOWN_SERVER_ERROR, None)] * 2
+    assert stored(host) == []
+
+
+def test_an_entry_is_stored_once():
+    host = ControllerHost()
+    assert create(host, creation(), creation()) == [(0, "")] * 2
+    assert create(host, creation(), creation(operation=4)) == [(0, "")] * 2
+    assert [each.operation for each in stored(host)] == [3, 4]
+
+
+def test_ten_thousand_in_a_request_and_no_more():
+    host = ControllerHost()
+    many = [creation(resource_name=f"t{nth}") for nth in range(10_001)]
+    assert set(create(host, *many)) == {(Code.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")}
+    assert stored(host) == []
+    assert set(create(host, *many[1:])) == set(create(host, many[0])) == {(0, "")}
+    message = "Cannot remove more than 10000 acls in a single delete operation."
+    refused = delete(host, entry_filter(), entry_filter(resource_name_filter="none"))
+    assert [(each.error_code, each.error_message, each.matching_acls) for each in refused] == [(Code.INVALID_REQUEST, message, [])] * 2
+    assert len(stored(host)) == 10_001
+
+
+def test_an_entry_that_two_filters_mean_is_in_both_answers():
+    host = ControllerHost()
+    create(host, creation(), creation(operation=4))
+    first, second, third = delete(host, entry_filter(resource_name_filter="t"), entry_filter(operation=3), entry_filter(operation=99))
+    assert [len(first.matching_acls), len(second.matching_acls)] == [2, 1]
+    assert (third.error_code, third.error_message) == (Code.INVALID_REQUEST, "Unknown entryFilter.")
+    assert stored(host) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({}, ["*", "p", "pq", "x"]),
+        ({"resource_name_filter": "pq"}, ["pq"]),
+        ({"resource_name_filter": "pq", "pattern_type_filter": 2}, ["*", "p", "pq"]),
+        ({"resource_name_filter": "pq", "pattern_type_filter": 4}, []),
+        ({"resource_name_filter": "pq", "pattern_type_filter": 3}, ["pq"]),
+        ({"resource_name_filter": "x", "pattern_type_filter": 2, "resource_type_filter": 3}, ["x"]),
+        ({"principal_filter": "User:b"}, ["x"]),
+        ({"host_filter": "10.0.0.1"}, ["pq"]),
+        ({"permission_type": 2}, ["p"]),
+    ],
+)
+def test_filters(given, names):
+    host = ControllerHost()
+    everything, prefixed = creation(resource_name="*"), creation(resource_name="p", resource_pattern_type=4, permission_type=2)
+    create(host, everything, prefixed, creation(resource_name="pq", host="10.0.0.1"))
+    create(host, creation(resource_type=3, resource_name="x", principal="User:b"))
+    [result] = delete(host, entry_filter(**given))
+    assert sorted(each.resource_name for each in result.matching_acls) == names
+
+
+def test_a_snapshot_and_a_restart_have_them(tmp_path):
+    settings = BrokerConfig(metadata_log_max_record_bytes_between_snapshots=1)
+    host = ControllerHost(settings, directory=tmp_path)
+    create(host, creation(), creation(operation=4), creation(resource_name="u"))
+    delete(host, entry_filter(operation=4))
+    before = stored(host)
+    host.close()
+    assert stored(ControllerHost(settings, directory=tmp_path)) == before
+    assert len(before) == 2
+
+
+# ---- a cluster
+
+
+def as_user(cluster, user="admin"):
+    return {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": USERS[user],
+    }
+
+
+def test_every_broker_has_them_and_a_restart_too(tmp_path):
+    wanted = [Acl("topic", "t", "User:alice", "read"), Acl("group", "g", "User:*", "all", pattern_type="prefixed")]
+    with EmbeddedCluster(2, tmp_path, users=USERS, super_users=["admin"]) as cluster:
+        with KafkaAdminClient(as_user(cluster)) as admin:
+            admin.create_acls([*wanted, Acl("topic", "gone", "User:alice", "read")])
+            admin.delete_acls([AclFilter(resource_name="gone")])
+        for node in (1, 2):
+            cluster.stop_broker(node)
+            with KafkaAdminClient(as_user(cluster)) as admin:
+                assert sorted(admin.describe_acls()) == sorted(wanted)
+            cluster.start_broker(node)
+    with EmbeddedCluster(2, tmp_path, users=USERS, super_users=["admin"]) as cluster, KafkaAdminClient(as_user(cluster)) as admin:
+        assert sorted(admin.describe_acls()) == sorted(wanted)
+
+
+def test_who_may_not_alter_the_cluster_changes_nothing():
+    with EmbeddedCluster(users=USERS, super_users=["admin"]) as cluster:
+        with KafkaAdminClient(as_user(cluster, "alice")) as alice:
+            with pytest.raises(ClusterAuthorization):
+                alice.describe_acls()
+            with pytest.raises(ClusterAuthorization):
+                alice.create_acls([Acl("topic", "t", "User:alice", "all")]).check()
+        with KafkaAdminClient(as_user(cluster)) as admin:
+            assert admin.describe_acls() == []
+            admin.create_acls([Acl("cluster", "kafka-cluster", "User:alice", "alter")])
+        with KafkaAdminClient(as_user(cluster, "alice")) as alice:
+            alice.create_acls([Acl("topic", "t", "User:alice", "all")])
+            assert len(alice.describe_acls()) == 2
+
+
+def test_super_users_are_users():
+    with pytest.raises(UsageError, match="'bob' is none"):
+        EmbeddedCluster(users=USERS, super_users=["bob"])
+    with pytest.raises(UsageError, match="super_users without users"):
+        EmbeddedCluster(super_users=[])
