@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from kafkacore import config_authorizer, config_listeners, config_security
+from kafkacore import config_authorizer, config_broker_tls, config_listeners, config_security
 from kafkacore.config_names import RESETS, hint
 from kafkacore.config_security import PASSWORD_MECHANISMS, WORDS, SecuritySettings
-from kafkacore.config_values import INT32_MAX, INT64_MAX, between, convert, one_of, string_list
+from kafkacore.config_values import INT32_MAX, INT64_MAX, between, convert, one_of, sentences_of, string_list
 from kafkacore.errors import ConfigError
 
 COMPRESSION_TYPES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -199,16 +198,7 @@ class _Config:
     @functools.cache
     def sentences(cls) -> Mapping[str, str]:
         """What each setting is, by name, as the docstring says; empty where Python leaves docstrings out (-OO)."""
-        found: dict[str, str] = {}
-        names: list[str] = []
-        for line in inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2].splitlines():
-            head, colon, text = line.strip().partition(": ")
-            if line.startswith("    ") and not line.startswith("     ") and colon:
-                names = head.split(", ")
-                found |= dict.fromkeys(names, text)
-            elif names:
-                found |= {name: f"{found[name]} {line.strip()}".strip() for name in names}
-        return found
+        return sentences_of(cls.__doc__)
 
 
 def _meant(cls: type[_Config], given: str) -> str:
@@ -536,8 +526,8 @@ class AdminConfig(ClientConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerConfig(_Config):
-    """Settings of an embedded broker, under Kafka's names; topic settings are the defaults of new topics.
+class BrokerConfig(config_broker_tls.BrokerTls, _Config):
+    """Settings of an embedded broker, under Kafka's names, besides those of `BrokerTls`; topic settings are the defaults of new topics.
 
     Attributes:
         auto_create_topics_enable: a Metadata request may create the topics it names.
@@ -637,7 +627,7 @@ class BrokerConfig(_Config):
         metadata_max_retention_ms: so does a snapshot that is older than this.
         broker_heartbeat_interval_ms: how often a broker of several tells the controller that it lives.
         broker_session_timeout_ms: a broker silent for so long loses what it leads.
-        security_inter_broker_protocol: of the listener, for brokers and clients alike: PLAINTEXT or SASL_PLAINTEXT.
+        security_inter_broker_protocol: of the listener, for brokers and clients alike: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
         listeners: where the broker listens, as NAME://host:port, several with commas; left out, at one port on loopback. An empty host,
             0.0.0.0 and [::] are every address of the machine.
         advertised_listeners: the addresses that clients of each listener are given, where they are others than those it listens on.
@@ -757,7 +747,7 @@ class BrokerConfig(_Config):
     metadata_max_retention_ms: int = between(604_800_000, -1, INT64_MAX)
     broker_heartbeat_interval_ms: int = between(2_000, 1)
     broker_session_timeout_ms: int = between(9_000, 1)
-    security_inter_broker_protocol: str = one_of("PLAINTEXT", "PLAINTEXT", "SASL_PLAINTEXT")
+    security_inter_broker_protocol: str = one_of("PLAINTEXT", *config_security.SECURITY_PROTOCOLS)
     listeners: tuple[str, ...] | None = None
     advertised_listeners: tuple[str, ...] | None = None
     listener_security_protocol_map: tuple[str, ...] | None = None
@@ -775,18 +765,36 @@ class BrokerConfig(_Config):
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_seconds: int = between(300, 1, INT64_MAX)
 
+    @classmethod
+    def from_user(cls, mapping: Mapping[str, Any] | None = None, /, **settings: Any) -> Self:
+        if isinstance(mapping, Mapping):
+            mapping = config_broker_tls.gathered(mapping)
+        return super().from_user(mapping, **settings)
+
+    @classmethod
+    @functools.cache
+    def sentences(cls) -> Mapping[str, str]:
+        return sentences_of(config_broker_tls.BrokerTls.__doc__) | sentences_of(cls.__doc__)
+
     def _check(self) -> None:
         super()._check()
         self.connection_overrides()
         listeners = config_listeners.listeners_of(self)
-        config_security.check_broker_sasl(self, any(each.protocol == "SASL_PLAINTEXT" for each in listeners))
-        by_password = config_listeners.inter_broker(self, listeners).protocol == "SASL_PLAINTEXT"
-        config_authorizer.check_authorizer(self, f"User:{self.plain_users()[0]}" if by_password else config_authorizer.ANONYMOUS)
+        config_security.check_broker_sasl(self, any(each.protocol.startswith("SASL_") for each in listeners))
+        config_broker_tls.check_tls(self, listeners)
+        config_authorizer.check_authorizer(self, self._own_principal(config_listeners.inter_broker(self, listeners)))
         if self.queued_max_request_bytes >= 0 and self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise ConfigError(
                 f"queued_max_request_bytes ({self.queued_max_request_bytes}) must be -1 or at least socket_request_max_bytes"
                 f" ({self.socket_request_max_bytes})"
             )
+
+    def _own_principal(self, own: config_listeners.Listener) -> str | None:
+        """Who a broker is to the others; None where its certificate says it."""
+        if own.protocol.startswith("SASL_"):
+            return f"User:{self.plain_users()[0]}"
+        shows = own.protocol == "SSL" and config_broker_tls.tls_of(self, own.name).server.client_auth != "none"
+        return None if shows else config_authorizer.ANONYMOUS
 
     def sasl_mechanisms(self) -> tuple[str, ...]:
         """What clients may authenticate with."""

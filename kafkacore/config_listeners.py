@@ -11,7 +11,7 @@ Rules:
 2. Port 0 lets the system choose, and is then advertised. Kafka has no such port.
 3. Where a listener is on every address of the machine, somebody must say which one clients reach: Kafka takes the machine's name for
    `NAME://:9092`, which a container cannot resolve from outside.
-4. TLS is not implemented in the broker, so a listener is PLAINTEXT or SASL_PLAINTEXT.
+4. What a listener that is SSL or SASL_SSL needs besides is in config_broker_tls.py.
 
 Source: kafka.server.KafkaConfig.validateValues, org.apache.kafka.network.SocketServerConfigs, KIP-103, KIP-797.
 """
@@ -27,7 +27,6 @@ from kafkacore.errors import ConfigError
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_PROTOCOLS = ("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT")
-SERVED_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
 _ADDRESS = re.compile(r"(?P<name>[^:/,\s]+)://(?:\[(?P<six>[0-9a-zA-Z:.%]*)\]|(?P<host>[0-9a-zA-Z\-%._]*)):(?P<port>\d+)")
 _LAST_PORT = 65_535
 
@@ -39,7 +38,7 @@ class Listener(NamedTuple):
         name: in capital letters.
         host: where it listens; empty for every address of the machine.
         port: 0 until the system has chosen.
-        protocol: PLAINTEXT or SASL_PLAINTEXT.
+        protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
         advertised_host: what clients are given; empty for `host`.
         advertised_port: 0 for `port`.
     """
@@ -158,9 +157,6 @@ def listeners_of(config: ListenerSettings, host: str = LOOPBACK, port: int = 0) 
         if name not in protocols:
             how = f"listener_security_protocol_map names one, as {name}:PLAINTEXT"
             raise ConfigError(f"no security protocol is defined for listener {name}: {how}")
-        if protocols[name] not in SERVED_PROTOCOLS:
-            served = " and ".join(SERVED_PROTOCOLS)
-            raise ConfigError(f"listener {name} is {protocols[name]}; the embedded broker has no TLS, only {served}")
         given_host, given_port = advertised.get(name, ("", 0))
         if is_everywhere(given_host or its_host):
             shown = joined(given_host or its_host, given_port or its_port)
@@ -203,6 +199,20 @@ def _inter_broker(config: ListenerSettings, listeners: Sequence[Listener]) -> Li
 def inter_broker(config: ListenerSettings, listeners: Sequence[Listener]) -> Listener:
     """The one of a broker's listeners that the other brokers use."""
     return listeners[0] if config.listeners is None else _inter_broker(config, listeners)
+
+
+def hosts_in(settings: Mapping[str, object]) -> list[str]:
+    """The hosts that the settings listeners and advertised.listeners name, under either spelling; without those that mean every address."""
+    entries = [each for name in ("listeners", "advertised_listeners") for each in (name, name.replace("_", ".")) if settings.get(each)]
+    found = []
+    for name in entries:
+        value = settings[name]
+        for entry in value.split(",") if isinstance(value, str) else list(value) if isinstance(value, Sequence) else []:
+            match = _ADDRESS.fullmatch(str(entry).strip())
+            host = "" if match is None else match["six"] or match["host"] or ""
+            if not is_everywhere(host):
+                found.append(host)
+    return found
 
 
 def written(listeners: Iterable[Listener]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from kafkacore.config_tls import ContextSource, Store, TlsSettings, how_to_convert, make_context
+from kafkacore.config_tls import ContextSource, Store, TlsSettings, check_stores, make_context, stores_of
 from kafkacore.errors import ConfigError
 
 PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -319,7 +319,7 @@ def _oauth(config: SecuritySettings, options: Mapping[str, str]) -> SaslSettings
     claims: dict[str, Any] = {}
     extensions: dict[str, str] = {}
     endpoint = {part: getattr(config, name) for part, name in _ENDPOINT.items()}
-    store = {"path": config.https_ca_location, "text": None, "password": None}
+    store: dict[str, Any] = {"path": config.https_ca_location, "text": None, "password": None}
     lifetime_s = 3_600
     for name, value in options.items():
         if claim := _CLAIM.fullmatch(name):
@@ -525,9 +525,6 @@ class SecuritySettings:
         return ContextSource(found) if ready is None else lambda: ready
 
 
-_STORES = ("ssl_truststore", "ssl_keystore")
-
-
 def tls_settings(config: SecuritySettings) -> TlsSettings | None:
     """Where a client's certificates and key are; None without TLS.
 
@@ -545,35 +542,11 @@ def tls_settings(config: SecuritySettings) -> TlsSettings | None:
         if given or config.ssl_context is not None:
             raise ConfigError(f"{(given or ['ssl_context'])[0]} has no effect with security_protocol={config.security_protocol}")
         return None
-    for ways in (
-        ("ssl_cafile", "ssl_truststore_certificates", "ssl_truststore_location"),
-        ("ssl_certfile", "ssl_keystore_certificate_chain", "ssl_keystore_location"),
-    ):
-        if len(chosen := [name for name in ways if name in given]) > 1:
-            raise ConfigError(f"{chosen[0]} and {chosen[1]} exclude each other")
     if config.ssl_keyfile is not None and config.ssl_certfile is None:
         raise ConfigError("ssl_keyfile needs ssl_certfile")
-    if (config.ssl_keystore_key is None) != (config.ssl_keystore_certificate_chain is None):
-        raise ConfigError("ssl_keystore_certificate_chain and ssl_keystore_key need each other")
-    if config.ssl_password is not None and not (config.ssl_certfile or config.ssl_keystore_key or config.ssl_keystore_location):
-        raise ConfigError("ssl_password needs ssl_certfile, or a key store")
-    for store in _STORES:
-        location, kind = getattr(config, f"{store}_location"), getattr(config, f"{store}_type")
-        text = config.ssl_truststore_certificates if store == "ssl_truststore" else config.ssl_keystore_key
-        if getattr(config, f"{store}_password") is not None and (location is None or kind == "PEM"):
-            raise ConfigError(f"{store}_password has no effect without {store}_location of type PKCS12")
-        if kind is not None and location is None and text is None:
-            raise ConfigError(f"{store}_type has no effect without {store}_location")
-        if kind is not None and text is not None and kind != "PEM":
-            raise ConfigError(f"{store}_type is PEM where certificates are given as text, not {kind}")
-        if kind not in (None, "PEM", "PKCS12"):
-            raise ConfigError(f"{store}_type must be PEM or PKCS12, not {kind!r}" + (f": {how_to_convert(location)}" if location else ""))
-    return TlsSettings(
-        ca=Store(config.ssl_truststore_location or config.ssl_cafile, config.ssl_truststore_certificates, config.ssl_truststore_password),
-        own=Store(config.ssl_keystore_location or config.ssl_certfile, config.ssl_keystore_certificate_chain, config.ssl_keystore_password),
-        key=Store(config.ssl_keyfile, config.ssl_keystore_key, config.ssl_password),
-        check_hostname=config.ssl_check_hostname,
-    )
+    values = {each.name: getattr(config, each.name) for each in fields(SecuritySettings)}
+    check_stores(values, "ssl_password")
+    return TlsSettings(*stores_of(values, "ssl_password"), config.ssl_check_hostname)
 
 
 # ---- SASL of the embedded broker
@@ -595,7 +568,7 @@ def check_broker_sasl(config: BrokerSaslConfig, has_sasl: bool) -> None:
 
     Args:
         config: the settings.
-        has_sasl: one of its listeners is SASL_PLAINTEXT.
+        has_sasl: one of its listeners is SASL_PLAINTEXT or SASL_SSL.
 
     Raises:
         ConfigError: one is missing, or would be ignored.
@@ -603,8 +576,7 @@ def check_broker_sasl(config: BrokerSaslConfig, has_sasl: bool) -> None:
     if not has_sasl:
         for name in ("sasl_enabled_mechanisms", "sasl_jaas_config", "connections_max_reauth_ms"):
             if getattr(config, name):
-                plain = "security_inter_broker_protocol=PLAINTEXT and no listener that is SASL_PLAINTEXT"
-                raise ConfigError(f"{name} has no effect with {plain}")
+                raise ConfigError(f"{name} has no effect without a listener that is SASL_PLAINTEXT or SASL_SSL")
         return
     mechanisms = config.sasl_enabled_mechanisms
     if mechanisms is not None and (unknown := [each for each in mechanisms if each not in SASL_MECHANISMS]):
@@ -621,7 +593,7 @@ def plain_users(line: str | None) -> tuple[str, str, dict[str, str]]:
         ConfigError: it is missing or incomplete.
     """
     if line is None:
-        raise ConfigError("a listener that is SASL_PLAINTEXT needs sasl_jaas_config, for PlainLoginModule")
+        raise ConfigError("a listener that is SASL_PLAINTEXT or SASL_SSL needs sasl_jaas_config, for PlainLoginModule")
     parsed = parse_jaas(line)
     if jaas_mechanisms(parsed) != ("PLAIN",):
         raise ConfigError(f"a broker's sasl_jaas_config is for PlainLoginModule, not {parsed.module}; SCRAM's users are in the controller")

@@ -1,4 +1,4 @@
-"""The TLS context of a client: certificates and keys from files or text, PEM or PKCS12.
+"""TLS contexts, of clients and of a broker's listeners: certificates and keys from files or text, PEM or PKCS12.
 
 Rules:
 
@@ -6,6 +6,8 @@ Rules:
    it (OpenSSL takes keys from files only, so they are in a file without a name for as long as it reads them).
 2. Files that have changed are read again for the next connection. A file that cannot be used, as one that is half written, changes
    nothing.
+3. What clients and brokers share is here, with what messages call a setting; which settings there are is in config_security.py and
+   config_broker_tls.py.
 
 Source: org.apache.kafka.common.security.ssl.DefaultSslEngineFactory; KIP-651 (PEM).
 """
@@ -18,8 +20,8 @@ import os
 import re
 import ssl
 import tempfile
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from kafkacore.errors import ConfigError
 
@@ -31,23 +33,89 @@ _COLUMNS = 64
 
 
 class Store(NamedTuple):
-    """Where something is: a file or a text, and the password of it."""
+    """Where something is: a file or a text, and the password of it with the name of that setting."""
 
     path: str | None
     text: str | None
     password: str | None
+    password_setting: str = "ssl_password"
 
     def __repr__(self) -> str:
         return f"Store(path={self.path!r})"
 
 
+TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
+
+
 class TlsSettings(NamedTuple):
-    """What a context is made of: authorities, the own certificate (in a file of both with its key), the key."""
+    """What a context is made of.
+
+    Attributes:
+        ca: authorities.
+        own: the own certificate, in a file of both with its key.
+        key: the key.
+        check_hostname: of a client: the other side's certificate must name its host.
+        versions: of TLS_VERSIONS.
+        suites: by their standard names; empty for OpenSSL's choice.
+        client_auth: of a listener: whether clients show a certificate, "none", "requested" or "required"; empty for a client's context.
+    """
 
     ca: Store
     own: Store
     key: Store
     check_hostname: bool
+    versions: tuple[str, ...] = TLS_VERSIONS
+    suites: tuple[str, ...] = ()
+    client_auth: str = ""
+
+
+def check_stores(values: Mapping[str, Any], key_password: str) -> None:
+    """Rules between the settings of key stores and trust stores.
+
+    Args:
+        values: ssl_keystore_location, ssl_truststore_type and so on by their names; None for what is not set.
+        key_password: the name of the setting with the key's password.
+
+    Raises:
+        ConfigError: one of them contradicts another, or would be ignored.
+    """
+    for ways in (
+        ("ssl_cafile", "ssl_truststore_certificates", "ssl_truststore_location"),
+        ("ssl_certfile", "ssl_keystore_certificate_chain", "ssl_keystore_location"),
+    ):
+        if len(chosen := [name for name in ways if values.get(name) is not None]) > 1:
+            raise ConfigError(f"{chosen[0]} and {chosen[1]} exclude each other")
+    if (values["ssl_keystore_key"] is None) != (values["ssl_keystore_certificate_chain"] is None):
+        raise ConfigError("ssl_keystore_certificate_chain and ssl_keystore_key need each other")
+    if values[key_password] is not None and not any(
+        values.get(name) for name in ("ssl_certfile", "ssl_keystore_key", "ssl_keystore_location")
+    ):
+        certfile = "ssl_certfile, or " if "ssl_certfile" in values else ""
+        raise ConfigError(f"{key_password} needs {certfile}a key store")
+    for store, text in (("ssl_truststore", values["ssl_truststore_certificates"]), ("ssl_keystore", values["ssl_keystore_key"])):
+        location, kind = values[f"{store}_location"], values[f"{store}_type"]
+        if values[f"{store}_password"] is not None and (location is None or kind == "PEM"):
+            raise ConfigError(f"{store}_password has no effect without {store}_location of type PKCS12")
+        if kind is not None and location is None and text is None:
+            raise ConfigError(f"{store}_type has no effect without {store}_location")
+        if kind is not None and text is not None and kind != "PEM":
+            raise ConfigError(f"{store}_type is PEM where certificates are given as text, not {kind}")
+        if kind not in (None, "PEM", "PKCS12"):
+            raise ConfigError(f"{store}_type must be PEM or PKCS12, not {kind!r}" + (f": {how_to_convert(location)}" if location else ""))
+
+
+def stores_of(values: Mapping[str, Any], key_password: str) -> tuple[Store, Store, Store]:
+    """Where authorities, the own certificate and its key are, by the same settings."""
+    password = values["ssl_keystore_password"]
+    return (
+        Store(
+            values["ssl_truststore_location"] or values.get("ssl_cafile"),
+            values["ssl_truststore_certificates"],
+            values["ssl_truststore_password"],
+        ),
+        Store(values["ssl_keystore_location"] or values.get("ssl_certfile"), values["ssl_keystore_certificate_chain"], password),
+        Store(values.get("ssl_keyfile"), values["ssl_keystore_key"], values[key_password], key_password),
+    )
 
 
 def how_to_convert(path: str) -> str:
@@ -69,8 +137,62 @@ def pem_text(text: str) -> str:
     return "".join(blocks)
 
 
+_SUITES_OF_1_3 = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
+_SUITE = re.compile(r"TLS_(?P<exchange>[A-Z_]+?)_WITH_(?P<cipher>[A-Z0-9_]+)")
+
+
+def cipher_names(suites: Sequence[str], versions: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Suites as OpenSSL has them.
+
+    Args:
+        suites: by their standard names, as Java has them; none for OpenSSL's choice.
+        versions: of TLS_VERSIONS.
+
+    Returns:
+        OpenSSL's list of those before TLS 1.3, empty if none is named; the versions that are left.
+
+    Raises:
+        ConfigError: OpenSSL does not know one, cannot choose it, or no version is left.
+    """
+    if not suites:
+        return "", tuple(versions)
+    newest = [each for each in suites if each in _SUITES_OF_1_3]
+    if newest and len(newest) < len(_SUITES_OF_1_3):
+        raise ConfigError(
+            f"ssl_cipher_suites: Python's ssl module cannot choose among the suites of TLS 1.3: name all of {', '.join(_SUITES_OF_1_3)},"
+            " or none"
+        )
+    older = []
+    for suite in suites:
+        if suite in newest:
+            continue
+        match = _SUITE.fullmatch(suite)
+        name = "" if match is None else match["cipher"]
+        for standard, openssl in (("_CBC", ""), ("POLY1305_SHA256", "POLY1305"), ("CCM_8", "CCM8")):
+            name = name.replace(standard, openssl)
+        name = re.sub(r"^(AES|ARIA|CAMELLIA)_", r"\1", name).replace("_", "-")
+        if match is not None and match["exchange"] != "RSA":
+            name = f"{match['exchange'].replace('_', '-')}-{name}"
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.set_ciphers(name)
+        except ssl.SSLError:
+            name = ""
+        if name not in [each["name"] for each in context.get_ciphers()]:
+            raise ConfigError(f"ssl_cipher_suites: OpenSSL knows no suite {suite!r}; names are as TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384")
+        older.append(name)
+    left = tuple(each for each in versions if (newest if each == "TLSv1.3" else older))
+    if not left:
+        raise ConfigError(f"ssl_cipher_suites holds none for ssl_enabled_protocols={','.join(versions)}")
+    return ":".join(older), left
+
+
+_OPENSSL_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_VERIFY = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
 def make_context(settings: TlsSettings) -> ssl.SSLContext:
-    """A client's context.
+    """The context of a client or a listener.
 
     Raises:
         ConfigError: a file is missing, or there is no usable certificate or key.
@@ -78,13 +200,22 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
     files = [each.path for each in (settings.ca, settings.own, settings.key) if each.path]
     try:
         ca = _certificates(settings.ca)
-        context = ssl.create_default_context(cadata=ca)
-        context.check_hostname = settings.check_hostname
+        if settings.client_auth:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=ca)
+            context.verify_mode = _VERIFY[settings.client_auth]
+        else:
+            context = ssl.create_default_context(cadata=ca)
+            context.check_hostname = settings.check_hostname
+        ciphers, versions = cipher_names(settings.suites, settings.versions)
+        if len(versions) == 1:
+            context.minimum_version = context.maximum_version = _OPENSSL_VERSIONS[versions[0]]
+        if ciphers:
+            context.set_ciphers(ciphers)
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # from Python 3.13 on it refuses authorities that keytool makes and Java takes
         context.options |= ssl.OP_NO_RENEGOTIATION  # as in Java; a write in the middle of it would have to wait for a read
         own = _own(settings.own, settings.key)
         if own is not None:
-            _load(context, *own, settings.key.password or "")
+            _load(context, *own, settings.key)
     except ConfigError:
         raise
     except (OSError, ValueError) as failure:
@@ -94,7 +225,7 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 class ContextSource:
-    """A client's context, made again when one of its files has changed.
+    """A context, made again when one of its files has changed.
 
     Args:
         settings: where certificates and key are.
@@ -108,7 +239,7 @@ class ContextSource:
         self._paths = [each.path for each in (settings.ca, settings.own, settings.key) if each.path is not None]
         self._seen = self._stamps()
         self._context = make_context(settings)
-        if not settings.check_hostname:
+        if not settings.check_hostname and not settings.client_auth:
             log.warning("ssl_check_hostname=false: any holder of a certificate that a trusted authority gave may pose as a broker")
 
     def __call__(self) -> ssl.SSLContext:
@@ -186,25 +317,26 @@ def _from_pkcs12(store: Store, data: bytes) -> tuple[str, str]:
     return key, "".join(each.public_bytes(Encoding.PEM).decode() for each in certificates)
 
 
-def _load(context: ssl.SSLContext, chain: str, key: str, password: str) -> None:
+def _load(context: ssl.SSLContext, chain: str, key: str, store: Store) -> None:
     asked = []
 
     def give() -> str:
         asked.append(True)
-        return password
+        return store.password or ""
 
     if not re.search("-----BEGIN [A-Z0-9 ]*CERTIFICATE-----", chain):
-        raise ConfigError("the client's certificate chain holds no certificate")
+        raise ConfigError("the own certificate chain holds no certificate")
     if not re.search("-----BEGIN [A-Z ]*PRIVATE KEY-----", key):
-        raise ConfigError("the client's certificate comes without a private key: ssl_keyfile, or a key in the same file")
+        raise ConfigError("the own certificate comes without a private key: ssl_keyfile, or a key in the same file")
     try:
         with _file(chain) as chain_path, _file(key) as key_path:
             context.load_cert_chain(chain_path, key_path, password=give)
     except ssl.SSLError as failure:
         if not asked:
             raise
-        what = "has another password than ssl_password" if password else "is encrypted, and ssl_password is not set"
-        raise ConfigError(f"the client's private key {what}") from failure
+        setting = store.password_setting
+        what = f"has another password than {setting}" if store.password else f"is encrypted, and {setting} is not set"
+        raise ConfigError(f"the own private key {what}") from failure
 
 
 @contextlib.contextmanager

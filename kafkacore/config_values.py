@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 INT32_MAX = 2**31 - 1
@@ -104,6 +105,8 @@ def convert(hint: Any, value: Any) -> Any:
         if callable(value):
             return value
         raise ValueError("a callable")
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(value, Mapping):
+        return value
     if isinstance(hint, type) and isinstance(value, hint):
         return value
     raise ValueError(f"a {getattr(hint, '__name__', hint)}")
@@ -116,3 +119,17 @@ def string_list(value: Any) -> tuple[Any, ...]:
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
         return tuple(value)
     raise ValueError("a list, or a comma-separated string")
+
+
+def sentences_of(doc: str | None) -> dict[str, str]:
+    """What a docstring says of each attribute, by name; empty without one (-OO)."""
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in inspect.cleandoc(doc or "").partition("Attributes:\n")[2].splitlines():
+        head, colon, text = line.strip().partition(": ")
+        if line.startswith("    ") and not line.startswith("     ") and colon:
+            names = head.split(", ")
+            found |= dict.fromkeys(names, text)
+        elif names:
+            found |= {name: f"{found[name]} {line.strip()}".strip() for name in names}
+    return found

@@ -196,7 +196,7 @@ def test_a_brokers_users():
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"sasl.jaas.config": BROKER}, "has no effect with security_inter_broker_protocol=PLAINTEXT"),
+        ({"sasl.jaas.config": BROKER}, "has no effect without a listener that is SASL_PLAINTEXT or SASL_SSL"),
         (LISTENER, "needs sasl_jaas_config"),
         ({**LISTENER, "sasl.jaas.config": BROKER.replace("user_b", "user_c")}, "must have user_b with the same password"),
         ({**LISTENER, "sasl.jaas.config": BROKER.replace("plain.Plain", "scram.Scram")}, "is for PlainLoginModule"),

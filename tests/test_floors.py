@@ -25,8 +25,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 FLOORS: dict[str, int] = {
-    **dict.fromkeys(("elsewhere", "errors", "error_codes", "plurals", "printable", "private_files", "types", "clock"), 0),
-    **dict.fromkeys(("config", "config_authorizer", "config_keywords", "config_listeners", "config_names", "config_secrets"), 0),
+    **dict.fromkeys(("elsewhere", "errors", "error_codes", "plurals", "principals", "printable", "private_files", "types", "clock"), 0),
+    **dict.fromkeys(("config", "config_authorizer", "config_broker_tls", "config_keywords", "config_listeners", "config_names"), 0),
+    "config_secrets": 0,
     **dict.fromkeys(("config_security", "config_text", "config_tls", "config_values"), 0),
     **dict.fromkeys(("_codec", "codec", "compress", "epoch", "records", "_wheel", "timer", "purgatory"), 1),
     "protocol": 2,

@@ -90,6 +90,7 @@ class EmbeddedCluster:
         *,
         configs: Mapping[str, Any] | BrokerConfig | None = None,
         users: Mapping[str, str] | None = None,
+        tls: bool | str = False,
         host: str = LOOPBACK,
         advertised_host: str | None = None,
         port: int = 0,
@@ -110,6 +111,7 @@ class EmbeddedCluster:
                 config,
                 configs=configs,
                 users=users,
+                tls=tls,
                 host=host,
                 advertised_host=advertised_host,
                 port=port,
@@ -185,6 +187,10 @@ class EmbeddedCluster:
     def listener(self, name: str) -> str:
         """As `kafkacore.testing.EmbeddedCluster.listener`."""
         return self._sync.listener(name)
+
+    def client_settings(self, user: str | None = None, *, listener: str | None = None) -> dict[str, Any]:
+        """As `kafkacore.testing.EmbeddedCluster.client_settings`."""
+        return self._sync.client_settings(user, listener=listener)
 
     @property
     def cluster_id(self) -> str:

@@ -1,4 +1,4 @@
-"""Who may use a broker whose listener is SASL_PLAINTEXT: the state of each connection's authentication.
+"""Who may use a broker whose listener is SASL_PLAINTEXT or SASL_SSL: the state of each connection's authentication.
 
     nobody --SaslHandshake--> in dialogue --SaslAuthenticate...--> a user --SaslHandshake--> in dialogue again (KIP-368)
 

@@ -31,6 +31,7 @@ from kafkacore.errors import CorruptDataError, DisconnectError, KafkaError, Netw
 from kafkacore.net.background import Lookups
 from kafkacore.net.connection import CorrelationIds, ExponentialBackoff
 from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector
+from kafkacore.net.transport import Transports
 from kafkacore.protocol import APIS, decode_response_header, encode_request
 from kafkacore.protocol.schema import Request, Response
 from kafkacore.timer import LoopTimer, TimerTask
@@ -112,6 +113,7 @@ class PeerClient:
         self._clock = clock
         self._find = find
         self._selector: Selector | None = None
+        self._transports: Transports | None = None
         self.connections: dict[str, _Connection] = {}
         self._correlation = CorrelationIds()
         self.timer = LoopTimer(clock=clock)
@@ -120,9 +122,15 @@ class PeerClient:
         self._found_out: deque[Callable[[int], None]] = deque()
         self._lookups = Lookups(self._post, self._resolved)
 
-    def attach(self, selector: Selector) -> None:
-        """The broker starts: connections are made over its selector."""
+    def attach(self, selector: Selector, transports: Transports | None = None) -> None:
+        """The broker starts: connections are made over its selector.
+
+        Args:
+            selector: the broker's.
+            transports: how those to other brokers are made; None for the selector's own way, as those to the controller always are.
+        """
         self._selector = selector
+        self._transports = transports
 
     # ---- requests
 
@@ -212,7 +220,8 @@ class PeerClient:
             if addresses is None:
                 connection.resolving = host
                 return
-            selector.connect(connection.id, addresses[connection.attempts % len(addresses)])
+            transports = None if connection.node_id == CONTROLLER_ID else self._transports
+            selector.connect(connection.id, addresses[connection.attempts % len(addresses)], transports)
         except NetworkError as error:
             self._failed(connection, error)
         except OSError as error:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kafkacore.config_listeners import Listener
 from kafkacore.net.channel import ConnectionId
 from kafkacore.net.selector import Selector, endpoint_of
+from kafkacore.net.transport import Transports
 
 _BACKLOG = 1024
 
@@ -41,10 +42,15 @@ class Ports:
             self.close(None)
             raise
 
-    def accept_by(self, selector: Selector) -> None:
-        """Has a selector accept connections."""
-        for sock in self._sockets:
-            selector.listen(sock)
+    def accept_by(self, selector: Selector, transports: Callable[[Listener], Transports | None]) -> None:
+        """Has a selector accept connections.
+
+        Args:
+            selector: of the server.
+            transports: how to wrap those of a listener; None for the selector's own way.
+        """
+        for sock, listener in zip(self._sockets, self.listeners, strict=True):
+            selector.listen(sock, transports(listener))
 
     def close(self, selector: Selector | None) -> None:
         """Closes all that are open.

@@ -22,6 +22,7 @@ from kafkacore.broker.socket_server import Server
 from kafkacore.broker.state import BrokerState
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
+from kafkacore.config_broker_tls import broker_contexts
 from kafkacore.config_listeners import LOOPBACK, inter_broker, joined, listeners_of
 from kafkacore.errors import KafkaStorage
 from kafkacore.timer import TimerTask
@@ -81,11 +82,13 @@ class Broker(Server):
         Raises:
             UsageError: api_versions promises what is not served, or leaves out ApiVersions itself; a log directory is in use.
             KafkaStorage: no log directory can be used.
+            ConfigError: a certificate or key cannot be used.
         """
         config = config or BrokerConfig()
         played = emulation(emulate)
         is_old = played.versions is not None
         listeners = listeners_of(config, host, port)
+        tls = broker_contexts(config, listeners)  # before anything is opened
         super().__init__(
             SERVED,
             config,
@@ -97,6 +100,7 @@ class Broker(Server):
             clock=clock,
         )
         self.node_id = node_id
+        self.tls = tls
         self._accepts_at_once = not isinstance(controller, ControllerAddress)
         controller = controller or ControllerHost(config, supported_features=supported_features, clock=self.clock)
         self.state: BrokerState = BrokerState(
@@ -115,9 +119,9 @@ class Broker(Server):
         )
         self.clocked = self.state.clocked
         self.peers = self.state.peers
-        if any(each.protocol == "SASL_PLAINTEXT" for each in listeners):
+        if any(each.protocol.startswith("SASL_") for each in listeners):
             self.authentication = authentication = Authentication(config, self.state.cluster, self.clock)
-            if inter_broker(config, listeners).protocol == "SASL_PLAINTEXT":
+            if inter_broker(config, listeners).protocol.startswith("SASL_"):
                 self.peer_logins = authentication.new_client
         if isinstance(controller, ControllerAddress):
             self.controller_logins = controller.logins()
@@ -147,7 +151,7 @@ class Broker(Server):
         own = inter_broker(self.config, self.listeners)
         listeners = [own, *(each for each in self.listeners if each is not own)]
         for each in listeners:
-            if not each.is_local:
+            if not each.is_local and each.protocol in _RISKS:
                 where = joined(each.host, each.port)
                 logger.warning("broker %d listens on %s, beyond this machine: %s", self.node_id, where, _RISKS[each.protocol])
         self.state.controller.start(Node(self.node_id, *own.advertised, self.config.broker_rack), listeners)

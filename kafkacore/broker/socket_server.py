@@ -24,6 +24,7 @@ import contextlib
 import functools
 import logging
 import os
+import ssl
 import struct
 import threading
 import weakref
@@ -36,6 +37,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from kafkacore import errors
 from kafkacore._codec import Plan, decode_request_body
 from kafkacore.broker.authentication import Sessions
+from kafkacore.broker.certificates import CertifiedUsers
 from kafkacore.broker.faults import Control, Delay, Disconnect, Drop
 from kafkacore.broker.limits import ConnectionQuotas, request_memory_bytes
 from kafkacore.broker.peers import PeerClient, is_broker_client
@@ -44,6 +46,8 @@ from kafkacore.broker.slices import SMALLEST_PARTS, Parts, PartsJob, Slices, Ste
 from kafkacore.broker.state import Call, Clocked, Outcome
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import BrokerConfig
+from kafkacore.config_authorizer import ANONYMOUS
+from kafkacore.config_broker_tls import BrokerContexts
 from kafkacore.config_listeners import LOOPBACK, Listener
 from kafkacore.errors import CorruptDataError, ForkedClientError, KafkaError, KafkaTimeoutError, UsageError
 from kafkacore.metadata import NEVER_MS
@@ -88,6 +92,9 @@ DIALOGUE = (ApiVersionsRequest.API_KEY, SaslHandshakeRequest.API_KEY, SaslAuthen
 _HEADER = struct.Struct(">hhi")
 
 
+_TOLD = (CorruptDataError, errors.KafkaStorage, errors.AuthenticationFailedError)
+"""Reasons for the end of a connection that a log shows."""
+
 Handler = Callable[[Any, Call, Any], Response | Outcome | Steps]
 
 
@@ -119,6 +126,7 @@ class Server:
         authentication: of connections to listeners that ask for a user, if there are any; the subclass's too.
         peer_logins: makes the client's side of an authentication, where its peers ask for a user.
         controller_logins: the same for the controller's port.
+        tls: of listeners that are encrypted, and of connections to peers; the subclass's as well.
     """
 
     def __init__(
@@ -173,6 +181,7 @@ class Server:
         self.authentication: Sessions | None = None
         self.peer_logins: Callable[[], SaslClient] | None = None
         self.controller_logins: Callable[[], SaslClient] | None = None
+        self.tls = BrokerContexts({}, {}, None)
         self.wrap_transports: Callable[[SocketTransports], Transports] | None = None
         self._controls: dict[int, Control] = {}
         self._lifecycle = threading.RLock()
@@ -224,6 +233,7 @@ class Server:
         self._silenced: set[ConnectionId] = set()
         self._delays = LoopTimer(clock=self.clock)
         self._delayed: dict[ConnectionId, TimerTask] = {}
+        self._certified = CertifiedUsers(self.tls.rules)
         self._quotas = ConnectionQuotas(self.config)
         if self.authentication is not None:
             self.authentication.clear()
@@ -280,7 +290,7 @@ class Server:
                 raise
             self._stopping = self._paused = False
             if self.peers is not None:
-                self.peers.attach(self._selector)
+                self.peers.attach(self._selector, None if self.tls.peers is None else self._transports(self.tls.peers))
             try:
                 self._registered()
             except BaseException:
@@ -292,15 +302,11 @@ class Server:
         return self
 
     def _make_selector(self) -> Selector:
-        plain = SocketTransports(
-            send_buffer_bytes=self.config.socket_send_buffer_bytes, receive_buffer_bytes=self.config.socket_receive_buffer_bytes
-        )
-        transports = plain if self.wrap_transports is None else self.wrap_transports(plain)
         selector = Selector(
             self.clock,
             connections_max_idle_ms=self.config.connections_max_idle_ms,
             max_receive_bytes=self.config.socket_request_max_bytes,
-            transports=transports,
+            transports=self._transports(),
             admission=self._quotas,
             receive_step_bytes=RECEIVE_STEP_BYTES,
             receive_memory=self._memory,
@@ -309,13 +315,25 @@ class Server:
         selector.quiet = True
         selector.half_duplex = True
         if self._accepts_at_once:
-            self._ports.accept_by(selector)
+            self._ports.accept_by(selector, self._transports_of)
         return selector
+
+    def _transports(self, contexts: Callable[[], ssl.SSLContext] | None = None) -> Transports:
+        made = SocketTransports(
+            send_buffer_bytes=self.config.socket_send_buffer_bytes,
+            receive_buffer_bytes=self.config.socket_receive_buffer_bytes,
+            ssl_context=contexts,
+        )
+        return made if self.wrap_transports is None else self.wrap_transports(made)
+
+    def _transports_of(self, listener: Listener) -> Transports | None:
+        contexts = self.tls.listeners.get(listener.name)
+        return None if contexts is None else self._transports(contexts)
 
     def _accept(self) -> None:
         """Begins to accept connections, which have waited in the listener's queue so far."""
         if self._selector is not None:
-            self._ports.accept_by(self._selector)
+            self._ports.accept_by(self._selector, self._transports_of)
 
     def _authenticator(self, connection: ConnectionId) -> SaslAuthenticator | None:
         """For connections to those that want to know who this server is."""
@@ -498,7 +516,7 @@ class Server:
                     peers.disconnected(connection, reason)
                     continue
                 self._forget(connection)
-                level = logging.WARNING if isinstance(reason, CorruptDataError | errors.KafkaStorage) else logging.DEBUG
+                level = logging.WARNING if isinstance(reason, _TOLD) else logging.DEBUG
                 logger.log(level, "%s: connection %s is closed: %s", self.name, connection, reason)
             if self._slices.ready:
                 self._slices.run(self.clock.now_ms)
@@ -590,6 +608,9 @@ class Server:
                 raise errors.IllegalSaslState(f"{APIS[api_key].name} came before, during or too long after SASL authentication")
             plan, max_elements = known
             client_id, request, elements = decode_request_body(plan, payload, max_elements)
+            principal = ANONYMOUS if session is None else session.principal
+            if session is None and self.tls.rules:
+                principal = self._certified.principal(connection, self._ports.listener_of(connection).name, self._selector)
         except KafkaError as error:
             self._refuse(connection, error)
             return
@@ -598,8 +619,7 @@ class Server:
         fail = functools.partial(self._drop_connection, connection)
         call = Call(version, client_id, now_ms, self.clock.wall_ms(), respond, fail, "/" + self._quotas.hosts.get(connection, ""))
         call.connection, call.elements, call.slice, call.session = connection, elements, self._slice, session
-        if session is not None:
-            call.principal = session.principal
+        call.principal = principal
         if len(self._ports.listeners) > 1:
             call.listener = self._ports.listener_of(connection).name
         try:
@@ -618,7 +638,7 @@ class Server:
 
     def _asks_who(self, connection: ConnectionId) -> bool:
         """Whether the listener that a connection came in by asks for a user."""
-        return self._ports.listener_of(connection).protocol == "SASL_PLAINTEXT"
+        return self._ports.listener_of(connection).protocol.startswith("SASL_")
 
     def _limit_requests(self, connection: ConnectionId, max_bytes: int, memory: ReceiveMemory | None) -> None:
         channel = self._selector.channel(connection) if self._selector is not None else None
@@ -765,6 +785,8 @@ class Server:
         """Ends what a connection that is gone was waiting for."""
         self._muted.discard(connection)
         self._silenced.discard(connection)
+        if self._certified:
+            self._certified.forget(connection)
         if self.authentication is not None:
             self.authentication.forget(connection)
         call = self._calls.pop(connection, None)

@@ -284,15 +284,20 @@ class Selector(SelectorCore):
 
     # ---- connections
 
-    def connect(self, id: ConnectionId, address: Address) -> None:
+    def connect(self, id: ConnectionId, address: Address, transports: Transports | None = None) -> None:
         """Starts a connection; a later poll reports it in `connected` or `disconnected`.
+
+        Args:
+            id: Its name.
+            address: Where to.
+            transports: How to make it; the selector's own way by default.
 
         Raises:
             IllegalStateError: The id is in use.
             OSError: The attempt failed at once.
         """
         self._require_free(id)
-        channel = self._add(id, self._transports.connect(address), None)
+        channel = self._add(id, (transports or self._transports).connect(address), None)
         if channel.transport.connected:
             self._immediate.append(channel)
         self._sync(channel)

@@ -128,6 +128,21 @@ def configure_socket(sock: socket.socket, send_buffer_bytes: int, receive_buffer
 NO_TLS = "peer closed the connection when TLS began: its listener may be without it, that is security_protocol=PLAINTEXT or SASL_PLAINTEXT"
 
 
+_NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"})
+
+
+def _why_refused(error: ssl.SSLError) -> str:
+    """What a listener's operator can do with OpenSSL's words for a failed handshake."""
+    reason = error.reason or ""
+    if reason in _NOT_TLS:
+        return f"what came is no TLS: that client needs security_protocol=SSL or SASL_SSL ({error})"
+    if "ALERT" in reason:
+        return f"the client refuses this listener's certificate, or what it offers: {error}"
+    if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return f"the client shows no certificate, and ssl.client.auth is required ({error})"
+    return str(error)
+
+
 def _peer_name(sock: socket.socket) -> str:
     try:
         name = sock.getpeername()
@@ -228,8 +243,8 @@ class TlsTransport:
     """
 
     __slots__ = (
-        "_cipher", "_cipher_pos", "_handshaken", "_heard", "_incoming", "_outgoing", "_raw", "_settled", "_ssl", "buffered", "connected",
-        "fd", "peer", "sock",
+        "_cipher", "_cipher_pos", "_handshaken", "_heard", "_incoming", "_outgoing", "_raw", "_server_side", "_settled", "_ssl", "buffered",
+        "connected", "fd", "peer", "sock",
     )  # fmt: skip
 
     def __init__(
@@ -255,7 +270,8 @@ class TlsTransport:
         self._cipher_pos = 0
         self._handshaken = False
         self._heard = False
-        self._settled = False  # nothing that comes can belong to the handshake any more
+        self._settled = server_side  # nothing that comes can belong to the handshake any more
+        self._server_side = server_side
 
     finish_connect = PlaintextTransport.finish_connect
 
@@ -282,7 +298,7 @@ class TlsTransport:
                 if got < 0:
                     return False
                 if got == 0:
-                    why = "peer closed the connection during the TLS handshake" if self._heard else NO_TLS
+                    why = "peer closed the connection during the TLS handshake" if self._heard or self._server_side else NO_TLS
                     raise ConnectionResetError(errno.ECONNRESET, why) from None
                 self._heard = True
                 self._incoming.write(memoryview(self._raw)[:got])
@@ -290,10 +306,13 @@ class TlsTransport:
                 # The alert tells the peer why; the peer may have closed already, and then the TLS error is still the one to report.
                 with contextlib.suppress(OSError):
                     self.flush()
-                raise SslAuthenticationFailed(f"TLS handshake with {self.peer or 'peer'} failed: {error}") from error
+                    if self._server_side:  # closing a socket with bytes unread resets it, and a reset may overtake the alert
+                        recv_into(self.fd, self._raw, 0, len(self._raw))
+                why = _why_refused(error) if self._server_side else str(error)
+                raise SslAuthenticationFailed(f"TLS handshake with {self.peer or 'peer'} failed: {why}") from error
             else:
                 self._handshaken = True
-                self._settled = self._ssl.version() != "TLSv1.3"
+                self._settled = self._settled or self._ssl.version() != "TLSv1.3"
                 self.buffered = self._incoming.pending > 0
                 return self.flush()
 
@@ -591,21 +610,31 @@ class SocketTransports:
             code = sock.connect_ex(address.sockaddr)
             if code and code not in _IN_PROGRESS:
                 raise OSError(code, os.strerror(code))
-            if self.ssl_context is None:
-                return PlaintextTransport(sock, connected=code == 0, peer=str(address))
-            name = self.check_hostname_as or address.host or str(address.sockaddr[0])
-            return TlsTransport(sock, self._context(), server_hostname=name, connected=code == 0, peer=str(address))
+            return self.over(sock, address, connected=code == 0)
         except BaseException:
             sock.close()
             raise
 
     def accept(self, sock: socket.socket) -> Transport:
         configure_socket(sock, self.send_buffer_bytes, self.receive_buffer_bytes)
-        if self.ssl_context is None:
-            return PlaintextTransport(sock)
-        return TlsTransport(sock, self._context(), server_side=True)
+        return self.over(sock)
 
-    def _context(self) -> ssl.SSLContext:
+    def over(self, sock: socket.socket, address: Address | None = None, *, connected: bool = True, peer: str = "") -> Transport:
+        """The transport of a socket.
+
+        Args:
+            sock: configured.
+            address: where it was connected to; None for one that was accepted.
+            connected: it is no longer connecting.
+            peer: the other side's name, where it is not the address.
+        """
+        peer = peer or ("" if address is None else str(address))
         context = self.ssl_context
-        assert context is not None  # its connections are TLS
-        return context if isinstance(context, ssl.SSLContext) else context()
+        if context is None:
+            return PlaintextTransport(sock, connected=connected, peer=peer)
+        if not isinstance(context, ssl.SSLContext):
+            context = context()
+        if address is None:
+            return TlsTransport(sock, context, server_side=True, connected=connected, peer=peer)
+        name = self.check_hostname_as or address.host or str(address.sockaddr[0])
+        return TlsTransport(sock, context, server_hostname=name, connected=connected, peer=peer)

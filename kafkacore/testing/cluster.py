@@ -18,7 +18,8 @@ from kafkacore.broker.limits import log_memory_bytes, raise_descriptor_limit
 from kafkacore.broker.server import Control
 from kafkacore.config import BrokerConfig
 from kafkacore.config_authorizer import STANDARD_AUTHORIZER
-from kafkacore.config_listeners import LOOPBACK, Listener, inter_broker, is_everywhere, listeners_of, shifted, written
+from kafkacore.config_broker_tls import TLS_PROTOCOLS, broker_contexts, client_stores, tls_of
+from kafkacore.config_listeners import LOOPBACK, Listener, hosts_in, inter_broker, is_everywhere, listeners_of, shifted, written
 from kafkacore.config_security import sasl_listener
 from kafkacore.config_text import SettingValue, setting_texts
 from kafkacore.errors import Code, ConfigError, IllegalStateError, UsageError, raise_for
@@ -42,6 +43,7 @@ from kafkacore.protocol import (
     TopicPartitions,
 )
 from kafkacore.protocol.schema import Request, Response
+from kafkacore.testing.certificates import Certificates, full_name
 from kafkacore.testing.members import FaultyMember, ProcessMember, ThreadMember
 from kafkacore.testing.network import CONTROLLER, Network
 
@@ -81,18 +83,38 @@ def _with_users(config: BrokerConfig | Mapping[str, Any] | None, users: Mapping[
 
 
 def _with_super_users(
-    config: BrokerConfig | Mapping[str, Any] | None, users: Mapping[str, str] | None, super_users: Sequence[str]
+    config: BrokerConfig | Mapping[str, Any] | None, users: Mapping[str, str] | None, super_users: Sequence[str], mutual: bool
 ) -> BrokerConfig | dict[str, Any]:
     """The same configuration with an authorizer, for which the brokers themselves are super users, too."""
-    if unknown := [name for name in super_users if name not in (users or {})]:
+    by_certificate = users is None and mutual
+    if not by_certificate and (unknown := [name for name in super_users if name not in (users or {})]):
         raise UsageError(f"super_users are some of the users: {unknown[0]!r} is none")
-    if users is None:
+    if not by_certificate and users is None:
         raise UsageError("super_users without users: where everybody is let in, everybody is User:ANONYMOUS")
-    names = dict.fromkeys(["broker", *super_users])
+    names = [full_name(name) if by_certificate else name for name in dict.fromkeys(["broker", *super_users])]
     settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": ";".join(f"User:{name}" for name in names)}
     if isinstance(config, BrokerConfig):
         return config.replace(**settings)
     return {**(config or {}), **settings}
+
+
+def _with_tls(config: BrokerConfig | Mapping[str, Any] | None, certificates: Certificates, mutual: bool) -> BrokerConfig | dict[str, Any]:
+    """The same configuration with these certificates and, unless it has listeners of its own, with a listener that uses them."""
+    changes: dict[str, Any] = {**certificates.settings, **({"ssl_client_auth": "required"} if mutual else {})}
+    has_own = config.listeners is not None if isinstance(config, BrokerConfig) else bool((config or {}).get("listeners"))
+    named: dict[str, Any] = {"security_inter_broker_protocol": "PLAINTEXT"}
+    if isinstance(config, BrokerConfig):
+        named = {name: getattr(config, name) for name in config.given}
+    elif config:
+        named |= {name.replace(".", "_"): value for name, value in config.items()}
+    if twice := [name for name in named if name in changes or name.startswith(("ssl_key", "ssl_truststore"))]:
+        raise UsageError(f"certificates are said twice: by tls, and by {twice[0].replace('_', '.')} in config")
+    protocol = str(named.get("security_inter_broker_protocol", "PLAINTEXT"))
+    if not has_own and protocol not in TLS_PROTOCOLS:
+        changes["security_inter_broker_protocol"] = "SASL_SSL" if protocol.startswith("SASL_") else "SSL"
+    if isinstance(config, BrokerConfig):
+        return config.replace(**changes)
+    return {**{name: value for name, value in (config or {}).items() if name.replace(".", "_") not in changes}, **changes}
 
 
 def _with_listeners(config: BrokerConfig, host: str, advertised_host: str | None, port: int) -> BrokerConfig:
@@ -179,6 +201,7 @@ class EmbeddedCluster:
         configs: Mapping[str, Any] | BrokerConfig | None = None,
         users: Mapping[str, str] | None = None,
         super_users: Sequence[str] | None = None,
+        tls: bool | str = False,
         host: str = LOOPBACK,
         advertised_host: str | None = None,
         port: int = 0,
@@ -199,9 +222,12 @@ class EmbeddedCluster:
                 default.replication.factor topics get a replica on every broker, up to three.
             users: passwords by name: the brokers let in only these, by SASL_PLAINTEXT with PLAIN or SCRAM. OAUTHBEARER admits anyone with
                 an unsigned token, and only if `sasl.enabled.mechanisms` in config names it. Nothing else in config may say who is let in.
-            super_users: those of the users that may do everything. The others may do what ACLs allow, by the rules of Kafka's
-                StandardAuthorizer; none of them anything before an ACL is made. An empty list makes ACLs count, too, but then nobody may
-                make one.
+            super_users: those of the users that may do everything, or without users and with tls="mutual" those of the names in clients'
+                certificates. The others may do what ACLs allow, by the rules of Kafka's StandardAuthorizer; none of them anything before an
+                ACL is made. An empty list makes ACLs count, too, but then nobody may make one.
+            tls: the brokers' listener is SSL, or with users SASL_SSL, with a certificate of an authority that is made for this cluster
+                (by the package trustme); "mutual": clients must show a certificate of it, too. `client_settings` has what clients need.
+                Where config has listeners, those of them that are SSL or SASL_SSL use it.
             host: the address that the brokers listen on: "127.0.0.1", "::1", that of a network, or "0.0.0.0" for every one of the machine.
                 Beyond loopback a warning says what that means.
             advertised_host: the name or address that clients are given and connect to, where it is another one than host. Brokers and
@@ -237,18 +263,29 @@ class EmbeddedCluster:
         if emulate is not None:
             api_versions = capped(api_versions, emulate)
             features = {**emulation(emulate).features, **(features or {})}
+        if tls not in (False, True, "mutual"):
+            raise UsageError(f'tls is True or "mutual", not {tls!r}')
         supported_features = FEATURES if emulate is None else emulation(emulate).supported_features
         speaks_old = emulate is not None and emulation(emulate).versions is not None  # its brokers copy as today's do all the same
         if brokers > 1 and not speaks_old and api_versions.get(FetchRequest.API_KEY, (0, 0))[1] < _FIRST_FETCH_WITH_DIVERGENCE:
             raise UsageError(f"several brokers copy with Fetch v{_FIRST_FETCH_WITH_DIVERGENCE} or newer; api_versions ends before it")
         if users is not None:
             config = _with_users(config, users)
+        self._users = users
+        self._certificates: Certificates | None = None
+        if tls:
+            named = {name: getattr(config, name) for name in config.names()} if isinstance(config, BrokerConfig) else config or {}
+            hosts = ["localhost", LOOPBACK, "::1", *(each for each in (host, advertised_host or "") if not is_everywhere(each))]
+            self._certificates = Certificates([*dict.fromkeys([*hosts, *hosts_in(named)])])
+            config = _with_tls(config, self._certificates, tls == "mutual")
         if super_users is not None:
-            config = _with_super_users(config, users, super_users)
+            config = _with_super_users(config, users, super_users, tls == "mutual")
         self.config = config if isinstance(config, BrokerConfig) else _config(brokers, config)
         if host != LOOPBACK or advertised_host is not None or self.config.listeners is not None:
             self.config = _with_listeners(self.config, host, advertised_host, port)
             _check_ports(self.config, brokers)
+        if processes:
+            broker_contexts(self.config, listeners_of(self.config))  # else only the log of a process would say that a file is wrong
         if self.config.log_memory_max_bytes < 0:
             self.config = self.config.replace(log_memory_max_bytes=log_memory_bytes(self.config) // brokers)
         self._temporary = tempfile.TemporaryDirectory(prefix="kafkacore-") if processes and data_dir is None else None
@@ -344,6 +381,8 @@ class EmbeddedCluster:
         steps.append(self._controller.close)
         if self._temporary is not None:
             steps.append(self._temporary.cleanup)
+        if self._certificates is not None:
+            steps.append(self._certificates.close)
         failures: list[BaseException] = []
         for step in steps:
             try:
@@ -517,15 +556,52 @@ class EmbeddedCluster:
 
         return calls.records(client, topic, timeout, settings)
 
+    def client_settings(self, user: str | None = None, *, listener: str | None = None) -> dict[str, Any]:
+        """Settings of clients: `KafkaProducer(**cluster.client_settings("alice"))`.
+
+        Args:
+            user: one of users, for a listener that asks for one; with tls="mutual" also the CN of a certificate that is made for it,
+                CN=USER,OU=test,O=kafkacore. May be left out where there is one user.
+            listener: which they come in by; the first if left out.
+
+        Returns:
+            bootstrap_servers, security_protocol and what that needs: ssl_cafile, ssl_certfile and ssl_keyfile, which are paths of PEM files
+            that `close` removes; sasl_mechanism, sasl_username and sasl_password.
+
+        Raises:
+            UsageError: there is no such user or listener.
+        """
+        self._check_started()
+        servers = self.bootstrap_servers if listener is None else self.listener(listener)
+        first = next(each for each in listeners_of(self.config) if listener is None or each.name == listener.upper())
+        settings: dict[str, Any] = {"bootstrap_servers": servers, "security_protocol": first.protocol}
+        if first.protocol.startswith("SASL_"):
+            known = self.config.plain_users()[2] if self._users is None else self._users
+            if user is None and len(known) == 1:
+                user = next(iter(known))
+            if user is None or user not in known:
+                raise UsageError(f"client_settings is for one of the users {', '.join(map(repr, known))}, not {user!r}")
+            settings |= {"sasl_mechanism": "PLAIN", "sasl_username": user, "sasl_password": known[user]}
+        if first.protocol in TLS_PROTOCOLS:
+            if self._certificates is None:
+                settings |= client_stores(self.config, first.name)
+            else:
+                settings["ssl_cafile"] = self._certificates.ca
+                if tls_of(self.config, first.name).server.client_auth != "none":
+                    settings["ssl_certfile"], settings["ssl_keyfile"] = self._certificates.of_user(user or "client")
+        return settings
+
     def _client(self) -> dict[str, Any]:
         """Settings of a client of this process, as a user whom every broker knows."""
         self._check_started()
         own = inter_broker(self.config, listeners_of(self.config))
         servers = self.bootstrap_servers if self.config.listeners is None else self.listener(own.name)
         settings = {"bootstrap_servers": servers, "security_protocol": own.protocol}
-        if own.protocol == "SASL_PLAINTEXT":
+        if own.protocol.startswith("SASL_"):
             user, password, _ = self.config.plain_users()
             settings |= {"sasl_mechanism": "PLAIN", "sasl_username": user, "sasl_password": password}
+        if own.protocol in TLS_PROTOCOLS:
+            settings |= client_stores(self.config, own.name)
         return settings
 
     def stop_broker(self, broker: int) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.errors import UsageError
-from kafkacore.net.transport import Address, PlaintextTransport, SocketTransports, Transport, configure_socket
+from kafkacore.net.transport import Address, SocketTransports, Transport, configure_socket
 
 CLIENTS = "clients"
 """Everybody who is not a broker of the cluster."""
@@ -385,7 +385,7 @@ class FaultyTransports:
 
     def connect(self, address: Address) -> Transport:
         sock, peer = self._network.connect(self._broker, address)
-        return self._through(peer, sock, str(address))
+        return self._through(peer, sock, str(address), address)
 
     def accept(self, sock: socket.socket) -> Transport:
         if self._network.is_from_broker(sock):
@@ -393,7 +393,7 @@ class FaultyTransports:
         host, port = sock.getpeername()[:2]
         return self._through(CLIENTS, sock, f"{host}:{port}")
 
-    def _through(self, peer: Party, sock: socket.socket, name: str) -> Transport:
+    def _through(self, peer: Party, sock: socket.socket, name: str, address: Address | None = None) -> Transport:
         end = self._network.join(self._broker, peer, sock)
         configure_socket(end, self._plain.send_buffer_bytes, self._plain.receive_buffer_bytes)
-        return PlaintextTransport(end, peer=name)
+        return self._plain.over(end, address, peer=name)

@@ -188,7 +188,7 @@ NAMED = {"listeners": "A://127.0.0.1:9092,B://127.0.0.1:9093", "listener.securit
         ({"listeners": "PLAINTEXT://127.0.0.1:65536"}, "is not of the form NAME://host:port"),
         ({"listeners": "A://127.0.0.1:1,a://127.0.0.1:2"}, "A is there twice"),
         ({"listeners": "A://127.0.0.1:1"}, "no security protocol is defined for listener A: .* as A:PLAINTEXT"),
-        ({"listeners": "SSL://127.0.0.1:1"}, "listener SSL is SSL; the embedded broker has no TLS"),
+        ({"listeners": "SSL://127.0.0.1:1", "inter.broker.listener.name": "SSL"}, "listener SSL: ssl_keystore_location, or"),
         ({**NAMED}, "there is no listener PLAINTEXT; inter_broker_listener_name names the one for brokers, of A, B"),
         ({**NAMED, "inter.broker.listener.name": "C"}, "there is no listener C"),
         (

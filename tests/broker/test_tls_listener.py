@@ -1,0 +1,281 @@
+"""Listeners with TLS: every kind of client through every kind of listener, who they are then, and brokers among themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafkacore.broker.server import Broker
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import ConfigError, TopicAuthorization, UsageError
+from kafkacore.testing import EmbeddedCluster
+from tests.broker.wire import Wire
+
+pytestmark = pytest.mark.timeout(60)
+
+USERS = {"alice": "secret", "bob": "other"}
+LISTENERS = ("SSL", "MUTUAL", "SASL_SSL")
+CONFIG = {
+    "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,MUTUAL://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL,SASL_SSL:SASL_SSL",
+    "inter.broker.listener.name": "SSL",
+    "listener.name.mutual.ssl.client.auth": "required",
+    "listener.name.mutual.ssl.principal.mapping.rules": "RULE:^CN=(.*?),OU=test,.*$/$1/,DEFAULT",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(tls=True, users=USERS, config=CONFIG) as made:
+        yield made
+
+
+def principals(cluster: EmbeddedCluster, call: Callable[[], object]) -> set[str]:
+    """Who asks the broker for metadata meanwhile, as its handlers see it."""
+    seen: list[Any] = []
+    [broker] = cluster._brokers.values()
+    assert isinstance(broker, Broker)
+    handle = broker._handle
+
+    def watched(connection: Any, call: Any, api_key: int, request: Any) -> None:
+        seen.append(call.principal)
+        handle(connection, call, api_key, request)
+
+    broker._handle = watched  # type: ignore[method-assign]
+    try:
+        call()
+    finally:
+        del broker._handle
+    return set(seen)
+
+
+def ours(settings: dict[str, Any], topic: str) -> None:
+    with KafkaProducer(**settings) as producer:
+        producer.send(topic, b"v", key=b"k").result(20)
+    group = {"group_id": f"{topic}-group", "auto_offset_reset": "earliest"}
+    with KafkaConsumer(topic, **settings, **group) as consumer:
+        [record] = next(iter(consumer.poll(20).values()))
+        consumer.commit()
+    assert (record.key, record.value) == (b"k", b"v")
+    with KafkaAdminClient(**settings) as admin:
+        assert topic in admin.list_topics()
+
+
+def in_asyncio(settings: dict[str, Any], topic: str) -> None:
+    from kafkacore import aio
+
+    async def play() -> None:
+        async with aio.KafkaProducer(**settings) as producer:
+            await (await producer.send(topic, b"v"))
+        async with aio.KafkaConsumer(topic, **settings, group_id=f"{topic}-group", auto_offset_reset="earliest") as consumer:
+            async for record in consumer:
+                assert record.value == b"v"
+                break
+
+    asyncio.run(play())
+
+
+def kafka_python(settings: dict[str, Any], topic: str) -> None:
+    kafka = pytest.importorskip("kafka")
+    theirs = dict(settings)
+    for name in ("username", "password"):
+        if f"sasl_{name}" in theirs:
+            theirs[f"sasl_plain_{name}"] = theirs.pop(f"sasl_{name}")
+    producer = kafka.KafkaProducer(**theirs)
+    producer.send(topic, b"v").get(20)
+    producer.close()
+    consumer = kafka.KafkaConsumer(topic, **theirs, group_id=f"{topic}-group", auto_offset_reset="earliest", consumer_timeout_ms=20_000)
+    assert next(consumer).value == b"v"
+    consumer.close()
+
+
+def aiokafka(settings: dict[str, Any], topic: str) -> None:
+    package = pytest.importorskip("aiokafka")
+    theirs = {name: value for name, value in settings.items() if not name.startswith(("ssl_", "sasl_"))}
+    theirs["ssl_context"] = ssl.create_default_context(cafile=settings["ssl_cafile"])
+    if "ssl_certfile" in settings:
+        theirs["ssl_context"].load_cert_chain(settings["ssl_certfile"], settings["ssl_keyfile"])
+    if "sasl_mechanism" in settings:
+        theirs |= {"sasl_mechanism": settings["sasl_mechanism"]}
+        theirs |= {f"sasl_plain_{name}": settings[f"sasl_{name}"] for name in ("username", "password")}
+
+    async def play() -> None:
+        async with package.AIOKafkaProducer(**theirs) as producer:
+            await producer.send_and_wait(topic, b"v")
+        async with package.AIOKafkaConsumer(topic, **theirs, group_id=f"{topic}-group", auto_offset_reset="earliest") as consumer:
+            assert (await asyncio.wait_for(consumer.getone(), 20)).value == b"v"
+
+    asyncio.run(play())
+
+
+def confluent(settings: dict[str, Any], topic: str) -> None:
+    package = pytest.importorskip("confluent_kafka")
+    names = {"ssl_cafile": "ssl.ca.location", "ssl_certfile": "ssl.certificate.location", "ssl_keyfile": "ssl.key.location"}
+    theirs = {names.get(name, name.replace("_", ".")): value for name, value in settings.items()}
+    answers: list[Any] = []
+    producer = package.Producer(theirs)
+    producer.produce(topic, b"v", on_delivery=lambda error, message: answers.append(error))
+    assert producer.flush(20) == 0
+    assert answers == [None]
+    consumer = package.Consumer({**theirs, "group.id": f"{topic}-group", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    message = consumer.poll(20)
+    assert message is not None and message.value() == b"v"
+    consumer.close()
+
+
+CLIENTS = [ours, in_asyncio, kafka_python, aiokafka, confluent]
+
+
+@pytest.mark.parametrize("listener", LISTENERS)
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda each: each.__name__)
+def test_clients_through_listeners(cluster: EmbeddedCluster, client: Callable[[dict[str, Any], str], None], listener: str) -> None:
+    topic = f"{client.__name__}-{listener}"
+    cluster.create_topic(topic)
+    settings = cluster.client_settings("alice", listener=listener)
+    who = {"SSL": "User:ANONYMOUS", "MUTUAL": "User:alice", "SASL_SSL": "User:alice"}[listener]
+    seen = principals(cluster, lambda: client(settings, topic))
+    assert seen - {"User:ANONYMOUS"} == {who} - {"User:ANONYMOUS"} and who in seen
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda each: each.__name__)
+def test_clients_with_scram(cluster: EmbeddedCluster, client: Callable[[dict[str, Any], str], None]) -> None:
+    topic = f"{client.__name__}-scram"
+    cluster.create_topic(topic)
+    client({**cluster.client_settings("bob", listener="SASL_SSL"), "sasl_mechanism": "SCRAM-SHA-512"}, topic)
+
+
+def test_the_cluster_for_coroutines() -> None:
+    from kafkacore import aio
+    from kafkacore.aio.testing import EmbeddedCluster as Cluster
+
+    async def play() -> None:
+        async with Cluster(tls="mutual") as cluster, aio.KafkaProducer(**cluster.client_settings("alice")) as producer:
+            await (await producer.send("t", b"v"))
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_versions(version: str) -> None:
+    config = {"ssl.enabled.protocols": version}
+    other = {"TLSv1.2": ssl.TLSVersion.TLSv1_3, "TLSv1.3": ssl.TLSVersion.TLSv1_2}[version]
+    with EmbeddedCluster(tls="mutual", config=config) as cluster:
+        ours(cluster.client_settings("alice"), "t")
+        settings = cluster.client_settings("alice")
+        context = ssl.create_default_context(cafile=settings["ssl_cafile"])
+        context.load_cert_chain(settings["ssl_certfile"], settings["ssl_keyfile"])
+        with Wire(cluster.bootstrap_servers) as wire:
+            with context.wrap_socket(wire.sock, server_hostname="localhost") as stream:
+                assert stream.version() == version
+        context.minimum_version = context.maximum_version = other
+        with Wire(cluster.bootstrap_servers) as wire, pytest.raises(ssl.SSLError, match=r"(?i)version"):
+            context.wrap_socket(wire.sock, server_hostname="localhost")
+
+
+def test_suites() -> None:
+    config = {"ssl.cipher.suites": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}
+    with EmbeddedCluster(tls=True, config=config) as cluster:
+        context = ssl.create_default_context(cafile=cluster.client_settings()["ssl_cafile"])
+        with Wire(cluster.bootstrap_servers) as wire, context.wrap_socket(wire.sock, server_hostname="localhost") as stream:
+            assert stream.cipher()[:2] == ("ECDHE-ECDSA-AES128-GCM-SHA256", "TLSv1.2")
+
+
+@pytest.mark.parametrize("users", [None, USERS], ids=["certificates", "passwords"])
+def test_three_brokers(users: dict[str, str] | None) -> None:
+    with EmbeddedCluster(brokers=3, tls="mutual", users=users) as cluster:
+        cluster.create_topic("t", replication_factor=3, config={"min.insync.replicas": 3})
+        cluster.produce("t", [b"one", b"two"])
+        assert {cluster.end_offset("t", 0, broker) for broker in (1, 2, 3)} == {2}
+        assert [each.value for each in cluster.records("t")] == [b"one", b"two"]
+        with KafkaProducer(**cluster.client_settings("alice")) as producer:
+            assert producer.send("t", b"three").result(20).offset == 2
+
+
+def test_processes_and_a_network_with_faults() -> None:
+    for how in ({"processes": True}, {"faults": True}):
+        with EmbeddedCluster(brokers=2, tls="mutual", **how) as cluster:  # type: ignore[arg-type]
+            cluster.create_topic("t", replication_factor=2, config={"min.insync.replicas": 2})
+            with KafkaProducer(**cluster.client_settings()) as producer:
+                producer.send("t", b"v").result(20)
+
+
+def test_acls_by_certificates() -> None:
+    with EmbeddedCluster(brokers=2, tls="mutual", super_users=["admin"]) as cluster:
+        with KafkaAdminClient(**cluster.client_settings("admin")) as admin:
+            admin.create_topics({"t": 1}).check()
+        with KafkaAdminClient(**cluster.client_settings("alice")) as admin:
+            assert isinstance(admin.create_topics({"u": 1}).errors["u"], TopicAuthorization)
+
+
+def test_large_records(cluster: EmbeddedCluster) -> None:
+    values = [bytes([n]) * 1_000_000 for n in range(5)]
+    settings = cluster.client_settings(listener="MUTUAL")
+    with KafkaProducer(**settings) as producer:
+        for value in values:
+            producer.send("large", value)
+    with KafkaConsumer("large", **settings, group_id="large", auto_offset_reset="earliest") as consumer:
+        got: list[bytes] = []
+        while len(got) < len(values):
+            got += [record.value for records in consumer.poll(20).values() for record in records]
+    assert got == values
+
+
+def test_records_on_disk(tmp_path: Path) -> None:
+    """Over TLS they cannot go from file to socket."""
+    with EmbeddedCluster(tls=True, data_dir=tmp_path) as cluster:
+        values = [bytes([n]) * 700_000 for n in range(5)]
+        cluster.produce("t", values)
+        assert [each.value for each in cluster.records("t")] == values
+
+
+def test_certificates_in_files(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "own.pem"))
+    config = {
+        "security.inter.broker.protocol": "SSL",
+        "ssl.keystore.location": str(tmp_path / "own.pem"),
+        "ssl.truststore.location": str(tmp_path / "ca.pem"),
+        "ssl.client.auth": "requested",
+    }
+    with EmbeddedCluster(brokers=2, config=config) as cluster:
+        cluster.create_topic("t", replication_factor=2, config={"min.insync.replicas": 2})
+        cluster.produce("t", [b"v"])  # by the brokers' own certificate
+        anyone = {"bootstrap_servers": cluster.bootstrap_servers, "security_protocol": "SSL", "ssl_cafile": str(tmp_path / "ca.pem")}
+        with KafkaProducer(**anyone) as producer:
+            producer.send("t", b"v").result(20)
+
+
+def test_what_cannot_be(tmp_path: Path) -> None:
+    missing = {"security.inter.broker.protocol": "SSL", "ssl.keystore.location": str(tmp_path / "no-such-file")}
+    for processes in (False, True):
+        with pytest.raises(ConfigError, match="no-such-file"):
+            EmbeddedCluster(config=missing, processes=processes)
+    with pytest.raises(UsageError, match="certificates are said twice"):
+        EmbeddedCluster(tls=True, config={"ssl.keystore.location": "x"})
+    with pytest.raises(UsageError, match='tls is True or "mutual"'):
+        EmbeddedCluster(tls="both")
+    with EmbeddedCluster(tls=True, users=USERS) as cluster, pytest.raises(UsageError, match="one of the users 'alice', 'bob'"):
+        cluster.client_settings()
+
+
+def test_secrets_are_in_no_repr(cluster: EmbeddedCluster) -> None:
+    assert "PRIVATE KEY" not in repr(cluster.config)
+    with KafkaAdminClient(**cluster.client_settings(listener="SSL")) as admin:
+        described = admin.describe_configs([("broker", "1")])["broker", "1"]
+        assert (described["ssl.keystore.key"].value, described["ssl.keystore.key"].is_sensitive) == (None, True)
+        assert described["ssl.client.auth"].value == "none"
+
+
+def test_a_broker_config_object() -> None:
+    with EmbeddedCluster(tls=True, config=BrokerConfig(num_partitions=2)) as cluster:
+        cluster.produce("t", [b"v"])
+        assert cluster.topics() == {"t": 2}
