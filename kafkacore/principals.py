@@ -6,7 +6,8 @@ Rules:
 
 1. The name is that of X500Principal.getName: RFC 2253, the last part first. A part whose type has no short name there is shown as the bytes
    of its value: 1.2.840.113549.1.9.1=#1605...
-2. Patterns and replacements are Java's. Patterns that Python's `re` does not take are refused when the rules are read, never later.
+2. Patterns and replacements are Java's. A pattern that Python's `re` does not take, or reads in another way, is refused when the rules are
+   read, never later.
 3. Certificates come from peers: each length is checked before it is used.
 
 Source: org.apache.kafka.common.security.ssl.SslPrincipalMapper, KIP-371; RFC 2253; X.690 sections 8.1 and 8.19.
@@ -118,9 +119,22 @@ def subject_of(certificate: bytes) -> str:
         del fields[0]
     if len(fields) < 5 or fields[4].tag != _SEQUENCE:  # number, algorithm, issuer, validity, subject
         raise CorruptDataError("a certificate holds no subject")
-    parts = []
-    for group in _inside(certificate, fields[4], _SET):
-        parts.append("+".join(_pair(certificate, each) for each in _inside(certificate, group, _SEQUENCE)))
+    return name_of(certificate[fields[4].start : fields[4].end])
+
+
+def name_of(der: bytes) -> str:
+    """A name as text.
+
+    Args:
+        der: an X.501 name in DER.
+
+    Raises:
+        CorruptDataError: it is none.
+    """
+    outer = _element(der, 0, len(der))
+    if outer.tag != _SEQUENCE:
+        raise CorruptDataError("a name in a certificate does not begin as one")
+    parts = ["+".join(_pair(der, each) for each in _inside(der, group, _SEQUENCE)) for group in _inside(der, outer, _SET)]
     return ",".join(reversed(parts))
 
 
@@ -129,8 +143,37 @@ def subject_of(certificate: bytes) -> str:
 _RULE = r"(DEFAULT)|RULE:((\\.|[^\\/])*)/((\\.|[^\\/])*)/([LU]?).*?|(.*?)"
 _SPLITTER = re.compile(rf"\s*({_RULE})\s*(,\s*|$)")
 _PARSER = re.compile(_RULE)
-_NAMED_GROUP = re.compile(r"\(\?<(?=[A-Za-z])")
+_TOKEN = re.compile(
+    r"(?P<escape>\\.)|(?P<named>\(\?<(?=[A-Za-z]))|(?P<flags>\(\?[a-zA-Z-]+[:)])|(?P<open>\[\^?\]?)|(?P<end>\])|(?P<and>&&)|.", re.DOTALL
+)
+_ANY = "[^\\n\\r\x85\u2028\u2029]"
 _REFERENCE = re.compile(r"\$(\d+)")
+
+
+def _pattern(text: str) -> str:
+    """A pattern of Java's for `re`: a dot matches no line terminator, and of these Java knows more; named groups begin with `(?<`.
+
+    Raises:
+        ValueError: it has what `re` takes in another sense: classes within classes, flags other than i.
+    """
+    found = []
+    in_class = False
+    for token in _TOKEN.finditer(text):
+        kind, part = token.lastgroup, token[0]
+        if in_class and kind in ("open", "and"):
+            raise ValueError("unions and intersections of character classes are Java's alone")
+        if kind == "flags" and not in_class and part[2:-1] not in ("i", "-i", ""):
+            raise ValueError(f"the flags {part} are not supported, but for i")
+        if kind == "open":
+            in_class = True
+        elif kind == "end":
+            in_class = False
+        elif kind == "named" and not in_class:
+            part = "(?P<"
+        elif part == "." and not in_class:
+            part = _ANY
+        found.append(part)
+    return "".join(found)
 
 
 class _Rule(NamedTuple):
@@ -229,7 +272,7 @@ class MappingRules:
     @staticmethod
     def _rule(rule: str, pattern: str, replacement: str, change: str) -> _Rule:
         try:
-            compiled = re.compile(_NAMED_GROUP.sub("(?P<", pattern))
+            compiled = re.compile(_pattern(pattern), re.ASCII)  # classes as \w are ASCII's in Java
             pieces = _pieces(_escape_unknown_references(replacement, compiled.groups), compiled)
         except (re.error, ValueError, OverflowError, RecursionError) as error:
             raise ConfigError(f"ssl_principal_mapping_rules: {rule!r} cannot be used: {error}") from None

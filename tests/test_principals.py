@@ -1,0 +1,107 @@
+"""Names of certificates as Java writes them, and the users that mapping rules make of them. The expected values are those of Java 17 and
+Kafka 4.3.1; `tests/interop/test_principals_alike.py` asks these two."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+import trustme
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkacore.errors import ConfigError, CorruptDataError
+from kafkacore.principals import MappingRules, name_of, subject_of
+
+ALICE = trustme.CA().issue_cert(common_name="alice", organization_name="acme")
+CERTIFICATE = ssl.PEM_cert_to_DER_cert(ALICE.cert_chain_pems[0].bytes().decode())
+DUKE = "CN=Duke,OU=ServiceUsers,O=Org,C=US"
+
+
+def der(*parts: tuple[str, int, bytes]) -> bytes:
+    """A name of parts with one type and value each."""
+    return _sequence(0x30, *(_sequence(0x31, _sequence(0x30, bytes.fromhex(oid), _sequence(tag, value))) for oid, tag, value in parts))
+
+
+def _sequence(tag: int, *content: bytes) -> bytes:
+    joined = b"".join(content)
+    size = bytes([len(joined)]) if len(joined) < 128 else bytes([0x82]) + len(joined).to_bytes(2, "big")
+    return bytes([tag]) + size + joined
+
+
+CN, OU, EMAIL = "0603550403", "060355040b", "06092a864886f70d010901"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (der(), ""),
+        (der((OU, 0x0C, b"eng"), (CN, 0x0C, b"alice")), "CN=alice,OU=eng"),
+        (der((CN, 0x13, b" a,b+c=d ")), r"CN=\ a\,b\+c\=d\ "),
+        (der((CN, 0x0C, b"  ")), r"CN=\ \ "),
+        (der((CN, 0x0C, b'#q"\\;<>')), r"CN=\#q\"\\\;\<\>"),
+        (der((CN, 0x0C, "ünï\0".encode())), "CN=ünï\\00"),
+        (der((EMAIL, 0x16, b"a@b")), "1.2.840.113549.1.9.1=#1603614062"),
+        (der((CN, 0x12, b"12")), "CN=#12023132"),  # a NumericString is no text there
+        (der((CN, 0x0C, b"x" * 200)), "CN=" + "x" * 200),
+    ],
+)
+def test_names(name: bytes, shown: str) -> None:
+    assert name_of(name) == shown
+
+
+def test_subjects() -> None:
+    shown = subject_of(CERTIFICATE)
+    assert shown.startswith("CN=alice,OU=Testing cert \\#") and shown.endswith(",O=acme")
+
+
+@given(st.data())
+def test_garbage_is_corrupt_data_and_nothing_else(data: st.DataObject) -> None:
+    changed = bytearray(CERTIFICATE)
+    for _ in range(data.draw(st.integers(1, 4))):
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    for each in (bytes(changed[: data.draw(st.integers(0, len(changed)))]), bytes(changed)):
+        for read in (subject_of, name_of):
+            try:
+                assert isinstance(read(each), str)
+            except CorruptDataError:
+                pass
+
+
+@pytest.mark.parametrize(
+    ("rules", "user"),
+    [
+        ("DEFAULT", DUKE),
+        ("", None),
+        ("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/", "Duke"),
+        ("RULE:^CN=(.*?),OU=Nobody.*$/$1/", None),
+        ("RULE:^CN=(.*?),OU=Nobody.*$/$1/, DEFAULT", DUKE),
+        ("RULE:^CN=(.*?),OU=(.*?),O=(.*?),.*$/$1@$2.$3/L", "duke@serviceusers.org"),
+        ("RULE:^.*[Cc]N=([a-zA-Z0-9.]*).*$/$1/U", "DUKE"),
+        ("RULE:^CN=(.*?),.*$/$1$9/", "Duke$9"),  # no such group: a text
+        ("RULE:^CN=(?<who>.*?),.*$/${who}!/", "Duke!"),
+        ("RULE:(.*)/[$1]/", f"[{DUKE}][]"),  # Java's replaceAll finds the empty end, too
+        (r"RULE:^CN=(.*?),.*$/a\/$1/", "a/Duke"),
+    ],
+)
+def test_rules(rules: str, user: str | None) -> None:
+    assert MappingRules(rules).name(DUKE) == user
+
+
+@pytest.mark.parametrize(
+    ("rules", "problem"),
+    [
+        ("duke", "neither DEFAULT nor"),
+        ("RULE:a/b/X", "neither DEFAULT nor"),
+        ("RULE:(/b/", "cannot be used"),
+        ("RULE:.*/$1/", "no group 1"),
+        ("RULE:.*/a$/", "a group's number"),
+        ("RULE:.*/${who}/", "no group who"),
+        (r"RULE:\p{Alpha}/b/", "cannot be used"),
+        ("RULE:[a[b]]/b/", "Java's alone"),
+        ("RULE:(?s).*/b/", "flags"),
+    ],
+)
+def test_rules_that_cannot_be(rules: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        MappingRules(rules)
