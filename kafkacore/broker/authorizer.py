@@ -212,6 +212,9 @@ class Authorizer(ImageListener):
 
     Principals are "User:alice", hosts addresses with or without Kafka's slash ("/127.0.0.1"), operations and types of resources Kafka's
     numbers, which are constants of this module.
+
+    Attributes:
+        changes: how often ACLs changed: what was asked before may have another answer now.
     """
 
     def __init__(self, super_users: Iterable[str] = (), allow_everyone_if_no_acl_found: bool = False) -> None:
@@ -221,6 +224,7 @@ class Authorizer(ImageListener):
             super_users: who may do everything.
             allow_everyone_if_no_acl_found: whether a resource without any ACL is open to all.
         """
+        self.changes = 0
         self._super_users = frozenset(super_users)
         self._open = allow_everyone_if_no_acl_found
         self._acls: dict[bytes, Acl] = {}
@@ -248,6 +252,7 @@ class Authorizer(ImageListener):
                 self._acls[acl_id] = acl
                 self._resources.setdefault(acl.resource_type, _Resources()).add(acl_id, acl)
         self._decisions.clear()
+        self.changes += 1
 
     def is_super_user(self, principal: str) -> bool:
         """Whether a principal may do everything."""

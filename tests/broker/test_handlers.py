@@ -18,6 +18,7 @@ from kafkacore.broker.state import Call, Outcome
 from kafkacore.clock import ManualClock
 from kafkacore.codec import crc32c
 from kafkacore.config import BrokerConfig
+from kafkacore.config_authorizer import ANONYMOUS
 from kafkacore.errors import Code
 from kafkacore.records import read_batches
 from kafkacore.types import Node
@@ -34,6 +35,8 @@ def altered(data, *changes):
 
 class Bench:
     """A broker's state, a clock moved by hand, and requests that go through the wire format of their version both ways."""
+
+    principal = ANONYMOUS
 
     def __init__(self, **config):
         self.clock = ManualClock(wall_ms=T0)
@@ -52,7 +55,9 @@ class Bench:
             self.clock.wall_ms(),
             lambda it: self.late.append(self.wire(it, version)),
             self.fail,
+            "/127.0.0.1",
         )
+        call.principal = self.principal
         answered = len(self.late)
         result = SERVED[type(request).API_KEY].handler(self.state, call, decoded)
         if result is Outcome.LATER and len(self.late) > answered:

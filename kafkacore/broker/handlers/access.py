@@ -5,7 +5,9 @@ Source: kafka.server.AuthHelper.
 
 from __future__ import annotations
 
-from kafkacore.broker.authorizer import CLUSTER, CLUSTER_NAME
+from kafkacore import errors
+from kafkacore.broker.authorizer import CLUSTER, CLUSTER_NAME, DESCRIBE, TOPIC
+from kafkacore.broker.handlers.common import ALL_CLUSTER_OPERATIONS
 from kafkacore.broker.state import BrokerState, Call
 
 CLUSTER_REFUSED = "Cluster authorization failed."
@@ -32,6 +34,16 @@ def may_some(state: BrokerState, call: Call, operation: int, resource_type: int)
     return authorizer is None or authorizer.allows_some(call.principal, call.client_host, operation, resource_type)
 
 
+def check_topic(state: BrokerState, call: Call, operation: int, topic: str) -> None:
+    """Refuses a client that may not do something to a topic.
+
+    Raises:
+        TopicAuthorization: it may not.
+    """
+    if not may(state, call, operation, TOPIC, topic):
+        raise errors.TopicAuthorization(TOPIC_REFUSED, topic=topic)
+
+
 def may_cluster(state: BrokerState, call: Call, operation: int) -> bool:
     """Whether the client may do something to the cluster."""
     return may(state, call, operation, CLUSTER, CLUSTER_NAME)
@@ -41,3 +53,8 @@ def operations(state: BrokerState, call: Call, resource_type: int, name: str, ca
     """The bits of those operations that the client may do, for the *AuthorizedOperations of a response."""
     authorizer = state.authorizer
     return candidates if authorizer is None else authorizer.operations(call.principal, call.client_host, resource_type, name, candidates)
+
+
+def cluster_operations(state: BrokerState, call: Call) -> int:
+    """The bits of what the client may do to the cluster, if it may DESCRIBE it; else no bit."""
+    return operations(state, call, CLUSTER, CLUSTER_NAME, ALL_CLUSTER_OPERATIONS) if may_cluster(state, call, DESCRIBE) else 0

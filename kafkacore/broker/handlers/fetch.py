@@ -9,7 +9,9 @@ from collections.abc import Generator, Hashable, Sequence
 from typing import Any, NamedTuple
 
 from kafkacore import errors
+from kafkacore.broker.authorizer import CLUSTER_ACTION, READ, TOPIC
 from kafkacore.broker.delayed import DelayedFetch, DelayedSessionFetch
+from kafkacore.broker.handlers.access import TOPIC_REFUSED, check_topic, may, may_cluster
 from kafkacore.broker.handlers.common import FIRST_VERSION_WITH_TOPIC_IDS, STALE_LEADER, code_of, current_leader, endpoints, topic_name
 from kafkacore.broker.log import Log, messages
 from kafkacore.broker.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
@@ -103,7 +105,12 @@ _CONSUMERS = {
 }
 """The readers nearly all are: consumers that do not say where they are."""
 _NO_DIVERGENCE = FetchEpochEndOffset()
-UNKNOWN_PARTITION = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID)
+NOT_LOOKED_AT = (
+    Code.UNKNOWN_TOPIC_OR_PARTITION,
+    Code.UNKNOWN_TOPIC_ID,
+    Code.INCONSISTENT_TOPIC_ID,
+    Code.TOPIC_AUTHORIZATION_FAILED,
+)
 
 
 def _divergence(partition: Partition, wanted: FetchPartition) -> FetchEpochEndOffset | None:
@@ -177,9 +184,14 @@ class _Reading:
         self.leaders: set[int] = set()
         self.read_bytes = 0
         self.changes = 0  # of partitions, when it began to read
+        self.authorizer = state.authorizer
+        self.is_refused = self.reader.is_follower and not may_cluster(state, call, CLUSTER_ACTION)
+        self._call = call
+        self._allowed: TopicKey | None = None  # the last topic that the client may read
         self.at_once = False  # something was found that is not to wait: an error, a divergence, a better replica
         if context.session is not None:
-            context.session.read_by((self.reader, self.max_bytes < 0))
+            who = None if self.authorizer is None else (call.principal, call.client_host, self.authorizer.changes)
+            context.session.read_by((self.reader, self.max_bytes < 0, who))
 
     @property
     def is_long(self) -> bool:
@@ -223,6 +235,7 @@ class _Reading:
         self.changes = self.state.replicas.changes
         self.read_bytes = 0
         self.at_once = False
+        self._allowed = None
 
     def _read_some(
         self, partitions: list[tuple[tuple[TopicKey, int], FetchPartition]], first: bool, answers: list[tuple[TopicKey, PartitionData]]
@@ -242,7 +255,7 @@ class _Reading:
                     partition_index=index,
                     error_code=code,
                     high_watermark=-1,
-                    aborted_transactions=[] if code in UNKNOWN_PARTITION else None,  # as Kafka has it
+                    aborted_transactions=[] if code in NOT_LOOKED_AT else None,  # as Kafka has it
                     current_leader=leader,
                     records=b"",
                 )
@@ -254,6 +267,8 @@ class _Reading:
             raise errors.InvalidRequest(
                 f"isolation level {reader.isolation_level}, limits {self.max_bytes} and {wanted.partition_max_bytes} bytes"
             )
+        if self.authorizer is not None and topic is not self._allowed:
+            self._check_access(topic)
         partition = reader.find(self.state, topic, wanted)
         log = partition.log
         records: list[Any] = []
@@ -308,6 +323,15 @@ class _Reading:
             self._may_leave_out(self.context.session, partition, topic, wanted, answer)
         return answer
 
+    def _check_access(self, topic: TopicKey) -> None:
+        """A consumer may READ the topic; a broker copies everything, with CLUSTER_ACTION on the cluster."""
+        name = topic_name(self.state, topic)
+        if self.is_refused:
+            raise errors.TopicAuthorization(TOPIC_REFUSED, topic=name)
+        if not self.reader.is_follower:
+            check_topic(self.state, self._call, READ, name)
+        self._allowed = topic
+
     def _older(self, log: Log, pieces: list[Any], wanted: FetchPartition, limit: int, upper_offset: int) -> list[Any]:
         """What was read, as message sets. Where nothing of it is for old readers, who could not go on behind it, the next that is."""
         found: list[Any] = []
@@ -359,10 +383,11 @@ def fetch(
 ) -> FetchResponse | Outcome | Generator[None, None, FetchResponse | Outcome]:
     """Fetch v0-18 (message sets up to v3, topic ids from v13), with incremental sessions, min_bytes and max_wait. Brokers copy with it: a
     follower may read all there is, and where it reads on tells how far it is. Consumers (v11+) are sent to a replica in their rack, if
-    replica.selector.class says so, and may read from any replica. cluster_id is not compared."""
+    replica.selector.class says so, and may read from any replica. cluster_id is not compared. Who may read is looked at again when a wait
+    has ended, and by a session when ACLs have changed; a topic that is refused is answered at once."""
     is_sessionless = request.session_epoch == FINAL_EPOCH and request.session_id == NO_SESSION
     if is_sessionless and len(request.topics) == 1 and call.version >= FIRST_VERSION_WITH_BATCHES:
-        response = _fetch_one(state, call.version, request)
+        response = _fetch_one(state, call, request)
         if response is not None:
             return response
     context = state.sessions.context(request, call.version, call.now_ms)
@@ -384,7 +409,7 @@ def _answer(
 ) -> FetchResponse | Outcome:
     """Answers with what was read, or waits for more."""
     request, context, reader = reading.request, reading.context, reading.reader
-    if reader.is_follower:
+    if reader.is_follower and not reading.is_refused:
         # Its long Fetch waits on another connection while it has more to ask for: with the answer it can ask for all together.
         waiting_fetch = state.follower_fetches.pop(reader.replica_id, None)
         if waiting_fetch is not None:
@@ -447,12 +472,12 @@ def _session_wait(state: BrokerState, call: Call, reading: _Reading, session: Fe
     )
 
 
-def _fetch_one(state: BrokerState, version: int, request: FetchRequest) -> FetchResponse | None:
+def _fetch_one(state: BrokerState, call: Call, request: FetchRequest) -> FetchResponse | None:
     """What most fetches of consumers without sessions are, in one step: one partition led here, with enough to read. None: it is not that.
 
     It does what `_Reading` does, with none of its errors: whatever is odd is left to that.
     """
-    asked = request.topics[0]
+    asked, version = request.topics[0], call.version
     if len(asked.partitions) != 1 or request.rack_id or request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return None
     if (request.replica_state.replica_id if version >= FIRST_VERSION_WITH_REPLICA_STATE else request.replica_id) >= 0:
@@ -464,6 +489,8 @@ def _fetch_one(state: BrokerState, version: int, request: FetchRequest) -> Fetch
         if known is None:
             return None
         name = known.name
+    if state.authorizer is not None and not may(state, call, READ, TOPIC, name):
+        return None
     partition = state.replicas.partitions.get((name, wanted.partition))
     if partition is None or partition.leader != partition.node_id or wanted.last_fetched_epoch >= 0:
         return None

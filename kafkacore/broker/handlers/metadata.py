@@ -9,8 +9,10 @@ import logging
 import re
 
 from kafkacore import errors
+from kafkacore.broker.authorizer import CREATE, DESCRIBE, TOPIC
 from kafkacore.broker.cluster import ClusterImage, Topic, check_topic_name
-from kafkacore.broker.handlers.common import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED, ZERO_ID, code_of, nodes_at
+from kafkacore.broker.handlers.access import TOPIC_REFUSED, check_topic, cluster_operations, may, may_cluster, operations
+from kafkacore.broker.handlers.common import ALL_TOPIC_OPERATIONS, NOT_ASKED, ZERO_ID, code_of, nodes_at
 from kafkacore.broker.internal_topics import METADATA_TOPIC, creatable, is_internal
 from kafkacore.broker.state import BrokerState, Call, Outcome, forward
 from kafkacore.errors import Code, KafkaError, from_code
@@ -62,10 +64,15 @@ def api_versions(state: BrokerState, call: Call, request: ApiVersionsRequest) ->
 
 def metadata(state: BrokerState, call: Call, request: MetadataRequest) -> MetadataResponse | Outcome:
     """Metadata v0-13: by name, by id (v12+), all topics (null, or an empty list in v0). Unknown names are created if both
-    auto.create.topics.enable and the request allow it, and answered when they exist. All operations are authorized."""
+    auto.create.topics.enable and the request allow it, and answered when they exist: the client needs CREATE on cluster or topic.
+    Which topics there are is shown to who may DESCRIBE them."""
     missing = _to_create(state, call, request)
+    denied: dict[str, Code] = {}
+    if state.authorizer is not None and missing and not may_cluster(state, call, CREATE):
+        denied = {name: Code.TOPIC_AUTHORIZATION_FAILED for name in missing if not may(state, call, CREATE, TOPIC, name)}
+        missing = [name for name in missing if name not in denied]
     if not missing:
-        return _describe(state, call, request, {})
+        return _describe(state, call, request, denied)
     wanted = CreateTopicsRequest(topics=[creatable(state.cluster, state.config, name) for name in missing])
 
     def answer(result: Response | KafkaError) -> Response:
@@ -76,7 +83,7 @@ def metadata(state: BrokerState, call: Call, request: MetadataRequest) -> Metada
             for each in result.topics:
                 if not each.error_code:
                     logger.info("created topic %s with %d partitions because a client asked for it", each.name, each.num_partitions)
-        return _describe(state, call, request, refused)
+        return _describe(state, call, request, denied | refused)
 
     return forward(state, call, wanted, CreateTopicsRequest.MAX_VERSION, answer)
 
@@ -86,15 +93,24 @@ def _to_create(state: BrokerState, call: Call, request: MetadataRequest) -> list
     if not state.config.auto_create_topics_enable or not (call.version < 4 or request.allow_auto_topic_creation):
         return []
     names = dict.fromkeys(each.name for each in request.topics or [] if each.topic_id == ZERO_ID and each.name is not None)
-    return [name for name in names if name not in state.cluster.topics and name != METADATA_TOPIC]
+    missing = [name for name in names if name not in state.cluster.topics and name != METADATA_TOPIC]
+    return [name for name in missing if may(state, call, DESCRIBE, TOPIC, name)]
 
 
 def _describe(state: BrokerState, call: Call, request: MetadataRequest, refused: dict[str, Code]) -> MetadataResponse:
     cluster = state.cluster
     answers: list[MetadataResponseTopic] = []
-    operations = ALL_TOPIC_OPERATIONS if call.version >= 8 and request.include_topic_authorized_operations else NOT_ASKED
+    is_asked = call.version >= 8 and request.include_topic_authorized_operations
+
+    def allowed(name: str) -> int:
+        return operations(state, call, TOPIC, name, ALL_TOPIC_OPERATIONS) if is_asked else NOT_ASKED
+
     if request.topics is None or (call.version == 0 and not request.topics):
-        answers.extend(_describe_topic(cluster, topic, operations) for topic in cluster.topics.values())
+        answers.extend(
+            _describe_topic(cluster, topic, allowed(topic.name))
+            for topic in cluster.topics.values()
+            if may(state, call, DESCRIBE, TOPIC, topic.name)
+        )
     else:
         described: set[bytes] = set()
         for wanted in dict.fromkeys(request.topics):  # each once, as in Kafka
@@ -102,9 +118,11 @@ def _describe(state: BrokerState, call: Call, request: MetadataRequest, refused:
             try:
                 if by_id and call.version < 12:
                     raise errors.InvalidRequest(f"Metadata v{call.version} cannot look up topics by id")
-                topic = cluster.topics_by_id.get(wanted.topic_id) if by_id else _named(state, wanted.name, refused)
+                topic = cluster.topics_by_id.get(wanted.topic_id) if by_id else _named(state, call, wanted.name, refused)
                 if topic is None:
                     raise errors.UnknownTopicId("no topic has this id")
+                if by_id:
+                    check_topic(state, call, DESCRIBE, topic.name)
             except KafkaError as error:
                 answers.append(
                     MetadataResponseTopic(
@@ -112,13 +130,15 @@ def _describe(state: BrokerState, call: Call, request: MetadataRequest, refused:
                         name=None if by_id and call.version >= 12 else wanted.name or "",
                         topic_id=wanted.topic_id,
                         partitions=[],
-                        topic_authorized_operations=NOT_ASKED if by_id else operations,
+                        topic_authorized_operations=(
+                            NOT_ASKED if by_id or isinstance(error, errors.TopicAuthorization) else allowed(wanted.name or "")
+                        ),
                     )
                 )
             else:
                 if topic.topic_id not in described:
                     described.add(topic.topic_id)
-                    answers.append(_describe_topic(cluster, topic, operations))
+                    answers.append(_describe_topic(cluster, topic, allowed(topic.name)))
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=n.id, host=n.host, port=n.port, rack=n.rack)
@@ -128,14 +148,17 @@ def _describe(state: BrokerState, call: Call, request: MetadataRequest, refused:
         controller_id=cluster.controller_id,
         topics=answers,
         cluster_authorized_operations=(
-            ALL_CLUSTER_OPERATIONS if 8 <= call.version <= 10 and request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(state, call) if 8 <= call.version <= 10 and request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
 
-def _named(state: BrokerState, name: str | None, refused: dict[str, Code]) -> Topic:
+def _named(state: BrokerState, call: Call, name: str | None, refused: dict[str, Code]) -> Topic:
     if name is None:
         raise errors.InvalidRequest("a topic needs a name or an id")
+    check_topic(state, call, DESCRIBE, name)
+    if refused.get(name) is Code.TOPIC_AUTHORIZATION_FAILED:
+        raise errors.TopicAuthorization(TOPIC_REFUSED, topic=name)
     topic = state.cluster.topics.get(name)
     if topic is not None:
         return topic

@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from kafkacore import errors
+from kafkacore.broker.authorizer import CLUSTER_ACTION, DELETE, DESCRIBE
 from kafkacore.broker.delayed import DelayedOutcomes, DeletionOutcome
+from kafkacore.broker.handlers.access import check_topic, may_cluster
 from kafkacore.broker.handlers.common import code_of
 from kafkacore.broker.internal_topics import is_internal
 from kafkacore.broker.partition import READ_COMMITTED, READ_UNCOMMITTED
@@ -44,6 +46,7 @@ def list_offsets(state: BrokerState, call: Call, request: ListOffsetsRequest) ->
     topics: dict[str, list[ListOffsetsPartitionResponse]] = {}
     for (topic, index), partition in wanted.items():
         try:
+            check_topic(state, call, DESCRIBE, topic)
             if mentions[topic, index] > 1:
                 raise errors.InvalidRequest(f"partition {index} of {topic} is named twice")
             if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
@@ -103,10 +106,13 @@ def _not_available(version: int) -> errors.BrokerError:
 def offset_for_leader_epoch(state: BrokerState, call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     """OffsetForLeaderEpoch v0-4: the largest epoch not above the asked one, and where it ended."""
     topics = []
+    is_broker = may_cluster(state, call, CLUSTER_ACTION)
     for topic in request.topics:
         answers = []
         for wanted in topic.partitions:
             try:
+                if not is_broker:
+                    check_topic(state, call, DESCRIBE, topic.topic)
                 partition = state.replicas.partition(topic.topic, wanted.partition)
                 partition.check_leader(wanted.current_leader_epoch)
                 epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
@@ -121,7 +127,7 @@ def delete_records(state: BrokerState, call: Call, request: DeleteRecordsRequest
     """DeleteRecords v0-2: the log begins later; -1 means the high watermark. The answer waits, for the request's timeout at most,
     until the logs of all live replicas begin there, and tells the earliest of their beginnings."""
     outcomes = {
-        (topic.name, wanted.partition_index): _delete_records(state, topic.name, wanted.partition_index, wanted.offset)
+        (topic.name, wanted.partition_index): _delete_records(state, call, topic.name, wanted.partition_index, wanted.offset)
         for topic in request.topics
         for wanted in topic.partitions
     }
@@ -134,8 +140,9 @@ def delete_records(state: BrokerState, call: Call, request: DeleteRecordsRequest
     return Outcome.LATER
 
 
-def _delete_records(state: BrokerState, topic: str, index: int, offset: int) -> DeletionOutcome | Code:
+def _delete_records(state: BrokerState, call: Call, topic: str, index: int, offset: int) -> DeletionOutcome | Code:
     try:
+        check_topic(state, call, DELETE, topic)
         if is_internal(topic):
             raise errors.InvalidTopic(f"{topic} is internal; its records cannot be deleted")
         partition, start_offset = state.replicas.delete_records(topic, index, offset)

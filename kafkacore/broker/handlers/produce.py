@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from kafkacore import errors
 from kafkacore._codec import transactional_header
+from kafkacore.broker.authorizer import TOPIC, TRANSACTIONAL_ID, WRITE
 from kafkacore.broker.delayed import CommitOutcome, DelayedOutcomes
+from kafkacore.broker.handlers.access import may
 from kafkacore.broker.handlers.checks import AllowedChecks, Checks, LongBatch
 from kafkacore.broker.handlers.common import FIRST_VERSION_WITH_TOPIC_IDS, STALE_LEADER, code_of, current_leader, endpoints, topic_name
 from kafkacore.broker.internal_topics import ADMIN_CLIENT_ID, is_internal
@@ -61,7 +63,7 @@ def produce(state: BrokerState, call: Call, request: ProduceRequest) -> ProduceR
     acks=0 has no response; an error then closes the connection. With acks=-1 the answer waits, for the request's timeout at most, until
     the high watermark has passed the batches. Of a partition named twice the last batch counts. The first batch of a transaction in a
     partition waits for the transaction's coordinator; from v12 on the partition is added to the transaction by it (KIP-890). A batch
-    whose check takes long waits for it in `Checks`."""
+    whose check takes long waits for it in `Checks`. The client needs WRITE on each topic, and on the transactional id."""
     by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
     parts: Parts = []
     transactional: list[tuple[TopicKey, int, tuple[int, int, int]]] = []
@@ -74,15 +76,40 @@ def produce(state: BrokerState, call: Call, request: ProduceRequest) -> ProduceR
     for topic, part in parts:
         if isinstance(part.records, memoryview) and (header := transactional_header(part.records)) is not None:
             transactional.append((topic, part.index, header))
+    denied: list[_Written] = []
+    if state.authorizer is not None:
+        parts, denied = _allowed(state, call, request.transactional_id, parts, bool(transactional))
+        refused_topics = {each.topic for each in denied}
+        transactional = [each for each in transactional if each[0] not in refused_topics]
     if not transactional or call.version < FIRST_PRODUCE_VERSION:
-        return _write_all(state, call, request, parts, {}, {})
+        return _write_all(state, call, request, parts, {}, {}, denied)
     unverified = _Verifications(state, call, request, transactional)
     if not unverified.pending:
-        return _write_all(state, call, request, parts, {}, unverified.refused)
+        return _write_all(state, call, request, parts, {}, unverified.refused, denied)
     if request.acks == 0:
         logger.warning("closing the connection of client %s: a transaction cannot be started with acks=0", call.client_id)
         return Outcome.CLOSE
-    return unverified.ask(lambda refused: _write_all(state, call, request, parts, unverified.pending, refused))
+    return unverified.ask(lambda refused: _write_all(state, call, request, parts, unverified.pending, refused, denied))
+
+
+def _allowed(
+    state: BrokerState, call: Call, transactional_id: str | None, parts: Parts, is_transactional: bool
+) -> tuple[Parts, list[_Written]]:
+    """What the client may write, and what it may not: everything if the transactional id is another's."""
+    if is_transactional and not (transactional_id and may(state, call, WRITE, TRANSACTIONAL_ID, transactional_id)):
+        code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return [], [_Written(topic, part.index, None, None, code) for topic, part in parts]
+    denied_topics: set[TopicKey] = set()
+    for topic in {topic: None for topic, _ in parts}:
+        known = state.cluster.topics_by_id.get(topic) if isinstance(topic, bytes) else None
+        name = topic if isinstance(topic, str) else known.name if known is not None else None
+        if name is not None and not may(state, call, WRITE, TOPIC, name):
+            denied_topics.add(topic)
+    if not denied_topics:
+        return parts, []
+    code = Code.TOPIC_AUTHORIZATION_FAILED
+    denied = [_Written(topic, part.index, None, None, code) for topic, part in parts if topic in denied_topics]
+    return [(topic, part) for topic, part in parts if topic not in denied_topics], denied
 
 
 def _write_all(
@@ -92,6 +119,7 @@ def _write_all(
     parts: Parts,
     verified: Mapping[tuple[str, int], Verification],
     refused: Mapping[tuple[str, int], KafkaError],
+    denied: Sequence[_Written],
 ) -> ProduceResponse | Outcome:
     check = AllowedChecks().check
     written: list[_Written] = []
@@ -103,6 +131,7 @@ def _write_all(
             assert isinstance(partition.records, memoryview)
             long.append(LongBatch(len(written), topic_name(state, topic), partition.index, partition.records))
             written.append(_Written(topic, partition.index, None, None))
+    written += denied
     if not long:
         return _result(state, call, request, written)
 

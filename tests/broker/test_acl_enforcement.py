@@ -1,0 +1,322 @@
+"""ACLs that change while clients work, requests that pretend, and what other clients make of a refusal.
+
+Who may ask what, request by request, is in tests/security.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from brokering import batch
+from controlling import submit
+from test_handlers import Bench, fetch_request, offsets, produce_request
+
+from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafkacore import protocol as p
+from kafkacore.admin import Acl, AclFilter, KafkaAdminClient
+from kafkacore.broker import authorizer as a
+from kafkacore.broker.state import Outcome
+from kafkacore.config_authorizer import ANONYMOUS, STANDARD_AUTHORIZER
+from kafkacore.errors import Code
+from kafkacore.protocol import APIS
+from kafkacore.testing import EmbeddedCluster
+
+ALICE = "User:alice"
+DENIED = Code.TOPIC_AUTHORIZATION_FAILED
+USERS = {"admin": "a", "alice": "b"}
+
+
+class Secured(Bench):
+    """A broker with an authorizer, asked by the principal that is set."""
+
+    def __init__(self, **config):
+        super().__init__(authorizer_class_name=STANDARD_AUTHORIZER, super_users=f"{ANONYMOUS};User:admin", **config)
+        self.topic("t")
+        self.principal = ALICE
+
+    def entry(self, operation, name="t", **given):
+        fields = {"resource_type": a.TOPIC, "resource_pattern_type": a.LITERAL, "principal": ALICE, "host": "*", "permission_type": a.ALLOW}
+        return p.AclCreation(**{**fields, "resource_name": name, "operation": operation, **given})
+
+    def allow(self, *entries):
+        answer = submit(self.state.controller, p.CreateAclsRequest(creations=list(entries)))
+        assert not any(each.error_code for each in answer.results)
+
+    def forbid(self, operation):
+        fields = dict.fromkeys(("resource_type_filter", "pattern_type_filter", "permission_type"), 1)
+        names = dict.fromkeys(("resource_name_filter", "principal_filter", "host_filter"))
+        [result] = submit(
+            self.state.controller, p.DeleteAclsRequest(filters=[p.DeleteAclsFilter(operation=operation, **fields, **names)])
+        ).filter_results
+        assert result.matching_acls
+
+    def as_admin(self, ask):
+        before, self.principal = self.principal, "User:admin"
+        try:
+            return ask()
+        finally:
+            self.principal = before
+
+
+@pytest.fixture
+def bench():
+    return Secured()
+
+
+def codes(response):
+    return [part.error_code for topic in response.responses for part in topic.partitions]
+
+
+# ---- ACLs that change
+
+
+def test_an_acl_counts_from_the_next_request_on(bench):
+    assert bench.produce().error_code == DENIED
+    bench.allow(bench.entry(a.WRITE))
+    assert bench.produce().error_code == Code.NONE
+    bench.forbid(a.WRITE)
+    assert bench.produce().error_code == DENIED
+    assert codes(bench.fetch()) == [DENIED]
+
+
+@pytest.mark.parametrize("version", [12, 17])
+def test_a_session_hears_of_an_acl_that_is_gone_and_of_one_that_comes(bench, version):
+    """The partition is idle, so that the session leaves it out of its fetches."""
+    topic_id = bench.cluster.topics["t"].topic_id
+    bench.allow(bench.entry(a.READ))
+    first = bench.fetch(0, version, topic_id=topic_id, session_epoch=0)
+
+    def next_fetch(epoch):
+        return bench.ask(fetch_request([], session_id=first.session_id, session_epoch=epoch), version)
+
+    assert codes(first) == [0] and codes(next_fetch(1)) == []
+    bench.forbid(a.READ)
+    assert codes(next_fetch(2)) == [DENIED] and codes(next_fetch(3)) == [DENIED]
+    bench.allow(bench.entry(a.READ, principal="User:*"))
+    bench.as_admin(bench.produce)
+    assert offsets(next_fetch(4)) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_session_of_another_principal_reads_nothing_by_what_the_first_may(bench):
+    bench.allow(bench.entry(a.READ))
+    first = bench.fetch(0, session_epoch=0)
+    assert codes(bench.ask(fetch_request([], session_id=first.session_id, session_epoch=1), 12)) == []
+    bench.principal = "User:bob"
+    assert codes(bench.ask(fetch_request([], session_id=first.session_id, session_epoch=2), 12)) == [DENIED]
+
+
+@pytest.mark.parametrize("epochs", [{}, {"session_epoch": -1}], ids=["session", "no session"])
+def test_an_acl_that_goes_while_a_fetch_waits(bench, epochs):
+    bench.allow(bench.entry(a.READ))
+    assert bench.fetch(0, max_wait_ms=500, **epochs) is Outcome.LATER
+    bench.forbid(a.READ)
+    bench.as_admin(bench.produce)
+    [answer] = bench.late
+    assert codes(answer) == [DENIED] and offsets(answer) == []
+
+
+def test_an_acl_that_comes_while_a_fetch_waits(bench):
+    """What the fetch may not read is answered at once; of the rest it reads what comes."""
+    bench.topic("u")
+    bench.allow(bench.entry(a.READ))
+    both = fetch_request([(0, 0)], max_wait_ms=500)
+    both = both._replace(topics=[*both.topics, both.topics[0]._replace(topic="u")])
+    assert codes(bench.ask(both, 12)) == [0, DENIED]
+    assert bench.fetch(0, max_wait_ms=500) is Outcome.LATER
+    bench.allow(bench.entry(a.READ, "u"))
+    assert bench.late == []
+    assert bench.ask(both, 12) is Outcome.LATER
+    bench.as_admin(bench.produce)
+    assert [codes(each) for each in bench.late] == [[0], [0, 0]]
+
+
+def test_denying_a_super_user_changes_nothing(bench):
+    bench.allow(bench.entry(a.ALL, principal="User:*", permission_type=a.DENY))
+    assert bench.as_admin(bench.produce).error_code == Code.NONE
+    assert bench.produce().error_code == DENIED
+
+
+# ---- requests that pretend
+
+
+@pytest.mark.parametrize("version", [12, 17])
+def test_who_is_no_broker_does_not_copy_like_one(bench, version):
+    bench.allow(bench.entry(a.ALL))
+    follower = {"replica_id": 2} if version < 15 else {"replica_state": p.ReplicaState(replica_id=2)}
+    wanted = fetch_request([(0, 0)], topic_id=bench.cluster.topics["t"].topic_id, max_wait_ms=500, session_epoch=-1, **follower)
+    bench.state.follower_fetches[2] = None  # whatever a broker waits in: it must be left alone
+    assert codes(bench.ask(wanted, version)) == [DENIED]
+    assert 2 in bench.state.follower_fetches
+
+
+def test_a_transactional_id_is_asked_about_before_anything_is_written(bench):
+    bench.allow(bench.entry(a.WRITE))
+    data = batch(producer_id=1, epoch=0, sequence=0, is_transactional=True)
+    request = produce_request(data)._replace(transactional_id="x")
+    [answer] = bench.ask(request, 9).responses[0].partition_responses
+    assert answer.error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert bench.ask(request._replace(acks=0), 9) is Outcome.CLOSE
+    assert bench.state.replicas.partitions["t", 0].log.end_offset == 0
+
+
+def test_one_topic_that_is_denied_keeps_no_other_from_being_written(bench):
+    bench.topic("u")
+    bench.allow(bench.entry(a.WRITE, "u"))
+    both = produce_request(batch())
+    both = both._replace(topic_data=[*both.topic_data, both.topic_data[0]._replace(name="u")])
+    answer = bench.ask(both, 9)
+    assert {each.name: each.partition_responses[0].error_code for each in answer.responses} == {"t": DENIED, "u": 0}
+    assert bench.state.replicas.partitions["u", 0].log.end_offset == 3
+
+
+def test_a_topic_is_made_by_asking_only_for_who_may(bench):
+    def ask(name):
+        request = p.MetadataRequest(topics=[p.MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
+        answer = bench.ask(request, 12)
+        return (answer if answer is not Outcome.LATER else bench.late.pop()).topics[0].error_code
+
+    assert ask("new") == DENIED
+    bench.allow(bench.entry(a.DESCRIBE, "new"))
+    assert ask("new") == DENIED and "new" not in bench.cluster.topics
+    bench.allow(bench.entry(a.CREATE, "new"))
+    assert ask("new") == 0 and "new" in bench.cluster.topics
+
+
+REQUESTS = [
+    p.CreateTopicsRequest(topics=[p.CreatableTopic(name="new", num_partitions=1, replication_factor=1)], timeout_ms=1000),
+    p.DeleteTopicsRequest(topics=[p.DeleteTopicState(name="t")], timeout_ms=1000),
+    p.CreatePartitionsRequest(topics=[p.CreatePartitionsTopic(name="t", count=2, assignments=None)], timeout_ms=1000),
+    p.DeleteRecordsRequest(
+        topics=[p.DeleteRecordsTopic(name="t", partitions=[p.DeleteRecordsPartition(partition_index=0, offset=-1)])], timeout_ms=1000
+    ),
+    p.UnregisterBrokerRequest(broker_id=1),
+    p.UpdateFeaturesRequest(feature_updates=[p.FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=2)]),
+]
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: APIS[each.API_KEY].name)
+def test_nothing_changes_by_who_may_not(bench, request_):
+    bench.as_admin(bench.produce)
+    before = bench.cluster.next_offset, bench.state.replicas.partitions["t", 0].log.start_offset
+    bench.ask(request_, request_.MAX_VERSION)
+    assert (bench.cluster.next_offset, bench.state.replicas.partitions["t", 0].log.start_offset) == before
+
+
+# ---- clusters and clients
+
+
+def settings_of(cluster, user, **more):
+    return {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": USERS[user],
+        **more,
+    }
+
+
+def keywords_of(cluster, **more):
+    """The same for kafka-python and aiokafka."""
+    names = {"sasl.username": "sasl_plain_username", "sasl.password": "sasl_plain_password"}
+    return {names.get(name, name.replace(".", "_")): value for name, value in settings_of(cluster, "alice").items()} | more
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Topic "open" is alice's to describe and no more, "closed" nobody's."""
+    with EmbeddedCluster(users=USERS, super_users=["admin"]) as made:
+        for name in ("open", "closed", "mine"):
+            made.create_topic(name)
+        with KafkaAdminClient(settings_of(made, "admin")) as admin:
+            admin.create_acls([Acl("topic", "open", ALICE, "describe"), Acl("topic", "mine", ALICE, "read")]).check()
+        yield made
+
+
+def test_our_clients(cluster):
+    with KafkaProducer(settings_of(cluster, "alice")) as producer:
+        with pytest.raises(errors.TopicAuthorization):
+            producer.send("open", b"v").result(10)
+        with pytest.raises(errors.TopicAuthorization):
+            producer.send("closed", b"v").result(10)
+    with KafkaConsumer(settings_of(cluster, "alice", **{"auto.offset.reset": "earliest"})) as consumer:
+        consumer.assign([TopicPartition("open", 0)])
+        with pytest.raises(errors.TopicAuthorization):
+            consumer.poll(10)
+
+
+def test_kafka_python(cluster):
+    kafka = pytest.importorskip("kafka")
+    from kafka.errors import TopicAuthorizationFailedError
+
+    producer = kafka.KafkaProducer(**keywords_of(cluster, enable_idempotence=False))
+    try:
+        with pytest.raises(TopicAuthorizationFailedError):
+            producer.send("open", b"v").get(10)
+    finally:
+        producer.close()
+    consumer = kafka.KafkaConsumer(**keywords_of(cluster, auto_offset_reset="earliest"))
+    try:
+        consumer.assign([kafka.TopicPartition("open", 0)])
+        with pytest.raises(TopicAuthorizationFailedError):
+            consumer.poll(10_000)
+    finally:
+        consumer.close()
+
+
+def test_confluent_kafka(cluster):
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    failures = []
+    producer = confluent_kafka.Producer(settings_of(cluster, "alice", **{"enable.idempotence": False}))
+    producer.produce("open", b"v", on_delivery=lambda error, _: failures.append(error.code()))
+    assert producer.flush(10) == 0
+    assert failures == [confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    consumer = confluent_kafka.Consumer(settings_of(cluster, "alice", **{"group.id": "unused", "enable.auto.commit": False}))
+    try:
+        consumer.assign([confluent_kafka.TopicPartition("open", 0, 0)])
+        message = consumer.poll(10)
+        assert message.error().code() == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
+    finally:
+        consumer.close()
+
+
+def test_aiokafka(cluster):
+    aiokafka = pytest.importorskip("aiokafka")
+    from aiokafka.errors import TopicAuthorizationFailedError
+
+    async def run():
+        producer = aiokafka.AIOKafkaProducer(**keywords_of(cluster))
+        await producer.start()
+        try:
+            with pytest.raises(TopicAuthorizationFailedError):
+                await producer.send_and_wait("open", b"v")
+        finally:
+            await producer.stop()
+        consumer = aiokafka.AIOKafkaConsumer(**keywords_of(cluster, auto_offset_reset="earliest"))
+        await consumer.start()
+        try:
+            consumer.assign([aiokafka.TopicPartition("open", 0)])
+            with pytest.raises(TopicAuthorizationFailedError):
+                await asyncio.wait_for(consumer.getone(), 10)
+        finally:
+            await consumer.stop()
+
+    asyncio.run(run())
+
+
+def test_the_brokers_themselves_may_do_everything(tmp_path):
+    """They copy, and end transactions, as a user of their own; after a restart too."""
+    for nth in range(2):
+        with EmbeddedCluster(2, tmp_path, users=USERS, super_users=["admin"], config={"min.insync.replicas": 2}) as made:
+            if not nth:
+                made.create_topic("t", partitions=2)
+            with KafkaProducer(settings_of(made, "admin", **{"transactional.id": "x", "acks": "all"})) as producer:
+                producer.init_transactions()
+                producer.begin_transaction()
+                sent = [producer.send("t", b"v", partition=index) for index in (0, 1)]
+                producer.commit_transaction()
+                assert [each.result(10).offset for each in sent] == [2 * nth] * 2
+            with KafkaAdminClient(settings_of(made, "admin")) as admin:
+                assert len(admin.describe_acls(AclFilter())) == nth
+                admin.create_acls([Acl("topic", "t", ALICE, "read")]).check()
