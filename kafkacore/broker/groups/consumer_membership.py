@@ -193,7 +193,7 @@ class ConsumerMembership:
             classic=None,
         )
         self._target_in_ms = 0
-        after = self.advance(group, member, updated, owned, records)
+        after = self.advance(context, group, member, updated, owned, records)
         self.watch_session(group.group_id, member_id)
         default_ms = owner.config.group_consumer_heartbeat_interval_ms
         interval_ms = self._setting(group.group_id, "consumer.heartbeat.interval.ms", default_ms)
@@ -256,6 +256,7 @@ class ConsumerMembership:
 
     def advance(
         self,
+        context: RequestContext,
         group: ConsumerGroup,
         member: ConsumerMember,
         updated: ConsumerMember,
@@ -265,6 +266,7 @@ class ConsumerMembership:
         """Takes in what a member wants, and lets it take its next step.
 
         Args:
+            context: of the member's request.
             group: before.
             member, updated: the member before, and with what it wants now.
             owned: what it says it has.
@@ -278,7 +280,7 @@ class ConsumerMembership:
             records.append(make.member_record(group_id, updated))
         names_changed = updated.topic_names != member.topic_names
         regex_changed = updated.topic_regex != member.topic_regex
-        view = self._resolve(group, updated, updated.topic_regex if regex_changed else "", records)
+        view = self._resolve(context, group, updated, updated.topic_regex if regex_changed else "", records)
         changed = names_changed or regex_changed
         epoch = group.epoch
         if changed or view.changed or not group.has_seen_topics(self._owner.topics.version):
@@ -303,8 +305,11 @@ class ConsumerMembership:
 
     # ---- topics
 
-    def _resolve(self, group: ConsumerGroup, updated: ConsumerMember, new_regex: str, records: list[CoordinatorRecord]) -> _View:
-        """Brings the group's expressions up to date: when they change, when topics came, and every now and then."""
+    def _resolve(
+        self, context: RequestContext, group: ConsumerGroup, updated: ConsumerMember, new_regex: str, records: list[CoordinatorRecord]
+    ) -> _View:
+        """Brings the group's expressions up to date: when they change, when topics came, and every now and then. As in Kafka the member
+        whose heartbeat this is decides for the group: topics that it may not describe do not match."""
         if new_regex:
             self._owner.resolver.check(new_regex)  # refused here or never
         now_ms, version = self._owner.wall_ms(), self._owner.topics.version
@@ -331,6 +336,8 @@ class ConsumerMembership:
                     self._resolve_later(group.group_id)
                     all_known = False
                     continue
+                if context.visible is not None:
+                    topics = context.visible(topics)
                 resolved[regex] = ResolvedRegex(topics, version, now_ms)
                 if known is None or known.topics != topics:
                     records.append(make.regex_record(group.group_id, regex, resolved[regex]))

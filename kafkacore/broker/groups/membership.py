@@ -68,11 +68,13 @@ class RequestContext(NamedTuple):
         version: of the API.
         client_id: "" if the client does not say.
         client_host: as Kafka writes it.
+        visible: which topics of some the client may describe; None if it may describe all.
     """
 
     version: int
     client_id: str
     client_host: str
+    visible: Callable[[frozenset[str]], frozenset[str]] | None = None
 
 
 class Owner(Protocol):

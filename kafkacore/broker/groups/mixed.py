@@ -287,7 +287,7 @@ class MixedMembership:
             others = [each for each in group.members.values() if each.member_id != replaced.member_id]
             return self._downgrade_by_joining(group, [*others, updated], updated, replaced, news, respond)
         owned = self._by_id(subscription.owned_partitions)
-        after = owner.consumers.advance(group, member, updated, owned, records)
+        after = owner.consumers.advance(context, group, member, updated, owned, records)
         response = self._joined(updated, after.epoch)
 
         def committed(error: KafkaError | None) -> None:

@@ -5,14 +5,18 @@ Source: kafka.server.AuthHelper.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kafkacore import errors
 from kafkacore.broker.authorizer import CLUSTER, CLUSTER_NAME, DESCRIBE, TOPIC
 from kafkacore.broker.handlers.common import ALL_CLUSTER_OPERATIONS
 from kafkacore.broker.state import BrokerState, Call
 
 CLUSTER_REFUSED = "Cluster authorization failed."
+GROUP_REFUSED = "Group authorization failed."
 TOPIC_REFUSED = "Topic authorization failed."
-"""Kafka's words for CLUSTER_AUTHORIZATION_FAILED and TOPIC_AUTHORIZATION_FAILED."""
+TRANSACTIONAL_ID_REFUSED = "Transactional Id authorization failed."
+"""Kafka's words for CLUSTER_AUTHORIZATION_FAILED and so on."""
 
 
 def may(state: BrokerState, call: Call, operation: int, resource_type: int, name: str) -> bool:
@@ -47,6 +51,22 @@ def check_topic(state: BrokerState, call: Call, operation: int, topic: str) -> N
 def may_cluster(state: BrokerState, call: Call, operation: int) -> bool:
     """Whether the client may do something to the cluster."""
     return may(state, call, operation, CLUSTER, CLUSTER_NAME)
+
+
+def names_allowed(
+    state: BrokerState, call: Call, operation: int, resource_type: int, names: Iterable[str]
+) -> frozenset[str] | None:
+    """Which of several resources the client may do something to; None if there is no authorizer, and so to all.
+
+    Args:
+        state, call, operation, resource_type: as for `may`.
+        names: of the resources; asked about once each.
+    """
+    authorizer = state.authorizer
+    if authorizer is None:
+        return None
+    allows, principal, host = authorizer.allows, call.principal, call.client_host
+    return frozenset(name for name in set(names) if allows(principal, host, operation, resource_type, name))
 
 
 def operations(state: BrokerState, call: Call, resource_type: int, name: str, candidates: int) -> int:

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from kafkacore import errors
 from kafkacore.broker import configs
+from kafkacore.broker.authorizer import ALTER_CONFIGS, DESCRIBE_CONFIGS, GROUP, TOPIC
 from kafkacore.broker.cluster import TOPIC_SETTINGS, check_topic_name
 from kafkacore.broker.config_docs import documentation
 from kafkacore.broker.configs import BrokerLayers, Described, Operation, Resource, Source
 from kafkacore.broker.controller.configs import NAME_TWICE, keys_of
 from kafkacore.broker.controller.state import code_of
+from kafkacore.broker.handlers.access import CLUSTER_REFUSED, GROUP_REFUSED, TOPIC_REFUSED, may, may_cluster
 from kafkacore.broker.handlers.common import MALFORMED
 from kafkacore.broker.state import BrokerState, Call, Outcome, forward
 from kafkacore.errors import Code, ConfigError, KafkaError
@@ -30,6 +32,7 @@ from kafkacore.protocol import (
     AlterConfigsResponse,
     ConfigResource,
     DescribeConfigsRequest,
+    DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
@@ -50,16 +53,31 @@ SERVED_BY_BROKERS = configs.SERVED_BROKER | {
 }
 """What can be altered while a broker runs, and is obeyed."""
 
+RESOURCE_TYPES: Mapping[int, int] = {Resource.TOPIC: TOPIC, Resource.GROUP: GROUP}
+"""What an ACL must be for; the cluster for other settings."""
+_OF_CLUSTER = (Code.CLUSTER_AUTHORIZATION_FAILED, CLUSTER_REFUSED)
+REFUSALS: Mapping[int, tuple[Code, str]] = {
+    Resource.TOPIC: (Code.TOPIC_AUTHORIZATION_FAILED, TOPIC_REFUSED),
+    Resource.GROUP: (Code.GROUP_AUTHORIZATION_FAILED, GROUP_REFUSED),
+    Resource.BROKER: _OF_CLUSTER,
+    Resource.BROKER_LOGGER: _OF_CLUSTER,
+    Resource.CLIENT_METRICS: _OF_CLUSTER,
+}
+
 # ---- describing
 
 
 def describe_configs(state: BrokerState, call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """DescribeConfigs v0-4: topics, this broker, the defaults of all brokers (the empty name), this broker's loggers, groups, client
-    metrics. The documentation is ours (broker/config_docs.py)."""
+    metrics. The documentation is ours (broker/config_docs.py). What is refused comes last."""
     results = []
+    forbidden = []
     layers = state.config_layers()
     for wanted in request.resources:
         code, message, found = 0, "", []
+        if not _is_allowed(state, call, DESCRIBE_CONFIGS, wanted.resource_type, wanted.resource_name):
+            forbidden.append(_forbidden(wanted))
+            continue
         try:
             found = _describe(state, layers, wanted.resource_type, wanted.resource_name, request.include_documentation)
         except KafkaError as error:
@@ -80,7 +98,22 @@ def describe_configs(state: BrokerState, call: Call, request: DescribeConfigsReq
                 configs=found,
             )
         )
-    return DescribeConfigsResponse(results=results)
+    return DescribeConfigsResponse(results=results + forbidden)
+
+
+def _is_allowed(state: BrokerState, call: Call, operation: int, kind: int, name: str) -> bool:
+    """Whether the client may do something to what has settings. A type that does not exist is refused by those who look at it."""
+    if kind in REFUSALS:
+        resource_type = RESOURCE_TYPES.get(kind)
+        return may_cluster(state, call, operation) if resource_type is None else may(state, call, operation, resource_type, name)
+    return True
+
+
+def _forbidden(wanted: DescribeConfigsResource) -> DescribeConfigsResult:
+    code, message = REFUSALS[wanted.resource_type]
+    return DescribeConfigsResult(
+        error_code=code, error_message=message, resource_type=wanted.resource_type, resource_name=wanted.resource_name, configs=[]
+    )
 
 
 def _describe(
@@ -152,6 +185,8 @@ def _check_broker(state: BrokerState, name: str, what: str, expected: str) -> No
 
 def list_config_resources(state: BrokerState, call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     """ListConfigResources v0-1: names of what has, or can have, settings; version 0 asks for client metrics alone."""
+    if not may_cluster(state, call, DESCRIBE_CONFIGS):
+        return ListConfigResourcesResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED, config_resources=[])
     cluster = state.cluster
     names: dict[int, Iterable[str]] = {
         Resource.TOPIC: cluster.topics,
@@ -254,6 +289,8 @@ def incremental_alter_configs(
         operations = [Operation(each.name, each.config_operation, each.value) for each in wanted.configs]
         configs.check_operations(operations)
         if kind == Resource.BROKER_LOGGER:
+            if not may_cluster(state, call, ALTER_CONFIGS):
+                return _Verdict(Code.CLUSTER_AUTHORIZATION_FAILED, None)
             _check_node(state, name)
             _alter_loggers(operations, request.validate_only)
             return _Verdict(0, None)
@@ -281,7 +318,8 @@ def alter_configs(state: BrokerState, call: Call, request: AlterConfigsRequest) 
 def _alter(
     state: BrokerState, call: Call, request: Any, look: Callable[[Any], _Verdict | None], response: type[R], item: Callable[..., Any]
 ) -> R | Outcome:
-    """Looks at each resource, and has the controller decide about those with which nothing is wrong so far.
+    """Looks at each resource, and has the controller decide about those with which nothing is wrong so far. Who may not alter a resource
+    hears of it where Kafka's controller would say it: after the broker's own checks.
 
     Args:
         state: this broker's.
@@ -296,7 +334,11 @@ def _alter(
         try:
             if mentions[wanted.resource_type, wanted.resource_name] > 1:
                 raise errors.InvalidRequest(NAME_TWICE)
-            verdicts.append(look(wanted))
+            verdict = look(wanted)
+            kind, name = wanted.resource_type, wanted.resource_name
+            if verdict is None and kind != Resource.BROKER_LOGGER and not _is_allowed(state, call, ALTER_CONFIGS, kind, name):
+                verdict = _Verdict(*REFUSALS[kind])
+            verdicts.append(verdict)
         except KafkaError as error:
             verdicts.append(_judge(error))
     passed = [wanted for wanted, verdict in zip(request.resources, verdicts, strict=True) if verdict is None]

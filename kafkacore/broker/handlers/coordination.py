@@ -6,7 +6,9 @@ Source: kafka.server.KafkaApis.handleFindCoordinatorRequest.
 from __future__ import annotations
 
 from kafkacore import errors
+from kafkacore.broker.authorizer import DESCRIBE, GROUP, TRANSACTIONAL_ID
 from kafkacore.broker.coordinator import partition_for
+from kafkacore.broker.handlers.access import GROUP_REFUSED, TRANSACTIONAL_ID_REFUSED, may
 from kafkacore.broker.handlers.common import MALFORMED, code_of, node_at
 from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC, creation_of
 from kafkacore.broker.state import BrokerState, Call, Outcome, forward
@@ -16,6 +18,11 @@ from kafkacore.protocol.schema import Response
 from kafkacore.types import Node
 
 KEY_TYPES = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
+RESOURCE_TYPES = {0: GROUP, 1: TRANSACTIONAL_ID}
+REFUSED: dict[int, tuple[type[KafkaError], str]] = {
+    0: (errors.GroupAuthorization, GROUP_REFUSED),
+    1: (errors.TransactionalIdAuthorization, TRANSACTIONAL_ID_REFUSED),
+}
 SHARE = 2
 FIRST_BATCH_VERSION = 4
 NO_NODE = Node(-1, "", -1)
@@ -25,7 +32,7 @@ def find_coordinator(state: BrokerState, call: Call, request: FindCoordinatorReq
     """FindCoordinator v0-6 for groups and transactional ids; several keys at once from v4 on. The topic in which the coordinator keeps its
     state is made if it is not there. Coordinators of share groups (key type 2) do not exist: INVALID_REQUEST."""
     name = KEY_TYPES.get(request.key_type)
-    if name is None or name in state.cluster.topics:
+    if name is None or name in state.cluster.topics or not any(_allows(state, call, request, key) for key in _keys(call, request)):
         return _found(state, call, request, None)
 
     def answer(result: Response | KafkaError) -> Response:
@@ -36,11 +43,22 @@ def find_coordinator(state: BrokerState, call: Call, request: FindCoordinatorReq
     return forward(state, call, creation_of(state.cluster, state.config, name), CreateTopicsRequest.MAX_VERSION, answer)
 
 
+def _keys(call: Call, request: FindCoordinatorRequest) -> list[str]:
+    return request.coordinator_keys if call.version >= FIRST_BATCH_VERSION else [request.key]
+
+
+def _allows(state: BrokerState, call: Call, request: FindCoordinatorRequest, key: str) -> bool:
+    kind = RESOURCE_TYPES.get(request.key_type)
+    return kind is None or may(state, call, DESCRIBE, kind, key)
+
+
 def _found(state: BrokerState, call: Call, request: FindCoordinatorRequest, problem: str | None) -> FindCoordinatorResponse:
-    keys = request.coordinator_keys if call.version >= FIRST_BATCH_VERSION else [request.key]
     found = []
-    for key in keys:
+    for key in _keys(call, request):
         try:
+            if not _allows(state, call, request, key):
+                refused, message = REFUSED[request.key_type]
+                raise refused("" if call.version >= FIRST_BATCH_VERSION else message)
             node = _coordinator(state, call, request.key_type, key, problem)
         except KafkaError as error:
             found.append(

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from kafkacore.broker.authorizer import ALTER, DESCRIBE, TOPIC
 from kafkacore.broker.cluster import Topic, check_topic_name
-from kafkacore.broker.handlers.common import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED, code_of
+from kafkacore.broker.handlers.access import CLUSTER_REFUSED, cluster_operations, may, may_cluster, operations
+from kafkacore.broker.handlers.common import ALL_TOPIC_OPERATIONS, NOT_ASKED, code_of
 from kafkacore.broker.internal_topics import is_internal
 from kafkacore.broker.log.manager import LogDirDescription, LogDirReplica
 from kafkacore.broker.slices import run_through
@@ -69,7 +71,7 @@ def describe_cluster(state: BrokerState, call: Call, request: DescribeClusterReq
             for broker in brokers
             if (node := broker.node_at(call.listener)) is not None
         ],
-        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED,
+        cluster_authorized_operations=cluster_operations(state, call) if request.include_cluster_authorized_operations else NOT_ASKED,
     )
 
 
@@ -80,13 +82,14 @@ def describe_topic_partitions(
     state: BrokerState, call: Call, request: DescribeTopicPartitionsRequest
 ) -> Response | Generator[None, None, Response]:
     """DescribeTopicPartitions v0: topics in the order of their names from the cursor on, until max.request.partition.size.limit or the
-    request's limit is reached; then the cursor of the rest."""
-    steps = _describe_topic_partitions(state, request)
+    request's limit is reached; then the cursor of the rest. Of topics that the client may not describe it hears that, if it names them, at
+    the end, and of no other."""
+    steps = _describe_topic_partitions(state, call, request)
     return steps if call.elements > STEP_TOPICS else run_through(steps)
 
 
 def _describe_topic_partitions(
-    state: BrokerState, request: DescribeTopicPartitionsRequest
+    state: BrokerState, call: Call, request: DescribeTopicPartitionsRequest
 ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     topics = state.cluster.topics
     names = sorted({each.name for each in request.topics} or topics)
@@ -99,25 +102,39 @@ def _describe_topic_partitions(
                 topics=[_no_topic(each.name, Code.INVALID_REQUEST, NOT_ASKED) for each in request.topics]
             )
     left = max(min(request.response_partition_limit, state.config.max_request_partition_size_limit), 1)
-    found = []
+    found: list[DescribeTopicPartitionsResponseTopic] = []
+    hidden: list[DescribeTopicPartitionsResponseTopic] = []
+    cursor = None
     for nth, name in enumerate(names):
         if nth % STEP_TOPICS == 0:
             yield
         if name < first:
             continue
+        if not may(state, call, DESCRIBE, TOPIC, name):
+            if request.topics:
+                hidden.append(
+                    DescribeTopicPartitionsResponseTopic(error_code=Code.TOPIC_AUTHORIZATION_FAILED, name=name, partitions=[])
+                )
+            continue
+        if cursor is not None:
+            continue                                           # the answer is full; only what is hidden is still named
+        allowed = operations(state, call, TOPIC, name, ALL_TOPIC_OPERATIONS)
         topic = topics.get(name)
         if topic is None:
-            found.append(_no_topic(name, _why_missing(name), ALL_TOPIC_OPERATIONS))
+            found.append(_no_topic(name, _why_missing(name), allowed))
             continue
         if left == 0:
-            return DescribeTopicPartitionsResponse(topics=found, next_cursor=Cursor(topic_name=name, partition_index=0))
-        begin = start if name == first else 0
-        end = min(begin + left, len(topic.partitions))
-        found.append(_described(topic, begin, end, state))
-        left -= max(end - begin, 0)
-        if end < len(topic.partitions):
-            return DescribeTopicPartitionsResponse(topics=found, next_cursor=Cursor(topic_name=name, partition_index=end))
-    return DescribeTopicPartitionsResponse(topics=found)
+            cursor = Cursor(topic_name=name, partition_index=0)
+        else:
+            begin = start if name == first else 0
+            end = min(begin + left, len(topic.partitions))
+            found.append(_described(topic, begin, end, state, allowed))
+            left -= max(end - begin, 0)
+            if end < len(topic.partitions):
+                cursor = Cursor(topic_name=name, partition_index=end)
+        if cursor is not None and (state.authorizer is None or not request.topics):
+            break
+    return DescribeTopicPartitionsResponse(topics=[*found, *hidden], next_cursor=cursor)
 
 
 def _why_missing(name: str) -> Code:
@@ -134,7 +151,7 @@ def _no_topic(name: str, code: Code, operations: int) -> DescribeTopicPartitions
     )
 
 
-def _described(topic: Topic, begin: int, end: int, state: BrokerState) -> DescribeTopicPartitionsResponseTopic:
+def _described(topic: Topic, begin: int, end: int, state: BrokerState, allowed: int) -> DescribeTopicPartitionsResponseTopic:
     alive = state.cluster.nodes
     partitions = []
     for index in range(begin, end):
@@ -158,7 +175,7 @@ def _described(topic: Topic, begin: int, end: int, state: BrokerState) -> Descri
         topic_id=topic.topic_id,
         is_internal=is_internal(topic.name),
         partitions=partitions,
-        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+        topic_authorized_operations=allowed,
     )
 
 
@@ -176,6 +193,8 @@ def _log_dirs(state: BrokerState) -> list[LogDirDescription]:
 
 def describe_log_dirs(state: BrokerState, call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """DescribeLogDirs v0-5. A log that was cut back to less than its high watermark is behind by the difference."""
+    if not may_cluster(state, call, DESCRIBE):
+        return DescribeLogDirsResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED, results=[])
     wanted = None if request.topics is None else {(each.topic, index) for each in request.topics for index in each.partitions}
     results = []
     for log_dir in _log_dirs(state):
@@ -202,13 +221,14 @@ def describe_log_dirs(state: BrokerState, call: Call, request: DescribeLogDirsRe
 def alter_replica_log_dirs(state: BrokerState, call: Call, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     """AlterReplicaLogDirs v0-2. A broker here has one directory, so no partition can move: any other is LOG_DIR_NOT_FOUND, as in a Kafka
     that does not have it, and in its own a partition lies already."""
+    allowed = may_cluster(state, call, ALTER)
     own = {log_dir.path for log_dir in _log_dirs(state)}
     topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for log_dir in request.dirs:
         for topic in log_dir.topics:
             for index in topic.partitions:
-                code = Code.LOG_DIR_NOT_FOUND
-                if log_dir.path in own:
+                code = Code.LOG_DIR_NOT_FOUND if allowed else Code.CLUSTER_AUTHORIZATION_FAILED
+                if allowed and log_dir.path in own:
                     known = (topic.name, index) in state.replicas.partitions
                     code = Code.NONE if known else Code.UNKNOWN_TOPIC_OR_PARTITION
                 topics.setdefault(topic.name, []).append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
@@ -223,6 +243,9 @@ def alter_replica_log_dirs(state: BrokerState, call: Call, request: AlterReplica
 def describe_quorum(state: BrokerState, call: Call, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """DescribeQuorum v0-2: one voter, the controller, and the other brokers as observers. There are no votes, so there is one epoch, and no
     listener of a controller is named."""
+    if not may_cluster(state, call, DESCRIBE):
+        refused = Code.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeQuorumResponse(error_code=refused, error_message=CLUSTER_REFUSED, topics=[], nodes=[])
     cluster = state.cluster
     is_single = len(request.topics) == 1 and request.topics[0].topic_name == METADATA_TOPIC
     if not (is_single and [each.partition_index for each in request.topics[0].partitions] == [0]):

@@ -7,11 +7,13 @@ Source: kafka.server.KafkaApis.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
-from kafkacore.broker.groups.membership import RequestContext, sync_error
+from kafkacore.broker.authorizer import DELETE, DESCRIBE, GROUP, READ, TOPIC
+from kafkacore.broker.groups.membership import RequestContext, join_error, sync_error
 from kafkacore.broker.groups.records import NO_TOPIC_ID
-from kafkacore.broker.groups.service import code_of, gather
+from kafkacore.broker.groups.service import code_of, fetch_error, gather
+from kafkacore.broker.handlers.access import may, may_cluster, names_allowed, operations
 from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
@@ -19,6 +21,7 @@ from kafkacore.protocol import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -26,11 +29,13 @@ from kafkacore.protocol import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     HeartbeatRequest,
+    HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
     LeaveGroupRequest,
     LeaveGroupResponse,
     ListGroupsRequest,
+    ListGroupsResponse,
     MemberIdentity,
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -59,6 +64,7 @@ from kafkacore.protocol.schema import Response
 # Bits are AclOperation codes: what may be done to a group.
 ALL_GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 NOT_ASKED = -(2**31)
+HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 FIRST_JOIN_WITH_NULL_PROTOCOL = 7
 FIRST_LEAVE_OF_SEVERAL = 3
 FIRST_WITH_TOPIC_IDS = 10
@@ -72,20 +78,29 @@ def _later(call: Call) -> Callable[[Response], None]:
     return lambda response: answer.respond(lambda: response)
 
 
-def _context(call: Call) -> RequestContext:
-    return RequestContext(call.version, call.client_id or "", call.client_host)
+def _context(state: BrokerState, call: Call) -> RequestContext:
+    visible = None
+    if state.authorizer is not None:
+
+        def visible(topics: frozenset[str]) -> frozenset[str]:
+            allowed = names_allowed(state, call, DESCRIBE, TOPIC, topics)
+            return topics if allowed is None else allowed
+
+    return RequestContext(call.version, call.client_id or "", call.client_host, visible)
 
 
-def join_group(state: BrokerState, call: Call, request: JoinGroupRequest) -> Outcome:
+def join_group(state: BrokerState, call: Call, request: JoinGroupRequest) -> Outcome | JoinGroupResponse:
     """JoinGroup v0-9, answered when all members of the generation are there."""
-    send = _later(call)
 
-    def respond(response: JoinGroupResponse) -> None:
+    def in_form(response: JoinGroupResponse) -> JoinGroupResponse:
         if call.version < FIRST_JOIN_WITH_NULL_PROTOCOL and response.protocol_name is None:
-            response = response._replace(protocol_name="")
-        send(response)
+            return response._replace(protocol_name="")
+        return response
 
-    state.groups.join(_context(call), request, respond)
+    if not may(state, call, READ, GROUP, request.group_id):
+        return in_form(join_error(Code.GROUP_AUTHORIZATION_FAILED))
+    send = _later(call)
+    state.groups.join(_context(state, call), request, lambda response: send(in_form(response)))
     return Outcome.LATER
 
 
@@ -93,18 +108,24 @@ def sync_group(state: BrokerState, call: Call, request: SyncGroupRequest) -> Out
     """SyncGroup v0-5, answered when the leader has brought the assignment. From v5 on protocol type and name are required."""
     if call.version >= FIRST_SYNC_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
         return sync_error(Code.INCONSISTENT_GROUP_PROTOCOL)
+    if not may(state, call, READ, GROUP, request.group_id):
+        return sync_error(Code.GROUP_AUTHORIZATION_FAILED)
     state.groups.sync(request, _later(call))
     return Outcome.LATER
 
 
-def heartbeat(state: BrokerState, call: Call, request: HeartbeatRequest) -> Outcome:
+def heartbeat(state: BrokerState, call: Call, request: HeartbeatRequest) -> Outcome | HeartbeatResponse:
     """Heartbeat v0-4."""
+    if not may(state, call, READ, GROUP, request.group_id):
+        return HeartbeatResponse(error_code=Code.GROUP_AUTHORIZATION_FAILED)
     state.groups.heartbeat(request, _later(call))
     return Outcome.LATER
 
 
-def leave_group(state: BrokerState, call: Call, request: LeaveGroupRequest) -> Outcome:
+def leave_group(state: BrokerState, call: Call, request: LeaveGroupRequest) -> Outcome | LeaveGroupResponse:
     """LeaveGroup v0-5: one member up to v2, several from v3 on."""
+    if not may(state, call, READ, GROUP, request.group_id):
+        return LeaveGroupResponse(error_code=Code.GROUP_AUTHORIZATION_FAILED)
     send = _later(call)
     single = call.version < FIRST_LEAVE_OF_SEVERAL
     wanted = LeaveGroupRequest(group_id=request.group_id, members=[MemberIdentity(member_id=request.member_id)]) if single else request
@@ -121,31 +142,74 @@ def leave_group(state: BrokerState, call: Call, request: LeaveGroupRequest) -> O
 # ---- consumer groups (KIP-848)
 
 
-def consumer_group_heartbeat(state: BrokerState, call: Call, request: ConsumerGroupHeartbeatRequest) -> Outcome:
-    """ConsumerGroupHeartbeat v0-1. A classic group becomes a consumer group with the first."""
-    state.groups.consumer_heartbeat(_context(call), request, _later(call))
+def consumer_group_heartbeat(
+    state: BrokerState, call: Call, request: ConsumerGroupHeartbeatRequest
+) -> Outcome | ConsumerGroupHeartbeatResponse:
+    """ConsumerGroupHeartbeat v0-1. A classic group becomes a consumer group with the first. Topics are looked at when they are named, which
+    members do when they join and when their subscription changes."""
+    if not may(state, call, READ, GROUP, request.group_id):
+        return ConsumerGroupHeartbeatResponse(error_code=Code.GROUP_AUTHORIZATION_FAILED)
+    names = request.subscribed_topic_names
+    if names and (allowed := names_allowed(state, call, DESCRIBE, TOPIC, names)) is not None and len(allowed) < len(set(names)):
+        return ConsumerGroupHeartbeatResponse(error_code=Code.TOPIC_AUTHORIZATION_FAILED)
+    state.groups.consumer_heartbeat(_context(state, call), request, _later(call))
     return Outcome.LATER
 
 
 def consumer_group_describe(state: BrokerState, call: Call, request: ConsumerGroupDescribeRequest) -> Outcome:
-    """ConsumerGroupDescribe v0-1."""
+    """ConsumerGroupDescribe v0-1. A group that reads a topic which the client may not describe is refused as a whole."""
     send = _later(call)
-    operations = ALL_GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    refused, allowed = _parted(state, call, DESCRIBE, request.group_ids)
 
     def done(groups: list[ConsumerGroupDescribeDescribedGroup]) -> None:
-        send(
-            ConsumerGroupDescribeResponse(
-                groups=[
-                    group._replace(authorized_operations=operations if group.error_code == Code.NONE else NOT_ASKED) for group in groups
-                ]
-            )
-        )
+        found = [
+            ConsumerGroupDescribeDescribedGroup(error_code=Code.GROUP_AUTHORIZATION_FAILED, group_id=group_id) for group_id in refused
+        ]
+        found += [
+            group._replace(authorized_operations=_operations(state, call, group, request.include_authorized_operations)) for group in groups
+        ]
+        send(ConsumerGroupDescribeResponse(groups=_without_hidden_topics(state, call, found)))
 
     def ask(group_id: str) -> Callable[[Callable[[ConsumerGroupDescribeDescribedGroup], None]], None]:
         return lambda each: state.groups.describe_consumer_group(group_id, each)
 
-    gather([ask(group_id) for group_id in request.group_ids], done)
+    gather([ask(group_id) for group_id in allowed], done)
     return Outcome.LATER
+
+
+def _parted(state: BrokerState, call: Call, operation: int, group_ids: list[str]) -> tuple[list[str], list[str]]:
+    """The groups to which the client may not do something, and the others."""
+    allowed = names_allowed(state, call, operation, GROUP, group_ids)
+    if allowed is None:
+        return [], group_ids
+    return [each for each in group_ids if each not in allowed], [each for each in group_ids if each in allowed]
+
+
+def _operations(state: BrokerState, call: Call, group: DescribedGroup | ConsumerGroupDescribeDescribedGroup, are_asked: bool) -> int:
+    is_answered = are_asked and group.error_code == Code.NONE
+    return operations(state, call, GROUP, group.group_id, ALL_GROUP_OPERATIONS) if is_answered else NOT_ASKED
+
+
+def _without_hidden_topics(
+    state: BrokerState, call: Call, groups: list[ConsumerGroupDescribeDescribedGroup]
+) -> list[ConsumerGroupDescribeDescribedGroup]:
+    if state.authorizer is None:
+        return groups
+
+    def topics_of(group: ConsumerGroupDescribeDescribedGroup) -> set[str]:
+        assignments = [assignment for member in group.members for assignment in (member.assignment, member.target_assignment)]
+        return {topic.topic_name for assignment in assignments for topic in assignment.topic_partitions}
+
+    named = [topics_of(group) for group in groups]
+    visible = names_allowed(state, call, DESCRIBE, TOPIC, set().union(*named))
+    return [
+        group
+        if visible is None or topics <= visible
+        else ConsumerGroupDescribeDescribedGroup(
+            error_code=Code.TOPIC_AUTHORIZATION_FAILED, error_message=HIDDEN_TOPICS, group_id=group.group_id
+        )
+        for group, topics in zip(groups, named, strict=True)
+    ]
 
 
 # ---- offsets
@@ -154,15 +218,22 @@ def consumer_group_describe(state: BrokerState, call: Call, request: ConsumerGro
 def offset_commit(state: BrokerState, call: Call, request: OffsetCommitRequest) -> Outcome | OffsetCommitResponse:
     """OffsetCommit v0-10, topics by id from v10 on. Topics and partitions that do not exist are refused one by one. A topic that is named
     twice is answered twice, but once where anything is refused, as by Kafka. v0 commits to the group's log, too: there is no ZooKeeper."""
+    if not may(state, call, READ, GROUP, request.group_id):
+        return OffsetCommitResponse(topics=[_refused_commit(topic, Code.GROUP_AUTHORIZATION_FAILED) for topic in request.topics])
     refused: list[OffsetCommitResponseTopic] = []
     accepted: list[OffsetCommitRequestTopic] = []
+    by_id = call.version >= FIRST_WITH_TOPIC_IDS
+    readable = names_allowed(state, call, READ, TOPIC, _names(state, request.topics, by_id))
     for topic in request.topics:
-        if call.version >= FIRST_WITH_TOPIC_IDS:
+        if by_id:
             known = state.cluster.topics_by_id.get(bytes(topic.topic_id))
             code = Code.UNKNOWN_TOPIC_ID
         else:
             known = state.cluster.topics.get(topic.name)
             code = Code.UNKNOWN_TOPIC_OR_PARTITION
+        if readable is not None and (known is not None or not by_id) and (topic.name if known is None else known.name) not in readable:
+            refused.append(_refused_commit(topic, Code.TOPIC_AUTHORIZATION_FAILED))
+            continue
         if known is None:
             refused.append(_refused_commit(topic, code))
             continue
@@ -184,6 +255,15 @@ def offset_commit(state: BrokerState, call: Call, request: OffsetCommitRequest) 
 
     state.groups.commit(call.version, request._replace(topics=accepted), done)
     return Outcome.LATER
+
+
+def _names(state: BrokerState, topics: Iterable[OffsetCommitRequestTopic | OffsetFetchRequestTopics], by_id: bool) -> Iterator[str]:
+    """The names of topics; ids that nobody knows have none."""
+    for topic in topics:
+        if not by_id:
+            yield topic.name
+        elif (known := state.cluster.topics_by_id.get(bytes(topic.topic_id))) is not None:
+            yield known.name
 
 
 def _each_topic_once(topics: list[OffsetCommitResponseTopic]) -> list[OffsetCommitResponseTopic]:
@@ -220,7 +300,7 @@ def offset_fetch(state: BrokerState, call: Call, request: OffsetFetchRequest) ->
             send(_single_fetch(groups[0], call.version))
 
     def ask(group: OffsetFetchRequestGroup) -> Callable[[Callable[[OffsetFetchResponseGroup], None]], None]:
-        return lambda each: _fetch_group(state, call.version, group, request.require_stable, each)
+        return lambda each: _fetch_group(state, call, group, request.require_stable, each)
 
     gather([ask(group) for group in wanted], done)
     return Outcome.LATER
@@ -228,45 +308,60 @@ def offset_fetch(state: BrokerState, call: Call, request: OffsetFetchRequest) ->
 
 def _fetch_group(
     state: BrokerState,
-    version: int,
+    call: Call,
     group: OffsetFetchRequestGroup,
     require_stable: bool,
     respond: Callable[[OffsetFetchResponseGroup], None],
 ) -> None:
-    if version < FIRST_WITH_TOPIC_IDS:
+    version = call.version
+    if not may(state, call, DESCRIBE, GROUP, group.group_id):
+        respond(fetch_error(version, group, Code.GROUP_AUTHORIZATION_FAILED))
+        return
+    by_id = version >= FIRST_WITH_TOPIC_IDS
+    if not by_id and state.authorizer is None:
         state.groups.fetch_offsets(version, group, require_stable, respond)
         return
-    unknown: list[OffsetFetchResponseTopics] = []
+    refused: list[OffsetFetchResponseTopics] = []
     if group.topics is not None:
         named: list[OffsetFetchRequestTopics] = []
+        visible = names_allowed(state, call, DESCRIBE, TOPIC, _names(state, group.topics, by_id))
         for topic in group.topics:
-            known = state.cluster.topics_by_id.get(bytes(topic.topic_id))
-            if known is None:
-                unknown.append(_unknown_topic(topic))
+            known = state.cluster.topics_by_id.get(bytes(topic.topic_id)) if by_id else None
+            if by_id and known is None:
+                refused.append(_refused_fetch(topic, Code.UNKNOWN_TOPIC_ID))
+                continue
+            name = topic.name if known is None else known.name
+            if visible is not None and name not in visible:
+                refused.append(_refused_fetch(topic, Code.TOPIC_AUTHORIZATION_FAILED))
             else:
-                named.append(topic._replace(name=known.name))
+                named.append(topic if known is None else topic._replace(name=name))
         group = group._replace(topics=named)
 
     def done(answer: OffsetFetchResponseGroup) -> None:
         topics = []
+        # Who asks for all topics sees those that it may describe.
+        visible = names_allowed(state, call, DESCRIBE, TOPIC, [each.name for each in answer.topics]) if group.topics is None else None
         for topic in answer.topics:
-            if bytes(topic.topic_id) == NO_TOPIC_ID:
+            if visible is not None and topic.name not in visible:
+                continue
+            if by_id and bytes(topic.topic_id) == NO_TOPIC_ID:
                 known = state.cluster.topics.get(topic.name)
                 if known is None:
                     continue  # it is gone, and has no id to be told by
                 topic = topic._replace(topic_id=known.topic_id)
             topics.append(topic)
-        respond(answer._replace(topics=topics + unknown))
+        respond(answer if answer.error_code else answer._replace(topics=topics + refused))
 
     state.groups.fetch_offsets(version, group, require_stable, done)
 
 
-def _unknown_topic(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+def _refused_fetch(topic: OffsetFetchRequestTopics, code: Code) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
+        name=topic.name,
         topic_id=topic.topic_id,
         partitions=[
             OffsetFetchResponsePartitions(
-                partition_index=index, committed_offset=-1, committed_leader_epoch=-1, metadata="", error_code=Code.UNKNOWN_TOPIC_ID
+                partition_index=index, committed_offset=-1, committed_leader_epoch=-1, metadata="", error_code=code
             )
             for index in topic.partition_indexes
         ],
@@ -301,15 +396,19 @@ def _single_fetch(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchR
 
 def offset_delete(state: BrokerState, call: Call, request: OffsetDeleteRequest) -> Outcome | OffsetDeleteResponse:
     """OffsetDelete v0. Partitions that do not exist are refused one by one."""
+    if not may(state, call, DELETE, GROUP, request.group_id):
+        return OffsetDeleteResponse(error_code=Code.GROUP_AUTHORIZATION_FAILED)
+    readable = names_allowed(state, call, READ, TOPIC, (topic.name for topic in request.topics))
     refused: list[OffsetDeleteResponseTopic] = []
     accepted: list[OffsetDeleteRequestTopic] = []
     for topic in request.topics:
-        known = state.cluster.topics.get(topic.name)
+        is_hidden = readable is not None and topic.name not in readable
+        known = None if is_hidden else state.cluster.topics.get(topic.name)
         count = 0 if known is None else len(known.partitions)
         missing = [each for each in topic.partitions if not 0 <= each.partition_index < count]
         present = [each for each in topic.partitions if 0 <= each.partition_index < count]
         if missing:
-            code = Code.UNKNOWN_TOPIC_OR_PARTITION
+            code = Code.TOPIC_AUTHORIZATION_FAILED if is_hidden else Code.UNKNOWN_TOPIC_OR_PARTITION
             partitions = [OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code) for each in missing]
             refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
         if present:
@@ -340,23 +439,33 @@ def _merged(refused: list[OffsetDeleteResponseTopic], answered: list[OffsetDelet
 def describe_groups(state: BrokerState, call: Call, request: DescribeGroupsRequest) -> Outcome:
     """DescribeGroups v0-6, of classic groups."""
     send = _later(call)
-    operations = ALL_GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    refused, allowed = _parted(state, call, DESCRIBE, request.groups)
+    are_asked = call.version >= 3 and request.include_authorized_operations
 
     def done(groups: list[DescribedGroup]) -> None:
-        if call.version >= 3:
-            groups = [group._replace(authorized_operations=operations if group.error_code == Code.NONE else NOT_ASKED) for group in groups]
-        send(DescribeGroupsResponse(groups=groups))
+        found = [DescribedGroup(error_code=Code.GROUP_AUTHORIZATION_FAILED, group_id=group_id) for group_id in refused]
+        found += [group._replace(authorized_operations=_operations(state, call, group, are_asked)) for group in groups]
+        send(DescribeGroupsResponse(groups=found))
 
     def ask(group_id: str) -> Callable[[Callable[[DescribedGroup], None]], None]:
         return lambda each: state.groups.describe(call.version, group_id, each)
 
-    gather([ask(group_id) for group_id in request.groups], done)
+    gather([ask(group_id) for group_id in allowed], done)
     return Outcome.LATER
 
 
 def list_groups(state: BrokerState, call: Call, request: ListGroupsRequest) -> Outcome:
-    """ListGroups v0-5: the groups this broker coordinates."""
-    state.groups.list_groups(request, _later(call))
+    """ListGroups v0-5: the groups this broker coordinates; clients that may not describe the cluster see those that they may describe."""
+    send = _later(call)
+    sees_all = may_cluster(state, call, DESCRIBE)
+
+    def respond(response: ListGroupsResponse) -> None:
+        visible = None if sees_all else names_allowed(state, call, DESCRIBE, GROUP, [each.group_id for each in response.groups])
+        if visible is not None:
+            response = response._replace(groups=[each for each in response.groups if each.group_id in visible])
+        send(response)
+
+    state.groups.list_groups(request, respond)
     return Outcome.LATER
 
 
@@ -364,8 +473,11 @@ def delete_groups(state: BrokerState, call: Call, request: DeleteGroupsRequest) 
     """DeleteGroups v0-2."""
     send = _later(call)
 
-    def respond(results: list[DeletableGroupResult]) -> None:
-        send(DeleteGroupsResponse(results=results))
+    refused, allowed = _parted(state, call, DELETE, list(dict.fromkeys(request.groups_names)))
 
-    state.groups.delete_groups(request.groups_names, respond)
+    def respond(results: list[DeletableGroupResult]) -> None:
+        forbidden = [DeletableGroupResult(group_id=group_id, error_code=Code.GROUP_AUTHORIZATION_FAILED) for group_id in refused]
+        send(DeleteGroupsResponse(results=results + forbidden))
+
+    state.groups.delete_groups(allowed, respond)
     return Outcome.LATER

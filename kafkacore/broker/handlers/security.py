@@ -12,10 +12,14 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from kafkacore import errors
+from kafkacore.broker.authorizer import CREATE_TOKENS, DESCRIBE, DESCRIBE_CONFIGS
+from kafkacore.broker.authorizer import USER as USER_RESOURCE
 from kafkacore.broker.cluster import QuotaEntity
 from kafkacore.broker.controller.quotas import CLIENT_ID, IP, USER
 from kafkacore.broker.controller.state import code_of
+from kafkacore.broker.handlers.access import may, may_cluster
 from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
+from kafkacore.config_authorizer import ANONYMOUS
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
     ClientQuotaEntityPart,
@@ -44,7 +48,6 @@ from kafkacore.protocol.schema import Response
 from kafkacore.timer import TimerTask
 
 EXACT, DEFAULT, ANY = 0, 1, 2
-ANONYMOUS = ("User", "ANONYMOUS")
 REQUESTER = ("token_requester_principal_type", "token_requester_principal_name")
 FIRST_TOKEN_FOR_OTHERS = 3
 NOT_ALLOWED = Code.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
@@ -55,6 +58,8 @@ NOT_ALLOWED = Code.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 def describe_client_quotas(state: BrokerState, call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     """DescribeClientQuotas v0-1."""
+    if not may_cluster(state, call, DESCRIBE_CONFIGS):
+        return DescribeClientQuotasResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED, error_message=None, entries=None)
     try:
         wanted = _filters(request)
     except KafkaError as error:
@@ -115,6 +120,10 @@ def describe_user_scram_credentials(
     state: BrokerState, call: Call, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """DescribeUserScramCredentials v0: mechanisms and iterations, of all users if none is named."""
+    if not may_cluster(state, call, DESCRIBE):
+        code = Code.CLUSTER_AUTHORIZATION_FAILED
+        unnamed = DescribeUserScramCredentialsResult(error_code=code, error_message=None, credential_infos=[])
+        return DescribeUserScramCredentialsResponse(error_code=code, error_message=None, results=[unnamed] * len(request.users or []))
     found: dict[str, list[ScramCredentialInfo]] = {}
     for (name, mechanism), credential in state.cluster.scram_credentials.items():
         found.setdefault(name, []).append(ScramCredentialInfo(mechanism=mechanism, iterations=credential.iterations))
@@ -176,14 +185,28 @@ def sasl_authenticate(state: BrokerState, call: Call, request: SaslAuthenticateR
     return SaslAuthenticateResponse(error_code=Code.ILLEGAL_SASL_STATE, error_message=message, auth_bytes=b"")
 
 
+def _tokens_code(call: Call) -> Code:
+    """Why nobody gets a token: not allowed where nobody need say who he is; else this is a Kafka without delegation.token.secret.key."""
+    return NOT_ALLOWED if call.session is None and call.principal == ANONYMOUS else Code.DELEGATION_TOKEN_AUTH_DISABLED
+
+
 def create_delegation_token(state: BrokerState, call: Call, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
-    """CreateDelegationToken v0-3: not allowed to who is not authenticated, which is everybody; so are the other three."""
-    kind, name = ANONYMOUS
+    """CreateDelegationToken v0-3: refused, as are the other three. A token for another user needs CREATE_TOKENS on that user."""
+    code = _tokens_code(call)
+    requester = call.principal
+    owner = requester
     if request.owner_principal_name and request.owner_principal_type is not None:
-        kind, name = request.owner_principal_type, request.owner_principal_name
-    requester: dict[str, Any] = {} if call.version < FIRST_TOKEN_FOR_OTHERS else dict(zip(REQUESTER, ANONYMOUS, strict=True))
+        owner = f"{request.owner_principal_type}:{request.owner_principal_name}"
+    if code != NOT_ALLOWED:
+        if owner != requester and not may(state, call, CREATE_TOKENS, USER_RESOURCE, owner):
+            code = Code.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+        elif any(each.principal_type != "User" for each in request.renewers):
+            code = Code.INVALID_PRINCIPAL_TYPE
+    kind, _, name = owner.partition(":")
+    named = dict(zip(REQUESTER, requester.split(":", 1), strict=True))
+    more: dict[str, Any] = {} if call.version < FIRST_TOKEN_FOR_OTHERS else named
     return CreateDelegationTokenResponse(
-        error_code=NOT_ALLOWED,
+        error_code=code,
         principal_type=kind,
         principal_name=name,
         issue_timestamp_ms=-1,
@@ -191,20 +214,20 @@ def create_delegation_token(state: BrokerState, call: Call, request: CreateDeleg
         max_timestamp_ms=-1,
         token_id="",
         hmac=b"",
-        **requester,
+        **more,
     )
 
 
 def renew_delegation_token(state: BrokerState, call: Call, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
     """RenewDelegationToken v0-2."""
-    return RenewDelegationTokenResponse(error_code=NOT_ALLOWED, expiry_timestamp_ms=-1)
+    return RenewDelegationTokenResponse(error_code=_tokens_code(call), expiry_timestamp_ms=-1)
 
 
 def expire_delegation_token(state: BrokerState, call: Call, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
     """ExpireDelegationToken v0-2."""
-    return ExpireDelegationTokenResponse(error_code=NOT_ALLOWED, expiry_timestamp_ms=-1)
+    return ExpireDelegationTokenResponse(error_code=_tokens_code(call), expiry_timestamp_ms=-1)
 
 
 def describe_delegation_token(state: BrokerState, call: Call, request: DescribeDelegationTokenRequest) -> DescribeDelegationTokenResponse:
     """DescribeDelegationToken v0-3."""
-    return DescribeDelegationTokenResponse(error_code=NOT_ALLOWED, tokens=[])
+    return DescribeDelegationTokenResponse(error_code=_tokens_code(call), tokens=[])

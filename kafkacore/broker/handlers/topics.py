@@ -4,7 +4,7 @@
     DeleteTopics       DELETE on the cluster, or on the topic; whether it exists is shown to who may DESCRIBE it
     CreatePartitions   ALTER on the topic
 
-What is named twice is refused by the controller, whatever the client may do.
+What is named twice, and the topic of the metadata log, is refused by the controller, whatever the client may do.
 
 Source: kafka.server.ControllerApis.
 """
@@ -18,6 +18,7 @@ from kafkacore.broker.authorizer import ALTER, CREATE, DELETE, DESCRIBE, DESCRIB
 from kafkacore.broker.handlers.access import TOPIC_REFUSED, may, may_cluster
 from kafkacore.broker.handlers.common import ZERO_ID
 from kafkacore.broker.handlers.forwarding import pass_on, pass_on_then
+from kafkacore.broker.internal_topics import METADATA_TOPIC
 from kafkacore.broker.state import BrokerState, Call, Outcome
 from kafkacore.errors import Code
 from kafkacore.protocol import (
@@ -43,7 +44,8 @@ def create_topics(state: BrokerState, call: Call, request: CreateTopicsRequest) 
     mentions = Counter(each.name for each in request.topics)
     refused: set[str] = set()
     if not may_cluster(state, call, CREATE):
-        refused = {name for name, count in mentions.items() if count == 1 and not may(state, call, CREATE, TOPIC, name)}
+        single = [name for name, count in mentions.items() if count == 1 and name != METADATA_TOPIC]
+        refused = {name for name in single if not may(state, call, CREATE, TOPIC, name)}
 
     def answer(response: Response) -> Response:
         results = [

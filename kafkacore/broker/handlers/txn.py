@@ -11,9 +11,11 @@ from collections.abc import Callable, Generator, Mapping
 from functools import partial
 
 from kafkacore import errors
+from kafkacore.broker.authorizer import ALTER, CLUSTER_ACTION, DESCRIBE, GROUP, IDEMPOTENT_WRITE, READ, TOPIC, TRANSACTIONAL_ID, WRITE
 from kafkacore.broker.cluster import check_topic_name
 from kafkacore.broker.coordinator import partition_for
 from kafkacore.broker.groups.topic_regex import Matching, Regex
+from kafkacore.broker.handlers.access import TOPIC_REFUSED, may, may_cluster, may_some, names_allowed
 from kafkacore.broker.handlers.common import code_of
 from kafkacore.broker.internal_topics import GROUP_TOPIC, creation_of, is_internal
 from kafkacore.broker.producers import NO_SEQUENCE, ProducerStates, Verification
@@ -57,6 +59,7 @@ from kafkacore.protocol import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
     WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 )
 
 FIRST_BATCH_VERSION = 4
@@ -80,22 +83,31 @@ def _code(error: KafkaError, version: int, first_with_producer_fenced: int) -> C
 
 def init_producer_id(state: BrokerState, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse | Outcome:
     """InitProducerId v0-5. Without a transactional id every call gives a fresh producer id with epoch 0. With one the call comes to its
-    coordinator, and fences the producer that used it before."""
+    coordinator, and fences the producer that used it before. Idempotence alone is open to who may write to any topic."""
+    if request.transactional_id is not None:
+        if not may(state, call, WRITE, TRANSACTIONAL_ID, request.transactional_id):
+            return _no_producer_id(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif not may_cluster(state, call, IDEMPOTENT_WRITE) and not may_some(state, call, WRITE, TOPIC):
+        return _no_producer_id(Code.CLUSTER_AUTHORIZATION_FAILED)
     if (request.producer_id == -1) != (request.producer_epoch == -1) or min(request.producer_id, request.producer_epoch) < -1:
-        return InitProducerIdResponse(error_code=Code.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
+        return _no_producer_id(Code.INVALID_REQUEST)
     expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if request.producer_id >= 0 else None
     answer = LateAnswer(call)
 
     def done(outcome: ProducerIdAndEpoch | KafkaError) -> None:
         if isinstance(outcome, KafkaError):
             code = _code(outcome, call.version, FIRST_INIT_WITH_PRODUCER_FENCED)
-            answer.respond(lambda: InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
+            answer.respond(lambda: _no_producer_id(code))
         else:
             response = InitProducerIdResponse(error_code=Code.NONE, producer_id=outcome.producer_id, producer_epoch=outcome.epoch)
             answer.respond(lambda: response)
 
     state.transactions.coordinator.init_producer_id(request.transactional_id, request.transaction_timeout_ms, expected, done)
     return Outcome.LATER
+
+
+def _no_producer_id(code: Code) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
 
 
 # ---- partitions and offsets
@@ -105,11 +117,13 @@ def _targets(topics: list[AddPartitionsToTxnTopic]) -> list[TopicIndex]:
     return [(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def _refused(state: BrokerState, targets: list[TopicIndex], version: int) -> dict[TopicIndex, Code]:
-    """If some partitions do not exist, or are internal and a client asks for them, nothing is attempted with the others."""
+def _refused(state: BrokerState, call: Call, targets: list[TopicIndex]) -> dict[TopicIndex, Code]:
+    """If some partitions do not exist, or are internal or forbidden and a client asks for them, nothing is attempted with the others."""
     refused = {target: Code.UNKNOWN_TOPIC_OR_PARTITION for target in targets if state.transactions.leader_of(*target) is None}
-    if version < FIRST_BATCH_VERSION:
-        refused.update({target: Code.TOPIC_AUTHORIZATION_FAILED for target in targets if is_internal(target[0])})
+    if call.version < FIRST_BATCH_VERSION:
+        allowed = names_allowed(state, call, WRITE, TOPIC, (topic for topic, _ in targets))
+        forbidden = [target for target in targets if is_internal(target[0]) or (allowed is not None and target[0] not in allowed)]
+        refused.update(dict.fromkeys(forbidden, Code.TOPIC_AUTHORIZATION_FAILED))
     return {target: refused.get(target, Code.OPERATION_NOT_ATTEMPTED) for target in targets} if refused else {}
 
 
@@ -127,9 +141,11 @@ def _results(topics: list[AddPartitionsToTxnTopic], codes: Mapping[TopicIndex, C
     ]
 
 
-def add_partitions_to_txn(state: BrokerState, call: Call, request: AddPartitionsToTxnRequest) -> Outcome:
+def add_partitions_to_txn(state: BrokerState, call: Call, request: AddPartitionsToTxnRequest) -> Outcome | AddPartitionsToTxnResponse:
     """AddPartitionsToTxn v0-5: one transaction of a client up to v3; from v4 on several, of brokers, to add to or to verify."""
     batch = call.version >= FIRST_BATCH_VERSION
+    if batch and not may_cluster(state, call, CLUSTER_ACTION):
+        return AddPartitionsToTxnResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED)
     transactions = (
         request.transactions
         if batch
@@ -165,19 +181,23 @@ def add_partitions_to_txn(state: BrokerState, call: Call, request: AddPartitions
     if not transactions:
         finish()
     for nth, each in enumerate(transactions):
-        _add_partitions(state, call.version, each, nth, collect)
+        _add_partitions(state, call, each, nth, collect)
     return Outcome.LATER
 
 
 def _add_partitions(
     state: BrokerState,
-    version: int,
+    call: Call,
     wanted: AddPartitionsToTxnTransaction,
     nth: int,
     collect: Callable[[int, dict[TopicIndex, Code]], None],
 ) -> None:
+    version = call.version
     targets = _targets(wanted.topics)
-    refused = _refused(state, targets, version)
+    if version < FIRST_BATCH_VERSION and not may(state, call, WRITE, TRANSACTIONAL_ID, wanted.transactional_id):
+        collect(nth, dict.fromkeys(targets, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        return
+    refused = _refused(state, call, targets)
     if refused:
         collect(nth, refused)
         return
@@ -204,6 +224,10 @@ def _add_partitions(
 def add_offsets_to_txn(state: BrokerState, call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse | Outcome:
     """AddOffsetsToTxn v0-4: takes the partition that keeps the group's offsets into the transaction. The topic of offsets is made if it is
     not there; the producer tries again then."""
+    if not may(state, call, WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        return AddOffsetsToTxnResponse(error_code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not may(state, call, READ, GROUP, request.group_id):
+        return AddOffsetsToTxnResponse(error_code=Code.GROUP_AUTHORIZATION_FAILED)
     topic = state.cluster.topics.get(GROUP_TOPIC)
     if topic is None:
         creation = creation_of(state.cluster, state.config, GROUP_TOPIC)
@@ -225,8 +249,10 @@ def add_offsets_to_txn(state: BrokerState, call: Call, request: AddOffsetsToTxnR
     return Outcome.LATER
 
 
-def end_txn(state: BrokerState, call: Call, request: EndTxnRequest) -> Outcome:
+def end_txn(state: BrokerState, call: Call, request: EndTxnRequest) -> Outcome | EndTxnResponse:
     """EndTxn v0-5, answered when the decision is committed. From v5 on the producer goes on with the epoch in the answer."""
+    if not may(state, call, WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        return EndTxnResponse(error_code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     answer = LateAnswer(call)
 
     def done(outcome: ProducerIdAndEpoch | KafkaError) -> None:
@@ -249,9 +275,17 @@ def end_txn(state: BrokerState, call: Call, request: EndTxnRequest) -> Outcome:
 def txn_offset_commit(state: BrokerState, call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | Outcome:
     """TxnOffsetCommit v0-5: offsets that count when the transaction commits. The transaction is verified as for Produce; from v5 on the
     partition that keeps the group's offsets is added to it. Partitions that do not exist are refused one by one."""
+    if not may(state, call, WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        return _no_offsets(request, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not may(state, call, READ, GROUP, request.group_id):
+        return _no_offsets(request, Code.GROUP_AUTHORIZATION_FAILED)
+    readable = names_allowed(state, call, READ, TOPIC, (each.name for each in request.topics))
     refused: list[TxnOffsetCommitResponseTopic] = []
     accepted: list[TxnOffsetCommitRequestTopic] = []
     for topic in request.topics:
+        if readable is not None and topic.name not in readable:
+            refused.append(_refused_offsets(topic, Code.TOPIC_AUTHORIZATION_FAILED))
+            continue
         known = {each.partition_index for each in topic.partitions}
         known = {index for index in known if state.transactions.leader_of(topic.name, index) is not None}
         there = [each for each in topic.partitions if each.partition_index in known]
@@ -261,7 +295,7 @@ def txn_offset_commit(state: BrokerState, call: Call, request: TxnOffsetCommitRe
         if missing:
             refused.append(_refused_offsets(topic._replace(partitions=missing), Code.UNKNOWN_TOPIC_OR_PARTITION))
     if not accepted:
-        return TxnOffsetCommitResponse(topics=refused)
+        return TxnOffsetCommitResponse(topics=_each_topic_once(refused))
     answer = LateAnswer(call)
 
     def done(outcome: TxnOffsetCommitResponse | KafkaError) -> None:
@@ -272,10 +306,21 @@ def txn_offset_commit(state: BrokerState, call: Call, request: TxnOffsetCommitRe
             answers = [_refused_offsets(topic, code) for topic in accepted]
         else:
             answers = outcome.topics
-        answer.respond(lambda: TxnOffsetCommitResponse(topics=[*refused, *answers]))
+        answer.respond(lambda: TxnOffsetCommitResponse(topics=_each_topic_once([*refused, *answers]) if refused else answers))
 
     _commit_in_transaction(state, call, request._replace(topics=accepted), done)
     return Outcome.LATER
+
+
+def _each_topic_once(topics: list[TxnOffsetCommitResponseTopic]) -> list[TxnOffsetCommitResponseTopic]:
+    found: dict[str, list[TxnOffsetCommitResponsePartition]] = {}
+    for topic in topics:
+        found.setdefault(topic.name, []).extend(topic.partitions)
+    return [TxnOffsetCommitResponseTopic(name=name, partitions=partitions) for name, partitions in found.items()]
+
+
+def _no_offsets(request: TxnOffsetCommitRequest, code: Code) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(topics=[_refused_offsets(topic, code) for topic in request.topics])
 
 
 def _refused_offsets(topic: TxnOffsetCommitRequestTopic, code: Code) -> TxnOffsetCommitResponseTopic:
@@ -332,9 +377,15 @@ def _commit_in_transaction(
     state.transactions.verifier.ask(request.transactional_id, producer, [target], support, verified)
 
 
-def write_txn_markers(state: BrokerState, call: Call, request: WriteTxnMarkersRequest) -> Outcome:
+def write_txn_markers(state: BrokerState, call: Call, request: WriteTxnMarkersRequest) -> Outcome | WriteTxnMarkersResponse:
     """WriteTxnMarkers v0-2, answered when the markers are committed: from coordinators, or from an administrator who ends a transaction
     that hangs."""
+    if not may_cluster(state, call, ALTER) and not may_cluster(state, call, CLUSTER_ACTION):
+        refused = Code.CLUSTER_AUTHORIZATION_FAILED
+        codes = [
+            {(topic.name, index): refused for topic in marker.topics for index in topic.partition_indexes} for marker in request.markers
+        ]
+        return results_of(request.markers, codes)
     answer = LateAnswer(call)
     state.transactions.writer.write(request.markers, lambda codes: answer.respond(lambda: results_of(request.markers, codes)))
     return Outcome.LATER
@@ -345,23 +396,28 @@ def write_txn_markers(state: BrokerState, call: Call, request: WriteTxnMarkersRe
 
 def describe_producers(state: BrokerState, call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """DescribeProducers v0: the producers that the leader of a partition remembers."""
+    readable = names_allowed(state, call, READ, TOPIC, (topic.name for topic in request.topics))
     return DescribeProducersResponse(
         topics=[
             DescribeProducersTopicResponse(
                 name=topic.name,
-                partitions=[_describe_partition(state, topic.name, index) for index in topic.partition_indexes],
+                partitions=[_describe_partition(state, topic.name, index, readable) for index in topic.partition_indexes],
             )
             for topic in request.topics
         ]
     )
 
 
-def _describe_partition(state: BrokerState, topic: str, index: int) -> DescribeProducersPartitionResponse:
+def _describe_partition(
+    state: BrokerState, topic: str, index: int, readable: frozenset[str] | None
+) -> DescribeProducersPartitionResponse:
     try:
         check_topic_name(topic)
+        if readable is not None and topic not in readable:
+            raise errors.TopicAuthorization(TOPIC_REFUSED, topic=topic)
         partition = state.replicas.partition(topic, index)
         partition.check_leader()
-    except errors.InvalidTopic as error:
+    except (errors.InvalidTopic, errors.TopicAuthorization) as error:
         return _no_producers(index, error, error.message)
     except KafkaError as error:
         return _no_producers(index, error, None if topic in state.cluster.topics else "This server does not host this topic-partition.")
@@ -391,7 +447,7 @@ def _active_producers(states: ProducerStates) -> list[ProducerState]:
 
 
 def describe_transactions(state: BrokerState, call: Call, request: DescribeTransactionsRequest) -> Outcome:
-    """DescribeTransactions v0: transactional ids whose coordinator this broker is."""
+    """DescribeTransactions v0: transactional ids whose coordinator this broker is; of their topics those that the client may describe."""
     answer = LateAnswer(call)
     wanted = request.transactional_ids
     found: dict[int, DescribeTransactionsTransactionState] = {}
@@ -404,13 +460,20 @@ def describe_transactions(state: BrokerState, call: Call, request: DescribeTrans
         if isinstance(outcome, KafkaError):
             found[nth] = DescribeTransactionsTransactionState(error_code=code_of(outcome), transactional_id=wanted[nth], topics=[])
         else:
-            found[nth] = _describe_transaction(*outcome)
+            transaction, partitions = outcome
+            visible = names_allowed(state, call, DESCRIBE, TOPIC, (topic for topic, _ in partitions))
+            if visible is not None:
+                partitions = frozenset(each for each in partitions if each[0] in visible)
+            found[nth] = _describe_transaction(transaction, partitions)
         if len(found) == len(wanted):
             finish()
 
     if not wanted:
         finish()
     for nth, transactional_id in enumerate(wanted):
+        if not may(state, call, DESCRIBE, TRANSACTIONAL_ID, transactional_id):
+            collect(nth, errors.TransactionalIdAuthorization(transactional_id))
+            continue
         state.transactions.coordinator.describe(transactional_id, partial(collect, nth))
     return Outcome.LATER
 
@@ -430,7 +493,7 @@ def _describe_transaction(transaction: Transaction, partitions: frozenset[TopicI
 
 def list_transactions(state: BrokerState, call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse | Outcome:
     """ListTransactions v0-2, filtered by state, producer id, duration (v1) and a pattern of the transactional id (v2). Unknown states are
-    named in the answer; if no known one is left, nothing is listed."""
+    named in the answer; if no known one is left, nothing is listed. Nor is what the client may not describe."""
     known = {each.label for each in TransactionState}
     states = frozenset(request.state_filters) & known
     unknown = [label for label in request.state_filters if label not in known]
@@ -443,6 +506,9 @@ def list_transactions(state: BrokerState, call: Call, request: ListTransactionsR
     answer = LateAnswer(call)
 
     def listed(found: list[Transaction]) -> ListTransactionsResponse:
+        visible = names_allowed(state, call, DESCRIBE, TRANSACTIONAL_ID, (each.transactional_id for each in found))
+        if visible is not None:
+            found = [each for each in found if each.transactional_id in visible]
         return ListTransactionsResponse(
             error_code=Code.NONE,
             unknown_state_filters=unknown,

@@ -8,7 +8,9 @@ Source: org.apache.kafka.raft.{KafkaRaftClient, RaftUtil}, its internals AddVote
 from __future__ import annotations
 
 from kafkacore import errors
+from kafkacore.broker.authorizer import ALTER
 from kafkacore.broker.controller.state import code_of
+from kafkacore.broker.handlers.access import CLUSTER_REFUSED, may_cluster
 from kafkacore.broker.state import BrokerState, Call
 from kafkacore.errors import KafkaError
 from kafkacore.protocol import (
@@ -25,19 +27,25 @@ LISTENER = "CONTROLLER"
 
 def add_raft_voter(state: BrokerState, call: Call, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
     """AddRaftVoter v0-1: UNSUPPORTED_VERSION, if nothing else is wrong."""
-    refused = _look(state, request, "Add", request.listeners)
+    refused = _look(state, call, request, "Add", request.listeners)
     return AddRaftVoterResponse(error_code=code_of(refused), error_message=refused.message)
 
 
 def remove_raft_voter(state: BrokerState, call: Call, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
     """RemoveRaftVoter v0: UNSUPPORTED_VERSION, if nothing else is wrong."""
-    refused = _look(state, request, "Remove", None)
+    refused = _look(state, call, request, "Remove", None)
     return RemoveRaftVoterResponse(error_code=code_of(refused), error_message=refused.message)
 
 
 def _look(
-    state: BrokerState, request: AddRaftVoterRequest | RemoveRaftVoterRequest, verb: str, listeners: list[RaftVoterListener] | None
+    state: BrokerState,
+    call: Call,
+    request: AddRaftVoterRequest | RemoveRaftVoterRequest,
+    verb: str,
+    listeners: list[RaftVoterListener] | None,
 ) -> KafkaError:
+    if not may_cluster(state, call, ALTER):
+        return errors.ClusterAuthorization(CLUSTER_REFUSED)
     cluster_id = state.cluster.cluster_id
     if request.cluster_id not in (None, cluster_id):
         return errors.InconsistentClusterId(f'The given id "{request.cluster_id}" doesn\'t match the cluster id "{cluster_id}"')
