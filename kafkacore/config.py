@@ -260,11 +260,12 @@ class ClientConfig(SecuritySettings, _Config):
         super().__post_init__()
 
     def _check(self) -> None:
-        if not self.bootstrap_servers:
-            raise ConfigError("bootstrap_servers must name at least one broker, as host:port")
-        for address in self.bootstrap_servers:
+        name, addresses = self._entry_points()
+        if not addresses:
+            raise ConfigError(f"{name} must name at least one broker, as host:port")
+        for address in addresses:
             if not isinstance(address, str):
-                raise ConfigError(f"bootstrap_servers must hold strings, not {address!r}")
+                raise ConfigError(f"{name} must hold strings, not {address!r}")
             parse_address(address)
         for low, high in (
             ("retry_backoff_ms", "retry_backoff_max_ms"),
@@ -286,9 +287,18 @@ class ClientConfig(SecuritySettings, _Config):
         return allowed if allowed or "allow_auto_create_topics" in self.given else None
 
     @property
+    def asks_controllers(self) -> bool:
+        """Whether the client is given the addresses of controllers, not of brokers."""
+        return False
+
+    def _entry_points(self) -> tuple[str, tuple[str, ...]]:
+        """The setting that says where the cluster is, and its value."""
+        return "bootstrap_servers", self.bootstrap_servers
+
+    @property
     def bootstrap_addresses(self) -> list[tuple[str, int]]:
-        """`bootstrap_servers` as hosts and ports."""
-        return [parse_address(address) for address in self.bootstrap_servers]
+        """Where the cluster is, as hosts and ports."""
+        return [parse_address(address) for address in self._entry_points()[1]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -517,12 +527,33 @@ class AdminConfig(ClientConfig):
     """Settings of `KafkaAdminClient`.
 
     Attributes:
+        bootstrap_controllers: "host:port,host:port" or a list of controllers, in the place of bootstrap_servers: the calls that the active
+            controller serves go to it, also while no broker runs (KIP-919; Kafka 3.7).
         default_api_timeout_ms: bound of calls that name no timeout of their own.
         retries: how often a call may be tried again, within default_api_timeout_ms.
     """
 
+    bootstrap_controllers: tuple[str, ...] = ()
     default_api_timeout_ms: int = between(60_000, 0)
     retries: int = between(INT32_MAX, 0)
+
+    def _check(self) -> None:
+        if bool(self.bootstrap_servers) == bool(self.bootstrap_controllers):
+            what = "not both" if self.bootstrap_servers else "at least one, as host:port"
+            raise ConfigError(f"bootstrap_servers must name brokers, or bootstrap_controllers controllers; {what}")
+        if self.bootstrap_controllers and self.broker_version is not None:
+            raise ConfigError(f"broker_version={self.broker_version} is for brokers, and bootstrap_controllers names controllers")
+        super()._check()
+
+    @property
+    def asks_controllers(self) -> bool:
+        """Whether the client is given the addresses of controllers, not of brokers."""
+        return bool(self.bootstrap_controllers)
+
+    def _entry_points(self) -> tuple[str, tuple[str, ...]]:
+        if self.bootstrap_controllers:
+            return "bootstrap_controllers", self.bootstrap_controllers
+        return super()._entry_points()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,6 +143,7 @@ class ConsumerKeywords(ClientKeywords, total=False):
 class AdminKeywords(ClientKeywords, total=False):
     """Settings of `KafkaAdminClient`, as keywords."""
 
+    bootstrap_controllers: str | Sequence[str]
     default_api_timeout_ms: int
     retries: int
 

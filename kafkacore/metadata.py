@@ -199,7 +199,7 @@ class ClusterSnapshot:
     ) -> None:
         self.nodes: Mapping[int, Node] = nodes or {}
         self.node_list: tuple[Node, ...] = tuple(self.nodes.values())
-        self.controller: Node | None = self.nodes.get(controller_id)
+        self.controller: Node | None = None if controller_id < 0 else self.nodes.get(controller_id)  # entry points have ids below 0
         self.cluster_id = cluster_id
         self.topics: Mapping[str, TopicInfo] = topics or {}
         self.is_bootstrap = is_bootstrap
@@ -279,7 +279,10 @@ class Metadata:
         last_error: Why the last refresh failed, None after one that worked.
         attempts: Errors of the failed refreshes since the last one that worked, oldest first, bounded.
         may_create: Whether the request that `begin_request` prepared last may create the topics it names.
+        asks_controllers: The nodes are controllers, which DescribeCluster is asked of; see `net/controllers.py`.
     """
+
+    asks_controllers = False
 
     def __init__(
         self,

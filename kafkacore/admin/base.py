@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeVar, Unpack
 
 from kafkacore import errors
+from kafkacore.admin.controllers import check_served, no_longer_active
 from kafkacore.admin.drivers import Drivers, lend_to_calls, lent
 from kafkacore.clock import Clock
 from kafkacore.config import AdminConfig
@@ -188,6 +189,8 @@ class Call:
         is_fixed: bool = False,
         may_move: bool = False,
     ) -> None:
+        if admin.config.asks_controllers:
+            check_served(api)
         self._admin = admin
         self._api = api
         self._build = build
@@ -347,7 +350,8 @@ class AdminBase:
         self.close()
 
     def __repr__(self) -> str:
-        return f"KafkaAdminClient({', '.join(self.config.bootstrap_servers)}{'; closed' if self._drivers.first.closed else ''})"
+        where = self.config.bootstrap_servers or self.config.bootstrap_controllers
+        return f"KafkaAdminClient({', '.join(where)}{'; closed' if self._drivers.first.closed else ''})"
 
     def __del__(self) -> None:
         drivers: Drivers | None = self.__dict__.get("_drivers")
@@ -368,7 +372,8 @@ class AdminBase:
     # -- who is asked -------------------------------------------------------------------------------------------------------------
 
     def _anyone(self, now_ms: int) -> Node | None:
-        return self._driver.client.least_loaded_node(now_ms)
+        """Any broker; of controllers the active one, which alone has the newest of everything."""
+        return self._controller(now_ms) if self.config.asks_controllers else self._driver.client.least_loaded_node(now_ms)
 
     def _controller(self, now_ms: int) -> Node | None:
         return self._driver.metadata.snapshot.controller
@@ -391,6 +396,9 @@ class AdminBase:
                 asked_at = metadata.version
             elif metadata.version > asked_at:
                 there = ", ".join(map(str, sorted(metadata.snapshot.nodes)))
+                if self.config.asks_controllers:
+                    text = f"the cluster has no controller {node_id} now; it has {there}; for brokers a client takes bootstrap_servers"
+                    raise errors.BrokerNotAvailable(text, broker=node_id)
                 raise errors.BrokerNotAvailable(f"the cluster has no broker {node_id} now; it has {there or 'none'}", broker=node_id)
             return None
 
@@ -434,7 +442,8 @@ class AdminBase:
             to_controller: who is asked.
             refused: looks into an answer for the reason to ask again.
         """
-        call = Call(self, api, build, self._controller if to_controller else self._anyone, is_fixed=to_controller)
+        is_fixed = to_controller or self.config.asks_controllers
+        call = Call(self, api, build, self._controller if to_controller else self._anyone, is_fixed=is_fixed)
         asked = self._ask_all([call], timeout_ms, refused)[0]
         if asked.error is not None:
             raise asked.error
@@ -449,6 +458,7 @@ class AdminBase:
         Returns:
             For each what became of it; those that are late have a KafkaTimeoutError.
         """
+        asks_controllers = self.config.asks_controllers
         with self._driver as driver:
 
             def step(now_ms: int) -> int | None:
@@ -456,7 +466,11 @@ class AdminBase:
 
             def done() -> bool:
                 for call in calls:
-                    cause = refused(call.response) if refused is not None and call.response is not None else None
+                    if call.response is None:
+                        continue
+                    cause = no_longer_active(call._api, call.response) if asks_controllers else None
+                    if cause is None and refused is not None:
+                        cause = refused(call.response)
                     if cause is not None and call.tries <= self.config.retries:
                         call.retry(cause)
                 return all(call.done for call in calls)

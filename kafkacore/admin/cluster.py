@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from kafkacore import errors
 from kafkacore.admin.base import AdminBase, ItemResults, complete, moved, results_of
 from kafkacore.admin.security import operations_of
+from kafkacore.net import controllers
 from kafkacore.net.leaders import by_topic
 from kafkacore.protocol import (
     AlterClientQuotasRequest,
@@ -48,7 +49,7 @@ class ClusterDescription(NamedTuple):
     Attributes:
         cluster_id: its id.
         controller: where clients send what the controller does; on KRaft clusters any broker may be named.
-        nodes: the brokers that run.
+        nodes: the brokers that run, or the controllers.
         authorized_operations: what this client may do to the cluster, if that was asked for.
         fenced_nodes: brokers that are registered and do not run, if they were asked for.
     """
@@ -113,13 +114,20 @@ class ClusterAdmin(AdminBase):
             include_authorized_operations: ask what this client may do, too; brokers know it since Kafka 2.8.
             include_fenced_brokers: ask for the brokers that are registered and do not run, too; brokers know them since Kafka 4.0.
             timeout: seconds.
+
+        Returns:
+            With `bootstrap_controllers` the controllers, in the place of the brokers, and the active one of them.
         """
-        if include_authorized_operations or include_fenced_brokers:
+        asks_controllers = self.config.asks_controllers
+        if asks_controllers and include_fenced_brokers:
+            raise errors.UsageError("controllers do not list fenced brokers; a client with bootstrap_servers asks brokers")
+        if include_authorized_operations or include_fenced_brokers or asks_controllers:
 
             def build(version: int) -> DescribeClusterRequest:
                 if include_fenced_brokers and version < _FIRST_FENCED_VERSION:
                     raise errors.UnsupportedVersion("the broker does not list fenced brokers", api="DescribeCluster")
-                return DescribeClusterRequest(
+                request = controllers.question(version) if asks_controllers else DescribeClusterRequest()
+                return request._replace(
                     include_cluster_authorized_operations=include_authorized_operations, include_fenced_brokers=include_fenced_brokers
                 )
 

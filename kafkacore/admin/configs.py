@@ -188,7 +188,7 @@ class ConfigsAdmin(AdminBase):
             )
 
         return self._ask_about(
-            wanted, request, lambda response: response.responses, lambda _: None, "IncrementalAlterConfigs", timeout, broker
+            wanted, request, lambda response: response.responses, lambda _: None, "IncrementalAlterConfigs", timeout, broker, alters=True
         )
 
     def list_config_resources(self, kinds: Iterable[str] = (), *, timeout: float | None = None) -> list[ConfigResource]:
@@ -218,8 +218,11 @@ class ConfigsAdmin(AdminBase):
         api_name: str,
         timeout: float | None,
         broker: int | None = None,
+        *,
+        alters: bool = False,
     ) -> ItemResults[ConfigResource, Any]:
-        """Asks brokers about themselves and anyone, or `broker`, about the rest."""
+        """Asks brokers about themselves and anyone, or `broker`, about the rest. The active controller alters what is any broker's, but for
+        the levels of loggers, which no other node knows."""
         timeout_ms = self._timeout_ms(timeout)
         groups: dict[int | None, list[ConfigResource]] = {}
         for resource in dict.fromkeys(resources):
@@ -227,12 +230,13 @@ class ConfigsAdmin(AdminBase):
             if resource.kind in ("broker", "broker_logger") and resource.name:
                 if not resource.name.isdecimal():
                     raise errors.UsageError(f"a broker's name is its id, not {resource.name!r}")
-                node_id = int(resource.name)
+                if not (alters and self.config.asks_controllers and resource.kind == "broker"):
+                    node_id = int(resource.name)
             groups.setdefault(node_id, []).append(resource)
         calls = []
         for node_id, group in groups.items():
             find = self._anyone if node_id is None else self._broker(node_id)
-            calls.append(Call(self, *request(group), find, is_fixed=node_id is not None))
+            calls.append(Call(self, *request(group), find, is_fixed=node_id is not None or self.config.asks_controllers))
         values: dict[ConfigResource, Any] = {}
         failed: dict[ConfigResource, errors.KafkaError] = {}
         for group, asked in zip(groups.values(), self._ask_all(calls, timeout_ms), strict=True):

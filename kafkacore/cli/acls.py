@@ -14,6 +14,7 @@ from kafkacore.cli import completion
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
+    Controllers,
     DryRun,
     Failure,
     Json,
@@ -158,6 +159,7 @@ def list_acls(
         ),
     ] = "any",
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap_controller: Controllers = None,
     setting: Settings = None,
     json: Json = False,
 ) -> None:
@@ -166,7 +168,7 @@ def list_acls(
     principals = [_principal(each) for each in principal or ()]
     pattern_type = _word(pattern, PATTERN_TYPES, "--resource-pattern-type")
     filters = _filters(resources, principals, host or [], _operations(operation), "any", pattern_type)
-    with admin_client(bootstrap_server, setting) as admin:
+    with admin_client(bootstrap_server, setting, bootstrap_controller) as admin:
         found = sorted({acl for each in filters for acl in admin.describe_acls(each)})
     if json:
         print_json([acl._asdict() for acl in found])
@@ -238,6 +240,7 @@ def add(
     ] = "literal",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the entries; add none.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap_controller: Controllers = None,
     setting: Settings = None,
     json: Json = False,
 ) -> None:
@@ -268,7 +271,7 @@ def add(
         else:
             _show(acls)
         return
-    with admin_client(bootstrap_server, setting) as admin:
+    with admin_client(bootstrap_server, setting, bootstrap_controller) as admin:
         results = admin.create_acls(acls)
     if not json and results.succeeded:
         say(f"added {counted(len(results.succeeded), 'entry', 'entries')}")
@@ -301,6 +304,7 @@ def remove(
     dry_run: DryRun = False,
     yes: Yes = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap_controller: Controllers = None,
     setting: Settings = None,
     json: Json = False,
 ) -> None:
@@ -318,7 +322,7 @@ def remove(
         if not (resources or operations or every):
             raise typer.BadParameter("say which: a resource, a principal or an operation; --all for every entry")
         filters = _filters(resources, [], [], operations, "any", "any" if every and not resources else pattern_type)
-    with admin_client(bootstrap_server, setting) as admin:
+    with admin_client(bootstrap_server, setting, bootstrap_controller) as admin:
         found = sorted({acl for each in filters for acl in admin.describe_acls(each)})
         if not found:
             raise Failure("nothing was done: no entry is for what is named; `kafkacore acls list` lists them")

@@ -14,6 +14,7 @@ from kafkacore.cli import completion
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
+    Controllers,
     DryRun,
     Json,
     Settings,
@@ -104,12 +105,13 @@ def describe(
     client_metrics: ClientMetrics = None,
     every: Annotated[bool, typer.Option("--all", help="Also those that nobody set: defaults, and what stands in brokers' files.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap_controller: Controllers = None,
     setting: Settings = None,
     json: Json = False,
 ) -> None:
     """Show settings that were set, of what is named or of everything; with --all the others too."""
     wanted = _resources(topic, broker, broker_defaults, broker_logger, group, client_metrics)
-    with admin_client(bootstrap_server, setting) as admin:
+    with admin_client(bootstrap_server, setting, bootstrap_controller) as admin:
         found = admin.describe_configs(wanted or _everything(admin))
     rows = {
         resource: sorted(
@@ -169,6 +171,7 @@ def set_(
     delete: Annotated[list[str] | None, typer.Option("--delete", metavar="KEY", help="A setting that goes back to its default.")] = None,
     dry_run: DryRun = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap_controller: Controllers = None,
     setting: Settings = None,
     json: Json = False,
 ) -> None:
@@ -185,7 +188,7 @@ def set_(
         if twice := sorted(part.keys() & changes.keys()):
             raise typer.BadParameter(f"{twice[0]} is changed in two ways", param_hint=option)
         changes |= part
-    _alter(bootstrap_server, setting, resources, changes, "set", dry_run, json)
+    _alter(bootstrap_server, bootstrap_controller, setting, resources, changes, "set", dry_run, json)
 
 
 @app.command("unset")
@@ -199,6 +202,7 @@ def unset(
     client_metrics: ClientMetrics = None,
     dry_run: DryRun = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap_controller: Controllers = None,
     setting: Settings = None,
     json: Json = False,
 ) -> None:
@@ -206,11 +210,12 @@ def unset(
     if wrong := next((name for name in names if "=" in name), None):
         raise typer.BadParameter(f"{wrong!r}: names without values; `kafkacore configs set` sets", param_hint="KEY...")
     resources = _resources(topic, broker, broker_defaults, broker_logger, group, client_metrics)
-    _alter(bootstrap_server, setting, resources, dict.fromkeys(names), "unset", dry_run, json)
+    _alter(bootstrap_server, bootstrap_controller, setting, resources, dict.fromkeys(names), "unset", dry_run, json)
 
 
 def _alter(
     bootstrap_server: str,
+    bootstrap_controller: str | None,
     setting: list[str] | None,
     resources: list[ConfigResource],
     changes: Mapping[str, Change],
@@ -222,6 +227,6 @@ def _alter(
         raise typer.BadParameter("say whose settings: --topic, --broker, --broker-defaults, --broker-logger, --group or --client-metrics")
     if not changes:
         raise typer.BadParameter("nothing to change: give KEY=VALUE, --append, --subtract or --delete")
-    with admin_client(bootstrap_server, setting) as admin:
+    with admin_client(bootstrap_server, setting, bootstrap_controller) as admin:
         results = admin.alter_configs(dict.fromkeys(resources, changes), validate_only=dry_run)
     report_items(results, f"{verb} {', '.join(changes)} of", verb, _named, ConfigResource._asdict, dry_run=dry_run, json=json)

@@ -33,6 +33,25 @@ Bootstrap = Annotated[
         metavar="HOST:PORT",
         envvar="KAFKACORE_BOOTSTRAP_SERVERS",
         help="Where the cluster is; several by commas.",
+        is_eager=True,  # looked at first: --bootstrap-controller asks whether it was typed
+    ),
+]
+
+
+def _alone(ctx: typer.Context, controllers: str | None) -> str | None:
+    source = ctx.get_parameter_source("bootstrap_server")
+    if controllers is not None and source is not None and source.name == "COMMANDLINE":
+        raise typer.BadParameter("brokers or controllers, not both: leave --bootstrap-server out")
+    return controllers
+
+
+Controllers = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-controller",
+        metavar="HOST:PORT",
+        callback=_alone,
+        help="Where controllers are, in the place of brokers: the active one answers, also while no broker runs; several by commas.",
     ),
 ]
 Settings = Annotated[
@@ -104,11 +123,14 @@ def separator_of(text: str) -> bytes:
     return found
 
 
-def client_settings(bootstrap_server: str, given: list[str] | None, **more: Any) -> dict[str, Any]:
+def client_settings(bootstrap_server: str, given: list[str] | None, controllers: str | None = None, /, **more: Any) -> dict[str, Any]:
     """One dict of client settings: the command's own, then what -X says."""
-    own = {"bootstrap.servers": with_ports(bootstrap_server), "client.id": "kafkacore-cli"}
-    settings = {**own, **more, **without_references(assignments(given, "-X"), "-X", SecuritySettings)}
-    _check_names(str(settings.get("bootstrap_servers", settings["bootstrap.servers"])))
+    where = {"bootstrap.servers": with_ports(bootstrap_server)} if controllers is None else {"bootstrap.controllers": controllers}
+    by_settings = assignments(given, "-X")
+    if "bootstrap.controllers" in (name.replace("_", ".") for name in by_settings):
+        raise typer.BadParameter("bootstrap.controllers is --bootstrap-controller, where a command has it", param_hint="-X")
+    settings = {**where, "client.id": "kafkacore-cli", **more, **without_references(by_settings, "-X", SecuritySettings)}
+    _check_names(str(settings.get("bootstrap_servers", *where.values())))
     return settings
 
 
@@ -146,11 +168,11 @@ def without_references(settings: dict[str, str], option: str, *described: type) 
     return config_secrets.resolve_hidden(settings, lambda name: name.replace(".", "_") in hidden, option)
 
 
-def admin_client(bootstrap_server: str, given: list[str] | None) -> KafkaAdminClient:
+def admin_client(bootstrap_server: str, given: list[str] | None, controllers: str | None = None) -> KafkaAdminClient:
     """A client for one command."""
     from kafkacore import KafkaAdminClient
 
-    return KafkaAdminClient(client_settings(bootstrap_server, given, **{"default.api.timeout.ms": PATIENCE_MS}))
+    return KafkaAdminClient(client_settings(bootstrap_server, given, controllers, **{"default.api.timeout.ms": PATIENCE_MS}))
 
 
 def checked(results: ItemResults[K, V]) -> dict[K, V]:

@@ -12,6 +12,7 @@ from kafkacore.admin.cluster import QuotaEntity
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
+    Controllers,
     DryRun,
     Json,
     Settings,
@@ -108,6 +109,7 @@ def set_(
     ip_defaults: IpDefaults = False,
     dry_run: DryRun = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap_controller: Controllers = None,
     setting: Settings = None,
     json: Json = False,
 ) -> None:
@@ -121,7 +123,7 @@ def set_(
         if not math.isfinite(float(text)):
             raise typer.BadParameter(f"{name}={text}: no finite number", param_hint="QUOTA=NUMBER")
     entity = _entity(user, user_defaults, client_id, client_defaults, ip, ip_defaults)
-    _alter(bootstrap_server, setting, entity, changes, "set", dry_run, json)
+    _alter(bootstrap_server, bootstrap_controller, setting, entity, changes, "set", dry_run, json)
 
 
 @app.command("unset")
@@ -135,16 +137,18 @@ def unset(
     ip_defaults: IpDefaults = False,
     dry_run: DryRun = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap_controller: Controllers = None,
     setting: Settings = None,
     json: Json = False,
 ) -> None:
     """Take quotas away."""
     entity = _entity(user, user_defaults, client_id, client_defaults, ip, ip_defaults)
-    _alter(bootstrap_server, setting, entity, dict.fromkeys(names), "unset", dry_run, json)
+    _alter(bootstrap_server, bootstrap_controller, setting, entity, dict.fromkeys(names), "unset", dry_run, json)
 
 
 def _alter(
     bootstrap_server: str,
+    bootstrap_controller: str | None,
     setting: list[str] | None,
     entity: dict[str, str | None],
     changes: dict[str, float | None],
@@ -154,6 +158,6 @@ def _alter(
 ) -> None:
     if not entity:
         raise typer.BadParameter("say whose: --user, --client-id, --ip, or --user-defaults, --client-defaults, --ip-defaults")
-    with admin_client(bootstrap_server, setting) as admin:
+    with admin_client(bootstrap_server, setting, bootstrap_controller) as admin:
         results = admin.alter_client_quotas({frozenset(entity.items()): changes}, validate_only=dry_run)
     report_items(results, f"{verb} {', '.join(changes)} of", verb, _named, _object, dry_run=dry_run, json=json)

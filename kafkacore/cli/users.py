@@ -15,6 +15,7 @@ from kafkacore.cli import completion
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
+    Controllers,
     Failure,
     Json,
     Settings,
@@ -90,13 +91,14 @@ def set_(
         MIN_ITERATIONS
     ),
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap_controller: Controllers = None,
     setting: Settings = None,
     json: Json = False,
 ) -> None:
     """Give a user a password. It does not leave this process: a salted hash of it does."""
     named = _mechanism(mechanism)
     secret = _password(user, password)
-    with admin_client(bootstrap_server, setting) as admin:
+    with admin_client(bootstrap_server, setting, bootstrap_controller) as admin:
         results = admin.alter_user_scram_credentials({(user, named): secret}, iterations=iterations)
     report_items(results, "set the password of", "set", _named, _object, dry_run=False, json=json)
 

@@ -39,6 +39,7 @@ from kafkacore.errors import (
 )
 from kafkacore.errors import from_code as error_from_code
 from kafkacore.metadata import Metadata
+from kafkacore.net import controllers
 from kafkacore.net.authentication import Authenticators, no_token
 from kafkacore.net.background import Lookups, Resolver, resolve
 from kafkacore.net.connection import (
@@ -774,14 +775,20 @@ class NetworkClient(ClientCore):
         # Only v4 can forbid the creation of topics, which is required where the settings say so: to older brokers (before 0.11) a client
         # that leaves it open can speak, too. v0 cannot ask for no topics: brokers that have nothing else describe all of them.
         least = 4 if names and self.metadata.forbids_topic_creation else 0 if self._speaks_dropped else 1
-        request = self.new_client_request(node_id, protocol.MetadataRequest, build, now_ms, min_version=least)
+        api: type[Any] = protocol.MetadataRequest
+        make: Callable[[int], Any] = build
+        if self.metadata.asks_controllers:
+            api, make, least = protocol.DescribeClusterRequest, controllers.question, controllers.FIRST_VERSION
+        request = self.new_client_request(node_id, api, make, now_ms, min_version=least)
         request.kind = Kind.METADATA
         versions = self._connections[node_id].versions
         assert versions is not None  # a node that can be sent to has them
         try:
-            version = versions.negotiate(protocol.MetadataRequest.API_KEY, request.min_version, request.max_version, "Metadata")
+            name = protocol.APIS[api.API_KEY].name
+            version = versions.negotiate(api.API_KEY, request.min_version, request.max_version, name)
         except UnsupportedVersion as error:
+            controllers.explain(error, versions.ranges, self.metadata.asks_controllers)
             self.metadata.failed(error, now_ms)
             return
         self._metadata_request = request
-        self._do_send(request, build(version), version, now_ms)
+        self._do_send(request, make(version), version, now_ms)

@@ -20,6 +20,7 @@ from kafkacore.config import ClientConfig
 from kafkacore.metadata import Metadata, TopicInfo
 from kafkacore.net.authentication import authenticators
 from kafkacore.net.client import NetworkClient
+from kafkacore.net.controllers import ControllersMetadata
 from kafkacore.net.selector import Selector
 from kafkacore.net.transport import SocketTransports
 
@@ -62,7 +63,8 @@ class CallerDriver:
     ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.what = what
-        self.metadata = Metadata(config, self.clock, allow_auto_topic_creation=config.topic_creation)
+        kind = ControllersMetadata if config.asks_controllers else Metadata
+        self.metadata = kind(config, self.clock, allow_auto_topic_creation=config.topic_creation)
         self.metadata.bootstrap(config.bootstrap_addresses)
         self._config = config
         self._ssl_context = config.ssl_contexts()

@@ -144,6 +144,7 @@ class KafkaServer:
         self.directory = Path(tempfile.mkdtemp(prefix="kafkacore-kafka-"))
         self.port, controller_port = free_port(), free_port()
         self.bootstrap_servers = f"127.0.0.1:{self.port}"
+        self.bootstrap_controllers = f"127.0.0.1:{controller_port}"
         self.process: subprocess.Popen[bytes] | None = None
         properties = {
             "process.roles": "broker,controller",
