@@ -14,6 +14,8 @@ Rules:
    from that peer.
 6. A channel that lost its peer while frames are still unread moves to `closing`, gives them one per poll, and is reported as
    disconnected after the last.
+7. A TLS handshake costs up to some milliseconds of arithmetic, so a poll makes a few steps of accepted ones, and the others wait for the
+   next: clients that are served do not wait for a crowd that comes in.
 
 Source: Kafka's Selector, with its rules of one receive per channel and poll, and of idle expiry one connection per poll.
 """
@@ -38,13 +40,14 @@ from kafkacore.metadata import NEVER_MS
 from kafkacore.net.channel import Authenticator, ChannelState, ConnectionId, KafkaChannel, NetworkReceive, NetworkSend
 from kafkacore.net.frames import FIRST_STEP_BYTES, UNLIMITED, ReceiveMemory
 from kafkacore.net.node_ids import broker_of
-from kafkacore.net.transport import READ, WRITE, Address, MemoryTransport, SocketTransports, Transport, Transports
+from kafkacore.net.transport import READ, WRITE, Address, MemoryTransport, SocketTransports, TlsTransport, Transport, Transports
 
 __all__ = ["Admission", "EpollPoller", "IdleDisconnect", "NetworkReceive", "NetworkSend", "Poller", "Selector", "SelectorsPoller"]
 
 _CONNECTING = ChannelState.CONNECTING
 _READY = ChannelState.READY
 _ACCEPTS_PER_POLL = 64
+_HANDSHAKES_PER_POLL = 4
 
 
 class IdleDisconnect(DisconnectError):
@@ -270,6 +273,8 @@ class Selector(SelectorCore):
         self._early = False  # something the next poll must report without waiting
         self._in_poll = False
         self._accept_serial = 0
+        self._handshakes = 0  # steps of them in the poll `_handshakes_at`
+        self._handshakes_at = -1
         self._closed = False
 
     @property
@@ -361,6 +366,9 @@ class Selector(SelectorCore):
 
     def _prepare(self, channel: KafkaChannel) -> None:
         """Advances the opening; a channel that becomes ready may hold bytes that came with the last handshake message."""
+        if channel.plain_fd < 0 and channel.state is ChannelState.HANDSHAKE and self._has_to_wait(channel.transport):
+            self._sync(channel)  # the poller will say again that it is readable
+            return
         try:
             if channel.prepare() and channel.has_buffered_read:
                 self._buffered[channel] = None
@@ -368,6 +376,15 @@ class Selector(SelectorCore):
             self._lost(channel, error)
             return
         self._sync(channel)
+
+    def _has_to_wait(self, transport: Transport) -> bool:
+        """Whether the next step of a handshake is for another poll; never on the side that begins it, which no event would remind of it."""
+        if not isinstance(transport, TlsTransport) or not transport.server_side:
+            return False
+        if self._handshakes_at != self._serial:
+            self._handshakes_at, self._handshakes = self._serial, 0
+        self._handshakes += 1
+        return self._handshakes > _HANDSHAKES_PER_POLL
 
     def is_channel_ready(self, id: ConnectionId) -> bool:
         """True when frames may flow on the connection."""

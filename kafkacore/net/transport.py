@@ -229,6 +229,16 @@ class PlaintextTransport:
         self.sock.close()
 
 
+class _Scratch(threading.local):
+    """Ciphertext on its way from a socket into its BIO: nothing is kept here, so a thread's connections share it."""
+
+    def __init__(self) -> None:
+        self.raw = bytearray(64 * 1024)
+
+
+_scratch = _Scratch()
+
+
 class TlsTransport:
     """TLS over a socket through two memory BIOs, so that the selector sees only bytes and never an SSL socket.
 
@@ -243,8 +253,8 @@ class TlsTransport:
     """
 
     __slots__ = (
-        "_cipher", "_cipher_pos", "_handshaken", "_heard", "_incoming", "_outgoing", "_raw", "_server_side", "_settled", "_ssl", "buffered",
-        "connected", "fd", "peer", "sock",
+        "_cipher", "_cipher_pos", "_handshaken", "_heard", "_incoming", "_outgoing", "_settled", "_ssl", "buffered",
+        "connected", "fd", "peer", "server_side", "sock",
     )  # fmt: skip
 
     def __init__(
@@ -265,13 +275,12 @@ class TlsTransport:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side, server_hostname=server_hostname)
-        self._raw = bytearray(64 * 1024)
         self._cipher: bytes = b""
         self._cipher_pos = 0
         self._handshaken = False
         self._heard = False
         self._settled = server_side  # nothing that comes can belong to the handshake any more
-        self._server_side = server_side
+        self.server_side = server_side
 
     finish_connect = PlaintextTransport.finish_connect
 
@@ -285,6 +294,7 @@ class TlsTransport:
             return self.flush()
         if not self.flush():
             return False
+        raw = _scratch.raw
         while True:
             try:
                 self._ssl.do_handshake()
@@ -292,23 +302,23 @@ class TlsTransport:
                 if not self.flush():
                     return False
                 try:
-                    got = recv_into(self.fd, self._raw, 0, len(self._raw))
+                    got = recv_into(self.fd, raw, 0, len(raw))
                 except ConnectionResetError:  # a peer that closes with bytes unread
                     got = 0
                 if got < 0:
                     return False
                 if got == 0:
-                    why = "peer closed the connection during the TLS handshake" if self._heard or self._server_side else NO_TLS
+                    why = "peer closed the connection during the TLS handshake" if self._heard or self.server_side else NO_TLS
                     raise ConnectionResetError(errno.ECONNRESET, why) from None
                 self._heard = True
-                self._incoming.write(memoryview(self._raw)[:got])
+                self._incoming.write(memoryview(raw)[:got])
             except ssl.SSLError as error:
                 # The alert tells the peer why; the peer may have closed already, and then the TLS error is still the one to report.
                 with contextlib.suppress(OSError):
                     self.flush()
-                    if self._server_side:  # closing a socket with bytes unread resets it, and a reset may overtake the alert
-                        recv_into(self.fd, self._raw, 0, len(self._raw))
-                why = _why_refused(error) if self._server_side else str(error)
+                    if self.server_side:  # closing a socket with bytes unread resets it, and a reset may overtake the alert
+                        recv_into(self.fd, raw, 0, len(raw))
+                why = _why_refused(error) if self.server_side else str(error)
                 raise SslAuthenticationFailed(f"TLS handshake with {self.peer or 'peer'} failed: {why}") from error
             else:
                 self._handshaken = True
@@ -328,9 +338,10 @@ class TlsTransport:
         if total < 0:
             total = 0
         if total < nbytes:
-            got = recv_into(self.fd, self._raw, 0, len(self._raw))
+            raw = _scratch.raw
+            got = recv_into(self.fd, raw, 0, len(raw))
             if got > 0:
-                self._incoming.write(memoryview(self._raw)[:got])
+                self._incoming.write(memoryview(raw)[:got])
             elif got == 0:
                 self._incoming.write_eof()
             if got >= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from kafkacore.clock import SystemClock
 from kafkacore.config import ClientConfig
 from kafkacore.errors import AuthenticationFailedError
 from kafkacore.metadata import Metadata
-from kafkacore.net.channel import NetworkSend
+from kafkacore.net.channel import KafkaChannel, NetworkSend
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.selector import Selector
 from kafkacore.net.transport import Address, SocketTransports
@@ -133,3 +134,81 @@ def test_a_peer_that_speaks_plaintext_is_turned_away(server: tuple[Selector, tup
         while not serving.disconnected:
             serving.poll(1_000)
     assert isinstance(next(iter(serving.disconnected.values())), AuthenticationFailedError)
+
+
+Coming = tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO, socket.socket]
+
+
+def crowd(count: int, authority: trustme.CA, server: tuple[Selector, tuple[str, int]]) -> list[Coming]:
+    """Connections that have sent the beginning of their handshake."""
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    made = []
+    for _ in range(count):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        stream = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with pytest.raises(ssl.SSLWantReadError):
+            stream.do_handshake()
+        sock = socket.create_connection(server[1])
+        sock.sendall(outgoing.read())
+        made.append((stream, incoming, outgoing, sock))
+    return made
+
+
+def test_a_crowd_of_handshakes_lets_others_through(authority: trustme.CA, server: tuple[Selector, tuple[str, int]]) -> None:
+    serving = server[0]
+    client = client_selector(authority)
+    opened(client, server)
+    coming = crowd(50, authority, server)
+    taken: list[str] = []
+    while len(taken) < len(coming):
+        serving.poll(1_000)
+        taken += map(str, serving.accepted)
+    steps: list[object] = []
+    advance = KafkaChannel.prepare
+
+    def counted(channel: KafkaChannel) -> bool:
+        steps.append(channel.id)
+        return advance(channel)
+
+    KafkaChannel.prepare = counted  # type: ignore[method-assign]
+    try:
+        for n in range(5):
+            client.send(NetworkSend(1, [frame(b"%d" % n)]))
+            client.poll(0)
+            steps.clear()
+            serving.poll(10_000)
+            assert [bytes(receive.payload) for receive in serving.completed_receives] == [b"%d" % n]
+            assert 0 < len(steps) <= 4
+    finally:
+        KafkaChannel.prepare = advance  # type: ignore[method-assign]
+    for stream, incoming, outgoing, sock in coming:
+        sock.setblocking(False)
+        while True:
+            try:
+                stream.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                serving.poll(0)
+                with contextlib.suppress(BlockingIOError):
+                    incoming.write(sock.recv(65_536))
+        sock.sendall(outgoing.read())
+    while not all(serving.is_channel_ready(id) for id in taken):
+        serving.poll(10_000)
+        assert not serving.disconnected
+    for _, _, _, sock in coming:
+        sock.close()
+    client.close()
+
+
+def test_a_client_begins_all_its_handshakes(authority: trustme.CA, server: tuple[Selector, tuple[str, int]]) -> None:
+    """It speaks first: a step that is put off would come never."""
+    serving, address = server
+    client = client_selector(authority)
+    for n in range(12):
+        client.connect(n, Address(socket.AF_INET, address, "localhost"))
+    while not all(client.is_channel_ready(n) for n in range(12)):
+        client.poll(1)
+        serving.poll(1)
+        assert not client.disconnected and not serving.disconnected
+    client.close()

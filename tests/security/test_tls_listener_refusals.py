@@ -1,0 +1,207 @@
+"""What a broker's TLS listeners refuse, and what hostile peers can do to them: their own connection ends, with a line in the log that says
+why, and others are served on."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import logging
+import socket
+import ssl
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from kafkacore import KafkaAdminClient, KafkaProducer
+from kafkacore.broker.server import Broker
+from kafkacore.clock import JumpingClock
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import KafkaError, SaslAuthentication, SslAuthenticationFailed
+from kafkacore.testing import EmbeddedCluster
+from tests.broker.wire import Wire
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(tls="mutual") as made:
+        made.create_topic("t")
+        yield made
+
+
+@pytest.fixture
+def served(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
+    """A client that is served before, while and after somebody is refused."""
+    with KafkaProducer(**cluster.client_settings("alice")) as producer:
+        producer.send("t", b"before").result(20)
+        yield producer
+        producer.send("t", b"after").result(20)
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING and each.name.startswith("kafkacore.broker")]
+
+
+def context_of(cluster: EmbeddedCluster, own: bool = True) -> ssl.SSLContext:
+    settings = cluster.client_settings("mallory")
+    context = ssl.create_default_context(cafile=settings["ssl_cafile"])
+    if own:
+        context.load_cert_chain(settings["ssl_certfile"], settings["ssl_keyfile"])
+    return context
+
+
+def client_hello(cluster: EmbeddedCluster) -> bytes:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context_of(cluster).wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
+
+
+def until_closed(sock: socket.socket) -> None:
+    """Waits for the end of a connection, whatever comes before it."""
+    with contextlib.suppress(ConnectionError):
+        while sock.recv(65_536):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (b"\0\0\0\x0e\0\x12\0\0\0\0\0\1\0\4wire", "what came is no TLS: that client needs security_protocol=SSL or SASL_SSL"),
+        (b"GET / HTTP/1.1\r\nHost: kafka\r\n\r\n", "what came is no TLS"),
+        (b"\xff" * 5_000, "what came is no TLS"),
+        (b"\x16\x03\x01\xff\xff" + b"\0" * 70_000, "failed"),
+    ],
+    ids=["Kafka", "HTTP", "garbage", "long record"],
+)
+def test_no_tls(cluster: EmbeddedCluster, served: KafkaProducer, caplog: pytest.LogCaptureFixture, sent: bytes, why: str) -> None:
+    with Wire(cluster.bootstrap_servers) as wire:
+        with contextlib.suppress(ConnectionError):
+            wire.sock.sendall(sent)
+        until_closed(wire.sock)
+        port = wire.sock.getsockname()[1]
+    served.send("t", b"v").result(20)
+    [line] = lines(caplog)
+    assert f"TLS handshake with 127.0.0.1:{port} failed" in line and why in line
+
+
+@pytest.mark.parametrize("version", ["1.2", "1.3"])
+@pytest.mark.parametrize("shown", ["none", "another authority's", "expired"])
+def test_certificates(
+    cluster: EmbeddedCluster, served: KafkaProducer, caplog: pytest.LogCaptureFixture, tmp_path: Path, shown: str, version: str
+) -> None:
+    context = context_of(cluster, own=False)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2 if version == "1.2" else ssl.TLSVersion.TLSv1_3
+    if shown != "none":
+        assert cluster._certificates is not None
+        authority = cluster._certificates._authority if shown == "expired" else trustme.CA()
+        past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+        end = past + datetime.timedelta(1 if shown == "expired" else 40_000)
+        authority.issue_cert(common_name="mallory", not_before=past, not_after=end).configure_cert(context)
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers, security_protocol="SSL", ssl_context=context) as admin:
+        with pytest.raises(SslAuthenticationFailed, match=r"(?i)alert"):
+            admin.list_topics()
+    served.send("t", b"v").result(20)
+    why = {"none": "the client shows no certificate, and ssl.client.auth is required", "expired": "certificate has expired"}
+    said = lines(caplog)
+    assert said and all(why.get(shown, "certificate verify failed") in line and "127.0.0.1:" in line for line in said)
+
+
+def test_a_client_that_does_not_trust_the_broker(
+    cluster: EmbeddedCluster, served: KafkaProducer, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
+    settings = {**cluster.client_settings("alice"), "ssl_cafile": str(tmp_path / "other.pem")}
+    with KafkaAdminClient(**settings) as admin, pytest.raises(SslAuthenticationFailed):
+        admin.list_topics()
+    served.send("t", b"v").result(20)
+    said = lines(caplog)
+    assert said and all("the client refuses this listener's certificate" in line for line in said)
+
+
+def test_a_plaintext_client_is_told_nothing_and_holds_up_nobody(cluster: EmbeddedCluster, served: KafkaProducer) -> None:
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin, pytest.raises(KafkaError):
+        admin.list_topics(timeout=0.3)
+    served.send("t", b"v").result(20)
+
+
+@pytest.mark.parametrize("how", ["closes", "resets", "half closes"])
+def test_a_peer_that_ends_in_the_middle(
+    cluster: EmbeddedCluster, served: KafkaProducer, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    hello = client_hello(cluster)
+    broker = next(iter(cluster._brokers.values()))
+    assert isinstance(broker, Broker)
+    before = broker.statistics()["connections"]
+    for sent in (b"", hello[:1], hello[:100], hello):
+        with Wire(cluster.bootstrap_servers) as wire:
+            wire.sock.sendall(sent)
+            if how == "resets":
+                wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            elif how == "half closes":
+                wire.sock.shutdown(socket.SHUT_WR)
+                until_closed(wire.sock)
+    while broker.statistics()["connections"] > before:
+        served.send("t", b"v").result(20)
+    assert lines(caplog) == []
+
+
+def test_half_a_handshake_and_then_drops(cluster: EmbeddedCluster) -> None:
+    """A byte now and then does not put off the end: the whole handshake has connections.max.idle.ms."""
+    clock = JumpingClock()
+    config = BrokerConfig.from_user({"security.inter.broker.protocol": "SSL", **cluster._certificates.settings})  # type: ignore[union-attr]
+    hello = client_hello(cluster)
+    with Broker(config, clock=clock) as broker, Wire(broker.address, 30) as silent, Wire(broker.address, 30) as dripping:
+        dripping.sock.sendall(hello[:50])
+        while broker.statistics()["connections"] < 2:
+            pass
+        for at in range(50, 59):
+            clock.sleep(config.connections_max_idle_ms // 10)
+            assert broker.statistics()["connections"] == 2
+            dripping.sock.sendall(hello[at : at + 1])
+        clock.sleep(config.connections_max_idle_ms // 10 + 1)
+        while broker.statistics()["connections"]:
+            pass
+        until_closed(silent.sock)
+        until_closed(dripping.sock)
+
+
+def test_a_crowd_beside_a_client_in_use(cluster: EmbeddedCluster, served: KafkaProducer) -> None:
+    hello = client_hello(cluster)
+    with contextlib.ExitStack() as stack:
+        crowd = [stack.enter_context(Wire(cluster.bootstrap_servers)) for _ in range(200)]
+        for wire in crowd:
+            wire.sock.sendall(hello)
+        for _ in range(20):
+            served.send("t", b"v").result(20)
+        for wire in crowd:
+            assert wire.sock.recv(1) == b"\x16"  # each was answered with a handshake record
+
+
+def test_frames_before_authentication_are_bounded() -> None:
+    config = {"sasl.server.max.receive.size": 1_000}
+    with EmbeddedCluster(tls=True, users={"alice": "secret"}, config=config) as cluster:
+        settings = cluster.client_settings("alice")
+        context = ssl.create_default_context(cafile=settings["ssl_cafile"])
+        with Wire(cluster.bootstrap_servers) as wire, context.wrap_socket(wire.sock, server_hostname="localhost") as stream:
+            stream.sendall(struct.pack(">i", 1_001))
+            until_closed(stream)
+        with KafkaAdminClient(**{**settings, "sasl_password": "guessed"}) as admin, pytest.raises(SaslAuthentication):
+            admin.list_topics()
+        with KafkaProducer(**settings) as producer:
+            producer.send("t", b"x" * 10_000).result(20)
+
+
+def test_a_name_that_no_rule_fits(caplog: pytest.LogCaptureFixture) -> None:
+    config = {"ssl.principal.mapping.rules": "RULE:^CN=(alice|broker),.*$/$1/"}
+    with EmbeddedCluster(tls="mutual", config=config) as cluster:
+        with KafkaProducer(**cluster.client_settings("alice")) as producer:
+            producer.send("t", b"v").result(20)
+        with KafkaAdminClient(**cluster.client_settings("ma\x1bllory")) as admin, pytest.raises(KafkaError):
+            admin.list_topics(timeout=0.3)
+    said = lines(caplog)
+    assert said and all(r"no rule of ssl.principal.mapping.rules fits CN=ma\x1bllory,OU=test" in line for line in said)
