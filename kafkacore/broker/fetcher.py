@@ -193,6 +193,7 @@ class LeaderFetcher:
         self._long = False  # a Fetch is under way, for the members of the session
         self._short = 0  # requests under way on the short lane
         self._wake: TimerTask | None = None
+        self._is_refused = False  # and that has been said
 
     def follow(self, partition: Partition) -> None:
         """Copies a partition; `wake` is to come."""
@@ -358,6 +359,7 @@ class LeaderFetcher:
         code = answer.error_code
         if code == Code.NONE:
             each.failures = 0
+            self._is_refused = False
             diverging = answer.diverging_epoch
             if diverging.epoch >= 0 or diverging.end_offset >= 0:
                 self._truncate(partition, partition.truncation_offset(diverging.epoch, diverging.end_offset))
@@ -367,6 +369,9 @@ class LeaderFetcher:
             self._look_up(each, asked, _LATEST)
         else:
             logger.debug("%s-%d: broker %d answers %s", *partition.key, self.leader, Code(code).name)
+            if code == Code.TOPIC_AUTHORIZATION_FAILED and not self._is_refused:
+                self._is_refused = True  # of every partition, and again with every attempt
+                logger.error("broker %d does not let this broker copy: its principal must be in super.users", self.leader)
             self._failed(each)
 
     def _truncate(self, partition: Partition, offset: int) -> None:

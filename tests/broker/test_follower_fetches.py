@@ -276,3 +276,18 @@ def test_a_closed_fetcher_sends_nothing():
     follower.fetchers.close()
     done(response([data(0)]))
     assert follower.sent == []
+
+
+def test_a_leader_that_refuses_this_broker_is_named_once(caplog):
+    """Without super.users, or with another certificate than is named there, a cluster would stop copying without a word."""
+    follower = Follower()
+    for index in (0, 1):
+        follower.fetchers.follow(Copy(index))
+    follower.fetchers.wake()
+    for refused in (True, True, False, True):
+        code = Code.TOPIC_AUTHORIZATION_FAILED if refused else Code.NONE
+        follower.take(LONG_LANE)[3](response([data(index, error_code=code) for index in (0, 1)]))
+        follower.clock.advance(2_000)
+        follower.timer.advance_clock()
+    said = [each.getMessage() for each in caplog.records if "super.users" in each.getMessage()]
+    assert said == [f"broker {LEADER} does not let this broker copy: its principal must be in super.users"] * 2
