@@ -225,12 +225,12 @@ def keywords_of(cluster, **more):
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Topic "open" is alice's to describe and no more, "closed" nobody's."""
+    """Topic "open" is alice's to describe and no more, "closed" nobody's. As she may write to a topic, she may be idempotent."""
     with EmbeddedCluster(users=USERS, super_users=["admin"]) as made:
         for name in ("open", "closed", "mine"):
             made.create_topic(name)
         with KafkaAdminClient(settings_of(made, "admin")) as admin:
-            admin.create_acls([Acl("topic", "open", ALICE, "describe"), Acl("topic", "mine", ALICE, "read")]).check()
+            admin.create_acls([Acl("topic", "open", ALICE, "describe"), Acl("topic", "mine", ALICE, "write")]).check()
         yield made
 
 

@@ -1,4 +1,4 @@
-"""configs, acls, quotas, users and topics describe: against an embedded broker; entries in a list that plays an authorizer."""
+"""configs, acls, quotas, users and topics describe: against an embedded broker."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 from kafkacore import KafkaAdminClient, ProducerRecord
 from kafkacore import protocol as p
 from kafkacore.cli.app import run
+from kafkacore.config_authorizer import STANDARD_AUTHORIZER
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
 
@@ -192,90 +193,20 @@ def test_users(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 # -- access control ---------------------------------------------------------------------------------------------------------------
 
-Entry = tuple[int, str, int, str, str, int, int]
-ANY, MATCH, LITERAL, PREFIXED = 1, 2, 3, 4
 
-
-class Authorizer:
-    """Entries, kept and found as Kafka does. Source: StandardAuthorizerData, AclBindingFilter.matches."""
-
-    def __init__(self, cluster: EmbeddedCluster) -> None:
-        self.entries: list[Entry] = []
-        self.refused = ""
-        cluster.control("CreateAcls", self.create)
-        cluster.control("DescribeAcls", self.describe)
-        cluster.control("DeleteAcls", self.delete)
-
-    def create(self, request: p.CreateAclsRequest) -> p.CreateAclsResponse:
-        results = []
-        for a in request.creations:
-            if a.resource_name == self.refused:
-                results.append(p.AclCreationResult(error_code=Code.INVALID_REQUEST, error_message="no"))
-                continue
-            entry = (a.resource_type, a.resource_name, a.resource_pattern_type, a.principal, a.host, a.operation, a.permission_type)
-            self.entries.append(entry)
-            results.append(p.AclCreationResult(error_code=0, error_message=None))
-        return p.CreateAclsResponse(results=results)
-
-    def matching(self, f: Any) -> list[Entry]:
-        found = []
-        for entry in self.entries:
-            kind, name, pattern, principal, host, operation, permission = entry
-            wanted = f.resource_name_filter
-            if f.pattern_type_filter == MATCH:
-                named = wanted in (None, name) or (pattern == LITERAL and name == "*") or (pattern == PREFIXED and wanted.startswith(name))
-            else:
-                named = wanted in (None, name) and f.pattern_type_filter in (ANY, pattern)
-            if (
-                named
-                and f.resource_type_filter in (ANY, kind)
-                and f.principal_filter in (None, principal)
-                and f.host_filter in (None, host)
-                and f.operation in (ANY, operation)
-                and f.permission_type in (ANY, permission)
-            ):
-                found.append(entry)
-        return found
-
-    def describe(self, request: p.DescribeAclsRequest) -> p.DescribeAclsResponse:
-        resources = [
-            p.DescribeAclsResource(
-                resource_type=kind,
-                resource_name=name,
-                pattern_type=pattern,
-                acls=[p.AclDescription(principal=principal, host=host, operation=operation, permission_type=permission)],
-            )
-            for kind, name, pattern, principal, host, operation, permission in self.matching(request)
-        ]
-        return p.DescribeAclsResponse(error_code=0, resources=resources)
-
-    def delete(self, request: p.DeleteAclsRequest) -> p.DeleteAclsResponse:
-        results = []
-        for each in request.filters:
-            gone = self.matching(each)
-            self.entries = [entry for entry in self.entries if entry not in gone]
-            matching = [
-                p.DeleteAclsMatchingAcl(
-                    error_code=0,
-                    resource_type=kind,
-                    resource_name=name,
-                    pattern_type=pattern,
-                    principal=principal,
-                    host=host,
-                    operation=operation,
-                    permission_type=permission,
-                )
-                for kind, name, pattern, principal, host, operation, permission in gone
-            ]
-            results.append(p.DeleteAclsFilterResult(error_code=0, matching_acls=matching))
-        return p.DeleteAclsResponse(filter_results=results)
+@pytest.fixture(scope="module")
+def secured() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(config={"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}) as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def authorizer(cluster: EmbeddedCluster) -> Iterator[Authorizer]:
-    yield Authorizer(cluster)
-    for api in ("CreateAcls", "DescribeAcls", "DeleteAcls"):
-        cluster.control(api, None)
+def authorizer(secured: EmbeddedCluster, cli: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedCluster]:
+    """A cluster that has an authorizer and no ACL; the command line means it."""
+    monkeypatch.setenv("KAFKACORE_BOOTSTRAP_SERVERS", secured.bootstrap_servers)
+    yield secured
+    if entries(cli):
+        cli("acls", "remove", "--all", "-y")
 
 
 def entries(cli: Any, *words: str) -> list[str]:
@@ -285,9 +216,9 @@ def entries(cli: Any, *words: str) -> list[str]:
     ]
 
 
-def test_entries_are_added_listed_and_removed(cli: Any, authorizer: Authorizer) -> None:
+def test_entries_are_added_listed_and_removed(cli: Any, authorizer: EmbeddedCluster) -> None:
     adding = ["acls", "add", "--allow-principal", "User:alice", "--operation", "Read,DescribeConfigs", "--topic", "flights"]
-    assert len(cli(*adding, "--dry-run", "--json")["added"]) == 2 and not authorizer.entries
+    assert len(cli(*adding, "--dry-run", "--json")["added"]) == 2 and not entries(cli)
     assert cli(*adding).startswith("added 2 entries\n")
     cli(
         "acls",
@@ -324,7 +255,7 @@ def test_entries_are_added_listed_and_removed(cli: Any, authorizer: Authorizer) 
     assert entries(cli) == []
 
 
-def test_what_producers_and_consumers_do(cli: Any, authorizer: Authorizer) -> None:
+def test_what_producers_and_consumers_do(cli: Any, authorizer: EmbeddedCluster) -> None:
     who = ["acls", "add", "--allow-principal", "User:svc"]
     cli(*who, "--producer", "--topic", "out", "--transactional-id", "tx", "--idempotent")
     assert {each.removeprefix("allow User:svc * ") for each in entries(cli)} == {
@@ -335,11 +266,11 @@ def test_what_producers_and_consumers_do(cli: Any, authorizer: Authorizer) -> No
         "describe transactional_id tx literal",
         "idempotent_write cluster kafka-cluster literal",
     }
-    authorizer.entries.clear()
+    cli("acls", "remove", "--all", "-y")
     cli(*who, "--producer", "--topic", "out", "--idempotent", "--resource-pattern-type", "prefixed")
     assert "allow User:svc * idempotent_write cluster kafka-cluster literal" in entries(cli)
     assert "allow User:svc * write topic out prefixed" in entries(cli)
-    authorizer.entries.clear()
+    cli("acls", "remove", "--all", "-y")
     cli(*who, "--consumer", "--topic", "in", "--group", "readers", "--resource-pattern-type", "prefixed")
     assert {each.removeprefix("allow User:svc * ") for each in entries(cli)} == {
         "read topic in prefixed",
@@ -348,13 +279,18 @@ def test_what_producers_and_consumers_do(cli: Any, authorizer: Authorizer) -> No
     }
 
 
-def test_entries_that_are_refused_and_command_lines_that_are_wrong(cli: Any, authorizer: Authorizer) -> None:
-    authorizer.refused = "bad"
+def test_entries_that_are_refused_and_command_lines_that_are_wrong(cli: Any, authorizer: EmbeddedCluster) -> None:
+    def refuse(request: p.CreateAclsRequest) -> p.CreateAclsResponse:
+        codes = [Code.INVALID_REQUEST if each.resource_name == "bad" else Code.NONE for each in request.creations]
+        return p.CreateAclsResponse(results=[p.AclCreationResult(error_code=code, error_message="no" if code else "") for code in codes])
+
+    authorizer.control("CreateAcls", refuse)
     adding = ["acls", "add", "--allow-principal", "User:a", "--operation", "read", "--topic", "good", "--topic", "bad"]
     shown, why = cli(*adding, status=1)
     assert shown.startswith("added 1 entry\n") and "allow User:a read on topic bad: INVALID_REQUEST" in why
     shown, why = cli(*adding, "--json", status=1)
     assert shown["added"][0]["resource_name"] == "good" and shown["failed"][0]["resource_name"] == "bad"
+    authorizer.control("CreateAcls", None)
     for words, why in (
         (["add", "--topic", "t", "--operation", "read"], "say who"),
         (["add", "--topic", "t", "--allow-principal", "a"], "which operations"),
@@ -418,17 +354,17 @@ def test_topics_that_are_there_already_or_not_any_more(cli: Any) -> None:
     assert "twice" in cli("topics", "list") and "__" not in cli("topics", "list")
 
 
-def test_the_commands_of_the_page_run(cli: Any, cluster: EmbeddedCluster, authorizer: Authorizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_of_the_page_run(cli: Any, authorizer: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
     lines = [shlex.split(line, comments=True) for line in page.partition("## Managing a cluster")[2].split("```")[1].splitlines()[1:]]
     assert len(lines) >= 14 and all(line[0] == "kafkacore" for line in lines)
-    cluster.create_topic("flights")
-    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+    authorizer.create_topic("flights")
+    with KafkaAdminClient(bootstrap_servers=authorizer.bootstrap_servers) as admin:
         admin.alter_group_offsets("readers", {("flights", 0): 0}).check()
     for line in lines:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a password\n")))
         cli(*line[1:])
-    cluster.delete_topic("flights")
+    authorizer.delete_topic("flights")
 
 
 def offsets(cli: Any, topic: str) -> list[tuple[int, int]]:
