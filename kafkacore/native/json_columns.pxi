@@ -1,16 +1,18 @@
 # JSON objects as the buffers of Arrow columns; json_columns.h says which values are taken.
 
 cdef extern from "json_columns.h":
+    enum: KC_JSON_SLACK
     ctypedef struct kc_json_field:
         const uint8_t* name
         int64_t name_size
         int kind
         uint8_t* validity
         uint8_t* data
-        int32_t* offsets
+        void* offsets
+        uint8_t* text
         int64_t used
         int64_t capacity
-        int64_t valid
+        int64_t nulls
     ctypedef struct kc_json:
         kc_json_field* fields
         int64_t n_fields
@@ -18,15 +20,96 @@ cdef extern from "json_columns.h":
         int64_t n_doubtful
         int64_t full
         int64_t needed
+    void kc_json_prepare(kc_json_field* f)
     int64_t kc_json_scan(kc_json* j, const kc_column* values, int64_t row) nogil
+    int64_t kc_json_scan_records(kc_json* j, const uint8_t* base, int64_t region, const int32_t* starts, const int32_t* lengths,
+                                 int64_t row, int64_t stop) nogil
 
-cdef dict JSON_WIDTHS = {"c": 1, "s": 2, "i": 4, "l": 8, "f": 4, "g": 8}
+cdef dict JSON_WIDTHS = {"c": 1, "s": 2, "i": 4, "l": 8, "f": 4, "g": 8, "v": 16}
 
 
-cdef PooledBuffer zeros(Py_ssize_t nbytes):
+cdef PooledBuffer filled(Py_ssize_t nbytes, int byte):
     cdef PooledBuffer made = PooledBuffer(nbytes)
-    memset(made.ptr, 0, nbytes)
+    memset(made.ptr, byte, nbytes)
     return made
+
+
+@cython.final
+@cython.no_gc
+cdef class JsonScan:
+    """The columns of one scan, and their memory.
+
+    Args:
+        count: how many values.
+        room: at least as many bytes as all of them together.
+        names, kinds: as `json_columns`.
+    """
+    cdef kc_json j
+    cdef Py_ssize_t count, room
+    cdef PooledBuffer fields, doubtful
+    cdef tuple names
+    cdef list buffers                                      # [validity, offsets, data, text] of each
+
+    def __cinit__(self, Py_ssize_t count, Py_ssize_t room, tuple names not None, str kinds not None):
+        cdef Py_ssize_t n = len(names)
+        cdef Py_ssize_t bitmap_bytes = (count + 7) // 8
+        cdef Py_ssize_t i
+        cdef kc_json_field* f
+        cdef PooledBuffer validity, offsets, data, text
+        if len(kinds) != n:
+            raise ValueError(f"{n} names and {len(kinds)} kinds")
+        self.count, self.room, self.names = count, room, names
+        self.fields = filled(n * sizeof(kc_json_field), 0)
+        self.doubtful = filled(bitmap_bytes, 0)
+        self.buffers = []
+        self.j.fields = <kc_json_field*>self.fields.ptr
+        self.j.n_fields = n
+        self.j.doubtful = self.doubtful.ptr
+        for i in range(n):
+            name, kind = <bytes?>names[i], kinds[i]
+            f = &self.j.fields[i]
+            f.name, f.name_size, f.kind = <const uint8_t*>PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name), ord(kind)
+            kc_json_prepare(f)
+            validity, offsets, data, text = filled(bitmap_bytes, 0xff), None, None, None
+            if kind in "uU":
+                offsets = PooledBuffer((4 if kind == "u" else 8) * (count + 1))
+                memset(offsets.ptr, 0, 4 if kind == "u" else 8)
+                f.offsets = offsets.ptr
+                f.capacity = min(16 * count, room)         # mostly enough or nearly so, and never more than all the values
+            elif kind == "b":
+                data = filled(bitmap_bytes, 0)
+            elif kind in JSON_WIDTHS:
+                data = PooledBuffer(<Py_ssize_t>JSON_WIDTHS[kind] * count)
+            else:
+                raise ValueError(f"no kind of a JSON column: {kind!r}")
+            if kind in "uUv":
+                text = PooledBuffer(f.capacity + KC_JSON_SLACK)
+                f.text = text.ptr
+            f.validity = validity.ptr
+            if data is not None:
+                f.data = data.ptr
+            self.buffers.append([validity, offsets, data, text])
+
+    cdef int grow(self) except -1:
+        """Makes the room that the scan has asked for."""
+        cdef kc_json_field* f = &self.j.fields[self.j.full]
+        cdef PooledBuffer text
+        f.capacity = max(self.j.needed, min(max(2 * f.capacity, 4 * self.count), self.room))
+        text = PooledBuffer(f.capacity + KC_JSON_SLACK)
+        memcpy(text.ptr, f.text, f.used)
+        f.text = text.ptr
+        (<list>self.buffers[self.j.full])[3] = text
+        return 0
+
+    cdef list column(self, Py_ssize_t i):
+        """Validity or None, and the other buffers of a column: offsets and text, or data; for views also the text, if there is any."""
+        cdef kc_json_field* f = &self.j.fields[i]
+        validity, offsets, data, text = <list>self.buffers[i]
+        if f.nulls == 0:
+            validity = None
+        if f.kind == c"u" or f.kind == c"U":
+            return [validity, offsets, text]
+        return [validity, data, text] if f.kind == c"v" and f.used else [validity, data]
 
 
 def json_columns(values, tuple names, str kinds):
@@ -35,11 +118,13 @@ def json_columns(values, tuple names, str kinds):
     Args:
         values: an Arrow binary array.
         names: of the fields, each one once, UTF-8.
-        kinds: a letter for each as in Arrow's C interface: c s i l (int8 to int64), f g (float, double), b (boolean), u (string).
+        kinds: a letter for each as in Arrow's C interface: c s i l (int8 to int64), f g (float, double), b (boolean), u (string),
+            U (large string), v (string view).
 
     Returns:
-        For each field how many nulls there are and its Arrow buffers (validity or None; for strings offsets; data); and a bitmap of the
-        values that are rows of nulls here because another reader must look at them, or None if there is none.
+        For each field how many nulls there are and its Arrow buffers (validity or None; for strings offsets; data; for string views the
+        views, and where strings do not fit them a buffer of those); and a bitmap of the values that are rows of nulls here because
+        another reader must look at them, or None if there is none.
 
     Raises:
         TypeError: the values are something else.
@@ -47,64 +132,28 @@ def json_columns(values, tuple names, str kinds):
     """
     cdef ColumnSource source = column_of(values, -1)
     cdef Py_ssize_t count = source.count
-    cdef Py_ssize_t bitmap_bytes = (count + 7) // 8
-    cdef Py_ssize_t n = len(names)
     cdef Py_ssize_t room = 0
     cdef Py_ssize_t i
-    cdef kc_json j
-    cdef kc_json_field* f
-    cdef PooledBuffer validity, offsets, data
+    cdef int64_t row = 0
+    cdef JsonScan scan
+    cdef list own
     if source.c.kind != KC_COL_OFFSETS32 and (source.c.kind != KC_COL_NULLS or count):
         raise TypeError("JSON is read of Arrow binary arrays")
     if count:
         room = max(source.c.limit - kc_offset_at(source.c.offsets, 0, 0), 0)
-    if len(kinds) != n:
-        raise ValueError(f"{n} names and {len(kinds)} kinds")
-    cdef PooledBuffer fields = zeros(n * sizeof(kc_json_field))
-    cdef PooledBuffer doubtful = zeros(bitmap_bytes)
-    cdef list buffers = []                                 # [validity, offsets, data] of each
-    memset(&j, 0, sizeof(j))
-    j.fields = <kc_json_field*>fields.ptr
-    j.n_fields = n
-    j.doubtful = doubtful.ptr
-    for i in range(n):
-        name, kind = <bytes?>names[i], kinds[i]
-        validity, offsets = zeros(bitmap_bytes), None
-        f = &j.fields[i]
-        f.name, f.name_size, f.kind = <const uint8_t*>PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name), ord(kind)
-        if kind == "u":
-            f.capacity = min(16 * count, room)             # mostly enough or nearly so, and never more than all the values
-            offsets, data = PooledBuffer(4 * (count + 1)), PooledBuffer(f.capacity)
-            f.offsets = <int32_t*>offsets.ptr
-            f.offsets[0] = 0
-        elif kind == "b":
-            data = zeros(bitmap_bytes)
-        elif kind in JSON_WIDTHS:
-            data = zeros(<Py_ssize_t>JSON_WIDTHS[kind] * count)
-        else:
-            raise ValueError(f"no kind of a JSON column: {kind!r}")
-        f.validity, f.data = validity.ptr, data.ptr
-        buffers.append([validity, offsets, data])
-    cdef int64_t row = 0
+    scan = JsonScan(count, room, names, kinds)
     while True:
         with nogil:
-            row = kc_json_scan(&j, &source.c, row)
+            row = kc_json_scan(&scan.j, &source.c, row)
         if row == count:
             break
-        if j.full < 0:
+        if scan.j.full < 0:
             raise ValueError(f"item {row} of the column: its offsets are not inside its data")
-        f = &j.fields[j.full]
-        data = PooledBuffer(max(j.needed, min(2 * f.capacity, room)))
-        memcpy(data.ptr, f.data, f.used)
-        f.data, f.capacity = data.ptr, data.nbytes
-        buffers[j.full][2] = data
+        scan.grow()
     found = []
-    for i in range(n):
-        f = &j.fields[i]
-        own = buffers[i]
-        validity = None if f.valid == count else own[0]
-        if f.kind == c"u":
-            found.append((count - f.valid, [validity, own[1], memoryview(own[2])[:f.used]]))
-        else:
-            found.append((count - f.valid, [validity, own[2]]))
-    return found, (doubtful if j.n_doubtful else None)
+    for i in range(scan.j.n_fields):
+        own = scan.column(i)
+        if len(own) == 3:
+            own[2] = memoryview(own[2])[:scan.j.fields[i].used]
+        found.append((scan.j.fields[i].nulls, own))
+    return found, (scan.doubtful if scan.j.n_doubtful else None)

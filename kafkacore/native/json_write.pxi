@@ -151,7 +151,7 @@ def json_rows(rows, tuple ready=(), bint null_fields=True):
     cdef PooledBuffer grown
     cdef PooledBuffer ends = PooledBuffer(8 * (count + 1))
     cdef int64_t* end = <int64_t*>ends.ptr
-    tree.nodes = zeros(count_json_nodes(schema, 0) * sizeof(kc_jw_node))
+    tree.nodes = filled(count_json_nodes(schema, 0) * sizeof(kc_jw_node), 0)
     top = tree.take(1)
     tree.fill(top, schema, array, 0)
     for i in ready:

@@ -32,6 +32,8 @@ KINDS = {
     "g": pa.float64(),
     "b": pa.bool_(),
     "u": pa.string(),
+    "U": pa.large_string(),
+    "v": pa.string_view(),
 }
 
 
@@ -48,9 +50,28 @@ def exact(values: list[bytes]) -> Any:
     return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
+def amid(values: list[bytes], junk: bytes) -> Any:
+    """A binary array of the values in which each second item is null, and has junk for its bytes: words that are loaded reach into it."""
+    parts = [part for value in values for part in (value, junk)]
+    ends = numpy.cumsum([0, *map(len, parts)], dtype=numpy.int32)
+    valid = numpy.packbits([True, False] * len(values), bitorder="little")
+    return pa.Array.from_buffers(pa.binary(), len(parts), [pa.py_buffer(each) for each in (valid, ends, b"".join(parts))])
+
+
+JUNK = {"u": b"1234567890" * 4, "U": b'.5e7"' * 8, "v": b'\xff","a":1}' * 4}
+
+
 def scan(values: Any, **kinds: str) -> tuple[list[list[Any]], list[int]]:
-    """The columns as lists, and which values were left; the buffers are sound, and say how many nulls there are."""
-    values = exact(values) if isinstance(values, list) else values
+    """The columns as lists, and which values were left; the buffers are sound, and say how many nulls there are. What lies behind a value
+    does not matter, nor do layouts of text."""
+    found = scan_once(exact(values) if isinstance(values, list) else values, kinds)
+    for text, junk in JUNK.items() if isinstance(values, list) else ():
+        columns, left = scan_once(amid(values, junk), {name: text if kind == "u" else kind for name, kind in kinds.items()})
+        assert repr(([column[::2] for column in columns], [at // 2 for at in left])) == repr(found)
+    return found
+
+
+def scan_once(values: Any, kinds: dict[str, str]) -> tuple[list[list[Any]], list[int]]:
     found, left = json_columns(values, tuple(name.encode() for name in kinds), "".join(kinds.values()))
     columns = []
     for kind, (nulls, buffers) in zip(kinds.values(), found, strict=True):
