@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+TEXTS = {"polars": "string_view", "pandas": "large_string"}  # as these have it themselves
 TOPIC, PARTITIONS, WARM_UP, CHUNK = "bench", 4, 20_000, 100_000
 COLUMNS = ["flight", "carrier", "distance", "delay"]
 ASKED = "select carrier, avg(delay) as delay, count(*) as flights from frame group by 1"
@@ -94,7 +95,8 @@ def kafkacore_read(address: str, target: str) -> Callable[[int], Any]:
 
     def run(count: int) -> Any:
         stretches = {(TOPIC, p): (0, count // PARTITIONS) for p in range(PARTITIONS)}
-        frame = consumer.read(stretches, json="flight STRING, carrier STRING, distance BIGINT, delay DOUBLE", record_columns=False)
+        columns, text = "flight STRING, carrier STRING, distance BIGINT, delay DOUBLE", TEXTS.get(target, "string")
+        frame = consumer.read(stretches, json=columns, record_columns=False, text=text)
         if target == "polars":
             return polars.DataFrame(frame)
         if target == "pandas":

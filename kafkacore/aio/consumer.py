@@ -276,6 +276,7 @@ class KafkaConsumer:
         on_error: Literal["raise", "null", "skip"] = "raise",
         headers: bool | None = None,
         record_columns: bool | Iterable[str] = True,
+        text: Literal["string", "large_string", "string_view"] = "string",
         until_end: bool = True,
         timeout: float | None = None,
     ) -> AsyncIterator[Any]:
@@ -285,7 +286,7 @@ class KafkaConsumer:
         """
         self._only_reader()
         wanted: dict[str, Any] = {"key": key, "value": value, "json": json, "avro": avro, "protobuf": protobuf, "registry": registry}
-        more: dict[str, Any] = {"on_error": on_error, "headers": headers, "record_columns": record_columns}
+        more: dict[str, Any] = {"on_error": on_error, "headers": headers, "record_columns": record_columns, "text": text}
         more |= {"until_end": until_end, "timeout": timeout}
         stream = await self._calls.run(lambda: self._client.read(what, start, end, **wanted, **more))
         batches = self._follow(stream) if stream.endless else self._call_for_each(stream.batches())

@@ -392,6 +392,7 @@ class KafkaConsumer:
         on_error: Literal["raise", "null", "skip"] = "raise",
         headers: bool | None = None,
         record_columns: bool | Iterable[str] = True,
+        text: Literal["string", "large_string", "string_view"] = "string",
         until_end: bool = True,
         timeout: float | None = None,
     ) -> ColumnStream:
@@ -420,6 +421,8 @@ class KafkaConsumer:
                 good fields stay ("null"), or no row ("skip"), counted in `ColumnStream.skipped`.
             headers: there is a column of headers; None means only with undecoded values.
             record_columns: which of the record's columns stand beside the fields of decoded values: some of their names, False for none.
+            text: the Arrow type of decoded text columns. polars takes "string_view" as it is, pandas "large_string"; a schema that is
+                requested with the capsule goes first.
             until_end: False goes on with new records, from all partitions that there are now, as they come, until the loop is left or the
                 consumer closed.
             timeout: seconds without progress; `default_api_timeout_ms` when None. Waiting for new records has no limit.
@@ -437,7 +440,8 @@ class KafkaConsumer:
         if not until_end and end is not None:
             raise errors.UsageError("a read with until_end=False has no end: leave one of them out")
         stretches = stretches_of(self, what, start, end, timeout)
-        decoding = decoding_of([tp.topic for tp in stretches], json, avro, protobuf, registry, on_error, headers, value, record_columns)
+        topics = [tp.topic for tp in stretches]
+        decoding = decoding_of(topics, json, avro, protobuf, registry, on_error, headers, value, record_columns, text)
         layout = Layout(key, value, headers is not False if decoding is None else decoding.headers)
         return ColumnStream(self, stretches, layout, timeout, decoding=decoding, endless=not until_end)
 

@@ -4,6 +4,9 @@
 
 What belongs to the record has an underscore, as in kafkacore's Spark source, so that a value may have a field `key` or `timestamp`. It is
 most of the memory of a frame of small values: a read may choose what of it comes along.
+
+Records with plain JSON in flat columns go from the fetched bytes into the batch in one compiled pass (`plain`). A batch with a value about
+which that has a doubt goes the general way, as all other formats do, with the same columns.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafkacore import errors
+from kafkacore.records import json_batch
 
 if TYPE_CHECKING:
     from kafkacore.records import RecordColumns
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
 RECORD_COLUMNS = ("key", "topic", "partition", "offset", "timestamp")
 CORRUPT = "_corrupt"
 ON_ERROR = ("raise", "null", "skip")
+TEXTS = {"string": "u", "large_string": "U", "string_view": "v"}
+"""What text columns may be, by Arrow's names; the letters of the compiled pass."""
 
 
 class Decoding:
@@ -27,12 +33,13 @@ class Decoding:
 
     Args:
         topics: that are read: a registry's subjects are named after them.
-        json, avro, protobuf, registry, on_error, headers, record_columns: as `KafkaConsumer.read` takes them.
+        json, avro, protobuf, registry, on_error, headers, record_columns, text: as `KafkaConsumer.read` takes them.
 
     Attributes:
         inferred: the columns come out of the first values.
         on_error: what becomes of a value that cannot be decoded.
         headers: there is a column of them.
+        keys: there is a column of keys.
         skipped: values that could not be decoded, and were left out.
 
     Raises:
@@ -50,6 +57,7 @@ class Decoding:
         on_error: str,
         headers: bool,
         record_columns: bool | Iterable[str] = True,
+        text: str = "string",
     ) -> None:
         given = {name: each for name, each in (("json", json), ("avro", avro), ("protobuf", protobuf)) if each is not None}
         if len(given) > 1:
@@ -58,6 +66,8 @@ class Decoding:
             raise errors.UsageError("registry= says where schemas are: say the format, too, as json=True, avro=True or protobuf=True")
         if on_error not in ON_ERROR:
             raise errors.UsageError(f"on_error is one of {', '.join(ON_ERROR)}, not {on_error!r}")
+        if text not in TEXTS:
+            raise errors.UsageError(f"text is one of {', '.join(TEXTS)}, not {text!r}")
         [(self._format, self._wanted)] = given.items()
         if self._wanted is True and registry is None:
             raise errors.UsageError(f"{self._format}=True takes the schema from a registry: name it by registry=, or give the schema")
@@ -66,6 +76,10 @@ class Decoding:
         self.on_error = on_error
         self.headers = headers
         self._names = (*_chosen(record_columns), "headers") if headers else _chosen(record_columns)
+        self.keys = "key" in self._names
+        self._text = text
+        self._plain: tuple[tuple[bytes, ...], str] | None = None
+        self._letters: tuple[Any, str] | None = None           # the kinds for a schema
         self.skipped = 0
         self.inferred = self._format == "json" and isinstance(self._wanted, str) and self._wanted == "infer"
         self._decoder: Any = None
@@ -176,6 +190,8 @@ class Decoding:
         made: Any
         if self._format == "json":
             made = JsonDecoder(fields, keeps_good_fields=self.on_error == "null")
+            if self.on_error != "null" and not framed:         # which have a column _corrupt, and a prefix
+                self._plain = made.plain
             made = Unframed(made) if framed else made
         else:
             schemas = self._schemas() if framed else None
@@ -187,23 +203,48 @@ class Decoding:
         self._decoder = made
         self._fields = fields
 
-    def schema(self, record: Any) -> Any:
+    def schema(self, record: Any, requested: Any = None) -> Any:
         """The `pyarrow.Schema` of `batch`.
 
         Args:
             record: that of undecoded batches, with key and value as they are wanted.
+            requested: a schema that may say which of TEXTS a text column is; what else it says is not heeded.
         """
         import pyarrow as pa
 
-        fields = [*self._fields, *(record.field(name).with_name(f"_{name}") for name in self._names)]
+        texts = {name: getattr(pa, name)() for name in TEXTS}
+        asked = {field.name: field.type for field in requested or () if field.type in texts.values()}
+        kinds = [asked.get(each.name, texts[self._text]) if each.type == pa.string() else each.type for each in self._fields]
+        decoded = [field.with_type(kind) for field, kind in zip(self._fields, kinds, strict=True)]
+        fields = [*decoded, *(record.field(name).with_name(f"_{name}") for name in self._names)]
         return pa.schema([*fields, pa.field(CORRUPT, pa.binary())] if self.on_error == "null" else fields)
 
-    def batch(self, columns: RecordColumns, batch: Any) -> Any:
+    def plain(self, columns: RecordColumns, rows: int, key: str, schema: Any) -> Any:
+        """A batch with decoded values in one compiled pass, as what has `__arrow_c_array__` and a length.
+
+        Args:
+            columns: as fetched.
+            rows: how many of them, from the first.
+            key: type of keys, binary or string.
+            schema: what `schema` has returned.
+
+        Returns:
+            None if there is no such pass for the columns, or it has a doubt about a value: `batch` knows what is right then.
+        """
+        if self._plain is None:
+            return None
+        if self._letters is None or self._letters[0] is not schema:
+            kinds = [TEXTS.get(str(field.type), kind) for field, kind in zip(schema, self._plain[1], strict=False)]
+            self._letters = schema, "".join(kinds)
+        return json_batch(columns, rows, self._plain[0], self._letters[1], self._names, key, schema)
+
+    def batch(self, columns: RecordColumns, batch: Any, schema: Any) -> Any:
         """A batch with decoded values.
 
         Args:
             columns: as fetched.
             batch: the same as an undecoded batch, or the first rows of it; values are binary.
+            schema: what `schema` has returned.
 
         Raises:
             errors.SerializationError: on_error is "raise", and a value cannot be decoded; it names the record.
@@ -234,11 +275,12 @@ class Decoding:
         if self.on_error == "null":
             nothing = pa.scalar(None, pa.binary())
             arrays.append(pa.nulls(len(values), pa.binary()) if mask is None else pc.if_else(mask, values, nothing))
-        made = pa.RecordBatch.from_arrays(arrays, schema=self.schema(batch.schema))
-        if mask is not None and self.on_error == "skip":
+        elif mask is not None:
             self.skipped += len(decoded.faults)
-            return made.filter(pc.invert(mask))
-        return made
+            good = pc.invert(mask)
+            arrays = [each.filter(good) for each in arrays]    # before the cast: Arrow (26) takes no rows out of string views
+        arrays = [each if each.type == field.type else each.cast(field.type) for each, field in zip(arrays, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _chosen(record_columns: bool | Iterable[str]) -> tuple[str, ...]:
@@ -263,6 +305,7 @@ def decoding_of(
     headers: bool | None,
     value: str,
     record_columns: bool | Iterable[str] = True,
+    text: str = "string",
 ) -> Decoding | None:
     """What `KafkaConsumer.read` is to make of values; None where they stay as they are."""
     if json is avro is protobuf is registry is None:
@@ -270,7 +313,9 @@ def decoding_of(
             raise errors.UsageError("on_error is about values that are decoded: say how, by json=, avro= or protobuf=")
         if record_columns is not True:
             raise errors.UsageError("record_columns is about values that are decoded: say how, by json=, avro= or protobuf=")
+        if text != "string":
+            raise errors.UsageError("text is about values that are decoded: say how, by json=, avro= or protobuf=")
         return None
     if value != "binary":
         raise errors.UsageError(f"values are decoded, or read as {value!r}, not both")
-    return Decoding(topics, json, avro, protobuf, registry, on_error, bool(headers), record_columns)
+    return Decoding(topics, json, avro, protobuf, registry, on_error, bool(headers), record_columns, text)

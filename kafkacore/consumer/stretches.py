@@ -146,6 +146,7 @@ class ColumnStream:
         self._layout = layout
         self._timeout = timeout
         self._decoding = decoding
+        self._schema: Any = None
 
     @property
     def skipped(self) -> int:
@@ -163,8 +164,18 @@ class ColumnStream:
         decoding = self._decoding
         if decoding is not None and not decoding.ready:
             self._infer()
-        found = pa.schema(ArrowTypes(*self._layout.of(view and decoding is None)))
-        return found if decoding is None else decoding.schema(found)
+        if decoding is None:
+            return pa.schema(ArrowTypes(*self._layout.of(view)))
+        if self._schema is None:
+            self._schema = self._decoded_schema(None)
+        return self._schema
+
+    def _decoded_schema(self, requested: Any) -> Any:
+        """That of decoded batches, with text as a `pyarrow.Schema` requests it."""
+        import pyarrow as pa
+
+        assert self._decoding is not None
+        return self._decoding.schema(pa.schema(ArrowTypes(*self._layout.of(False))), requested)
 
     def batches(self, view: bool = False) -> Iterator[Any]:
         """The record batches in offset order, partition after partition; those of an endless stream as they come.
@@ -183,13 +194,33 @@ class ColumnStream:
             if len(batch := self.batch(columns, end, view)):
                 yield batch
 
+    def _exported(self, schema: Any) -> Iterator[Any]:
+        """Decoded batches of a schema, as what has `__arrow_c_array__`."""
+        for columns, end in self._fetched():
+            if len(batch := self._decoded(columns, rows_before(columns, end), schema)):
+                yield batch
+
     def batch(self, columns: Any, end: int = NO_END, view: bool = False) -> Any:
         """Fetched columns as one of the batches, perhaps without rows; its records from `end` on are left out."""
         import pyarrow as pa
 
+        rows = rows_before(columns, end)
+        if self._decoding is None:
+            return pa.record_batch(ArrowBatch(columns, rows, *self._layout.of(view)))
+        made = self._decoded(columns, rows, self.schema())
+        return made if isinstance(made, pa.RecordBatch) else pa.record_batch(made)
+
+    def _decoded(self, columns: Any, rows: int, schema: Any) -> Any:
+        """The first rows of fetched columns, decoded, as what has `__arrow_c_array__`."""
+        import pyarrow as pa
+
         decoding = self._decoding
-        batch = pa.record_batch(ArrowBatch(columns, rows_before(columns, end), *self._layout.of(view and decoding is None)))
-        return batch if decoding is None else decoding.batch(columns, batch)
+        assert decoding is not None
+        key, value, headers = self._layout.of(False)
+        if not decoding.keys:
+            key = "binary"                                     # nobody sees whether it is text
+        made = decoding.plain(columns, rows, key, schema)
+        return decoding.batch(columns, pa.record_batch(ArrowBatch(columns, rows, key, value, headers)), schema) if made is None else made
 
     def begin(self) -> object:
         """Has the consumer read an endless stream from its beginning. Returns what `end` takes."""
@@ -270,12 +301,18 @@ class ColumnStream:
         """The batches as a capsule; nothing is read before the first is asked for, apart from what the schema takes.
 
         Args:
-            requested_schema: a schema's capsule; undecoded keys and values become binary, strings or views of either if it says so.
+            requested_schema: a schema's capsule; undecoded keys and values become binary, strings or views of either if it says so, and
+                text of decoded values strings, large strings or string views.
         """
         if self._decoding is None:
             parts = ((columns, rows) for columns, end in self._fetched() if (rows := rows_before(columns, end)))
             return arrow_stream(parts, *self._layout.of(True), requested_schema)
-        return arrow_stream_of(self.batches(), self.schema())
+        schema = self.schema()
+        if requested_schema is not None:
+            import pyarrow as pa
+
+            schema = self._decoded_schema(pa.Schema._import_from_c_capsule(requested_schema))
+        return arrow_stream_of(self._exported(schema), schema)
 
     def __repr__(self) -> str:
         if self.endless:

@@ -92,7 +92,11 @@ def _load(value: bytes) -> Any:
 
 
 class JsonDecoder(BlockDecoder):
-    """Values that are JSON objects."""
+    """Values that are JSON objects.
+
+    Attributes:
+        plain: names and kinds of all columns for the compiled pass; None if there are columns that it does not make.
+    """
 
     def __init__(self, fields: Sequence[Any], *, keeps_good_fields: bool = False) -> None:
         """Plans the columns.
@@ -116,7 +120,7 @@ class JsonDecoder(BlockDecoder):
         )
         self._around = (pa.scalar(f'{{"{self._name}":'.encode(), pa.binary()), pa.scalar(b"}\n", pa.binary()), pa.scalar(b"", pa.binary()))
         self._kind = pa.struct(self.fields)
-        self._plain = self._plain_columns()
+        self.plain = self._plain_columns()
 
     def _plain_columns(self) -> tuple[tuple[bytes, ...], str] | None:
         """Names and kinds for the compiled pass; None if there are columns that it does not make."""
@@ -125,9 +129,9 @@ class JsonDecoder(BlockDecoder):
         return (names, kinds) if len(names) == len(set(names)) == len(kinds) <= MAX_PLAIN and names else None
 
     def _structs(self, values: Any, faults: dict[int, str]) -> Any:
-        if self._plain is None or values.type != pa.binary():
+        if self.plain is None or values.type != pa.binary():
             return super()._structs(values, faults)
-        found, doubtful = json_columns(values, *self._plain)
+        found, doubtful = json_columns(values, *self.plain)
         count = len(values)
         columns = [
             pa.Array.from_buffers(field.type, count, [None if each is None else pa.py_buffer(each) for each in buffers], nulls)

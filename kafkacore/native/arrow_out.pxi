@@ -402,42 +402,53 @@ cdef object no_text(ByteColumn column, Py_ssize_t row):
     raise AssertionError(f"two opinions about whether {name} {row} is UTF-8")
 
 
+cdef tuple ARROW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers")
+
+
 cdef int fill_array(ArrowArray* a, RecordColumns of, Py_ssize_t n, ArrowKinds kinds) except -1:
     """The first n rows. After an error the array is to be released, too."""
-    cdef PooledBuffer partitions, index, types
-    cdef PooledBuffer ends = PooledBuffer(8)
-    cdef HeldBuffer name = hold_buffer(of.topic.encode(), PyBUF_SIMPLE)
-    cdef HeaderBuffers headers
-    cdef Py_ssize_t row = 0
-    cdef Py_ssize_t s, stop
+    cdef Py_ssize_t i
+    cdef Py_ssize_t columns = 8 if kinds.headers else 7
     if n < 0 or n > of.store.count:
         raise ValueError(f"{n} rows of {of.store.count}")
-    partitions = PooledBuffer(4 * n)
-    index = PooledBuffer(4 * n)
-    types = PooledBuffer(4 * n)
-    memset(index.ptr, 0, 4 * n)
+    need(kc_arrow_array(a, n, 0, 1, columns, NULL))
+    for i in range(columns):
+        fill_record_column(a.children[i], of, n, <str>ARROW_COLUMNS[i], kinds)
+    return 0
+
+
+cdef int fill_record_column(ArrowArray* a, RecordColumns of, Py_ssize_t n, str name, ArrowKinds kinds) except -1:
+    """One of ARROW_COLUMNS of the first n rows."""
+    cdef PooledBuffer numbers, ends
+    cdef HeldBuffer topic
+    cdef Py_ssize_t row = 0
+    cdef Py_ssize_t s, stop
+    if name == "key":
+        return arrow_bytes(a, of.keys, n, kinds.key)
+    if name == "value":
+        return arrow_bytes(a, of.values, n, kinds.value)
+    if name == "offset":
+        return arrow_numbers(a, n, of.store.memory, of.store.rows.offsets)
+    if name == "timestamp":
+        return arrow_numbers(a, n, of.store.memory, of.store.rows.timestamps)
+    if name == "headers":
+        return fill_headers(a, header_buffers(of, n, False), n)
+    numbers = PooledBuffer(4 * n)
+    if name == "topic":
+        memset(numbers.ptr, 0, 4 * n)
+        topic = hold_buffer(of.topic.encode(), PyBUF_SIMPLE)
+        ends = PooledBuffer(8)
+        (<int32_t*>ends.ptr)[0] = 0
+        (<int32_t*>ends.ptr)[1] = <int32_t>topic.view.len
+        arrow_leaf(a, n, 0, [None, numbers])
+        need(kc_arrow_dictionary(NULL, a))
+        return arrow_leaf(a.dictionary, 1, 0, [None, ends, topic])
     for s in range(of.segment_count()):
         stop = min(of.segment_stop(s), n)
         while row < stop:
-            (<int32_t*>partitions.ptr)[row] = of.partition
-            (<int32_t*>types.ptr)[row] = of.segment(s).timestamp_type
+            (<int32_t*>numbers.ptr)[row] = of.partition if name == "partition" else of.segment(s).timestamp_type
             row += 1
-    (<int32_t*>ends.ptr)[0] = 0
-    (<int32_t*>ends.ptr)[1] = <int32_t>name.view.len
-    need(kc_arrow_array(a, n, 0, 1, 8 if kinds.headers else 7, NULL))
-    arrow_bytes(a.children[0], of.keys, n, kinds.key)
-    arrow_bytes(a.children[1], of.values, n, kinds.value)
-    arrow_leaf(a.children[2], n, 0, [None, index])
-    need(kc_arrow_dictionary(NULL, a.children[2]))
-    arrow_leaf(a.children[2].dictionary, 1, 0, [None, ends, name])
-    arrow_leaf(a.children[3], n, 0, [None, partitions])
-    arrow_numbers(a.children[4], n, of.store.memory, of.store.rows.offsets)
-    arrow_numbers(a.children[5], n, of.store.memory, of.store.rows.timestamps)
-    arrow_leaf(a.children[6], n, 0, [None, types])
-    if kinds.headers:
-        headers = header_buffers(of, n, False)
-        fill_headers(a.children[7], headers, n)
-    return 0
+    return arrow_leaf(a, n, 0, [None, numbers])
 
 
 cdef int fill_headers(ArrowArray* a, HeaderBuffers made, Py_ssize_t n) except -1:
@@ -536,6 +547,101 @@ def arrow_schema_of(str key not None, str value not None, bint headers, requeste
     return arrow_schema_capsule(ArrowKinds(key, value, headers, requested))
 
 
+# ---- records whose values are decoded ------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class JsonBatch:
+    """Records whose values are JSON objects, with the fields of these as columns, for who takes `__arrow_c_array__`."""
+    cdef JsonScan scan
+    cdef RecordColumns of
+    cdef tuple beside
+    cdef ArrowKinds kinds
+    cdef object schema
+
+    def __init__(self):
+        raise TypeError("batches are made by json_batch")
+
+    def __len__(self):
+        return self.scan.count
+
+    def __arrow_c_array__(self, requested_schema=None):
+        """Schema and struct array, as capsules."""
+        cdef ArrowArray* a = <ArrowArray*>calloc(1, sizeof(ArrowArray))
+        need(a != NULL)
+        capsule = PyCapsule_New(a, "arrow_array", free_array_capsule)
+        fill_json(a, self)
+        return self.schema.__arrow_c_schema__(), capsule
+
+
+def json_batch(RecordColumns of not None, Py_ssize_t rows, tuple names not None, str kinds not None, tuple beside not None, str key not None,
+               schema):
+    """Records whose values are JSON objects, decoded, as a batch of Arrow.
+
+    Args:
+        of: the records.
+        rows: how many of them, from the first.
+        names, kinds: as `json_columns`.
+        beside: which columns of the records follow: names as in `RecordColumns.to_arrow`, not value.
+        key: the type of keys, binary or string.
+        schema: of the batch, with `__arrow_c_schema__`.
+
+    Returns:
+        What has `__arrow_c_array__` and a length, or None: about some value there is a doubt.
+
+    Raises:
+        errors.SerializationError: a key that is to be text is not UTF-8.
+    """
+    cdef JsonBatch made
+    cdef JsonScan scan
+    cdef HeldBuffer region
+    cdef const int32_t* starts = of.store.rows.value_starts
+    cdef const int32_t* lengths = of.store.rows.value_lengths
+    cdef Py_ssize_t room = 0
+    cdef Py_ssize_t s
+    cdef int64_t row = 0
+    cdef int64_t stop
+    if rows < 0 or rows > of.store.count:
+        raise ValueError(f"{rows} rows of {of.store.count}")
+    for row in range(rows):
+        room += max(lengths[row], 0)
+    scan = JsonScan(rows, room, names, kinds)
+    row = 0
+    for s in range(of.segment_count()):
+        stop = min(of.segment_stop(s), rows)
+        region = of.segment(s).region
+        while row < stop:
+            with nogil:
+                row = kc_json_scan_records(&scan.j, <const uint8_t*>region.view.buf, region.view.len, starts, lengths, row, stop)
+            if scan.j.n_doubtful:
+                return None
+            if row < stop:
+                scan.grow()
+    made = JsonBatch.__new__(JsonBatch)
+    made.scan, made.of, made.beside, made.schema = scan, of, beside, schema
+    made.kinds = ArrowKinds(key, "binary", False, None)
+    return made
+
+
+cdef int fill_json(ArrowArray* a, JsonBatch batch) except -1:
+    """After an error the array is to be released, too."""
+    cdef JsonScan scan = batch.scan
+    cdef Py_ssize_t n = scan.j.n_fields
+    cdef Py_ssize_t i
+    cdef PooledBuffer size
+    cdef list buffers
+    need(kc_arrow_array(a, scan.count, 0, 1, n + len(batch.beside), NULL))
+    for i in range(n):
+        buffers = scan.column(i)
+        if scan.j.fields[i].kind == c"v":
+            size = PooledBuffer(8)
+            (<int64_t*>size.ptr)[0] = scan.j.fields[i].used
+            buffers.append(size)
+        arrow_leaf(a.children[i], scan.count, scan.j.fields[i].nulls, buffers)
+    for i in range(len(batch.beside)):
+        fill_record_column(a.children[n + i], batch.of, scan.count, <str>batch.beside[i], batch.kinds)
+    return 0
+
+
 # ---- a stream of batches -------------------------------------------------------------------------------------------------------------
 
 @cython.final
@@ -596,6 +702,8 @@ cdef int feed_next(ArrowArrayStream* s, ArrowArray* out) noexcept with gil:
             return 0
         if feed.kinds is not None:
             fill_array(out, <RecordColumns?>found[0], found[1], feed.kinds)
+        elif type(found) is JsonBatch:
+            fill_json(out, <JsonBatch>found)
         else:
             take_array(out, found.__arrow_c_array__()[1])
         return 0

@@ -90,7 +90,7 @@ def compare(schema: str, values: Any) -> None:
     fields = list(ddl.parse(schema, "o"))
     values = values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
     decoder = jsons.JsonDecoder(fields)
-    assert decoder._plain is not None
+    assert decoder.plain is not None
     found, expected = decoder.decode(values), Long(fields).decode(values)
     assert found.faults == expected.faults and found.rows == expected.rows
     for column, wanted in zip(found.columns, expected.columns, strict=True):
@@ -450,7 +450,7 @@ def test_deep_values(depth: int) -> None:
 
 def test_which_columns_the_pass_makes() -> None:
     def plain(*fields: Any) -> Any:
-        return jsons.JsonDecoder(fields)._plain
+        return jsons.JsonDecoder(fields).plain
 
     assert plain(*ddl.parse(SCHEMA, "o")) == ((*(each.encode() for each in "abcdefgh"), "ü".encode()), "csilfgbuu")
     for kind in ("DECIMAL(5,2)", "DATE", "TIMESTAMP", "BINARY", "ARRAY<INT>", "STRUCT<x: INT>", "MAP<STRING,INT>"):
