@@ -169,6 +169,10 @@ class OffsetCommits:
 
     # -- commits ------------------------------------------------------------------------------------------------------------------
 
+    def under_way(self) -> dict[TopicPartition, int]:
+        """The offsets of commits that have no answer yet; of several commits of a partition that of the last."""
+        return {tp: found.offset for commit in (*self._flying, *self._waiting) for tp, found in commit.offsets.items()}
+
     def commit(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],

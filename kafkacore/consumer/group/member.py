@@ -196,16 +196,18 @@ class GroupMember:
         self._committed.update((tp, found.offset) for tp, found in offsets.items() if tp in assigned)
 
     def processed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the application has processed and is not committed yet, as far as anybody can know."""
+        """What the application has processed and is not committed yet, as far as the client can know. A commit of the application that is
+        under way counts: what is sent behind it would take its offsets back."""
         found: dict[TopicPartition, OffsetAndMetadata] = {}
         committed, reached = self._committed, self._reached
+        under_way = self.commits.under_way()
         for tp, state in self._subscription.partitions.items():
             if not state.has_position:
                 continue
             offset, epoch = state.offset, state.offset_epoch
             begun = reached(state)
             if begun is not None and begun < offset:
-                if begun < committed.get(tp, begun) <= offset:
+                if begun < committed.get(tp, begun) <= offset or begun < under_way.get(tp, begun) <= offset:
                     continue  # the application has committed some of them itself
                 offset, epoch = begun, state.epoch_before(begun)
             if committed.get(tp) != offset:
