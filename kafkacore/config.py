@@ -209,7 +209,7 @@ def _meant(cls: type[_Config], given: str) -> str:
 
 
 _LATER = {
-    "kerberos": "Kerberos (GSSAPI), which is",
+    "kerberos": "renewing tickets by a command of its own, which is",
 }
 """Kafka's settings whose feature has its place but is not there: not a typing error, so the answer names the feature."""
 

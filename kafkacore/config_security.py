@@ -20,11 +20,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from kafkacore.config_kerberos import KRB5_MODULE, KerberosSettings, kerberos_settings
 from kafkacore.config_tls import ContextSource, Store, TlsSettings, check_stores, make_context, stores_of
 from kafkacore.errors import ConfigError
 
 PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-SASL_MECHANISMS = (*PASSWORD_MECHANISMS, "OAUTHBEARER")
+BROKER_MECHANISMS = (*PASSWORD_MECHANISMS, "OAUTHBEARER")
+SASL_MECHANISMS = (*BROKER_MECHANISMS, "GSSAPI")
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 TokenProvider = Callable[[], tuple[str, int]]
@@ -115,10 +117,12 @@ def jaas_mechanisms(line: JaasLine) -> tuple[str, ...]:
     Raises:
         ConfigError: it is none of Kafka's own.
     """
+    if line.module == KRB5_MODULE:
+        return ("GSSAPI",)
     match = _LOGIN_MODULE.fullmatch(line.module)
     mechanisms = _MODULES.get(match["kind"]) if match else None
     if mechanisms is None:
-        known = ", ".join(name.partition(".")[2] for name in _MODULES)
+        known = ", ".join([*(name.partition(".")[2] for name in _MODULES), KRB5_MODULE.rpartition(".")[2]])
         raise ConfigError(f"sasl_jaas_config: {line.module} is Java code that cannot run here; {known} have their counterparts")
     return mechanisms
 
@@ -231,6 +235,7 @@ class SaslSettings:
         claims: are what an unsigned token says, for tests; it is valid for `lifetime_s`.
         extensions: further pairs that go with a token.
         refresh: when the next token is asked for.
+        kerberos: GSSAPI: where tickets come from, and what they are for.
     """
 
     mechanism: str
@@ -243,6 +248,7 @@ class SaslSettings:
     extensions: dict[str, str] = field(default_factory=dict, repr=False)
     refresh: RefreshWindow = field(default_factory=RefreshWindow)
     is_delegation_token: bool = False
+    kerberos: KerberosSettings | None = None
 
 
 _ENDPOINT = {
@@ -254,6 +260,7 @@ _ENDPOINT = {
 _ENDPOINT_ONLY = ("sasl_oauthbearer_allowed_urls", "sasl_oauthbearer_proxy_url", "https_ca_location")
 _OAUTH_ONLY = ("sasl_oauthbearer_token_provider", *_ENDPOINT.values(), *_ENDPOINT_ONLY, "sasl_login_callback_handler_class")
 _PASSWORD_ONLY = ("sasl_username", "sasl_password")
+_KERBEROS_ONLY = ("sasl_kerberos_service_name", "sasl_kerberos_principal", "sasl_kerberos_keytab")
 
 
 def _sasl_settings(config: SecuritySettings) -> SaslSettings | None:
@@ -262,9 +269,8 @@ def _sasl_settings(config: SecuritySettings) -> SaslSettings | None:
     Raises:
         ConfigError: something is missing, too much, or contradicts something else.
     """
-    given = [
-        name for name in ("sasl_mechanism", "sasl_jaas_config", *_PASSWORD_ONLY, *_OAUTH_ONLY) if getattr(config, name) is not None
-    ]
+    names = ("sasl_mechanism", "sasl_jaas_config", *_PASSWORD_ONLY, *_KERBEROS_ONLY, *_OAUTH_ONLY)
+    given = [name for name in names if getattr(config, name) is not None]
     given += [each.name for each in fields(SecuritySettings) if each.name in _REFRESH_NAMES and getattr(config, each.name) != each.default]
     if not config.security_protocol.startswith("SASL_"):
         if given:
@@ -272,11 +278,11 @@ def _sasl_settings(config: SecuritySettings) -> SaslSettings | None:
         return None
     mechanism = config.sasl_mechanism
     if mechanism is None:
-        raise ConfigError(
-            f"security_protocol={config.security_protocol} needs sasl_mechanism, one of {', '.join(SASL_MECHANISMS)}"
-            " (GSSAPI, Java's default, is not implemented)"
-        )
-    wrong = _PASSWORD_ONLY if mechanism == "OAUTHBEARER" else (*_OAUTH_ONLY, *_REFRESH_NAMES)
+        raise ConfigError(f"security_protocol={config.security_protocol} needs sasl_mechanism, one of {', '.join(SASL_MECHANISMS)}")
+    oauth_only = (*_OAUTH_ONLY, *_REFRESH_NAMES)
+    wrong = {"OAUTHBEARER": (*_PASSWORD_ONLY, *_KERBEROS_ONLY), "GSSAPI": (*_PASSWORD_ONLY, *oauth_only)}.get(
+        mechanism, (*_KERBEROS_ONLY, *oauth_only)
+    )
     if found := [name for name in wrong if name in given]:
         raise ConfigError(f"{found[0]} has no effect with sasl_mechanism={mechanism}")
     if config.sasl_jaas_config is not None:
@@ -286,13 +292,22 @@ def _sasl_settings(config: SecuritySettings) -> SaslSettings | None:
         double = [name for name in _PASSWORD_ONLY if name in given]
         if double:
             raise ConfigError(f"{double[0]} and sasl_jaas_config exclude each other")
+        if mechanism == "GSSAPI":
+            return _kerberos(config, line.options)
         return _oauth(config, line.options) if mechanism == "OAUTHBEARER" else _password(mechanism, line.options)
+    if mechanism == "GSSAPI":
+        return _kerberos(config, None)
     if mechanism == "OAUTHBEARER":
         return _oauth(config, {})
     missing = [name for name in _PASSWORD_ONLY if not getattr(config, name)]
     if missing:
         raise ConfigError(f"sasl_mechanism={mechanism} needs {missing[0]}, or sasl_jaas_config")
     return SaslSettings(mechanism, config.sasl_username or "", config.sasl_password or "")
+
+
+def _kerberos(config: SecuritySettings, options: Mapping[str, str] | None) -> SaslSettings:
+    found = kerberos_settings(config.sasl_kerberos_service_name, config.sasl_kerberos_principal, config.sasl_kerberos_keytab, options)
+    return SaslSettings("GSSAPI", found.principal or "", kerberos=found)
 
 
 def _password(mechanism: str, options: Mapping[str, str]) -> SaslSettings:
@@ -412,9 +427,12 @@ class SecuritySettings:
 
     Attributes:
         security_protocol: "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL".
-        sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512" or "OAUTHBEARER".
+        sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER" or "GSSAPI" (Kerberos).
         sasl_username, sasl_password: for PLAIN and SCRAM.
-        sasl_jaas_config: the same, or a source of tokens, as Java clients have it.
+        sasl_jaas_config: the same, or a source of tokens or tickets, as Java clients have it.
+        sasl_kerberos_service_name: the part of the brokers' principals before the slash; "kafka" unless given.
+        sasl_kerberos_keytab: file with the keys of a principal (librdkafka's name); left out, a ticket is there already, from kinit.
+        sasl_kerberos_principal: who the client is, as alice@REALM (librdkafka's name); left out, who is first in ticket cache or keytab.
         sasl_oauthbearer_token_provider: a function without arguments that gives (token, when it expires in milliseconds since 1970).
         sasl_oauthbearer_token_endpoint_url: where a client's id and secret are exchanged for tokens; needs httpx.
         sasl_oauthbearer_client_credentials_client_id, sasl_oauthbearer_client_credentials_client_secret: for that.
@@ -446,6 +464,9 @@ class SecuritySettings:
     sasl_username: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
     sasl_jaas_config: str | None = field(default=None, repr=False)
+    sasl_kerberos_service_name: str | None = None
+    sasl_kerberos_keytab: str | None = None
+    sasl_kerberos_principal: str | None = None
     sasl_oauthbearer_token_provider: TokenProvider | None = field(default=None, repr=False)
     sasl_oauthbearer_token_endpoint_url: str | None = field(default=None, repr=False)
     sasl_oauthbearer_client_credentials_client_id: str | None = None
@@ -579,8 +600,8 @@ def check_broker_sasl(config: BrokerSaslConfig, has_sasl: bool) -> None:
                 raise ConfigError(f"{name} has no effect without a listener that is SASL_PLAINTEXT or SASL_SSL")
         return
     mechanisms = config.sasl_enabled_mechanisms
-    if mechanisms is not None and (unknown := [each for each in mechanisms if each not in SASL_MECHANISMS]):
-        raise ConfigError(f"sasl_enabled_mechanisms may hold {', '.join(SASL_MECHANISMS)}, not {unknown[0]!r}")
+    if mechanisms is not None and (unknown := [each for each in mechanisms if each not in BROKER_MECHANISMS]):
+        raise ConfigError(f"sasl_enabled_mechanisms may hold {', '.join(BROKER_MECHANISMS)}, not {unknown[0]!r}")
     if mechanisms is not None and "PLAIN" not in mechanisms:
         raise ConfigError("sasl_enabled_mechanisms must hold PLAIN: brokers log in at each other with it")
     plain_users(config.sasl_jaas_config)

@@ -15,6 +15,7 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.decode.registry_server import RegistryServer
+    from tests.kdc import Realm
 
 pytest_plugins = ["tests.faces", "tests.quarantine"]
 
@@ -122,3 +123,14 @@ def other_registry() -> Iterator[RegistryServer]:
     server = RegistryServer()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="module")
+def realm() -> Iterator[Realm]:
+    """A Kerberos realm with a KDC of its own, which this process, and what it starts, goes to."""
+    from tests.kdc import KDC_REASON, Realm
+
+    if KDC_REASON is not None:
+        pytest.skip(KDC_REASON)
+    with Realm() as opened:
+        yield opened

@@ -307,7 +307,7 @@ def test_bounds_left_as_they_are_follow_what_is_set():
 
 @pytest.mark.parametrize(
     ("setting", "feature"),
-    [("sasl.kerberos.service.name", "Kerberos")],
+    [("sasl.kerberos.kinit.cmd", "renewing tickets")],
 )
 def test_a_setting_of_a_feature_to_come_names_the_feature(setting, feature):
     with pytest.raises(ConfigError, match=f"{setting} belongs to {feature}.* not implemented yet"):

@@ -1,7 +1,8 @@
 """The house plan, held by a walk over the imports (ast for .py, a line scan for Cython).
 
-    0 values   elsewhere, errors, error_codes, plurals, types, clock, config, config_authorizer, config_keywords, config_names,
-               config_listeners, config_secrets, config_security, config_text, config_tls, config_values, printable, private_files
+    0 values   elsewhere, errors, error_codes, plurals, types, clock, config, config_authorizer, config_kerberos, config_keywords,
+               config_names, config_listeners, config_secrets, config_security, config_text, config_tls, config_values, printable,
+               private_files
     1 bytes    _codec, codec, compress, epoch, records, _wheel, timer, purgatory
     2 protocol protocol
     3 net      net, metadata; decode
@@ -26,8 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 FLOORS: dict[str, int] = {
     **dict.fromkeys(("elsewhere", "errors", "error_codes", "plurals", "principals", "printable", "private_files", "types", "clock"), 0),
-    **dict.fromkeys(("config", "config_authorizer", "config_broker_tls", "config_keywords", "config_listeners", "config_names"), 0),
-    "config_secrets": 0,
+    **dict.fromkeys(("config", "config_authorizer", "config_broker_tls", "config_kerberos", "config_keywords", "config_listeners"), 0),
+    **dict.fromkeys(("config_names", "config_secrets"), 0),
     **dict.fromkeys(("config_security", "config_text", "config_tls", "config_values"), 0),
     **dict.fromkeys(("_codec", "codec", "compress", "epoch", "records", "_wheel", "timer", "purgatory"), 1),
     "protocol": 2,
@@ -44,7 +45,7 @@ DEPENDENCIES = {"numpy", "lz4", "snappy", "zstandard"}
 EXTRAS_BELOW = {
     "compress": {"isal"},
     "config_tls": {"cryptography"},
-    "net": {"httpx"},
+    "net": {"httpx", "gssapi"},
     "decode": {"pyarrow", "httpx", "fastavro", "google"},
     **{key: {"pyarrow"} for key in ("records", "_codec", "consumer")},
     "producer": {"pyarrow", "fastavro"},

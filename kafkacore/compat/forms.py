@@ -32,6 +32,11 @@ def _address(server: str) -> str:
     return rest if has_port else f"{rest}:{DEFAULT_PORT}"
 
 
+def service_name(name: str | None) -> str | None:
+    """The Kerberos name of the brokers' service; the default is the engine's, too, which takes it with GSSAPI only."""
+    return None if name == "kafka" else name
+
+
 def at_beginning(pattern: Any) -> re.Pattern[str]:
     """A pattern that matches the beginning of a name, as one that matches all of it, which the engine wants."""
     text, flags = (pattern.pattern, pattern.flags) if isinstance(pattern, re.Pattern) else (pattern, re.compile(pattern).flags)

@@ -26,6 +26,7 @@ from kafkacore.clock import Clock
 from kafkacore.config_security import SaslSettings
 from kafkacore.errors import AuthenticationFailedError, Code, ConfigError, CorruptDataError, KafkaError
 from kafkacore.net.channel import ConnectionId
+from kafkacore.net.kerberos import KerberosLogin
 from kafkacore.net.oauth import TokenLogin, token_login
 from kafkacore.net.sasl import OAuthBearerClient, PlainClient, SaslClient, ScramClient, salted_password
 from kafkacore.net.transport import PlaintextTransport, Transport
@@ -243,7 +244,7 @@ def new_clients(settings: SaslSettings, clock: Clock, login: TokenLogin | None =
     """What makes the mechanism's machine for each authentication.
 
     Args:
-        settings: mechanism and credentials.
+        settings: mechanism and credentials; not GSSAPI, where each connection has a ticket of its own.
         clock: the time.
         login: OAUTHBEARER: has the token.
 
@@ -280,12 +281,16 @@ class Authenticators:
     """Makes the authenticator of each connection of one client.
 
     Attributes:
-        login: has the token that they need; None for other mechanisms. `NetworkClient` connects only when it is `ready`.
+        login: has the token or the tickets that they need; None for other mechanisms. `NetworkClient` connects only when this is `ready`.
     """
 
     def __init__(self, settings: SaslSettings, client_id: str, clock: Clock) -> None:
-        self.login = token_login(settings, clock) if settings.mechanism == "OAUTHBEARER" else None
-        self._new_client = new_clients(settings, clock, self.login)
+        self.login: TokenLogin | KerberosLogin | None = None
+        if settings.kerberos is not None:
+            self.login = KerberosLogin(settings.kerberos)
+        else:
+            self.login = tokens = token_login(settings, clock) if settings.mechanism == "OAUTHBEARER" else None
+            self._new_client = new_clients(settings, clock, tokens)
         self._settings = settings
         self._clock = clock
         self._client_id = client_id
@@ -297,14 +302,35 @@ class Authenticators:
         Raises:
             ConfigError: name or password cannot be used, or the mechanism has neither.
         """
-        if self._settings.mechanism == "OAUTHBEARER":
-            raise ConfigError("OAUTHBEARER has tokens in place of a name and a password")
+        if self.login is not None:
+            what = "tickets" if isinstance(self.login, KerberosLogin) else "tokens"
+            raise ConfigError(f"{self._settings.mechanism} has {what} in place of a name and a password")
         settings = dataclasses.replace(self._settings, username=username, password=password)
         self._new_client = new_clients(settings, self._clock)
         self._settings = settings
 
-    def __call__(self, _id: ConnectionId) -> SaslAuthenticator:
-        return SaslAuthenticator(self._new_client, self._client_id, self._opens)
+    def __call__(self, id: ConnectionId) -> SaslAuthenticator:
+        new_client = functools.partial(self.login.client, id) if isinstance(self.login, KerberosLogin) else self._new_client
+        return SaslAuthenticator(new_client, self._client_id, self._opens)
+
+    def ready(self, now_ms: int, id: ConnectionId, host: str) -> bool:
+        """Whether a connection may authenticate now; False while its token or ticket is being asked for.
+
+        Args:
+            now_ms: the time.
+            id: of the connection.
+            host: of the broker, as the client names it: GSSAPI's tickets are for it.
+
+        Raises:
+            AuthenticationFailedError: it is refused; or the last ask failed, and it is too early for another one.
+            NetworkError: who gives it cannot be reached.
+        """
+        if isinstance(self.login, KerberosLogin):
+            return self.login.ready(now_ms, id, host)
+        try:
+            return self.login is None or self.login.ready(now_ms)
+        except AuthenticationFailedError as error:
+            raise no_token(error) from error
 
     def _opens(self, transport: Transport) -> None:
         """Warns, once for a client, of a secret that goes out readably."""

@@ -40,7 +40,7 @@ from kafkacore.errors import (
 from kafkacore.errors import from_code as error_from_code
 from kafkacore.metadata import Metadata
 from kafkacore.net import controllers
-from kafkacore.net.authentication import Authenticators, no_token
+from kafkacore.net.authentication import Authenticators
 from kafkacore.net.background import Lookups, Resolver, resolve
 from kafkacore.net.connection import (
     AWAITING_TOKEN,
@@ -179,7 +179,8 @@ class NetworkClient(ClientCore):
         self.on_throttle: Callable[[int, int], None] | None = None  # called with a node and the milliseconds of its throttle time
         self._any_ready = False  # found by the last least_loaded_node
         authenticator = selector.authenticator
-        self._login = authenticator.login if isinstance(authenticator, Authenticators) else None
+        self._authenticators = authenticator if isinstance(authenticator, Authenticators) else None
+        self._login = None if self._authenticators is None else self._authenticators.login
         if self._login is not None:
             self._login.on_answer = lambda: self._post(self._advance_login)
             self._recompute_setup_deadline()
@@ -392,9 +393,9 @@ class NetworkClient(ClientCore):
                 continue
             if version == _AUTHENTICATE:
                 try:
-                    if not self._has_token(now_ms):
+                    if not self._may_authenticate(node_id, now_ms):
                         continue
-                except AuthenticationFailedError as error:
+                except (NetworkError, AuthenticationFailedError) as error:
                     self._fail(node_id, error, self._aborted, now_ms)
                     continue
                 del self._needs_versions[node_id]
@@ -539,12 +540,12 @@ class NetworkClient(ClientCore):
         self._go_on_connecting(connection, now_ms)
 
     def _go_on_connecting(self, connection: NodeConnection, now_ms: int) -> None:
-        """An attempt, as far as it goes without waiting: a token if connections need one, the host's addresses, the connection."""
+        """An attempt, as far as it goes without waiting: a token or ticket if it needs one, the host's addresses, the connection."""
         node_id = connection.node_id
         host, port = self._hosts[node_id]
         self._opening[node_id] = connection
         try:
-            if not self._has_token(now_ms):
+            if not self._may_authenticate(node_id, now_ms):
                 connection.awaiting_token(now_ms)
                 return
             timeout_ms = self._setup_timeout.backoff_ms(connection.failed_connect_attempts)
@@ -569,18 +570,17 @@ class NetworkClient(ClientCore):
         finally:
             self._recompute_setup_deadline()
 
-    def _has_token(self, now_ms: int) -> bool:
-        """Whether a connection may authenticate now; False while an OAuth token is being asked for.
+    def _may_authenticate(self, node_id: int, now_ms: int) -> bool:
+        """Whether a connection may authenticate now; False while an OAuth token or a Kerberos ticket is being asked for.
 
         Raises:
-            AuthenticationFailedError: the last ask failed, and it is too early for another one.
+            AuthenticationFailedError, NetworkError: see `Authenticators.ready`.
         """
         if self._login is None:
             return True
+        assert self._authenticators is not None  # it has the login
         try:
-            return self._login.ready(now_ms)
-        except AuthenticationFailedError as error:
-            raise no_token(error) from error
+            return self._authenticators.ready(now_ms, node_id, self._hosts[node_id][0])
         finally:
             self._recompute_setup_deadline()
 

@@ -120,7 +120,7 @@ CHECKING_API_VERSIONS = 2
 READY = 3
 AUTHENTICATION_FAILED = 4
 REAUTHENTICATING = 5  # only the requests of an authentication are sent (KIP-368); answers to earlier ones still come
-AWAITING_TOKEN = 6  # an OAuth token is being asked for; there is no connection yet
+AWAITING_TOKEN = 6  # an OAuth token or a Kerberos ticket is being asked for; there is no connection yet
 RESOLVING = 7  # the host's name is being resolved; there is no connection yet
 
 _STATE_NAMES = (
@@ -189,7 +189,7 @@ class NodeConnection(ConnectionCore):
         return self.next_address >= len(self.addresses)
 
     def awaiting_token(self, now_ms: int) -> None:
-        """An attempt begins with the wait for a token, which has a bound of its own."""
+        """An attempt begins with the wait for a token or a ticket, which has a bound of its own."""
         self.state = AWAITING_TOKEN
         self.last_attempt_ms = now_ms
         self.setup_deadline_ms = NEVER_MS

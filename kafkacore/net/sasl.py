@@ -38,7 +38,7 @@ __all__ = [
 ]  # fmt: skip
 
 SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-MECHANISMS = ("PLAIN", *SCRAM_HASHES, "OAUTHBEARER")
+MECHANISMS = ("PLAIN", *SCRAM_HASHES, "OAUTHBEARER", "GSSAPI")
 MIN_ITERATIONS = 4_096
 MAX_ITERATIONS = 100_000
 """0.1 s (SHA-256) or 0.25 s (SHA-512) of the thread that does the I/O, once per salt; Kafka itself stores at most 16384."""

@@ -89,8 +89,12 @@ def test_a_consumer_has_aiokafkas_defaults() -> None:
 def test_wrong_values_are_value_errors_with_the_engines_words() -> None:
     with pytest.raises(ValueError, match="linger_ms"):
         settings_of(linger_ms=-1)
-    with pytest.raises(ValueError, match="Kerberos"):
-        settings_of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI")
+    with pytest.raises(ValueError, match=r"sasl_mechanism must be one of PLAIN, GSSAPI, .*, not 'NTLM'"):
+        settings_of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="NTLM")
+    with pytest.raises(ValueError, match="tickets are for sasl_kerberos_service_name and the host"):
+        settings_of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI", sasl_kerberos_domain_name="other")
+    kerberos = settings_of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI", sasl_kerberos_service_name="stream")
+    assert (kerberos["sasl_mechanism"], kerberos["sasl_kerberos_service_name"]) == ("GSSAPI", "stream")
     with pytest.raises(ValueError, match="sasl_oauth_token_provider"):
         settings_of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=lambda: "token")
 

@@ -311,6 +311,20 @@ def tokens(cluster: Any) -> None:
             producer(secured, **settings, **credentials | {"sasl_login_callback_handler_class": "a.B"})
 
 
+@check("sasl_kerberos_service_name", "sasl_kerberos_keytab", "sasl_kerberos_principal")
+def kerberos(cluster: Any) -> None:
+    """What becomes of them with a KDC is in tests/net/test_kerberos.py."""
+    own = {"service_name": "stream", "keytab": "/k", "principal": "alice"}
+    settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"} | {f"sasl_kerberos_{n}": v for n, v in own.items()}
+    found = ProducerConfig.from_user(settings, bootstrap_servers="b:1").sasl_settings()
+    assert found is not None
+    assert found.kerberos == ("stream", "alice", "/k", None)
+    for name in settings:
+        if name.startswith("sasl_kerberos_"):
+            with pytest.raises(ConfigError, match=f"{name} has no effect with security_protocol=PLAINTEXT"):
+                producer(cluster, **{name: settings[name]})
+
+
 @check("sasl_oauthbearer_allowed_urls", "sasl_oauthbearer_proxy_url", "https_ca_location")
 def token_endpoints(cluster: Any) -> None:
     """Each changes whether an endpoint may be asked, or how (tests/security/test_token_endpoints.py asks)."""

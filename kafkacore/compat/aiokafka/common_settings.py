@@ -12,15 +12,14 @@ from typing import Any
 
 from kafkacore import errors as ours
 from kafkacore.compat.aiokafka.abc import AbstractTokenProvider
-from kafkacore.compat.forms import addresses, expiry_ms
+from kafkacore.compat.forms import addresses, expiry_ms, service_name
 from kafkacore.compat.settings import Kind, NoEffect, Ours, Own, Refused, translated
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISMS = ("PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 TOKEN_TIMEOUT_S = 30
 """How long a provider may take; the engine gives up by then as well."""
 _MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-_KERBEROS = Refused("Kerberos (GSSAPI) is not implemented")
 
 COMMON: dict[str, Kind] = {
     "loop": Own("the client belongs to it, or to the one that runs; its start must run there"),
@@ -37,8 +36,10 @@ COMMON: dict[str, Kind] = {
     "sasl_plain_username": Ours("sasl_username"),
     "sasl_plain_password": Ours("sasl_password"),
     "sasl_oauth_token_provider": Own("its coroutine runs in the loop whenever the engine wants a token"),
-    "sasl_kerberos_service_name": _KERBEROS,
-    "sasl_kerberos_domain_name": _KERBEROS,
+    "sasl_kerberos_service_name": Ours(convert=service_name),
+    "sasl_kerberos_domain_name": Refused(
+        "tickets are for sasl_kerberos_service_name and the host that bootstrap_servers and brokers name"
+    ),
 }
 """What the three have in common."""
 
@@ -112,11 +113,11 @@ def engine_settings(
         for name in ("sasl_mechanism", "sasl_username", "sasl_password"):
             del found[name]
     elif mechanism not in MECHANISMS:
-        raise ValueError(f"sasl_mechanism must be one of {', '.join(MECHANISMS)}, not {mechanism!r}: {_KERBEROS.why}")
+        raise ValueError(f"sasl_mechanism must be one of {', '.join(MECHANISMS)}, not {mechanism!r}")
     elif mechanism == "OAUTHBEARER":
         del found["sasl_username"], found["sasl_password"]
         found |= _tokens(given["sasl_oauth_token_provider"], loop)
-    elif None in (found["sasl_username"], found["sasl_password"]):
+    elif mechanism != "GSSAPI" and None in (found["sasl_username"], found["sasl_password"]):
         raise ValueError(f"sasl_mechanism={mechanism} needs sasl_plain_username and sasl_plain_password")
     try:
         config.from_user(found)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafkacore.compat.confluent.kafka_error import KafkaException, local
+from kafkacore.compat.forms import service_name
 from kafkacore.compat.settings import Kind, NoEffect, Ours, Own, Refused, translated
 
 DEFAULT_PORT = 9092
@@ -48,7 +49,7 @@ def _seconds_of_life(ms: Any) -> int:
     return int(ms) or INT32_MAX
 
 
-_KERBEROS = Refused("Kerberos (GSSAPI) is not implemented")
+_KINIT = Refused("no command is run for tickets: they come by sasl.kerberos.keytab, or from the cache that kinit fills")
 _PEM = Refused("certificates and keys come from files: ssl.ca.location, ssl.certificate.location, ssl.key.location")
 _TLS = Refused("Python's ssl module decides it, and this face does not pass it on")
 _OIDC = Refused("this way of getting tokens is not passed on; kafkacore's own clients have sasl.oauthbearer.token.endpoint.url")
@@ -119,10 +120,10 @@ COMMON: dict[str, Kind] = {
          "reconnect.backoff.jitter.ms", "enable.random.seed", "enable.metrics.push", "message.copy.max.bytes", "receive.message.max.bytes",
          "metadata.request.timeout.ms", "enable.sparse.connections", "client.software.name", "client.software.version"), _OWN_WAY,
     ),
-    **dict.fromkeys(
-        ("sasl.kerberos.service.name", "sasl.kerberos.principal", "sasl.kerberos.kinit.cmd", "sasl.kerberos.keytab",
-         "sasl.kerberos.min.time.before.relogin"), _KERBEROS,
-    ),
+    "sasl.kerberos.service.name": Ours("sasl_kerberos_service_name", service_name),
+    "sasl.kerberos.principal": Ours("sasl_kerberos_principal"),
+    "sasl.kerberos.keytab": Ours("sasl_kerberos_keytab"),
+    **dict.fromkeys(("sasl.kerberos.kinit.cmd", "sasl.kerberos.min.time.before.relogin"), _KINIT),
     **dict.fromkeys(
         ("ssl.key.pem", "ssl_key", "ssl.certificate.pem", "ssl_certificate", "ssl.ca.pem", "ssl_ca", "https.ca.location", "https.ca.pem",
          "ssl.keystore.location", "ssl.keystore.password"), _PEM,

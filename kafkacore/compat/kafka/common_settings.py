@@ -13,6 +13,7 @@ from typing import Any
 
 from kafkacore.compat.forms import addresses as _addresses
 from kafkacore.compat.forms import expiry_ms as _expiry_ms
+from kafkacore.compat.forms import service_name
 from kafkacore.compat.kafka import errors
 from kafkacore.compat.settings import Kind, NoEffect, Ours, Refused, translated
 
@@ -35,7 +36,7 @@ def _token_provider(provider: Any) -> Callable[[], tuple[str, int]] | None:
     return token
 
 
-_KERBEROS = Refused("Kerberos (GSSAPI) is not implemented")
+_SPN = Refused("tickets are for sasl_kerberos_service_name and the host that bootstrap_servers and brokers name")
 _PROXY = Refused("connections through a proxy are not implemented")
 _METRICS = NoEffect("the engine counts in windows of 30 s, two of them; metrics() shows them under Kafka's names")
 
@@ -64,9 +65,9 @@ COMMON: dict[str, Kind] = {
     "sasl_plain_username": Ours("sasl_username"),
     "sasl_plain_password": Ours("sasl_password"),
     "sasl_oauth_token_provider": Ours("sasl_oauthbearer_token_provider", _token_provider),
-    "sasl_kerberos_name": _KERBEROS,
-    "sasl_kerberos_service_name": _KERBEROS,
-    "sasl_kerberos_domain_name": _KERBEROS,
+    "sasl_kerberos_name": _SPN,
+    "sasl_kerberos_service_name": Ours(convert=service_name),
+    "sasl_kerberos_domain_name": _SPN,
     "proxy_url": _PROXY,
     "socks5_proxy": _PROXY,
     "client_dns_lookup": Refused("every address of a name is tried, which is use_all_dns_ips; the other way is not implemented"),

@@ -1,0 +1,561 @@
+"""Kerberos by a KDC of the test's own: RFC 4752's dialogue, what fails and how, and when tickets are asked for."""
+
+import itertools
+import os
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkacore.config_kerberos import BrokerKeytab, KerberosSettings
+from kafkacore.config_security import SaslSettings
+from kafkacore.errors import AuthenticationFailedError, ConfigError, NetworkError, SaslAuthentication
+from kafkacore.metadata import NEVER_MS
+from kafkacore.net.authentication import authenticators
+from kafkacore.net.connection import AWAITING_TOKEN, READY, REAUTHENTICATING
+from kafkacore.net.kerberos import FRESH_MS, MAX_ASKING, TICKET_TIMEOUT_MS, BrokerKeys, Initiator, KerberosLogin
+from kafkacore.net.sasl_gssapi import GssapiClient, GssapiServer
+from tests.kdc import REALM, Realm
+from tests.net.net_support import Cluster
+from tests.net.test_authentication import SaslBroker
+
+GUARD_S = 60
+SERVICE = f"kafka/localhost@{REALM}"
+
+
+@pytest.fixture(scope="module")
+def keytabs(realm: Realm) -> dict[str, str]:
+    return {"alice": realm.principal("alice"), "kafka": realm.principal("kafka/localhost", "kafka/other")}
+
+
+def settings_of(keytabs, principal="alice"):
+    return KerberosSettings("kafka", principal, keytabs["alice"])
+
+
+def client_of(context):
+    return GssapiClient(context, context.first, context.user, context.peer)
+
+
+def server_of(keytabs, principal=SERVICE):
+    return GssapiServer(BrokerKeys(BrokerKeytab(keytabs["kafka"], principal)).context(), lambda name: name.partition("@")[0])
+
+
+def talk(client, server):
+    """What either side says, until the client has nothing more to say."""
+    said = [client.step(None)]
+    while True:
+        answer = server.step(said[-1])
+        token = client.step(answer)
+        said += [answer]
+        if token is None:
+            return said
+        said += [token]
+
+
+# ---- the dialogue
+
+
+@pytest.mark.parametrize("principal", [SERVICE, None])
+def test_a_ticket_lets_in(keytabs, principal):
+    client, server = client_of(Initiator(settings_of(keytabs), "localhost")), server_of(keytabs, principal)
+    said = talk(client, server)
+    assert (client.done, server.done, server.user, client.user) == (True, True, "alice", f"alice@{REALM}")
+    assert [len(each) == 0 for each in said] == [False, False, True, False, False, True]
+
+
+def test_what_is_chosen_is_no_layer_and_the_clients_own_name(keytabs):
+    client, server = client_of(Initiator(settings_of(keytabs), "localhost")), server_of(keytabs)
+    said = talk(client, server)
+    assert server._context.unwrap(client._context.wrap(b"x")) == b"x"
+    assert client._context.unwrap(server._context.wrap(b"x")) == b"x"
+    # Integrity without encryption: the token header of RFC 4121, section 4.2.6.2, then the message as it is.
+    offer, choice = said[3], said[4]
+    assert (offer[:2], offer[16:20]) == (b"\x05\x04", b"\x01\x00\x00\x00")
+    assert (choice[:2], choice[16:].startswith(b"\x01\x00\x00\x00" + f"alice@{REALM}".encode())) == (b"\x05\x04", True)
+
+
+@pytest.mark.parametrize(
+    ("offer", "why"),
+    [(b"\x01\0\0", "in 3 bytes instead of 4"), (b"\x06\0\1\0", "wants a security layer of SASL's own"), (b"", "in 0 bytes")],
+)
+def test_offers_that_a_client_refuses(keytabs, offer, why):
+    client, server = client_of(Initiator(settings_of(keytabs), "localhost")), server_of(keytabs)
+    proof = server.step(client.step(None))
+    assert client.step(proof) == b""
+    with pytest.raises(SaslAuthentication, match=why):
+        client.step(server._context.wrap(offer))
+    assert not client.done
+
+
+@pytest.mark.parametrize(
+    ("choice", "why"),
+    [
+        (b"\x02\0\0\0", "chooses security layer 2"),
+        (b"\x01\0\0", "in 3 bytes"),
+        (b"", "in 0 bytes"),
+        (b"\x01\0\0\0" + bytes(2_000), "in 2004 bytes"),
+    ],
+)
+def test_choices_that_a_broker_refuses(keytabs, choice, why):
+    client, server = client_of(Initiator(settings_of(keytabs), "localhost")), server_of(keytabs)
+    client.step(server.step(client.step(None)))
+    server.step(b"")
+    with pytest.raises(SaslAuthentication, match=why):
+        server.step(client._context.wrap(choice))
+    assert (server.done, server.user) == (False, "")
+
+
+def test_the_user_is_whom_the_ticket_names_whatever_the_client_says(keytabs):
+    client, server = client_of(Initiator(settings_of(keytabs), "localhost")), server_of(keytabs)
+    client.step(server.step(client.step(None)))
+    server.step(b"")
+    assert server.step(client._context.wrap(b"\x01\0\0\0kafka/localhost")) == b""
+    assert server.user == "alice"
+
+
+def test_a_ticket_counts_once_and_for_its_service_only(keytabs):
+    first = Initiator(settings_of(keytabs), "localhost").first
+    server_of(keytabs).step(first)
+    with pytest.raises(SaslAuthentication, match="ticket is refused: Request is a replay"):
+        server_of(keytabs).step(first)
+    other = Initiator(settings_of(keytabs), "other").first
+    with pytest.raises(SaslAuthentication, match=r"ticket is refused: .*kafka/other"):
+        server_of(keytabs).step(other)
+
+
+@pytest.mark.parametrize("challenge", [b"", b"\x60\x82\xff\xff", b"yes, it is me", bytes(100_000)])
+def test_a_broker_without_the_services_key_proves_nothing(keytabs, challenge):
+    client = client_of(Initiator(settings_of(keytabs), "localhost"))
+    client.step(None)
+    with pytest.raises(SaslAuthentication, match="the broker does not prove that it is kafka/localhost"):
+        client.step(challenge)
+    assert not client.done
+
+
+def test_changed_bytes_let_nobody_in(keytabs):
+    """Each byte of the short messages, some of the ticket: no crash, and no user but the one of the ticket."""
+    first = Initiator(settings_of(keytabs), "localhost").first
+    for at in range(0, len(first), 7):
+        changed = bytearray(first)
+        changed[at] ^= 0x55
+        server = server_of(keytabs)
+        try:
+            server.step(bytes(changed))
+        except SaslAuthentication:
+            continue
+        assert server._context.peer == f"alice@{REALM}"  # a byte that the ticket does not cover, as the flags outside of it
+    client, server = client_of(Initiator(settings_of(keytabs), "localhost")), server_of(keytabs)
+    client.step(server.step(client.step(None)))
+    offer = server.step(b"")
+    for at in range(len(offer)):
+        changed = bytearray(offer)
+        changed[at] ^= 0x55
+        try:
+            assert client._context.unwrap(bytes(changed)) == b"\x01\0\0\0"  # RFC 4121 counts a shift modulo the length
+            assert at == 6
+        except SaslAuthentication as refusal:
+            assert "was not wrapped by the other side" in refusal.message
+    assert client.step(offer)
+
+
+@given(tokens=st.lists(st.binary(max_size=300), min_size=1, max_size=4), real=st.booleans())
+def test_anything_may_come_from_a_client(keytabs, tokens, real):
+    server = server_of(keytabs)
+    if real:
+        server.step(Initiator(settings_of(keytabs), "localhost").first)
+    with pytest.raises(SaslAuthentication):
+        for token in [*tokens, b"", b""]:
+            server.step(token)
+    assert (server.done, server.user) == (False, "")
+
+
+# ---- what keeps a ticket away
+
+
+def no_ticket(settings, host="localhost", error=AuthenticationFailedError):
+    with pytest.raises(error) as caught:
+        Initiator(settings, host)
+    return caught.value.message
+
+
+def test_wrong_names_and_keytabs_are_named(keytabs, realm, tmp_path):
+    of, unknown = "GSSAPI authentication of", "not found in Kerberos database"
+    assert no_ticket(settings_of(keytabs), "elsewhere") == (
+        f"{of} 'alice@{REALM}' failed: no Kerberos ticket for kafka/elsewhere: Server kafka/elsewhere@{REALM} {unknown}"
+    )
+    assert no_ticket(settings_of(keytabs)._replace(service="pulsar")).endswith(f"Server pulsar/localhost@{REALM} {unknown}")
+    assert no_ticket(settings_of(keytabs, "bob")) == (
+        f"{of} 'bob' failed: no Kerberos ticket for kafka/localhost: No key table entry found for bob@{REALM}"
+    )
+    (tmp_path / "no.keytab").write_bytes(b"this is none")
+    assert "Unsupported key table format" in no_ticket(settings_of(keytabs)._replace(keytab=str(tmp_path / "no.keytab")))
+    assert "the keytab cannot be read: No such file" in no_ticket(settings_of(keytabs)._replace(keytab=str(tmp_path / "gone")))
+    said = no_ticket(KerberosSettings("kafka"))
+    assert said.startswith("GSSAPI authentication failed: no Kerberos ticket for kafka/localhost: No Kerberos credentials available")
+
+
+def test_old_keys_are_refused_by_the_kdc(realm):
+    keytab = realm.principal("carol")
+    realm.new_keys("carol")
+    assert no_ticket(KerberosSettings("kafka", "carol", keytab)).endswith("Decrypt integrity check failed")
+
+
+def test_a_broker_with_old_keys(keytabs, realm):
+    old = {"kafka": realm.principal("kafka/renewed")}
+    realm.new_keys("kafka/renewed")
+    first = Initiator(settings_of(keytabs), "renewed").first
+    with pytest.raises(SaslAuthentication, match=r"ticket is refused: Cannot find key for kafka/renewed@.* kvno 2 in keytab"):
+        server_of(old, f"kafka/renewed@{REALM}").step(first)
+
+
+@pytest.mark.parametrize("more", ["", " kdc_timesync = 0\n"])
+def test_a_clock_that_is_wrong(realm, more):
+    keytab = realm.principal(f"late{len(more)}")
+    realm.configure(f" clockskew = -1\n{more}")  # so every time is too far away
+    try:
+        assert no_ticket(KerberosSettings("kafka", f"late{len(more)}", keytab)).endswith("Clock skew too great in KDC reply")
+    finally:
+        realm.configure()
+
+
+def test_a_ticket_cache(keytabs, realm, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    realm.kinit("alice", keytabs["alice"], cache, "-l", "1h")
+    named = KerberosSettings("kafka", None, None, str(cache))
+    assert Initiator(named, "localhost").user == f"alice@{REALM}"
+    assert Initiator(named._replace(principal=f"alice@{REALM}"), "localhost").user == f"alice@{REALM}"
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{cache}")
+    assert Initiator(KerberosSettings("kafka"), "localhost").user == f"alice@{REALM}"
+    assert "bob" in no_ticket(named._replace(principal="bob"))
+
+
+def test_a_ticket_that_has_expired_and_is_renewed(keytabs, realm, tmp_path):
+    cache = tmp_path / "cache"
+    realm.kinit("alice", keytabs["alice"], cache, "-l", "1h")
+    kept = cache.read_bytes()
+    cache.write_bytes(expired(kept))
+    settings = KerberosSettings("kafka", None, None, str(cache))
+    assert no_ticket(settings) == (
+        "GSSAPI authentication failed: no Kerberos ticket for kafka/localhost: The referenced credential has expired"
+    )
+    cache.write_bytes(kept)  # as kinit does
+    assert Initiator(settings, "localhost").user == f"alice@{REALM}"
+
+
+def expired(cache: bytes) -> bytes:
+    """A ticket cache whose tickets have ended an hour ago."""
+    import time
+
+    now = int(time.time())
+    ends = {struct.pack(">I", now + 3_600 + each) for each in range(-100, 100)}
+    found = [at for at in range(len(cache) - 4) if cache[at : at + 4] in ends]
+    assert found
+    changed = bytearray(cache)
+    for at in found:
+        changed[at : at + 4] = struct.pack(">I", now - 3_600)
+    return bytes(changed)
+
+
+def test_a_kdc_that_is_down_is_no_refusal(realm, keytabs):
+    realm.principal("kafka/rare")
+    os.utime(keytabs["alice"])  # no ticket of another test
+    realm.stop()
+    try:
+        said = no_ticket(settings_of(keytabs), "rare", NetworkError)
+        assert said.endswith(f"no Kerberos ticket for kafka/rare: Cannot contact any KDC for realm '{REALM}'")
+    finally:
+        realm.start()
+    assert Initiator(settings_of(keytabs), "rare").first
+
+
+def test_a_keytab_that_is_replaced_counts_at_once(realm):
+    keytab = Path(realm.principal("dave"))
+    assert Initiator(KerberosSettings("kafka", "dave", str(keytab)), "localhost").first
+    keytab.write_bytes(Path(realm.principal("erin")).read_bytes())
+    assert no_ticket(KerberosSettings("kafka", "dave", str(keytab))).endswith(f"No key table entry found for dave@{REALM}")
+
+
+# ---- when tickets are asked for
+
+
+class Tickets:
+    """Makes contexts, or hangs, or fails, as the test wants; real ones by default."""
+
+    def __init__(self):
+        self.calls = []
+        self.errors = []
+        self.hanging = None
+        self.asked = threading.Semaphore(0)
+
+    def __call__(self, settings, host):
+        self.calls.append(host)
+        self.asked.release()
+        if self.hanging is not None:
+            assert self.hanging.wait(GUARD_S)
+        if self.errors:
+            raise self.errors.pop()
+        return Initiator(settings, host)
+
+
+class Waiting:
+    """A login of a client, and the time."""
+
+    def __init__(self, keytabs):
+        self.tickets = Tickets()
+        self.login = KerberosLogin(settings_of(keytabs), self.tickets)
+        self.answered = threading.Semaphore(0)
+        self.login.on_answer = self.answered.release
+        self.now_ms = 0
+
+    def ready(self, id=1, host="localhost"):
+        return self.login.ready(self.now_ms, id, host)
+
+    def until_ready(self, id=1, host="localhost"):
+        while not self.ready(id, host):
+            assert self.answered.acquire(timeout=GUARD_S)
+
+
+@pytest.fixture
+def waiting(keytabs):
+    made = Waiting(keytabs)
+    yield made
+    if made.tickets.hanging is not None:
+        made.tickets.hanging.set()
+
+
+def test_a_context_serves_one_connection_once(waiting):
+    waiting.until_ready()
+    assert waiting.ready()
+    assert waiting.login.client(1).user == f"alice@{REALM}"
+    with pytest.raises(AuthenticationFailedError, match="no Kerberos ticket was asked for"):
+        waiting.login.client(1)
+    waiting.until_ready()
+    assert waiting.tickets.calls == ["localhost"] * 2
+
+
+def test_a_context_is_not_kept_for_long(waiting):
+    waiting.until_ready()
+    waiting.now_ms += FRESH_MS + 1
+    assert not waiting.ready()
+    waiting.until_ready()
+    assert len(waiting.tickets.calls) == 2
+
+
+def test_a_node_that_has_moved_gets_a_ticket_for_its_new_host(waiting):
+    waiting.until_ready()
+    waiting.until_ready(host="other")
+    assert waiting.login.client(1).refusal == "the ticket was for kafka/other"
+
+
+def test_a_kdc_that_hangs_fails_each_attempt_and_is_asked_once(waiting):
+    waiting.tickets.hanging = threading.Event()
+    for _ in range(3):
+        assert not waiting.ready()
+        assert waiting.login.deadline_ms == waiting.now_ms + TICKET_TIMEOUT_MS
+        waiting.now_ms += TICKET_TIMEOUT_MS
+        with pytest.raises(NetworkError, match="no Kerberos ticket for kafka/localhost: no answer within 10000 ms"):
+            waiting.ready()
+        assert waiting.login.deadline_ms == NEVER_MS
+    assert waiting.tickets.calls == ["localhost"]
+    waiting.tickets.hanging.set()
+    assert waiting.answered.acquire(timeout=GUARD_S)
+    assert waiting.ready()
+
+
+def test_who_stops_waiting_leaves_no_deadline_behind(waiting):
+    waiting.tickets.hanging = threading.Event()
+    assert not waiting.ready()
+    waiting.now_ms += TICKET_TIMEOUT_MS
+    waiting.login.advance(waiting.now_ms)
+    assert waiting.login.deadline_ms == NEVER_MS  # else each poll would return at once
+
+
+def test_a_question_about_one_connection_leaves_the_others_their_deadlines(waiting):
+    waiting.tickets.hanging = threading.Event()
+    assert not waiting.ready(1)
+    waiting.now_ms += TICKET_TIMEOUT_MS
+    assert not waiting.ready(2)
+    assert waiting.login.deadline_ms == waiting.now_ms  # the owner is to look after 1
+    waiting.login.advance(waiting.now_ms)
+    with pytest.raises(NetworkError, match="no answer"):
+        waiting.ready(1)
+
+
+def test_a_kdc_that_hangs_holds_a_few_threads(waiting):
+    waiting.tickets.hanging = threading.Event()
+    ids = range(3 * MAX_ASKING)
+    for _ in range(2):
+        assert not any(waiting.ready(id) for id in ids)
+    for _ in range(MAX_ASKING):
+        assert waiting.tickets.asked.acquire(timeout=GUARD_S)
+    assert len(waiting.tickets.calls) == MAX_ASKING
+    waiting.tickets.hanging.set()
+    for id in ids:
+        waiting.until_ready(id)
+    assert len(waiting.tickets.calls) == len(ids)
+
+
+def test_a_failure_is_raised_once_and_the_next_attempt_asks_again(waiting):
+    waiting.tickets.errors = [ValueError("secret"), NetworkError("down")]
+    with pytest.raises(NetworkError, match="down"):
+        waiting.until_ready()
+    with pytest.raises(AuthenticationFailedError, match=r"no Kerberos ticket for kafka/localhost: ValueError$"):
+        waiting.until_ready()
+    waiting.until_ready()
+    assert len(waiting.tickets.calls) == 3
+
+
+def test_a_keytab_that_is_not_there_is_an_error_of_the_settings(keytabs, tmp_path):
+    with pytest.raises(ConfigError, match=r"keytab '.*gone' cannot be read: No such file"):
+        KerberosLogin(settings_of(keytabs)._replace(keytab=str(tmp_path / "gone")))
+    with pytest.raises(ConfigError, match=r"keytab '.*gone' cannot be read: No such file"):
+        BrokerKeys(BrokerKeytab(str(tmp_path / "gone"), None))
+    (tmp_path / "no.keytab").write_bytes(b"this is none")
+    with pytest.raises(ConfigError, match=r"cannot be used: Keytab .* is nonexistent or empty"):
+        BrokerKeys(BrokerKeytab(str(tmp_path / "no.keytab"), None))
+    with pytest.raises(ConfigError, match=f"cannot be used: No key table entry found for pulsar/localhost@{REALM}"):
+        BrokerKeys(BrokerKeytab(keytabs["kafka"], f"pulsar/localhost@{REALM}"))
+
+
+# ---- on connections
+
+
+class TicketCluster(Cluster):
+    """Two brokers that want Kerberos, on hosts that the realm knows."""
+
+    session_ms = 0
+
+    def __init__(self, keytabs):
+        self.keytabs = keytabs
+        self.tickets = Tickets()
+        self.keys = {
+            host: BrokerKeys(BrokerKeytab(keytabs["kafka"], f"kafka/{host}@{REALM}")) for host in ("broker-1", "broker-2")
+        }
+        self.brokers = {}
+        self.woken = threading.Semaphore(0)
+        super().__init__((1, 2))
+
+    def make_client(self):
+        settings = SaslSettings("GSSAPI", "alice", kerberos=settings_of(self.keytabs))
+        self.selector._authenticator = authenticators(settings, "me", self.clock)
+        self.selector._authenticator.login._initiator = self.tickets
+        client = super().make_client()
+        post = client._post
+        client._post = lambda step: (post(step), self.woken.release())
+        return client
+
+    def serve(self):
+        any_requests = False
+        for peer in self.peers:
+            broker = self.brokers.setdefault(id(peer), SaslBroker(peer, lifetime_ms=self.session_ms))
+            for header, request in peer.read():
+                any_requests = True
+                key = header.request_api_key
+                if key == 17:
+                    broker.machine = GssapiServer(self.keys[peer.address.host].context(), str)
+                if key in (17, 36) or (key == 18 and header.request_api_version == 0):
+                    broker.answer(header, request)
+                elif key == 18:
+                    peer.answer(header, self.api_versions())
+                elif key == 3:
+                    peer.answer(header, self.metadata_response([topic.name for topic in request.topics or ()]))
+        return any_requests
+
+    def until(self, is_so):
+        for _ in range(1_000):
+            if is_so():
+                return
+            if AWAITING_TOKEN in self.states() or (REAUTHENTICATING in self.states() and self.client._needs_versions):
+                assert self.woken.acquire(timeout=GUARD_S)
+            self.poll()
+        raise AssertionError("it does not come to that")
+
+    def states(self):
+        return [one.state for one in self.client._connections.values()]
+
+    def ready(self, id):
+        return self.client.ready(self.node(id), self.now_ms)
+
+
+@pytest.fixture(scope="module")
+def cluster_keytabs(realm, keytabs):
+    return {"alice": keytabs["alice"], "kafka": realm.principal("kafka/broker-1", "kafka/broker-2")}
+
+
+@pytest.fixture
+def cluster(cluster_keytabs):
+    made = TicketCluster(cluster_keytabs)
+    yield made
+    if made.tickets.hanging is not None:
+        made.tickets.hanging.set()
+    made.close()
+
+
+def test_each_node_gets_a_ticket_for_its_host(cluster):
+    for node in (1, 2):
+        cluster.until(lambda node=node: cluster.ready(node))
+    assert set(cluster.tickets.calls) >= {"broker-1", "broker-2"}
+    assert {cluster.brokers[id(peer)].machine.user for peer in cluster.peers} == {f"alice@{REALM}"}
+
+
+def test_while_the_kdc_hangs_other_connections_go_on(cluster):
+    cluster.until(lambda: cluster.ready(1))
+    cluster.tickets.hanging = threading.Event()
+    assert not cluster.ready(2)
+    assert cluster.client._connections[2].state == AWAITING_TOKEN
+    cluster.clock.advance(TICKET_TIMEOUT_MS)
+    cluster.client.poll(0, cluster.now_ms)
+    assert cluster.client._connections[1].state == READY
+    assert cluster.client.connection_failed(cluster.node(2))
+    assert cluster.client.authentication_exception(cluster.node(2)) is None  # nobody has refused anything
+
+
+def test_a_session_is_renewed_with_another_ticket_on_the_same_connection(cluster):
+    cluster.session_ms = 100_000
+    cluster.until(lambda: cluster.ready(1))
+    for _ in range(3):
+        connection = cluster.client._connections[1]
+        cluster.clock.advance(connection.reauthenticate_ms - cluster.now_ms)
+        cluster.client.poll(0, cluster.now_ms)
+        assert connection.state == REAUTHENTICATING
+        cluster.until(lambda: cluster.ready(1))
+    assert cluster.tickets.calls.count("broker-1") == 4
+    assert len([peer for peer in cluster.peers if peer.address.host == "broker-1"]) == 1
+
+
+def test_tries_come_at_the_pace_of_the_back_off(cluster):
+    """Two hundred failures, one after the other: never two asks within one back-off."""
+    cluster.tickets.errors = [AuthenticationFailedError("refused")] * 200
+    asked_ms = []
+    while cluster.tickets.errors:
+        before = len(cluster.tickets.calls)
+        cluster.until(lambda: not cluster.ready(1) and cluster.client._connections[1].state != AWAITING_TOKEN)
+        if len(cluster.tickets.calls) > before:
+            asked_ms.append(cluster.now_ms)
+        cluster.clock.advance(max(1, cluster.client.connection_delay(cluster.node(1), cluster.now_ms)))
+    pauses = [later - earlier for earlier, later in itertools.pairwise(asked_ms)]
+    assert min(pauses) >= 40
+    assert min(pauses[10:]) >= 800  # reconnect.backoff.max.ms less its jitter
+    cluster.until(lambda: cluster.ready(1))
+
+
+def test_a_client_without_the_package_says_which_extra_it_needs(tmp_path):
+    (tmp_path / "gssapi.py").write_text("raise ImportError('libgssapi_krb5.so.2: cannot open shared object file')")
+    program = """
+from kafkacore import KafkaProducer
+from kafkacore.errors import ConfigError
+try:
+    KafkaProducer(bootstrap_servers="127.0.0.1:1", security_protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI")
+except ConfigError as error:
+    print(error.message)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=GUARD_S)
+    why = "libgssapi_krb5.so.2: cannot open shared object file"
+    expected = f"GSSAPI needs the package gssapi, kafkacore's extra of that name: pip install gssapi ({why})\n"
+    assert (done.stdout, done.stderr) == (expected, "")
