@@ -225,12 +225,14 @@ def keywords_of(cluster, **more):
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Topic "open" is alice's to describe and no more, "closed" nobody's. As she may write to a topic, she may be idempotent."""
+    """Topic "open" is alice's to describe and no more, topic and group "mine" are all hers, the others nobody's. As she may write to
+    a topic, she may be idempotent."""
     with EmbeddedCluster(users=USERS, super_users=["admin"]) as made:
         for name in ("open", "closed", "mine"):
             made.create_topic(name)
         with KafkaAdminClient(settings_of(made, "admin")) as admin:
-            admin.create_acls([Acl("topic", "open", ALICE, "describe"), Acl("topic", "mine", ALICE, "write")]).check()
+            own = [Acl(kind, "mine", ALICE, "all") for kind in ("topic", "group")]
+            admin.create_acls([*own, Acl("topic", "open", ALICE, "describe")]).check()
         yield made
 
 
@@ -244,11 +246,15 @@ def test_our_clients(cluster):
         consumer.assign([TopicPartition("open", 0)])
         with pytest.raises(errors.TopicAuthorization):
             consumer.poll(10)
+    with KafkaConsumer(settings_of(cluster, "alice", **{"group.id": "theirs"})) as consumer:
+        consumer.subscribe(["mine"])
+        with pytest.raises(errors.GroupAuthorization):
+            consumer.poll(10)
 
 
 def test_kafka_python(cluster):
     kafka = pytest.importorskip("kafka")
-    from kafka.errors import TopicAuthorizationFailedError
+    from kafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 
     producer = kafka.KafkaProducer(**keywords_of(cluster, enable_idempotence=False))
     try:
@@ -263,6 +269,12 @@ def test_kafka_python(cluster):
             consumer.poll(10_000)
     finally:
         consumer.close()
+    consumer = kafka.KafkaConsumer("mine", **keywords_of(cluster, group_id="theirs", enable_auto_commit=False))
+    try:
+        with pytest.raises(GroupAuthorizationFailedError):
+            consumer.poll(10_000)
+    finally:
+        consumer.close()
 
 
 def test_confluent_kafka(cluster):
@@ -272,18 +284,21 @@ def test_confluent_kafka(cluster):
     producer.produce("open", b"v", on_delivery=lambda error, _: failures.append(error.code()))
     assert producer.flush(10) == 0
     assert failures == [confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED]
-    consumer = confluent_kafka.Consumer(settings_of(cluster, "alice", **{"group.id": "unused", "enable.auto.commit": False}))
-    try:
-        consumer.assign([confluent_kafka.TopicPartition("open", 0, 0)])
-        message = consumer.poll(10)
-        assert message.error().code() == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
-    finally:
-        consumer.close()
+    for group, code in (("mine", "TOPIC_AUTHORIZATION_FAILED"), ("theirs", "GROUP_AUTHORIZATION_FAILED")):
+        consumer = confluent_kafka.Consumer(settings_of(cluster, "alice", **{"group.id": group, "enable.auto.commit": False}))
+        try:
+            if group == "mine":
+                consumer.assign([confluent_kafka.TopicPartition("open", 0, 0)])
+            else:
+                consumer.subscribe(["mine"])
+            assert consumer.poll(10).error().code() == getattr(confluent_kafka.KafkaError, code)
+        finally:
+            consumer.close()
 
 
 def test_aiokafka(cluster):
     aiokafka = pytest.importorskip("aiokafka")
-    from aiokafka.errors import TopicAuthorizationFailedError
+    from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 
     async def run():
         producer = aiokafka.AIOKafkaProducer(**keywords_of(cluster))
@@ -298,6 +313,13 @@ def test_aiokafka(cluster):
         try:
             consumer.assign([aiokafka.TopicPartition("open", 0)])
             with pytest.raises(TopicAuthorizationFailedError):
+                await asyncio.wait_for(consumer.getone(), 10)
+        finally:
+            await consumer.stop()
+        consumer = aiokafka.AIOKafkaConsumer("mine", **keywords_of(cluster, group_id="theirs", enable_auto_commit=False))
+        try:
+            with pytest.raises(GroupAuthorizationFailedError):
+                await asyncio.wait_for(consumer.start(), 10)
                 await asyncio.wait_for(consumer.getone(), 10)
         finally:
             await consumer.stop()
