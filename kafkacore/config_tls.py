@@ -215,7 +215,7 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
         context.options |= ssl.OP_NO_RENEGOTIATION  # as in Java; a write in the middle of it would have to wait for a read
         own = _own(settings.own, settings.key)
         if own is not None:
-            _load(context, *own, settings.key)
+            _load(context, *own, settings.key, settings.own.path or "ssl_keystore_certificate_chain")
     except ConfigError:
         raise
     except (OSError, ValueError) as failure:
@@ -317,7 +317,7 @@ def _from_pkcs12(store: Store, data: bytes) -> tuple[str, str]:
     return key, "".join(each.public_bytes(Encoding.PEM).decode() for each in certificates)
 
 
-def _load(context: ssl.SSLContext, chain: str, key: str, store: Store) -> None:
+def _load(context: ssl.SSLContext, chain: str, key: str, store: Store, where: str) -> None:
     asked = []
 
     def give() -> str:
@@ -325,9 +325,9 @@ def _load(context: ssl.SSLContext, chain: str, key: str, store: Store) -> None:
         return store.password or ""
 
     if not re.search("-----BEGIN [A-Z0-9 ]*CERTIFICATE-----", chain):
-        raise ConfigError("the own certificate chain holds no certificate")
+        raise ConfigError(f"{where} holds no certificate")
     if not re.search("-----BEGIN [A-Z ]*PRIVATE KEY-----", key):
-        raise ConfigError("the own certificate comes without a private key: ssl_keyfile, or a key in the same file")
+        raise ConfigError(f"the certificate in {where} comes without a private key: ssl_keyfile, or a key in the same file")
     try:
         with _file(chain) as chain_path, _file(key) as key_path:
             context.load_cert_chain(chain_path, key_path, password=give)
@@ -336,7 +336,7 @@ def _load(context: ssl.SSLContext, chain: str, key: str, store: Store) -> None:
             raise
         setting = store.password_setting
         what = f"has another password than {setting}" if store.password else f"is encrypted, and {setting} is not set"
-        raise ConfigError(f"the own private key {what}") from failure
+        raise ConfigError(f"the private key of {where} {what}") from failure
 
 
 @contextlib.contextmanager

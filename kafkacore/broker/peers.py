@@ -27,7 +27,7 @@ from kafkacore.broker.controller.log import CONTROLLER_ID
 from kafkacore.broker.fault_handler import contained
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import CorruptDataError, DisconnectError, KafkaError, NetworkError, RequestTimedOut
+from kafkacore.errors import AuthenticationFailedError, CorruptDataError, DisconnectError, KafkaError, NetworkError, RequestTimedOut
 from kafkacore.net.background import Lookups
 from kafkacore.net.connection import CorrelationIds, ExponentialBackoff
 from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector
@@ -70,13 +70,14 @@ class _Sent:
 class _Connection:
     """The connection of one lane to one node, and what is to be sent over it."""
 
-    __slots__ = ("attempts", "connecting", "id", "in_flight", "node_id", "resolving", "retry_at_ms", "setup", "waiting")
+    __slots__ = ("attempts", "connecting", "id", "in_flight", "node_id", "refusal", "resolving", "retry_at_ms", "setup", "waiting")
 
     def __init__(self, id: str, node_id: int) -> None:
         self.id = id
         self.node_id = node_id
         self.connecting = False
         self.resolving: tuple[str, int] | None = None  # while connecting: the host whose name is being resolved
+        self.refusal = ""  # why the other side, or its certificate, was refused last
         self.attempts = 0  # failed ones since the last success
         self.retry_at_ms = 0
         self.setup: TimerTask | None = None  # the next attempt, or the end of this one
@@ -331,7 +332,10 @@ class PeerClient:
     def disconnected(self, connection_id: int | str, reason: KafkaError) -> None:
         """A connection is closed."""
         connection = self.connections[connection_id]  # type: ignore[index]
-        logger.debug("%s: connection to broker %d has ended: %s", self._client_id, connection.node_id, reason)
+        refusal = reason.message if isinstance(reason, AuthenticationFailedError) else ""
+        level = logging.WARNING if refusal and refusal != connection.refusal else logging.DEBUG  # each reason once, and not once a second
+        logger.log(level, "%s: connection to broker %d has ended: %s", self._client_id, connection.node_id, reason)
+        connection.refusal = refusal
         self._failed(connection, reason)
 
     def received(self, receive: NetworkReceive) -> None:

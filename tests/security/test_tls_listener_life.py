@@ -1,0 +1,226 @@
+"""TLS listeners over time: certificates that are renewed, keys that are updated, renegotiations, brokers that do not trust each other."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import shutil
+import socket
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from kafkacore import KafkaAdminClient, KafkaProducer, protocol
+from kafkacore.errors import SslAuthenticationFailed
+from kafkacore.testing import EmbeddedCluster
+from tests.broker.wire import Wire
+
+WAIT_S = 30
+pytestmark = pytest.mark.timeout(90)
+needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="needs the openssl command")
+
+
+class Directory:
+    """Certificates in files, as an operator has them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.authority = trustme.CA()
+        self.own, self.trusted, self.client = path / "own.pem", path / "trusted.pem", path / "client.pem"
+        self.authority.issue_cert(common_name="client").private_key_and_cert_chain_pem.write_to_path(str(self.client))
+        self.trust(self.authority)
+        self.renew()
+
+    def renew(self) -> str:
+        """Replaces the broker's certificate; its serial number."""
+        leaf = self.authority.issue_cert("127.0.0.1", "localhost")
+        self._replace(self.own, leaf.private_key_and_cert_chain_pem.bytes())
+        return self._serial(leaf.cert_chain_pems[0].bytes())
+
+    def trust(self, *authorities: trustme.CA) -> None:
+        self._replace(self.trusted, b"".join(each.cert_pem.bytes() for each in authorities))
+
+    def _replace(self, file: Path, content: bytes) -> None:
+        new = file.with_suffix(".new")
+        new.write_bytes(content)
+        os.replace(new, file)
+
+    @staticmethod
+    def _serial(pem: bytes) -> str:
+        from cryptography import x509
+
+        return f"{x509.load_pem_x509_certificate(pem).serial_number:X}"
+
+    def config(self, **more: Any) -> dict[str, Any]:
+        return {
+            "security.inter.broker.protocol": "SSL",
+            "ssl.keystore.location": str(self.own),
+            "ssl.truststore.location": str(self.trusted),
+            "ssl.client.auth": "required",
+            **more,
+        }
+
+    def settings(self, cluster: EmbeddedCluster) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": cluster.bootstrap_servers,
+            "security_protocol": "SSL",
+            "ssl_cafile": str(self.path / "ca.pem"),
+            "ssl_certfile": str(self.client),
+        }
+
+    def shown(self, cluster: EmbeddedCluster) -> str:
+        """The serial number of the certificate that the broker shows."""
+        context = ssl.create_default_context(cadata=self.authority.cert_pem.bytes().decode())
+        context.load_cert_chain(str(self.client))
+        with Wire(cluster.bootstrap_servers) as wire, context.wrap_socket(wire.sock, server_hostname="localhost") as stream:
+            found: Any = stream.getpeercert()
+            return str(found["serialNumber"]).lstrip("0")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Directory:
+    made = Directory(tmp_path)
+    made.authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    return made
+
+
+def test_renewed_certificates_need_no_restart(directory: Directory, caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedCluster(config=directory.config()) as cluster, KafkaProducer(**directory.settings(cluster)) as producer:
+        producer.send("t", b"v").result(WAIT_S)
+        serial = directory.renew()
+        assert directory.shown(cluster) == serial
+        producer.send("t", b"on the old connection").result(WAIT_S)
+        good = directory.own.read_bytes()
+        directory.own.write_bytes(good[:100])  # half written
+        assert directory.shown(cluster) == serial
+        directory.own.unlink()
+        assert directory.shown(cluster) == serial
+        directory.own.write_bytes(good)
+        assert directory.shown(cluster) == serial
+        assert directory.renew() == directory.shown(cluster) != serial
+    warned = [each.getMessage() for each in caplog.records if "what was read before is used on" in each.getMessage()]
+    assert len(warned) == 2 and all(str(directory.own) in each for each in warned)
+
+
+def test_authorities_come_and_go(directory: Directory) -> None:
+    other = trustme.CA()
+    with EmbeddedCluster(config=directory.config()) as cluster:
+        settings = directory.settings(cluster)
+        with KafkaAdminClient(**settings) as admin:
+            admin.list_topics()
+        directory.trust(other)
+        with KafkaAdminClient(**settings) as admin, pytest.raises(SslAuthenticationFailed, match=r"(?i)unknown.ca"):
+            admin.list_topics()
+        directory.trust(other, directory.authority)
+        with KafkaAdminClient(**settings) as admin:
+            admin.list_topics()
+
+
+def test_brokers_renew_their_own_connections(directory: Directory) -> None:
+    """Both ends of replication change to another authority, broker by broker."""
+    later = trustme.CA()
+    with EmbeddedCluster(brokers=2, config=directory.config()) as cluster:
+        cluster.create_topic("t", replication_factor=2, config={"min.insync.replicas": 2})
+        cluster.produce("t", [b"one"])
+        directory.trust(directory.authority, later)
+        directory.authority = later
+        directory.renew()
+        for broker in (1, 2):
+            cluster.stop_broker(broker)
+            cluster.start_broker(broker)
+        directory.trust(later)
+        cluster.produce("t", [b"two"])
+        assert {cluster.end_offset("t", 0, broker) for broker in (1, 2)} == {2}
+
+
+def test_brokers_that_do_not_trust_each_other_say_so_once(directory: Directory, caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedCluster(brokers=2, config=directory.config(**{"replica.lag.time.max.ms": 500})) as cluster:
+        directory.trust(trustme.CA())
+        cluster.create_topic("t", replication_factor=2)
+        # The follower tries again and again until the leader gives it up.
+        assert cluster._controller.wait_until(lambda state: len(state.image.partition("t", 0).isr) == 1, WAIT_S)
+    said = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING and "connection to broker" in each.getMessage()]
+    assert 1 <= len(said) <= 4 and all("TLS handshake with 127.0.0.1:" in each for each in said)
+
+
+# ---- OpenSSL's own client, which updates keys and renegotiates by a letter
+
+
+class Typing:
+    """`openssl s_client`: what is typed goes to the broker, but for letters alone on a line."""
+
+    def __init__(self, cluster: EmbeddedCluster, version: str) -> None:
+        ca = cluster.client_settings()["ssl_cafile"]
+        command = ["openssl", "s_client", "-connect", cluster.bootstrap_servers, "-CAfile", ca, f"-{version}", "-legacy_renegotiation"]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0)
+        self.read_until(b"Verify return code: 0 (ok)")
+
+    def __enter__(self) -> Typing:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def type(self, text: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(text)
+
+    def read_until(self, wanted: bytes) -> bytes:
+        assert self.process.stdout is not None
+        poller = select.poll()
+        poller.register(self.process.stdout, select.POLLIN)
+        seen = b""
+        while wanted not in seen:
+            assert poller.poll(WAIT_S * 1000), seen
+            got = os.read(self.process.stdout.fileno(), 65_536)
+            if not got:
+                break
+            seen += got
+        return seen
+
+
+def api_versions(correlation_id: int) -> bytes:
+    return b"".join(bytes(part) for part in protocol.encode_request(protocol.ApiVersionsRequest(), 0, correlation_id, "typing"))
+
+
+@needs_openssl
+@pytest.mark.parametrize("letter", [b"k\n", b"K\n"], ids=["its own key", "both keys"])
+def test_keys_are_updated(letter: bytes) -> None:
+    with EmbeddedCluster(tls=True) as cluster, Typing(cluster, "tls1_3") as typing:
+        for n in range(3):
+            typing.type(letter)
+            assert b"KEYUPDATE" in typing.read_until(b"KEYUPDATE")
+            correlation_id = 0x51525300 + n
+            typing.type(api_versions(correlation_id))
+            assert correlation_id.to_bytes(4, "big") in typing.read_until(correlation_id.to_bytes(4, "big"))
+
+
+@needs_openssl
+def test_a_renegotiation_is_declined() -> None:
+    """By OpenSSL 3 in any case, by older ones as the context asks."""
+    with EmbeddedCluster(tls=True) as cluster, Typing(cluster, "tls1_2") as typing:
+        with KafkaProducer(**cluster.client_settings()) as producer:
+            typing.type(api_versions(0x51525354))
+            assert b"\x51\x52\x53\x54" in typing.read_until(b"\x51\x52\x53\x54")
+            typing.type(b"R\n")
+            assert b"no renegotiation" in typing.read_until(b"no renegotiation")
+            producer.send("t", b"v").result(WAIT_S)
+
+
+def test_a_broker_that_closes_says_so(directory: Directory) -> None:
+    """close_notify, so that what was read is known to be all."""
+    with EmbeddedCluster(tls=True) as cluster:
+        context = ssl.create_default_context(cafile=cluster.client_settings()["ssl_cafile"])
+        with socket.create_connection(("127.0.0.1", int(cluster.bootstrap_servers.rpartition(":")[2])), WAIT_S) as sock:
+            with context.wrap_socket(sock, server_hostname="localhost", suppress_ragged_eofs=False) as stream:
+                stream.sendall(api_versions(1))
+                assert stream.recv(4)
+                cluster.stop_broker(1)
+                while stream.recv(65_536):
+                    pass
