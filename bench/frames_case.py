@@ -8,6 +8,7 @@ batch of JSON objects that the broker repeats.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import sys
@@ -18,7 +19,6 @@ from typing import Any
 
 TEXTS = {"polars": "string_view", "pandas": "large_string"}  # as these have it themselves
 TOPIC, PARTITIONS, WARM_UP, CHUNK = "bench", 4, 20_000, 100_000
-COLUMNS = ["flight", "carrier", "distance", "delay"]
 ASKED = "select carrier, avg(delay) as delay, count(*) as flights from frame group by 1"
 
 
@@ -88,10 +88,10 @@ def kafkacore_read(address: str, target: str) -> Callable[[int], Any]:
     consumer = KafkaConsumer(bootstrap_servers=address)
 
     def written(stream: Any, path: str) -> None:
-        schema = stream.schema().empty_table().select(COLUMNS).schema
-        with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-            for batch in stream:
-                writer.write_batch(batch.select(COLUMNS))
+        with pyarrow.parquet.ParquetWriter(path, stream.schema(), compression="zstd") as writer:
+            batches = iter(stream)
+            while group := list(itertools.islice(batches, 8)):
+                writer.write_table(pyarrow.Table.from_batches(group))
 
     def run(count: int) -> Any:
         stretches = {(TOPIC, p): (0, count // PARTITIONS) for p in range(PARTITIONS)}

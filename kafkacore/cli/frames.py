@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +27,9 @@ from kafkacore.producer.frames import is_bytes
 
 _BATCH_ROWS = 32_768
 
+GROUP_BATCHES = 8
+"""Answers in a row group of a Parquet file. Each by itself takes twice the time to write and a half more of the disk."""
+
 
 def export(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to read, up to where it ends now.")],
@@ -45,7 +49,7 @@ def export(
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     settings: Settings = None,
 ) -> None:
-    """Write a topic into a Parquet file. Memory holds one answer of a broker, however large the topic is."""
+    """Write a topic into a Parquet file. Memory holds some answers of a broker, however large the topic is."""
     from kafkacore import KafkaConsumer
     from kafkacore.cli.query import FORMATS, Options
 
@@ -60,6 +64,7 @@ def export(
     if form in ("binary", "string") and (schema or registry or on_error != "raise"):
         raise typer.BadParameter("--schema, --registry and --on-error are for --format json, avro or auto", param_hint="--format")
     try:
+        import pyarrow
         import pyarrow.parquet as parquet
     except ImportError:
         raise Failure("export takes pyarrow: pip install pyarrow") from None
@@ -73,9 +78,11 @@ def export(
         unfinished = file.with_name(file.name + ".part")
         try:
             with parquet.ParquetWriter(unfinished, stream.schema(), compression="zstd") as writer:
-                for batch in stream:
-                    writer.write_batch(batch)
-                    records += len(batch)
+                batches = iter(stream)
+                while group := list(itertools.islice(batches, GROUP_BATCHES)):
+                    rows = pyarrow.Table.from_batches(group)
+                    writer.write_table(rows)
+                    records += len(rows)
             unfinished.replace(file)
         finally:
             unfinished.unlink(missing_ok=True)
