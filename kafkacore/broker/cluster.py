@@ -455,7 +455,7 @@ class ClusterImage:
         configs: settings by (type, name) of their resource.
         features: finalized levels by name.
         client_quotas: values by name, by entity.
-        acls: entries by id.
+        acls, acl_ids: entries by id, and ids by entry.
         scram_credentials: by user and mechanism.
         supported_features: the levels this node supports, (lowest, highest) by name.
         next_producer_id: the first of the next block.
@@ -487,6 +487,7 @@ class ClusterImage:
         self.features: dict[str, int] = {}
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
         self.acls: dict[bytes, Acl] = {}
+        self.acl_ids: dict[Acl, bytes] = {}
         self.scram_credentials: dict[tuple[str, int], m.UserScramCredentialRecord] = {}
         self.next_producer_id = 0
         self.listeners: list[ImageListener] = []
@@ -769,7 +770,7 @@ class ClusterImage:
         delta.quotas.add(entity)
 
     def _add_acl(self, record: m.AccessControlEntryRecord, delta: ImageDelta) -> None:
-        self.acls[record.id] = Acl(
+        acl = self.acls[record.id] = Acl(
             record.resource_type,
             record.resource_name,
             record.pattern_type,
@@ -778,11 +779,14 @@ class ClusterImage:
             record.operation,
             record.permission_type,
         )
+        self.acl_ids[acl] = record.id
         delta.acls.add(record.id)
 
     def _remove_acl(self, record: m.RemoveAccessControlEntryRecord, delta: ImageDelta) -> None:
-        if self.acls.pop(record.id, None) is None:
+        acl = self.acls.pop(record.id, None)
+        if acl is None:
             raise InternalError(f"the metadata log removes access control entry {uuid_text(record.id)}, which does not exist")
+        self.acl_ids.pop(acl, None)
         delta.acls.add(record.id)
 
     def _set_scram_credential(self, record: m.UserScramCredentialRecord, delta: ImageDelta) -> None:

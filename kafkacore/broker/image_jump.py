@@ -48,7 +48,7 @@ def jump(image: ClusterImage, target: ClusterImage) -> ImageDelta:
     delta.features |= _differing(image.features, target.features)
     delta.quotas |= _differing(image.client_quotas, target.client_quotas)
     delta.acls |= _differing(image.acls, target.acls)
-    for name in ("configs", "brokers", "nodes", "features", "client_quotas", "acls", "scram_credentials"):
+    for name in ("configs", "brokers", "nodes", "features", "client_quotas", "acls", "acl_ids", "scram_credentials"):
         mine_now = getattr(image, name)
         theirs = dict(getattr(target, name))
         mine_now.clear()

@@ -5,11 +5,13 @@ The expected answers are those of Apache Kafka 4.3.1 to the same requests.
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from kafkacore import protocol as p
 from kafkacore.admin import Acl, AclFilter, KafkaAdminClient
-from kafkacore.broker.controller import ControllerHost
+from kafkacore.broker.controller import ControllerHost, acls
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import ClusterAuthorization, Code, UsageError
 from kafkacore.testing import EmbeddedCluster
@@ -189,3 +191,30 @@ def test_super_users_are_users():
         EmbeddedCluster(users=USERS, super_users=["bob"])
     with pytest.raises(UsageError, match="super_users without users"):
         EmbeddedCluster(super_users=[])
+
+
+def test_many_filters_do_not_walk_over_all_entries_each():
+    """A thousand names and a thousand principals, within the time of some walks; with room for a busy machine."""
+
+    def cost_s(*filters):
+        begun = time.process_time()
+        results = delete(host, *filters)
+        return time.process_time() - begun, [len(each.matching_acls) for each in results]
+
+    host = ControllerHost()
+    create(host, *(creation(resource_name=f"t{nth}", principal=f"User:u{nth % 50}") for nth in range(5_000)))
+    names = [entry_filter(resource_name_filter=f"t{nth}") for nth in range(1_000)]
+    nobody = [entry_filter(principal_filter=f"User:no{nth}") for nth in range(1_000)]
+    walk_s = min(cost_s(entry_filter(operation=9))[0] for _ in range(5))
+    took_s, counts = cost_s(*names, *nobody)
+    assert counts == [1] * 1_000 + [0] * 1_000
+    assert took_s < 100 * walk_s
+
+
+def test_an_answer_does_not_name_the_same_entries_without_end(monkeypatch):
+    monkeypatch.setattr(acls, "MAX_MATCHING", 5)
+    host = ControllerHost()
+    create(host, creation(), creation(operation=4))
+    assert {(each.error_code, *each.matching_acls) for each in delete(host, *[entry_filter()] * 3)} == {(Code.INVALID_REQUEST,)}
+    assert len(stored(host)) == 2
+    assert [len(each.matching_acls) for each in delete(host, *[entry_filter()] * 2)] == [2, 2]

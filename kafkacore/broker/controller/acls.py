@@ -6,7 +6,7 @@ resource.ResourcePatternFilter}.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kafkacore import errors
@@ -32,6 +32,8 @@ LAST_RESOURCE_TYPE, LAST_PATTERN_TYPE, LAST_OPERATION, LAST_PERMISSION = 7, 4, 1
 """The last number of each enumeration that Kafka 4.3 knows: the ones behind it are UNKNOWN, too."""
 MAX_RECORDS = 10_000
 """The most that one request may change."""
+MAX_MATCHING = 10 * MAX_RECORDS
+"""The most entries in one answer to DeleteAcls, where several filters mean the same ones. Not a limit of Kafka's."""
 
 
 def create_acls(state: ControllerState, request: CreateAclsRequest, version: int, now_ms: int) -> Written:
@@ -40,7 +42,7 @@ def create_acls(state: ControllerState, request: CreateAclsRequest, version: int
         # Kafka makes an object of each entry first, which fails for the request as a whole.
         refused = AclCreationResult(error_code=Code.UNKNOWN_SERVER_ERROR, error_message=None)
         return Written([], CreateAclsResponse(results=[refused] * len(request.creations)))
-    known = set(state.image.acls.values())
+    known, new = state.image.acl_ids, set[Acl]()
     records: list[MetadataRecord] = []
     results = []
     for wanted in request.creations:
@@ -50,8 +52,8 @@ def create_acls(state: ControllerState, request: CreateAclsRequest, version: int
             results.append(AclCreationResult(error_code=code_of(error), error_message=error.message))
             continue
         results.append(AclCreationResult(error_code=Code.NONE, error_message=""))
-        if acl not in known:
-            known.add(acl)
+        if acl not in known and acl not in new:
+            new.add(acl)
             records.append(AccessControlEntryRecord(id=state.new_uuid(), **acl._asdict()))
     if len(records) > MAX_RECORDS:
         message = "Unable to perform excessively large batch operation."
@@ -142,10 +144,35 @@ def found(acls: Iterable[tuple[bytes, Acl]], wanted: AclFilter) -> Iterator[tupl
     return ((acl_id, acl) for acl_id, acl in acls if wanted.matches(acl))
 
 
+class _LookUp:
+    """The entries that a filter may mean: many filters of one request do not walk over all entries each."""
+
+    def __init__(self, acls: Mapping[bytes, Acl]) -> None:
+        self._acls = acls
+        self._by: dict[str, dict[str, dict[bytes, Acl]]] = {}
+
+    def __call__(self, wanted: AclFilter) -> Iterable[tuple[bytes, Acl]]:
+        if wanted.name is not None and wanted.pattern_type != MATCH:
+            return self._index("resource_name").get(wanted.name, {}).items()
+        if wanted.principal is not None:
+            return self._index("principal").get(wanted.principal, {}).items()
+        return self._acls.items()
+
+    def _index(self, field: str) -> dict[str, dict[bytes, Acl]]:
+        index = self._by.get(field)
+        if index is None:
+            index = self._by[field] = {}
+            for acl_id, acl in self._acls.items():
+                index.setdefault(getattr(acl, field), {})[acl_id] = acl
+        return index
+
+
 def delete_acls(state: ControllerState, request: DeleteAclsRequest, version: int, now_ms: int) -> Written:
     """DeleteAcls v0-3. An entry that several filters mean is in the answer to each."""
     removed: dict[bytes, MetadataRecord] = {}
     results = []
+    num_matching = 0
+    look_up = _LookUp(state.image.acls)
     for each in request.filters:
         wanted = AclFilter.of(each)
         try:
@@ -154,11 +181,14 @@ def delete_acls(state: ControllerState, request: DeleteAclsRequest, version: int
             results.append(DeleteAclsFilterResult(error_code=code_of(error), error_message=error.message, matching_acls=[]))
             continue
         matching = []
-        for acl_id, acl in found(state.image.acls.items(), wanted):
+        for acl_id, acl in found(look_up(wanted), wanted):
             removed[acl_id] = RemoveAccessControlEntryRecord(id=acl_id)
             matching.append(DeleteAclsMatchingAcl(error_code=Code.NONE, error_message=None, **acl._asdict()))
         results.append(DeleteAclsFilterResult(error_code=Code.NONE, error_message=None, matching_acls=matching))
-    if len(removed) > MAX_RECORDS:
+        num_matching += len(matching)
+        if num_matching > MAX_MATCHING:
+            break
+    if len(removed) > MAX_RECORDS or num_matching > MAX_MATCHING:
         message = f"Cannot remove more than {MAX_RECORDS} acls in a single delete operation."
         too_many = DeleteAclsFilterResult(error_code=Code.INVALID_REQUEST, error_message=message, matching_acls=[])
         return Written([], DeleteAclsResponse(filter_results=[too_many] * len(request.filters)))
