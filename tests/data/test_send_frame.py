@@ -294,6 +294,47 @@ def test_pandas_missing_numbers_are_null(cluster, topic, producer):
     assert [record.value for record in records(cluster, topic)] == [b'{"f":0.5,"t":"2026-05-01T12:00:00"}', b'{"f":null,"t":null}']
 
 
+PANDAS = {
+    "numbers": lambda: pd.DataFrame({"i": numpy.arange(5, dtype=numpy.int16), "f": [0.5, numpy.nan, 1, numpy.inf, -0.0], "b": [True, False] * 2 + [True]}),
+    "float16": lambda: pd.DataFrame({"f": numpy.arange(5, dtype=numpy.float16)}),
+    "times": lambda: pd.DataFrame(
+        {unit: pd.Series(pd.to_datetime(["2026-05-01 12:00:01", None] * 2)).astype(f"datetime64[{unit}]") for unit in ("s", "ms", "us", "ns")}
+    ).assign(zone=lambda frame: frame["ns"].dt.tz_localize("Europe/Berlin"), day=datetime.date(2026, 5, 1)),
+    "text": lambda: pd.DataFrame({"t": ["a", None, "é"], "o": pd.Series(["x", None, "y"], dtype=object)}),
+    "text of two parts": lambda: pd.concat([pd.DataFrame({"t": ["a", "b"], "n": [1, 2]}), pd.DataFrame({"t": ["c", None, "d"], "n": [3, 4, 5]})]),
+    "Python strings": lambda: pd.DataFrame({"t": pd.Series(["a", None], dtype=pd.StringDtype("python"))}),
+    "nullable": lambda: pd.DataFrame({"i": pd.array([1, None, 3], "Int64"), "b": pd.array([True, None, False], "boolean")}),
+    "Arrow": lambda: pd.DataFrame({"i": pd.Series([1, None], dtype=pd.ArrowDtype(pa.int8())), "l": pd.Series([[1], None], dtype=pd.ArrowDtype(pa.list_(pa.int8())))}),
+    "categories": lambda: pd.DataFrame({"c": pd.Categorical(["a", None, "b"]), "n": [1, 2, 3]}),
+    "lists": lambda: pd.DataFrame({"l": [[1], [], None], "n": [1, 2, 3]}),
+    "a matrix": lambda: pd.DataFrame(numpy.arange(20.0).reshape(5, 4), columns=list("abcd")),
+    "turned round": lambda: pd.DataFrame({"n": numpy.arange(10)[::-1], "f": numpy.arange(20.0)[::2]}),
+    "an index": lambda: pd.DataFrame({"n": range(5), "t": list("abcde")}, index=pd.Index(range(5, 10), name="at")),
+    "two indices": lambda: pd.DataFrame({"n": range(4)}, index=pd.MultiIndex.from_product([["x", "y"], [1, 2]], names=["a", None])),
+    "no rows": lambda: pd.DataFrame({"i": numpy.array([], numpy.int64), "t": pd.Series([], dtype="str")}),
+}
+
+
+@pytest.mark.parametrize("made", PANDAS.values(), ids=PANDAS.keys())
+def test_slices_of_a_pandas_frame_are_what_pyarrow_makes_of_it(made, monkeypatch):
+    monkeypatch.setattr(frames, "SLICE_ROWS", 2)
+    frame = made()
+    keep = any(name is not None for name in frame.index.names)
+    schema, batches = frames.batches_of(frame)
+    found = list(batches)
+    assert schema.equals(pa.Schema.from_pandas(frame, preserve_index=keep).remove_metadata())
+    assert [len(each) for each in found] == [min(2, len(frame) - at) for at in range(0, len(frame), 2)]
+    assert pa.Table.from_batches(found, schema).equals(pa.Table.from_pandas(frame, schema, preserve_index=keep))
+
+
+def test_numbers_and_texts_of_pandas_share_their_memory():
+    frame = pd.DataFrame({"n": numpy.arange(6), "t": pd.Series(list("abcdef"), dtype=pd.StringDtype("pyarrow"))})
+    numbers = frame["n"].to_numpy()
+    batch = next(frames.batches_of(frame)[1])
+    assert batch["n"].buffers()[1].address == numbers.ctypes.data
+    assert batch["t"].buffers()[2].address == frame["t"].array.__arrow_array__().chunk(0).buffers()[2].address
+
+
 def test_an_error_within_a_slice_counts_the_rows_before_it(cluster, topic, client_face):
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_request_size=10_000) as producer:
         with pytest.raises(errors.KafkaError, match="2 rows of the frame queued") as caught:
