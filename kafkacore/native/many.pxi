@@ -121,6 +121,32 @@ cdef class ManyProgress:
                 offset[at] = -1 if leaf.base_offset < 0 or error_of(leaf, index) is not None else leaf.base_offset + index
         return out
 
+    def stretches(self):
+        """{partition: (first offset, offset after the last)}; None if a record failed or has no offset: then look at `offsets`."""
+        cdef dict found = {}
+        cdef Py_ssize_t run
+        cdef int32_t slot
+        cdef int64_t first, end
+        cdef Delivery delivery
+        cdef int32_t[::1] at                               # of each slot: index of its first record, and after its last
+        if not self.used:
+            return found
+        import numpy
+        at = numpy.full(2 * self.used, -1, numpy.int32)
+        for run in range(self.count):
+            slot = self.runs[run].slot
+            if at[2 * slot] < 0:
+                at[2 * slot] = self.runs[run].index
+            at[2 * slot + 1] = self.runs[run].index + <int32_t> (self.end_of(run) - self.runs[run].first)
+        for slot in range(self.used):
+            delivery = <Delivery> self.deliveries[slot]
+            if not delivery.plain() or delivery.base_offset < 0:
+                return None
+            first, end = delivery.base_offset + at[2 * slot], delivery.base_offset + at[2 * slot + 1]
+            known = found.get(delivery.queue.index)
+            found[delivery.queue.index] = (first, end) if known is None else (min(first, known[0]), max(end, known[1]))
+        return found
+
     def partitions(self):
         """int32 array: the partition of every record."""
         import numpy

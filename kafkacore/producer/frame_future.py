@@ -8,8 +8,6 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any
 
-import numpy as np
-
 from kafkacore.errors import KafkaError, KafkaTimeoutError
 from kafkacore.plurals import counted
 from kafkacore.producer.futures import BatchFuture, BatchMetadata
@@ -46,21 +44,9 @@ class FrameMetadata:
         self._rows += len(outcome)
         for i, error in outcome.errors.items():
             self.errors[first_row + i] = error
-        offsets, partitions = outcome.offsets, outcome.partitions
-        if outcome.errors or (len(offsets) and offsets[0] < 0):
-            known = offsets >= 0
-            offsets, partitions = offsets[known], partitions[known]
-        if not len(offsets):
-            return
-        # Within a call the offsets of a partition ascend: of what is written to one place, the last stays.
-        size = int(partitions.max()) + 1
-        first, last = np.full(size, -1, np.int64), np.full(size, -1, np.int64)
-        first[partitions[::-1]] = offsets[::-1]
-        last[partitions] = offsets
-        for number in np.flatnonzero(last >= 0).tolist():
-            tp = TopicPartition(self.topic, number)
-            low, high = self.stretches.get(tp, (int(first[number]), 0))
-            self.stretches[tp] = min(low, int(first[number])), max(high, int(last[number]) + 1)
+        for tp, (first, end) in outcome.stretches().items():
+            low, high = self.stretches.get(tp, (first, end))
+            self.stretches[tp] = min(low, first), max(high, end)
 
     def __repr__(self) -> str:
         return f"<FrameMetadata {self.topic}: {counted(len(self), 'row')}, {len(self.errors):,} failed>"

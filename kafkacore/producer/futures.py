@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from kafkacore._codec import ManyProgress
 from kafkacore.errors import KafkaError, KafkaTimeoutError
 from kafkacore.plurals import counted
+from kafkacore.types import TopicPartition
 
 log = logging.getLogger("kafkacore.producer")
 
@@ -49,6 +50,22 @@ class BatchMetadata:
         if self._partitions is None:
             self._partitions = self._progress.partitions()
         return self._partitions
+
+    def stretches(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Where the delivered records are, with the records of other producers that lie between them.
+
+        Returns:
+            {TopicPartition: (first offset, offset after the last)}; empty with acks=0.
+        """
+        found = self._progress.stretches()
+        if found is None:                                # some failed
+            known = self.offsets >= 0
+            offsets, partitions = self.offsets[known], self.partitions[known]
+            found = {}
+            for number in np.unique(partitions).tolist():
+                there = offsets[partitions == number]
+                found[number] = int(there.min()), int(there.max()) + 1
+        return {TopicPartition(self.topic, number): stretch for number, stretch in found.items()}
 
     def __len__(self) -> int:
         return self._progress.done

@@ -294,6 +294,41 @@ def test_pandas_missing_numbers_are_null(cluster, topic, producer):
     assert [record.value for record in records(cluster, topic)] == [b'{"f":0.5,"t":"2026-05-01T12:00:00"}', b'{"f":null,"t":null}']
 
 
+def bounds(outcome):
+    """The stretches, from the offset of each record."""
+    found = {}
+    for number, offset in zip(outcome.partitions.tolist(), outcome.offsets.tolist(), strict=True):
+        if offset >= 0:
+            low, high = found.get(number, (offset, offset))
+            found[number] = min(low, offset), max(high, offset)
+    return {TopicPartition(outcome.topic, number): (low, high + 1) for number, (low, high) in found.items()}
+
+
+@pytest.mark.parametrize("how", [{}, {"keys": [f"k{i % 7}" for i in range(3_000)]}, {"partitions": [i // 2 % 2 for i in range(3_000)]}])
+def test_stretches_are_the_bounds_of_the_offsets(cluster, topic, client_face, how):
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, batch_size=1_000) as producer:
+        values = [b"%d" % i for i in range(3_000)]
+        sent = [producer.send_many(topic, values, **how) for _ in range(3)]
+        for outcome in [each.result(20) for each in sent]:
+            assert len(outcome.offsets) == 3_000 and outcome.stretches() == bounds(outcome) != {}
+        assert producer.send_many(topic, []).result(10).stretches() == {}
+
+
+def test_stretches_leave_out_what_failed(cluster, topic, client_face):
+    small = topic + "-small"
+    cluster.create_topic(small, partitions=2, configs={"max.message.bytes": "500"})
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, batch_size=400) as producer:
+        outcome = producer.send_many(small, [b"a", b"b", b"x" * 1_000, b"c"], partitions=[0, 1, 1, 0]).result(20)
+        assert outcome.errors.keys() == {2}
+        assert outcome.stretches() == bounds(outcome) == {TopicPartition(small, 0): (0, 2), TopicPartition(small, 1): (0, 1)}
+
+
+def test_without_acknowledgements_nobody_knows_where_rows_are(cluster, topic, client_face):
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks=0, enable_idempotence=False) as producer:
+        assert producer.send_many(topic, ["a", "b"]).result(20).stretches() == {}
+        assert producer.send_frame(topic, pa.table({"v": ["a"]}), value="v").result(20).stretches == {}
+
+
 PANDAS = {
     "numbers": lambda: pd.DataFrame({"i": numpy.arange(5, dtype=numpy.int16), "f": [0.5, numpy.nan, 1, numpy.inf, -0.0], "b": [True, False] * 2 + [True]}),
     "float16": lambda: pd.DataFrame({"f": numpy.arange(5, dtype=numpy.float16)}),
