@@ -6,24 +6,19 @@
  *
  * What is written is what producer/frame_json.py says; its general way writes the same bytes.
  *
- * Floats. The shortest decimal that reads back as the same double is looked for in two steps, both exact:
- *   1. m / 10^k with whole m < 10^15, k from 0 on. Both are doubles without error, so their quotient is what a reader makes of the text;
- *      doubles lie closer than such decimals, so at most one of them is right, and the smallest k gives the fewest digits.
- *   2. more digits one by one, by the C library's printf and strtod, which round to nearest. At powers of two the nearest decimal of so many
- *      digits may lie below the interval of the double while the next one above is within it: that is looked at, too.
- * For float32 likewise, with six and nine digits.
+ * A field's label begins with a comma; the first comma of an object becomes its brace. Copies are in steps of 16 bytes and may overshoot: every
+ * writer asks for room for what it keeps and KC_JW_WIDE bytes more. Numbers are in json_numbers.h.
  */
 #ifndef KAFKACORE_JSON_WRITE_H
 #define KAFKACORE_JSON_WRITE_H
-#include <float.h>
 #include <math.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "columns.h"
 #include "json_columns.h"
+#include "json_numbers.h"
 
 enum {
     KC_JW_NULL, KC_JW_BOOL, KC_JW_INT8, KC_JW_INT16, KC_JW_INT32, KC_JW_INT64, KC_JW_UINT8, KC_JW_UINT16, KC_JW_UINT32, KC_JW_UINT64,
@@ -41,162 +36,61 @@ typedef struct kc_jw_node {
     const uint8_t *validity;       /* or NULL */
     const uint8_t *data;           /* fixed widths, offsets of lists */
     kc_column text;                /* TEXT; READY: JSON already */
-    const uint8_t *label;          /* "name": as it is written */
+    const uint8_t *label;          /* ,"name": as it is written, in memory of whole 16 bytes */
     int64_t label_size;
+    int places;                    /* of doubles: digits behind the point that are tried first, see json_numbers.h */
     struct kc_jw_node *children;   /* fields; a list's items; a dictionary's values */
     int64_t n_children;
 } kc_jw_node;
 
+/* Writers take the place w to write to and return the next one: in a register, where `out` would be a trip through memory per field. NULL
+ * is an error, and `code` has it. */
 typedef struct {
     uint8_t *start, *w, *end;
     int null_fields;
+    int code;
+    int64_t nulls;                 /* rows without a text */
     const kc_jw_node *culprit;     /* what an error is about */
     int64_t full_needs;            /* KC_JW_FULL: how much room was missed */
 } kc_jw_out;
 
-static const char KC_JW_PAIRS[] =
-    "0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849"
-    "5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
+#define KC_JW_INLINE static inline __attribute__((always_inline))
 
-#define KC_JW_ROOM(out, n) do { if ((out)->end - (out)->w < (int64_t)(n)) { (out)->full_needs = (n); return KC_JW_FULL; } } while (0)
-
-static inline uint8_t *kc_jw_digits(uint8_t *w, uint64_t v) {
-    uint8_t text[20], *p = text + 20;
-    while (v >= 100) {
-        p -= 2;
-        memcpy(p, KC_JW_PAIRS + 2 * (v % 100), 2);
-        v /= 100;
-    }
-    if (v >= 10) { p -= 2; memcpy(p, KC_JW_PAIRS + 2 * v, 2); }
-    else *--p = (uint8_t)('0' + v);
-    memcpy(w, p, (size_t)(text + 20 - p));
-    return w + (text + 20 - p);
+KC_JW_INLINE uint8_t *kc_jw_fail(kc_jw_out *out, const kc_jw_node *node, int code) {
+    out->code = code;
+    out->culprit = node;
+    return NULL;
 }
 
-static inline uint8_t *kc_jw_two(uint8_t *w, uint32_t v) {
-    memcpy(w, KC_JW_PAIRS + 2 * v, 2);
-    return w + 2;
+#define KC_JW_ROOM(out, w, n) \
+    do { if ((out)->end - (w) < (int64_t)(n)) { (out)->full_needs = (n); return kc_jw_fail(out, NULL, KC_JW_FULL); } } while (0)
+
+/* ---- text ---- */
+
+typedef uint8_t kc_jw_block __attribute__((vector_size(16)));
+typedef int8_t kc_jw_signs __attribute__((vector_size(16)));
+#define KC_JW_16(c) {c, c, c, c, c, c, c, c, c, c, c, c, c, c, c, c}
+static const uint8_t KC_JW_FIRST[32] = KC_JW_16(255);      /* 16 bytes from 16 - n on: the first n of a block */
+
+/* Marks what cannot be copied as it is, or not without a look at the rest: quotes, backslashes, control characters, and all but ASCII. */
+static inline kc_jw_block kc_jw_special(kc_jw_block v) {
+    const kc_jw_block quote = KC_JW_16('"'), slash = KC_JW_16('\\');
+    const kc_jw_signs space = KC_JW_16(' ');
+    return (kc_jw_block)(v == quote) | (kc_jw_block)(v == slash) | (kc_jw_block)((kc_jw_signs)v < space);
 }
 
-static inline uint8_t *kc_jw_padded(uint8_t *w, uint32_t v, int width) {
-    int i = width;
-    for (; i >= 2; i -= 2) { kc_jw_two(w + i - 2, v % 100); v /= 100; }
-    if (i) *w = (uint8_t)('0' + v);
-    return w + width;
+static inline int kc_jw_any(kc_jw_block v) {
+    uint64_t halves[2];
+    memcpy(halves, &v, 16);
+    return (halves[0] | halves[1]) != 0;
 }
 
-static inline uint8_t *kc_jw_signed(uint8_t *w, int64_t v) {
-    if (v < 0) *w++ = '-';
-    return kc_jw_digits(w, v < 0 ? 0 - (uint64_t)v : (uint64_t)v);
-}
-
-/* Decimal digits and the place of the point, as Python's repr writes them. */
-static uint8_t *kc_jw_number(uint8_t *w, const uint8_t *digits, int n, int point) {
-    while (n > 1 && digits[n - 1] == '0') n--;
-    if (point > 16 || point < -3) {
-        *w++ = digits[0];
-        if (n > 1) { *w++ = '.'; memcpy(w, digits + 1, (size_t)(n - 1)); w += n - 1; }
-        *w++ = 'e';
-        int e = point - 1;
-        *w++ = e < 0 ? '-' : '+';
-        if (e < 0) e = -e;
-        if (e >= 100) return kc_jw_padded(w, (uint32_t)e, 3);
-        return kc_jw_two(w, (uint32_t)e);
-    }
-    if (point <= 0) {
-        *w++ = '0'; *w++ = '.';
-        for (int i = point; i < 0; i++) *w++ = '0';
-        memcpy(w, digits, (size_t)n);
-        return w + n;
-    }
-    for (int i = 0; i < point; i++) *w++ = i < n ? digits[i] : '0';
-    *w++ = '.';
-    if (n <= point) { *w++ = '0'; return w; }
-    memcpy(w, digits + point, (size_t)(n - point));
-    return w + (n - point);
-}
-
-/* The shortest digits, of `least` or more, that read back as the same double (or float), and the place of the point. */
-static int kc_jw_shortest(double x, int is_float, int least, uint8_t *digits, int *point) {
-    uint64_t bits;
-    memcpy(&bits, &x, 8);
-    int wider_above = !(bits & 0xfffffffffffffu);          /* a power of two: doubles above it lie twice as far apart as below */
-    for (int n = least;; n++) {
-        char text[40];
-        int got = 0;
-        snprintf(text, sizeof text, "%.*e", n - 1, x);
-        const char *p = text;
-        for (; *p && *p != 'e'; p++)                       /* what separates the digits goes by the locale */
-            if (*p >= '0' && *p <= '9' && got < n) digits[got++] = (uint8_t)*p;
-        *point = (int)strtol(p + (*p == 'e'), NULL, 10) + 1;
-        if (n >= (is_float ? 9 : 17)) return got;
-        for (int above = 0; above <= wider_above; above++) {
-            if (above) {                                   /* the nearest decimal is below and too far; the next one may not be */
-                int i = got - 1;
-                while (i >= 0 && digits[i] == '9') digits[i--] = '0';
-                if (i >= 0) digits[i]++;
-                else { memmove(digits + 1, digits, (size_t)(got - 1)); digits[0] = '1'; ++*point; }
-            }
-            memcpy(text, digits, (size_t)got);
-            snprintf(text + got, sizeof text - (size_t)got, "e%d", *point - got);
-            if (is_float ? strtof(text, NULL) == (float)x : strtod(text, NULL) == x) return got;
-        }
-    }
-}
-
-static const double KC_JW_TENS[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18};
-
-/* A finite double, in at most 32 bytes. */
-static uint8_t *kc_jw_double(uint8_t *w, double v) {
-    uint8_t digits[24];
-    double x = fabs(v);
-    int n, point, least = x < DBL_MIN ? 1 : 15;
-    if (signbit(v)) *w++ = '-';
-    if (x == 0.0) { memcpy(w, "0.0", 3); return w + 3; }
-    if (x < 1e15 && x >= 1e-4) {
-        for (int k = 0; k <= 18; k++) {
-            double scaled = x * KC_JW_TENS[k];
-            if (scaled >= 1e15) break;
-            uint64_t m = (uint64_t)(scaled + 0.5);
-            if (m && (double)m / KC_JW_TENS[k] == x) {
-                n = (int)(kc_jw_digits(digits, m) - digits);
-                return kc_jw_number(w, digits, n, n - k);
-            }
-        }
-        least = 16;
-    }
-    n = kc_jw_shortest(x, 0, least, digits, &point);
-    return kc_jw_number(w, digits, n, point);
-}
-
-/* A finite float: the shortest decimal that reads back as the same float. */
-static uint8_t *kc_jw_float(uint8_t *w, float v) {
-    uint8_t digits[24];
-    double x = fabs((double)v);
-    int n, point;
-    if (signbit(v)) *w++ = '-';
-    if (x == 0.0) { memcpy(w, "0.0", 3); return w + 3; }
-    if (x < 1e6 && x >= 1e-4) {
-        for (int k = 0; k <= 9; k++) {
-            double scaled = x * KC_JW_TENS[k];
-            if (scaled >= 1e6) break;
-            uint64_t m = (uint64_t)(scaled + 0.5);
-            if (m && (double)(float)((double)m / KC_JW_TENS[k]) == x) {
-                n = (int)(kc_jw_digits(digits, m) - digits);
-                return kc_jw_number(w, digits, n, n - k);
-            }
-        }
-    }
-    n = kc_jw_shortest(x, 1, x < FLT_MIN ? 1 : 6, digits, &point);
-    return kc_jw_number(w, digits, n, point);
-}
-
-static int kc_jw_text(kc_jw_out *out, const uint8_t *p, int64_t n) {
+/* Text that needs escapes, or is not ASCII. */
+static __attribute__((noinline)) uint8_t *kc_jw_escaped(kc_jw_out *out, uint8_t *w, const kc_jw_node *node, const uint8_t *p, int64_t n) {
     static const uint8_t SHORT[32] = {[8] = 'b', [9] = 't', [10] = 'n', [12] = 'f', [13] = 'r'};
     const uint8_t *end = p + n, *run = p;
     int wide = 0;
-    KC_JW_ROOM(out, n + 2);
-    uint8_t *w = out->w;
+    KC_JW_ROOM(out, w, n + KC_JW_WIDE);
     *w++ = '"';
     for (;;) {
         while (end - p >= 8) {
@@ -211,7 +105,7 @@ static int kc_jw_text(kc_jw_out *out, const uint8_t *p, int64_t n) {
         if (p != run) memcpy(w, run, (size_t)(p - run));
         w += p - run;
         if (p == end) break;
-        if (out->end - w < (end - p) + 6) { out->full_needs = 2 * n + 8; return KC_JW_FULL; }
+        KC_JW_ROOM(out, w, (end - p) + 6);
         uint8_t c = *p++;
         run = p;
         *w++ = '\\';
@@ -220,9 +114,47 @@ static int kc_jw_text(kc_jw_out *out, const uint8_t *p, int64_t n) {
         else { memcpy(w, "u00", 3); w[3] = "0123456789abcdef"[c >> 4]; w[4] = "0123456789abcdef"[c & 15]; w += 5; }
     }
     *w++ = '"';
-    if (wide && !kc_utf8_valid(end - n, end)) return KC_JW_BAD_TEXT;
-    out->w = w;
-    return KC_JW_OK;
+    return wide && !kc_utf8_valid(end - n, end) ? kc_jw_fail(out, node, KC_JW_BAD_TEXT) : w;
+}
+
+/* How far the memory behind item p of a column may be read. */
+KC_JW_INLINE const uint8_t *kc_jw_end_of(const kc_column *c, const uint8_t *p, int64_t n) {
+    if (c->kind == KC_COL_OFFSETS32 || c->kind == KC_COL_OFFSETS64) return c->data + c->limit;
+    if (c->kind == KC_COL_VIEWS && n <= 12) return c->data + 16 * c->count;      /* within its view */
+    return p + n;
+}
+
+/* Item i of a column of text as a JSON string. */
+KC_JW_INLINE uint8_t *kc_jw_text(kc_jw_out *out, uint8_t *w, const kc_jw_node *node, int64_t i) {
+    kc_jw_block v, found;
+    const uint8_t *p;
+    int64_t n;
+    if (kc_column_get(&node->text, i, &p, &n) != KC_COL_OK || n < 0) return kc_jw_fail(out, node, KC_JW_BAD_LAYOUT);
+    KC_JW_ROOM(out, w, n + KC_JW_WIDE);
+    *w++ = '"';
+    if (n < 16) {
+        uint8_t few[16] = {0};
+        if (kc_jw_end_of(&node->text, p, n) - p >= 16) memcpy(&v, p, 16);
+        else {
+            for (int64_t j = 0; j < n; j++) few[j] = p[j];
+            memcpy(&v, few, 16);
+        }
+        memcpy(&found, KC_JW_FIRST + 16 - n, 16);
+        found &= kc_jw_special(v);
+        memcpy(w, &v, 16);
+    } else {
+        memcpy(&v, p + n - 16, 16);
+        found = kc_jw_special(v);
+        memcpy(w + n - 16, &v, 16);
+        for (int64_t j = 0; j < n - 16; j += 16) {
+            memcpy(&v, p + j, 16);
+            found |= kc_jw_special(v);
+            memcpy(w + j, &v, 16);
+        }
+    }
+    if (__builtin_expect(kc_jw_any(found), 0)) return kc_jw_escaped(out, w - 1, node, p, n);
+    w[n] = '"';
+    return w + n + 1;
 }
 
 /* Days since 1970 as YYYY-MM-DD; 0 outside the years 1 to 9999. The calendar by eras of 400 years that begin in March. */
@@ -242,12 +174,12 @@ static int kc_jw_day(uint8_t **at, int64_t days) {
 
 static int64_t kc_jw_floor(int64_t v, int64_t by) { return v / by - (v % by < 0); }
 
-static int kc_jw_timestamp(uint8_t **at, const kc_jw_node *node, int64_t v) {
+/* NULL outside the years 1 to 9999. */
+static uint8_t *kc_jw_timestamp(uint8_t *w, const kc_jw_node *node, int64_t v) {
     int64_t seconds = kc_jw_floor(v, node->per_second), fraction = v - seconds * node->per_second;
     int64_t days = kc_jw_floor(seconds, 86400), rest = seconds - days * 86400;
-    uint8_t *w = *at;
     *w++ = '"';
-    if (!kc_jw_day(&w, days)) return KC_JW_BAD_TIME;
+    if (!kc_jw_day(&w, days)) return NULL;
     *w++ = 'T';
     uint32_t second = (uint32_t)rest;
     w = kc_jw_two(w, second / 3600);
@@ -264,21 +196,20 @@ static int kc_jw_timestamp(uint8_t **at, const kc_jw_node *node, int64_t v) {
     }
     if (node->utc) *w++ = 'Z';
     *w++ = '"';
-    *at = w;
-    return KC_JW_OK;
+    return w;
 }
 
-static void kc_jw_decimal(uint8_t **at, const uint8_t *p, int scale) {
+static uint8_t *kc_jw_decimal(uint8_t *w, const uint8_t *p, int scale) {
     unsigned __int128 v;
     memcpy(&v, p, 16);
-    uint8_t *w = *at, digits[40];
+    uint8_t digits[40];
     int n = 0;
     if ((__int128)v < 0) { *w++ = '-'; v = 0 - v; }
     do { digits[n++] = (uint8_t)('0' + (int)(v % 10)); v /= 10; } while (v);
     while (n <= scale) digits[n++] = '0';
     while (n > scale) *w++ = digits[--n];
     if (scale) { *w++ = '.'; while (n) *w++ = digits[--n]; }
-    *at = w;
+    return w;
 }
 
 static inline int64_t kc_jw_whole(const uint8_t *data, int kind, int64_t i) {
@@ -312,98 +243,112 @@ static int kc_jw_is_null(const kc_jw_node *node, int64_t i) {
     return 0;
 }
 
-static int kc_jw_value(kc_jw_out *out, const kc_jw_node *node, int64_t i);
+static uint8_t *kc_jw_value(kc_jw_out *out, uint8_t *w, kc_jw_node *node, int64_t i);
 
-static int kc_jw_or_null(kc_jw_out *out, const kc_jw_node *node, int64_t i) {
-    if (!kc_jw_is_null(node, i)) return kc_jw_value(out, node, i);
-    KC_JW_ROOM(out, 4);
-    memcpy(out->w, "null", 4);
-    out->w += 4;
-    return KC_JW_OK;
+KC_JW_INLINE uint8_t *kc_jw_null(uint8_t *w) {
+    memcpy(w, "null", 4);
+    return w + 4;
 }
 
-/* Item i, which is not null. */
-static int kc_jw_value(kc_jw_out *out, const kc_jw_node *node, int64_t i) {
+/* Item i, or null: the commonest kinds in the caller's loop, where a call for each value would cost as much as the value. */
+KC_JW_INLINE uint8_t *kc_jw_field(kc_jw_out *out, uint8_t *w, kc_jw_node *node, int64_t i) {
     int64_t at = node->offset + i;
-    int code = KC_JW_OK;
-    KC_JW_ROOM(out, 64);                                   /* for whatever has a limit */
-    out->culprit = node;
+    if (node->kind != KC_JW_INT64 && node->kind != KC_JW_DOUBLE && node->kind != KC_JW_TEXT) return kc_jw_value(out, w, node, i);
+    KC_JW_ROOM(out, w, KC_JW_WIDE);
+    if (node->validity && !((node->validity[at >> 3] >> (at & 7)) & 1)) return kc_jw_null(w);
+    if (node->kind == KC_JW_TEXT) return kc_jw_text(out, w, node, i);
+    if (node->kind == KC_JW_INT64) return kc_jw_signed(w, kc_jw_whole(node->data, KC_JW_INT64, at));
+    double v;
+    memcpy(&v, node->data + 8 * at, 8);
+    return isfinite(v) ? kc_jw_double(w, v, &node->places) : kc_jw_null(w);
+}
+
+KC_JW_INLINE uint8_t *kc_jw_object(kc_jw_out *out, uint8_t *w, const kc_jw_node *node, int64_t i) {
+    int64_t at = node->offset + i, begin = w - out->start;  /* a struct's offset is for its fields, too */
+    for (kc_jw_node *child = node->children, *end = child + node->n_children; child < end; child++) {
+        if (!out->null_fields && kc_jw_is_null(child, at)) continue;
+        KC_JW_ROOM(out, w, child->label_size + KC_JW_WIDE);
+        for (int64_t j = 0; j < child->label_size; j += 16) memcpy(w + j, child->label + j, 16);
+        if (!(w = kc_jw_field(out, w + child->label_size, child, at))) return NULL;
+    }
+    KC_JW_ROOM(out, w, 2);
+    w += w == out->start + begin;
+    out->start[begin] = '{';
+    *w++ = '}';
+    return w;
+}
+
+/* Item i, or null. */
+static uint8_t *kc_jw_value(kc_jw_out *out, uint8_t *w, kc_jw_node *node, int64_t i) {
+    int64_t at = node->offset + i;
+    KC_JW_ROOM(out, w, KC_JW_WIDE);                        /* for whatever has a limit */
+    if (node->validity && !((node->validity[at >> 3] >> (at & 7)) & 1)) return kc_jw_null(w);
     switch (node->kind) {
-    case KC_JW_BOOL:
-        if ((node->data[at >> 3] >> (at & 7)) & 1) { memcpy(out->w, "true", 4); out->w += 4; }
-        else { memcpy(out->w, "false", 5); out->w += 5; }
-        return KC_JW_OK;
-    case KC_JW_UINT64: out->w = kc_jw_digits(out->w, (uint64_t)kc_jw_whole(node->data, KC_JW_INT64, at)); return KC_JW_OK;
-    case KC_JW_INT8: case KC_JW_INT16: case KC_JW_INT32: case KC_JW_INT64: case KC_JW_UINT8: case KC_JW_UINT16: case KC_JW_UINT32:
-        out->w = kc_jw_signed(out->w, kc_jw_whole(node->data, node->kind, at));
-        return KC_JW_OK;
-    case KC_JW_FLOAT: { float v; memcpy(&v, node->data + 4 * at, 4); out->w = kc_jw_float(out->w, v); return KC_JW_OK; }
-    case KC_JW_DOUBLE: { double v; memcpy(&v, node->data + 8 * at, 8); out->w = kc_jw_double(out->w, v); return KC_JW_OK; }
-    case KC_JW_TEXT: case KC_JW_READY: {
+    case KC_JW_NULL: return kc_jw_null(w);
+    case KC_JW_BOOL: {
+        int yes = (node->data[at >> 3] >> (at & 7)) & 1;
+        memcpy(w, yes ? "true" : "false", 5);
+        return w + 5 - yes;
+    }
+    case KC_JW_UINT64: return kc_jw_digits(w, (uint64_t)kc_jw_whole(node->data, KC_JW_INT64, at));
+    case KC_JW_INT8: case KC_JW_INT16: case KC_JW_INT32: case KC_JW_UINT8: case KC_JW_UINT16: case KC_JW_UINT32:
+        return kc_jw_signed(w, kc_jw_whole(node->data, node->kind, at));
+    case KC_JW_FLOAT: {
+        float v;
+        memcpy(&v, node->data + 4 * at, 4);
+        return isfinite(v) ? kc_jw_float(w, v) : kc_jw_null(w);
+    }
+    case KC_JW_INT64: case KC_JW_DOUBLE: case KC_JW_TEXT: return kc_jw_field(out, w, node, i);
+    case KC_JW_READY: {
         const uint8_t *p;
         int64_t n;
-        if (kc_column_get(&node->text, i, &p, &n) != KC_COL_OK || n < 0) return KC_JW_BAD_LAYOUT;
-        if (node->kind == KC_JW_TEXT) return kc_jw_text(out, p, n);
-        KC_JW_ROOM(out, n);
-        memcpy(out->w, p, (size_t)n);
-        out->w += n;
-        return KC_JW_OK;
+        if (kc_column_get(&node->text, i, &p, &n) != KC_COL_OK || n < 0) return kc_jw_fail(out, node, KC_JW_BAD_LAYOUT);
+        KC_JW_ROOM(out, w, n);
+        memcpy(w, p, (size_t)n);
+        return w + n;
     }
     case KC_JW_DATE32: case KC_JW_DATE64: {
         int64_t days = node->kind == KC_JW_DATE32 ? kc_jw_whole(node->data, KC_JW_INT32, at)
                                                   : kc_jw_floor(kc_jw_whole(node->data, KC_JW_INT64, at), 86400000);
-        uint8_t *w = out->w;
         *w++ = '"';
-        if (!kc_jw_day(&w, days)) return KC_JW_BAD_TIME;
+        if (!kc_jw_day(&w, days)) return kc_jw_fail(out, node, KC_JW_BAD_TIME);
         *w++ = '"';
-        out->w = w;
-        return KC_JW_OK;
+        return w;
     }
-    case KC_JW_TIMESTAMP: return kc_jw_timestamp(&out->w, node, kc_jw_whole(node->data, KC_JW_INT64, at));
-    case KC_JW_DECIMAL: kc_jw_decimal(&out->w, node->data + 16 * at, node->scale); return KC_JW_OK;
+    case KC_JW_TIMESTAMP:
+        w = kc_jw_timestamp(w, node, kc_jw_whole(node->data, KC_JW_INT64, at));
+        return w ? w : kc_jw_fail(out, node, KC_JW_BAD_TIME);
+    case KC_JW_DECIMAL: return kc_jw_decimal(w, node->data + 16 * at, node->scale);
     case KC_JW_LIST: case KC_JW_LARGE_LIST: {
         int64_t from = kc_offset_at(node->data, at, node->kind == KC_JW_LARGE_LIST);
         int64_t to = kc_offset_at(node->data, at + 1, node->kind == KC_JW_LARGE_LIST);
-        if (from < 0 || to < from || to > node->children->length) return KC_JW_BAD_LAYOUT;
-        *out->w++ = '[';
+        if (from < 0 || to < from || to > node->children->length) return kc_jw_fail(out, node, KC_JW_BAD_LAYOUT);
+        *w++ = '[';
         for (int64_t j = from; j < to; j++) {
-            if (j > from) { KC_JW_ROOM(out, 1); *out->w++ = ','; }
-            if ((code = kc_jw_or_null(out, node->children, j)) != KC_JW_OK) return code;
+            if (j > from) { KC_JW_ROOM(out, w, 1); *w++ = ','; }
+            if (!(w = kc_jw_field(out, w, node->children, j))) return NULL;
         }
-        KC_JW_ROOM(out, 1);
-        *out->w++ = ']';
-        return KC_JW_OK;
+        KC_JW_ROOM(out, w, 1);
+        *w++ = ']';
+        return w;
     }
-    case KC_JW_STRUCT: {
-        int first = 1;
-        *out->w++ = '{';
-        for (const kc_jw_node *child = node->children; child < node->children + node->n_children; child++) {
-            if (!out->null_fields && kc_jw_is_null(child, at)) continue;      /* a struct's offset is for its fields, too */
-            KC_JW_ROOM(out, child->label_size + 1);
-            if (!first) *out->w++ = ',';
-            first = 0;
-            memcpy(out->w, child->label, (size_t)child->label_size);
-            out->w += child->label_size;
-            if ((code = kc_jw_or_null(out, child, at)) != KC_JW_OK) return code;
-        }
-        KC_JW_ROOM(out, 1);
-        *out->w++ = '}';
-        return KC_JW_OK;
-    }
+    case KC_JW_STRUCT: return kc_jw_object(out, w, node, i);
     case KC_JW_DICTIONARY: {
         int64_t index = kc_jw_index(node, i);
-        return index < 0 ? KC_JW_BAD_LAYOUT : kc_jw_value(out, node->children, index);
+        return index < 0 ? kc_jw_fail(out, node, KC_JW_BAD_LAYOUT) : kc_jw_value(out, w, node->children, index);
     }
-    default: return KC_JW_BAD_LAYOUT;
+    default: return kc_jw_fail(out, node, KC_JW_BAD_LAYOUT);
     }
 }
 
-/* Rows from `row` on; returns the first one that is not written, with `code` saying why. A null row has no text. */
-static int64_t kc_jw_rows(kc_jw_out *out, const kc_jw_node *node, int64_t *offsets, int64_t row, int *code) {
+/* Rows from `row` on; returns the first one that is not written, and out->code says why. A null row has no text. */
+static int64_t kc_jw_rows(kc_jw_out *out, kc_jw_node *node, int64_t *offsets, int64_t row) {
     for (; row < node->length; row++) {
-        uint8_t *begin = out->w;
-        *code = kc_jw_is_null(node, row) ? KC_JW_OK : kc_jw_value(out, node, row);
-        if (*code != KC_JW_OK) { out->w = begin; return row; }
+        if (!kc_jw_is_null(node, row)) {
+            uint8_t *w = node->kind == KC_JW_STRUCT ? kc_jw_object(out, out->w, node, row) : kc_jw_value(out, out->w, node, row);
+            if (!w) return row;
+            out->w = w;
+        } else out->nulls++;
         offsets[row + 1] = out->w - out->start;
     }
     return row;

@@ -19,6 +19,7 @@ cdef extern from "json_write.h":
         kc_column text
         const uint8_t* label
         int64_t label_size
+        int places
         kc_jw_node* children
         int64_t n_children
     ctypedef struct kc_jw_out:
@@ -26,9 +27,16 @@ cdef extern from "json_write.h":
         uint8_t* w
         uint8_t* end
         int null_fields
+        int code
+        int64_t nulls
         const kc_jw_node* culprit
         int64_t full_needs
-    int64_t kc_jw_rows(kc_jw_out* out, const kc_jw_node* node, int64_t* offsets, int64_t row, int* code) nogil
+    ctypedef struct kc_jw_power:
+        uint64_t high
+        uint64_t low
+    enum: KC_JW_LEAST_TEN, KC_JW_LARGEST_TEN
+    kc_jw_power* kc_jw_powers
+    int64_t kc_jw_rows(kc_jw_out* out, kc_jw_node* node, int64_t* offsets, int64_t row) nogil
 
 cdef dict JSON_KINDS = {
     b"n": KC_JW_NULL, b"b": KC_JW_BOOL, b"c": KC_JW_INT8, b"s": KC_JW_INT16, b"i": KC_JW_INT32, b"l": KC_JW_INT64, b"C": KC_JW_UINT8,
@@ -38,7 +46,26 @@ cdef dict JSON_KINDS = {
 cdef dict JSON_PER_SECOND = {b"tss": 1, b"tsm": 1_000, b"tsu": 1_000_000, b"tsn": 1_000_000_000}
 cdef enum:
     JSON_NESTING = 64
-    JSON_ROW_BYTES = 64          # a guess for the first buffer
+    JSON_VALUE_BYTES = 16        # a guess for the first buffer: of what is no text
+    JSON_SAMPLE = 8              # texts that the guess looks at
+    JSON_GUESS_MAX = 16 * 1024 * 1024
+
+
+cdef int make_json_powers() except -1:
+    """The table of json_numbers.h, once: 10**i in 128 bits whose first is 1, rounded up."""
+    cdef object i, power, bits               # Python's numbers, which have no limit
+    if kc_jw_powers[KC_JW_LARGEST_TEN - KC_JW_LEAST_TEN].high:    # the last one: another thread may be at work on them
+        return 0
+    for i in range(KC_JW_LEAST_TEN, KC_JW_LARGEST_TEN + 1):
+        power = 10 ** abs(i)
+        bits = power.bit_length()
+        if i < 0:
+            power = -(-(1 << (127 + bits)) // power)
+        else:
+            power = -((-power << 128) >> bits)
+        kc_jw_powers[<int>i - KC_JW_LEAST_TEN].low = power & 0xffffffffffffffff
+        kc_jw_powers[<int>i - KC_JW_LEAST_TEN].high = power >> 64
+    return 0
 
 
 cdef int64_t count_json_nodes(ArrowSchema* schema, int depth) except -1:
@@ -96,6 +123,9 @@ cdef class JsonTree:
             node.kind = KC_JW_DECIMAL
         elif form in JSON_KINDS:
             node.kind = JSON_KINDS[form]
+            node.places = 1
+            if node.kind == KC_JW_FLOAT or node.kind == KC_JW_DOUBLE:
+                make_json_powers()
             if node.kind == KC_JW_TEXT:
                 column_of_arrow(&node.text, schema, array)
             elif node.kind == KC_JW_LIST or node.kind == KC_JW_LARGE_LIST or node.kind == KC_JW_STRUCT:
@@ -112,11 +142,28 @@ cdef class JsonTree:
             raise ValueError("an Arrow array without data")
         return 0
 
+    cdef int64_t guess(self, kc_jw_node* node) except -1:
+        """About how many bytes an item takes."""
+        cdef int64_t i, length, total = 0
+        cdef const uint8_t* p
+        if node.kind == KC_JW_STRUCT:
+            for i in range(node.n_children):
+                total += node.children[i].label_size + self.guess(&node.children[i])
+            return total + 2
+        if node.kind != KC_JW_TEXT or node.text.count == 0:
+            return JSON_VALUE_BYTES
+        for i in range(JSON_SAMPLE):
+            if kc_column_get(&node.text, node.text.count * i // JSON_SAMPLE, &p, &length) == KC_COL_OK and length > 0:
+                total += length
+        return total // JSON_SAMPLE + 4
+
     cdef int label(self, kc_jw_node* node, const char* name) except -1:
         from json.encoder import encode_basestring
-        cdef bytes label = (encode_basestring((b"" if name == NULL else <bytes>name).decode()) + ":").encode()
+        cdef bytes label = f",{encode_basestring((b'' if name == NULL else <bytes>name).decode())}:".encode()
+        node.label_size = PyBytes_GET_SIZE(label)
+        label += bytes(15)
         self.labels.append(label)
-        node.label, node.label_size = <const uint8_t*>PyBytes_AS_STRING(label), PyBytes_GET_SIZE(label)
+        node.label = <const uint8_t*>PyBytes_AS_STRING(label)
         return 0
 
 
@@ -129,7 +176,7 @@ def json_rows(rows, tuple ready=(), bint null_fields=True):
         null_fields: False leaves fields out that are null, or a float that is NaN or infinite.
 
     Returns:
-        (data, offsets): the texts one behind the other, and where each begins, int64; a null item has no bytes.
+        (data, offsets, nulls): the texts one behind the other, and where each begins, int64; a null item has no bytes; how many are null.
 
     Raises:
         TypeError: a column has a type of which nothing is known here.
@@ -144,11 +191,9 @@ def json_rows(rows, tuple ready=(), bint null_fields=True):
     cdef int64_t count = array.length
     cdef int64_t row = 0
     cdef int64_t i
-    cdef int code = KC_JW_OK
     cdef kc_jw_out out
     cdef kc_jw_node* top
-    cdef PooledBuffer data = PooledBuffer(JSON_ROW_BYTES * count + 256)
-    cdef PooledBuffer grown
+    cdef PooledBuffer data, grown
     cdef PooledBuffer ends = PooledBuffer(8 * (count + 1))
     cdef int64_t* end = <int64_t*>ends.ptr
     tree.nodes = filled(count_json_nodes(schema, 0) * sizeof(kc_jw_node), 0)
@@ -160,6 +205,7 @@ def json_rows(rows, tuple ready=(), bint null_fields=True):
         if top.children[i].kind != KC_JW_TEXT:
             raise TypeError("JSON that is ready is a column of text")
         top.children[i].kind = KC_JW_READY
+    data = PooledBuffer(min(9 * tree.guess(top) // 8 * count, JSON_GUESS_MAX) + 256)
     memset(&out, 0, sizeof(out))
     out.null_fields = null_fields
     out.start = out.w = data.ptr
@@ -167,16 +213,16 @@ def json_rows(rows, tuple ready=(), bint null_fields=True):
     end[0] = 0
     while True:
         with nogil:
-            row = kc_jw_rows(&out, top, end, row, &code)
+            row = kc_jw_rows(&out, top, end, row)
         if row == count:
             break
-        if code != KC_JW_FULL:
-            name = "" if out.culprit.label == NULL else out.culprit.label[:out.culprit.label_size - 1].decode()
+        if out.code != KC_JW_FULL:
+            name = "" if out.culprit.label == NULL else out.culprit.label[1:out.culprit.label_size - 1].decode()
             what = {KC_JW_BAD_TEXT: "a text is not UTF-8", KC_JW_BAD_TIME: "a time is outside the years 1 to 9999, which ISO 8601 has"}
-            raise ValueError(what.get(code, "the column's offsets or indices are not inside its data"), row, name)
+            raise ValueError(what.get(out.code, "the column's offsets or indices are not inside its data"), row, name)
         grown = PooledBuffer(max(2 * data.nbytes, (out.w - out.start) + out.full_needs + 256))
         memcpy(grown.ptr, data.ptr, out.w - out.start)
         out.w = grown.ptr + (out.w - out.start)
         data = grown
         out.start, out.end = data.ptr, data.ptr + data.nbytes
-    return memoryview(data)[:out.w - out.start], memoryview(ends).cast("q")
+    return memoryview(data)[:out.w - out.start], memoryview(ends).cast("q"), out.nulls

@@ -69,13 +69,13 @@ def json_column(array: Any, null_fields: bool = True, first_row: int = 0) -> Any
             fields[i] = pa.array(_texts(fields[i], null_fields), pa.large_string())
         rows = pa.StructArray.from_arrays(fields, array.type.names, mask=array.is_null() if array.null_count else None)
     try:
-        data, offsets = json_rows(rows, ready, null_fields)
+        data, offsets, nulls = json_rows(rows, ready, null_fields)
     except ValueError as error:
         what, row, name = error.args
         raise SerializationError(f"row {first_row + row:,}{', column ' if name else ''}{name}: {what}") from None
-    there = numpy.diff(offsets) > 0                              # no JSON is empty
-    validity = None if there.all() else pa.py_buffer(numpy.packbits(there, bitorder="little"))
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(array), [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
+    there = numpy.packbits(numpy.diff(offsets) > 0, bitorder="little") if nulls else None      # no JSON is empty
+    buffers = [None if there is None else pa.py_buffer(there), pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(array), buffers, nulls)
 
 
 @functools.lru_cache(1_000)

@@ -342,10 +342,10 @@ def _of_pandas(frame: Any) -> tuple[Any, Iterator[Any]]:
 
 
 def _shared_column(column: Any, kind: Any) -> Callable[[int, int], Any] | None:
-    """What gives rows of a pandas column as Arrow has them: numbers and times of numpy, and what pandas itself keeps in Arrow. Else None."""
-    import pandas as pd
+    """Gives rows of a pandas column as Arrow has them: for numpy's numbers and times, and for what pandas keeps in Arrow; else None."""
     import pyarrow as pa
 
+    pd: Any = sys.modules["pandas"]
     dtype = column.dtype
     if dtype.kind in "iufM" and not isinstance(dtype, pd.api.extensions.ExtensionDtype):
         numbers = column.to_numpy()

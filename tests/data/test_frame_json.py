@@ -7,6 +7,7 @@ import datetime
 import decimal
 import json
 import math
+import os
 import uuid
 
 import hypothesis.strategies as st
@@ -344,3 +345,50 @@ def test_nesting_has_an_end():
     with pytest.raises(TypeError, match="64 deep"):
         json_rows(array)
     assert json_column(array)[0].as_py() == b"[" * 70 + b"1" + b"]" * 70
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+def test_text_of_any_length_with_something_odd_at_any_place(kind):
+    texts = ["x" * n for n in range(40)]
+    for odd in ('"', "\\", "\x1f", "\x00", "é", "\x7f"):
+        texts += [f"{'a' * at}{odd}{'b' * (n - at)}" for n in range(36) for at in range(n + 1)]
+    array = pa.StructArray.from_arrays([pa.array(texts).cast(kind)], ["t"])
+    assert [json.loads(each) for each in json_column(array).to_pylist()] == [{"t": text} for text in texts]
+    assert json_column(array).to_pylist() == general(array)
+
+
+@given(st.lists(st.sampled_from(["", "a", "n" * 12, "n" * 13, "n" * 40, 'a"b', "é"]), max_size=5), st.booleans())
+def test_labels_of_any_length(names, null_fields):
+    rows = [pa.array([1, None, -7], pa.int16()) for _ in names]
+    array = pa.StructArray.from_arrays([*rows, pa.nulls(3)], [*names, "last"])
+    assert json_column(array, null_fields).to_pylist() == general(array, null_fields)
+
+
+@given(st.lists(st.tuples(st.integers(-(10**17), 10**17), st.integers(0, 24)), max_size=60))
+def test_a_column_of_rounded_doubles_keeps_no_digit_of_the_values_before(parts):
+    found = [m / 10.0**k if k < 23 else m * 10.0 ** (k - 20) for m, k in parts]
+    assert json_column(pa.array(found, pa.float64())).to_pylist() == [repr(each).encode() for each in found]
+
+
+def test_doubles_of_each_number_of_places_and_digits():
+    """The two ways of a float meet where a value has 15 digits, or is 10^-4 or 10^15."""
+    rng = numpy.random.default_rng(int(os.environ.get("KAFKACORE_SEED", "9")))
+    for _ in range(int(os.environ.get("KAFKACORE_FLOATS_ROUNDS", "1"))):
+        for places in range(19):
+            digits = 10 ** rng.integers(1, 18, 500)
+            rounded, random = rng.integers(-digits, digits) / 10.0**places, rng.random(500) * 10.0**-places
+            found = numpy.concatenate([[10.0**-places, 10.0**places], rounded, random])
+            assert json_column(pa.array(found)).to_pylist() == [repr(each).encode() for each in found.tolist()]
+
+
+EDGES = [10**n + d for n in range(19) for d in (-1, 0, 1)] + [(1 << n) - 1 for n in range(64)]
+WHOLE = numpy.unique(numpy.concatenate([numpy.array(EDGES), numpy.arange(10_001)]))
+WHOLE_KINDS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
+
+
+@pytest.mark.parametrize("kind", WHOLE_KINDS, ids=str)
+def test_whole_numbers_of_any_length(kind):
+    numbers = WHOLE.astype(kind.to_pandas_dtype())
+    ends = numpy.array([numpy.iinfo(numbers.dtype).min, numpy.iinfo(numbers.dtype).max], numbers.dtype)
+    numbers = numpy.concatenate([numbers, -numbers, ends])
+    assert json_column(pa.array(numbers)).to_pylist() == [str(each).encode() for each in numbers.tolist()]

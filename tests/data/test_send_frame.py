@@ -330,16 +330,23 @@ def test_without_acknowledgements_nobody_knows_where_rows_are(cluster, topic, cl
 
 
 PANDAS = {
-    "numbers": lambda: pd.DataFrame({"i": numpy.arange(5, dtype=numpy.int16), "f": [0.5, numpy.nan, 1, numpy.inf, -0.0], "b": [True, False] * 2 + [True]}),
+    "numbers": lambda: pd.DataFrame(
+        {"i": numpy.arange(5, dtype=numpy.int16), "f": [0.5, numpy.nan, 1, numpy.inf, -0.0], "b": [True, False, True, False, True]}
+    ),
     "float16": lambda: pd.DataFrame({"f": numpy.arange(5, dtype=numpy.float16)}),
     "times": lambda: pd.DataFrame(
-        {unit: pd.Series(pd.to_datetime(["2026-05-01 12:00:01", None] * 2)).astype(f"datetime64[{unit}]") for unit in ("s", "ms", "us", "ns")}
+        {unit: pd.Series(pd.to_datetime(["2026-05-01 12:00", None] * 2)).astype(f"datetime64[{unit}]") for unit in ("s", "ms", "us", "ns")}
     ).assign(zone=lambda frame: frame["ns"].dt.tz_localize("Europe/Berlin"), day=datetime.date(2026, 5, 1)),
     "text": lambda: pd.DataFrame({"t": ["a", None, "é"], "o": pd.Series(["x", None, "y"], dtype=object)}),
-    "text of two parts": lambda: pd.concat([pd.DataFrame({"t": ["a", "b"], "n": [1, 2]}), pd.DataFrame({"t": ["c", None, "d"], "n": [3, 4, 5]})]),
+    "text of two parts": lambda: pd.concat([pd.DataFrame({"t": part, "n": range(len(part))}) for part in (["a", "b"], ["c", None, "d"])]),
     "Python strings": lambda: pd.DataFrame({"t": pd.Series(["a", None], dtype=pd.StringDtype("python"))}),
     "nullable": lambda: pd.DataFrame({"i": pd.array([1, None, 3], "Int64"), "b": pd.array([True, None, False], "boolean")}),
-    "Arrow": lambda: pd.DataFrame({"i": pd.Series([1, None], dtype=pd.ArrowDtype(pa.int8())), "l": pd.Series([[1], None], dtype=pd.ArrowDtype(pa.list_(pa.int8())))}),
+    "Arrow": lambda: pd.DataFrame(
+        {
+            "i": pd.Series([1, None], dtype=pd.ArrowDtype(pa.int8())),
+            "l": pd.Series([[1], None], dtype=pd.ArrowDtype(pa.list_(pa.int8()))),
+        }
+    ),
     "categories": lambda: pd.DataFrame({"c": pd.Categorical(["a", None, "b"]), "n": [1, 2, 3]}),
     "lists": lambda: pd.DataFrame({"l": [[1], [], None], "n": [1, 2, 3]}),
     "a matrix": lambda: pd.DataFrame(numpy.arange(20.0).reshape(5, 4), columns=list("abcd")),
