@@ -94,6 +94,16 @@ class ListenerTls(NamedTuple):
     rules: MappingRules
 
 
+def field_of(name: str) -> str:
+    """The field of a setting, without the prefix of a listener.
+
+    Args:
+        name: in either spelling.
+    """
+    match = _PREFIXED.fullmatch(name)
+    return (name if match is None else match["name"]).replace(".", "_")
+
+
 def gathered(settings: Mapping[str, Any]) -> dict[str, Any]:
     """A user's settings, those with a listener's prefix as the one setting `listener_name_settings`.
 

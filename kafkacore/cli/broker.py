@@ -16,7 +16,7 @@ import typer
 from kafkacore.broker.emulation import EMULATIONS
 from kafkacore.cli.options import Failure, JsonLines, assignments, print_json, say, without_references
 from kafkacore.config import BrokerConfig
-from kafkacore.config_listeners import LOOPBACK, is_everywhere, joined
+from kafkacore.config_listeners import LOOPBACK, is_everywhere, joined, listeners_of
 from kafkacore.testing import EmbeddedCluster
 
 DEFAULT_PORT = 9092
@@ -51,6 +51,14 @@ def _tell_of_idle_data(data_dir: Path, brokers: int) -> None:
 def _pids(cluster: EmbeddedCluster) -> dict[str, dict[int, int]]:
     lives = cluster.processes()
     return {"pids": {node_id: life.pid for node_id, life in lives.items()}} if lives else {}
+
+
+def _for_clients(cluster: EmbeddedCluster) -> dict[str, str]:
+    """Where the certificates are that clients need, and the protocol; no password."""
+    first = listeners_of(cluster.config)[0]
+    user = next(iter(cluster.config.plain_users()[2])) if first.protocol.startswith("SASL_") else None
+    found = cluster.client_settings(user, listener=None)
+    return {name: value for name, value in found.items() if name == "security_protocol" or name.startswith("ssl_")}
 
 
 def _watch(cluster: EmbeddedCluster, end: int, json: bool) -> None:
@@ -98,6 +106,9 @@ def broker(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A broker setting by Kafka's name, secrets by secret://env/NAME; may be repeated."),
     ] = None,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="TLS, with a certificate made for it; --set ssl.client.auth=required asks clients for one.")
+    ] = False,
     emulate: Annotated[
         str | None, typer.Option("--emulate", metavar="RELEASE", help=f"Play an older Kafka: {', '.join(EMULATIONS)}.")
     ] = None,
@@ -106,7 +117,8 @@ def broker(
     """Run a broker, or a cluster of several, on loopback until Ctrl+C: for development and tests, with nothing to install.
 
     Containers, VMs and other machines reach it with --host 0.0.0.0 --advertised-host NAME, by the name under which they know this machine;
-    anyone who reaches it may do everything. --set listeners=..., advertised.listeners=... are Kafka's settings for several listeners.
+    anyone who reaches it may do everything. With --tls clients need the authority that is made; its file goes with the broker. --set
+    listeners=..., advertised.listeners=... are Kafka's settings for several listeners.
 
     Without --data-dir nothing remains. With --processes any broker may be killed, and the others take over at once; SIGHUP to this process
     starts those again that have ended."""
@@ -128,6 +140,7 @@ def broker(
         host=host,
         advertised_host=advertised_host,
         port=port or 0,
+        tls=tls,
         processes=processes,
         emulate=emulate,
     )
@@ -136,12 +149,15 @@ def broker(
     signal.signal(signal.SIGHUP, lambda *_: os.write(ring, b"s" if processes else b"e"))
     with cluster:
         if json:
-            print_json({"bootstrap_servers": cluster.bootstrap_servers, **_pids(cluster)})
+            print_json({"bootstrap_servers": cluster.bootstrap_servers, **_pids(cluster), **(_for_clients(cluster) if tls else {})})
         else:
             where = f"data in {data_dir}" if data_dir is not None else "data in a temporary directory" if processes else "in memory"
             for node_id, life in cluster.processes().items():
                 typer.echo(f"broker {node_id} is process {life.pid}")
             typer.echo(f"{'broker' if brokers == 1 else f'{brokers} brokers'} on {cluster.bootstrap_servers}, {where}; Ctrl+C ends it")
+            if tls:
+                named = (f"-X {name.replace('_', '.')}={value}" for name, value in _for_clients(cluster).items())
+                typer.echo(f"clients need {' '.join(named)}")
         with contextlib.suppress(KeyboardInterrupt):
             _watch(cluster, end, json)
         if not json:

@@ -14,6 +14,7 @@ import typer
 
 from kafkacore import config_secrets
 from kafkacore.config import parse_address
+from kafkacore.config_broker_tls import field_of
 from kafkacore.config_security import SecuritySettings
 from kafkacore.errors import Code, KafkaError, KafkaTimeoutError
 from kafkacore.printable import printable, printable_json
@@ -165,7 +166,7 @@ def without_references(settings: dict[str, str], option: str, *described: type) 
         described: the dataclasses of the settings.
     """
     hidden = {each.name for one in described for each in dataclasses.fields(one) if not each.repr}
-    return config_secrets.resolve_hidden(settings, lambda name: name.replace(".", "_") in hidden, option)
+    return config_secrets.resolve_hidden(settings, lambda name: field_of(name) in hidden, option)
 
 
 def admin_client(bootstrap_server: str, given: list[str] | None, controllers: str | None = None) -> KafkaAdminClient:

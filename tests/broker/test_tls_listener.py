@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 import ssl
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, load_pem_private_key
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.broker.server import Broker
@@ -279,3 +285,52 @@ def test_a_broker_config_object() -> None:
     with EmbeddedCluster(tls=True, config=BrokerConfig(num_partitions=2)) as cluster:
         cluster.produce("t", [b"v"])
         assert cluster.topics() == {"t": 2}
+
+
+def command(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
+    root = Path(__file__).resolve().parents[2]
+    line = [sys.executable, "-m", "kafkacore", "broker", "-p", "0", *words]
+    env = {**os.environ, "PYTHONPATH": str(root), "KEY_PASSWORD": "hush"}
+    return subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=env, cwd=tmp_path)
+
+
+def test_on_the_command_line(tmp_path: Path) -> None:
+    ended = []
+    for words in (["--json"], ["--json", "--set", "ssl.client.auth=required"], []):
+        broker = command(tmp_path, "--tls", *words)
+        try:
+            assert broker.stdout is not None
+            if words:
+                settings = json.loads(broker.stdout.readline())
+            else:
+                where, needed = broker.stdout.readline(), broker.stdout.readline()
+                named = (word.split("=", 1) for word in needed.split() if "=" in word)
+                settings = {"bootstrap_servers": where.split()[2].rstrip(","), **{name.replace(".", "_"): value for name, value in named}}
+            assert ("ssl_certfile" in settings) == ("ssl.client.auth=required" in words)
+            with KafkaProducer(**settings) as producer:
+                producer.send("t", b"v").result(20)
+        finally:
+            broker.send_signal(signal.SIGINT)
+            broker.communicate(timeout=30)
+        ended.append(Path(settings["ssl_cafile"]).exists())
+    assert ended == [False, False, False]
+
+
+def test_a_keys_password_by_reference(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    own = authority.issue_cert("127.0.0.1")
+    key = load_pem_private_key(own.private_key_pem.bytes(), None)
+    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"hush"))
+    (tmp_path / "own.pem").write_bytes(locked + own.cert_chain_pems[0].bytes())
+    given = ["listeners=SSL://127.0.0.1:0", "inter.broker.listener.name=SSL", f"listener.name.ssl.ssl.keystore.location={tmp_path}/own.pem"]
+    given += ["listener.name.ssl.ssl.key.password=secret://env/KEY_PASSWORD"]
+    broker = command(tmp_path, "--json", *(word for each in given for word in ("--set", each)))
+    try:
+        assert broker.stdout is not None
+        servers = json.loads(broker.stdout.readline())["bootstrap_servers"]
+        with KafkaProducer(bootstrap_servers=servers, security_protocol="SSL", ssl_cafile=str(tmp_path / "ca.pem")) as producer:
+            producer.send("t", b"v").result(20)
+    finally:
+        broker.send_signal(signal.SIGINT)
+        broker.communicate(timeout=30)
