@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Unpack
 
-from kafkacore.admin.base import ItemResults
+from kafkacore.admin.base import ItemResults, Listed
 from kafkacore.admin.cluster import ClusterAdmin, ClusterDescription, LogDirDescription, Reassignment, ReplicaLogDirs, ReplicaSize
 from kafkacore.admin.configs import Append, ConfigEntry, ConfigResource, ConfigsAdmin, ConfigSynonym, Subtract
 from kafkacore.admin.groups import GroupDescription, GroupListing, GroupsAdmin, MemberDescription
@@ -42,6 +42,7 @@ __all__ = [
     "GroupListing",
     "ItemResults",
     "KafkaAdminClient",
+    "Listed",
     "LogDirDescription",
     "MemberDescription",
     "ProducerDescription",

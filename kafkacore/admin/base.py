@@ -121,6 +121,24 @@ class ItemResults(Mapping[K, V], Generic[K, V]):
         )  # fmt: skip
 
 
+class Listed(list[V]):
+    """A list of what the brokers know, with what is missing from it.
+
+    Attributes:
+        errors: by broker id, why it did not say what it knows. Empty unless the call was allowed to be partial.
+    """
+
+    def __init__(self, items: Iterable[V] = (), failed: Mapping[int, errors.KafkaError] | None = None) -> None:
+        super().__init__(items)
+        self.errors: dict[int, errors.KafkaError] = dict(failed or {})
+
+    def check(self) -> Self:
+        """Raises the first error, if there is one; otherwise returns this list."""
+        for failed in self.errors.values():
+            raise failed
+        return self
+
+
 def complete(results: ItemResults[K, V], wanted: Iterable[K], api: str, broker: int | None = None) -> ItemResults[K, V]:
     """The same results, with an error for each item that the answer left out. What nobody asked for is left out here.
 
@@ -499,6 +517,29 @@ class AdminBase:
             Call(self, api, build, self._broker(node_id), is_fixed=True, may_move=may_move) for node_id, (api, build) in requests.items()
         ]
         return dict(zip(requests, self._ask_all(calls, timeout_ms, refused), strict=True))
+
+    @lent
+    def _list_everywhere(
+        self, api: type[Any], build: Callable[[int], Any], items: Callable[[Any], Iterable[V]], deadline_ms: int, partial: bool
+    ) -> Listed[V]:
+        """What all brokers list of what they coordinate, sorted, each once.
+
+        Raises:
+            errors.KafkaError: a broker failed, and the list may not be partial.
+        """
+        name = api.__name__.removesuffix("Request")
+        found: set[V] = set()
+        failed: dict[int, errors.KafkaError] = {}
+        questions = {node.id: (api, build) for node in self._nodes(self._left_ms(deadline_ms))}
+        for node_id, asked in self._ask_brokers(questions, self._left_ms(deadline_ms), refused=is_loading).items():
+            if asked.error is not None:
+                failed[node_id] = asked.error
+            elif asked.response.error_code:
+                failed[node_id] = errors.from_code(asked.response.error_code, api=name, broker=node_id)
+            else:
+                found.update(items(asked.response))
+        listed = Listed(sorted(found), failed)  # type: ignore[type-var]
+        return listed if partial else listed.check()
 
     @lent
     def _ask_leaders(

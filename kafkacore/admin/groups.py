@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kafkacore import errors
-from kafkacore.admin.base import GROUP_KEY, AdminBase, ItemResults, OneByOne, is_loading, names_of, results_of
+from kafkacore.admin.base import GROUP_KEY, AdminBase, ItemResults, Listed, OneByOne, names_of, results_of
 from kafkacore.admin.security import operations_of
 from kafkacore.errors import Code
 from kafkacore.net.committed import FIRST_FETCH_OF_GROUPS, committed_offset, offsets_to_fetch, topics_to_commit
@@ -86,16 +86,19 @@ class GroupDescription(NamedTuple):
 class GroupsAdmin(AdminBase):
     """The calls about groups."""
 
-    def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = (), timeout: float | None = None) -> list[GroupListing]:
+    def list_groups(
+        self, *, states: Iterable[str] = (), types: Iterable[str] = (), partial: bool = False, timeout: float | None = None
+    ) -> Listed[GroupListing]:
         """The groups of the cluster.
 
         Args:
             states: only in these states, as "Stable"; none for all.
             types: only of these types, as "classic"; none for all.
+            partial: a broker that fails leaves what the others list as it is, and its error is in `errors` of the list.
             timeout: seconds.
 
         Raises:
-            errors.KafkaError: a broker did not answer, so the list would have holes.
+            errors.KafkaError: a broker did not answer, so the list would have holes, and it may not be partial.
         """
         deadline_ms = self._deadline_ms(timeout)
         wanted_states, wanted_types = list(states), list(types)
@@ -105,15 +108,10 @@ class GroupsAdmin(AdminBase):
                 raise errors.UnsupportedVersion("the broker cannot filter groups", api="ListGroups")
             return ListGroupsRequest(states_filter=wanted_states, types_filter=wanted_types)
 
-        nodes = self._nodes(self._left_ms(deadline_ms))
-        found: set[GroupListing] = set()
-        questions = {node.id: (ListGroupsRequest, build) for node in nodes}
-        for asked in self._ask_brokers(questions, self._left_ms(deadline_ms), refused=is_loading).values():
-            if asked.error is not None:
-                raise asked.error
-            errors.raise_for(asked.response.error_code, api="ListGroups")
-            found |= {GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type) for each in asked.response.groups}
-        return sorted(found)
+        def items(response: Any) -> Iterable[GroupListing]:
+            return (GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type) for each in response.groups)
+
+        return self._list_everywhere(ListGroupsRequest, build, items, deadline_ms, partial)
 
     def describe_groups(
         self, group_ids: Iterable[str], *, include_authorized_operations: bool = False, timeout: float | None = None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from kafkacore import errors
-from kafkacore.admin.base import TRANSACTION_KEY, AdminBase, ItemResults, is_loading, names_of
+from kafkacore.admin.base import TRANSACTION_KEY, AdminBase, ItemResults, Listed, complete, names_of
 from kafkacore.errors import Code
 from kafkacore.net.leaders import by_topic
 from kafkacore.protocol import (
@@ -77,16 +77,17 @@ class TransactionsAdmin(AdminBase):
     """The calls about transactions."""
 
     def describe_producers(
-        self, partitions: Iterable[tuple[str, int]], *, timeout: float | None = None
+        self, partitions: Iterable[tuple[str, int]], *, broker: int | None = None, timeout: float | None = None
     ) -> ItemResults[TopicPartition, list[ProducerDescription]]:
         """The producers that wrote to partitions lately, as their leaders know them.
 
         Args:
             partitions: (topic, partition) pairs.
+            broker: who is asked in the place of the leaders: a broker with replicas of the partitions.
             timeout: seconds.
 
         Returns:
-            By partition. Typical errors: UnknownTopicOrPartition, InvalidTopic.
+            By partition. Typical errors: UnknownTopicOrPartition, InvalidTopic; NotLeaderOrFollower where `broker` has no replica.
         """
 
         def request(tps: list[TopicPartition]) -> tuple[type, Callable[[int], object]]:
@@ -112,7 +113,20 @@ class TransactionsAdmin(AdminBase):
                     ]
                     yield TopicPartition(topic.name, found.partition_index), found.error_code, producers
 
-        return self._ask_leaders([TopicPartition(*tp) for tp in partitions], request, read, timeout)
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        if broker is None or not wanted:
+            return self._ask_leaders(wanted, request, read, timeout)
+        asked = self._ask_brokers({broker: request(wanted)}, self._timeout_ms(timeout))[broker]
+        if asked.error is not None:
+            return ItemResults({}, dict.fromkeys(wanted, asked.error))
+        found: dict[TopicPartition, list[ProducerDescription]] = {}
+        failed: dict[TopicPartition, errors.KafkaError] = {}
+        for tp, code, value in read(asked.response):
+            if code:
+                failed[tp] = errors.from_code(code, topic=tp.topic, partition=tp.partition, broker=broker, api="DescribeProducers")
+            else:
+                found[tp] = value
+        return complete(ItemResults(found, failed), wanted, "DescribeProducers", broker)
 
     def list_transactions(
         self,
@@ -121,8 +135,9 @@ class TransactionsAdmin(AdminBase):
         producer_ids: Iterable[int] = (),
         longer_than_ms: int = -1,
         pattern: str | None = None,
+        partial: bool = False,
         timeout: float | None = None,
-    ) -> list[TransactionListing]:
+    ) -> Listed[TransactionListing]:
         """The transactional ids that the coordinators know.
 
         Args:
@@ -130,11 +145,12 @@ class TransactionsAdmin(AdminBase):
             producer_ids: only of these producers; none for all.
             longer_than_ms: only transactions open for longer (Kafka 3.8); -1 for any.
             pattern: a regular expression (RE2) for the ids (Kafka 4.1); None for any.
+            partial: a broker that fails leaves what the others list as it is, and its error is in `errors` of the list.
             timeout: seconds.
 
         Raises:
             errors.UnsupportedVersion: a broker is too old for a filter.
-            errors.KafkaError: a broker did not answer, so the list would have holes.
+            errors.KafkaError: a broker did not answer, so the list would have holes, and it may not be partial.
         """
         deadline_ms = self._deadline_ms(timeout)
         wanted_states, wanted_ids = list(states), list(producer_ids)
@@ -149,18 +165,11 @@ class TransactionsAdmin(AdminBase):
                 transactional_id_pattern=pattern,
             )
 
-        nodes = self._nodes(self._left_ms(deadline_ms))
-        found = []
-        questions = {node.id: (ListTransactionsRequest, build) for node in nodes}
-        for asked in self._ask_brokers(questions, self._left_ms(deadline_ms), refused=is_loading).values():
-            if asked.error is not None:
-                raise asked.error
-            errors.raise_for(asked.response.error_code, api="ListTransactions")
-            found += [
-                TransactionListing(each.transactional_id, each.producer_id, each.transaction_state)
-                for each in asked.response.transaction_states
-            ]
-        return sorted(found)
+        def items(response: Any) -> Iterable[TransactionListing]:
+            listed = response.transaction_states
+            return (TransactionListing(each.transactional_id, each.producer_id, each.transaction_state) for each in listed)
+
+        return self._list_everywhere(ListTransactionsRequest, build, items, deadline_ms, partial)
 
     def describe_transactions(
         self, transactional_ids: Iterable[str], *, timeout: float | None = None

@@ -60,7 +60,7 @@ def topics(ctx: Any, incomplete: str) -> list[str]:
 
 def groups(ctx: Any, incomplete: str) -> list[str]:
     """Names of groups."""
-    return _asked(ctx, incomplete, lambda admin: [group.group_id for group in admin.list_groups()])
+    return _asked(ctx, incomplete, lambda admin: [group.group_id for group in admin.list_groups(partial=True)])
 
 
 def brokers(ctx: Any, incomplete: str) -> list[str]:

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from kafkacore import KafkaAdminClient, OffsetAndMetadata, TopicPartition
-from kafkacore.admin import GroupDescription
+from kafkacore.admin import GroupDescription, GroupListing, Listed
 from kafkacore.cli import completion
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
@@ -19,6 +19,7 @@ from kafkacore.cli.options import (
     Settings,
     Yes,
     admin_client,
+    check_listed,
     checked,
     confirm,
     confirm_or_yes,
@@ -30,6 +31,7 @@ from kafkacore.cli.options import (
 from kafkacore.cli.places import offsets_at, place_of, spans_of
 from kafkacore.cli.terminal import console
 from kafkacore.config_listeners import joined
+from kafkacore.errors import KafkaError
 from kafkacore.plurals import counted
 
 app = typer.Typer(help="List, describe, reset and delete consumer groups and their offsets.", no_args_is_help=True)
@@ -68,14 +70,15 @@ def list_groups(
     """List the groups of a cluster, with their states."""
     states = [_state(each) for each in state or ()]
     with admin_client(bootstrap_server, setting) as admin:
-        groups = admin.list_groups(states=states)
+        groups = admin.list_groups(states=states, partial=True)
     if json:
         print_json([group._asdict() for group in groups])
-        return
-    table = Table("group", "state", "type", "protocol")
-    for group in groups:
-        table.add_row(group.group_id, group.state, group.type, group.protocol_type)
-    console.print(table)
+    else:
+        table = Table("group", "state", "type", "protocol")
+        for group in groups:
+            table.add_row(group.group_id, group.state, group.type, group.protocol_type)
+        console.print(table)
+    check_listed(groups)
 
 
 @app.command("describe")
@@ -89,11 +92,12 @@ def describe(
 ) -> None:
     """Show members of groups, what they are assigned, and what is committed: offset, end of the partition, and how far it is."""
     with admin_client(bootstrap_server, setting) as admin:
-        names = list(dict.fromkeys(groups or (each.group_id for each in admin.list_groups())))
+        listed = Listed[GroupListing]() if groups else admin.list_groups(partial=True)
+        names = list(dict.fromkeys(groups or (each.group_id for each in listed)))
         found = admin.describe_groups(names)
-        described = found.succeeded
+        described, failed = found.succeeded, dict(found.errors)
         groups = [name for name in names if name in described]
-        committed = {name: _committed(admin, name) for name in groups}
+        committed = _committed_of(admin, groups, failed)
         owned = {tp for group in described.values() for member in group.members for tp in member.partitions}
         ends = _ends(admin, owned.union(*committed.values()))
     rows = {name: _rows(described[name], committed[name], ends) for name in groups}
@@ -101,7 +105,7 @@ def describe(
         print_json({name: _as_json(described[name], rows[name]) for name in groups})
     else:
         _show(described, rows)
-    checked(found)
+    check_listed(listed, failed)
 
 
 def _show(described: dict[str, GroupDescription], rows: dict[str, list[dict[str, Any]]]) -> None:
@@ -176,6 +180,14 @@ def _as_json(group: GroupDescription, rows: list[dict[str, Any]]) -> dict[str, A
 
 def _committed(admin: KafkaAdminClient, group: str) -> Offsets:
     return {tp: each for tp, each in admin.list_group_offsets(group).items() if each is not None}
+
+
+def _committed_of(admin: KafkaAdminClient, groups: list[str], failed: dict[str, KafkaError]) -> dict[str, Offsets]:
+    """What groups have committed; why that is not known, or not of a partition, goes into `failed`."""
+    found = admin.list_groups_offsets(dict.fromkeys(groups))
+    failed |= found.errors
+    failed |= {f"{group}, {tp.topic}-{tp.partition}": error for group, each in found.items() for tp, error in each.errors.items()}
+    return {group: {tp: each for tp, each in found.get(group, {}).items() if each is not None} for group in groups}
 
 
 def _ends(admin: KafkaAdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

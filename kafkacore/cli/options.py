@@ -7,7 +7,7 @@ import json
 import re
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -21,7 +21,7 @@ from kafkacore.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from kafkacore import KafkaAdminClient
-    from kafkacore.admin import ItemResults
+    from kafkacore.admin import ItemResults, Listed
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -185,6 +185,18 @@ def checked(results: ItemResults[K, V]) -> dict[K, V]:
         texts = dict.fromkeys(text if name in (text := sentence(error)) else f"{name}: {text}" for name, error in named)
         raise Failure("; ".join(texts))
     return results.succeeded
+
+
+def check_listed(listed: Listed[Any], failed: Mapping[str, KafkaError] | None = None) -> None:
+    """After what is known was shown: one line that names each broker and each item that is missing, and why.
+
+    Raises:
+        Failure: something is missing.
+    """
+    missing = {f"broker {node_id}": error for node_id, error in listed.errors.items()} | dict(failed or {})
+    texts = dict.fromkeys(text if name in (text := sentence(error)) else f"{name}: {text}" for name, error in missing.items())
+    if texts:
+        raise Failure("; ".join(texts))
 
 
 def confirm(question: str) -> None:

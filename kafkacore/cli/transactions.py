@@ -10,7 +10,18 @@ from rich.table import Table
 
 from kafkacore import KafkaAdminClient, TopicPartition
 from kafkacore.admin import ProducerDescription, TransactionDescription
-from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Failure, Json, Settings, admin_client, checked, confirm, print_json
+from kafkacore.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    Failure,
+    Json,
+    Settings,
+    admin_client,
+    check_listed,
+    checked,
+    confirm,
+    print_json,
+)
 from kafkacore.cli.terminal import console
 
 app = typer.Typer(help="List and describe transactions, see who holds readers back, and end those that hang.", no_args_is_help=True)
@@ -31,14 +42,15 @@ def list_transactions(
 ) -> None:
     """List the transactional ids of a cluster, with the state of their last transaction."""
     with admin_client(bootstrap_server, setting) as admin:
-        found = admin.list_transactions(states=state or ())
+        found = admin.list_transactions(states=state or (), partial=True)
     if json:
         print_json([each._asdict() for each in found])
-        return
-    table = Table("transactional id", "state", "producer id")
-    for each in found:
-        table.add_row(each.transactional_id, each.state, str(each.producer_id))
-    console.print(table)
+    else:
+        table = Table("transactional id", "state", "producer id")
+        for each in found:
+            table.add_row(each.transactional_id, each.state, str(each.producer_id))
+        console.print(table)
+    check_listed(found)
 
 
 @app.command("describe")

@@ -395,7 +395,7 @@ def write_txn_markers(state: BrokerState, call: Call, request: WriteTxnMarkersRe
 
 
 def describe_producers(state: BrokerState, call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    """DescribeProducers v0: the producers that the leader of a partition remembers."""
+    """DescribeProducers v0: the producers that this replica of a partition remembers; a follower answers, too."""
     readable = names_allowed(state, call, READ, TOPIC, (topic.name for topic in request.topics))
     return DescribeProducersResponse(
         topics=[
@@ -416,7 +416,6 @@ def _describe_partition(
         if readable is not None and topic not in readable:
             raise errors.TopicAuthorization(TOPIC_REFUSED, topic=topic)
         partition = state.replicas.partition(topic, index)
-        partition.check_leader()
     except (errors.InvalidTopic, errors.TopicAuthorization) as error:
         return _no_producers(index, error, error.message)
     except KafkaError as error:

@@ -63,18 +63,20 @@ class GroupAdmin(AdminBase):
 
         def work(engine: Engine) -> ListConsumerGroupsResult:
             try:
-                found = engine.list_groups(states=states, types=kinds, timeout=options.left())
+                found = engine.list_groups(states=states, types=kinds, partial=True, timeout=options.left())
             except ours.KafkaTimeoutError:
                 raise
             except ours.KafkaError as error:
                 return ListConsumerGroupsResult([], [KafkaException(of(error))])
+            if found.errors and all(isinstance(error, ours.KafkaTimeoutError) for error in found.errors.values()):
+                found.check()
             return ListConsumerGroupsResult(
                 [
                     ConsumerGroupListing(each.group_id, not each.protocol_type, _state(each.state), _kind(each.type))
                     for each in found
                     if each.protocol_type in _OF_CONSUMERS
                 ],
-                [],
+                [KafkaException(of(error)) for error in found.errors.values()],
             )
 
         return self._one(work)
