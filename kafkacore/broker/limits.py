@@ -12,6 +12,8 @@ Source: kafka.network.ConnectionQuotas.
 
 from __future__ import annotations
 
+import functools
+import ipaddress
 import os
 import resource
 import socket
@@ -58,6 +60,16 @@ def has_spare_descriptor() -> bool:
         return False
     os.close(probe)
     return probe < soft - min(MAX_RESERVED_DESCRIPTORS, soft // 4)
+
+
+@functools.lru_cache(1024)
+def full_address(host: str) -> str:
+    """An address as Java writes it, and ACLs have it: all eight groups of IPv6, as 0:0:0:0:0:0:0:1."""
+    if ":" not in host:
+        return host
+    address, percent, zone = host.partition("%")
+    groups = ipaddress.IPv6Address(address).exploded.split(":")
+    return ":".join(f"{int(group, 16):x}" for group in groups) + percent + zone
 
 
 class ConnectionQuotas:

@@ -39,7 +39,7 @@ from kafkacore._codec import Plan, decode_request_body
 from kafkacore.broker.authentication import Sessions
 from kafkacore.broker.certificates import CertifiedUsers
 from kafkacore.broker.faults import Control, Delay, Disconnect, Drop
-from kafkacore.broker.limits import ConnectionQuotas, request_memory_bytes
+from kafkacore.broker.limits import ConnectionQuotas, full_address, request_memory_bytes
 from kafkacore.broker.peers import PeerClient, is_broker_client
 from kafkacore.broker.ports import Ports
 from kafkacore.broker.slices import SMALLEST_PARTS, Parts, PartsJob, Slices, Steps, StepsJob
@@ -617,7 +617,8 @@ class Server:
 
         respond = functools.partial(self._respond, connection, version, correlation_id)
         fail = functools.partial(self._drop_connection, connection)
-        call = Call(version, client_id, now_ms, self.clock.wall_ms(), respond, fail, "/" + self._quotas.hosts.get(connection, ""))
+        host = "/" + full_address(self._quotas.hosts.get(connection, ""))
+        call = Call(version, client_id, now_ms, self.clock.wall_ms(), respond, fail, host)
         call.connection, call.elements, call.slice, call.session = connection, elements, self._slice, session
         call.principal = principal
         if len(self._ports.listeners) > 1:

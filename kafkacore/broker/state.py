@@ -326,7 +326,7 @@ class Call:
     Attributes:
         version: of the API.
         client_id: as the client calls itself.
-        client_host: where it connects from, as Kafka writes it: "/127.0.0.1".
+        client_host: where it connects from, as Kafka writes it: "/127.0.0.1", "/0:0:0:0:0:0:0:1".
         now_ms: monotonic time.
         wall_ms: time since the epoch.
         respond: sends the response, for handlers that returned `Outcome.LATER`; None for a request that has no response.

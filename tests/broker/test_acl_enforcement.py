@@ -16,6 +16,7 @@ from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore import protocol as p
 from kafkacore.admin import Acl, AclFilter, KafkaAdminClient
 from kafkacore.broker import authorizer as a
+from kafkacore.broker.limits import full_address
 from kafkacore.broker.state import Outcome
 from kafkacore.config_authorizer import ANONYMOUS, STANDARD_AUTHORIZER
 from kafkacore.errors import Code
@@ -342,3 +343,27 @@ def test_the_brokers_themselves_may_do_everything(tmp_path):
             with KafkaAdminClient(settings_of(made, "admin")) as admin:
                 assert len(admin.describe_acls(AclFilter())) == nth
                 admin.create_acls([Acl("topic", "t", ALICE, "read")]).check()
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("::1", "0:0:0:0:0:0:0:1"),
+        ("2001:db8::a:0:1", "2001:db8:0:0:0:a:0:1"),
+        ("fe80::1%eth0", "fe80:0:0:0:0:0:0:1%eth0"),
+        ("", ""),
+    ],
+)
+def test_addresses_are_those_that_acls_have(host, shown):
+    """Java's Inet6Address.getHostAddress."""
+    assert full_address(host) == shown
+
+
+def test_a_host_by_ipv6():
+    with EmbeddedCluster(users=USERS, super_users=["admin"], host="::1") as made:
+        made.create_topic("t")
+        with KafkaAdminClient(settings_of(made, "admin")) as admin:
+            admin.create_acls([Acl("topic", "t", ALICE, "write", "0:0:0:0:0:0:0:1")]).check()
+        with KafkaProducer(settings_of(made, "alice")) as producer:
+            assert producer.send("t", b"v").result(10).offset == 0
