@@ -11,6 +11,7 @@ import pytest
 from brokering import batch
 from controlling import submit
 from test_handlers import Bench, fetch_request, offsets, produce_request
+from test_listeners import has_ipv6
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore import protocol as p
@@ -360,6 +361,7 @@ def test_addresses_are_those_that_acls_have(host, shown):
     assert full_address(host) == shown
 
 
+@pytest.mark.skipif(not has_ipv6(), reason="no IPv6")
 def test_a_host_by_ipv6():
     with EmbeddedCluster(users=USERS, super_users=["admin"], host="::1") as made:
         made.create_topic("t")
