@@ -69,7 +69,7 @@ class Certificates:
             The paths of chain and key, in PEM and PKCS 8.
         """
         if name not in self._made:
-            chain, key = self._issued([], name)
+            chain, key = self._issued(["client.invalid"], name)  # without any host Java cannot read it
             stem = f"{len(self._made)}-{re.sub(r'[^a-zA-Z0-9.-]', '_', name)[:60]}"
             self._made[name] = self._written(f"{stem}.pem", chain), self._written(f"{stem}.key", key)
         return self._made[name]
