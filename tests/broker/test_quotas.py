@@ -1,0 +1,320 @@
+"""Quotas as arithmetic: Kafka's formulas, a ring of samples as Kafka keeps it, all sets of quotas, clocks that jump, many clients."""
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkacore.broker import quotas
+from kafkacore.broker.quotas import (
+    CLIENT_ID,
+    CONNECTIONS,
+    IP,
+    MAX_USES,
+    MUTATION,
+    PRODUCE,
+    USE_EXPIRES_MS,
+    USER,
+    Bucket,
+    ConnectionRateQuota,
+    Limits,
+    MutationQuota,
+    RateQuota,
+    Uses,
+    Windows,
+    throttle_ms,
+)
+
+
+def quota(limit, kind=PRODUCE, samples=11, window_s=1, **more):
+    made = RateQuota(kind, samples, window_s, **more)
+    made.limits.update({frozenset({(CLIENT_ID, "c")}): {kind: limit}}, kind)
+    return made
+
+
+class Ring:
+    """Samples as Kafka keeps them: a ring of one more than count, whose obsolete ones are cleared where they are, and not taken away."""
+
+    def __init__(self, samples, window_ms):
+        self.samples, self.window_ms = samples, window_ms
+        self.ring, self.current = [], 0
+
+    def record(self, value, now):
+        if not self.ring:
+            self.ring.append([now, now, 0.0])
+        sample = self.ring[self.current]
+        if now - sample[0] >= self.window_ms:
+            self.current = (self.current + 1) % (self.samples + 1)
+            if self.current >= len(self.ring):
+                self.ring.append(None)
+            sample = self.ring[self.current] = [now, now, 0.0]
+        sample[2] += value
+        sample[1] = now
+
+    def rate(self, now):
+        for sample in self.ring:
+            if now - sample[1] >= self.samples * self.window_ms:
+                sample[:] = [now, now, 0.0]
+        elapsed = now - min((each[0] for each in self.ring), default=now)
+        full = elapsed // self.window_ms
+        if full < self.samples - 1:
+            elapsed += (self.samples - 1 - full) * self.window_ms
+        return sum(each[2] for each in self.ring) * 1000 / elapsed, elapsed
+
+
+steps = st.lists(st.tuples(st.integers(0, 4_000), st.integers(-50, 5_000), st.booleans()), max_size=60)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps, st.integers(2, 12), st.sampled_from([100, 1_000, 2_500]))
+def test_windows_are_kafkas_ring(steps, samples, window_ms):
+    ring, windows, now = Ring(samples, window_ms), Windows(), 10**6
+    for wait, value, looks in steps:
+        now += wait
+        ring.record(value, now)
+        windows.record(value, now, window_ms)
+        if looks:
+            rate, over_ms = windows.rate(now, samples, window_ms)
+            expected, elapsed = ring.rate(now)
+            assert (over_ms, math.isclose(rate, expected, abs_tol=1e-9)) == (elapsed, True)
+    assert len(windows._samples) <= len(steps)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 3_000), min_size=30, max_size=200))
+def test_samples_do_not_grow(waits):
+    windows, now = Windows(), 0
+    for wait in waits:
+        now += wait
+        windows.record(1, now, 1_000)
+        windows.rate(now, 11, 1_000)
+        assert len(windows._samples) <= 12
+
+
+def test_the_first_use_counts_over_the_windows_that_are_missing():
+    made = quota(1_000)
+    assert made.record("u", "c", 10_000, 5_000) == 0  # 10000 bytes over 10 empty windows
+    assert made.record("u", "c", 1_000, 5_000) == 1_000  # (1100 - 1000) / 1000 * 10 s
+    assert made.record("u", "c", 0, 5_500) == 500  # half of it is over: (11000 / 10.5 - 1000) / 1000 * 10.5 s
+    assert made.record("u", "c", 0, 6_000) == 1_000  # a whole window takes the place of a missing one
+    assert made.record("u", "c", 0, 16_000) == 0
+
+
+def test_after_the_throttle_time_the_rate_is_at_the_quota():
+    made = quota(500.0)
+    wait = made.record("u", "c", 20_000, 0)
+    assert wait == 30_000  # (2000 - 500) / 500 * 10 s: beyond the windows, in which the sample is forgotten
+    assert made.record("u", "c", 0, 10_999) > 0
+    assert made.record("u", "c", 0, 11_000) == 0
+
+
+@pytest.mark.parametrize("limit, value, at_most, expected", [(10, 1_000, 1_000, 1_000), (10, 101, 1_000, 100), (10, 100, 1_000, 0)])
+def test_request_time_waits_at_most_a_window(limit, value, at_most, expected):
+    assert quota(limit, max_throttle_ms=at_most).record("u", "c", value, 77) == expected
+
+
+def test_throttle_times_are_rounded_as_kafkas_and_fit_into_the_answer():
+    assert quota(10_000).record("u", "c", 100_005, 0) == 1  # 0.5 ms
+    assert quota(10_000).record("u", "c", 100_004, 0) == 0
+    assert quota(1e-9).record("u", "c", 10**12, 0) == 2**31 - 1
+    assert quota(1, samples=1).record("u", "c", 5, 0) == 2**31 - 1  # a single window that has just begun: no rate, whatever came
+
+
+def test_a_use_taken_back_is_as_if_it_had_not_been():
+    made = quota(1_000)
+    made.record("u", "c", 9_000, 0)
+    assert made.record("u", "c", 5_000, 100) == 3_900  # (14000 / 10.1 - 1000) / 1000 * 10.1 s
+    made.count("u", "c", -5_000, 100)
+    assert made.record("u", "c", 0, 100) == 0
+
+
+def test_most_at_once_is_what_is_not_throttled_after_a_rest():
+    made = quota(1_000)
+    most = made.most_at_once("u", "c")
+    assert most == 10_000 and made.record("u", "c", most, 0) == 0
+    assert quota(1_000).record("u", "c", most + 1, 0) > 0
+    assert made.most_at_once("u", "other") == math.inf
+
+
+# ---- whose quota
+
+
+def entity(user, client):
+    return frozenset((kind, name) for kind, name in ((USER, user), (CLIENT_ID, client)) if name != "absent")
+
+
+PRECEDENCE = [("u", "c"), ("u", None), ("u", "absent"), (None, "c"), (None, None), (None, "absent"), ("absent", "c"), ("absent", None)]
+SHARED = {0: "uc", 1: "uc", 2: "u", 3: "uc", 4: "uc", 5: "u", 6: "c", 7: "c"}
+
+
+def test_the_most_specific_quota_holds_of_every_set_of_them():
+    for there in itertools.product((False, True), repeat=8):
+        limits = Limits()
+        limits.update({entity(*PRECEDENCE[nth]): {PRODUCE: nth + 1.0} for nth in range(8) if there[nth]}, PRODUCE)
+        found = limits.find("u", "c")
+        first = next((nth for nth in range(8) if there[nth]), None)
+        assert (found is None) == (first is None) and bool(limits) == any(there)
+        if found is not None and first is not None:
+            (user, client), limit = found
+            assert limit == first + 1.0
+            assert (user == "u", client == "c") == ("u" in SHARED[first], "c" in SHARED[first])
+
+
+def test_who_shares_a_quota_shares_its_use():
+    made = RateQuota(PRODUCE, 11, 1)
+    made.limits.update({entity("u", "absent"): {PRODUCE: 1_000.0}, entity("absent", None): {PRODUCE: 1_000.0}}, PRODUCE)
+    assert made.record("u", "one", 10_000, 0) == 0
+    assert made.record("u", "two", 1_000, 0) == 1_000  # of one user
+    assert made.record("v", "one", 10_000, 0) == 0  # the default is for each client id
+    assert made.record("w", "one", 1_000, 0) == 1_000
+    assert made.record("w", "two", 10_000, 0) == 0
+
+
+def test_other_quotas_of_an_entity_do_not_count_and_none_is_false():
+    made = RateQuota(PRODUCE, 11, 1)
+    assert not made
+    made.limits.update({entity("absent", "c"): {MUTATION: 1.0}, frozenset({(IP, None)}): {PRODUCE: 1.0}}, PRODUCE)
+    assert not made and made.record("u", "c", 10**9, 0) == 0 and len(made.uses) == 0
+
+
+def test_an_altered_quota_holds_at_once_and_keeps_what_was_used():
+    made = quota(1_000)
+    assert made.record("u", "c", 15_000, 0) == 5_000
+    made.limits.update({entity("absent", "c"): {PRODUCE: 1_500.0}}, PRODUCE)
+    assert made.record("u", "c", 0, 0) == 0
+    made.limits.update({entity("absent", "c"): {PRODUCE: 500.0}}, PRODUCE)
+    assert made.record("u", "c", 0, 0) == 20_000
+    made.limits.update({}, PRODUCE)
+    assert made.record("u", "c", 10**9, 0) == 0
+
+
+# ---- what is kept
+
+
+def test_uses_that_rest_for_an_hour_are_forgotten():
+    made = RateQuota(PRODUCE, 11, 1)
+    made.limits.update({entity("absent", None): {PRODUCE: 1_000.0}}, PRODUCE)
+    for nth in range(10_000):
+        made.record("u", f"client-{nth}", 1, nth)
+    assert len(made.uses) == 10_000
+    made.record("u", "client-0", 1, 100_000)  # used again: the youngest
+    for nth in range(5_000):
+        made.record("u", "late", 1, USE_EXPIRES_MS + 20_000 + nth)
+    assert len(made.uses) == 2
+
+
+def test_invented_client_ids_fill_no_memory(monkeypatch):
+    monkeypatch.setattr(quotas, "MAX_USES", 100)
+    uses = Uses(Windows)
+    for nth in range(1_000):
+        uses.of(("u", "x" * 30_000 + str(nth)), nth)
+    assert len(uses) <= 101 <= MAX_USES
+    assert max(len(part) for key in uses._kept for part in key) <= 256
+    kept = uses.of(("u", "x" * 30_000 + "999"), 1_000)
+    assert uses.of(("u", "x" * 30_000 + "999"), 1_001) is kept
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a b", "\x1b[31m\n\x00", "\u202e", "\ud800", "default", "<default>", "user", "a" * 32_767, "😀", "%25"]
+)
+def test_any_name_is_a_name(name):
+    made = RateQuota(PRODUCE, 11, 1)
+    made.limits.update({entity("absent", "c"): {PRODUCE: 1.0}, entity("absent", None): {PRODUCE: 1_000.0}}, PRODUCE)
+    assert made.record(name, name, 11_000, 0) == 1_000
+    assert made.record(name, name + "x", 10_000, 0) == 0
+
+
+# ---- clocks
+
+
+def test_a_clock_that_goes_back_throttles_nobody_for_ever():
+    made = quota(1_000)
+    made.record("u", "c", 10_000, 10**9)
+    assert 0 <= made.record("u", "c", 5_000, 5) <= 10_000  # begins again
+    assert made.record("u", "c", 6_000, 5) == 1_000
+    assert made.record("u", "c", 0, 12_000) == 0
+
+
+def test_a_clock_that_jumps_ahead_forgets():
+    made = quota(1_000)
+    assert made.record("u", "c", 50_000, 0) == 40_000
+    assert made.record("u", "c", 10_000, 10**12) == 0
+    bucket = Bucket()
+    bucket.refill(1, 10, 100)
+    bucket.tokens = -50
+    assert bucket.refill(1, 10, 40) == -50  # back: nothing accrues, nothing is lost
+    assert bucket.refill(1, 10, 10**9) == 10
+
+
+# ---- controller mutations
+
+
+def mutations(limit=2.0, samples=11, window_s=1):
+    made = MutationQuota(samples, window_s)
+    made.limits.update({entity("absent", "c"): {MUTATION: limit}}, MUTATION)
+    return made
+
+
+def test_strict_lets_all_of_a_request_through_and_then_nothing_until_the_debt_is_paid():
+    made = mutations()
+    assert made.take("u", "c", 22, 0, True) == (True, 0)  # the burst
+    assert made.take("u", "c", 50, 0, True) == (True, 0)  # at zero it is not in debt
+    assert made.take("u", "c", 1, 0, True) == (False, 25_000)
+    assert made.take("u", "c", 1, 24_999, True) == (False, 1)
+    assert made.take("u", "c", 1, 25_000, True) == (True, 0)
+    assert made.take("u", "other", 10**6, 0, True) == (True, 0)
+
+
+def test_permissive_refuses_nothing_and_has_the_client_wait():
+    made = mutations()
+    assert made.take("u", "c", 22, 0, False) == (True, 0)
+    assert made.take("u", "c", 3, 0, False) == (True, 1_500)
+    assert made.take("u", "c", 3, 0, False) == (True, 3_000)
+    assert made.take("u", "c", 1, 0, True) == (False, 3_000)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 30_000), st.integers(1, 60), st.booleans()), max_size=40))
+def test_a_bucket_is_what_accrued_less_what_was_taken(steps):
+    made, rate, burst = mutations(), 2.0, 22.0
+    now, tokens = 10**6, burst
+    for wait, permits, strict in steps:
+        now += wait
+        tokens = min(burst, tokens + rate * wait / 1_000)
+        allowed, wait_ms = made.take("u", "c", permits, now, strict)
+        assert allowed == (not strict or tokens >= -1e-9) or abs(tokens) < 1e-6
+        if allowed:
+            tokens -= permits
+        assert wait_ms == (math.floor(-tokens / rate * 1_000 + 0.5) if tokens < 0 and (not allowed or not strict) else 0)
+
+
+# ---- connections
+
+
+def test_addresses_open_connections_at_their_rate():
+    made = ConnectionRateQuota(11, 1)
+    assert not made and made.opened("10.0.0.1", 0) == 0
+    made.update({frozenset({(IP, "10.0.0.1")}): {CONNECTIONS: 2.0}, frozenset({(IP, None)}): {CONNECTIONS: 1.0}})
+    assert [made.opened("10.0.0.1", 0) for _ in range(20)] == [0] * 20
+    assert made.opened("10.0.0.1", 0) == 500  # (2.1 - 2) / 2 * 10 s
+    assert made.opened("10.0.0.1", 0) == 500  # what was refused does not count
+    assert [made.opened("10.0.0.2", 0) for _ in range(11)] == [0] * 10 + [1_000]
+    assert made.opened("10.0.0.2", 0) == 1_000  # at most a window
+    assert made.opened("10.0.0.1", 500) == 0
+
+
+def test_addresses_have_one_name():
+    made = ConnectionRateQuota(11, 1)
+    made.update({frozenset({(IP, "localhost")}): {CONNECTIONS: 0.1}, frozenset({(IP, "2001:DB8:0::1")}): {CONNECTIONS: 0.1}})
+    for host in ("127.0.0.1", "2001:db8::1"):
+        made.opened(host, 0)
+        assert made.opened(host, 0) == 1_000
+    assert made.opened("10.0.0.1", 0) == 0
+
+
+def test_a_rate_without_samples_is_zero():
+    windows = Windows()
+    assert windows.rate(5, 11, 1_000) == (0.0, 10_000)
+    assert throttle_ms(windows, 1, 5, 11, 1_000) == 0
