@@ -681,6 +681,9 @@ class BrokerConfig(config_broker_tls.BrokerTls, _Config):
         unclean_leader_election_interval_ms: how often partitions without a leader are looked at that may be led so by now.
         auto_leader_rebalance_enable, leader_imbalance_check_interval_seconds: whether and how often first replicas that can lead again are
             made to.
+        quota_window_num, quota_window_size_seconds: how many windows, of how many seconds each, count for quotas of bytes, of the brokers'
+            time and of new connections.
+        controller_quota_window_num, controller_quota_window_size_seconds: the same for controller_mutation_rate.
     """
 
     auto_create_topics_enable: bool = True
@@ -795,6 +798,10 @@ class BrokerConfig(config_broker_tls.BrokerTls, _Config):
     unclean_leader_election_interval_ms: int = between(300_000, 1, INT64_MAX)
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_seconds: int = between(300, 1, INT64_MAX)
+    quota_window_num: int = between(11, 1)
+    quota_window_size_seconds: int = between(1, 1)
+    controller_quota_window_num: int = between(11, 1)
+    controller_quota_window_size_seconds: int = between(1, 1)
 
     @classmethod
     def from_user(cls, mapping: Mapping[str, Any] | None = None, /, **settings: Any) -> Self:

@@ -6,6 +6,8 @@ Rules:
 2. Beyond max.connections.per.ip an address's connections are closed as soon as they are accepted: waiting would hold up others.
 3. The last file descriptors of the process are kept for logs, checkpoints and connections to other brokers: while only they are left,
    connections stay in the queue too. What frees some need not say so: the listener looks again after a while.
+4. Faster than its connection_creation_rate allows, an address's connections are accepted, not read, and closed after a while: at once it
+   would try again at once.
 
 Source: kafka.network.ConnectionQuotas.
 """
@@ -19,6 +21,7 @@ import resource
 import socket
 from collections import Counter
 
+from kafkacore.broker.quotas import ConnectionRateQuota
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import ConfigError
 from kafkacore.net.channel import ConnectionId
@@ -77,14 +80,16 @@ class ConnectionQuotas:
 
     Attributes:
         hosts: the address each connection came from.
+        doomed: connections of addresses that opened too many of late, and how long each stays before it is closed.
         deadline_ms: when the rate lets the listener go on; None if it does not hold it.
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, per_ip: ConnectionRateQuota | None = None) -> None:
         """Counts nothing yet.
 
         Args:
             config: the limits.
+            per_ip: how fast an address may open connections.
 
         Raises:
             ConfigError: max.connections.per.ip.overrides names an unknown host.
@@ -99,12 +104,16 @@ class ConnectionQuotas:
         self._allowance_ms: int | None = None
         self.deadline_ms: int | None = None
         self.refused = 0
+        self._per_ip = per_ip
+        self._now_ms = 0
+        self.doomed: dict[ConnectionId, int] = {}
 
     def __len__(self) -> int:
         return len(self.hosts)
 
     def wait_ms(self, now_ms: int) -> int:
         """0: a connection may be taken from the listener; -1: after one was closed; else how long to wait."""
+        self._now_ms = now_ms
         if len(self.hosts) >= self._max:
             return WAIT_FOR_A_CLOSE
         if not has_spare_descriptor():
@@ -135,6 +144,9 @@ class ConnectionQuotas:
         """Counts a connection; False if its address has too many."""
         host = host.removeprefix("::ffff:")  # of IPv4, at a listener for both
         self._allowance -= _MILLIS
+        if self._per_ip and (wait_ms := self._per_ip.opened(host, self._now_ms)):
+            self.doomed[id] = wait_ms
+            return True
         if self._per_host[host] >= self._overrides.get(host, self._max_per_ip):
             self.refused += 1
             return False

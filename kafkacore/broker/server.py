@@ -119,6 +119,9 @@ class Broker(Server):
         )
         self.clocked = self.state.clocked
         self.peers = self.state.peers
+        self.connection_rates = self.state.quotas.connections
+        self.state.quotas.on_change = self._quotas_changed
+        self._quotas_changed(self.state.quotas.is_active)
         if any(each.protocol.startswith("SASL_") for each in listeners):
             self.authentication = authentication = Authentication(config, self.state.cluster, self.clock)
             if inter_broker(config, listeners).protocol.startswith("SASL_"):
@@ -133,6 +136,9 @@ class Broker(Server):
         if isinstance(controller, ControllerHost):
             return LocalControllerLink(controller, state.node_id, state.cluster, state.timer, state.post)
         return RemoteControllerLink(state.config, state.node_id, state.cluster, state.timer, state.peers, self._set_stopping, self._accept)
+
+    def _quotas_changed(self, active: bool) -> None:
+        self.throttling = self.state.quotas if active else None
 
     def set_controller(self, controller: ControllerAddress) -> None:
         """Where a controller that is reached over a connection listens. To be called before `start`."""
@@ -232,7 +238,8 @@ class Broker(Server):
             self.state.ended()  # of a broker that was never started
 
     def statistics(self) -> dict[str, int]:
-        """Counts of what the broker holds: connections, waiting fetches and produces, fetch sessions, partitions, log bytes."""
+        """Counts of what the broker holds: connections, waiting fetches and produces, fetch sessions, partitions, log bytes;
+        connections that quotas keep waiting now, requests that they had wait, and for how many milliseconds together."""
         return self.call(
             lambda: {
                 "connections": self.num_connections(),
@@ -240,6 +247,9 @@ class Broker(Server):
                 "waiting_produces": self.state.produces.num_delayed(),
                 "fetch_sessions": len(self.state.sessions),
                 "partitions": len(self.state.replicas.partitions),
+                "throttled_connections": len(self._throttled),
+                "throttled_requests": sum(requests for requests, _ in self.state.quotas.throttled.values()),
+                "throttled_ms": sum(wait_ms for _, wait_ms in self.state.quotas.throttled.values()),
                 "log_bytes": sum(partition.log.size_bytes for partition in self.state.replicas.partitions.values()),
             }
         )

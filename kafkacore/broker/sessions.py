@@ -28,7 +28,7 @@ from typing import Protocol
 
 from kafkacore.broker.partition import Partition, Replica
 from kafkacore.errors import Code
-from kafkacore.protocol import FetchPartition, FetchRequest, PartitionData
+from kafkacore.protocol import FetchPartition, FetchRequest, FetchResponse, PartitionData
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -352,6 +352,32 @@ class FetchSessionCache:
             session_id = self._new_id()
         session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, now_ms, self._watching)
         return session
+
+    def take_back(self, request: FetchRequest, response: FetchResponse, version: int) -> int:
+        """An answer is not sent after all, an empty one is: what it said is news again.
+
+        Args:
+            request: what it answers.
+            response: as it was to be sent.
+            version: of both.
+
+        Returns:
+            The session's id for the empty answer: that of an incremental fetch; a new session is ended, since it would have told nothing.
+        """
+        session = self._sessions.get(response.session_id)
+        if session is None:
+            return NO_SESSION
+        if request.session_epoch == INITIAL_EPOCH:
+            self._end(session.id)
+            return NO_SESSION
+        for topic in response.responses:
+            key: TopicKey = topic.topic_id if version >= 13 else topic.topic
+            for answer in topic.partitions:
+                cached = session.partitions.get((key, answer.partition_index))
+                if cached is not None:
+                    cached.high_watermark = -1
+                    session.mark((key, answer.partition_index))
+        return session.id
 
     def clear(self) -> None:
         """Forgets all sessions, as a broker does that restarts."""

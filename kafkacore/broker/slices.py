@@ -21,6 +21,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kafkacore.broker.state import BrokerState, Call, Outcome
+from kafkacore.broker.throttling import Metered
 from kafkacore.errors import InvalidRequest, KafkaError
 from kafkacore.protocol.schema import Response
 
@@ -45,7 +46,13 @@ Steps = Generator[None, None, Result]
 
 
 class Job(Protocol):
-    """Work in steps."""
+    """Work in steps.
+
+    Attributes:
+        meter: measures the time that it takes, if that counts.
+    """
+
+    meter: Metered | None
 
     def step(self) -> bool:
         """Does some; whether it can go on at once."""
@@ -78,6 +85,9 @@ class Slices:
             if job.is_completed():
                 continue
             until_ms = now_ms() + SLICE_MS
+            meter = job.meter
+            if meter is not None:
+                meter.resume()
             try:
                 for _ in range(MAX_STEPS):
                     if not job.step():
@@ -92,6 +102,9 @@ class Slices:
                 logger.exception("a request is given up and its connection closed")
                 job.fail()
                 return
+            finally:
+                if meter is not None:
+                    meter.pause()
             self.ready.append(job)
             return
 
@@ -113,6 +126,7 @@ class StepsJob:
         self._call = call
         self._finish = finish
         self._completed = False
+        self.meter = call.meter
         call.operation = self
 
     def step(self) -> bool:
@@ -282,6 +296,7 @@ class _Joiner:
         self._places: dict[Any, Any] = {}
         self._nodes: dict[int, Any] = {}
         self._refused = False
+        self._throttle_ms = 0
 
     def add(self, response: Any, continued: int) -> None:
         """Takes the answer to the next part. One that refuses all of its part stands for the whole.
@@ -293,6 +308,7 @@ class _Joiner:
         if self._refused:
             return
         self._whole = response
+        self._throttle_ms = max(self._throttle_ms, getattr(response, "throttle_time_ms", 0))
         self._refused = bool(getattr(response, "error_code", 0))
         if self._refused:
             return
@@ -339,6 +355,8 @@ class _Joiner:
         if self._whole is None or self._refused:
             return self._whole
         whole = self._whole._replace(**{self._parts.answers[0]: self._answers})
+        if self._throttle_ms:
+            whole = whole._replace(throttle_time_ms=self._throttle_ms)
         return whole._replace(node_endpoints=list(self._nodes.values())) if self._nodes else whole
 
 
@@ -413,6 +431,7 @@ class PartsJob:
         self._outstanding: dict[int, Call] = {}
         self._waits = False
         self._completed = False
+        self.meter = call.meter
         call.operation = self
 
     def step(self) -> bool:

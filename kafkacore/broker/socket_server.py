@@ -42,8 +42,10 @@ from kafkacore.broker.faults import Control, Delay, Disconnect, Drop
 from kafkacore.broker.limits import ConnectionQuotas, full_address, request_memory_bytes
 from kafkacore.broker.peers import PeerClient, is_broker_client
 from kafkacore.broker.ports import Ports
+from kafkacore.broker.quotas import ConnectionRateQuota
 from kafkacore.broker.slices import SMALLEST_PARTS, Parts, PartsJob, Slices, Steps, StepsJob
 from kafkacore.broker.state import Call, Clocked, Outcome
+from kafkacore.broker.throttling import Metered, Throttling, is_measured, name_of
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import BrokerConfig
 from kafkacore.config_authorizer import ANONYMOUS
@@ -123,6 +125,8 @@ class Server:
         clocked: what the loop looks after.
         wrap_transports: puts something between the server and its sockets, for tests.
         peers: requests to other servers over this one's selector, if it makes any; the subclass's, to be set before `start`.
+        throttling: measures requests while any client has a quota; None while no client has.
+        connection_rates: how fast addresses may open connections, where that is limited by quotas; the subclass's.
         authentication: of connections to listeners that ask for a user, if there are any; the subclass's too.
         peer_logins: makes the client's side of an authentication, where its peers ask for a user.
         controller_logins: the same for the controller's port.
@@ -179,6 +183,8 @@ class Server:
         self.clocked: list[Clocked] = []
         self.peers: PeerClient | None = None
         self.authentication: Sessions | None = None
+        self.throttling: Throttling | None = None
+        self.connection_rates: ConnectionRateQuota | None = None
         self.peer_logins: Callable[[], SaslClient] | None = None
         self.controller_logins: Callable[[], SaslClient] | None = None
         self.tls = BrokerContexts({}, {}, None)
@@ -233,8 +239,9 @@ class Server:
         self._silenced: set[ConnectionId] = set()
         self._delays = LoopTimer(clock=self.clock)
         self._delayed: dict[ConnectionId, TimerTask] = {}
+        self._throttled: dict[ConnectionId, TimerTask] = {}
         self._certified = CertifiedUsers(self.tls.rules)
-        self._quotas = ConnectionQuotas(self.config)
+        self._quotas = ConnectionQuotas(self.config, self.connection_rates)
         if self.authentication is not None:
             self.authentication.clear()
 
@@ -506,6 +513,8 @@ class Server:
                 for connection in filter(self._asks_who, selector.accepted):
                     # Strangers' requests are small, and are not counted: who stops in the middle of one keeps no user waiting.
                     self._limit_requests(connection, self.config.sasl_server_max_receive_size, None)
+            if self._quotas.doomed:
+                self._keep_waiting()
             for receive in selector.completed_receives:
                 if peers is not None and has_peers and peers.owns(receive.source):
                     peers.received(receive)
@@ -623,6 +632,11 @@ class Server:
         call.principal = principal
         if len(self._ports.listeners) > 1:
             call.listener = self._ports.listener_of(connection).name
+        metered = None
+        if self.throttling is not None and is_measured(request, version):
+            user, mute = name_of(call.principal), functools.partial(self._throttle, connection)
+            metered = Metered(self.throttling, request, version, user, client_id or "", len(payload), self.clock, respond, mute)
+            call.respond, call.meter = metered.respond, metered
         try:
             control = self._controls.get(api_key) if self._controls else None
             if control is None:
@@ -632,6 +646,8 @@ class Server:
         except Exception:
             logger.exception("%s: %s v%d failed; connection %s is closed", self.name, APIS[api_key].name, version, connection)
             self._drop_connection(connection)
+        if metered is not None:
+            metered.pause()
         if session is not None and session.failed:
             logger.warning("%s: closing connection %s: its authentication failed", self.name, connection)
         elif api_key == SaslAuthenticateRequest.API_KEY and session is not None and session.user:
@@ -681,6 +697,9 @@ class Server:
             call.respond(result)
         elif result is Outcome.CLOSE:
             self._drop_connection(connection)
+        elif result is Outcome.SILENT:
+            if self.throttling is not None:
+                call.respond(None)
         elif result is Outcome.LATER and call.operation is not None and not call.operation.is_completed():
             self._calls[connection] = call
             self._mute(connection)
@@ -710,6 +729,8 @@ class Server:
         elif result is Outcome.SILENT:
             self._calls.pop(connection, None)
             self._unmute(connection)
+            if self.throttling is not None:
+                call.respond(None)
         # else it waits now, or what it waited for has come and is answered
 
     def _ask(self, control: Control, request: Request, version: int) -> Any:
@@ -768,10 +789,31 @@ class Server:
             self._selector.mute(connection)
 
     def _unmute(self, connection: ConnectionId) -> None:
-        if connection in self._muted:
+        if connection in self._muted and connection not in self._throttled:
             self._muted.discard(connection)
             if self._selector is not None and connection in self._selector.channels:
                 self._selector.unmute(connection)
+
+    def _throttle(self, connection: ConnectionId, wait_ms: int) -> None:
+        """Reads nothing from a connection for so long; its answer is on its way."""
+        self._mute(connection)
+        if connection in self._muted:
+            self._throttled[connection] = task = TimerTask(wait_ms, lambda: self._end_throttle(connection))
+            self._delays.add(task)
+
+    def _end_throttle(self, connection: ConnectionId) -> None:
+        self._throttled.pop(connection, None)
+        self._unmute(connection)
+
+    def _keep_waiting(self) -> None:
+        """Connections of addresses that opened too many: they are not read, and closed when their time is over."""
+        doomed = self._quotas.doomed
+        while doomed:
+            connection, wait_ms = doomed.popitem()
+            self._mute(connection)
+            if connection in self._muted:
+                self._throttled[connection] = task = TimerTask(wait_ms, functools.partial(self._drop_connection, connection))
+                self._delays.add(task)
 
     def _refuse(self, connection: ConnectionId, reason: KafkaError) -> None:
         logger.warning("%s: closing connection %s: %s", self.name, connection, reason)
@@ -793,9 +835,9 @@ class Server:
         call = self._calls.pop(connection, None)
         if call is not None and call.operation is not None:
             call.operation.abandon()
-        later = self._delayed.pop(connection, None)
-        if later is not None:
-            later.cancel()
+        for later in (self._delayed.pop(connection, None), self._throttled.pop(connection, None)):
+            if later is not None:
+                later.cancel()
 
     def num_connections(self) -> int:
         """Open connections; for the owner thread."""

@@ -14,6 +14,7 @@ from kafkacore.broker.authorizer import Authorizer
 from kafkacore.broker.cluster import FEATURES, ClusterImage, ImageDelta, ImageListener
 from kafkacore.broker.configs import BrokerLayers, Resource, effective, static_settings
 from kafkacore.broker.controller.link import ControllerLink, Post
+from kafkacore.broker.controller.state import Requester
 from kafkacore.broker.delayed import DelayedFetch, DelayedSessionFetch, purgatory
 from kafkacore.broker.emulation import EMULATIONS, NEWEST, Emulation
 from kafkacore.broker.fault_handler import contained
@@ -25,6 +26,7 @@ from kafkacore.broker.peers import PeerClient
 from kafkacore.broker.producer_ids import ProducerIds
 from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.broker.sessions import FetchSessionCache
+from kafkacore.broker.throttling import Metered, Throttling, name_of
 from kafkacore.broker.txns.service import TransactionService
 from kafkacore.broker.worker import Worker
 from kafkacore.clock import Clock
@@ -101,6 +103,7 @@ class BrokerState:
         cluster: this broker's image of the cluster; it follows the controller's log.
         authorizer: who may do what; None where everybody may do everything.
         played: the release whose message format and errors it has.
+        quotas: how long clients have to wait that take more than their share.
         controller: the way to the controller, who alone changes the cluster.
         producer_ids: ids for idempotent producers.
         clock: the time.
@@ -171,6 +174,8 @@ class BrokerState:
         self.controller_node = controller_node
         self.peers = PeerClient(node_id, config, clock, self._node)
         self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
+        self.quotas = Throttling(config, self.sessions)
+        self.cluster.listeners.append(self.quotas)
         self.worker = Worker(post, f"kafkacore-worker-{node_id}")
         self.cleaner = Worker(post, f"kafkacore-cleaner-{node_id}")
         self.checker = Worker(post, f"kafkacore-checks-{node_id}")
@@ -336,6 +341,7 @@ class Call:
         session: the authentication of the connection; None where everybody is let in.
         principal: who asks, as ACLs name it: "User:alice", or "User:ANONYMOUS" where the listener asks for no user.
         connection: the id of the connection; None without a connection.
+        meter: of the time that is spent on the request; None while no client has a quota.
         elements: how many elements the arrays of the request have together.
         slice: slice(call, steps) runs what is left to do in steps, between which other connections are served: a generator that returns
             what a handler returns. None where nothing else is to be served.
@@ -348,6 +354,7 @@ class Call:
         "elements",
         "fail",
         "listener",
+        "meter",
         "now_ms",
         "operation",
         "principal",
@@ -381,6 +388,7 @@ class Call:
         self.listener = ""
         self.connection: int | str | None = None
         self.elements = 0
+        self.meter: Metered | None = None
         self.slice: Callable[[Call, Generator[None, None, Response | Outcome]], None] | None = None
 
     def answer(self, make: Callable[[], Response]) -> None:
@@ -418,7 +426,15 @@ class LateAnswer:
         self._completed = True
 
 
-def forward(state: BrokerState, call: Call, request: Request, version: int, answer: Callable[[Response | KafkaError], Response]) -> Outcome:
+def forward(
+    state: BrokerState,
+    call: Call,
+    request: Request,
+    version: int,
+    answer: Callable[[Response | KafkaError], Response],
+    *,
+    counts: bool = False,
+) -> Outcome:
     """Has the controller carry out a request, and answers when this broker knows the result.
 
     Args:
@@ -427,7 +443,15 @@ def forward(state: BrokerState, call: Call, request: Request, version: int, answ
         request: for the controller.
         version: of its API.
         answer: makes the response out of the controller's, or out of the reason why there is none.
+        counts: the client wants it, so that its controller_mutation_rate holds, if anybody has one.
     """
     late = LateAnswer(call)
-    state.controller.submit(request, version, lambda result: late.respond(lambda: answer(result)))
+
+    def done(result: Response | KafkaError) -> None:
+        late.respond(lambda: answer(result))
+
+    if counts and state.quotas.mutation:
+        state.controller.submit(request, version, done, Requester(name_of(call.principal), call.client_id or ""))
+    else:
+        state.controller.submit(request, version, done)
     return Outcome.LATER

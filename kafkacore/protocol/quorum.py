@@ -5,7 +5,24 @@ Source: Kafka's message definitions (clients/src/main/resources/common/message).
 
 from __future__ import annotations
 
-from kafkacore.protocol.schema import BOOL, INT8, INT16, INT32, INT64, RECORDS, STRING, UINT16, UUID, F, Records, Request, Response, Struct
+from kafkacore.protocol.schema import (
+    BOOL,
+    BYTES,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    RECORDS,
+    STRING,
+    UINT16,
+    UUID,
+    F,
+    Message,
+    Records,
+    Request,
+    Response,
+    Struct,
+)
 
 # Partitions.
 
@@ -60,6 +77,32 @@ class AlterPartitionResponse(Response, api_key=56, versions="2-3", flexible="0+"
     throttle_time_ms: int = F(INT32)
     error_code: int = F(INT16)
     topics: list[AlterPartitionResponseTopic] = F([AlterPartitionResponseTopic])
+
+
+# What clients ask brokers for and the controller decides.
+
+
+class EnvelopeRequest(Request, api_key=58, versions="0", flexible="0+"):
+    """A client's request, header included, as the broker got it; who the client is (KIP-590); its address, 4 or 16 bytes."""
+
+    request_data: bytes = F(BYTES)
+    request_principal: bytes | None = F(BYTES, nullable="0+")
+    client_host_address: bytes = F(BYTES)
+
+
+class EnvelopeResponse(Response, api_key=58, versions="0", flexible="0+"):
+    """The answer to the client's request, header included. error_code is of the envelope alone."""
+
+    response_data: bytes | None = F(BYTES, nullable="0+", default=None)
+    error_code: int = F(INT16)
+
+
+class DefaultPrincipalData(Message, versions="0", flexible="0+"):
+    """A principal, as brokers tell it to the controller behind two bytes with the version 0."""
+
+    type: str = F(STRING)
+    name: str = F(STRING)
+    token_authenticated: bool = F(BOOL)
 
 
 # Snapshots of the metadata log.

@@ -127,10 +127,10 @@ def test_heartbeats_go_on_between_the_slices(faults: bool, monkeypatch: pytest.M
         beaten = threading.Event()
         submit = host.submit
 
-        def counted(request: Any, version: int) -> Any:
+        def counted(request: Any, version: int, *more: Any) -> Any:
             if isinstance(request, p.BrokerHeartbeatRequest) and request.broker_id == 1:
                 beaten.set()
-            return submit(request, version)
+            return submit(request, version, *more)
 
         monkeypatch.setattr(host, "submit", counted)
         slices: Slices = broker._slices
@@ -387,6 +387,7 @@ def test_fifty_thousand_topics_can_be_asked_for(broker: Broker) -> None:
 def test_steps_have_an_end_without_a_clock() -> None:
     class Endless:
         steps = 0
+        meter = None
 
         def step(self) -> bool:
             self.steps += 1

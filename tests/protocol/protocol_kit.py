@@ -20,6 +20,7 @@ BETWEEN_BROKERS = {
         "UnregisterBroker",
         "AllocateProducerIds",
         "FetchSnapshot",
+        "Envelope",
         "AssignReplicasToDirs",
         *("AddRaftVoter", "RemoveRaftVoter"),
         *(f"{verb}DelegationToken" for verb in ("Create", "Renew", "Expire", "Describe")),

@@ -26,7 +26,7 @@ from kafkacore.broker.controller import brokers
 from kafkacore.broker.controller.log import MetadataLog
 from kafkacore.broker.controller.periodic import Periodic
 from kafkacore.broker.controller.snapshots import SnapshotId
-from kafkacore.broker.controller.state import ControllerState
+from kafkacore.broker.controller.state import ControllerState, Requester
 from kafkacore.broker.controller.writer import Controller
 from kafkacore.broker.log import Piece
 from kafkacore.clock import Clock, SystemClock
@@ -136,18 +136,19 @@ class ControllerHost:
         with self._lock:
             return look(self.controller.image)
 
-    def submit(self, request: Request, version: int) -> tuple[Response, int]:
+    def submit(self, request: Request, version: int, requester: Requester | None = None) -> tuple[Response, int]:
         """Carries out a request.
 
         Args:
             request: of an API the controller serves.
             version: of the API.
+            requester: the client it comes from; None if it comes from a broker or from this process.
 
         Returns:
             The response, and the offset an image must have reached to know what it tells.
         """
         with self._lock:
-            written = self.controller.handle(request, version, self.clock.now_ms())
+            written = self.controller.handle(request, version, self.clock.now_ms(), requester)
             self._write(written.records)
             return written.response, self.controller.image.next_offset
 

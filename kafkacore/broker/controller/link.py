@@ -24,6 +24,7 @@ from typing import Protocol
 
 from kafkacore.broker.cluster import ClusterImage, new_uuid
 from kafkacore.broker.controller.host import ControllerHost
+from kafkacore.broker.controller.state import Requester
 from kafkacore.config_listeners import Listener
 from kafkacore.config_security import SECURITY_PROTOCOLS
 from kafkacore.errors import Code, KafkaError, from_code
@@ -60,7 +61,7 @@ class ControllerLink(Protocol):
     log_dirs: LogDirs
     """Tells the ids of this broker's log directories: those that work, those that do not."""
 
-    def submit(self, request: Request, version: int, done: Done) -> None:
+    def submit(self, request: Request, version: int, done: Done, requester: Requester | None = None) -> None:
         """Has the controller carry out a request.
 
         Args:
@@ -68,6 +69,7 @@ class ControllerLink(Protocol):
             version: of the API.
             done: gets the response once this broker's image has applied its records, or why it did not come. May run before
                 `submit` returns.
+            requester: the client it comes from; None if it comes from this broker.
         """
 
     def start(self, node: Node, listeners: Sequence[Listener] = ()) -> None:
@@ -238,9 +240,9 @@ class LocalControllerLink(LinkBase):
 
     # ---- requests
 
-    def submit(self, request: Request, version: int, done: Done) -> None:
+    def submit(self, request: Request, version: int, done: Done, requester: Requester | None = None) -> None:
         try:
-            response, offset = self._host.submit(request, version)
+            response, offset = self._host.submit(request, version, requester)
         except KafkaError as error:
             done(error)
             return

@@ -1,4 +1,4 @@
-"""Client quotas: stored for clients that ask; the embedded broker throttles no client.
+"""Client quotas: altering them. Brokers obey them (`broker/throttling.py`), and the controller `controller_mutation_rate` (`writer.py`).
 
 Source: org.apache.kafka.controller.ClientQuotaControlManager, org.apache.kafka.server.config.QuotaConfig.
 """
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from kafkacore import errors
 from kafkacore.broker.cluster import QuotaEntity
 from kafkacore.broker.controller.state import ControllerState, Written, code_of
+from kafkacore.broker.quotas import CLIENT_ID, CONNECTIONS, FETCH, IP, MUTATION, PRODUCE, REQUEST, USER
 from kafkacore.errors import KafkaError
 from kafkacore.protocol import (
     AlterClientQuotasRequest,
@@ -21,13 +22,12 @@ from kafkacore.protocol import (
 )
 from kafkacore.protocol.metadata_log import ClientQuotaEntity, ClientQuotaRecord, MetadataRecord
 
-USER, CLIENT_ID, IP = "user", "client-id", "ip"
-_USER_KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
-_IP_KEYS = ("connection_creation_rate",)
+_USER_KEYS = (PRODUCE, FETCH, REQUEST, MUTATION)
+_IP_KEYS = (CONNECTIONS,)
 _WHOLE = {
-    "producer_byte_rate": (2.0**63, "a LONG"),
-    "consumer_byte_rate": (2.0**63, "a LONG"),
-    "connection_creation_rate": (2.0**31 - 1, "an INT"),
+    PRODUCE: (2.0**63, "a LONG"),
+    FETCH: (2.0**63, "a LONG"),
+    CONNECTIONS: (2.0**31 - 1, "an INT"),
 }
 """Quotas that are whole numbers: the largest, and Kafka's words for its type."""
 

@@ -21,10 +21,12 @@ from collections.abc import Callable, Sequence
 
 from kafkacore import errors
 from kafkacore.broker.cluster import ClusterImage
+from kafkacore.broker.controller.envelope import answer_of, wrapped
 from kafkacore.broker.controller.link import HEARTBEAT_VERSION, REGISTRATION_VERSION, Done, LinkBase
 from kafkacore.broker.controller.log import CONTROLLER_ID, LEADER_EPOCH, METADATA_TOPIC, METADATA_TOPIC_ID
 from kafkacore.broker.controller.server import FETCH_SNAPSHOT_VERSION, FETCH_VERSION, LIST_OFFSETS_VERSION
 from kafkacore.broker.controller.snapshots import decode_snapshot
+from kafkacore.broker.controller.state import Requester
 from kafkacore.broker.image_jump import jump
 from kafkacore.broker.peers import PeerClient
 from kafkacore.config import BrokerConfig
@@ -64,6 +66,7 @@ RETRY_MS = 100
 SHUTDOWN_RETRY_MS = 10
 MAX_FETCH_BYTES = 8 << 20
 LATEST = -1
+ENVELOPE_VERSION = 0
 LOG_LANE = "metadata"
 
 
@@ -106,10 +109,15 @@ class RemoteControllerLink(LinkBase):
 
     # ---- requests
 
-    def submit(self, request: Request, version: int, done: Done) -> None:
+    def submit(self, request: Request, version: int, done: Done, requester: Requester | None = None) -> None:
         answer: list[Response] = []
 
         def answered(result: Response | KafkaError) -> None:
+            if requester is not None and not isinstance(result, KafkaError):
+                try:
+                    result = answer_of(result, request, version)
+                except KafkaError as error:
+                    result = error
             if isinstance(result, KafkaError):
                 done(result)
             else:
@@ -126,7 +134,10 @@ class RemoteControllerLink(LinkBase):
 
         end = ListOffsetsPartition(partition_index=0, timestamp=LATEST)
         question = ListOffsetsRequest(replica_id=self._node_id, topics=[ListOffsetsTopic(name=METADATA_TOPIC, partitions=[end])])
-        self._peers.send(CONTROLLER_ID, request, version, answered, REQUEST_TIMEOUT_MS)
+        if requester is None:
+            self._peers.send(CONTROLLER_ID, request, version, answered, REQUEST_TIMEOUT_MS)
+        else:
+            self._peers.send(CONTROLLER_ID, wrapped(request, version, requester), ENVELOPE_VERSION, answered, REQUEST_TIMEOUT_MS)
         self._peers.send(CONTROLLER_ID, question, LIST_OFFSETS_VERSION, reached, REQUEST_TIMEOUT_MS)
 
     # ---- the metadata log

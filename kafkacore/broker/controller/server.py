@@ -19,14 +19,15 @@ from typing import Any
 
 from kafkacore import protocol
 from kafkacore.broker.controller.access import ControllerAddress, ControllerSessions, new_secret
+from kafkacore.broker.controller.envelope import answer_in, unwrapped
 from kafkacore.broker.controller.host import ControllerHost
 from kafkacore.broker.controller.log import LEADER_EPOCH, METADATA_TOPIC, METADATA_TOPIC_ID
 from kafkacore.broker.controller.snapshots import SnapshotId
-from kafkacore.broker.controller.state import code_of
+from kafkacore.broker.controller.state import Requester, code_of
 from kafkacore.broker.controller.writer import SERVED as DECIDED
 from kafkacore.broker.handlers.forwarding import REFUSALS
 from kafkacore.broker.handlers.security import sasl_authenticate, sasl_handshake
-from kafkacore.broker.socket_server import Served, Server
+from kafkacore.broker.socket_server import MAX_REQUEST_ELEMENTS, Served, Server
 from kafkacore.broker.state import Call, LateAnswer, Outcome
 from kafkacore.clock import Clock
 from kafkacore.config_listeners import Listener
@@ -40,6 +41,8 @@ from kafkacore.protocol import (
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
+    EnvelopeRequest,
+    EnvelopeResponse,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -90,13 +93,29 @@ class ControllerState:
 
 def decide(state: ControllerState, call: Call, request: Request) -> Response:
     """Every API the controller decides about. What cannot be written is refused, and nothing has changed."""
+    return _decide(state, call, request, call.version, None)
+
+
+def decide_in_envelope(state: ControllerState, call: Call, request: EnvelopeRequest) -> EnvelopeResponse:
+    """Envelope: the same for a request of a client, whose quota counts."""
     try:
-        response, _ = state.host.submit(request, call.version)
+        inner, version, correlation_id, requester = unwrapped(request, MAX_REQUEST_ELEMENTS)
+    except KafkaError as error:
+        logger.error("Envelope of %s failed: %s", call.client_id, error)
+        return EnvelopeResponse(error_code=code_of(error))
+    if inner.API_KEY not in REFUSALS:
+        return EnvelopeResponse(error_code=Code.INVALID_REQUEST)
+    return answer_in(_decide(state, call, inner, version, requester), version, correlation_id)
+
+
+def _decide(state: ControllerState, call: Call, request: Request, version: int, requester: Requester | None) -> Response:
+    try:
+        response, _ = state.host.submit(request, version, requester)
     except KafkaError as error:
         logger.error("%s of %s failed: %s", APIS[request.API_KEY].name, call.client_id, error)
         refuse = REFUSALS.get(request.API_KEY)
         if refuse is not None:
-            return refuse(request, code_of(error), error.message, call.version)
+            return refuse(request, code_of(error), error.message, version)
         between_brokers: Any = APIS[request.API_KEY].response
         refused: Response = between_brokers(error_code=code_of(error))
         return refused
@@ -202,6 +221,7 @@ SERVED: dict[int, Served] = {
     17: Served(1, 1, sasl_handshake),
     18: Served(0, 4, api_versions),
     36: Served(0, 2, sasl_authenticate),
+    58: Served(0, 0, decide_in_envelope),
     59: Served(0, 1, fetch_snapshot),
     **{key: Served(APIS[key].min_version, APIS[key].max_version, decide) for key in DECIDED},
 }

@@ -50,6 +50,46 @@ class Session:
     shutdown_offset: int = -1
 
 
+class Requester(NamedTuple):
+    """The client whose request a broker passes on.
+
+    Attributes:
+        user: its name, as quotas have it.
+        client_id: as it calls itself.
+    """
+
+    user: str
+    client_id: str
+
+
+class Permits:
+    """The partitions that one request may still create and delete. Without a quota for its client: all.
+
+    Attributes:
+        throttle_ms: how long the client has to wait.
+
+    Source: kafka.server.{StrictControllerMutationQuota, PermissiveControllerMutationQuota}.
+    """
+
+    def __init__(self, take: Callable[[int], tuple[bool, int]] | None = None) -> None:
+        """Args:
+        take: counts partitions: whether they are within the quota, and how long to wait. None without a quota.
+        """
+        self._take = take
+        self.throttle_ms = 0
+
+    def take(self, partitions: int) -> None:
+        """Counts partitions.
+
+        Raises:
+            ThrottlingQuotaExceeded: the quota is used up.
+        """
+        if self._take is not None:
+            allowed, self.throttle_ms = self._take(partitions)
+            if not allowed:
+                raise errors.ThrottlingQuotaExceeded("The throttling quota has been exceeded.")
+
+
 @dataclass
 class ControllerState:
     """The image and the sessions of the brokers."""
@@ -59,6 +99,8 @@ class ControllerState:
     placer: ReplicaPlacer = field(default_factory=lambda: ReplicaPlacer(random.Random()))
     new_uuid: Callable[[], bytes] = new_uuid
     sessions: dict[int, Session] = field(default_factory=dict)
+    permits: Permits = field(default_factory=Permits)
+    """Of the request that is being decided."""
 
     def has_valid_session(self, broker_id: int, epoch: int, now_ms: int) -> bool:
         """Whether a broker was heard of within broker.session.timeout.ms."""

@@ -50,13 +50,15 @@ def create_topics(state: ControllerState, request: CreateTopicsRequest, version:
             if mentions[wanted.name] > 1:
                 raise errors.InvalidRequest(TOPIC_TWICE)
             topic = _new_topic(state, wanted, budget)
+            state.permits.take(len(topic.partitions))
             budget -= len(topic.partitions)
         except KafkaError as error:
             results.append(CreatableTopicResult(name=wanted.name, error_code=code_of(error), error_message=error.message, configs=[]))
             continue
         results.append(_created(layers, topic))
         records += _records_of(topic)
-    return Written([] if request.validate_only else records, CreateTopicsResponse(topics=results))
+    response = CreateTopicsResponse(throttle_time_ms=state.permits.throttle_ms, topics=results)
+    return Written([] if request.validate_only else records, response)
 
 
 def _new_topic(state: ControllerState, wanted: CreatableTopic, budget: int) -> Topic:
@@ -203,13 +205,14 @@ def delete_topics(state: ControllerState, request: DeleteTopicsRequest, version:
             if name is not None and topic.topic_id in ids:
                 topic_id = topic.topic_id
                 raise errors.InvalidRequest("The provided topic name maps to an ID that was already supplied.")
+            state.permits.take(len(topic.partitions))
         except KafkaError as error:
             shown = name if name is not None or version >= 6 else ""
             responses.append(DeletableTopicResult(name=shown, topic_id=topic_id, error_code=code_of(error), error_message=error.message))
         else:
             records.append(RemoveTopicRecord(topic_id=topic.topic_id))
             responses.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=Code.NONE))
-    return Written(records, DeleteTopicsResponse(responses=responses))
+    return Written(records, DeleteTopicsResponse(throttle_time_ms=state.permits.throttle_ms, responses=responses))
 
 
 def _to_delete(state: ControllerState, version: int, name: str | None, topic_id: bytes) -> Topic:
@@ -243,11 +246,14 @@ def create_partitions(state: ControllerState, request: CreatePartitionsRequest, 
         try:
             if mentions[wanted.name] > 1:
                 raise errors.InvalidRequest(TOPIC_TWICE)
-            records += _more_partitions(state, wanted)
+            added = _more_partitions(state, wanted)
+            state.permits.take(len(added))
+            records += added
             results.append(CreatePartitionsTopicResult(name=wanted.name, error_code=Code.NONE))
         except KafkaError as error:
             results.append(CreatePartitionsTopicResult(name=wanted.name, error_code=code_of(error), error_message=error.message or None))
-    return Written([] if request.validate_only else records, CreatePartitionsResponse(results=results))
+    response = CreatePartitionsResponse(throttle_time_ms=state.permits.throttle_ms, results=results)
+    return Written([] if request.validate_only else records, response)
 
 
 def _more_partitions(state: ControllerState, wanted: CreatePartitionsTopic) -> list[MetadataRecord]:

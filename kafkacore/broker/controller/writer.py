@@ -14,7 +14,8 @@ from typing import Any
 from kafkacore import errors
 from kafkacore.broker.cluster import FEATURES, ClusterImage, ImageDelta
 from kafkacore.broker.controller import acls, brokers, configs, credentials, features, partitions, quotas, topics
-from kafkacore.broker.controller.state import ControllerState, Written
+from kafkacore.broker.controller.state import ControllerState, Permits, Requester, Written
+from kafkacore.broker.quotas import MUTATION, MutationQuota
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import UsageError
 from kafkacore.protocol.metadata_log import FeatureLevelRecord, MetadataRecord
@@ -44,6 +45,8 @@ SERVED: dict[int, Serve] = {
     73: brokers.assign_replicas_to_dirs,
 }
 """What the controller serves, by API key."""
+FIRST_STRICT_VERSIONS = {19: 6, 20: 5, 37: 3}
+"""From which version on a client knows THROTTLING_QUOTA_EXCEEDED: CreateTopics, DeleteTopics, CreatePartitions (KIP-599)."""
 
 
 class Controller:
@@ -65,6 +68,7 @@ class Controller:
             supported_features: (lowest, highest) level by name.
         """
         self.state = state or ControllerState(ClusterImage(config, cluster_id, supported_features), config)
+        self._mutations = MutationQuota(config.controller_quota_window_num, config.controller_quota_window_size_seconds)
 
     @property
     def image(self) -> ClusterImage:
@@ -96,13 +100,14 @@ class Controller:
             if self.image.features.get(name, 0) != level
         ]
 
-    def handle(self, request: Request, version: int, now_ms: int) -> Written:
+    def handle(self, request: Request, version: int, now_ms: int, requester: Requester | None = None) -> Written:
         """Decides about a request.
 
         Args:
             request: of one of the APIs in `SERVED`.
             version: of the API.
             now_ms: monotonic time.
+            requester: the client it comes from; None if it comes from a broker.
 
         Returns:
             The records that carry it out, and the response.
@@ -113,7 +118,14 @@ class Controller:
         serve = SERVED.get(request.API_KEY)
         if serve is None:
             raise errors.UnsupportedVersion(f"the controller does not serve API {request.API_KEY}")
+        self.state.permits = self._permits(request, version, now_ms, requester)
         return serve(self.state, request, version, now_ms)
+
+    def _permits(self, request: Request, version: int, now_ms: int, requester: Requester | None) -> Permits:
+        if requester is None or not self._mutations:
+            return Permits()
+        strict = version >= FIRST_STRICT_VERSIONS.get(request.API_KEY, 0)
+        return Permits(lambda partitions: self._mutations.take(*requester, partitions, now_ms, strict))
 
     def replay(self, records: Sequence[MetadataRecord], next_offset: int) -> ImageDelta:
         """Applies records that are in the log.
@@ -125,4 +137,6 @@ class Controller:
         delta = self.image.apply(records, next_offset)
         brokers.track(self.state, delta)
         configs.track(self.state, delta)
+        if delta.quotas:
+            self._mutations.limits.update(self.image.client_quotas, MUTATION)
         return delta

@@ -17,6 +17,7 @@ from kafkacore.broker.log import Log, messages
 from kafkacore.broker.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from kafkacore.broker.sessions import FINAL_EPOCH, NO_SESSION, FetchContext, FetchKey, FetchSession, TopicKey
 from kafkacore.broker.state import BrokerState, Call, Outcome
+from kafkacore.broker.throttling import name_of
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
     AbortedTransaction,
@@ -180,6 +181,10 @@ class _Reading:
         self.context = context
         self.reader = _Reader.of(request, call.version)
         self.max_bytes = min(request.max_bytes, state.config.fetch_max_bytes)
+        if state.quotas.fetch and not self.reader.is_follower:
+            # An answer of more would be throttled however long the client waited: it would never get one.
+            most = state.quotas.fetch.most_at_once(name_of(call.principal), call.client_id or "")
+            self.max_bytes = int(min(self.max_bytes, most))
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.leaders: set[int] = set()
         self.read_bytes = 0
@@ -385,7 +390,7 @@ def fetch(
     follower may read all there is, and where it reads on tells how far it is. Consumers (v11+) are sent to a replica in their rack, if
     replica.selector.class says so, and may read from any replica. cluster_id is not compared. Who may read is looked at again when a wait
     has ended, and by a session when ACLs have changed; a topic that is refused is answered at once."""
-    is_sessionless = request.session_epoch == FINAL_EPOCH and request.session_id == NO_SESSION
+    is_sessionless = request.session_epoch == FINAL_EPOCH and request.session_id == NO_SESSION and not state.quotas.fetch
     if is_sessionless and len(request.topics) == 1 and call.version >= FIRST_VERSION_WITH_BATCHES:
         response = _fetch_one(state, call, request)
         if response is not None:

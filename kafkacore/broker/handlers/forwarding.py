@@ -59,6 +59,8 @@ from kafkacore.protocol import (
 from kafkacore.protocol.schema import Response
 
 WITH_DEADLINE = (19, 20, 37, 43, 45)
+COUNTED = (19, 20, 37)
+"""What controller_mutation_rate is for: partitions that are created and deleted."""
 
 ON_CLUSTER = {
     30: ALTER,
@@ -100,7 +102,7 @@ def pass_on_then(state: BrokerState, call: Call, request: Any, then: Callable[[R
     def answer(result: Response | KafkaError) -> Response:
         return then(refuse(request, code_of(result), result.message, call.version) if isinstance(result, KafkaError) else result)
 
-    return forward(state, call, request, call.version, answer)
+    return forward(state, call, request, call.version, answer, counts=request.API_KEY in COUNTED)
 
 
 def _refuse_create_topics(request: CreateTopicsRequest, code: Code, message: str, version: int) -> Response:

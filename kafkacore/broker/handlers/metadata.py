@@ -80,12 +80,15 @@ def metadata(state: BrokerState, call: Call, request: MetadataRequest) -> Metada
             refused = dict.fromkeys(missing, code_of(result) if isinstance(result, KafkaError) else Code.UNKNOWN_SERVER_ERROR)
         else:
             refused = {each.name: Code(each.error_code) for each in result.topics if each.error_code}
+            for name, code in refused.items():
+                if code is Code.THROTTLING_QUOTA_EXCEEDED:    # which nobody expects here: the client asks again
+                    refused[name] = Code.UNKNOWN_TOPIC_OR_PARTITION
             for each in result.topics:
                 if not each.error_code:
                     logger.info("created topic %s with %d partitions because a client asked for it", each.name, each.num_partitions)
         return _describe(state, call, request, denied | refused)
 
-    return forward(state, call, wanted, CreateTopicsRequest.MAX_VERSION, answer)
+    return forward(state, call, wanted, CreateTopicsRequest.MAX_VERSION, answer, counts=True)
 
 
 def _to_create(state: BrokerState, call: Call, request: MetadataRequest) -> list[str]:

@@ -1,6 +1,6 @@
 """Who is who, and how much one may: SCRAM credentials, client quotas; SASL and delegation tokens.
 
-No client is throttled: quotas and credentials are only stored, as in a Kafka whose listeners do not use them.
+Quotas are obeyed by `throttling.py` and by the controller, credentials by the listeners that ask for them.
 
 Source: kafka.server.KafkaApis, org.apache.kafka.image.{ClientQuotasImage, ScramImage}.
 """
@@ -15,9 +15,9 @@ from kafkacore import errors
 from kafkacore.broker.authorizer import CREATE_TOKENS, DESCRIBE, DESCRIBE_CONFIGS
 from kafkacore.broker.authorizer import USER as USER_RESOURCE
 from kafkacore.broker.cluster import QuotaEntity
-from kafkacore.broker.controller.quotas import CLIENT_ID, IP, USER
 from kafkacore.broker.controller.state import code_of
 from kafkacore.broker.handlers.access import may, may_cluster
+from kafkacore.broker.quotas import CLIENT_ID, IP, USER
 from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
 from kafkacore.config_authorizer import ANONYMOUS
 from kafkacore.errors import Code, KafkaError

@@ -1,0 +1,585 @@
+"""Brokers that obey quotas: throttle times in answers, connections that are not read, empty fetches, refused partitions. Time by hand."""
+
+import contextlib
+import select
+
+import pytest
+from brokering import batch
+from wire import Wire, produce_request
+
+from kafkacore import protocol as p
+from kafkacore.broker.controller.envelope import answer_in, answer_of, unwrapped, wrapped
+from kafkacore.broker.controller.state import Requester
+from kafkacore.broker.server import Broker
+from kafkacore.broker.throttling import is_measured
+from kafkacore.clock import JumpingClock
+from kafkacore.config import BrokerConfig
+from kafkacore.config_security import sasl_listener
+from kafkacore.errors import Code, CorruptDataError, KafkaError
+from kafkacore.net.sasl import PlainClient
+from kafkacore.testing import Delay, EmbeddedCluster
+
+VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
+KIND = {"client": "client-id", "user": "user", "ip": "ip"}
+
+
+class Client(Wire):
+    """A connection with a client id."""
+
+    def __init__(self, address, client_id="c"):
+        super().__init__(address)
+        self.client_id = client_id
+
+    def frame(self, request, version):
+        self.correlation_id += 1
+        return b"".join(bytes(part) for part in p.encode_request(request, version, self.correlation_id, self.client_id))
+
+    @property
+    def is_silent(self):
+        return select.select([self.sock], [], [], 0)[0] == []
+
+
+class Stage:
+    """A broker whose time stands still, but for what really passes, until a test moves it."""
+
+    def __init__(self, **settings):
+        self.clock = JumpingClock()
+        settings = {"auto.create.topics.enable": "false", "connections.max.idle.ms": "-1", "log.retention.ms": "-1", **settings}
+        self.broker = Broker(BrokerConfig.from_user(settings), clock=self.clock)
+
+    def __enter__(self):
+        self.broker.start()
+        return self
+
+    def __exit__(self, *exc):
+        self.broker.stop()
+
+    def client(self, client_id="c"):
+        return Client(self.broker.address, client_id)
+
+    def alter(self, entity, **values):
+        """entity: client=..., user=..., ip=... by name; None is the default. A value of None removes the quota."""
+        ops = [p.ClientQuotaOp(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()]
+        parts = [p.ClientQuotaEntityPart(entity_type=KIND[kind], entity_name=name) for kind, name in entity.items()]
+        request = p.AlterClientQuotasRequest(entries=[p.ClientQuotaAlteration(entity=parts, ops=ops)], validate_only=False)
+        answers = []
+        self.broker.call(lambda: self.broker.state.controller.submit(request, 1, answers.append))
+        assert [each.error_code for each in answers[0].entries] == [0]
+
+    def create(self, name="t", partitions=1):
+        answers = []
+        topic = p.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+        request = p.CreateTopicsRequest(topics=[topic])
+        self.broker.call(lambda: self.broker.state.controller.submit(request, 7, answers.append))
+        while not answers:
+            self.broker.call(lambda: None)
+
+    def sleep(self, ms):
+        self.clock.sleep(ms)
+        self.broker.call(lambda: None)
+
+
+@pytest.fixture
+def stage():
+    with Stage() as made:
+        made.create()
+        yield made
+
+
+def produce(wire, nbytes, acks=-1):
+    return wire.ask(produce_request(batch([bytes(nbytes)]), acks=acks), 9)
+
+
+def fetch_request(offset=0, session=(0, -1), wait_ms=0, replica_id=-1, partitions=(0,), max_bytes=64 << 20, forget=()):
+    wanted = [p.FetchPartition(partition=each, fetch_offset=offset, partition_max_bytes=64 << 20) for each in partitions]
+    return p.FetchRequest(
+        replica_id=replica_id,
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=[p.FetchTopic(topic="t", partitions=wanted)] if wanted else [],
+    )
+
+
+# ---- produce
+
+
+def test_who_writes_too_much_is_told_and_not_read_for_so_long(stage):
+    stage.alter({"client": "c"}, producer_byte_rate=1_000.0)
+    with stage.client() as wire, stage.client("other") as other:
+        assert produce(wire, 5_000).throttle_time_ms == 0
+        answer = produce(wire, 10_000)
+        assert answer.responses[0].partition_responses[0].error_code == 0  # it is written
+        assert 4_000 <= answer.throttle_time_ms <= 5_700
+        wire.send(VERSIONS, 3)
+        for _ in range(20):
+            assert produce(other, 20_000).throttle_time_ms == 0
+        assert wire.is_silent
+        stage.sleep(answer.throttle_time_ms // 2)
+        other.ask(VERSIONS, 3)
+        assert wire.is_silent
+        stage.sleep(answer.throttle_time_ms)
+        assert wire.receive(type(VERSIONS), 3)[1].throttle_time_ms == 0
+        statistics = stage.broker.statistics()
+        assert (statistics["throttled_requests"], statistics["throttled_ms"], statistics["throttled_connections"]) == (
+            1,
+            answer.throttle_time_ms,
+            0,
+        )
+
+
+def test_the_size_of_the_request_counts(stage):
+    stage.alter({"client": "c"}, producer_byte_rate=1_000.0)
+    request = produce_request(batch([bytes(20_000)]))
+    with stage.client() as wire:
+        nbytes = len(wire.frame(request, 9)) - 4
+        wait_ms = wire.ask(request, 9).throttle_time_ms
+        assert wait_ms == (nbytes / 10 - 1_000) / 1_000 * 10_000 // 1
+
+
+def test_writers_that_want_no_answer_are_not_read_either(stage):
+    stage.alter({"client": "c"}, producer_byte_rate=1_000.0, request_percentage=0.000001)
+    with stage.client() as wire:
+        wire.send(produce_request(batch([bytes(15_000)]), acks=0), 9)
+        wire.send(VERSIONS, 3)
+        while not stage.broker.statistics()["throttled_connections"]:
+            pass
+        assert wire.is_silent and set(stage.broker.state.quotas.throttled) == {"producer_byte_rate"}  # no request quota without an answer
+        stage.sleep(10_000)
+        wire.receive(type(VERSIONS), 3)
+
+
+def test_old_versions_have_their_connections_muted_too(stage):
+    """Metadata v2 has no throttle time, and the client waits all the same."""
+    stage.alter({"client": "c"}, request_percentage=0.000001)
+    with stage.client() as wire:
+        wire.ask(p.MetadataRequest(topics=None), 2)
+        wire.send(VERSIONS, 3)
+        assert stage.broker.statistics()["throttled_connections"] == 1
+        assert wire.is_silent
+        stage.sleep(1_000)
+        wire.receive(type(VERSIONS), 3)
+
+
+# ---- fetch
+
+
+def test_who_reads_too_much_gets_nothing_and_the_same_later(stage):
+    stage.alter({"client": "c"}, consumer_byte_rate=2_000.0)
+    with stage.client("other") as wire:
+        for _ in range(4):
+            produce(wire, 15_000)
+    with stage.client() as wire:
+        first = wire.ask(fetch_request(), 12)  # at most what ten windows allow
+        assert first.throttle_time_ms == 0 and 15_000 < len(first.responses[0].partitions[0].records) < 20_000
+        for _ in range(2):
+            second = wire.ask(fetch_request(1), 12)
+            if not second.throttle_time_ms:
+                continue
+            assert second.responses == [] and second.session_id == 0 and second.error_code == 0
+            assert used(stage, stage.broker.state.quotas.fetch) < 20_000  # the first one alone: what was not sent does not count
+            stage.sleep(second.throttle_time_ms)
+        stage.sleep(12_000)
+        again = wire.ask(fetch_request(1), 12)
+        assert again.throttle_time_ms == 0 and len(again.responses[0].partitions[0].records) > 15_000
+    assert stage.broker.state.quotas.throttled["consumer_byte_rate"][0] >= 1
+
+
+def throttled_fetch(stage, wire, request):
+    """Asks until it is throttled; other requests of the client used the quota up."""
+    stage.broker.call(lambda: stage.broker.state.quotas.fetch.record("ANONYMOUS", "c", 10**8, stage.clock.now_ms()))
+    answer = wire.ask(request, 12)
+    assert answer.throttle_time_ms > 0 and answer.responses == []
+    stage.sleep(10**6)
+    return answer
+
+
+def test_a_session_loses_nothing_by_an_answer_that_was_not_sent(stage):
+    stage.alter({"client": "c"}, consumer_byte_rate=1_000_000.0)
+    with stage.client() as wire, stage.client("other") as writer:
+        refused = throttled_fetch(stage, wire, fetch_request(session=(0, 0)))
+        assert refused.session_id == 0 and stage.broker.statistics()["fetch_sessions"] == 0
+        opened = wire.ask(fetch_request(session=(0, 0)), 12)
+        assert opened.session_id and opened.responses[0].partitions[0].high_watermark == 0
+        produce(writer, 5)
+        session = opened.session_id
+        refused = throttled_fetch(stage, wire, fetch_request(session=(session, 1), partitions=()))
+        assert refused.session_id == session
+        answer = wire.ask(fetch_request(session=(session, 2), partitions=()), 12).responses[0].partitions[0]
+        assert (answer.high_watermark, len(answer.records) > 0) == (1, True)
+        assert wire.ask(fetch_request(1, session=(session, 3)), 12).responses == []  # it knows all
+        # A high watermark alone is news, too, that must not be lost.
+        produce(writer, 5)
+        throttled_fetch(stage, wire, fetch_request(2, session=(session, 4)))
+        answer = wire.ask(fetch_request(2, session=(session, 5)), 12).responses[0].partitions[0]
+        assert (answer.high_watermark, len(answer.records)) == (2, 0)
+        assert wire.ask(fetch_request(session=(session, 6), partitions=()), 12).responses == []
+
+
+def test_a_fetch_that_waited_is_throttled_when_it_is_answered(stage):
+    stage.alter({"client": "c"}, consumer_byte_rate=1_000_000.0)
+    with stage.client() as wire, stage.client("other") as writer:
+        wire.send(fetch_request(wait_ms=30_000), 12)
+        while not stage.broker.statistics()["waiting_fetches"]:
+            pass
+        stage.broker.call(lambda: stage.broker.state.quotas.fetch.record("ANONYMOUS", "c", 10**8, stage.clock.now_ms()))
+        produce(writer, 5)
+        answer = wire.receive(p.FetchRequest, 12)[1]
+        assert answer.throttle_time_ms > 0 and answer.responses == []
+
+
+def test_followers_are_not_throttled(stage):
+    stage.alter({"client": None}, consumer_byte_rate=1.0, request_percentage=0.000001)
+    with stage.client() as wire:
+        for _ in range(3):
+            assert wire.ask(fetch_request(replica_id=2), 12).throttle_time_ms == 0
+    assert not is_measured(p.FetchRequest(replica_state=p.ReplicaState(replica_id=1)), 15)
+    assert is_measured(p.FetchRequest(replica_state=p.ReplicaState(replica_id=-1)), 15)
+    assert is_measured(fetch_request(), 12) and not is_measured(p.WriteTxnMarkersRequest(), 1)
+    assert not is_measured(p.OffsetForLeaderEpochRequest(replica_id=1), 4) and is_measured(p.OffsetForLeaderEpochRequest(replica_id=-1), 4)
+
+
+def test_a_cluster_copies_under_quotas_that_stop_its_clients():
+    with EmbeddedCluster(brokers=2) as cluster:
+        cluster.create_topic("t", partitions=1, replication_factor=2)
+        parts = [p.ClientQuotaEntityPart(entity_type="client-id", entity_name=None)]
+        ops = [p.ClientQuotaOp(key=key, value=1.0, remove=False) for key in ("consumer_byte_rate", "request_percentage")]
+        cluster._submit(p.AlterClientQuotasRequest(entries=[p.ClientQuotaAlteration(entity=parts, ops=ops)], validate_only=False))
+        leader = cluster._brokers[cluster.leader("t", 0)]
+        with Client(leader.address, "w") as wire:
+            for _ in range(5):
+                answer = wire.ask(produce_request(batch([bytes(10_000)]), timeout_ms=10_000), 9)
+                assert answer.responses[0].partition_responses[0].error_code == 0
+        assert sorted(cluster.isr("t", 0)) == [1, 2]
+
+
+# ---- the brokers' time
+
+
+THROTTLED = [
+    (p.MetadataRequest(topics=None), 12),
+    (p.ApiVersionsRequest(client_software_name="w", client_software_version="1"), 4),
+    (p.ListOffsetsRequest(topics=[]), 7),
+    (p.OffsetCommitRequest(group_id="g", topics=[]), 8),
+    (p.OffsetFetchRequest(group_id="g", topics=[]), 7),
+    (p.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4),
+    (p.DescribeGroupsRequest(groups=["g"]), 5),
+    (p.ListGroupsRequest(), 4),
+    (p.DescribeConfigsRequest(resources=[]), 4),
+    (p.CreateTopicsRequest(topics=[]), 7),
+    (p.DeleteTopicsRequest(topics=[]), 6),
+    (p.CreatePartitionsRequest(topics=[], timeout_ms=1000), 3),
+    (p.DescribeClientQuotasRequest(components=[]), 1),
+    (p.DescribeClusterRequest(), 1),
+    (p.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4),
+    (p.DeleteRecordsRequest(topics=[]), 2),
+    (p.DescribeAclsRequest(resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1), 3),
+]
+
+
+def test_requests_count_with_the_time_they_take_and_wait_a_window_at_most(stage):
+    stage.alter({"client": "c"}, request_percentage=0.000001)
+    with stage.client() as wire:
+        for request, version in THROTTLED:
+            assert wire.ask(request, version).throttle_time_ms == 1_000, request
+            stage.sleep(1_000)
+        assert produce(wire, 1).throttle_time_ms == 1_000
+        stage.sleep(1_000)
+        answer = wire.ask(fetch_request(), 12)
+        assert (answer.throttle_time_ms, answer.responses) == (1_000, [])
+    assert set(stage.broker.state.quotas.throttled) == {"request_percentage"}
+    stage.alter({"client": "c"}, request_percentage=10_000.0)
+    with stage.client() as wire:
+        assert wire.ask(*THROTTLED[0]).throttle_time_ms == 0
+
+
+def used(stage, quota):
+    """By all clients together."""
+    return stage.broker.call(lambda: sum(each[2] for use in quota.uses._kept.values() for each in use._samples))
+
+
+@pytest.mark.parametrize("percent, waits", [(10.0, [0, 0, 1_000]), (20.0, [0, 0, 0])])
+def test_the_unit_is_percent_of_the_thread(stage, percent, waits):
+    """Each request takes half a second: three of them are 15 percent of the ten seconds that count."""
+    stage.alter({"client": "c"}, request_percentage=percent)
+    stage.broker.control(18, lambda request: stage.clock.sleep(500))
+    with stage.client() as wire:
+        assert [wire.ask(VERSIONS, 3).throttle_time_ms for _ in range(3)] == waits
+    assert 150 <= used(stage, stage.broker.state.quotas.request) < 1_000
+
+
+def test_every_part_of_a_long_request_counts(stage):
+    stage.alter({"client": "c"}, request_percentage=9.0)
+    broker, served = stage.broker, stage.broker.served[15]
+
+    def slow(state, call, request):
+        stage.clock.sleep(100)
+        return served.handler(state, call, request)
+
+    broker.served = {**broker.served, 15: served._replace(handler=slow)}
+    with stage.client() as wire:
+        answer = wire.ask(p.DescribeGroupsRequest(groups=[f"g{nth}" for nth in range(1_000)]), 5)
+        assert len(answer.groups) == 1_000 and answer.throttle_time_ms == 1_000  # ten parts, 100 percent of a second
+        assert 100 <= used(stage, broker.state.quotas.request) < 1_000
+
+
+def test_a_late_answer_does_not_count_the_time_it_waited(stage):
+    stage.alter({"client": "c"}, request_percentage=100.0)
+    with stage.client() as wire:
+        wire.send(fetch_request(wait_ms=20_000), 12)
+        while not stage.broker.statistics()["waiting_fetches"]:
+            pass
+        stage.sleep(20_000)
+        assert wire.receive(p.FetchRequest, 12)[1].throttle_time_ms == 0
+        assert 0 < used(stage, stage.broker.state.quotas.request) < 1_000  # percent of a second: less than the twenty that it waited
+
+
+# ---- alterations
+
+
+def test_a_quota_is_obeyed_at_once_and_its_end_too(stage):
+    broker = stage.broker
+    assert broker.throttling is None
+    with stage.client() as wire:
+        assert produce(wire, 50_000).throttle_time_ms == 0
+        stage.alter({"client": "c"}, producer_byte_rate=1_000.0)
+        assert broker.throttling is not None
+        wait_ms = produce(wire, 50_000).throttle_time_ms
+        assert wait_ms > 30_000
+        stage.sleep(wait_ms)
+        stage.alter({"client": "c"}, producer_byte_rate=1_000_000.0)
+        assert produce(wire, 50_000).throttle_time_ms == 0
+        stage.alter({"client": "c"}, producer_byte_rate=None)
+        assert broker.throttling is None
+        assert produce(wire, 50_000).throttle_time_ms == 0
+
+
+def test_a_quota_that_ends_while_a_connection_waits_keeps_it_waiting_no_longer_than_told(stage):
+    stage.alter({"client": "c"}, producer_byte_rate=1_000.0)
+    with stage.client() as wire:
+        wait_ms = produce(wire, 20_000).throttle_time_ms
+        wire.send(VERSIONS, 3)
+        stage.alter({"client": "c"}, producer_byte_rate=None)
+        stage.sleep(wait_ms)
+        wire.receive(type(VERSIONS), 3)
+
+
+def test_quotas_of_a_cluster_are_there_when_a_broker_starts_again(stage):
+    stage.alter({"client": None}, producer_byte_rate=1_000.0)
+    stage.broker.stop()
+    stage.broker.start()
+    with stage.client("any") as wire:
+        assert produce(wire, 50_000).throttle_time_ms > 30_000
+
+
+def test_who_hangs_up_or_stops_while_a_connection_waits_leaves_nothing(stage):
+    stage.alter({"client": "c"}, producer_byte_rate=1_000.0)
+    broker = stage.broker
+    with stage.client() as wire:
+        wait_ms = produce(wire, 20_000).throttle_time_ms
+    stage.sleep(wait_ms)
+    while broker.call(broker.num_connections):
+        pass
+    assert broker.call(lambda: (len(broker._throttled), len(broker._muted))) == (0, 0)
+    with stage.client() as wire:
+        produce(wire, 20_000)
+        broker.stop()
+        broker.start()
+        assert broker.call(lambda: (len(broker._throttled), len(broker._muted))) == (0, 0)
+    with stage.client("other") as wire:
+        produce(wire, 5)
+
+
+def test_a_delayed_request_is_throttled_behind_its_delay(stage):
+    stage.alter({"client": "c"}, producer_byte_rate=1_000.0)
+    stage.broker.control(0, lambda request: Delay(5_000))
+    with stage.client() as wire:
+        wire.send(produce_request(batch([bytes(20_000)])), 9)
+        while not stage.broker.call(lambda: stage.broker._delayed):
+            pass
+        stage.sleep(5_000)
+        wait_ms = wire.receive(p.ProduceRequest, 9)[1].throttle_time_ms
+        wire.send(VERSIONS, 3)
+        stage.sleep(wait_ms - 2_000)
+        assert wait_ms > 2_000 and wire.is_silent
+        stage.sleep(2_000)
+        wire.receive(type(VERSIONS), 3)
+
+
+# ---- who
+
+
+@pytest.mark.parametrize("client_id", [None, "", "\x1b[2J\n", "\u202e", "x" * 32_000, "<default>", "broker-1"])
+def test_client_ids_of_any_kind(stage, client_id):
+    stage.alter({"client": None}, producer_byte_rate=1_000.0)
+    with stage.client(client_id) as wire, stage.client("y") as other:
+        assert produce(wire, 20_000).throttle_time_ms > 9_000
+        assert produce(other, 5).throttle_time_ms == 0
+
+
+def test_a_thousand_client_ids_are_a_thousand_uses(stage):
+    stage.alter({"client": None}, request_percentage=50_000.0)
+    with stage.client() as wire:
+        for nth in range(0, 1_000, 500):
+            frames = []
+            for each in range(nth, nth + 500):
+                wire.client_id = f"client-{each}"
+                frames.append(wire.frame(VERSIONS, 3))
+            wire.sock.sendall(b"".join(frames))
+            for _ in range(500):
+                wire.receive_frame()
+        assert stage.broker.call(lambda: len(stage.broker.state.quotas.request.uses)) == 1_000
+
+
+def test_users_have_quotas():
+    listener = sasl_listener({"broker": "b", "alice": "a", "bob": "b"})
+    with Stage(**listener) as stage:
+        stage.create()
+        stage.alter({"user": "alice"}, producer_byte_rate=1_000.0)
+        stage.alter({"user": "alice", "client": "fast"}, producer_byte_rate=10_000_000.0)
+        for user, client_id, is_throttled in (("alice", "c", True), ("alice", "fast", False), ("bob", "c", False)):
+            with stage.client(client_id) as wire:
+                wire.log_in(PlainClient(user, user[0]))
+                assert (produce(wire, 50_000).throttle_time_ms > 0) == is_throttled
+
+
+# ---- the controller
+
+
+def create_topics(wire, *counts, version=7, prefix="m", validate_only=False):
+    topics = [p.CreatableTopic(name=f"{prefix}{nth}", num_partitions=count, replication_factor=1) for nth, count in enumerate(counts)]
+    return wire.ask(p.CreateTopicsRequest(topics=topics, timeout_ms=10_000, validate_only=validate_only), version)
+
+
+def test_partitions_beyond_the_rate_are_refused(stage):
+    stage.alter({"client": "c"}, controller_mutation_rate=1.0)
+    with stage.client() as wire, stage.client("other") as other:
+        answer = create_topics(wire, 20, 1, 1)  # the burst are 11: the first request takes all of its first topic
+        assert [each.error_code for each in answer.topics] == [0, Code.THROTTLING_QUOTA_EXCEEDED, Code.THROTTLING_QUOTA_EXCEEDED]
+        assert answer.topics[1].error_message == "The throttling quota has been exceeded."
+        assert 8_000 < answer.throttle_time_ms <= 9_000
+        assert create_topics(other, 50, prefix="o").throttle_time_ms == 0
+        wire.send(p.DeleteTopicsRequest(topics=[p.DeleteTopicState(name="m0")], timeout_ms=10_000), 6)
+        assert wire.is_silent
+        stage.sleep(answer.throttle_time_ms)
+        assert wire.receive(p.DeleteTopicsRequest, 6)[1].responses[0].error_code == 0
+        grown = p.CreatePartitionsTopic(name="o0", count=60, assignments=None)
+        answer = wire.ask(p.CreatePartitionsRequest(topics=[grown], timeout_ms=10_000), 3)
+        assert answer.results[0].error_code == Code.THROTTLING_QUOTA_EXCEEDED and answer.throttle_time_ms > 15_000
+        stage.sleep(answer.throttle_time_ms + 11_000)
+        answer = wire.ask(p.CreatePartitionsRequest(topics=[grown], timeout_ms=10_000), 3)
+        assert (answer.results[0].error_code, answer.throttle_time_ms) == (0, 0)
+
+
+def test_old_versions_get_their_partitions_and_wait_afterwards(stage):
+    stage.alter({"client": "c"}, controller_mutation_rate=1.0)
+    with stage.client() as wire:
+        answer = create_topics(wire, 20, 1, version=5)
+        assert [each.error_code for each in answer.topics] == [0, 0] and 9_000 < answer.throttle_time_ms <= 10_000
+        stage.sleep(answer.throttle_time_ms)
+        answer = wire.ask(p.DeleteTopicsRequest(topic_names=["m0"], timeout_ms=10_000), 4)
+        assert answer.responses[0].error_code == 0 and 18_000 < answer.throttle_time_ms <= 20_000
+
+
+def test_a_long_request_has_one_throttle_time(stage):
+    """Of its parts, each of which the controller answers."""
+    stage.alter({"client": "c"}, controller_mutation_rate=0.1)
+    with stage.client() as wire:
+        answer = create_topics(wire, *[1] * 200)
+        codes = [each.error_code for each in answer.topics]
+        assert codes[:2] == [0, 0] and set(codes[2:]) == {Code.THROTTLING_QUOTA_EXCEEDED} and len(codes) == 200
+        assert 5_000 < answer.throttle_time_ms <= 10_000
+        answer = create_topics(wire, *[1] * 200, version=5) if stage.sleep(answer.throttle_time_ms) is None else None
+        assert {each.error_code for each in answer.topics} == {0, Code.TOPIC_ALREADY_EXISTS} and answer.throttle_time_ms > 1_000_000
+
+
+def test_what_is_refused_for_another_reason_does_not_count(stage):
+    stage.alter({"client": "c"}, controller_mutation_rate=1.0)
+    with stage.client() as wire:
+        for _ in range(3):
+            topics = [p.CreatableTopic(name="..", num_partitions=50, replication_factor=1)]
+            topics += [p.CreatableTopic(name="t", num_partitions=50, replication_factor=1)]
+            answer = wire.ask(p.CreateTopicsRequest(topics=topics), 7)
+            assert answer.throttle_time_ms == 0
+            assert [each.error_code for each in answer.topics] == [Code.INVALID_TOPIC_EXCEPTION, Code.TOPIC_ALREADY_EXISTS]
+        assert create_topics(wire, 5, validate_only=True).topics[0].error_code == 0
+        assert create_topics(wire, 10).topics[0].error_code == 0  # what was only looked at counted, as in Kafka
+        assert create_topics(wire, 1, prefix="n").topics[0].error_code == Code.THROTTLING_QUOTA_EXCEEDED
+
+
+def test_topics_that_are_made_by_asking_for_them_count():
+    with Stage(**{"auto.create.topics.enable": "true", "num.partitions": "20"}) as stage:
+        stage.alter({"client": "c"}, controller_mutation_rate=1.0)
+        with stage.client() as wire:
+
+            def ask(name):
+                topics = [p.MetadataRequestTopic(name=name)]
+                return wire.ask(p.MetadataRequest(topics=topics, allow_auto_topic_creation=True), 12).topics[0].error_code
+
+            assert [ask("a"), ask("b"), ask("b")] == [0, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_OR_PARTITION]
+            stage.sleep(10_000)
+            assert ask("b") == 0
+
+
+@pytest.mark.parametrize("faults", [False, True], ids=["in one process", "over connections"])
+def test_brokers_count_together_what_the_controller_does(faults):
+    with EmbeddedCluster(brokers=2, faults=faults) as cluster:
+        parts = [p.ClientQuotaEntityPart(entity_type="client-id", entity_name="c")]
+        ops = [p.ClientQuotaOp(key="controller_mutation_rate", value=0.01, remove=False)]
+        cluster._submit(p.AlterClientQuotasRequest(entries=[p.ClientQuotaAlteration(entity=parts, ops=ops)], validate_only=False))
+        first, second = (cluster._brokers[node].address for node in (1, 2))
+        with Client(first) as one, Client(second) as two, Client(first, "d") as d:
+            assert create_topics(one, 3, prefix="a").topics[0].error_code == 0
+            answer = create_topics(two, 3, prefix="b")
+            assert answer.topics[0].error_code == Code.THROTTLING_QUOTA_EXCEEDED
+            assert 280_000 < answer.throttle_time_ms < 300_000  # 2.89 tokens of debt, at one in 100 s
+            assert create_topics(d, 3, prefix="d").topics[0].error_code == 0
+        assert sorted(cluster.topics()) == ["a0", "d0"]
+
+
+def test_envelopes_hold_what_was_put_in():
+    request = p.CreateTopicsRequest(topics=[p.CreatableTopic(name="t", num_partitions=1, replication_factor=1)])
+    envelope = wrapped(request, 7, Requester("al=ice\n", "c,ü"))
+    sent = p.EnvelopeRequest.decode(0, b"".join(bytes(part) for part in envelope.encode(0)))
+    assert unwrapped(sent, 1_000) == (request, 7, 0, Requester("al=ice\n", "c,ü"))
+    answer = p.CreateTopicsResponse(throttle_time_ms=5, topics=[])
+    back = p.EnvelopeResponse.decode(0, b"".join(bytes(part) for part in answer_in(answer, 7, 0).encode(0)))
+    assert answer_of(back, request, 7) == answer
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00" * 3, b"\xff" * 40, b"\x00\x13\x00\x07" + b"\xff" * 20])
+@pytest.mark.parametrize("principal", [None, b"", b"\x00\x01", b"\x00\x00\xff\xff"])
+def test_hostile_envelopes(data, principal):
+    with pytest.raises(KafkaError):
+        unwrapped(p.EnvelopeRequest(request_data=data, request_principal=principal, client_host_address=b""), 1_000)
+    good = wrapped(p.ListPartitionReassignmentsRequest(topics=None, timeout_ms=1), 0, Requester("u", "c"))
+    with pytest.raises(CorruptDataError):
+        unwrapped(good._replace(request_principal=principal), 1_000)
+
+
+# ---- connections
+
+
+def test_addresses_that_connect_too_fast_are_kept_waiting_and_closed(stage):
+    stage.alter({"ip": "127.0.0.1"}, connection_creation_rate=1.0)
+    with contextlib.ExitStack() as stack:
+        wires = [stack.enter_context(stage.client()) for _ in range(10)]
+        for wire in wires:
+            wire.ask(VERSIONS, 3)
+        late = stack.enter_context(stage.client())
+        late.send(VERSIONS, 3)
+        while not stage.broker.statistics()["throttled_connections"]:
+            pass
+        for wire in wires:
+            wire.ask(VERSIONS, 3)
+        assert late.is_silent
+        stage.sleep(1_000)
+        assert late.closed_by_peer
+        stage.sleep(20_000)
+        stack.enter_context(stage.client()).ask(VERSIONS, 3)
+        stage.alter({"ip": "127.0.0.1"}, connection_creation_rate=None)
+        for _ in range(30):
+            stack.enter_context(stage.client()).ask(VERSIONS, 3)
+        assert stage.broker.throttling is None
