@@ -177,6 +177,7 @@ FATAL_OF_PRODUCE = frozenset(
 """A batch that fails with these ends the producer; with any other error the transaction can be aborted."""
 
 ABORT_ADVICE = "call abort_transaction(), then begin the transaction again"
+INIT_ADVICE = "call init_transactions() again once the cause is removed"
 FATAL_ADVICE = "close this producer; a new one can go on once the cause is removed"
 FENCED_ADVICE = (
     "another producer has taken over this transactional id, or the transaction was open for longer than transaction_timeout_ms: close this"
@@ -256,7 +257,8 @@ class Standing(NamedTuple):
     last: the step that came to its end last.
     reused: a transaction of version 1 has ended with this epoch.
     prepared: what the coordinator said when the transaction was prepared; None before. Without anything written it was not asked.
-    refused: why the abort fails, although it brings a usable producer back: another process has committed the prepared transaction.
+    refused: why the last call fails, although the producer can be used: an abort, since another process has committed the prepared
+        transaction; init_transactions, since no ACL allows it yet.
     """
 
     phase: Phase
@@ -454,7 +456,7 @@ class TransactionEngine:
             return False, fresh(at.error)
         if step.kind is StepKind.INIT:
             if at.phase is Phase.UNINITIALIZED:
-                self._go(at.moved_to(Phase.INITIALIZING))
+                self._go(at._replace(phase=Phase.INITIALIZING, last=None, refused=None))
                 return True, None
             if at.phase is Phase.READY and at.last is not None and at.last.kind is StepKind.INIT:
                 return False, None                                # as below
@@ -666,7 +668,11 @@ class TransactionEngine:
             log.debug("%s is sent again in %d ms: %s", ask.kind.value, pause_ms, error)
             return remedy is Remedy.REFRESH
         self._tries = 0
-        if remedy is Remedy.FATAL:
+        is_refused = isinstance(error, errors.AuthorizationError) and (error.api or "").startswith(Kind.INIT.value)
+        if ask.kind is Kind.INIT and at.phase is Phase.INITIALIZING and is_refused:
+            told = advised(error, INIT_ADVICE, fatal=False)       # an ACL may allow it later; nothing has begun, as in Java
+            self._go(at._replace(phase=Phase.UNINITIALIZED, last=self._step_of(StepKind.INIT), refused=told))
+        elif remedy is Remedy.FATAL:
             if ask.kind is Kind.INIT and at.phase is Phase.DECIDING:   # committed all the same; the next transaction is what fails
                 self._go(at._replace(last=self._step_of(StepKind.COMMIT)))
             self.fail(error)
@@ -718,8 +724,9 @@ class TransactionEngine:
             if error.code in FATAL_OF_PRODUCE:
                 self.fail(error)
                 return
+            why = f"{error.name}: {error.message}" if error.message else error.name
             told = errors.TransactionAbortable(
-                f"a record of the transaction was not delivered ({error.name}: {error.message}): {ABORT_ADVICE}",
+                f"a record of the transaction was not delivered ({why}): {ABORT_ADVICE}",
                 topic=error.topic,
                 partition=error.partition,
                 broker=error.broker,
