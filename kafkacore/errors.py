@@ -139,7 +139,9 @@ class KafkaError(Exception):
         return ", ".join(f"{label} {value}".lstrip() for label, value in known if value is not None)
 
     def __str__(self) -> str:
-        text = self.message or self._meaning()
+        text, advice = self.message or self._meaning(), self._advice()
+        if advice:
+            text = f"{text.removesuffix('.')}; {advice}"
         if self.code is not None:
             text = f"{NAMES.get(self.code, 'UNKNOWN')} ({self.code}): {text}"
         if self.where:
@@ -153,6 +155,10 @@ class KafkaError(Exception):
     def _meaning(self) -> str:
         """What the class stands for: the text of an error that came without one."""
         return (type(self).__doc__ or "").split("\n", 1)[0]
+
+    def _advice(self) -> str:
+        """What to do about it, behind the message."""
+        return ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.args, self.__dict__)
@@ -407,7 +413,50 @@ class FailedToSendMessageError(KafkaError):
 
 
 class AuthorizationError(BrokerError):
-    """The principal may not do this."""
+    """The principal may not do this. The text names the operation that an ACL has to allow, where the request says which it is."""
+
+    def _advice(self) -> str:
+        request = (self.api or "").partition(" ")[0]
+        operation = next((name for name, requests in _NEEDED.get(self.code or 0, {}).items() if request in requests), None)
+        return "" if operation is None else f"an ACL must allow {operation}"
+
+
+# For what a request is refused, by code and operation. Source: kafka.server.{KafkaApis, ControllerApis}.
+_NEEDED: dict[int, dict[str, frozenset[str]]] = {
+    code: {operation: frozenset(requests.split()) for operation, requests in needed.items()}
+    for code, needed in {
+        Code.TOPIC_AUTHORIZATION_FAILED: {
+            "READ": "Fetch OffsetCommit TxnOffsetCommit OffsetDelete DescribeProducers",
+            "WRITE": "Produce AddPartitionsToTxn",
+            "CREATE": "CreateTopics",
+            "DELETE": "DeleteTopics DeleteRecords",
+            "ALTER": "CreatePartitions",
+            "DESCRIBE, which READ and WRITE include": "Metadata ListOffsets OffsetForLeaderEpoch OffsetFetch DescribeTopicPartitions"
+            " ConsumerGroupHeartbeat ConsumerGroupDescribe",
+            "DESCRIBE_CONFIGS": "DescribeConfigs",
+            "ALTER_CONFIGS": "AlterConfigs IncrementalAlterConfigs",
+        },
+        Code.GROUP_AUTHORIZATION_FAILED: {
+            "READ": "JoinGroup SyncGroup Heartbeat LeaveGroup ConsumerGroupHeartbeat OffsetCommit AddOffsetsToTxn TxnOffsetCommit",
+            "DESCRIBE, which READ includes": "FindCoordinator OffsetFetch DescribeGroups ConsumerGroupDescribe",
+            "DELETE": "DeleteGroups OffsetDelete",
+            "DESCRIBE_CONFIGS": "DescribeConfigs",
+            "ALTER_CONFIGS": "AlterConfigs IncrementalAlterConfigs",
+        },
+        Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: {
+            "WRITE": "InitProducerId AddPartitionsToTxn AddOffsetsToTxn EndTxn TxnOffsetCommit Produce",
+            "DESCRIBE, which WRITE includes": "FindCoordinator DescribeTransactions",
+        },
+        Code.CLUSTER_AUTHORIZATION_FAILED: {
+            "IDEMPOTENT_WRITE, or WRITE on some topic": "InitProducerId",
+            "DESCRIBE": "DescribeAcls DescribeLogDirs DescribeQuorum DescribeUserScramCredentials ListPartitionReassignments",
+            "DESCRIBE_CONFIGS": "DescribeClientQuotas DescribeConfigs ListConfigResources",
+            "ALTER_CONFIGS": "AlterClientQuotas AlterConfigs IncrementalAlterConfigs",
+            "ALTER": "AddRaftVoter AlterPartitionReassignments AlterReplicaLogDirs AlterUserScramCredentials CreateAcls DeleteAcls"
+            " ElectLeaders RemoveRaftVoter UnregisterBroker UpdateFeatures WriteTxnMarkers",
+        },
+    }.items()
+}
 
 
 # fmt: off

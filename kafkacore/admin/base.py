@@ -18,6 +18,7 @@ from kafkacore.config import AdminConfig
 from kafkacore.config_keywords import AdminKeywords
 from kafkacore.errors import Code
 from kafkacore.net.client import ClientResponse
+from kafkacore.net.coordinator import named
 from kafkacore.net.driver import CallerDriver
 from kafkacore.net.leaders import LeaderQuery
 from kafkacore.plurals import counted
@@ -688,6 +689,10 @@ class AdminBase:
             calls = [Call(self, FindCoordinatorRequest, build_for(batch), self._anyone) for batch in batches]
             return self._ask_all(calls, self._left_ms(deadline_ms))
 
+        def title(key: str) -> str:
+            return f"transactional id {key}" if key_type == TRANSACTION_KEY else f"group {key}"
+
+        api = "FindCoordinator"
         batches: Sequence[Sequence[str]] = [keys]
         try:
             answers = ask(batches)
@@ -702,8 +707,8 @@ class AdminBase:
             for place in asked.response.coordinators or [asked.response]:
                 code = place.error_code
                 key = place.key if asked.response.coordinators else batch[0]
-                found[key] = errors.from_code(code, place.error_message, api="FindCoordinator") if code else place.node_id
-        silent = errors.IncompleteAnswerError("the answer leaves a group or transactional id out", api="FindCoordinator")
+                found[key] = errors.from_code(code, named(title(key), place.error_message), api=api) if code else place.node_id
+        silent = errors.IncompleteAnswerError("the answer leaves a group or transactional id out", api=api)
         return {key: found.get(key, silent) for key in keys}
 
     def _pause(self, wait_ms: int, deadline_ms: int) -> None:

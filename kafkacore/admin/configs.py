@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from kafkacore import errors
 from kafkacore.admin.base import AdminBase, Call, ItemResults
 from kafkacore.config_text import SettingValue, setting_text
+from kafkacore.net.coordinator import named
 from kafkacore.protocol import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -247,7 +248,9 @@ class ConfigsAdmin(AdminBase):
             for item in items(asked.response):
                 resource = ConfigResource(_KIND_NAMES.get(item.resource_type, "unknown"), item.resource_name)
                 if item.error_code:
-                    failed[resource] = errors.from_code(item.error_code, item.error_message or None, api=api_name)
+                    topic = resource.name if resource.kind == "topic" else None
+                    message = item.error_message if topic else named(f"{resource.kind} {resource.name}", item.error_message)
+                    failed[resource] = errors.from_code(item.error_code, message, topic=topic, api=api_name)
                 else:
                     values[resource] = value(item)
                 silent.pop(resource, None)

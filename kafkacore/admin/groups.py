@@ -160,7 +160,8 @@ class GroupsAdmin(AdminBase):
 
         def read(response: Any) -> Iterable[tuple[str, errors.KafkaError | None]]:
             for each in response.results:
-                yield each.group_id, errors.from_code(each.error_code, api="DeleteGroups") if each.error_code else None
+                about, code = f"group {each.group_id}", each.error_code
+                yield each.group_id, errors.from_code(code, about, api="DeleteGroups") if code else None
 
         return self._ask_coordinators(names_of(group_ids), GROUP_KEY, request, read, timeout)
 
@@ -213,7 +214,7 @@ class GroupsAdmin(AdminBase):
 
         def read(response: Any) -> Iterable[tuple[str, ItemResults[str, None] | errors.KafkaError]]:
             if response.error_code:
-                yield group_id, errors.from_code(response.error_code, api="LeaveGroup")
+                yield group_id, errors.from_code(response.error_code, f"group {group_id}", api="LeaveGroup")
                 return
             found = ((each.group_instance_id or each.member_id, each.error_code, None, None) for each in response.members)
             yield group_id, results_of(found, leaving, "LeaveGroup")
@@ -375,8 +376,9 @@ class GroupsAdmin(AdminBase):
         """Asks a group's coordinator something that it answers by partition."""
 
         def read(response: Any) -> Iterable[tuple[str, ItemResults[TopicPartition, None] | errors.KafkaError]]:
+            api = type(response).__name__.removesuffix("Response")
             if getattr(response, "error_code", 0):
-                yield group_id, errors.from_code(response.error_code)
+                yield group_id, errors.from_code(response.error_code, f"group {group_id}", api=api)
                 return
             results = results_of(
                 (
@@ -385,7 +387,7 @@ class GroupsAdmin(AdminBase):
                     for each in topic.partitions
                 ),
                 wanted,
-                type(response).__name__.removesuffix("Response"),
+                api,
             )
             moved = next((error for error in results.errors.values() if error.code == Code.NOT_COORDINATOR), None)
             yield group_id, moved or results
@@ -411,7 +413,8 @@ def _read_offsets(answer: Any) -> _GroupOffsets | errors.KafkaError:
 def _read_consumer_groups(response: Any) -> Iterable[tuple[str, GroupDescription | errors.KafkaError]]:
     for group in response.groups:
         if group.error_code:
-            yield group.group_id, errors.from_code(group.error_code, group.error_message, api="ConsumerGroupDescribe")
+            message = group.error_message or f"group {group.group_id}"
+            yield group.group_id, errors.from_code(group.error_code, message, api="ConsumerGroupDescribe")
             continue
         members = [
             MemberDescription(
@@ -449,7 +452,8 @@ def _located(group: GroupDescription, node: Node | None) -> GroupDescription:
 def _read_classic_groups(response: Any) -> Iterable[tuple[str, GroupDescription | errors.KafkaError]]:
     for group in response.groups:
         if group.error_code:
-            yield group.group_id, errors.from_code(group.error_code, group.error_message, api="DescribeGroups")
+            message = group.error_message or f"group {group.group_id}"
+            yield group.group_id, errors.from_code(group.error_code, message, api="DescribeGroups")
             continue
         try:
             members = [

@@ -190,7 +190,9 @@ class TransactionsAdmin(AdminBase):
         def read(response: Any) -> Iterable[tuple[str, TransactionDescription | errors.KafkaError]]:
             for each in response.transaction_states:
                 if each.error_code:
-                    yield each.transactional_id, errors.from_code(each.error_code, api="DescribeTransactions")
+                    yield each.transactional_id, errors.from_code(
+                        each.error_code, f"transactional id {each.transactional_id}", api="DescribeTransactions"
+                    )
                     continue
                 partitions = [TopicPartition(topic.topic, index) for topic in each.topics for index in topic.partitions]
                 yield (
@@ -232,7 +234,7 @@ class TransactionsAdmin(AdminBase):
                 if response.error_code in _BUSY:
                     yield each, errors.from_code(Code.COORDINATOR_LOAD_IN_PROGRESS, "its transaction is just being ended")
                 elif response.error_code:
-                    yield each, errors.from_code(response.error_code, api="InitProducerId")
+                    yield each, errors.from_code(response.error_code, f"transactional id {each}", api="InitProducerId")
                 else:
                     yield each, FencedProducer(response.producer_id, response.producer_epoch)
 

@@ -25,6 +25,11 @@ TRANSACTION = 1
 consumer_log = logging.getLogger("kafkacore.consumer")
 
 
+def named(title: str, message: str | None) -> str:
+    """A broker's message, if it sent one, behind the name of what it is about."""
+    return f"{title}: {message}" if message else title
+
+
 class CoordinatorLink:
     """Finds the coordinator of a group or a transactional id and sends it requests.
 
@@ -180,7 +185,7 @@ class CoordinatorLink:
         if data.error_code:
             cause = errors.from_code(
                 data.error_code,
-                data.error_message or self._title,
+                named(self._title, data.error_message),
                 broker=broker_of(response.request.node_id),
                 api=f"FindCoordinator v{response.version}",
             )

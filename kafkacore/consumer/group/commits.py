@@ -287,7 +287,9 @@ class OffsetCommits:
                 left_out.discard(tp)
                 if not code:
                     continue
-                cause = errors.from_code(code, topic=topic.name, partition=partition.partition_index, broker=self._link.broker_id, api=api)
+                about = f"group {self._group_id}" if code == Code.GROUP_AUTHORIZATION_FAILED else None
+                where = {"topic": topic.name, "partition": partition.partition_index, "broker": self._link.broker_id, "api": api}
+                cause = errors.from_code(code, about, **where)
                 if code in _COORDINATOR:
                     self._link.lost(cause)
                     self._again(commit, cause)
@@ -315,8 +317,8 @@ class OffsetCommits:
             self._end(commit, errors.joined(refused) if isinstance(refused[0], errors.AuthorizationError) else refused[0])
             return
         if left_out:
-            where = ", ".join(f"{t}-{i}" for t, i in sorted(left_out)[:5])
-            self._again(commit, errors.UnknownServer(f"the answer leaves out {where}", broker=self._link.broker_id, api=api))
+            names = ", ".join(f"{t}-{i}" for t, i in sorted(left_out)[:5])
+            self._again(commit, errors.UnknownServer(f"the answer leaves out {names}", broker=self._link.broker_id, api=api))
             return
         self.latency_ms.record(response.latency_ms, response.request.sent_ms + response.latency_ms)
         self._taken(commit.offsets)

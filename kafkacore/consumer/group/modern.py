@@ -599,9 +599,15 @@ class ConsumerMembership:
             self._lose()
 
     def _error(self, code: int, message: str | None, response: ClientResponse) -> errors.KafkaError:
+        topic = None
+        if code == Code.TOPIC_AUTHORIZATION_FAILED and not message:  # brokers do not say which
+            names = sorted(self.topics)
+            topic = names[0] if len(names) == 1 else None
+            message = None if topic else "one of the topics " + ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
         return errors.from_code(
             code,
             f"group {self._settings.group_id}, member {self._member_id}" + (f": {message}" if message else ""),
+            topic=topic,
             broker=self._link.broker_id,
             api=f"ConsumerGroupHeartbeat v{response.version}",
         )
