@@ -145,6 +145,34 @@ def test_while_the_leader_assigns(shared, topic, member, observer, end: str) -> 
     assert committed(observer, list(processed)) == processed
 
 
+@pytest.mark.parametrize("leads", [True, False], ids=["the leader", "another member"])
+@pytest.mark.parametrize("end", ENDS)
+def test_when_the_group_has_rebalanced_with_a_member_that_does_not_know_it(shared, topic, member, observer, end: str, leads: bool) -> None:
+    """The answer to its JoinGroup is lost, or on its way: its generation may not commit any more, and the next may."""
+    leaver, other = (member(partition_assignment_strategy=["cooperative-sticky"]) for _ in range(2))
+    share(leaver, other)
+    if leaver._group.membership._leads != leads:
+        leaver, other = other, leaver
+    processed = read_on(shared, topic, leaver)
+    its_id = leaver.consumer_group_metadata().member_id
+    generation = other.consumer_group_metadata().generation_id
+    lost = threading.Event()
+
+    def lose(request: Any) -> Any:
+        if request.member_id != its_id or lost.is_set():
+            return None
+        lost.set()
+        return Drop(handle=True)
+
+    shared.control("JoinGroup", lose)
+    leaver.enforce_rebalance()
+    until(lost.is_set, leaver, other)
+    until(lambda: other._group.membership._generation > generation, other)
+    processed = {tp: leaver.position(tp) for tp in processed}
+    ENDS[end](leaver)
+    assert committed(observer, list(processed)) == processed
+
+
 class Commits(RebalanceListener):
     """Commits by hand at the last moment."""
 

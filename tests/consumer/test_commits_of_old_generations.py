@@ -28,9 +28,13 @@ class Rig:
             lambda: self.member,
             retry_backoff_ms=100,
             retry_backoff_max_ms=100,
-            refused=lambda cause, sent_as: self.refused.append(cause),
+            refused=self._hear,
             assigned=self.assigned.__contains__,
         )
+
+    def _hear(self, cause: errors.KafkaError, sent_as: ConsumerGroupMetadata) -> bool:
+        self.refused.append(cause)
+        return False
 
     def rebalance(self, *taken_away) -> None:
         self.member = self.member._replace(generation_id=self.member.generation_id + 1)

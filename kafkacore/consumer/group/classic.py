@@ -766,15 +766,21 @@ class ClassicMembership:
             self._move(Phase.OUT)
         return True
 
-    def commit_refused(self, cause: errors.KafkaError, sent_as: ConsumerGroupMetadata) -> None:
-        """A commit was answered with an error about this member: the member joins again now, not after the next heartbeat."""
-        if self._generation < 0 or sent_as != self.metadata or self.phase is Phase.JOINING:
-            return
+    def commit_refused(self, cause: errors.KafkaError, sent_as: ConsumerGroupMetadata) -> bool:
+        """A commit was answered with an error about this member: the member joins again now, not after the next heartbeat. Where `hold`
+        gave up a join that has ended since, only that join's answer names the generation that may commit: it goes on."""
+        if self._generation < 0 or sent_as != self.metadata:
+            return False
+        if self.phase is Phase.JOINING:
+            goes_on = self._holds and cause.code == Code.ILLEGAL_GENERATION
+            self._holds &= not goes_on
+            return goes_on
         if cause.code == Code.REBALANCE_IN_PROGRESS:
             if self.phase is Phase.STABLE:
                 self.rejoin("the group is rebalancing")
         else:
             self._ends_with(cause)
+        return False
 
     # -- leaving ------------------------------------------------------------------------------------------------------------------
 

@@ -115,7 +115,7 @@ class OffsetCommits:
         member: gives the group's name, generation and member as commits name them.
         retry_backoff_ms, retry_backoff_max_ms: before a failed request is sent again, doubled with every failed try.
         names_member: OffsetFetch names member and epoch, as KIP-848 members do.
-        refused: hears of an error about the member, and whom the commit named.
+        refused: hears of an error about the member, and whom the commit named; returns True when the member's next generation may commit.
         assigned: whether this consumer reads a partition.
         taken: hears of offsets that are committed.
 
@@ -134,7 +134,7 @@ class OffsetCommits:
         retry_backoff_ms: int,
         retry_backoff_max_ms: int,
         names_member: bool = False,
-        refused: Callable[[errors.KafkaError, ConsumerGroupMetadata], None] = lambda cause, sent_as: None,
+        refused: Callable[[errors.KafkaError, ConsumerGroupMetadata], bool] = lambda cause, sent_as: False,
         assigned: Callable[[TopicPartition], bool] = lambda tp: True,
         taken: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] = lambda offsets: None,
     ) -> None:
@@ -294,8 +294,9 @@ class OffsetCommits:
                     self._link.lost(cause)
                     self._again(commit, cause)
                     return
-                if code in _OF_MEMBER:
-                    self._refused(cause, member)
+                if code in _OF_MEMBER and self._refused(cause, member):
+                    self._rebalancing(commit, cause)
+                    return
                 if code == Code.STALE_MEMBER_EPOCH and self._member().generation_id >= 0:
                     self._again(commit, cause)  # a member still: the next heartbeat brings the epoch, if it is not here yet
                     return

@@ -140,12 +140,15 @@ class Membership(Protocol):
     def rejoin(self, reason: str) -> None:
         """Begins a rebalance with the next step (enforce_rebalance)."""
 
-    def commit_refused(self, cause: errors.KafkaError, sent_as: ConsumerGroupMetadata) -> None:
+    def commit_refused(self, cause: errors.KafkaError, sent_as: ConsumerGroupMetadata) -> bool:
         """A commit was answered with an error about this member: it counts as the answer of a heartbeat does, at once.
 
         Args:
             cause: what the coordinator answered.
             sent_as: whom the commit named. What is said of an earlier generation changes nothing.
+
+        Returns:
+            Whether this member, which is about to leave, is taking part in the group's next generation: that may commit.
         """
 
     def hold(self) -> None:

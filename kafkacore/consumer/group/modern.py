@@ -585,10 +585,10 @@ class ConsumerMembership:
         else:
             self._tries = 1
 
-    def commit_refused(self, cause: errors.KafkaError, sent_as: ConsumerGroupMetadata) -> None:
+    def commit_refused(self, cause: errors.KafkaError, sent_as: ConsumerGroupMetadata) -> bool:
         """A commit was answered with an error about this member: a stale epoch asks for a heartbeat now, an ended one joins again."""
         if self.phase not in _MEMBER or sent_as != self.metadata:
-            return
+            return False
         if cause.code == Code.STALE_MEMBER_EPOCH:
             self._heartbeat_at_ms = 0
         elif cause.code in (Code.FENCED_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID):
@@ -597,6 +597,7 @@ class ConsumerMembership:
         elif cause.code == Code.FENCED_INSTANCE_ID:
             self._refuse(cause)
             self._lose()
+        return False
 
     def _error(self, code: int, message: str | None, response: ClientResponse) -> errors.KafkaError:
         topic = None
