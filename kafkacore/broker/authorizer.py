@@ -5,8 +5,9 @@
 Rules, in their order:
 
 1. A super user may do everything.
-2. The ACLs of a resource are those with its literal name, with a prefix of its name, and with the literal name "*". Of these count the
-   ones of the principal and of User:*, for the client's address and for host "*", for the operation and for ALL.
+2. The ACLs of a resource are those with its literal name, with a prefix of its name, and with the literal name "*"; of these the last are
+   not for names that begin with "*" themselves, as of groups: Kafka takes them for another literal name. Of all these count the ones
+   of the principal and of User:*, for the client's address and for host "*", for the operation and for ALL.
 3. A DENY refuses, whatever else there is; an ALLOW permits. An ALLOW for READ, WRITE, DELETE or ALTER permits DESCRIBE, too, and one for
    ALTER_CONFIGS permits DESCRIBE_CONFIGS; a DENY implies nothing.
 4. A resource that has no ACL at all, of whomever, is open to all if `allow.everyone.if.no.acl.found` says so. Everything else is refused.
@@ -177,7 +178,7 @@ class _Resources:
         exact = self.literal.get(name)
         if exact is not None:
             yield exact
-        if name != WILDCARD:
+        if not name.startswith(WILDCARD):
             everything = self.literal.get(WILDCARD)
             if everything is not None:
                 yield everything

@@ -54,7 +54,7 @@ def may(asked: Authorizer, operation: int, name: str, principal: str = ALICE, ho
 def matches(entry: Acl, name: str) -> bool:
     if entry.pattern_type == a.PREFIXED:
         return name.startswith(entry.resource_name)
-    return entry.resource_name in (name, "*")
+    return entry.resource_name == name or (entry.resource_name == "*" and not name.startswith("*"))
 
 
 def model(acls: Iterable[Acl], operation: int, resource_type: int, name: str, principal: str, host: str, is_open: bool) -> bool:
