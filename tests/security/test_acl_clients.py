@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition, errors
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, SubscriptionPattern, TopicPartition, errors
 from kafkacore.admin import Acl, AclFilter
 from kafkacore.testing import EmbeddedCluster
 
@@ -362,6 +362,24 @@ def test_a_pattern_matches_what_may_be_described(it: Secured) -> None:
             assert consumer.assignment() == {TopicPartition(it.topic, 0)}
     it.allow("read", "topic", it.other)
     with it.consumer(group_protocol="consumer") as consumer:
+        consumer.subscribe(pattern=pattern)
+        assert sorted(read(consumer, 2)) == [b"hidden", b"seen"]
+
+
+def test_an_expression_of_the_broker_matches_what_the_member_may_describe(it: Secured) -> None:
+    it.allow("read", "topic")
+    it.allow("read", "group")
+    it.fill(b"seen")
+    it.fill(b"hidden", topic=it.other)
+    pattern = SubscriptionPattern(f"{it.topic}|{it.other}")
+    with it.consumer(group_protocol="consumer") as consumer:
+        consumer.subscribe(pattern=pattern)
+        assert read(consumer, 1) == [b"seen"]
+        assert consumer.assignment() == {TopicPartition(it.topic, 0)}
+        [member] = it.admin.describe_groups([it.group])[it.group].members
+        assert member.target_partitions == [TopicPartition(it.topic, 0)]
+    it.allow("read", "topic", it.other)
+    with it.consumer(group_protocol="consumer") as consumer:  # the expression left with its last member, and is resolved again
         consumer.subscribe(pattern=pattern)
         assert sorted(read(consumer, 2)) == [b"hidden", b"seen"]
 
