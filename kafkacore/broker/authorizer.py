@@ -13,18 +13,23 @@ Rules, in their order:
 4. A resource that has no ACL at all, of whomever, is open to all if `allow.everyone.if.no.acl.found` says so. Everything else is refused.
 
 Prefixes are kept sorted. The greatest name that is not above the asked one is a prefix of it, or all its prefixes among the kept ones are
-prefixes of what both begin with: a search goes on from there. Answers are remembered until an ACL changes.
+prefixes of what both begin with: a search goes on from there. Answers are remembered until an ACL changes; a denial is logged once for as
+long, at level INFO.
 
 Source: org.apache.kafka.metadata.authorizer.StandardAuthorizerData, org.apache.kafka.server.authorizer.Authorizer.
 """
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kafkacore.broker.cluster import Acl, ImageDelta, ImageListener
+from kafkacore.printable import printable
+
+logger = logging.getLogger(__name__)
 
 # AclOperation
 ALL = 2
@@ -61,6 +66,24 @@ ALLOW = 3
 CLUSTER_NAME = "kafka-cluster"
 WILDCARD = "*"
 EVERYBODY = "User:*"
+
+_OPERATIONS = {
+    READ: "READ",
+    WRITE: "WRITE",
+    CREATE: "CREATE",
+    DELETE: "DELETE",
+    ALTER: "ALTER",
+    DESCRIBE: "DESCRIBE",
+    CLUSTER_ACTION: "CLUSTER_ACTION",
+    DESCRIBE_CONFIGS: "DESCRIBE_CONFIGS",
+    ALTER_CONFIGS: "ALTER_CONFIGS",
+    IDEMPOTENT_WRITE: "IDEMPOTENT_WRITE",
+    CREATE_TOKENS: "CREATE_TOKENS",
+    DESCRIBE_TOKENS: "DESCRIBE_TOKENS",
+    TWO_PHASE_COMMIT: "TWO_PHASE_COMMIT",
+}
+_TYPES = {TOPIC: "topic", GROUP: "group", CLUSTER: "cluster", TRANSACTIONAL_ID: "transactional id", DELEGATION_TOKEN: "token", USER: "user"}
+MAX_SHOWN_CHARS = 250
 
 MAX_DECISIONS = 65_536
 """How many answers are remembered."""
@@ -275,6 +298,9 @@ class Authorizer(ImageListener):
         if known is None:
             known = bool(self._operations(principal, host, resource_type, name) >> operation & 1)
             self._remember(key, known)
+            if not known:
+                who, what = printable(principal[:MAX_SHOWN_CHARS]), printable(name[:MAX_SHOWN_CHARS])
+                logger.info("%s at %s may not %s %s %s", who, host, _OPERATIONS[operation], _TYPES[resource_type], what)
         return known
 
     def operations(self, principal: str, host: str, resource_type: int, name: str, candidates: int) -> int:

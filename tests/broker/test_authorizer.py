@@ -237,3 +237,14 @@ def test_settings() -> None:
     found = BrokerConfig(**STANDARD, super_users=users, allow_everyone_if_no_acl_found="true")
     assert super_users(found.super_users) == {"User:a", "User:CN=b,O=c", "User:ANONYMOUS"}
     assert found.allow_everyone_if_no_acl_found
+
+
+def test_a_denial_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "kafkacore.broker.authorizer")
+    subject = authorizer(acl("t", a.READ))
+    for _ in range(3):
+        assert may(subject, a.READ, "t") and not may(subject, a.WRITE, "t") and not may(subject, a.READ, "\x1b[31m", host="/10.0.0.1")
+    assert [each.getMessage() for each in caplog.records] == [
+        "User:alice at 127.0.0.1 may not WRITE topic t",
+        "User:alice at /10.0.0.1 may not READ topic \\x1b[31m",
+    ]
