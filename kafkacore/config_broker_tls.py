@@ -199,6 +199,11 @@ def check_tls(config: BrokerTls, listeners: Sequence[Listener]) -> None:
         tls_of(config, name)
 
 
+def same_tls(one: BrokerTls, other: BrokerTls) -> bool:
+    """Whether two brokers' settings say the same of TLS."""
+    return all(getattr(one, each.name) == getattr(other, each.name) for each in dataclasses.fields(BrokerTls))
+
+
 class BrokerContexts(NamedTuple):
     """The contexts of a broker.
 

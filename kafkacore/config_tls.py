@@ -33,12 +33,20 @@ _COLUMNS = 64
 
 
 class Store(NamedTuple):
-    """Where something is: a file or a text, and the password of it with the name of that setting."""
+    """Where something is.
+
+    Attributes:
+        path, text: a file, or PEM.
+        password: of it.
+        password_setting: the name of that setting, for messages.
+        kind: PEM or PKCS12; None leaves it to the file's content.
+    """
 
     path: str | None
     text: str | None
     password: str | None
     password_setting: str = "ssl_password"
+    kind: str | None = None
 
     def __repr__(self) -> str:
         return f"Store(path={self.path!r})"
@@ -112,8 +120,14 @@ def stores_of(values: Mapping[str, Any], key_password: str) -> tuple[Store, Stor
             values["ssl_truststore_location"] or values.get("ssl_cafile"),
             values["ssl_truststore_certificates"],
             values["ssl_truststore_password"],
+            kind=values["ssl_truststore_type"],
         ),
-        Store(values["ssl_keystore_location"] or values.get("ssl_certfile"), values["ssl_keystore_certificate_chain"], password),
+        Store(
+            values["ssl_keystore_location"] or values.get("ssl_certfile"),
+            values["ssl_keystore_certificate_chain"],
+            password,
+            kind=values["ssl_keystore_type"],
+        ),
         Store(values.get("ssl_keyfile"), values["ssl_keystore_key"], values[key_password], key_password),
     )
 
@@ -269,7 +283,7 @@ def _certificates(store: Store) -> str | None:
     if store.path is None:
         return None
     data = _read(store.path)
-    return data.decode("ascii", "replace") if _is_pem(data) else _from_pkcs12(store, data)[1]
+    return data.decode("ascii", "replace") if _is_pem(data, store) else _from_pkcs12(store, data)[1]
 
 
 def _own(store: Store, key: Store) -> tuple[str, str] | None:
@@ -279,7 +293,7 @@ def _own(store: Store, key: Store) -> tuple[str, str] | None:
     if store.path is None:
         return None
     data = _read(store.path)
-    if not _is_pem(data):
+    if not _is_pem(data, store):
         found, chain = _from_pkcs12(store, data)
         return chain, found
     chain = data.decode("ascii", "replace")
@@ -296,8 +310,11 @@ def _read(path: str) -> bytes:
     return data
 
 
-def _is_pem(data: bytes) -> bool:
-    return b"-----BEGIN " in data
+def _is_pem(data: bytes, store: Store) -> bool:
+    is_pem = b"-----BEGIN " in data
+    if store.kind is not None and (store.kind == "PEM") != is_pem:
+        raise ConfigError(f"{store.path} is {'PEM' if is_pem else 'not PEM'}, and its type is set to {store.kind}")
+    return is_pem
 
 
 def _from_pkcs12(store: Store, data: bytes) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kafkacore.broker.configs import HARMLESS, UNITS, ConfigKey, Resource
 from kafkacore.config import BrokerConfig
+from kafkacore.config_broker_tls import field_of
 
 NOT_IMPLEMENTED = "Not implemented by the embedded broker: described with the value Kafka has by default, and can be set to that alone."
 UNSEEN = "Taken and not used: it says how Kafka spends threads, buffers and files, and no client could see it."
@@ -35,7 +36,7 @@ def documentation(kind: int, key: ConfigKey) -> str:
     name = key.link if kind in (Resource.TOPIC, Resource.GROUP) and key.link else key.name
     if name in HARMLESS or key.name in HARMLESS:
         return UNSEEN
-    sentence = BrokerConfig.sentences().get(name.replace(".", "_")) or (_FACTS.get(name) if kind == Resource.BROKER else None)
+    sentence = BrokerConfig.sentences().get(field_of(name)) or (_FACTS.get(name) if kind == Resource.BROKER else None)
     if sentence is not None:
         return f"{sentence[0].upper()}{sentence[1:]}"
     for strongest, *weaker in UNITS:

@@ -191,6 +191,25 @@ def broker_keys() -> Mapping[str, ConfigKey]:
     return _read(config_tables.BROKER)
 
 
+_OF_LISTENER = re.compile(r"listener\.name\.(?P<listener>[^.]*)\.(?P<name>ssl\..+)")
+"""Source: DynamicBrokerConfig.LISTENER_CONFIG_REGEX."""
+
+
+def broker_key(name: str) -> ConfigKey | None:
+    """A setting of a broker, also one with the prefix of a listener; None if there is no such."""
+    match = _OF_LISTENER.fullmatch(name)
+    if match is None:
+        return broker_keys().get(name)
+    general = broker_keys().get(match["name"])
+    return None if general is None else general._replace(name=name)
+
+
+def _general(name: str) -> str:
+    """A setting's name without the prefix of a listener."""
+    match = _OF_LISTENER.fullmatch(name)
+    return name if match is None else match["name"]
+
+
 @functools.cache
 def topic_keys() -> Mapping[str, ConfigKey]:
     """All settings of a topic, by name."""
@@ -316,8 +335,9 @@ class BrokerLayers:
     def synonyms(self, name: str) -> list[Synonym]:
         """The values of a setting by layer, the strongest first. Source: ConfigHelper.configSynonyms."""
         keys = broker_keys()
-        hidden = keys[name].is_sensitive
-        names = _SAME.get(name, (name,))
+        general = _general(name)
+        hidden = keys[general].is_sensitive
+        names = _SAME.get(name, tuple(dict.fromkeys((name, general))))
         found = []
         for layer, source in (
             (self.dynamic, Source.DYNAMIC_BROKER),
@@ -327,7 +347,7 @@ class BrokerLayers:
             if layer:
                 found += [Synonym(each, None if hidden else layer[each], source) for each in names if each in layer]
         for each in names:
-            default = keys[each].default
+            default = keys[each].default if each in keys else None
             if default is not None:
                 found.append(Synonym(each, default, Source.DEFAULT))
         while found and found[0].name != name:  # Kafka leaves out what stands before the setting's own name
@@ -339,17 +359,24 @@ class BrokerLayers:
         for layer in (self.dynamic, self.dynamic_default, self.static):
             if name in layer:
                 return layer[name]
-        return broker_keys()[name].default
+        return self.value(general) if (general := _general(name)) != name else broker_keys()[name].default
+
+    def _keys(self) -> Iterable[ConfigKey]:
+        """Those that each broker has, and those of single listeners that have a value."""
+        yield from broker_keys().values()
+        for name in sorted({*self.dynamic, *self.static} - broker_keys().keys()):
+            if (key := broker_key(name)) is not None:
+                yield key
 
     def describe(self) -> Iterable[Described]:
         """All settings of the broker. Source: ConfigHelper.createBrokerConfigEntry."""
-        for key in broker_keys().values():
+        for key in self._keys():
             synonyms = self.synonyms(key.name)
             yield Described(
                 key,
                 None if key.is_sensitive else self.value(key.name),
                 synonyms[0].source if synonyms else Source.DEFAULT,
-                key.link == "fixed",
+                key.link == "fixed" or key.name not in broker_keys(),  # so Kafka says of a listener's own, which it lets change
                 synonyms,
             )
 
@@ -414,6 +441,8 @@ def static_settings(config: BrokerConfig, facts: Mapping[str, str]) -> Mapping[s
         default = _IMPLIED.get(name, key.default)
         if text != default or field in config.given:
             settings[name] = text
+    for listener, own in (config.listener_name_settings or {}).items():
+        settings |= {f"listener.name.{listener.lower()}.{name.replace('_', '.')}": setting_text(value) for name, value in own.items()}
     return settings
 
 
@@ -426,8 +455,13 @@ def effective(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerConfig:
     """
     known = set(config.names())
     changes: dict[str, Any] = {}
+    of_listeners = {listener: {**own} for listener, own in (config.listener_name_settings or {}).items()}
     for layer in layers:
         changes |= {field: text for name, text in layer.items() if (field := name.replace(".", "_")) in known}
+        for name, text in layer.items():
+            if match := _OF_LISTENER.fullmatch(name):
+                of_listeners.setdefault(match["listener"].upper(), {})[match["name"].replace(".", "_")] = text
+                changes["listener_name_settings"] = of_listeners
     return config.replace(**changes) if changes else config
 
 
@@ -579,10 +613,11 @@ def check_broker(
 
     Source: DynamicBrokerConfig.validate.
     """
-    keys = broker_keys()
+    keys: dict[str, ConfigKey] = {}
     for name in changed:
-        if name not in keys:
+        if (key := broker_key(name)) is None:
             raise errors.InvalidConfiguration(f"Unknown broker config name: {name}")
+        keys[name] = key
     fixed = [name for name in changed if keys[name].link == "fixed"]
     if fixed:
         raise errors.InvalidRequest(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
@@ -604,8 +639,8 @@ def check_broker(
         )
     for name, value in values.items():
         key = keys[name]
-        in_force = static.get(name, _IMPLIED.get(name, key.default))
-        _refuse_unserved(key, settings[name], value, in_force, name in served)
+        in_force = static.get(name, static.get(_general(name), _IMPLIED.get(name, key.default)))
+        _refuse_unserved(key, settings[name], value, in_force, name in served or _general(name) in _PER_LISTENER)
 
 
 _CLIENT_MATCHES = frozenset(

@@ -22,9 +22,9 @@ from kafkacore.broker.socket_server import Server
 from kafkacore.broker.state import BrokerState
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
-from kafkacore.config_broker_tls import broker_contexts
+from kafkacore.config_broker_tls import broker_contexts, same_tls
 from kafkacore.config_listeners import LOOPBACK, inter_broker, joined, listeners_of
-from kafkacore.errors import KafkaStorage
+from kafkacore.errors import ConfigError, KafkaStorage
 from kafkacore.timer import TimerTask
 from kafkacore.types import Node
 
@@ -100,7 +100,7 @@ class Broker(Server):
             clock=clock,
         )
         self.node_id = node_id
-        self.tls = tls
+        self.tls, self._tls_config = tls, config
         self._accepts_at_once = not isinstance(controller, ControllerAddress)
         controller = controller or ControllerHost(config, supported_features=supported_features, clock=self.clock)
         self.state: BrokerState = BrokerState(
@@ -117,6 +117,7 @@ class Broker(Server):
             peer_versions=API_VERSIONS if is_old else self.api_versions,
             post=self.post,
         )
+        self.state.altered = self._altered
         self.clocked = self.state.clocked
         self.peers = self.state.peers
         self.connection_rates = self.state.quotas.connections
@@ -139,6 +140,17 @@ class Broker(Server):
 
     def _quotas_changed(self, active: bool) -> None:
         self.throttling = self.state.quotas if active else None
+
+    def _altered(self) -> None:
+        """Certificates of listeners may be others: connections that are made from now on have them."""
+        config = self.state.config
+        if same_tls(config, self._tls_config):
+            return
+        self._tls_config = config
+        try:
+            self.tls = broker_contexts(config, self.listeners)
+        except ConfigError as error:
+            logger.error("broker %d: what was read before is used on: %s", self.node_id, error)
 
     def set_controller(self, controller: ControllerAddress) -> None:
         """Where a controller that is reached over a connection listens. To be called before `start`."""

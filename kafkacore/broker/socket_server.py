@@ -297,7 +297,7 @@ class Server:
                 raise
             self._stopping = self._paused = False
             if self.peers is not None:
-                self.peers.attach(self._selector, None if self.tls.peers is None else self._transports(self.tls.peers))
+                self.peers.attach(self._selector, None if self.tls.peers is None else self._transports(self._peer_context))
             try:
                 self._registered()
             except BaseException:
@@ -333,9 +333,14 @@ class Server:
         )
         return made if self.wrap_transports is None else self.wrap_transports(made)
 
+    def _peer_context(self) -> ssl.SSLContext:
+        assert self.tls.peers is not None  # connections to peers are encrypted
+        return self.tls.peers()
+
     def _transports_of(self, listener: Listener) -> Transports | None:
-        contexts = self.tls.listeners.get(listener.name)
-        return None if contexts is None else self._transports(contexts)
+        if listener.name not in self.tls.listeners:
+            return None
+        return self._transports(lambda: self.tls.listeners[listener.name]())  # looked up each time: they may be altered
 
     def _accept(self) -> None:
         """Begins to accept connections, which have waited in the listener's queue so far."""

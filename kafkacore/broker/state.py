@@ -91,6 +91,7 @@ class DynamicSettings(ImageListener):
             except ConfigError as error:  # another broker, started with other settings, found nothing wrong with them
                 logger.error("broker %d: the altered settings do not fit those it was started with: %s", state.node_id, error)
             state.cluster.set_config(state.config)
+            state.altered()
         for partition in list(state.replicas.partitions.values()):
             partition.log.config = partition.config
 
@@ -100,6 +101,7 @@ class BrokerState:
 
     Attributes:
         config, static_config: its settings, with and without what was altered while it runs.
+        altered: is called when settings were.
         cluster: this broker's image of the cluster; it follows the controller's log.
         authorizer: who may do what; None where everybody may do everything.
         played: the release whose message format and errors it has.
@@ -157,6 +159,7 @@ class BrokerState:
             KafkaStorage: no log directory can be used.
         """
         self.config = self.static_config = config
+        self.altered: Callable[[], None] = lambda: None
         self.node_id = node_id
         self.cluster = ClusterImage(config, cluster_id, supported_features)
         self.authorizer: Authorizer | None = None

@@ -183,3 +183,52 @@ def test_a_tool_without_a_certificate(cluster: EmbeddedCluster, java: JavaTools,
     properties.write_text(f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={given['ssl_cafile']}\n")
     ran = java.run("TopicCommand", "--bootstrap-server", given["bootstrap_servers"], "--command-config", properties, "--list")
     assert ran.code == 1 and "Failed to process post-handshake messages" in ran.out  # the text of its SslAuthenticationException
+
+
+# ---- altering a running broker
+
+PREFIX = "listener.name.narrow.ssl."
+
+
+def served_by(address: str, issuer: Issuer) -> bytes:
+    """The certificate that a listener shows, in DER."""
+    with Wire(address) as wire, issuer.issued("").wrap_socket(wire.sock, server_hostname="127.0.0.1") as stream:
+        found = stream.getpeercert(binary_form=True)
+        assert found is not None
+        return found
+
+
+def test_certificates_are_altered(addresses: dict[str, str], issuer: Issuer) -> None:
+    before = served_by(addresses["NARROW"], issuer)
+    chain, key = issuer._issued(["127.0.0.1"], "broker")
+    (issuer.directory / "next.pem").write_text(key + chain)
+    resource = ("broker", "1")
+
+    def altered(settings: dict[str, Any], to: tuple[str, str] = resource, **how: Any) -> str:
+        failed = admin.alter_configs({to: settings}, **how).errors
+        return type(failed[to]).__name__ if failed else "altered"
+
+    def until_served(certificate: bytes) -> None:
+        in_a_row = 0
+        while in_a_row < 6:  # Kafka's network threads, three by default, take turns, and each changes for itself
+            in_a_row = in_a_row + 1 if served_by(addresses["NARROW"], issuer) == certificate else 0
+
+    with KafkaAdminClient(bootstrap_servers=addresses["REQUIRED"], security_protocol="SSL", ssl_context=issuer.issued("alice")) as admin:
+        named = {f"{PREFIX}keystore.location": str(issuer.directory / "next.pem")}
+        assert altered({name.replace(PREFIX, "ssl."): value for name, value in named.items()}) == "InvalidRequest"
+        assert altered(named, ("broker", "")) == "InvalidRequest"
+        assert altered({f"{PREFIX}keystore.location": "/no/such/file"}) == "InvalidRequest"
+        assert altered({f"{PREFIX}keystore.type": "PKCS12"}) == "InvalidRequest"
+        assert altered(named, validate_only=True) == "altered"
+        assert served_by(addresses["NARROW"], issuer) == before
+        assert altered(named) == "altered"
+        until_served(ssl.PEM_cert_to_DER_cert(chain))
+        described = admin.describe_configs([resource], include_synonyms=True)[resource][f"{PREFIX}keystore.location"]
+        assert described.value == named[f"{PREFIX}keystore.location"]
+        assert (described.source, described.type) == ("dynamic_broker", "string")
+        assert (described.is_sensitive, described.is_read_only) == (False, True)
+        assert [(each.name, each.source) for each in described.synonyms] == [
+            (f"{PREFIX}keystore.location", "dynamic_broker"), (f"{PREFIX}keystore.location", "static_broker"),
+        ]  # fmt: skip
+        assert altered({f"{PREFIX}keystore.location": None}) == "altered"
+        until_served(before)

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 
 from kafkacore import KafkaAdminClient, KafkaProducer, protocol
-from kafkacore.errors import SslAuthenticationFailed
+from kafkacore.errors import ConfigError, InvalidRequest, SslAuthenticationFailed
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.wire import Wire
 
@@ -52,8 +54,6 @@ class Directory:
 
     @staticmethod
     def _serial(pem: bytes) -> str:
-        from cryptography import x509
-
         return f"{x509.load_pem_x509_certificate(pem).serial_number:X}"
 
     def config(self, **more: Any) -> dict[str, Any]:
@@ -73,11 +73,12 @@ class Directory:
             "ssl_certfile": str(self.client),
         }
 
-    def shown(self, cluster: EmbeddedCluster) -> str:
+    def shown(self, cluster: EmbeddedCluster, broker: int = 1) -> str:
         """The serial number of the certificate that the broker shows."""
         context = ssl.create_default_context(cadata=self.authority.cert_pem.bytes().decode())
         context.load_cert_chain(str(self.client))
-        with Wire(cluster.bootstrap_servers) as wire, context.wrap_socket(wire.sock, server_hostname="localhost") as stream:
+        address = cluster.bootstrap_servers.split(",")[broker - 1]
+        with Wire(address) as wire, context.wrap_socket(wire.sock, server_hostname="localhost") as stream:
             found: Any = stream.getpeercert()
             return str(found["serialNumber"]).lstrip("0")
 
@@ -146,6 +147,63 @@ def test_brokers_that_do_not_trust_each_other_say_so_once(directory: Directory, 
         assert cluster._controller.wait_until(lambda state: len(state.image.partition("t", 0).isr) == 1, WAIT_S)
     said = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING and "connection to broker" in each.getMessage()]
     assert 1 <= len(said) <= 4 and all("TLS handshake with 127.0.0.1:" in each for each in said)
+
+
+def test_altered_certificates(directory: Directory) -> None:
+    """By listener, for one broker; they hold when it starts again. `tests/interop/test_tls_listeners.py` does the same on Kafka."""
+    with EmbeddedCluster(brokers=2, config=directory.config()) as cluster, KafkaAdminClient(**directory.settings(cluster)) as admin:
+        before = directory.shown(cluster)
+        leaf = directory.authority.issue_cert("127.0.0.1", "localhost")
+        serial = directory._serial(leaf.cert_chain_pems[0].bytes())
+        named = {
+            "listener.name.ssl.ssl.keystore.location": None,
+            "listener.name.ssl.ssl.keystore.certificate.chain": leaf.cert_chain_pems[0].bytes().decode(),
+            "listener.name.ssl.ssl.keystore.key": leaf.private_key_pem.bytes().decode(),
+        }
+        resource = ("broker", "1")
+        failed = admin.alter_configs({resource: named}).errors[resource]
+        assert isinstance(failed, InvalidRequest) and "exclude each other" in str(failed)  # the file stands in its settings still
+        following = directory.path / "following.pem"
+        following.write_bytes(leaf.private_key_and_cert_chain_pem.bytes())
+        admin.alter_configs({resource: {"listener.name.ssl.ssl.keystore.location": str(following)}}).check()
+        assert directory.shown(cluster) == serial
+        assert directory.shown(cluster, 2) == before
+        admin.alter_configs({resource: {"producer.id.expiration.ms": 1_000_000}}).check()
+        cluster.stop_broker(1)
+        cluster.start_broker(1)
+        assert directory.shown(cluster) == serial
+        described = admin.describe_configs([resource])[resource]
+        assert described["listener.name.ssl.ssl.keystore.location"].value == str(following)
+        admin.alter_configs({resource: {"listener.name.ssl.ssl.keystore.location": None}}).check()
+        assert directory.shown(cluster) == before
+        for name, why in (
+            ("ssl.keystore.location", "only per-listener"),
+            ("listener.name.other.ssl.keystore.location", "this listener does not exist"),
+            ("listener.name.ssl.ssl.cipher.suites", "does not implement it"),
+            ("listener.name.ssl.ssl.principal.mapping.rules", "Cannot update these configs dynamically"),
+            ("listener.name.ssl.ssl.nonsense", "Unknown broker config name"),
+        ):
+            assert why in str(admin.alter_configs({resource: {name: "x"}}).errors[resource])
+
+
+def test_a_key_store_of_java(directory: Directory, tmp_path: Path) -> None:
+    leaf = directory.authority.issue_cert("127.0.0.1", "localhost")
+    key: Any = load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    certificate = x509.load_pem_x509_certificate(leaf.cert_chain_pems[0].bytes())
+    store = tmp_path / "own.p12"
+    store.write_bytes(pkcs12.serialize_key_and_certificates(b"own", key, certificate, None, BestAvailableEncryption(b"hush")))
+    more = {"ssl.keystore.location": str(store), "ssl.keystore.password": "hush", "ssl.keystore.type": "PKCS12"}
+    with EmbeddedCluster(config=directory.config(**more)) as cluster:
+        assert directory.shown(cluster) == f"{certificate.serial_number:X}"
+    for wrong, why in (
+        ({"ssl.keystore.password": "other"}, "its password is another"),
+        ({"ssl.keystore.type": "PEM", "ssl.keystore.password": None}, "is not PEM, and its type is set to PEM"),
+        ({"ssl.keystore.location": str(directory.own)}, "is PEM, and its type is set to PKCS12"),
+        ({"ssl.keystore.type": "JKS"}, "keytool -importkeystore"),
+    ):
+        with pytest.raises(ConfigError, match=why) as caught:
+            EmbeddedCluster(config=directory.config(**{**more, **wrong}))
+        assert "hush" not in str(caught.value)
 
 
 # ---- OpenSSL's own client, which updates keys and renegotiates by a letter

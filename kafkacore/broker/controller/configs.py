@@ -133,7 +133,7 @@ def _check(state: ControllerState, kind: int, name: str, settings: Mapping[str, 
         if name and not name.isdecimal():
             raise errors.InvalidRequest(f"Unable to parse broker name as a base 10 number: {name}")
         for key in settings:
-            if key not in configs.broker_keys():
+            if configs.broker_key(key) is None:
                 raise errors.InvalidConfiguration(f"Unknown broker config name: {key}")
     elif kind == Resource.CLIENT_METRICS:
         if not name:

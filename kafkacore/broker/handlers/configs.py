@@ -24,6 +24,8 @@ from kafkacore.broker.controller.state import code_of
 from kafkacore.broker.handlers.access import CLUSTER_REFUSED, GROUP_REFUSED, TOPIC_REFUSED, may, may_cluster
 from kafkacore.broker.handlers.common import MALFORMED
 from kafkacore.broker.state import BrokerState, Call, Outcome, forward
+from kafkacore.config_broker_tls import broker_contexts
+from kafkacore.config_listeners import listeners_of
 from kafkacore.errors import Code, ConfigError, KafkaError
 from kafkacore.protocol import (
     AlterConfigsRequest,
@@ -383,6 +385,8 @@ def _check_broker_settings(state: BrokerState, name: str, settings: Mapping[str,
         _check_broker(state, name, "Node", "expected {}, but received {}")
     configs.check_broker(settings, changed, bool(name), SERVED_BY_BROKERS, state.config_layers().static)
     try:
-        configs.effective(state.static_config, settings)
+        altered = configs.effective(state.static_config, settings)
+        if any(name.startswith("listener.name.") for name in changed):
+            broker_contexts(altered, listeners_of(altered))  # as Kafka looks into them first
     except ConfigError as error:
         raise errors.InvalidRequest(str(error)) from None
