@@ -458,7 +458,7 @@ def test_partitions_beyond_the_rate_are_refused(stage):
     with stage.client() as wire, stage.client("other") as other:
         answer = create_topics(wire, 20, 1, 1)  # the burst are 11: the first request takes all of its first topic
         assert [each.error_code for each in answer.topics] == [0, Code.THROTTLING_QUOTA_EXCEEDED, Code.THROTTLING_QUOTA_EXCEEDED]
-        assert answer.topics[1].error_message == "The throttling quota has been exceeded."
+        assert answer.topics[1].error_message is None
         assert 8_000 < answer.throttle_time_ms <= 9_000
         assert create_topics(other, 50, prefix="o").throttle_time_ms == 0
         wire.send(p.DeleteTopicsRequest(topics=[p.DeleteTopicState(name="m0")], timeout_ms=10_000), 6)

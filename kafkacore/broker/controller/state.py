@@ -87,7 +87,7 @@ class Permits:
         if self._take is not None:
             allowed, self.throttle_ms = self._take(partitions)
             if not allowed:
-                raise errors.ThrottlingQuotaExceeded("The throttling quota has been exceeded.")
+                raise errors.ThrottlingQuotaExceeded()
 
 
 @dataclass

@@ -53,7 +53,8 @@ def create_topics(state: ControllerState, request: CreateTopicsRequest, version:
             state.permits.take(len(topic.partitions))
             budget -= len(topic.partitions)
         except KafkaError as error:
-            results.append(CreatableTopicResult(name=wanted.name, error_code=code_of(error), error_message=error.message, configs=[]))
+            code, message = code_of(error), error.message or None
+            results.append(CreatableTopicResult(name=wanted.name, error_code=code, error_message=message, configs=[]))
             continue
         results.append(_created(layers, topic))
         records += _records_of(topic)
@@ -208,7 +209,8 @@ def delete_topics(state: ControllerState, request: DeleteTopicsRequest, version:
             state.permits.take(len(topic.partitions))
         except KafkaError as error:
             shown = name if name is not None or version >= 6 else ""
-            responses.append(DeletableTopicResult(name=shown, topic_id=topic_id, error_code=code_of(error), error_message=error.message))
+            code, message = code_of(error), error.message or None
+            responses.append(DeletableTopicResult(name=shown, topic_id=topic_id, error_code=code, error_message=message))
         else:
             records.append(RemoveTopicRecord(topic_id=topic.topic_id))
             responses.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=Code.NONE))
