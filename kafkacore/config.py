@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from kafkacore import config_authorizer, config_broker_tls, config_listeners, config_security
+from kafkacore import config_authorizer, config_broker_tls, config_kerberos, config_listeners, config_security
 from kafkacore.config_names import RESETS, hint
 from kafkacore.config_security import PASSWORD_MECHANISMS, WORDS, SecuritySettings
 from kafkacore.config_values import INT32_MAX, INT64_MAX, between, convert, one_of, sentences_of, string_list
@@ -557,8 +557,8 @@ class AdminConfig(ClientConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerConfig(config_broker_tls.BrokerTls, _Config):
-    """Settings of an embedded broker, under Kafka's names, besides those of `BrokerTls`; topic settings are the defaults of new topics.
+class BrokerConfig(config_broker_tls.BrokerTls, config_kerberos.BrokerKerberos, _Config):
+    """Settings of an embedded broker, under Kafka's names; topic settings are the defaults of new topics.
 
     Attributes:
         auto_create_topics_enable: a Metadata request may create the topics it names.
@@ -666,7 +666,7 @@ class BrokerConfig(config_broker_tls.BrokerTls, _Config):
         inter_broker_listener_name: the listener by which brokers reach each other; left out, the one named as
             security_inter_broker_protocol says.
         sasl_enabled_mechanisms: what clients may use; PLAIN and SCRAM if left out. OAUTHBEARER must be named: it admits
-            anyone who brings an unsigned token.
+            anyone who brings an unsigned token; and GSSAPI, which needs a keytab (`BrokerKerberos`).
         sasl_jaas_config: PlainLoginModule with username and password, as which brokers log in at each other, and PLAIN's users as
             user_NAME="password".
         connections_max_reauth_ms: after so long a client has to authenticate again; 0 for never.
@@ -806,19 +806,22 @@ class BrokerConfig(config_broker_tls.BrokerTls, _Config):
     @classmethod
     def from_user(cls, mapping: Mapping[str, Any] | None = None, /, **settings: Any) -> Self:
         if isinstance(mapping, Mapping):
-            mapping = config_broker_tls.gathered(mapping)
+            mapping = config_kerberos.gathered_by_listener(config_broker_tls.gathered(mapping))
         return super().from_user(mapping, **settings)
 
     @classmethod
     @functools.cache
     def sentences(cls) -> Mapping[str, str]:
-        return sentences_of(config_broker_tls.BrokerTls.__doc__) | sentences_of(cls.__doc__)
+        parts = (config_broker_tls.BrokerTls, config_kerberos.BrokerKerberos, cls)
+        return {name: text for part in parts for name, text in sentences_of(part.__doc__).items()}
 
     def _check(self) -> None:
         super()._check()
         self.connection_overrides()
         listeners = config_listeners.listeners_of(self)
-        config_security.check_broker_sasl(self, any(each.protocol.startswith("SASL_") for each in listeners))
+        with_sasl = self._sasl_listeners(listeners)
+        config_security.check_broker_sasl(self, bool(with_sasl))
+        config_security.check_broker_kerberos(self, self.sasl_mechanisms(), with_sasl)
         config_broker_tls.check_tls(self, listeners)
         config_authorizer.check_authorizer(self, self._own_principal(config_listeners.inter_broker(self, listeners)))
         if self.queued_max_request_bytes >= 0 and self.queued_max_request_bytes < self.socket_request_max_bytes:
@@ -826,6 +829,14 @@ class BrokerConfig(config_broker_tls.BrokerTls, _Config):
                 f"queued_max_request_bytes ({self.queued_max_request_bytes}) must be -1 or at least socket_request_max_bytes"
                 f" ({self.socket_request_max_bytes})"
             )
+
+    @staticmethod
+    def _sasl_listeners(listeners: tuple[config_listeners.Listener, ...]) -> list[str]:
+        return [each.name for each in listeners if each.protocol.startswith("SASL_")]
+
+    def gssapi_keytab(self) -> config_kerberos.BrokerKeytab:
+        """The broker's keys for GSSAPI, if that is among `sasl_mechanisms`."""
+        return config_security.gssapi_keytab(self, self._sasl_listeners(config_listeners.listeners_of(self)))
 
     def _own_principal(self, own: config_listeners.Listener) -> str | None:
         """Who a broker is to the others; None where its certificate says it."""

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from kafkacore.errors import ConfigError
 
@@ -61,6 +62,34 @@ class BrokerKeytab(NamedTuple):
 
     keytab: str
     principal: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerKerberos:
+    """The Kerberos settings of a broker; GSSAPI must be among `sasl_enabled_mechanisms`.
+
+    Attributes:
+        sasl_kerberos_service_name: the part of the brokers' principals before the slash, as kafka.
+        sasl_kerberos_principal_to_local_rules: what makes a user's name of a principal: RULE:[n:string](pattern)s/from/to/g with /L or /U
+            behind it for small or capital letters, and DEFAULT, the first part of names in the default realm; the first that fits counts.
+        gssapi_sasl_jaas_config: Krb5LoginModule with the broker's keytab and principal, for all listeners, or by listener: as
+            listener.name.NAME.gssapi.sasl.jaas.config.
+    """
+
+    sasl_kerberos_service_name: str | None = None
+    sasl_kerberos_principal_to_local_rules: tuple[str, ...] = ("DEFAULT",)
+    gssapi_sasl_jaas_config: str | Mapping[str, str] | None = field(default=None, repr=False)
+
+
+_OF_LISTENER = re.compile(r"listener[._]name[._](?P<listener>.+?)[._]gssapi[._]sasl[._]jaas[._]config")
+
+
+def gathered_by_listener(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A broker's settings, the JAAS lines of its listeners as the one setting `gssapi_sasl_jaas_config`."""
+    matches = {given: _OF_LISTENER.fullmatch(given) for given in settings if isinstance(given, str)}
+    lines = {match["listener"].upper(): settings[given] for given, match in matches.items() if match is not None}
+    found = {given: value for given, value in settings.items() if matches.get(given) is None}
+    return found | {"gssapi_sasl_jaas_config": lines} if lines else found
 
 
 def _is_true(options: Mapping[str, str], name: str) -> bool:

@@ -20,13 +20,21 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from kafkacore.config_kerberos import KRB5_MODULE, KerberosSettings, kerberos_settings
+from kafkacore.config_kerberos import (
+    DEFAULT_SERVICE,
+    KRB5_MODULE,
+    BrokerKerberos,
+    BrokerKeytab,
+    KerberosSettings,
+    broker_keytab,
+    kerberos_settings,
+)
 from kafkacore.config_tls import ContextSource, Store, TlsSettings, check_stores, make_context, stores_of
 from kafkacore.errors import ConfigError
+from kafkacore.kerberos_names import LocalNames
 
 PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-BROKER_MECHANISMS = (*PASSWORD_MECHANISMS, "OAUTHBEARER")
-SASL_MECHANISMS = (*BROKER_MECHANISMS, "GSSAPI")
+SASL_MECHANISMS = (*PASSWORD_MECHANISMS, "OAUTHBEARER", "GSSAPI")
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 TokenProvider = Callable[[], tuple[str, int]]
@@ -600,11 +608,56 @@ def check_broker_sasl(config: BrokerSaslConfig, has_sasl: bool) -> None:
                 raise ConfigError(f"{name} has no effect without a listener that is SASL_PLAINTEXT or SASL_SSL")
         return
     mechanisms = config.sasl_enabled_mechanisms
-    if mechanisms is not None and (unknown := [each for each in mechanisms if each not in BROKER_MECHANISMS]):
-        raise ConfigError(f"sasl_enabled_mechanisms may hold {', '.join(BROKER_MECHANISMS)}, not {unknown[0]!r}")
+    if mechanisms is not None and (unknown := [each for each in mechanisms if each not in SASL_MECHANISMS]):
+        raise ConfigError(f"sasl_enabled_mechanisms may hold {', '.join(SASL_MECHANISMS)}, not {unknown[0]!r}")
     if mechanisms is not None and "PLAIN" not in mechanisms:
         raise ConfigError("sasl_enabled_mechanisms must hold PLAIN: brokers log in at each other with it")
     plain_users(config.sasl_jaas_config)
+
+
+def check_broker_kerberos(config: BrokerKerberos, mechanisms: Sequence[str], listeners: Sequence[str]) -> None:
+    """Rules between a broker's Kerberos settings.
+
+    Args:
+        config: the settings.
+        mechanisms: that clients may use.
+        listeners: the names of those that are SASL_PLAINTEXT or SASL_SSL.
+
+    Raises:
+        ConfigError: one is missing, or would be ignored.
+    """
+    if not listeners or "GSSAPI" not in mechanisms:
+        for each in fields(BrokerKerberos):
+            if getattr(config, each.name) != each.default:
+                raise ConfigError(f"{each.name} has no effect without GSSAPI in sasl_enabled_mechanisms, and a listener that uses it")
+        return
+    gssapi_keytab(config, listeners)
+    LocalNames(config.sasl_kerberos_principal_to_local_rules)
+
+
+def gssapi_keytab(config: BrokerKerberos, listeners: Sequence[str]) -> BrokerKeytab:
+    """A broker's keys for GSSAPI; the same for all of its listeners.
+
+    Raises:
+        ConfigError: they are missing, incomplete, or not the same.
+    """
+    given = config.gssapi_sasl_jaas_config
+    if given is None:
+        by_listener = "listener.name.NAME.gssapi.sasl.jaas.config"
+        raise ConfigError(f"GSSAPI needs gssapi_sasl_jaas_config, or {by_listener}: Krb5LoginModule with a keytab")
+    lines = dict.fromkeys(listeners, given) if isinstance(given, str) else given
+    for name in {*lines} ^ {*listeners}:
+        lacks = "is missing" if name in listeners else "has no effect: there is no such listener with SASL"
+        raise ConfigError(f"listener.name.{name.lower()}.gssapi.sasl.jaas.config {lacks}")
+    found = {}
+    for name, line in lines.items():
+        parsed = parse_jaas(line)
+        if parsed.module != KRB5_MODULE:
+            raise ConfigError(f"gssapi_sasl_jaas_config is for Krb5LoginModule, not {parsed.module}")
+        found[broker_keytab(config.sasl_kerberos_service_name, parsed.options)] = name
+    if len(found) > 1:
+        raise ConfigError(f"listeners {' and '.join(found.values())} must have the same keytab and principal for GSSAPI")
+    return next(iter(found))
 
 
 def plain_users(line: str | None) -> tuple[str, str, dict[str, str]]:
@@ -625,11 +678,13 @@ def plain_users(line: str | None) -> tuple[str, str, dict[str, str]]:
     return own.username, own.password, users
 
 
-def sasl_listener(users: Mapping[str, str]) -> dict[str, str]:
+def sasl_listener(users: Mapping[str, str], *, keytab: str | None = None, principal: str = "*") -> dict[str, str]:
     """Settings of brokers that let in only these users: `EmbeddedCluster(config=sasl_listener({"alice": "secret"}))`.
 
     Args:
         users: their passwords by name. One named broker, as which the brokers themselves log in, is added unless it is there.
+        keytab: file of the service's keys: whose ticket is for it may come in, too, by Kerberos.
+        principal: the service's, as kafka/host@REALM; all of the keytab's if left out.
 
     Returns:
         To be joined with other settings of brokers.
@@ -637,4 +692,12 @@ def sasl_listener(users: Mapping[str, str]) -> dict[str, str]:
     own = users.get("broker") or secrets.token_urlsafe(18)
     named = {f"user_{name}": password for name, password in {"broker": own, **users}.items()}
     line = JaasLine("org.apache.kafka.common.security.plain.PlainLoginModule", "required", {"username": "broker", "password": own, **named})
-    return {"security.inter.broker.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": line.text()}
+    found = {"security.inter.broker.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": line.text()}
+    if keytab is None:
+        return found
+    keys = JaasLine(KRB5_MODULE, "required", {"useKeyTab": "true", "storeKey": "true", "keyTab": keytab, "principal": principal})
+    return found | {
+        "sasl.enabled.mechanisms": ",".join((*PASSWORD_MECHANISMS, "GSSAPI")),
+        "sasl.kerberos.service.name": DEFAULT_SERVICE if principal == "*" else re.split("[/@]", principal)[0],
+        "gssapi.sasl.jaas.config": keys.text(),
+    }

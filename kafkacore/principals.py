@@ -150,7 +150,7 @@ _ANY = "[^\\n\\r\x85\u2028\u2029]"
 _REFERENCE = re.compile(r"\$(\d+)")
 
 
-def _pattern(text: str) -> str:
+def java_pattern(text: str) -> str:
     """A pattern of Java's for `re`: a dot matches no line terminator, and of these Java knows more; named groups begin with `(?<`.
 
     Raises:
@@ -206,7 +206,7 @@ def _escape_unknown_references(text: str, groups: int) -> str:
     return value
 
 
-def _pieces(text: str, pattern: re.Pattern[str]) -> tuple[str | int, ...]:
+def java_replacement(text: str, pattern: re.Pattern[str]) -> tuple[str | int, ...]:
     """A replacement as Java reads it: texts, and groups by number. Source: java.util.regex.Matcher.appendReplacement."""
     found: list[str | int] = []
     at = 0
@@ -272,8 +272,8 @@ class MappingRules:
     @staticmethod
     def _rule(rule: str, pattern: str, replacement: str, change: str) -> _Rule:
         try:
-            compiled = re.compile(_pattern(pattern), re.ASCII)  # classes as \w are ASCII's in Java
-            pieces = _pieces(_escape_unknown_references(replacement, compiled.groups), compiled)
+            compiled = re.compile(java_pattern(pattern), re.ASCII)  # classes as \w are ASCII's in Java
+            pieces = java_replacement(_escape_unknown_references(replacement, compiled.groups), compiled)
         except (re.error, ValueError, OverflowError, RecursionError) as error:
             raise ConfigError(f"ssl_principal_mapping_rules: {rule!r} cannot be used: {error}") from None
         return _Rule(compiled, pieces, _CHANGES[change])

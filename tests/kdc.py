@@ -130,17 +130,22 @@ class Realm:
             names: without the realm, as "alice" or "kafka/localhost".
             options: of kadmin's add_principal.
         """
+        self._kadmin(*(f"add_principal {options} -randkey {name}" for name in names))
+        return self.keytab_of(*names)
+
+    def keytab_of(self, *names: str) -> str:
+        """A keytab with the newest keys of principals."""
         keytab = self.directory / f"{len(list(self.directory.glob('*.keytab')))}.keytab"
-        lines = []
-        for name in names:
-            lines += [f"add_principal {options} -randkey {name}", f"ktadd -k {keytab} -norandkey {name}"]
-        said = self._run("kadmin.local", "-r", REALM, stdin="\n".join([*lines, "quit", ""]))
+        said = self._kadmin(*(f"ktadd -k {keytab} -norandkey {name}" for name in names))
         assert keytab.exists(), said
         return str(keytab)
 
+    def _kadmin(self, *lines: str) -> str:
+        return self._run("kadmin.local", "-r", REALM, stdin="\n".join([*lines, "quit", ""]))
+
     def new_keys(self, name: str) -> None:
         """Gives a principal other keys, which no keytab has."""
-        self._run("kadmin.local", "-r", REALM, stdin=f"change_password -randkey {name}\nquit\n")
+        self._kadmin(f"change_password -randkey {name}")
 
     def kinit(self, name: str, keytab: str, cache: str | os.PathLike[str], *options: str) -> None:
         """Puts a ticket into a cache, as a user does."""

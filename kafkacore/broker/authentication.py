@@ -8,6 +8,7 @@ Rules:
    one ends the connection, and so does a failed dialogue, once the client has its answer.
 2. The users of `sasl.jaas.config` may use PLAIN and, unlike in Kafka, SCRAM, those of the controller's image SCRAM; there they come first.
    OAUTHBEARER takes unsigned tokens, as Kafka does until it is configured to check signed ones: this is a broker for tests.
+   GSSAPI takes tickets for a principal of the keytab, whose check asks nobody and waits for nothing.
 3. SaslHandshake v0, after which tokens come without Kafka's frames, is refused.
 
 Source: org.apache.kafka.common.security.authenticator.SaslServerAuthenticator; KIP-43, KIP-152, KIP-368.
@@ -25,9 +26,11 @@ from kafkacore.config import BrokerConfig
 from kafkacore.config_authorizer import ANONYMOUS
 from kafkacore.config_security import SaslSettings
 from kafkacore.errors import Code, SaslAuthentication
+from kafkacore.kerberos_names import LocalNames
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net.authentication import new_clients
 from kafkacore.net.channel import ConnectionId
+from kafkacore.net.kerberos import BrokerKeys
 from kafkacore.net.oauth import read_unsecured_token
 from kafkacore.net.sasl import (
     MIN_ITERATIONS,
@@ -40,6 +43,7 @@ from kafkacore.net.sasl import (
     salted_password,
     scram_credential,
 )
+from kafkacore.net.sasl_gssapi import GssapiServer
 from kafkacore.protocol import (
     ApiVersionsRequest,
     SaslAuthenticateRequest,
@@ -172,6 +176,9 @@ class Authentication(Sessions):
         config: of the broker; its listener is SASL_PLAINTEXT.
         image: its image of the cluster, for SCRAM.
         clock: for tokens.
+
+    Raises:
+        ConfigError: GSSAPI's package or keytab cannot be used.
     """
 
     def __init__(self, config: BrokerConfig, image: ClusterImage, clock: Clock) -> None:
@@ -179,6 +186,8 @@ class Authentication(Sessions):
         super().__init__(config.sasl_mechanisms(), clock, config.connections_max_reauth_ms, own_user)
         self._image = image
         self._derived: dict[tuple[str, str], ScramCredential] = {}
+        self._keys = BrokerKeys(config.gssapi_keytab()) if "GSSAPI" in self.mechanisms else None
+        self._local_names = LocalNames(config.sasl_kerberos_principal_to_local_rules)
         self.new_client: Callable[[], SaslClient] = new_clients(SaslSettings("PLAIN", own_user, own_password), clock)
 
     def machine(self, mechanism: str, user_of_token: Callable[[str], str]) -> SaslServer:
@@ -186,7 +195,13 @@ class Authentication(Sessions):
             return PlainServer(self._is_password)
         if mechanism == "OAUTHBEARER":
             return OAuthBearerServer(user_of_token)
+        if self._keys is not None and mechanism == "GSSAPI":
+            return GssapiServer(self._keys.context(), self._user_of_principal)
         return ScramServer(mechanism, lambda user: self._credential(user, mechanism))
+
+    def _user_of_principal(self, principal: str) -> str:
+        assert self._keys is not None  # it has checked the principal's ticket
+        return self._local_names.name(principal, self._keys.default_realm)
 
     def _is_password(self, user: str, password: str) -> bool:
         expected = self._users.get(user)

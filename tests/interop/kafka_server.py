@@ -146,6 +146,7 @@ class KafkaServer:
         self.bootstrap_servers = f"127.0.0.1:{self.port}"
         self.bootstrap_controllers = f"127.0.0.1:{controller_port}"
         self.process: subprocess.Popen[bytes] | None = None
+        self.system_properties: list[str] = []
         properties = {
             "process.roles": "broker,controller",
             "node.id": 1,
@@ -189,7 +190,7 @@ class KafkaServer:
         """Start the node, with more options for its JVM, and return once its port answers."""
         jvm = [*FAST_JVM, *options] if options else fast_jvm() if self.IS_FAST else KAFKAS_JVM
         with open(self.directory / "kafka.log", "ab") as log:
-            command = self._java("kafka.Kafka", self.properties, heap="1g", jvm=jvm)
+            command = self._java("kafka.Kafka", self.properties, heap="1g", jvm=[*jvm, *self.system_properties])
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline = time.monotonic() + 180  # three seconds on a quiet machine
         while time.monotonic() < deadline:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import ssl
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +16,15 @@ import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafkacore.config_kerberos import KRB5_MODULE
+from kafkacore.config_security import sasl_listener
 from kafkacore.errors import SaslAuthentication, SslAuthenticationFailed, UnsupportedByAuthentication, UnsupportedSaslMechanism
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net.authentication import SaslAuthenticator
 from kafkacore.net.sasl import PlainClient
-from tests.interop.kafka_server import KafkaServer, free_port
+from kafkacore.testing import EmbeddedCluster
+from tests.interop.kafka_server import KafkaServer, fast_jvm, fetch_jars, free_port
+from tests.kdc import KDC_REASON, REALM, Realm
 
 pytestmark = pytest.mark.kafka
 
@@ -31,14 +38,18 @@ REAUTH_MS = 1_300
 def servers() -> Iterator[dict[str, str]]:
     """Addresses of a Kafka with a plain listener, a SASL one, one with short sessions, one within TLS, and one that wants certificates."""
     plain_jaas = f'{MODULES}plain.PlainLoginModule required user_alice="ali\\\\"ce\\\\\\\\s\\u00e9cret";'
+    stack = ExitStack()
     ports = {"SASL": free_port(), "SHORT": free_port(), "TLS": free_port(), "MUTUAL": free_port()}
+    if KDC_REASON is None:
+        ports["KERBEROS"] = free_port()
     authority = trustme.CA()
     broker = authority.issue_cert("127.0.0.1")
     plain = KafkaServer()
     text = plain.properties.read_text()
     listeners = "".join(f",{name}://127.0.0.1:{port}" for name, port in ports.items())
     text = text.replace(f"listeners=PLAINTEXT://{plain.bootstrap_servers}", f"listeners=PLAINTEXT://{plain.bootstrap_servers}{listeners}")
-    text = text.replace("PLAINTEXT:PLAINTEXT\n", "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT,TLS:SASL_SSL,MUTUAL:SSL\n")
+    protocols = "SASL:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT,KERBEROS:SASL_PLAINTEXT,TLS:SASL_SSL,MUTUAL:SSL"
+    text = text.replace("PLAINTEXT:PLAINTEXT\n", f"PLAINTEXT:PLAINTEXT,{protocols}\n")
     key = load_pem_private_key(broker.private_key_pem.bytes(), None)  # Java reads keys in PKCS8 alone
     pem = {
         "certificate.chain": broker.cert_chain_pems[0].bytes(),
@@ -60,18 +71,30 @@ def servers() -> Iterator[dict[str, str]]:
         text += ' unsecuredLoginStringClaim_sub="broker";\n'
         text += f"listener.name.{name}.plain.connections.max.reauth.ms={REAUTH_MS if name == 'short' else 0}\n"
     text += "delegation.token.secret.key=a key of the test\n"
+    keytab = service = ""
+    if KDC_REASON is None:
+        realm = stack.enter_context(Realm())
+        service, keytab = realm.principal("kafka/127.0.0.1", "kafka/localhost"), realm.principal("alice")
+        plain.system_properties.append(f"-Djava.security.krb5.conf={realm.environment['KRB5_CONFIG']}")
+        text += "sasl.kerberos.service.name=kafka\nlistener.name.kerberos.sasl.enabled.mechanisms=GSSAPI\n"
+        text += f"listener.name.kerberos.gssapi.sasl.jaas.config={KRB5_MODULE} required useKeyTab=true storeKey=true"
+        text += f' keyTab="{service}" principal="kafka/127.0.0.1@{REALM}";\n'
+        text += f"listener.name.kerberos.gssapi.connections.max.reauth.ms={REAUTH_MS}\n"
     plain.properties.write_text(text)
-    with plain:
+    with stack, plain:
         with KafkaAdminClient(bootstrap_servers=plain.bootstrap_servers) as admin:
             admin.alter_user_scram_credentials({("alice", f"SCRAM-SHA-{bits}"): PASSWORD for bits in (256, 512)}).check()
         own = authority.issue_cert("client.example").private_key_and_cert_chain_pem.bytes().decode()
-        yield {"CA": authority.cert_pem.bytes().decode(), "OWN": own, **{name: f"127.0.0.1:{port}" for name, port in ports.items()}}
+        keys = {"KEYTAB": keytab, "SERVICE": service}
+        yield {**keys, "CA": authority.cert_pem.bytes().decode(), "OWN": own, **{name: f"127.0.0.1:{port}" for name, port in ports.items()}}
 
 
 def settings(servers: dict[str, str], mechanism: str, listener: str = "SASL", **more: Any) -> dict[str, Any]:
     base = {"bootstrap.servers": servers[listener], "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism}
     if listener == "TLS":
         base |= {"security.protocol": "SASL_SSL", "ssl.truststore.certificates": servers["CA"]}
+    if mechanism == "GSSAPI":
+        return {**base, "sasl.kerberos.principal": "alice", "sasl.kerberos.keytab": servers["KEYTAB"], **more}
     if mechanism == "OAUTHBEARER":
         line = f'{MODULES}oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="alice";'
         return {**base, "sasl.jaas.config": line, **more}
@@ -79,9 +102,12 @@ def settings(servers: dict[str, str], mechanism: str, listener: str = "SASL", **
 
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+KERBEROS = pytest.param("GSSAPI", "KERBEROS", marks=pytest.mark.skipif(KDC_REASON is not None, reason=str(KDC_REASON)))
 
 
-@pytest.mark.parametrize(("mechanism", "listener"), [*((each, "SASL") for each in MECHANISMS), ("PLAIN", "TLS"), ("SCRAM-SHA-512", "TLS")])
+@pytest.mark.parametrize(
+    ("mechanism", "listener"), [*((each, "SASL") for each in MECHANISMS), ("PLAIN", "TLS"), ("SCRAM-SHA-512", "TLS"), KERBEROS]
+)
 def test_round_trips(servers: dict[str, str], mechanism: str, listener: str) -> None:
     topic = f"{listener}-{mechanism}"
     with KafkaProducer(settings(servers, mechanism, listener)) as producer:
@@ -111,6 +137,27 @@ def test_a_wrong_password_is_told_at_once(servers: dict[str, str], mechanism: st
     assert "guessed-wrong" not in str(caught.value)
 
 
+@pytest.mark.skipif(KDC_REASON is not None, reason=str(KDC_REASON))
+def test_javas_clients_come_in_by_kerberos(servers: dict[str, str], tmp_path: Path) -> None:
+    """Kafka's tools on the embedded broker, in the realm of the module. They look an address's name up, and want a ticket for that."""
+    krb5_conf = f"-Djava.security.krb5.conf={os.environ['KRB5_CONFIG']}"
+    client = tmp_path / "client.properties"
+    client.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=GSSAPI\nsasl.kerberos.service.name=kafka\nmax.block.ms=30000\nsasl.jaas.config="
+        f'{KRB5_MODULE} required useKeyTab=true storeKey=true keyTab="{servers["KEYTAB"]}" principal="alice@{REALM}";\n'
+    )
+
+    def tool(name: str, option: str, *args: str, stdin: bytes = b"") -> bytes:
+        command = ["java", *fast_jvm(), krb5_conf, "-cp", f"{fetch_jars()}/*", f"org.apache.kafka.tools.{name}"]
+        command += ["--bootstrap-server", cluster.bootstrap_servers, option, str(client), *args]
+        return subprocess.run(command, input=stdin, capture_output=True, timeout=120, check=True).stdout
+
+    with EmbeddedCluster(config=sasl_listener({"bob": "x"}, keytab=servers["SERVICE"])) as cluster:
+        tool("ConsoleProducer", "--command-config", "--topic", "java", stdin=b"one\ntwo\n")
+        read = tool("consumer.ConsoleConsumer", "--command-config", "--topic", "java", "--from-beginning", "--max-messages", "2")
+        assert read == b"one\ntwo\n"
+
+
 def test_a_mechanism_that_is_not_offered(servers: dict[str, str]) -> None:
     class Kerberos(PlainClient):
         mechanism = "GSSAPI"
@@ -122,9 +169,10 @@ def test_a_mechanism_that_is_not_offered(servers: dict[str, str]) -> None:
     assert all(mechanism in str(caught.value) for mechanism in MECHANISMS)
 
 
-def test_sessions_are_renewed(servers: dict[str, str]) -> None:
+@pytest.mark.parametrize(("mechanism", "listener"), [("PLAIN", "SHORT"), KERBEROS])
+def test_sessions_are_renewed(servers: dict[str, str], mechanism: str, listener: str) -> None:
     """Kafka closes a connection that goes on after its session's end; nothing is lost here, and no connection either."""
-    with KafkaProducer(settings(servers, "PLAIN", "SHORT", **{"linger.ms": 0})) as producer:
+    with KafkaProducer(settings(servers, mechanism, listener, **{"linger.ms": 0})) as producer:
         producer.send("sessions", b"v").result(30)
         client = producer._sender.client
         lost: list[Any] = []

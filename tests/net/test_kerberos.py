@@ -213,6 +213,20 @@ def test_a_broker_with_old_keys(keytabs, realm):
         server_of(old, f"kafka/renewed@{REALM}").step(first)
 
 
+def test_a_brokers_keytab_that_is_replaced_counts_at_once(keytabs, realm):
+    path = Path(realm.principal("kafka/rotated"))
+    keys = BrokerKeys(BrokerKeytab(str(path), f"kafka/rotated@{REALM}"))
+    old = Initiator(settings_of(keytabs), "rotated").first
+    realm.new_keys("kafka/rotated")
+    os.utime(keytabs["alice"])  # another login, and so another ticket
+    first = Initiator(settings_of(keytabs), "rotated").first
+    with pytest.raises(SaslAuthentication):
+        GssapiServer(keys.context(), str).step(first)
+    assert GssapiServer(keys.context(), str).step(old)
+    path.write_bytes(Path(realm.keytab_of("kafka/rotated")).read_bytes())
+    assert GssapiServer(keys.context(), str).step(Initiator(settings_of(keytabs), "rotated").first)
+
+
 @pytest.mark.parametrize("more", ["", " kdc_timesync = 0\n"])
 def test_a_clock_that_is_wrong(realm, more):
     keytab = realm.principal(f"late{len(more)}")
@@ -526,6 +540,20 @@ def test_a_session_is_renewed_with_another_ticket_on_the_same_connection(cluster
         cluster.until(lambda: cluster.ready(1))
     assert cluster.tickets.calls.count("broker-1") == 4
     assert len([peer for peer in cluster.peers if peer.address.host == "broker-1"]) == 1
+
+
+def test_a_session_that_gets_no_ticket_ends_and_another_begins(cluster):
+    cluster.session_ms = 100_000
+    cluster.until(lambda: cluster.ready(1))
+    connection = cluster.client._connections[1]
+    cluster.tickets.errors = [NetworkError("the KDC is down") for _ in range(10)]  # the bootstrap server's connection asks, too
+    cluster.clock.advance(connection.reauthenticate_ms - cluster.now_ms)
+    cluster.client.poll(0, cluster.now_ms)
+    cluster.until(lambda: cluster.client.connection_failed(cluster.node(1)))
+    assert [error.message for error in cluster.client.connection_errors(cluster.node(1))] == ["the KDC is down"]
+    cluster.tickets.errors = []
+    cluster.clock.advance(1_000)
+    cluster.until(lambda: cluster.ready(1))
 
 
 def test_tries_come_at_the_pace_of_the_back_off(cluster):

@@ -1,0 +1,354 @@
+"""Brokers that take Kerberos tickets: by kafkacore's clients and by others; who the ticket makes them; what fails, and how."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, aio
+from kafkacore.broker.authentication import Authentication, Session
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
+from kafkacore.config_kerberos import KRB5_MODULE, KerberosSettings
+from kafkacore.config_security import sasl_listener
+from kafkacore.errors import (
+    AuthenticationFailedError,
+    ConfigError,
+    KafkaTimeoutError,
+    NetworkError,
+    SaslAuthentication,
+    TopicAuthorization,
+)
+from kafkacore.net.kerberos import Initiator
+from kafkacore.net.sasl_gssapi import GssapiClient
+from kafkacore.protocol import SaslAuthenticateRequest, SaslHandshakeRequest
+from kafkacore.testing import EmbeddedCluster
+from tests.broker.wire import Wire
+from tests.kdc import REALM, Realm
+
+GUARD_S = 60
+HOST = "127.0.0.1"
+SERVICE = f"kafka/{HOST}@{REALM}"
+ACLS = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users": "User:broker;User:alice"}
+
+
+@pytest.fixture(scope="module")
+def keytabs(realm: Realm) -> dict[str, str]:
+    service = realm.principal(f"kafka/{HOST}")
+    realm.principal("pulsar/localhost")
+    return {"service": service, **{name: realm.principal(name) for name in ("alice", "bob", "svc/web")}}
+
+
+@pytest.fixture(scope="module")
+def cluster(keytabs):
+    config = sasl_listener({"alice": "secret"}, keytab=keytabs["service"], principal=SERVICE)
+    with EmbeddedCluster(2, config=config | ACLS | {"connection.failed.authentication.delay.ms": 0}) as made:
+        yield made
+
+
+def settings_of(cluster, keytabs, name="alice", **more):
+    return {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.principal": name,
+        "sasl.kerberos.keytab": keytabs[name],
+        **more,
+    }
+
+
+def produce(settings):
+    with KafkaProducer(settings, max_block_ms=20_000) as producer:
+        producer.send("t", b"v").result(20)
+
+
+def consume(settings):
+    with KafkaConsumer("t", **{name.replace(".", "_"): value for name, value in settings.items()}) as consumer:
+        consumer.poll(20)
+
+
+def manage(settings):
+    with KafkaAdminClient(settings) as admin:
+        return admin.list_topics()
+
+
+CALLS = [produce, consume, manage]
+
+
+# ---- who comes in
+
+
+def test_round_trips(cluster, keytabs):
+    settings = settings_of(cluster, keytabs)
+    cluster.create_topic("round", 2, 1)  # one leader each
+    with KafkaProducer(settings) as producer:
+        sent = [producer.send("round", b"%d" % n, partition=n).result(20) for n in range(2)]
+    with KafkaConsumer(settings) as consumer:
+        consumer.assign([TopicPartition("round", n) for n in range(2)])
+        for each in sent:
+            consumer.seek(TopicPartition("round", each.partition), each.offset)
+        read = set()
+        while len(read) < 2:
+            read |= {record.value for records in consumer.poll(10).values() for record in records}
+    assert read == {b"0", b"1"}
+    assert "round" in manage(settings)
+
+
+def test_in_asyncio(cluster, keytabs):
+    async def run():
+        async with aio.KafkaProducer(settings_of(cluster, keytabs)) as producer:
+            return await (await producer.send("in-asyncio", b"v"))
+
+    assert asyncio.run(run()).offset == 0
+
+
+def test_from_the_shell(cluster, keytabs):
+    pytest.importorskip("typer")
+    settings = settings_of(cluster, keytabs)
+    cluster.create_topic("from-the-shell", 1, 1)
+    options = [option for name, value in settings.items() if name != "bootstrap.servers" for option in ("-X", f"{name}={value}")]
+    command = [sys.executable, "-P", "-m", "kafkacore", "topics", "list", "-b", settings["bootstrap.servers"], *options]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=GUARD_S)
+    assert (done.returncode, "from-the-shell" in done.stdout, done.stderr) == (0, True, "")
+
+
+def test_with_the_tickets_of_kinit(cluster, keytabs, realm, tmp_path, monkeypatch):
+    realm.kinit("alice", keytabs["alice"], tmp_path / "cache")
+    settings = {name: value for name, value in settings_of(cluster, keytabs).items() if not name.startswith("sasl.kerberos")}
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'cache'}")
+    manage(settings)
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'gone'}")
+    manage(settings | {"sasl.jaas.config": f'{KRB5_MODULE} required useTicketCache=true ticketCache="{tmp_path / "cache"}";'})
+    with pytest.raises(AuthenticationFailedError, match=r"No Kerberos credentials available .*gone"):
+        manage(settings)
+
+
+def test_by_a_line_of_java(cluster, keytabs):
+    settings = {name: value for name, value in settings_of(cluster, keytabs).items() if not name.startswith("sasl.kerberos")}
+    line = f'{KRB5_MODULE} required useKeyTab=true storeKey=true keyTab="{keytabs["alice"]}" principal="alice@{REALM}" serviceName="kafka";'
+    manage(settings | {"sasl.jaas.config": line})
+
+
+def test_a_user_is_who_the_ticket_names_for_acls_too(cluster, keytabs):
+    cluster.create_topic("closed", 1, 1)
+    assert "closed" in manage(settings_of(cluster, keytabs))
+    bob = settings_of(cluster, keytabs, "bob")
+    assert "closed" not in manage(bob)
+    with pytest.raises(TopicAuthorization, match="closed"), KafkaProducer(bob) as producer:
+        producer.send("closed", b"v").result(20)
+
+
+def test_passwords_count_beside_tickets(cluster):
+    manage({
+        "bootstrap.servers": cluster.bootstrap_servers, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "alice", "sasl.password": "secret",
+    })  # fmt: skip
+
+
+def test_rules_make_the_users_name(keytabs):
+    rules = "RULE:[2:$1.$2]s/svc/service/U,RULE:[1:$1](b.*)s/b/d/g,DEFAULT"
+    config = sasl_listener({}, keytab=keytabs["service"]) | {"sasl.kerberos.principal.to.local.rules": rules} | ACLS
+    for name, user in (("svc/web", "SERVICE.WEB"), ("bob", "dod"), ("alice", "alice")):
+        with EmbeddedCluster(config=config | {"super.users": f"User:broker;User:{user}"}) as cluster:
+            cluster.create_topic("closed", 1, 1)
+            assert "closed" in manage(settings_of(cluster, keytabs, name))
+    with EmbeddedCluster(config=config | {"sasl.kerberos.principal.to.local.rules": "RULE:[2:$1]"}) as cluster:
+        with pytest.raises(SaslAuthentication, match=r"user 'alice@.*' by 127\.0\.0\.1:\d+ failed: no rule of sasl\.kerberos\.principal"):
+            manage(settings_of(cluster, keytabs))
+
+
+# ---- others' clients
+
+
+def test_kafka_python(cluster, keytabs, realm, tmp_path, monkeypatch):
+    kafka = pytest.importorskip("kafka")
+    realm.kinit("alice", keytabs["alice"], tmp_path / "cache")
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'cache'}")
+    options = {"bootstrap_servers": cluster.bootstrap_servers, "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
+    producer = kafka.KafkaProducer(**options)
+    assert producer.send("from-kafka-python", b"v").get(20).offset == 0
+    producer.close()
+
+
+def test_aiokafka(cluster, keytabs, realm, tmp_path, monkeypatch):
+    aiokafka = pytest.importorskip("aiokafka")
+    realm.kinit("alice", keytabs["alice"], tmp_path / "cache")
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'cache'}")
+
+    async def run():
+        options = {"bootstrap_servers": cluster.bootstrap_servers, "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
+        # It does not learn the host of a broker before it connects, unless it is given.
+        producer = aiokafka.AIOKafkaProducer(**options, sasl_kerberos_domain_name=HOST)
+        await producer.start()
+        try:
+            return (await producer.send_and_wait("from-aiokafka", b"v")).offset
+        finally:
+            await producer.stop()
+
+    assert asyncio.run(run()) == 0
+
+
+@pytest.mark.parametrize("face", ["kafka", "aiokafka", "confluent"])
+def test_the_faces_of_other_clients(cluster, keytabs, realm, tmp_path, monkeypatch, face):
+    realm.kinit("alice", keytabs["alice"], tmp_path / "cache")
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'cache'}")
+    options = {"bootstrap_servers": cluster.bootstrap_servers, "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
+    if face == "kafka":
+        from kafkacore.compat import kafka
+
+        with kafka.KafkaProducer(**options) as producer:
+            assert producer.send("faces", b"v").get(20).topic == "faces"
+    elif face == "aiokafka":
+        from kafkacore.compat import aiokafka
+
+        async def run():
+            async with aiokafka.AIOKafkaProducer(**options) as producer:
+                return await producer.send_and_wait("faces", b"v")
+
+        assert asyncio.run(run()).topic == "faces"
+    else:
+        from kafkacore.compat import confluent
+
+        reported = []
+        dotted = {name.replace("_", "."): value for name, value in options.items()}
+        producer = confluent.Producer(dotted | {"sasl.kerberos.principal": "alice", "sasl.kerberos.keytab": keytabs["alice"]})
+        producer.produce("faces", b"v", callback=lambda error, message: reported.append(error))
+        assert producer.flush(20) == 0
+        assert reported == [None]
+
+
+# ---- what fails
+
+
+@pytest.mark.timeout(30)  # at once, not when a time-out is over
+@pytest.mark.parametrize("call", CALLS, ids=lambda each: each.__name__)
+def test_a_wrong_service_is_an_error_of_the_next_call(cluster, keytabs, call):
+    why = rf"'alice@{REALM}' failed: no Kerberos ticket for pulsar/127\.0\.0\.1: Server pulsar/127\.0\.0\.1@{REALM} not found"
+    with pytest.raises(AuthenticationFailedError, match=why):
+        call(settings_of(cluster, keytabs, **{"sasl.kerberos.service.name": "pulsar"}))
+
+
+def test_records_wait_for_a_kdc_that_comes_up_later(cluster, keytabs, realm):
+    os.utime(keytabs["alice"])  # no ticket that another test has got
+    realm.stop()
+    try:
+        with pytest.raises((NetworkError, KafkaTimeoutError)) as caught, KafkaAdminClient(settings_of(cluster, keytabs)) as admin:
+            admin.list_topics(timeout=0.5)
+        assert f"Cannot contact any KDC for realm '{REALM}'" in str(caught.value)
+        with KafkaProducer(settings_of(cluster, keytabs)) as producer:
+            failing = threading.Event()
+            client = producer._sender.client
+            client.on_failure = lambda _node, error, _ready: failing.set() if "Cannot contact any KDC" in error.message else None
+            sent = []
+            sender = threading.Thread(target=lambda: sent.append(producer.send("late", b"v")))
+            sender.start()
+            assert failing.wait(GUARD_S)
+            realm.start()
+            sender.join(GUARD_S)
+            assert sent[0].result(GUARD_S).offset == 0
+    finally:
+        if realm._process is None:
+            realm.start()
+
+
+def test_a_broker_with_the_keys_of_another_service(keytabs, realm):
+    other = realm.principal("kafka/elsewhere")
+    config = sasl_listener({}, keytab=other, principal=f"kafka/elsewhere@{REALM}")
+    with EmbeddedCluster(config=config) as cluster:
+        why = rf"GSSAPI authentication of user 'alice@{REALM}' by 127\.0\.0\.1:\d+ failed: the client's Kerberos ticket is refused: .*;"
+        with pytest.raises(SaslAuthentication, match=why + r" the ticket was for kafka/127\.0\.0\.1"):
+            manage(settings_of(cluster, keytabs))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"sasl.kerberos.service.name": None}, "GSSAPI needs sasl_kerberos_service_name"),
+        ({"gssapi.sasl.jaas.config": None}, "GSSAPI needs gssapi_sasl_jaas_config"),
+        ({"gssapi.sasl.jaas.config": "a.B required;"}, "is for Krb5LoginModule, not a.B"),
+        ({"sasl.enabled.mechanisms": "PLAIN"}, "sasl_kerberos_service_name has no effect without GSSAPI in sasl_enabled_mechanisms"),
+        ({"sasl.kerberos.principal.to.local.rules": "RULE:x"}, "sasl_kerberos_principal_to_local_rules: 'RULE:x' cannot be used"),
+        ({"sasl.kerberos.service.name": "pulsar"}, "is not of the service pulsar"),
+    ],
+)
+def test_wrong_settings_of_brokers(change, why):
+    settings = sasl_listener({}, keytab="/k", principal=SERVICE) | change
+    with pytest.raises(ConfigError, match=why):
+        BrokerConfig.from_user({name: value for name, value in settings.items() if value is not None})
+
+
+def test_settings_by_listener():
+    base = sasl_listener({}, keytab="/k", principal=SERVICE)
+    line = base.pop("gssapi.sasl.jaas.config")
+    del base["security.inter.broker.protocol"]
+    base |= {
+        "listeners": "IN://127.0.0.1:0,OUT://127.0.0.1:0,OPEN://127.0.0.1:0",
+        "listener.security.protocol.map": "IN:SASL_PLAINTEXT,OUT:SASL_PLAINTEXT,OPEN:PLAINTEXT",
+        "inter.broker.listener.name": "IN",
+    }
+    both = {f"listener.name.{name}.gssapi.sasl.jaas.config": line for name in ("in", "out")}
+    config = BrokerConfig.from_user(base | both)
+    assert config.gssapi_keytab() == ("/k", SERVICE)
+    assert config.gssapi_keytab() == BrokerConfig.from_user(base | {"gssapi.sasl.jaas.config": line}).gssapi_keytab()
+    for change, why in (
+        ({"listener.name.out.gssapi.sasl.jaas.config": None}, "listener.name.out.gssapi.sasl.jaas.config is missing"),
+        ({"listener.name.open.gssapi.sasl.jaas.config": line}, "listener.name.open.gssapi.sasl.jaas.config has no effect"),
+        ({"listener.name.out.gssapi.sasl.jaas.config": line.replace("/k", "/l")}, "must have the same keytab and principal"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            BrokerConfig.from_user({name: value for name, value in (base | both | change).items() if value is not None})
+
+
+def test_a_keytab_that_is_not_there_keeps_a_broker_from_starting(realm):
+    with pytest.raises(ConfigError, match="keytab '/no/such' cannot be read"), EmbeddedCluster(config=sasl_listener({}, keytab="/no/such")):
+        pass
+
+
+# ---- the wire
+
+
+class Rules:
+    """A broker's rules, and one session that a client talks to."""
+
+    def __init__(self, keytabs):
+        config = BrokerConfig.from_user(sasl_listener({}, keytab=keytabs["service"], principal=SERVICE))
+        self.session = Session(Authentication(config, None, ManualClock()))  # type: ignore[arg-type]
+        self.keytabs = keytabs
+
+    def authenticate(self, name):
+        assert self.session.handshake(SaslHandshakeRequest(mechanism="GSSAPI"), 1).error_code == 0
+        context = Initiator(KerberosSettings("kafka", name, self.keytabs[name]), HOST)
+        client = GssapiClient(context, context.first, context.user, context.peer)
+        token = client.step(None)
+        while token is not None:
+            answer = self.session.authenticate(SaslAuthenticateRequest(auth_bytes=token), 0)
+            if answer.error_code:
+                return answer.error_message
+            token = client.step(answer.auth_bytes)
+        return self.session.principal
+
+
+def test_a_session_is_renewed_by_the_same_user_only(keytabs):
+    rules = Rules(keytabs)
+    assert rules.authenticate("alice") == "User:alice"
+    assert rules.authenticate("alice") == "User:alice"
+    assert rules.authenticate("bob") == "Cannot change principals during re-authentication from alice to bob"
+    assert rules.session.failed
+
+
+@given(tokens=st.lists(st.binary(max_size=500), min_size=1, max_size=3), real=st.booleans())
+def test_hostile_tokens_end_their_connection_and_nothing_else(cluster, keytabs, tokens, real):
+    with Wire(cluster.bootstrap_servers.split(",")[0]) as wire:
+        assert wire.ask(SaslHandshakeRequest(mechanism="GSSAPI"), 1).error_code == 0
+        if real:
+            first = Initiator(KerberosSettings("kafka", "bob", keytabs["bob"]), HOST).first
+            assert wire.ask(SaslAuthenticateRequest(auth_bytes=first), 2).error_code == 0
+            assert wire.ask(SaslAuthenticateRequest(auth_bytes=b""), 2).error_code == 0
+        assert wire.ask(SaslAuthenticateRequest(auth_bytes=tokens[0]), 2).error_code == 58
+        assert wire.closed_by_peer
