@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_controller import Stage
-from test_remote_controller import CONFIG, create
+from test_remote_controller import CONFIG, as_broker, create
 from test_remote_controller import Stage as RemoteStage
-from wire import Wire
 
 from kafkacore import protocol as p
 from kafkacore.broker.cluster import ClusterImage, ImageListener
@@ -340,7 +339,7 @@ def test_a_snapshot_is_fetched_by_its_name_and_position(tmp_path):
             request = p.FetchSnapshotRequest(max_bytes=max_bytes, topics=[p.TopicSnapshotWanted(name=name, partitions=[wanted])])
             return wire.ask(request, 1).topics[0].partitions[0]
 
-        with Wire(f"{stage.server.host}:{stage.server.port}") as wire:
+        with as_broker(stage) as wire:
             answer = ask(position=7)
             assert (answer.error_code, answer.size, answer.position, len(answer.unaligned_records)) == (0, size, 7, 100)
             assert bytes(answer.unaligned_records) == snapshots.path(newest).read_bytes()[7:107]
