@@ -842,7 +842,7 @@ class BrokerConfig(config_broker_tls.BrokerTls, config_kerberos.BrokerKerberos, 
         """Who a broker is to the others; None where its certificate says it."""
         if own.protocol.startswith("SASL_"):
             return f"User:{self.plain_users()[0]}"
-        shows = own.protocol == "SSL" and config_broker_tls.tls_of(self, own.name).server.client_auth != "none"
+        shows = own.protocol == "SSL" and config_broker_tls.tls_of(self, own).server.client_auth != "none"
         return None if shows else config_authorizer.ANONYMOUS
 
     def sasl_mechanisms(self) -> tuple[str, ...]:

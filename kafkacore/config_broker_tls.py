@@ -31,6 +31,7 @@ from kafkacore.errors import ConfigError
 from kafkacore.principals import MappingRules
 
 TLS_PROTOCOLS = ("SSL", "SASL_SSL")
+_RULES = "ssl_principal_mapping_rules"
 CLIENT_AUTH = ("none", "requested", "required")
 
 
@@ -47,7 +48,8 @@ class BrokerTls:
         ssl_truststore_location, ssl_truststore_type: file of the authorities that clients' and other brokers' certificates come from.
         ssl_truststore_password: of a PKCS12 file.
         ssl_truststore_certificates: the same as PEM text.
-        ssl_client_auth: whether clients show a certificate: none, requested (who has one) or required.
+        ssl_client_auth: whether clients of listeners that are SSL show a certificate: none, requested (who has one) or required. For one
+            that is SASL_SSL listener.name.NAME.ssl.client.auth says so (KIP-684).
         ssl_enabled_protocols: TLSv1.2, TLSv1.3 or both.
         ssl_cipher_suites: by their standard names, as TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384; OpenSSL's choice if left out. Of TLS 1.3's
             all or none are named, since Python's ssl module cannot choose among them.
@@ -129,9 +131,12 @@ def gathered(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _values(config: BrokerTls, name: str) -> dict[str, Any]:
+def _values(config: BrokerTls, listener: Listener) -> dict[str, Any]:
     """A listener's values, its own before those of all."""
+    name = listener.name
     own = (config.listener_name_settings or {}).get(name, {})
+    if listener.protocol != "SSL":
+        own = {"ssl_client_auth": "none", **own}
     values = {}
     for each, described in _FIELDS.items():
         value = getattr(config, each)
@@ -148,17 +153,18 @@ def _values(config: BrokerTls, name: str) -> dict[str, Any]:
     return values
 
 
-def tls_of(config: BrokerTls, name: str) -> ListenerTls:
+def tls_of(config: BrokerTls, listener: Listener) -> ListenerTls:
     """What the settings say of one listener.
 
     Args:
         config: the broker's settings.
-        name: of a listener that is SSL or SASL_SSL.
+        listener: one that is SSL or SASL_SSL.
 
     Raises:
         ConfigError: something is missing, or contradicts something else.
     """
-    values = _values(config, name)
+    name = listener.name
+    values = _values(config, listener)
     try:
         check_stores(values, "ssl_key_password")
         ca, own, key = stores_of(values, "ssl_key_password")
@@ -186,6 +192,7 @@ def check_tls(config: BrokerTls, listeners: Sequence[Listener]) -> None:
     Raises:
         ConfigError: one is missing, contradicts another, or would be ignored.
     """
+    by_certificate = [each.name for each in listeners if each.protocol == "SSL"]
     encrypted = [each.name for each in listeners if each.protocol in TLS_PROTOCOLS]
     for name in config.listener_name_settings or {}:
         if name not in encrypted:
@@ -195,8 +202,16 @@ def check_tls(config: BrokerTls, listeners: Sequence[Listener]) -> None:
         given = [name for name, each in _FIELDS.items() if getattr(config, name) != each.default]
         if given:
             raise ConfigError(f"{given[0]} has no effect without a listener that is SSL or SASL_SSL")
-    for name in encrypted:
-        tls_of(config, name)
+    if encrypted and not by_certificate and config.ssl_client_auth != "none":
+        how = f"listener.name.{encrypted[0].lower()}.ssl.client.auth is for one that is SASL_SSL"
+        raise ConfigError(f"ssl_client_auth has no effect without a listener that is SSL; {how}")
+    for name in ("", *(config.listener_name_settings or {})):
+        rules = config.ssl_principal_mapping_rules if not name else (config.listener_name_settings or {})[name].get(_RULES, "DEFAULT")
+        if rules != "DEFAULT" and (name not in by_certificate if name else not by_certificate):
+            raise ConfigError("ssl_principal_mapping_rules has no effect on listeners that are SASL_SSL: SASL says who a client is")
+    for each in listeners:
+        if each.protocol in TLS_PROTOCOLS:
+            tls_of(config, each)
 
 
 def same_tls(one: BrokerTls, other: BrokerTls) -> bool:
@@ -228,7 +243,7 @@ def broker_contexts(config: Any, listeners: Sequence[Listener]) -> BrokerContext
     Raises:
         ConfigError: a file is missing, or holds no usable certificate or key.
     """
-    tls = {each.name: tls_of(config, each.name) for each in listeners if each.protocol in TLS_PROTOCOLS}
+    tls = {each.name: tls_of(config, each) for each in listeners if each.protocol in TLS_PROTOCOLS}
     own = tls.get(inter_broker(config, listeners).name)
     return BrokerContexts(
         {name: ContextSource(each.server) for name, each in tls.items()},
@@ -237,14 +252,14 @@ def broker_contexts(config: Any, listeners: Sequence[Listener]) -> BrokerContext
     )
 
 
-def client_stores(config: BrokerTls, name: str) -> dict[str, Any]:
+def client_stores(config: BrokerTls, listener: Listener) -> dict[str, Any]:
     """Settings of a client with the certificates of the brokers themselves.
 
     Args:
         config: the brokers' settings.
-        name: of a listener that is SSL or SASL_SSL.
+        listener: one that is SSL or SASL_SSL.
     """
-    values = _values(config, name)
+    values = _values(config, listener)
     stores = {each: value for each, value in values.items() if each.startswith(("ssl_keystore", "ssl_truststore")) and value is not None}
     password = values["ssl_key_password"]
     checks = values["ssl_endpoint_identification_algorithm"] == "https"

@@ -21,8 +21,9 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from kafkacore.config_values import string_list
 from kafkacore.errors import ConfigError
 
 LOOPBACK = "127.0.0.1"
@@ -201,18 +202,28 @@ def inter_broker(config: ListenerSettings, listeners: Sequence[Listener]) -> Lis
     return listeners[0] if config.listeners is None else _inter_broker(config, listeners)
 
 
-def hosts_in(settings: Mapping[str, object]) -> list[str]:
+def hosts_in(settings: Mapping[str, Any]) -> list[str]:
     """The hosts that the settings listeners and advertised.listeners name, under either spelling; without those that mean every address."""
     entries = [each for name in ("listeners", "advertised_listeners") for each in (name, name.replace("_", ".")) if settings.get(each)]
     found = []
     for name in entries:
-        value = settings[name]
-        for entry in value.split(",") if isinstance(value, str) else list(value) if isinstance(value, Sequence) else []:
+        for entry in string_list(settings[name]):
             match = _ADDRESS.fullmatch(str(entry).strip())
             host = "" if match is None else match["six"] or match["host"] or ""
             if not is_everywhere(host):
                 found.append(host)
     return found
+
+
+def protocols_in(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The protocols of the listeners that settings name, by listener; of those that the map of protocols has.
+
+    Args:
+        settings: under snake names, not checked yet.
+    """
+    known = _protocols(entries if (entries := settings.get("listener_security_protocol_map")) is None else string_list(entries))
+    names = [str(entry).partition(":")[0].strip().upper() for entry in string_list(settings.get("listeners") or ())]
+    return {name: known[name] for name in names if name in known}
 
 
 def written(listeners: Iterable[Listener]) -> tuple[tuple[str, ...], tuple[str, ...]]:

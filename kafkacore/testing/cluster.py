@@ -18,8 +18,18 @@ from kafkacore.broker.limits import log_memory_bytes, raise_descriptor_limit
 from kafkacore.broker.server import Control
 from kafkacore.config import BrokerConfig
 from kafkacore.config_authorizer import STANDARD_AUTHORIZER
-from kafkacore.config_broker_tls import TLS_PROTOCOLS, broker_contexts, client_stores, tls_of
-from kafkacore.config_listeners import LOOPBACK, Listener, hosts_in, inter_broker, is_everywhere, listeners_of, shifted, written
+from kafkacore.config_broker_tls import TLS_PROTOCOLS, broker_contexts, client_stores, gathered, tls_of
+from kafkacore.config_listeners import (
+    LOOPBACK,
+    Listener,
+    hosts_in,
+    inter_broker,
+    is_everywhere,
+    listeners_of,
+    protocols_in,
+    shifted,
+    written,
+)
 from kafkacore.config_security import sasl_listener
 from kafkacore.config_text import SettingValue, setting_texts
 from kafkacore.errors import Code, ConfigError, IllegalStateError, UsageError, raise_for
@@ -100,7 +110,7 @@ def _with_super_users(
 
 def _with_tls(config: BrokerConfig | Mapping[str, Any] | None, certificates: Certificates, mutual: bool) -> BrokerConfig | dict[str, Any]:
     """The same configuration with these certificates and, unless it has listeners of its own, with a listener that uses them."""
-    changes: dict[str, Any] = {**certificates.settings, **({"ssl_client_auth": "required"} if mutual else {})}
+    changes: dict[str, Any] = dict(certificates.settings)
     has_own = config.listeners is not None if isinstance(config, BrokerConfig) else bool((config or {}).get("listeners"))
     named: dict[str, Any] = {"security_inter_broker_protocol": "PLAINTEXT"}
     if isinstance(config, BrokerConfig):
@@ -112,8 +122,14 @@ def _with_tls(config: BrokerConfig | Mapping[str, Any] | None, certificates: Cer
     protocol = str(named.get("security_inter_broker_protocol", "PLAINTEXT"))
     if not has_own and protocol not in TLS_PROTOCOLS:
         changes["security_inter_broker_protocol"] = "SASL_SSL" if protocol.startswith("SASL_") else "SSL"
+    if mutual:
+        only = str(changes.get("security_inter_broker_protocol", protocol))
+        protocols = protocols_in(named) if has_own else {only: only}
+        if "SSL" in protocols.values():
+            changes["ssl_client_auth"] = "required"
+        changes |= {f"listener_name_{name.lower()}_ssl_client_auth": "required" for name, each in protocols.items() if each == "SASL_SSL"}
     if isinstance(config, BrokerConfig):
-        return config.replace(**changes)
+        return config.replace(**gathered(changes))
     return {**{name: value for name, value in (config or {}).items() if name.replace(".", "_") not in changes}, **changes}
 
 
@@ -584,10 +600,10 @@ class EmbeddedCluster:
             settings |= {"sasl_mechanism": "PLAIN", "sasl_username": user, "sasl_password": known[user]}
         if first.protocol in TLS_PROTOCOLS:
             if self._certificates is None:
-                settings |= client_stores(self.config, first.name)
+                settings |= client_stores(self.config, first)
             else:
                 settings["ssl_cafile"] = self._certificates.ca
-                if tls_of(self.config, first.name).server.client_auth != "none":
+                if tls_of(self.config, first).server.client_auth != "none":
                     settings["ssl_certfile"], settings["ssl_keyfile"] = self._certificates.of_user(user or "client")
         return settings
 
@@ -601,7 +617,7 @@ class EmbeddedCluster:
             user, password, _ = self.config.plain_users()
             settings |= {"sasl_mechanism": "PLAIN", "sasl_username": user, "sasl_password": password}
         if own.protocol in TLS_PROTOCOLS:
-            settings |= client_stores(self.config, own.name)
+            settings |= client_stores(self.config, own)
         return settings
 
     def stop_broker(self, broker: int) -> None:

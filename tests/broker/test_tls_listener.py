@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.broker.server import Broker
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import ConfigError, TopicAuthorization, UsageError
+from kafkacore.errors import ConfigError, SslAuthenticationFailed, TopicAuthorization, UsageError
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.wire import Wire
 
@@ -186,6 +186,27 @@ def test_versions(version: str) -> None:
             context.wrap_socket(wire.sock, server_hostname="localhost")
 
 
+def test_certificates_beside_passwords() -> None:
+    """ssl.client.auth without a prefix is for listeners that are SSL, as in Kafka; with users tls="mutual" asks for both."""
+    with EmbeddedCluster(tls="mutual", users=USERS) as cluster:
+        settings = cluster.client_settings("alice")
+        assert {"ssl_certfile", "sasl_password"} <= settings.keys()
+        ours(settings, "both")
+        without = {name: value for name, value in settings.items() if name not in ("ssl_certfile", "ssl_keyfile")}
+        with KafkaAdminClient(**without) as admin, pytest.raises(SslAuthenticationFailed):
+            admin.list_topics()
+    config = {
+        "listeners": "SSL://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
+        "inter.broker.listener.name": "SSL",
+        "ssl.client.auth": "required",
+    }
+    with EmbeddedCluster(tls=True, users=USERS, config=config) as cluster:
+        assert "ssl_certfile" in cluster.client_settings("alice")
+        settings = cluster.client_settings("alice", listener="SASL_SSL")
+        assert "ssl_certfile" not in settings
+        ours(settings, "password-alone")
+
+
 def test_suites() -> None:
     config = {"ssl.cipher.suites": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}
     with EmbeddedCluster(tls=True, config=config) as cluster:
@@ -265,6 +286,9 @@ def test_what_cannot_be(tmp_path: Path) -> None:
     for processes in (False, True):
         with pytest.raises(ConfigError, match="no-such-file"):
             EmbeddedCluster(config=missing, processes=processes)
+    for useless in ({"ssl.client.auth": "required"}, {"ssl.principal.mapping.rules": "RULE:a/b/"}):
+        with pytest.raises(ConfigError, match="no effect"):
+            EmbeddedCluster(tls=True, users=USERS, config=useless)
     with pytest.raises(UsageError, match="certificates are said twice"):
         EmbeddedCluster(tls=True, config={"ssl.keystore.location": "x"})
     with pytest.raises(UsageError, match='tls is True or "mutual"'):
