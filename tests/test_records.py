@@ -162,6 +162,36 @@ def test_append_many_equals_append(records, cuts):
     assert out == records
 
 
+RUNS = st.lists(st.tuples(st.sampled_from([0, 1, 10, 61, 62, 63, 64, 65, 130, 600, 8149, 8150]), st.integers(1, 70)), min_size=1)
+
+
+def offsets_and_list(lengths, wide):
+    ends = np.cumsum([3, *lengths], dtype=np.int64 if wide else np.int32)
+    data = (bytes(range(256)) * (int(ends[-1]) // 256 + 1))[: int(ends[-1])]
+    return (data, ends), [data[a:b] for a, b in zip(ends.tolist(), ends.tolist()[1:], strict=False)]
+
+
+@given(RUNS, st.integers(0, 80), st.sampled_from([0, 1, 100, 10**6, 10**12]), st.integers(200, 20_000), st.booleans())
+def test_values_behind_offsets_are_framed_like_those_of_a_list(runs, before, later_ms, max_bytes, wide):
+    """Lengths that are alike, and that are not; before, others move the offset delta; the batch ends anywhere."""
+    column, items = offsets_and_list([n for n, times in runs for _ in range(times)], wide)
+    built = []
+    for values in (column, items):
+        builder = BatchBuilder(max_bytes=max_bytes)
+        for _ in range(before):
+            builder.append(b"b", timestamp_ms=5)
+        taken = builder.append_many(values, timestamps_ms=5 + later_ms)
+        built.append((taken, bytes(builder.build()) if taken or before else b""))
+    assert built[0] == built[1]
+
+
+@pytest.mark.parametrize("lengths", [[1] * 9_000, [1, 2] * 4_500], ids=["alike", "unlike"])
+def test_offset_deltas_of_one_to_three_bytes(lengths):
+    column, items = offsets_and_list(lengths, wide=True)
+    assert bytes(build_many(column)) == bytes(build_many(items))
+    assert read(build_many(column))[-1].offset == 8_999
+
+
 def build_many(values, keys=None, headers=None, times=None):
     builder = BatchBuilder(max_bytes=BIG)
     times = 0 if times is None else np.array(times, "int64")

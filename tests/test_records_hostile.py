@@ -94,7 +94,10 @@ def test_offsets_from_ctypes():
     assert list(ColumnSource((b"abcdef", (ctypes.c_int32 * 3)(0, 2, 6)))) == [b"ab", b"cdef"]
 
 
-@pytest.mark.parametrize("offsets", [[5, -(2**63)], [0, 7], [-1, 3], [3, 2], [2**62, -(2**62)]])
+@pytest.mark.parametrize("offsets", [
+    [5, -(2**63)], [0, 7], [-1, 3], [3, 2], [2**62, -(2**62)],
+    [0, 1, 2, 3, 4, 5, 7], [0, 2, 4, 6, 8, 10], [0, 1, 2, 3, 4, 3], [0, 1, 2**63 - 1, 2, 3, 4],
+])  # fmt: skip
 def test_offsets_that_lie(offsets: list[int]):
     column = (b"abcdef", np.array(offsets, "int64"))
     with pytest.raises(ValueError, match="offsets are not inside"):

@@ -114,55 +114,100 @@ KC_INLINE int64_t kc_write_run(kc_batch_writer *out, const kc_column *values, co
     return i;
 }
 
-/* The commonest run: values behind offsets, nothing null, no keys, one timestamp. What surrounds a value depends on its length
- * and on the size of its offset delta only, so it is made once for neighbours that agree in both, and stored as one word. */
+/* Up to two bytes of varint in a register, and one more in *size if there are two. */
+KC_INLINE uint64_t kc_short_bits(uint32_t z, int *size) {
+    uint32_t two = z >= 0x80;
+    *size += 1 + (int)two;
+    return (z & 0x7f) | (two << 7) | ((z >> 7) << 8);
+}
+KC_INLINE void kc_put_bits(uint8_t *p, uint64_t bits) {
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+    bits = __builtin_bswap64(bits);
+#endif
+    memcpy(p, &bits, 8);
+}
+
+/* What surrounds a value without key and headers, in two registers: its first bytes but for the length, and what follows. */
+typedef struct { uint64_t head, rest; int head_size, delta_size, rest_size; int64_t size; } kc_frame;
+
+KC_INLINE kc_frame kc_frame_of(uint64_t shared, int64_t ts_size, uint32_t delta, int64_t n) {
+    kc_frame f = {0, 0, 0, 0, 0, 0};
+    int64_t body = 5 + ts_size + (delta >= 1 << 6) + (n >= 64) + n;
+    f.head = kc_short_bits((uint32_t)body << 1, &f.head_size);
+    f.size = f.head_size + body;
+    f.head |= shared << (8 * f.head_size);                /* at most 2 + 1 + 5 bytes */
+    f.head_size += 1 + (int)ts_size;
+    f.rest = kc_short_bits(delta << 1, &f.delta_size);    /* at most 2 + 1 + 2 */
+    f.rest_size = f.delta_size + 1;
+    f.rest |= (uint64_t)1 << (8 * f.delta_size);          /* null key */
+    f.rest |= kc_short_bits((uint32_t)n << 1, &f.rest_size) << (8 * f.delta_size + 8);
+    return f;
+}
+
+KC_INLINE uint8_t *kc_put_framed(uint8_t *p, const kc_frame *f, const uint8_t *value, int64_t n, const uint8_t *value_end) {
+    kc_put_bits(p, f->head);
+    p += f->head_size;
+    kc_put_bits(p, f->rest);
+    p += f->rest_size;
+    kc_copy(p, value, n, value_end);
+    p[n] = 0;                                             /* no headers */
+    return p + n + 1;
+}
+
+/* A run of values that all have the length of the first: their frames differ by the offset delta only. Returns the item after the last. */
+static __attribute__((noinline)) int64_t kc_write_alike(uint8_t **at, const uint8_t *end, const uint8_t *data, int64_t limit, const void *offsets,
+                                                        int wide, uint64_t shared, int64_t ts_size, uint32_t delta, int64_t i, int64_t last) {
+    int64_t from = kc_offset_at(offsets, i, wide), n = kc_offset_at(offsets, i + 1, wide) - from;
+    kc_frame f = kc_frame_of(shared, ts_size, delta, n);
+    int64_t stop = i + (end - *at) / f.size, next_size = delta < 1 << 6 ? 1 << 6 : 1 << 13;
+    uint64_t others = f.rest >> (8 * f.delta_size) << (8 * f.delta_size);
+    uint8_t *p = *at;
+    if (stop > last) stop = last;
+    if (stop - i > next_size - (int64_t)delta) stop = i + next_size - (int64_t)delta;
+    for (; i < stop && kc_offset_at(offsets, i + 1, wide) == from + n && from + n <= limit; i++, from += n, delta++) {
+        f.rest = others | (f.delta_size == 1 ? delta << 1 : ((delta << 1) & 0x7f) | 0x80 | delta >> 6 << 8);
+        p = kc_put_framed(p, &f, data + from, n, data + limit);
+    }
+    *at = p;
+    return i;
+}
+
+/* The commonest run: values behind offsets, nothing null, no keys, one timestamp. What surrounds a value is put together without a branch:
+ * neither the lengths of texts nor how many bytes those take can be foreseen. (Put together in memory, the words that are stored would wait
+ * for their bytes, longer than all the rest takes.) Where four neighbours are of one length, most likely all are. */
 KC_INLINE int64_t kc_write_values(kc_batch_writer *out, const uint8_t *data, int64_t limit, const void *offsets, int wide, int64_t ts,
                                   int64_t first, int64_t last, int *bad) {
-    uint8_t *p = out->p, *const end = out->limit;
-    uint8_t frame[32] = {0};                              /* body length | attributes | timestamp delta | offset delta | key | value length */
+    uint8_t *p = out->p, *const end = out->limit, bytes[16] = {0};
     uint32_t delta = (uint32_t)out->next_delta;
-    uint64_t ts_z = kc_zigzag((int64_t)((uint64_t)ts - (uint64_t)out->base_ts));
-    int64_t ts_size = (int64_t)kc_uvarint_size(ts_z), i = first, from = kc_offset_at(offsets, first, wide), to;
-    const uint8_t *const data_end = data + limit;
+    int64_t i = first, from = kc_offset_at(offsets, first, wide), to;
+    int64_t ts_size = kc_put_uvarint(bytes, kc_zigzag((int64_t)((uint64_t)ts - (uint64_t)out->base_ts))) - bytes;
+    uint64_t shared = 0;                                  /* attributes, which are 0, and the timestamp's delta */
     if (ts_size > 5) return first;                        /* the general loop takes it */
+    for (int j = 0; j < ts_size; j++) shared |= (uint64_t)bytes[j] << (8 + 8 * j);
     if (from < 0) { *bad = 1; return first; }
-    while (i < last) {
+    for (int64_t looked = i; i < last; i++) {
         to = kc_offset_at(offsets, i + 1, wide);
         if (to < from || to > limit) { *bad = 1; break; }
         int64_t n = to - from;
         if (n >= 8150 || delta >= 1 << 13) break;         /* a length or delta of three bytes: the general loop */
-        int64_t delta_size = 1 + (delta >= 1 << 6), body = 4 + ts_size + delta_size + (n >= 64) + n;
-        uint32_t next_shape = delta_size == 1 ? 1 << 6 : 1 << 13;
-        uint8_t *f = kc_put_length(frame, body);
-        *f++ = 0;
-        f = kc_put_uvarint(f, ts_z);
-        int64_t delta_at = f - frame;
-        f += delta_size;
-        *f++ = 1;                                         /* null key */
-        f = kc_put_short(f, (uint32_t)n << 1);
-        int64_t frame_size = f - frame, step = frame_size + n + 1;
-        if (end - p < step) break;
-        /* as many as the room, the delta's size and the column allow; the loop below looks only at the lengths */
-        int64_t stop = i + (end - p) / step;
-        if (stop > last) stop = last;
-        if (stop - i > (int64_t)(next_shape - delta)) stop = i + (next_shape - delta);
-        uint64_t low, high;                               /* at most 2 + 1 + 5 + 2 + 1 + 2 = 13 bytes */
-        memcpy(&low, frame, 8);
-        memcpy(&high, frame + 8, 8);
-        do {
-            uint32_t z = delta << 1;
-            uint16_t z2 = (uint16_t)((z & 0x7f) | 0x80 | (z >> 7 << 8));
-            memcpy(p, &low, 8);
-            memcpy(p + 8, &high, 8);
-            if (delta_size == 1) p[delta_at] = (uint8_t)z; else memcpy(p + delta_at, &z2, 2);
-            p += frame_size;
-            kc_copy(p, data + from, n, data_end);
-            p += n;
-            *p++ = 0;                                     /* no headers */
-            delta++;
-            from += n;
-            i++;
-        } while (i < stop && kc_offset_at(offsets, i + 1, wide) == from + n && from + n <= limit);
+        if (i >= looked) {
+            looked = i + 16;
+            if (last - i > 4 && ((kc_offset_at(offsets, i + 2, wide) ^ (to + n)) | (kc_offset_at(offsets, i + 3, wide) ^ (to + 2 * n)) |
+                                 (kc_offset_at(offsets, i + 4, wide) ^ (to + 3 * n))) == 0) {
+                int64_t next = kc_write_alike(&p, end, data, limit, offsets, wide, shared, ts_size, delta, i, last);
+                if (next > i) {
+                    delta += (uint32_t)(next - i);
+                    from = kc_offset_at(offsets, looked = next, wide);
+                    i = next - 1;
+                    continue;
+                }
+            }
+        }
+        kc_frame f = kc_frame_of(shared, ts_size, delta, n);
+        if (end - p < f.size) break;
+        p = kc_put_framed(p, &f, data + from, n, data + limit);
+        delta++;
+        from = to;
     }
     if (i > first && ts > out->max_ts) out->max_ts = ts;
     out->p = p;

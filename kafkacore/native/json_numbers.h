@@ -163,7 +163,6 @@ static inline uint8_t *kc_jw_fixed(uint8_t *w, uint32_t m, int places) {
 }
 
 static const double KC_JW_TENS[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18};
-enum { KC_JW_MOST_PLACES = 18 };
 
 /* Digits by the second way. *places becomes what the number has behind its point, if the first way can write such numbers. */
 static __attribute__((noinline)) uint8_t *kc_jw_any_float(uint8_t *w, uint64_t c, int q, int closer, int *places) {
@@ -173,7 +172,7 @@ static __attribute__((noinline)) uint8_t *kc_jw_any_float(uint8_t *w, uint64_t c
     int n = (int)(kc_jw_digits(digits, m) - digits), point = n + exponent;
     if (places) {
         while (n > 1 && digits[n - 1] == '0') n--;
-        if (n <= 15 && n - point > *places && n - point <= KC_JW_MOST_PLACES && point > -4) *places = n - point;
+        if (n <= 15 && n - point > *places && point > -4) *places = n - point;      /* at most 18 */
     }
     return kc_jw_number(w, digits, n, point);
 }
