@@ -1,0 +1,179 @@
+"""Clients whose quota is used up, ours and others: they get on, more slowly, and their throttle metrics and callbacks say so."""
+
+import asyncio
+
+import pytest
+
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafkacore.testing import EmbeddedCluster
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+kafka = pytest.importorskip("kafka")
+aiokafka = pytest.importorskip("aiokafka")
+
+RATE = 20_000
+"""Bytes a second: ten seconds' worth are free, and what follows waits some tenths of a second."""
+VALUE = bytes(68_000)
+COUNT = 3
+VALUES = [VALUE] * COUNT + [b"last"]
+LEAST_MS, MOST_MS = 50, 1_000
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with EmbeddedCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(cluster, request):
+    name = "".join(char if char.isalnum() else "-" for char in request.node.name)
+    cluster.create_topic(name, partitions=1)
+    return name
+
+
+def bound(cluster, client_id, **quotas):
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        assert set(admin.alter_client_quotas({frozenset({("client-id", client_id)}): quotas}).values()) == {None}
+
+
+# Each gives the longest throttle time that the client tells of, in milliseconds; None if it tells of none.
+
+
+def ours_produces(servers, topic):
+    with KafkaProducer(bootstrap_servers=servers, client_id=topic) as producer:
+        for value in VALUES:
+            producer.send(topic, value).result(20)
+        return producer.metrics(detail=True)["producer-metrics"]["produce-throttle-time-max"]
+
+
+def ours_consumes(servers, topic):
+    with KafkaConsumer(bootstrap_servers=servers, client_id=topic, fetch_max_bytes=70_000) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.seek_to_beginning(TopicPartition(topic, 0))
+        found = 0
+        while found < COUNT:
+            found += sum(map(len, consumer.poll(10).values()))
+        return consumer.metrics(detail=True)["consumer-fetch-manager-metrics"]["fetch-throttle-time-max"]
+
+
+def kafka_python_produces(servers, topic):
+    producer = kafka.KafkaProducer(bootstrap_servers=servers, client_id=topic)
+    try:
+        for value in VALUES:
+            producer.send(topic, value).get(20)
+        return producer.metrics()["producer-metrics"]["throttle-time-max"]
+    finally:
+        producer.close()
+
+
+def kafka_python_consumes(servers, topic):
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=servers, client_id=topic, auto_offset_reset="earliest", fetch_max_bytes=70_000, enable_auto_commit=False
+    )
+    try:
+        consumer.assign([kafka.TopicPartition(topic, 0)])
+        found = 0
+        while found < COUNT:
+            found += sum(map(len, consumer.poll(10_000).values()))
+        return consumer.metrics()["consumer-metrics"]["throttle-time-max"]
+    finally:
+        consumer.close()
+
+
+def confluent_produces(servers, topic):
+    events = []
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "client.id": topic, "throttle_cb": events.append})
+    for value in VALUES:
+        producer.produce(topic, value)
+        assert producer.flush(20) == 0
+    while not events:
+        producer.poll(0.1)
+    return max(each.throttle_time for each in events) * 1_000
+
+
+def confluent_consumes(servers, topic):
+    events = []
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": servers,
+            "client.id": topic,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "fetch.max.bytes": 70_000,
+            "message.max.bytes": 70_000,
+            "throttle_cb": events.append,
+        }
+    )
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        found = 0
+        while found < COUNT or not events:
+            message = consumer.poll(0.1)
+            if message is not None:
+                assert message.error() is None
+                found += 1
+        return max(each.throttle_time for each in events) * 1_000
+    finally:
+        consumer.close()
+
+
+def aiokafka_produces(servers, topic):
+    async def run():
+        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=servers, client_id=topic)
+        await producer.start()
+        try:
+            for value in VALUES:
+                await producer.send_and_wait(topic, value)
+        finally:
+            await producer.stop()
+
+    asyncio.run(run())
+
+
+def aiokafka_consumes(servers, topic):
+    async def run():
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=servers, client_id=topic, auto_offset_reset="earliest", fetch_max_bytes=70_000, enable_auto_commit=False
+        )
+        await consumer.start()
+        try:
+            consumer.assign([aiokafka.TopicPartition(topic, 0)])
+            for _ in range(COUNT):
+                await asyncio.wait_for(consumer.getone(), 20)
+        finally:
+            await consumer.stop()
+
+    asyncio.run(run())
+
+
+PRODUCERS = [ours_produces, kafka_python_produces, confluent_produces, aiokafka_produces]
+CONSUMERS = [ours_consumes, kafka_python_consumes, confluent_consumes, aiokafka_consumes]
+
+
+def throttled(cluster, kind):
+    return cluster._brokers[1].call(lambda: cluster._brokers[1].state.quotas.throttled.get(kind, (0, 0)))
+
+
+def check(cluster, kind, client, topic):
+    before = throttled(cluster, kind)
+    told_ms = client(cluster.bootstrap_servers, topic)
+    requests, total_ms = (after - each for after, each in zip(throttled(cluster, kind), before, strict=True))
+    assert requests >= 1 and total_ms >= LEAST_MS
+    if told_ms is not None:
+        assert LEAST_MS <= told_ms <= MOST_MS
+
+
+@pytest.mark.parametrize("client", PRODUCERS, ids=lambda each: each.__name__)
+def test_producers(cluster, topic, client):
+    bound(cluster, topic, producer_byte_rate=RATE)
+    check(cluster, "producer_byte_rate", client, topic)
+    assert [each.value for each in cluster.records(topic)] == VALUES
+
+
+@pytest.mark.parametrize("client", CONSUMERS, ids=lambda each: each.__name__)
+def test_consumers(cluster, topic, client):
+    for _ in range(COUNT):
+        cluster.produce(topic, [VALUE])
+    bound(cluster, topic, consumer_byte_rate=RATE)
+    check(cluster, "consumer_byte_rate", client, topic)
