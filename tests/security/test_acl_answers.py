@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import functools
 import re
-import socket
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,9 +20,10 @@ from kafkacore.broker.handlers import SERVED
 from kafkacore.protocol.schema import Struct
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.wire import Wire
-from tests.interop.kafka_server import KafkaServer, free_port, why_unavailable
+from tests.interop.kafka_server import why_unavailable
 from tests.security.acl_cases import CASES, Who
 from tests.security.acl_principals import ACLS, FOREIGN, PASSWORDS, PRINCIPALS, SUPER, TOPICS
+from tests.security.secured_kafka import SecuredKafka, until
 
 RECORDED = Path(__file__).parent / "kafka_acl_answers.tsv"
 NOT_ASKED_ABOUT = {
@@ -32,10 +31,7 @@ NOT_ASKED_ABOUT = {
     18: "is answered to everybody, before there is a principal",
     36: "comes before there is a principal",
 }
-CLASS = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 SETTINGS = {
-    "authorizer.class.name": CLASS,
-    "super.users": f"User:{SUPER};User:ANONYMOUS",
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 5,
     "transaction.state.log.num.partitions": 5,
@@ -58,42 +54,15 @@ class Connection(Wire):
 
 @pytest.fixture(scope="module")
 def embedded() -> Iterator[str]:
-    settings = {name: value for name, value in SETTINGS.items() if name not in ("authorizer.class.name", "super.users")}
-    with EmbeddedCluster(users=PASSWORDS, super_users=[SUPER], config=settings) as cluster:
+    with EmbeddedCluster(users=PASSWORDS, super_users=[SUPER], config=SETTINGS) as cluster:
         yield cluster.bootstrap_servers
-
-
-class SecuredKafka(KafkaServer):
-    """A Kafka with StandardAuthorizer and a listener for the users of the cases."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**{name.replace(".", "_"): value for name, value in SETTINGS.items()}, **settings)
-        self.sasl_address = f"127.0.0.1:{free_port()}"
-        text = self.properties.read_text()
-        for setting in ("listeners=", "advertised.listeners="):
-            text = text.replace(f"\n{setting}PLAINTEXT://{self.bootstrap_servers}", f"\n{setting}PLAINTEXT://{self.bootstrap_servers},SASL://{self.sasl_address}")
-        text = text.replace("PLAINTEXT:PLAINTEXT\n", "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT\n")
-        users = " ".join(f'user_{name}="{password}"' for name, password in PASSWORDS.items())
-        text += "listener.name.sasl.sasl.enabled.mechanisms=PLAIN\n"
-        text += f"listener.name.sasl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required {users};\n"
-        self.properties.write_text(text)
-
-    def start(self, *options: str) -> None:
-        super().start(*options)
-        host, port = self.sasl_address.split(":")
-
-        def is_listening() -> bool:
-            with socket.socket() as probe:
-                return probe.connect_ex((host, int(port))) == 0
-
-        _until(is_listening)
 
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[str]:
     if reason := why_unavailable():
         pytest.skip(reason)
-    with SecuredKafka() as server:
+    with SecuredKafka(SUPER, PASSWORDS, SETTINGS) as server:
         yield server.sasl_address
 
 
@@ -107,8 +76,8 @@ def prepare(address: str) -> tuple[dict[str, bytes], dict[str, tuple[int, int]]]
         Ids of topics by name; producer id and epoch by transactional id.
     """
     with Connection(address, SUPER) as admin:
-        _until(lambda: admin.ask(p.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4).coordinators[0].error_code == 0)
-        _until(lambda: admin.ask(p.FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]), 4).coordinators[0].error_code == 0)
+        until(lambda: admin.ask(p.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4).coordinators[0].error_code == 0)
+        until(lambda: admin.ask(p.FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]), 4).coordinators[0].error_code == 0)
         names = [f"{user}.{name}" for user in PRINCIPALS for name in TOPICS] + [f"{prefix}t" for prefix in FOREIGN]
         topics = [p.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
         made = admin.ask(p.CreateTopicsRequest(topics=topics, timeout_ms=30_000), 7)
@@ -124,11 +93,11 @@ def prepare(address: str) -> tuple[dict[str, bytes], dict[str, tuple[int, int]]]
             permission_type=1,
         )
         wanted = len(set(ACLS))
-        _until(lambda: sum(len(each.acls) for each in admin.ask(everything, 3).resources) == wanted)
+        until(lambda: sum(len(each.acls) for each in admin.ask(everything, 3).resources) == wanted)
         asked = p.MetadataRequest(topics=[p.MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False)
-        _until(lambda: not any(each.error_code for each in admin.ask(asked, 12).topics))
+        until(lambda: not any(each.error_code for each in admin.ask(asked, 12).topics))
         ids = {each.name: bytes(each.topic_id) for each in admin.ask(asked, 12).topics}
-        _until(lambda: not any(each.partitions[0].error_code for each in admin.ask(_ends(names), 10).topics))
+        until(lambda: not any(each.partitions[0].error_code for each in admin.ask(_ends(names), 10).topics))
         owners = [*(f"{user}." for user in PRINCIPALS), *FOREIGN]
         for owner in owners:
             _make_groups(admin, owner)
@@ -137,13 +106,6 @@ def prepare(address: str) -> tuple[dict[str, bytes], dict[str, tuple[int, int]]]
             for name in ("x", "e"):
                 producers[f"{owner}{name}"] = _begin(admin, f"{owner}{name}", [] if name == "e" else [f"{owner}t", "other.t"])
         return ids, producers
-
-
-def _until(condition: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)  # Kafka's metadata follow by themselves
 
 
 def _ends(names: list[str]) -> p.ListOffsetsRequest:
@@ -155,7 +117,7 @@ def _make_groups(admin: Wire, owner: str) -> None:
     """A group with offsets (g), and two of KIP-848 with members: one reads its owner's topic (c), one another's, too (mixed)."""
     part = [p.OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")]
     topics = [p.OffsetCommitRequestTopic(name=name, partitions=part) for name in (f"{owner}t", "other.t")]
-    _until(lambda: not any(
+    until(lambda: not any(
         each.partitions[0].error_code for each in admin.ask(p.OffsetCommitRequest(group_id=f"{owner}g", topics=topics), 9).topics
     ))
     for group, names in (("c", [f"{owner}t"]), ("mixed", [f"{owner}t", "other.t"])):
@@ -169,7 +131,7 @@ def _make_groups(admin: Wire, owner: str) -> None:
         )
         assert admin.ask(beat, 1).error_code == 0
         seen = p.ConsumerGroupDescribeRequest(group_ids=[f"{owner}{group}"])
-        _until(lambda seen=seen: admin.ask(seen, 1).groups[0].members[0].target_assignment.topic_partitions)
+        until(lambda seen=seen: admin.ask(seen, 1).groups[0].members[0].target_assignment.topic_partitions)
 
 
 def _begin(admin: Wire, transactional_id: str, topics: list[str]) -> tuple[int, int]:
@@ -181,7 +143,7 @@ def _begin(admin: Wire, transactional_id: str, topics: list[str]) -> tuple[int, 
         begun = admin.ask(p.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=600_000), 4)
         return not begun.error_code
 
-    _until(init)
+    until(init)
     assert begun is not None
     if topics:
         added = admin.ask(
@@ -358,7 +320,7 @@ def test_kafka_answers_as_recorded(kafka: str) -> None:
 
 def record() -> None:
     """Asks a Kafka everything and keeps its answers."""
-    with SecuredKafka() as server:
+    with SecuredKafka(SUPER, PASSWORDS, SETTINGS) as server:
         RECORDED.write_text(written(table(server.sasl_address)))
 
 
