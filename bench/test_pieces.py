@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 from kafkacore import codec
+from kafkacore.broker.authorizer import ALLOW, PREFIXED, READ, TOPIC, Authorizer
+from kafkacore.broker.cluster import Acl
 from kafkacore.protocol import FetchRequest, MetadataRequest, decode_request, encode_request
 from kafkacore.records import BatchBuilder, read_batches
 from kafkacore.timer import TimingWheel
@@ -71,3 +73,20 @@ def test_a_timer_is_added_and_cancelled(benchmark: Any) -> None:
 
     benchmark(add_and_cancel)
     assert len(wheel) == 0
+
+
+@pytest.mark.parametrize("acls", [10, 10_000])
+@pytest.mark.parametrize("known", [True, False], ids=["remembered", "looked up"])
+def test_a_thousand_names_are_asked_about(benchmark: Any, acls: int, known: bool) -> None:
+    """By a broker's authorizer: names it has an answer to, and names it looks up."""
+    own = [Acl(TOPIC, f"team-{nth}.", PREFIXED, f"User:u{nth % 100}", "*", READ, ALLOW) for nth in range(acls)]
+    authorizer = Authorizer()
+    authorizer.change({nth.to_bytes(16): acl for nth, acl in enumerate([*own, Acl(TOPIC, "team-1", PREFIXED, "User:a", "*", READ, ALLOW)])})
+    names = [f"team-1{nth}.events" for nth in range(1_000)]
+
+    def ask() -> int:
+        if not known:
+            authorizer.change({})
+        return sum(authorizer.allows("User:a", "/127.0.0.1", READ, TOPIC, name) for name in names)
+
+    assert benchmark(ask) == 1_000

@@ -10,6 +10,8 @@ import asyncio
 import pytest
 from brokering import batch
 from controlling import submit
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_handlers import Bench, fetch_request, offsets, produce_request
 from test_listeners import has_ipv6
 
@@ -98,6 +100,40 @@ def test_a_session_hears_of_an_acl_that_is_gone_and_of_one_that_comes(bench, ver
     bench.allow(bench.entry(a.READ, principal="User:*"))
     bench.as_admin(bench.produce)
     assert offsets(next_fetch(4)) == [(0, 0), (0, 1), (0, 2)]
+
+
+STEPS = st.lists(st.sampled_from(["allow t", "forbid", "deny", "allow u", "produce", "bob", "alice", "fetch", "fetch"]), max_size=25)
+
+
+@given(STEPS)
+@settings(max_examples=40)
+def test_a_session_is_refused_what_a_fetch_without_one_is(steps):
+    bench = Secured()
+    bench.topic("u")
+
+    def wanted(**epochs):
+        request = fetch_request([(0, 0)], **epochs)
+        return request._replace(topics=[*request.topics, request.topics[0]._replace(topic="u")])
+
+    def denied(response):
+        return {topic.topic for topic in response.responses for part in topic.partitions if part.error_code == DENIED}
+
+    first, epoch = bench.ask(wanted(session_epoch=0), 12), 0
+    for step in ["allow t", "allow u", "fetch", "fetch", *steps, "fetch"]:
+        if step == "fetch":
+            epoch += 1
+            found = bench.ask(fetch_request([], session_id=first.session_id, session_epoch=epoch), 12)
+            assert denied(found) == denied(bench.ask(wanted(session_epoch=-1), 12))
+        elif step == "produce":
+            bench.as_admin(bench.produce)
+        elif step == "forbid" and bench.cluster.acls:
+            bench.forbid(a.READ)
+        elif step == "deny":
+            bench.allow(bench.entry(a.READ, "*", permission_type=a.DENY))
+        elif step.startswith("allow"):
+            bench.allow(bench.entry(a.READ, step[-1]))
+        elif step in ("bob", "alice"):
+            bench.principal = f"User:{step}"
 
 
 def test_a_session_of_another_principal_reads_nothing_by_what_the_first_may(bench):

@@ -559,6 +559,19 @@ def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
         assert re.search(rf"127\.0\.0\.1:({port - 1}|{port}): Address already in use", failure(capsys))
 
 
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("authorizer.class.name=com.example.Mine", "authorizer_class_name may be org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("super.users=User:a", "super_users has no effect without authorizer_class_name"),
+        ("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super_users must hold User:ANONYMOUS"),
+    ],
+)
+def test_a_broker_that_could_not_authorize_does_not_start(capsys: pytest.CaptureFixture[str], setting: str, why: str) -> None:
+    assert run(["broker", "-p", "0", "--set", setting]) == 2
+    assert why in failure(capsys)
+
+
 def test_a_broker_alone_on_the_directory_of_several_says_whose_data_it_leaves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("broker-1", "broker-2", "broker-3", "broker-x"):
         (tmp_path / name).mkdir()
