@@ -6,9 +6,11 @@ from __future__ import annotations
 import contextlib
 import datetime
 import logging
+import random
 import socket
 import ssl
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +21,11 @@ from kafkacore import KafkaAdminClient, KafkaProducer
 from kafkacore.broker.server import Broker
 from kafkacore.clock import JumpingClock
 from kafkacore.config import BrokerConfig
+from kafkacore.config_broker_tls import tls_of
+from kafkacore.config_listeners import listeners_of
+from kafkacore.config_tls import make_context
 from kafkacore.errors import KafkaError, SaslAuthentication, SslAuthenticationFailed
+from kafkacore.net.transport import TlsTransport
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.wire import Wire
 
@@ -205,3 +211,46 @@ def test_a_name_that_no_rule_fits(caplog: pytest.LogCaptureFixture) -> None:
             admin.list_topics(timeout=0.3)
     said = lines(caplog)
     assert said and all(r"no rule of ssl.principal.mapping.rules fits CN=ma\x1bllory,OU=test" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\0" * 100, b"\x17\x03\x03\x00\x20" + b"\xaa" * 32, b"\x15\x03\x03\x00\x02\x02\x28"], ids=["no record", "forged", "alert"]
+)
+def test_garbage_behind_a_handshake(cluster: EmbeddedCluster, served: KafkaProducer, sent: bytes) -> None:
+    with Wire(cluster.bootstrap_servers) as wire:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        stream = context_of(cluster).wrap_bio(incoming, outgoing, server_hostname="localhost")
+        while True:
+            try:
+                stream.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                wire.sock.sendall(outgoing.read())
+                incoming.write(wire.sock.recv(65_536))
+        wire.sock.sendall(outgoing.read() + sent)
+        until_closed(wire.sock)
+    served.send("t", b"v").result(20)
+
+
+def test_changed_handshakes(cluster: EmbeddedCluster) -> None:
+    """Whatever the first bytes are: a refusal, an end, or a wait for more; nothing else reaches the loop."""
+    rng = random.Random(20261123)
+    settings = tls_of(cluster.config, listeners_of(cluster.config)[0])
+    context = make_context(settings.server)
+    hello = client_hello(cluster)
+    outcomes = Counter[str]()
+    for _ in range(300):
+        changed = bytearray(hello)
+        for _ in range(rng.randint(1, 6)):
+            changed[rng.randrange(len(changed))] = rng.randrange(256)
+        near, far = socket.socketpair()
+        with near, far:
+            near.setblocking(False)
+            transport = TlsTransport(near, context, server_side=True, peer="far")
+            far.sendall(changed[: rng.choice([len(changed), rng.randrange(len(changed))])])
+            try:
+                outcomes["done" if transport.handshake() else "waits"] += 1
+            except (SslAuthenticationFailed, OSError) as error:
+                outcomes[type(error).__name__] += 1
+            transport.close()
+    assert outcomes["waits"] > 20 and outcomes["SslAuthenticationFailed"] > 20 and not outcomes["done"]
