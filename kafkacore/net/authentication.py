@@ -29,6 +29,7 @@ from kafkacore.net.channel import ConnectionId
 from kafkacore.net.kerberos import KerberosLogin
 from kafkacore.net.oauth import TokenLogin, token_login
 from kafkacore.net.sasl import OAuthBearerClient, PlainClient, SaslClient, ScramClient, salted_password
+from kafkacore.net.sasl_gssapi import GssapiClient
 from kafkacore.net.transport import PlaintextTransport, Transport
 from kafkacore.printable import quoted
 from kafkacore.protocol import (
@@ -117,6 +118,8 @@ class SaslOpening:
         if answer.error_code:
             reason = quoted(answer.error_message or "invalid credentials")
             refusal = getattr(self._client, "refusal", None)
+            if isinstance(self._client, GssapiClient):
+                self._client.on_refusal()
             raise errors.SaslAuthentication(f"{reason}; {refusal}" if refusal else reason)
         self.session_lifetime_ms = answer.session_lifetime_ms
         token = self._client.step(bytes(answer.auth_bytes))

@@ -9,7 +9,8 @@ Rules:
 2. A context serves one connection, once. Credentials are looked for each time, so a ticket that kinit has renewed, or a keytab that has
    changed, counts from the next connection on, and for sessions that are renewed (KIP-368).
 3. Tickets got by a keytab are kept in memory for the whole process, by principal and keytab: libkrb5 gets new ones when half their life
-   is over.
+   is over. A broker that refuses one may have other keys by now, so the next connection logs in again; not again within a minute, then two,
+   up to an hour, since libkrb5 frees no cache.
 4. A KDC that cannot be reached, or is busy, is a `NetworkError`: clients try again. Everything else that it says is an
    `AuthenticationFailedError`.
 5. Nothing here goes on by itself: an attempt fails, and the connection's back-off says when the next one is due.
@@ -41,6 +42,8 @@ __all__ = ["Acceptor", "BrokerKeys", "Initiator", "KerberosLogin", "load"]
 TICKET_TIMEOUT_MS = 10_000
 """For a ticket. libkrb5 itself goes on for longer, depending on how many KDCs there are."""
 MAX_ASKING = 8
+RELOGIN_MS, RELOGIN_MAX_MS = 60_000, 3_600_000
+"""The first is Kafka's default of sasl.kerberos.min.time.before.relogin."""
 FRESH_MS = 60_000
 """A context's first token says when it was made, and brokers take it for five minutes."""
 _KRB5_ERRORS = -1_765_328_384
@@ -106,6 +109,7 @@ class Initiator(_Context):
     Args:
         settings: whose ticket, and for which service.
         host: the broker's, as clients name it.
+        login: counts on when tickets by keytab must not be older ones.
 
     Attributes:
         first: the first token.
@@ -116,13 +120,13 @@ class Initiator(_Context):
         AuthenticationFailedError: there is no ticket.
     """
 
-    def __init__(self, settings: KerberosSettings, host: str) -> None:
+    def __init__(self, settings: KerberosSettings, host: str, login: int = 0) -> None:
         super().__init__()
         gss = self._gss
         self.peer = f"{settings.service}/{host}"
         self.user = settings.principal or ""
         try:
-            self._credentials = _credentials(gss, settings)
+            self._credentials = _credentials(gss, settings, login)
             self.user = str(self._credentials.inquire(lifetime=False, usage=False, mechs=False).name)
             self._target = gss.Name(f"{settings.service}@{host}", gss.NameType.hostbased_service)
             self.first = self._next(None) or b""
@@ -154,13 +158,13 @@ class Initiator(_Context):
 _logging_in: dict[str, threading.Lock] = {}
 
 
-def _credentials(gss: Any, settings: KerberosSettings) -> Any:
+def _credentials(gss: Any, settings: KerberosSettings, login: int) -> Any:
     name = None if settings.principal is None else gss.Name(settings.principal, gss.NameType.kerberos_principal)
     acquired = functools.partial(gss.Credentials, name=name, usage="initiate", mechs=[gss.MechType.kerberos])
     if settings.keytab is None:
         return acquired(store={"ccache": settings.ticket_cache}) if settings.ticket_cache else acquired()
     known = os.stat(settings.keytab)
-    of = repr((settings.principal, os.path.realpath(settings.keytab), known.st_mtime_ns, known.st_ino, known.st_size))
+    of = repr((login, settings.principal, os.path.realpath(settings.keytab), known.st_mtime_ns, known.st_ino, known.st_size))
     cache = f"MEMORY:kafkacore-{hashlib.sha256(of.encode()).hexdigest()}"
     with _logging_in.setdefault(cache, threading.Lock()):  # a login empties the cache first, and others would find nothing in it
         try:
@@ -257,7 +261,7 @@ class KerberosLogin:
         ConfigError: the package is missing, or the keytab cannot be read.
     """
 
-    def __init__(self, settings: KerberosSettings, begin: Callable[[KerberosSettings, str], Initiator] = Initiator) -> None:
+    def __init__(self, settings: KerberosSettings, begin: Callable[[KerberosSettings, str, int], Initiator] = Initiator) -> None:
         load()
         if settings.keytab is not None:
             try:
@@ -271,6 +275,9 @@ class KerberosLogin:
         self._waiting: deque[_Wanted] = deque()
         self._asking: set[_Wanted] = set()
         self._answers: deque[tuple[_Wanted, Any]] = deque()
+        self._login = 0
+        self._is_refused = False
+        self._relogin_ms = -NEVER_MS
         self.on_answer: Callable[[], None] = lambda: None
 
     @property
@@ -291,6 +298,10 @@ class KerberosLogin:
             AuthenticationFailedError: there is no ticket.
         """
         self._take_answers(now_ms)
+        if self._is_refused and now_ms >= self._relogin_ms:
+            self._is_refused = False
+            self._relogin_ms = now_ms + min(RELOGIN_MS << min(self._login, 16), RELOGIN_MAX_MS)
+            self._login += 1
         wanted = self._wanted.get(id)
         if wanted is not None and isinstance(wanted.outcome, BaseException):
             del self._wanted[id]
@@ -318,7 +329,10 @@ class KerberosLogin:
         if wanted is None or not isinstance(wanted.outcome, Initiator):
             raise AuthenticationFailedError("GSSAPI authentication failed: no Kerberos ticket was asked for")
         context = wanted.outcome
-        return GssapiClient(context, context.first, context.user, context.peer)
+        return GssapiClient(context, context.first, context.user, context.peer, self._refused)
+
+    def _refused(self) -> None:
+        self._is_refused = True
 
     def advance(self, now_ms: int) -> None:
         """Takes answers, and ends waits whose time is up: `ready` says so to who still waits."""
@@ -348,7 +362,7 @@ class KerberosLogin:
                 self._ask(wanted)
 
     def _ask(self, wanted: _Wanted) -> None:
-        call = functools.partial(self._initiator, self._settings, wanted.host)
+        call = functools.partial(self._initiator, self._settings, wanted.host, self._login)
         call_in_background(f"kafkacore-kerberos-{wanted.host}", call, lambda outcome: self._answered(wanted, outcome))
 
     def _answered(self, wanted: _Wanted, outcome: Any) -> None:

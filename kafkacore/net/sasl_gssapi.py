@@ -62,13 +62,17 @@ class GssapiClient:
         first: that token.
         user: the principal that it proves.
         service: the principal that the ticket is for, for messages.
+        on_refusal: called when the broker refuses the ticket.
     """
 
     mechanism = MECHANISM
 
-    def __init__(self, context: GssContext, first: bytes, user: str, service: str) -> None:
+    def __init__(
+        self, context: GssContext, first: bytes, user: str, service: str, on_refusal: Callable[[], None] = lambda: None
+    ) -> None:
         self.user = user
         self.refusal = f"the ticket was for {service}"
+        self.on_refusal = on_refusal
         self.done = False
         self._context = context
         self._first: bytes | None = first

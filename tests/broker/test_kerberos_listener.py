@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -264,6 +265,21 @@ def test_a_broker_with_the_keys_of_another_service(keytabs, realm):
         why = rf"GSSAPI authentication of user 'alice@{REALM}' by 127\.0\.0\.1:\d+ failed: the client's Kerberos ticket is refused: .*;"
         with pytest.raises(SaslAuthentication, match=why + r" the ticket was for kafka/127\.0\.0\.1"):
             manage(settings_of(cluster, keytabs))
+
+
+def test_a_client_comes_in_again_after_its_broker_got_other_keys(keytabs, realm):
+    """Old keys are not kept, so the ticket that this process has is good for nothing."""
+    keytab = realm.principal(f"rotating/{HOST}")
+    config = sasl_listener({}, keytab=keytab, principal=f"rotating/{HOST}@{REALM}")
+    with EmbeddedCluster(config=config) as cluster:
+        settings = settings_of(cluster, keytabs, **{"sasl.kerberos.service.name": "rotating"})
+        manage(settings)
+        realm.new_keys(f"rotating/{HOST}")
+        Path(keytab).write_bytes(Path(realm.keytab_of(f"rotating/{HOST}")).read_bytes())
+        with KafkaAdminClient(settings) as admin:
+            with pytest.raises(SaslAuthentication, match=r"ticket is refused: .*; the ticket was for rotating/127\.0\.0\.1"):
+                admin.list_topics()
+            admin.list_topics()
 
 
 @pytest.mark.parametrize(

@@ -302,18 +302,20 @@ class Tickets:
 
     def __init__(self):
         self.calls = []
+        self.logins = []
         self.errors = []
         self.hanging = None
         self.asked = threading.Semaphore(0)
 
-    def __call__(self, settings, host):
+    def __call__(self, settings, host, login):
         self.calls.append(host)
+        self.logins.append(login)
         self.asked.release()
         if self.hanging is not None:
             assert self.hanging.wait(GUARD_S)
         if self.errors:
             raise self.errors.pop()
-        return Initiator(settings, host)
+        return Initiator(settings, host, login)
 
 
 class Waiting:
@@ -412,6 +414,39 @@ def test_a_kdc_that_hangs_holds_a_few_threads(waiting):
     for id in ids:
         waiting.until_ready(id)
     assert len(waiting.tickets.calls) == len(ids)
+
+
+def test_a_ticket_that_a_broker_refuses_is_not_shown_for_ever(waiting, keytabs, realm):
+    """The broker has other keys, and kept none of the old ones."""
+    waiting.login._settings = settings_of(keytabs)
+    service = f"kafka/moved@{REALM}"
+    keytab = Path(realm.principal("kafka/moved"))
+    keys = BrokerKeys(BrokerKeytab(str(keytab), service))
+    waiting.until_ready(host="moved")
+    assert GssapiServer(keys.context(), str).step(waiting.login.client(1).step(None))
+    realm.new_keys("kafka/moved")
+    keytab.write_bytes(Path(realm.keytab_of("kafka/moved")).read_bytes())
+    keys = BrokerKeys(BrokerKeytab(str(keytab), service))
+    waiting.until_ready(host="moved")
+    refused = waiting.login.client(1)
+    with pytest.raises(SaslAuthentication):
+        GssapiServer(keys.context(), str).step(refused.step(None))
+    refused.on_refusal()
+    waiting.until_ready(host="moved")
+    assert GssapiServer(keys.context(), str).step(waiting.login.client(1).step(None))
+
+
+def test_whom_brokers_go_on_refusing_logs_in_at_longer_and_longer_intervals(waiting):
+    times_ms = {}
+    for _ in range(400):  # a try a minute
+        waiting.until_ready()
+        times_ms.setdefault(waiting.tickets.logins[-1], waiting.now_ms)
+        waiting.login.client(1).on_refusal()
+        waiting.now_ms += 60_000
+    at_ms = list(times_ms.values())
+    assert [later - earlier for earlier, later in itertools.pairwise(at_ms)][:8] == [
+        60_000 * minutes for minutes in (1, 1, 2, 4, 8, 16, 32, 60)
+    ]
 
 
 def test_a_failure_is_raised_once_and_the_next_attempt_asks_again(waiting):
