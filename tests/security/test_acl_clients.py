@@ -19,7 +19,11 @@ from tests.security.secured_kafka import SecuredKafka, until
 pytestmark = pytest.mark.usefixtures("client_face")
 
 USERS = {"admin": "a", "alice": "b"}
-SHORT = {"group.consumer.heartbeat.interval.ms": 50, "group.initial.rebalance.delay.ms": 0}
+SHORT = {
+    "group.consumer.heartbeat.interval.ms": 50,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 500,
+}
 SHORT_OF_KAFKA = {"group.consumer.min.heartbeat.interval.ms": 50}
 SettingsOf = Callable[[str], dict[str, Any]]
 PROTOCOLS = ("classic", "consumer")
@@ -370,6 +374,44 @@ def test_a_group_whose_acl_goes_while_it_lives(it: Secured, protocol: str, insta
         assert read(consumer, 1, errors.GroupAuthorization) == [b"b"]
         consumer.commit()
         assert it.admin.list_group_offsets(it.group)[TopicPartition(it.topic, 0)].offset == 2
+
+
+@pytest.mark.parametrize("instance", [None, "static"], ids=["member", "static member"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_member_whose_acl_is_gone_can_be_closed(
+    it: Secured, protocol: str, instance: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At once, though neither its commit nor its leaving is allowed."""
+    it.allow("read", "topic")
+    it.allow("read", "group")
+    it.fill(b"a")
+    consumer = it.consumer(group_protocol=protocol, group_instance_id=instance, enable_auto_commit=True)
+    with consumer:
+        consumer.subscribe([it.topic])
+        assert read(consumer, 1) == [b"a"]
+        it.forbid("read", "group")
+        began = time.monotonic()
+    assert time.monotonic() - began < GUARD_S / 2
+    if protocol == "classic":
+        assert f"group {it.group}: the commit before leaving failed, records may come twice: GROUP_AUTHORIZATION_FAILED" in caplog.text
+
+
+def test_a_group_goes_on_without_a_member_whose_acl_is_gone(it: Secured) -> None:
+    it.allow("read", "topic")
+    it.allow("read", "group")
+    it.fill(b"a")
+    with it.consumer(session_timeout_ms=1000) as refused_member:
+        refused_member.subscribe([it.topic])
+        assert read(refused_member, 1) == [b"a"]
+        it.forbid("read", "group")
+        with KafkaConsumer(it.settings("admin", group_id=it.group, auto_offset_reset="earliest")) as other:
+            other.subscribe([it.topic])
+            assert read(other, 1) == [b"a"]
+            assert other.assignment() == {TopicPartition(it.topic, 0)}
+        refused_poll(errors.GroupAuthorization, refused_member, it.group)
+        it.allow("read", "group")
+        it.fill(b"b")
+        assert b"b" in read(refused_member, 1, errors.GroupAuthorization)
 
 
 def test_a_pattern_matches_what_may_be_described(it: Secured) -> None:

@@ -136,6 +136,20 @@ def test_thousands_of_groups_and_ids(wire: Wire) -> None:
     assert states == {name: refused if code else Code.TRANSACTIONAL_ID_NOT_FOUND for name, code in halves.items()}
 
 
+def test_who_may_not_have_a_coordinator_makes_none() -> None:
+    with EmbeddedCluster(users={"admin": "a", "alice": "b"}, super_users=["admin"]) as running:
+        with Wire(running.bootstrap_servers) as wire:
+            wire.ask(p.SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            wire.ask(p.SaslAuthenticateRequest(auth_bytes=b"\0alice\0b"), 2)
+            for key_type in (0, 1):
+                [found] = wire.ask(p.FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"]), 4).coordinators
+                assert found.error_code == (GROUP, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)[key_type]
+            request = p.AddOffsetsToTxnRequest(transactional_id="x", producer_id=1, producer_epoch=0, group_id="g")
+            assert wire.ask(request, 3).error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        with KafkaAdminClient(**running.client_settings("admin")) as admin:
+            assert admin.list_topics(include_internal=True) == []
+
+
 def test_thousands_of_topics_are_described(wire: Wire) -> None:
     wanted = [p.DescribeTopicPartitionsTopicRequest(name=name) for name in [*names(), "own-t", "other-t"]]
     found = wire.ask(p.DescribeTopicPartitionsRequest(topics=wanted), 0).topics
