@@ -154,9 +154,39 @@ def test_brokers_that_a_test_stopped_are_back_for_the_next(pytester: pytest.Pyte
             kafka_cluster.network.isolate(3, peer=CLIENTS)
 
         def test_none(kafka_cluster):
-            assert kafka_cluster._condition() == ({1, 2, 3}, set(), {broker: {12: counted} for broker in (1, 2, 3)})
+            assert kafka_cluster._condition() == ({1, 2, 3}, set(), {broker: {12: counted} for broker in (1, 2, 3)}, frozenset())
             kafka_cluster.produce("t", ["v"])
             assert [each.value for each in kafka_cluster.records("t")] == [b"v"]
+        """
+    )
+    pytester.runpytest_inprocess().assert_outcomes(passed=2)
+
+
+def test_acls_of_a_test_go_and_come_back(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from kafkacore.admin import Acl, AclFilter, KafkaAdminClient
+
+        pytestmark = pytest.mark.kafka(users={"admin": "a"}, super_users=["admin"], brokers=2)
+        KEPT, ADDED = Acl("topic", "kept", "User:a", "read"), Acl("group", "added", "User:a", "read", "10.0.0.1", "deny", "prefixed")
+
+        @pytest.fixture
+        def admin(kafka_cluster):
+            with KafkaAdminClient(kafka_cluster.client_settings("admin")) as client:
+                yield client
+
+        @pytest.fixture(scope="module")
+        def of_the_module(kafka_cluster):
+            with KafkaAdminClient(kafka_cluster.client_settings("admin")) as client:
+                client.create_acls([KEPT]).check()
+
+        def test_changes(of_the_module, admin):
+            admin.delete_acls([AclFilter()])
+            admin.create_acls([ADDED]).check()
+
+        def test_nothing(of_the_module, admin):
+            assert admin.describe_acls() == [KEPT]
         """
     )
     pytester.runpytest_inprocess().assert_outcomes(passed=2)

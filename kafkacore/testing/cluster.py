@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from kafkacore.broker.cluster import FEATURES, ClusterImage
+from kafkacore.broker.cluster import FEATURES, Acl, ClusterImage
+from kafkacore.broker.controller.acls import MAX_RECORDS, creation_of, filter_of
 from kafkacore.broker.controller.host import ControllerHost
 from kafkacore.broker.controller.server import ControllerServer
 from kafkacore.broker.emulation import NEWEST, capped, emulation
@@ -40,8 +41,10 @@ from kafkacore.protocol import (
     AlterPartitionReassignmentsResponse,
     CreatableTopic,
     CreatableTopicConfig,
+    CreateAclsRequest,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeleteAclsRequest,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
@@ -186,11 +189,12 @@ def _api_key(api: int | str) -> int:
 
 
 class _Condition(NamedTuple):
-    """Which brokers run, which of them hang, and the control functions of each by number of the API."""
+    """Which brokers run, which of them hang, the control functions of each by number of the API, and the ACLs."""
 
     running: set[int]
     hanging: set[int]
     controls: dict[int, dict[int, Control]]
+    acls: frozenset[Acl] = frozenset()
 
 
 class BrokerLife(NamedTuple):
@@ -652,10 +656,12 @@ class EmbeddedCluster:
     def _condition(self) -> _Condition:
         """What a test may change of its brokers, for `_return_to`."""
         running = {node_id for node_id, broker in self._brokers.items() if broker.running}
-        return _Condition(running, set(self._hanging), {node_id: dict(broker.controls) for node_id, broker in self._brokers.items()})
+        controls = {node_id: dict(broker.controls) for node_id, broker in self._brokers.items()}
+        return _Condition(running, set(self._hanging), controls, self._read(lambda image: frozenset(image.acl_ids)))
 
     def _return_to(self, condition: _Condition) -> None:
-        """Starts brokers that have been stopped since, resumes the paused ones, takes control functions back, heals the network.
+        """Starts brokers that have been stopped since, resumes the paused ones, takes control functions back, heals the network; the ACLs
+        are those of then.
 
         Args:
             condition: of this cluster, earlier.
@@ -672,6 +678,12 @@ class EmbeddedCluster:
                     broker.control(key, before.get(key))
         if self._network is not None:
             self._network.heal()
+        acls = self._read(lambda image: frozenset(image.acl_ids))
+        added, removed = [filter_of(each) for each in acls - condition.acls], [creation_of(each) for each in condition.acls - acls]
+        for start in range(0, len(added), MAX_RECORDS):
+            self._submit(DeleteAclsRequest(filters=added[start : start + MAX_RECORDS]))
+        for start in range(0, len(removed), MAX_RECORDS):
+            self._submit(CreateAclsRequest(creations=removed[start : start + MAX_RECORDS]))
 
     def move_leader(self, topic: str, partition: int, broker: int) -> None:
         """Makes another in-sync replica the leader of a partition, and the preferred one.

@@ -18,6 +18,7 @@ from kafkacore.protocol import (
     AclCreationResult,
     CreateAclsRequest,
     CreateAclsResponse,
+    DeleteAclsFilter,
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
     DeleteAclsRequest,
@@ -142,6 +143,34 @@ class AclFilter(NamedTuple):
 def found(acls: Iterable[tuple[bytes, Acl]], wanted: AclFilter) -> Iterator[tuple[bytes, Acl]]:
     """The entries that a filter means, with their ids."""
     return ((acl_id, acl) for acl_id, acl in acls if wanted.matches(acl))
+
+
+def creation_of(acl: Acl) -> AclCreation:
+    """What asks for an entry."""
+    kind, name, pattern, principal, host, operation, permission = acl
+    return AclCreation(
+        resource_type=kind,
+        resource_name=name,
+        resource_pattern_type=pattern,
+        principal=principal,
+        host=host,
+        operation=operation,
+        permission_type=permission,
+    )
+
+
+def filter_of(acl: Acl) -> DeleteAclsFilter:
+    """What means this entry and no other."""
+    kind, name, pattern, principal, host, operation, permission = acl
+    return DeleteAclsFilter(
+        resource_type_filter=kind,
+        resource_name_filter=name,
+        pattern_type_filter=pattern,
+        principal_filter=principal,
+        host_filter=host,
+        operation=operation,
+        permission_type=permission,
+    )
 
 
 class _LookUp:
