@@ -41,7 +41,14 @@ static inline uint8_t *kc_jw_padded(uint8_t *w, uint32_t v, int width) {
 
 #define KC_JW_ZEROS 0x3030303030303030u
 
-/* The digits of v < 10^8, each in a byte, the first one in the lowest. Halves, quarters and eighths by multiplication with 1/100 and 1/10. */
+/* The digits of v < 10^4, each in a byte, the first one in the lowest. */
+static inline uint32_t kc_jw_four(uint32_t v) {
+    uint32_t tens = v * 5243 >> 19, x = tens | (v - 100 * tens) << 16;
+    tens = (x * 103 >> 10) & 0x000f000fu;
+    return tens | (x - 10 * tens) << 8;
+}
+
+/* Those of v < 10^8. Halves, quarters and eighths by multiplication with 1/100 and 1/10. */
 static inline uint64_t kc_jw_eight(uint32_t v) {
     uint64_t x = v / 10000 | (uint64_t)(v % 10000) << 32;
     uint64_t tens = (x * 10486 >> 20) & 0x0000007f0000007fu;
@@ -57,7 +64,20 @@ static inline void kc_jw_put(uint8_t *w, uint64_t text) {
     memcpy(w, &text, 8);
 }
 
+static inline void kc_jw_put_four(uint8_t *w, uint32_t text) {
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+    text = __builtin_bswap32(text);
+#endif
+    memcpy(w, &text, 4);
+}
+
 static inline uint8_t *kc_jw_digits(uint8_t *w, uint64_t v) {
+    if (v < 10000) {                                       /* most numbers of people and things, in half of the steps */
+        uint32_t digits = kc_jw_four((uint32_t)v);
+        int zeros = __builtin_ctz(digits | 1u << 24) >> 3;             /* the last digit stays */
+        kc_jw_put_four(w, (digits | (uint32_t)KC_JW_ZEROS) >> (8 * zeros));
+        return w + 4 - zeros;
+    }
     if (v >= 100000000) {
         if (v >= 10000000000000000u) {
             w = kc_jw_digits(w, v / 10000000000000000u);
@@ -68,7 +88,7 @@ static inline uint8_t *kc_jw_digits(uint8_t *w, uint64_t v) {
         return w + 8;
     }
     uint64_t digits = kc_jw_eight((uint32_t)v);
-    int zeros = __builtin_ctzll(digits | (uint64_t)1 << 56) >> 3;      /* the last digit stays */
+    int zeros = __builtin_ctzll(digits | (uint64_t)1 << 56) >> 3;
     kc_jw_put(w, (digits | KC_JW_ZEROS) >> (8 * zeros));
     return w + 8 - zeros;
 }
@@ -151,6 +171,17 @@ static uint8_t *kc_jw_number(uint8_t *w, const uint8_t *digits, int n, int point
 
 /* m / 10^places for 0 < places < 8 and m < 10^8, not below 10^-4. */
 static inline uint8_t *kc_jw_fixed(uint8_t *w, uint32_t m, int places) {
+    if (m < 10000 && places < 4) {
+        uint32_t digits = kc_jw_four(m), text = digits | (uint32_t)KC_JW_ZEROS;
+        int point = 4 - places, first = __builtin_ctz(digits | 1u << 24) >> 3, last = 3 - (__builtin_clz(digits | 1) >> 3);
+        if (first > point - 1) first = point - 1;
+        if (last < point) last = point;
+        kc_jw_put_four(w, text >> (8 * first));
+        w += point - first;
+        *w = '.';
+        kc_jw_put_four(w + 1, text >> (8 * point));
+        return w + 2 + last - point;
+    }
     uint64_t digits = kc_jw_eight(m), text = digits | KC_JW_ZEROS;
     int point = 8 - places, first = __builtin_ctzll(digits | (uint64_t)1 << 56) >> 3, last = 7 - (__builtin_clzll(digits | 1) >> 3);
     if (first > point - 1) first = point - 1;

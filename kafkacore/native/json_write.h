@@ -250,11 +250,11 @@ KC_JW_INLINE uint8_t *kc_jw_null(uint8_t *w) {
     return w + 4;
 }
 
-/* Item i, or null: the commonest kinds in the caller's loop, where a call for each value would cost as much as the value. */
+/* Item i, or null: the commonest kinds in the caller's loop, where a call for each value would cost as much as the value. There is room for
+ * KC_JW_WIDE bytes. */
 KC_JW_INLINE uint8_t *kc_jw_field(kc_jw_out *out, uint8_t *w, kc_jw_node *node, int64_t i) {
     int64_t at = node->offset + i;
     if (node->kind != KC_JW_INT64 && node->kind != KC_JW_DOUBLE && node->kind != KC_JW_TEXT) return kc_jw_value(out, w, node, i);
-    KC_JW_ROOM(out, w, KC_JW_WIDE);
     if (node->validity && !((node->validity[at >> 3] >> (at & 7)) & 1)) return kc_jw_null(w);
     if (node->kind == KC_JW_TEXT) return kc_jw_text(out, w, node, i);
     if (node->kind == KC_JW_INT64) return kc_jw_signed(w, kc_jw_whole(node->data, KC_JW_INT64, at));
@@ -325,7 +325,8 @@ static uint8_t *kc_jw_value(kc_jw_out *out, uint8_t *w, kc_jw_node *node, int64_
         if (from < 0 || to < from || to > node->children->length) return kc_jw_fail(out, node, KC_JW_BAD_LAYOUT);
         *w++ = '[';
         for (int64_t j = from; j < to; j++) {
-            if (j > from) { KC_JW_ROOM(out, w, 1); *w++ = ','; }
+            KC_JW_ROOM(out, w, KC_JW_WIDE + 1);
+            if (j > from) *w++ = ',';
             if (!(w = kc_jw_field(out, w, node->children, j))) return NULL;
         }
         KC_JW_ROOM(out, w, 1);
