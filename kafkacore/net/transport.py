@@ -131,6 +131,17 @@ NO_TLS = "peer closed the connection when TLS began: its listener may be without
 _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"})
 
 
+_STRICT = range(80, 94)
+"""OpenSSL's reasons (X509_V_ERR_PATHLEN_INVALID_FOR_NON_CA to X509_V_ERR_EXTENSIONS_REQUIRE_VERSION_3) that strict checks alone give."""
+
+
+def _if_strict(error: ssl.SSLError) -> str:
+    """What can be done about a certificate that only RFC 5280 forbids: contexts of Python 3.13 check that by themselves."""
+    if getattr(error, "verify_code", 0) not in _STRICT:
+        return ""
+    return "; RFC 5280 forbids such a certificate, which VERIFY_X509_STRICT of the ssl_context checks: issue it again, or clear that flag"
+
+
 def _why_refused(error: ssl.SSLError) -> str:
     """What a listener's operator can do with OpenSSL's words for a failed handshake."""
     reason = error.reason or ""
@@ -318,7 +329,7 @@ class TlsTransport:
                     self.flush()
                     if self.server_side:  # closing a socket with bytes unread resets it, and a reset may overtake the alert
                         recv_into(self.fd, raw, 0, len(raw))
-                why = _why_refused(error) if self.server_side else str(error)
+                why = _why_refused(error) if self.server_side else f"{error}{_if_strict(error)}"
                 raise SslAuthenticationFailed(f"TLS handshake with {self.peer or 'peer'} failed: {why}") from error
             else:
                 self._handshaken = True

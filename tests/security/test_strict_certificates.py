@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
+import ipaddress
 import ssl
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from kafkacore import KafkaAdminClient, errors
+from kafkacore.testing import EmbeddedCluster
 from kafkacore.testing.certificates import Certificates
 
 
@@ -47,3 +55,70 @@ def test_certificates_of_test_clusters_are_strict(certificates, tmp_path):
         context.verify_flags |= ssl.VERIFY_X509_STRICT
         context.maximum_version = ssl.TLSVersion.TLSv1_2  # the client hears of a refusal within the handshake
     handshake(client, server)
+
+
+# -- what is not strict -----------------------------------------------------------------------------------------------------------
+
+
+def lenient(lacking: str) -> tuple[str, str, str]:
+    """An authority, and a broker's certificate and key, with an extension missing; as PEM."""
+    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
+    names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, each)]) for each in ("ca", "broker")]
+    now = datetime.datetime.now(datetime.UTC)
+    made = []
+    for index, (name, key) in enumerate(zip(names, keys, strict=True)):
+        begun = x509.CertificateBuilder(names[0], name, key.public_key(), x509.random_serial_number())
+        begun = begun.not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1))
+        identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        if index == 0:
+            begun = begun.add_extension(x509.BasicConstraints(True, None), critical=True).add_extension(identifier, critical=False)
+            if lacking != "key usage":
+                usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+                begun = begun.add_extension(usage, critical=True)
+        else:
+            host = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+            begun = begun.add_extension(x509.SubjectAlternativeName([host]), critical=False)
+            if lacking != "authority key identifier":
+                by = x509.AuthorityKeyIdentifier.from_issuer_public_key(keys[0].public_key())
+                begun = begun.add_extension(by, critical=False)
+        made.append(begun.sign(keys[0], hashes.SHA256()).public_bytes(Encoding.PEM).decode())
+    return made[0], made[1], keys[1].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
+@pytest.mark.parametrize("lacking", ["key usage", "authority key identifier"])
+def test_a_strict_context_refuses_and_the_error_says_why(lacking):
+    ca, chain, key = lenient(lacking)
+    config = {
+        "listeners": "SSL://127.0.0.1:0",
+        "listener.security.protocol.map": "SSL:SSL",
+        "inter.broker.listener.name": "SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": chain,
+        "ssl.keystore.key": key,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": ca,
+    }
+    with EmbeddedCluster(config=config) as cluster:
+        where = {"bootstrap_servers": cluster.bootstrap_servers, "security_protocol": "SSL"}
+        strict = ssl.create_default_context(cadata=ca)
+        strict.verify_flags |= ssl.VERIFY_X509_STRICT
+        with KafkaAdminClient(**where, ssl_context=strict) as admin, pytest.raises(errors.SslAuthenticationFailed) as refused:
+            admin.list_topics()
+        assert lacking in str(refused.value).lower()
+        assert "VERIFY_X509_STRICT of the ssl_context checks" in str(refused.value)
+        with KafkaAdminClient(**where, ssl_truststore_certificates=ca) as admin:
+            assert admin.list_topics() == []
+
+
+def test_what_is_wrong_for_everybody_names_no_strictness():
+    _, chain, key = lenient("")
+    config = {"listeners": "SSL://127.0.0.1:0", "listener.security.protocol.map": "SSL:SSL", "inter.broker.listener.name": "SSL"}
+    config |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
+    config |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": chain}
+    with EmbeddedCluster(config=config) as cluster:
+        strict = ssl.create_default_context(cadata=lenient("")[0])
+        strict.verify_flags |= ssl.VERIFY_X509_STRICT
+        where = {"bootstrap_servers": cluster.bootstrap_servers, "security_protocol": "SSL"}
+        with KafkaAdminClient(**where, ssl_context=strict) as admin, pytest.raises(errors.SslAuthenticationFailed) as refused:
+            admin.list_topics()
+        assert "STRICT" not in str(refused.value)
