@@ -38,6 +38,7 @@ from kafkacore.protocol import (
     QuorumPartitionData,
     QuorumTopicData,
 )
+from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
 
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 4, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 4}
@@ -271,6 +272,13 @@ def test_a_broker_that_knows_no_endpoint_types_is_refused_at_once():
         broker.control(ApiVersionsRequest.API_KEY, lambda request: ApiVersionsResponse(api_keys=ranges))
         with pytest.raises(errors.UnsupportedVersion, match=r"clients can ask controllers since Kafka 3\.7"):
             admin.describe_acls()
+
+
+def test_the_controller_of_an_embedded_cluster_serves_its_brokers_alone():
+    with EmbeddedCluster(faults=True) as cluster:  # the one whose controller listens, without further processes
+        with KafkaAdminClient(bootstrap_controllers=f"127.0.0.1:{cluster._server.port}", **QUICK) as admin:
+            with pytest.raises(errors.UnsupportedVersion, match="but not an embedded cluster's, which serves its brokers alone"):
+                admin.describe_quorum()
 
 
 def test_the_address_of_a_controller_as_that_of_a_broker_is_refused_at_once():

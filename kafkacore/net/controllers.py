@@ -36,7 +36,7 @@ def explain(error: errors.UnsupportedVersion, ranges: dict[int, tuple[int, int]]
         asks_controllers: it was given as a controller, else as a broker.
     """
     if asks_controllers:
-        error.message += "; clients can ask controllers since Kafka 3.7"
+        error.message += "; clients can ask controllers since Kafka 3.7, but not an embedded cluster's, which serves its brokers alone"
     elif _CONTROLLERS_ONLY in ranges:
         names = "bootstrap_servers names brokers, bootstrap_controllers of the admin client controllers"
         error.message = f"the address is that of a controller: {names}"
