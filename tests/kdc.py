@@ -12,6 +12,8 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -42,10 +44,9 @@ class Realm:
 
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="kafkacore-kdc-"))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = 0
         self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
         self._before: dict[str, str | None] = {}
         self.environment = {
             "KRB5_CONFIG": str(self.directory / "krb5.conf"),
@@ -53,6 +54,11 @@ class Realm:
             "KRB5CCNAME": f"FILE:{self.directory / 'nobody.ccache'}",
             "KRB5RCACHEDIR": str(self.directory),
         }
+
+    def _take_port(self) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
         self.configure()
         (self.directory / "kdc.conf").write_text(
             f"[kdcdefaults]\n kdc_listen = 127.0.0.1:{self.port}\n kdc_tcp_listen = 127.0.0.1:{self.port}\n"
@@ -80,7 +86,14 @@ class Realm:
     def __enter__(self) -> Realm:
         self._before = {name: os.environ.get(name) for name in self.environment}
         os.environ.update(self.environment)
+        self._take_port()
         self._run("kdb5_util", "create", "-s", "-r", REALM, "-P", "master")
+        for _ in range(5):
+            try:
+                self.start()
+                return self
+            except RuntimeError:  # somebody else has taken the port meanwhile
+                self._take_port()
         self.start()
         return self
 
@@ -105,15 +118,26 @@ class Realm:
         for line in self._process.stderr:
             said.append(line)
             if "commencing operation" in line:
+                # It says a line per request, and would stop when nobody reads them.
+                self._reader = threading.Thread(target=deque, args=(self._process.stderr, 0), daemon=True)
+                self._reader.start()
                 return
+        self._end()
         raise RuntimeError("krb5kdc does not start:\n" + "".join(said))
 
     def stop(self) -> None:
         """Ends the KDC."""
         if self._process is not None:
             self._process.terminate()
-            self._process.communicate(timeout=TIMEOUT_S)
-            self._process = None
+            self._end()
+
+    def _end(self) -> None:
+        assert self._process is not None and self._process.stderr is not None
+        self._process.wait(TIMEOUT_S)
+        if self._reader is not None:
+            self._reader.join(TIMEOUT_S)
+        self._process.stderr.close()
+        self._process = self._reader = None
 
     def _run(self, name: str, *args: str, stdin: str = "", env: Mapping[str, str] | None = None) -> str:
         done = subprocess.run(

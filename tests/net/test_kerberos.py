@@ -174,6 +174,18 @@ def test_anything_may_come_from_a_client(keytabs, tokens, real):
     assert (server.done, server.user) == (False, "")
 
 
+@given(challenges=st.lists(st.binary(max_size=300), min_size=1, max_size=4), proved=st.booleans())
+def test_anything_may_come_from_a_broker(keytabs, challenges, proved):
+    client = client_of(Initiator(settings_of(keytabs), "localhost"))
+    first = client.step(None)
+    if proved:
+        client.step(server_of(keytabs).step(first))
+    with pytest.raises(SaslAuthentication):
+        for challenge in [*challenges, b"", b""]:
+            client.step(challenge)
+    assert not client.done
+
+
 # ---- what keeps a ticket away
 
 
