@@ -79,8 +79,9 @@ def produce(state: BrokerState, call: Call, request: ProduceRequest) -> ProduceR
     denied: list[_Written] = []
     if state.authorizer is not None:
         parts, denied = _allowed(state, call, request.transactional_id, parts, bool(transactional))
-        refused_topics = {each.topic for each in denied}
-        transactional = [each for each in transactional if each[0] not in refused_topics]
+        if denied and transactional:
+            refused_topics = {each.topic for each in denied}
+            transactional = [each for each in transactional if each[0] not in refused_topics]
     if not transactional or call.version < FIRST_PRODUCE_VERSION:
         return _write_all(state, call, request, parts, {}, {}, denied)
     unverified = _Verifications(state, call, request, transactional)
@@ -99,17 +100,20 @@ def _allowed(
     if is_transactional and not (transactional_id and may(state, call, WRITE, TRANSACTIONAL_ID, transactional_id)):
         code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return [], [_Written(topic, part.index, None, None, code) for topic, part in parts]
-    denied_topics: set[TopicKey] = set()
-    for topic in {topic: None for topic, _ in parts}:
-        known = state.cluster.topics_by_id.get(topic) if isinstance(topic, bytes) else None
-        name = topic if isinstance(topic, str) else known.name if known is not None else None
-        if name is not None and not may(state, call, WRITE, TOPIC, name):
-            denied_topics.add(topic)
+    denied_topics = {topic for topic in {topic for topic, _ in parts} if not _may_write(state, call, topic)}
     if not denied_topics:
         return parts, []
     code = Code.TOPIC_AUTHORIZATION_FAILED
     denied = [_Written(topic, part.index, None, None, code) for topic, part in parts if topic in denied_topics]
     return [(topic, part) for topic, part in parts if topic not in denied_topics], denied
+
+
+def _may_write(state: BrokerState, call: Call, topic: TopicKey) -> bool:
+    """Whether the client may write to a topic; also if there is no topic of this id, which is answered otherwise."""
+    if isinstance(topic, str):
+        return may(state, call, WRITE, TOPIC, topic)
+    known = state.cluster.topics_by_id.get(topic)
+    return known is None or may(state, call, WRITE, TOPIC, known.name)
 
 
 def _write_all(
