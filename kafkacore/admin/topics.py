@@ -5,6 +5,7 @@ Source: Kafka's KafkaAdminClient.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from kafkacore import errors
 from kafkacore.admin.base import AdminBase, ItemResults, complete, names_of, not_controller, results_of
 from kafkacore.admin.security import operations_of
 from kafkacore.config_text import setting_texts
+from kafkacore.errors import Code
 from kafkacore.metadata import PartitionInfo
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, ListedOffset, OffsetQuery, by_topic
 from kafkacore.plurals import counted
@@ -35,6 +37,7 @@ from kafkacore.protocol import (
 from kafkacore.types import NewPartitions, NewTopic, TopicPartition, topic_id_text
 
 _EARLIEST_LOCAL, _LATEST_TIERED = -4, -5
+log = logging.getLogger("kafkacore.admin")
 _SPECS = {
     "earliest": EARLIEST_TIMESTAMP,
     "latest": LATEST_TIMESTAMP,
@@ -85,6 +88,61 @@ class TopicsSeen(NamedTuple):
     by_id: dict[bytes, TopicDescription | errors.KafkaError]
 
 
+def _name(item: Any) -> Any:
+    return item.name
+
+
+class _Mutation:
+    """Items of one call that the controller changes: those that a quota holds back are asked for again, while the call's time lasts
+    (KIP-599). The client does not send to a broker that has it wait.
+
+    Args:
+        items: what is asked for.
+        name: of an item.
+        field: of the answers that has the results.
+        named: which item a result is of.
+        retries: what a quota holds back is asked for again.
+
+    Attributes:
+        items: what is still asked for.
+    """
+
+    def __init__(
+        self, items: Iterable[Any], name: Callable[[Any], Any], field: str, named: Callable[[Any], Any], *, retries: bool = True
+    ) -> None:
+        self.items = list(items)
+        self._name = name
+        self._field = field
+        self._named = named
+        self._retries = retries
+        self._results: dict[Any, Any] = {}
+
+    def refused(self, response: Any) -> errors.KafkaError | None:
+        """Why it has to be asked again."""
+        cause = not_controller(self._field)(response)
+        if cause is not None:
+            return cause
+        results = getattr(response, self._field)
+        self._results.update((self._named(each), each) for each in results)
+        held = {self._named(each) for each in results if each.error_code == Code.THROTTLING_QUOTA_EXCEEDED}
+        left = [each for each in self.items if self._name(each) in held]
+        if not left or not self._retries:
+            return None
+        self.items = left
+        return errors.from_code(Code.THROTTLING_QUOTA_EXCEEDED)
+
+    def ask(self, admin: AdminBase, api: type[Any], build: Callable[[int], Any], timeout_ms: int) -> list[Any]:
+        """The results, the last of each item. What was still held back at the end has THROTTLING_QUOTA_EXCEEDED."""
+        try:
+            admin._ask(api, build, timeout_ms, to_controller=True, refused=self.refused)
+        except errors.KafkaError as error:
+            if not self._results:
+                raise
+            if not isinstance(error, errors.KafkaTimeoutError):  # those that worked must not be lost for it
+                log.warning("%d of the items were held back by a quota and could not be asked for again: %s", len(self.items), error)
+        return list(self._results.values())
+
+
 class TopicsAdmin(AdminBase):
     """The calls about topics."""
 
@@ -93,6 +151,7 @@ class TopicsAdmin(AdminBase):
         topics: Iterable[NewTopic | str],
         *,
         validate_only: bool = False,
+        retry_on_quota_violation: bool = True,
         operation_timeout: float | None = None,
         timeout: float | None = None,
     ) -> ItemResults[str, CreatedTopic]:
@@ -101,6 +160,7 @@ class TopicsAdmin(AdminBase):
         Args:
             topics: a name alone takes the broker's default counts.
             validate_only: check only.
+            retry_on_quota_violation: topics that a quota holds back are asked for again, while the call's time lasts.
             operation_timeout: seconds that the broker may wait for the operation to reach the cluster; None: as long as the call.
             timeout: seconds.
 
@@ -126,15 +186,16 @@ class TopicsAdmin(AdminBase):
             for t in wanted
         ]
 
+        mutation = _Mutation(entries, _name, "topics", _name, retries=retry_on_quota_violation)
+
         def build(version: int) -> CreateTopicsRequest:
-            return CreateTopicsRequest(topics=entries, timeout_ms=operation_ms, validate_only=validate_only)
+            return CreateTopicsRequest(topics=mutation.items, timeout_ms=operation_ms, validate_only=validate_only)
 
         if not entries:
             return ItemResults({}, {})
-        response = self._ask(CreateTopicsRequest, build, timeout_ms, to_controller=True, refused=not_controller("topics"))
         made: dict[str, CreatedTopic] = {}
         failed: dict[str, errors.KafkaError] = {}
-        for item in response.topics:
+        for item in mutation.ask(self, CreateTopicsRequest, build, timeout_ms):
             if item.error_code:
                 failed[item.name] = errors.from_code(item.error_code, item.error_message, topic=item.name, api="CreateTopics")
             else:
@@ -143,12 +204,18 @@ class TopicsAdmin(AdminBase):
         return complete(ItemResults(made, failed), dict.fromkeys(t.name for t in wanted), "CreateTopics")
 
     def delete_topics(
-        self, names: Iterable[str], *, operation_timeout: float | None = None, timeout: float | None = None
+        self,
+        names: Iterable[str],
+        *,
+        retry_on_quota_violation: bool = True,
+        operation_timeout: float | None = None,
+        timeout: float | None = None,
     ) -> ItemResults[str, None]:
         """Deletes topics with all their records.
 
         Args:
             names: the topics.
+            retry_on_quota_violation: topics that a quota holds back are asked for again, while the call's time lasts.
             operation_timeout: seconds that the broker may wait for the operation to reach the cluster; None: as long as the call.
             timeout: seconds.
 
@@ -158,25 +225,33 @@ class TopicsAdmin(AdminBase):
         wanted = names_of(names)
         timeout_ms = self._timeout_ms(timeout)
         operation_ms = self._timeout_ms(timeout if operation_timeout is None else operation_timeout)
+        mutation = _Mutation(wanted, str, "responses", _name, retries=retry_on_quota_violation)
 
         def build(version: int) -> DeleteTopicsRequest:
             if version >= 6:
-                return DeleteTopicsRequest(topics=[DeleteTopicState(name=n, topic_id=bytes(16)) for n in wanted], timeout_ms=operation_ms)
-            return DeleteTopicsRequest(topic_names=wanted, timeout_ms=operation_ms)
+                topics = [DeleteTopicState(name=n, topic_id=bytes(16)) for n in mutation.items]
+                return DeleteTopicsRequest(topics=topics, timeout_ms=operation_ms)
+            return DeleteTopicsRequest(topic_names=mutation.items, timeout_ms=operation_ms)
 
         if not wanted:
             return ItemResults({}, {})
-        response = self._ask(DeleteTopicsRequest, build, timeout_ms, to_controller=True, refused=not_controller("responses"))
-        found = ((item.name, item.error_code, item.error_message, None) for item in response.responses)
+        results = mutation.ask(self, DeleteTopicsRequest, build, timeout_ms)
+        found = ((item.name, item.error_code, item.error_message, None) for item in results)
         return results_of(found, wanted, "DeleteTopics", by_topic=True)
 
     def delete_topics_by_id(
-        self, topic_ids: Iterable[bytes], *, operation_timeout: float | None = None, timeout: float | None = None
+        self,
+        topic_ids: Iterable[bytes],
+        *,
+        retry_on_quota_violation: bool = True,
+        operation_timeout: float | None = None,
+        timeout: float | None = None,
     ) -> ItemResults[bytes, None]:
         """Deletes topics with all their records, by their ids (KIP-516): never a topic that has the name by now, and another id.
 
         Args:
             topic_ids: of the topics, 16 bytes each, as `describe_topics` shows them.
+            retry_on_quota_violation: topics that a quota holds back are asked for again, while the call's time lasts.
             operation_timeout: seconds that the broker may wait for the operation to reach the cluster; None: as long as the call.
             timeout: seconds.
 
@@ -186,16 +261,17 @@ class TopicsAdmin(AdminBase):
         wanted = _ids_of(topic_ids)
         timeout_ms = self._timeout_ms(timeout)
         broker_ms = timeout_ms if operation_timeout is None else round(operation_timeout * 1000)
+        mutation = _Mutation(wanted, bytes, "responses", lambda item: bytes(item.topic_id), retries=retry_on_quota_violation)
 
         def build(version: int) -> DeleteTopicsRequest:
             if version < _FIRST_ID_DELETION:
                 raise errors.UnsupportedVersion("the broker does not know topics by their ids", api="DeleteTopics")
-            return DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=each) for each in wanted], timeout_ms=broker_ms)
+            return DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=each) for each in mutation.items], timeout_ms=broker_ms)
 
         if not wanted:
             return ItemResults({}, {})
-        response = self._ask(DeleteTopicsRequest, build, timeout_ms, to_controller=True, refused=not_controller("responses"))
-        found = ((bytes(item.topic_id), item.error_code, item.error_message, None) for item in response.responses)
+        results = mutation.ask(self, DeleteTopicsRequest, build, timeout_ms)
+        found = ((bytes(item.topic_id), item.error_code, item.error_message, None) for item in results)
         return results_of(found, wanted, "DeleteTopics")
 
     def describe_topics_by_id(self, topic_ids: Iterable[bytes], *, timeout: float | None = None) -> ItemResults[bytes, TopicDescription]:
@@ -233,6 +309,7 @@ class TopicsAdmin(AdminBase):
         partitions: Mapping[str, NewPartitions | int],
         *,
         validate_only: bool = False,
+        retry_on_quota_violation: bool = True,
         operation_timeout: float | None = None,
         timeout: float | None = None,
     ) -> ItemResults[str, None]:
@@ -241,6 +318,7 @@ class TopicsAdmin(AdminBase):
         Args:
             partitions: by topic, how many it is to have in all.
             validate_only: check only.
+            retry_on_quota_violation: topics that a quota holds back are asked for again, while the call's time lasts.
             operation_timeout: seconds that the broker may wait for the operation to reach the cluster; None: as long as the call.
             timeout: seconds.
 
@@ -261,13 +339,15 @@ class TopicsAdmin(AdminBase):
             for name, given in wanted.items()
         ]
 
+        mutation = _Mutation(entries, _name, "results", _name, retries=retry_on_quota_violation)
+
         def build(version: int) -> CreatePartitionsRequest:
-            return CreatePartitionsRequest(topics=entries, timeout_ms=operation_ms, validate_only=validate_only)
+            return CreatePartitionsRequest(topics=mutation.items, timeout_ms=operation_ms, validate_only=validate_only)
 
         if not entries:
             return ItemResults({}, {})
-        response = self._ask(CreatePartitionsRequest, build, timeout_ms, to_controller=True, refused=not_controller("results"))
-        found = ((item.name, item.error_code, item.error_message, None) for item in response.results)
+        results = mutation.ask(self, CreatePartitionsRequest, build, timeout_ms)
+        found = ((item.name, item.error_code, item.error_message, None) for item in results)
         return results_of(found, wanted, "CreatePartitions", by_topic=True)
 
     def list_topics(self, *, include_internal: bool = False, timeout: float | None = None) -> list[str]:

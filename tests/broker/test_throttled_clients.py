@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
+from kafkacore.errors import ThrottlingQuotaExceeded
 from kafkacore.testing import EmbeddedCluster
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -21,7 +22,7 @@ LEAST_MS, MOST_MS = 50, 1_000
 
 @pytest.fixture(scope="module")
 def cluster():
-    with EmbeddedCluster() as cluster:
+    with EmbeddedCluster(config={"controller.quota.window.num": 1}) as cluster:
         yield cluster
 
 
@@ -177,3 +178,22 @@ def test_consumers(cluster, topic, client):
         cluster.produce(topic, [VALUE])
     bound(cluster, topic, consumer_byte_rate=RATE)
     check(cluster, "consumer_byte_rate", client, topic)
+
+
+def test_an_admin_client_asks_again_for_what_a_quota_holds_back(cluster, topic):
+    bound(cluster, topic, controller_mutation_rate=40.0)
+    names = [f"{topic}-{nth}" for nth in range(4)]
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers, client_id=topic) as admin:
+        made = admin.create_topics([NewTopic(name, 30) for name in [*names, "t o o"]], timeout=60)
+        assert sorted(made) == names and type(made.errors["t o o"]).__name__ == "InvalidTopic"
+        assert throttled(cluster, "controller_mutation_rate")[0] >= 1
+        # At the end of the call's time what was done is told, and what was not.
+        bound(cluster, topic, controller_mutation_rate=1.0)
+        late = admin.create_partitions(dict.fromkeys(names, 34), timeout=1)
+        assert {type(each) for each in late.errors.values()} == {ThrottlingQuotaExceeded} and len(late) + len(late.errors) == 4
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers, client_id=topic) as admin:
+        at_once = admin.delete_topics(names, retry_on_quota_violation=False)
+        assert len(at_once.errors) == 4
+        bound(cluster, topic, controller_mutation_rate=10_000.0)
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers, client_id=topic) as admin:
+        assert sorted(admin.delete_topics(names, timeout=60)) == names
