@@ -233,6 +233,30 @@ def test_a_topic_that_may_not_be_written_has_the_transaction_aborted(it: Secured
         assert read(consumer, 1) == [b"kept"]
 
 
+def test_partitions_that_may_not_be_added_have_the_transaction_aborted() -> None:
+    """By transaction.version 1 the producer asks before it writes."""
+    with EmbeddedCluster(users=USERS, super_users=["admin"], features={"transaction.version": 1}) as cluster:
+        with KafkaAdminClient(**cluster.client_settings("admin")) as admin:
+            it = Secured(cluster.client_settings, admin)
+            it.allow("write", "transactional_id")
+            it.allow("describe", "topic")
+            it.allow("write", "topic", it.other)
+            with it.transactional() as producer:
+                producer.init_transactions()
+                producer.begin_transaction()
+                producer.send(it.other, b"lost")
+                producer.send(it.topic, b"lost")
+                text = "abort_transaction()", "an ACL must allow WRITE", "AddPartitionsToTxn"
+                error = refused(errors.TopicAuthorization, producer.commit_transaction, *text, topic=it.topic)
+                assert error.txn_requires_abort and not error.fatal
+                producer.abort_transaction()
+                it.allow("write", "topic")
+                producer.begin_transaction()
+                sent = producer.send(it.topic, b"kept")
+                producer.commit_transaction()
+                assert sent.result(GUARD_S).offset == 0
+
+
 def test_an_acl_that_goes_in_the_middle_of_a_transaction(it: Secured) -> None:
     """Without WRITE on the topic the transaction can still be aborted. The producer may go on later."""
     it.allow("write", "transactional_id")
