@@ -27,7 +27,7 @@ NEVER_WAIT = {
         "subscription", "wakeup",
     },
     "KafkaAdminClient": set(),
-    "EmbeddedCluster": {"listener", "processes"},
+    "EmbeddedCluster": {"client_settings", "listener", "processes"},
     "Network": set(),
 }  # fmt: skip
 OF_THE_CLUSTER = {"Network": {"close", "connect", "is_cut", "is_from_broker", "join", "listens", "transports"}}
