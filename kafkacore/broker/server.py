@@ -22,7 +22,7 @@ from kafkacore.broker.socket_server import Server
 from kafkacore.broker.state import BrokerState
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
-from kafkacore.config_broker_tls import broker_contexts, same_tls
+from kafkacore.config_broker_tls import broker_contexts, same_tls, tls_of
 from kafkacore.config_listeners import LOOPBACK, inter_broker, joined, listeners_of
 from kafkacore.errors import ConfigError, KafkaStorage
 from kafkacore.timer import TimerTask
@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 _RISKS = {
     "PLAINTEXT": "anyone who reaches this port reads and changes everything (PLAINTEXT)",
+    "SSL": "anyone who reaches this port may use it: ssl.client.auth is not required (SSL)",
     "SASL_PLAINTEXT": "records, and passwords by PLAIN, can be read on their way (SASL_PLAINTEXT)",
 }
 
@@ -169,7 +170,8 @@ class Broker(Server):
         own = inter_broker(self.config, self.listeners)
         listeners = [own, *(each for each in self.listeners if each is not own)]
         for each in listeners:
-            if not each.is_local and each.protocol in _RISKS:
+            is_open = each.protocol == "SSL" and tls_of(self.config, each).server.client_auth != "required"
+            if not each.is_local and (is_open or each.protocol in ("PLAINTEXT", "SASL_PLAINTEXT")):
                 where = joined(each.host, each.port)
                 logger.warning("broker %d listens on %s, beyond this machine: %s", self.node_id, where, _RISKS[each.protocol])
         self.state.controller.start(Node(self.node_id, *own.advertised, self.config.broker_rack), listeners)

@@ -358,3 +358,15 @@ def test_a_keys_password_by_reference(tmp_path: Path) -> None:
     finally:
         broker.send_signal(signal.SIGINT)
         broker.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("users", [None, USERS], ids=["certificates", "passwords"])
+@pytest.mark.parametrize("tls", [True, "mutual"])
+def test_beyond_loopback(tls: bool | str, users: dict[str, str] | None, caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedCluster(brokers=2, host="0.0.0.0", advertised_host="localhost", tls=tls, users=users) as cluster:
+        ours(cluster.client_settings("alice"), "t")
+        ours(cluster.client_settings("alice", listener="INTERNAL"), "u")
+        cluster.produce("t", [b"v"])
+    warned = [each.getMessage() for each in caplog.records if "beyond this machine" in each.getMessage()]
+    is_open = tls is True and users is None
+    assert len(warned) == (2 if is_open else 0) and all("ssl.client.auth is not required (SSL)" in each for each in warned)
