@@ -815,6 +815,7 @@ class Server:
         doomed = self._quotas.doomed
         while doomed:
             connection, wait_ms = doomed.popitem()
+            self._silenced.add(connection)                    # what came along with it, or behind a TLS handshake
             self._mute(connection)
             if connection in self._muted:
                 self._throttled[connection] = task = TimerTask(wait_ms, functools.partial(self._drop_connection, connection))
