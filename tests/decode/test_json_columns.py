@@ -256,10 +256,11 @@ def test_utf_8_as_python_sees_it(data: bytes) -> None:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        assert scan([b'{"a":1,"x":"' + data + b'"}'], a="l")[1] == [0]
+        assert scan([b'{"a":1,"x":"' + data + b'"}', b'{"x":"' + data + b'","a":1,"y":"more text behind"}'], a="l")[1] == [0, 1]
     else:
         if not re.search(r'[\0-\x1f"\\]', text):
-            assert scan([b'{"a":"' + data + b'","x":"1234567"}'], a="u") == ([[text]], [])
+            values = [b'{"a":"' + data + b'","x":"1234567"}', b'{"x":"plain text in front: ' + data + b'","a":"' + data + b'"}']
+            assert scan(values, a="u") == ([[text, text]], [])
 
 
 # ---- numbers -------------------------------------------------------------------------------------------------------------------------
