@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.broker.server import Broker
+from kafkacore.cli.app import run
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import ConfigError, SslAuthenticationFailed, TopicAuthorization, UsageError
 from kafkacore.testing import EmbeddedCluster
@@ -295,6 +296,15 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         EmbeddedCluster(tls="both")
     with EmbeddedCluster(tls=True, users=USERS) as cluster, pytest.raises(UsageError, match="one of the users 'alice', 'bob'"):
         cluster.client_settings()
+
+
+def test_without_the_package_that_makes_certificates(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "trustme", None)
+    with pytest.raises(UsageError, match="tls needs the package trustme, which makes certificates: pip install trustme"):
+        EmbeddedCluster(tls=True)
+    assert run(["broker", "-p", "0", "--tls"]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert "pip install trustme" in line
 
 
 def test_secrets_are_in_no_repr(cluster: EmbeddedCluster) -> None:
