@@ -284,8 +284,12 @@ def _first_null(column: Any) -> int:
 # ---- batches of a frame ----------------------------------------------------------------------------------------------------------------
 
 
-def batches_of(frame: Any) -> tuple[Any, Iterator[Any]]:
+def batches_of(frame: Any, nan_is_null: bool = True) -> tuple[Any, Iterator[Any]]:
     """The schema of a frame, and its record batches.
+
+    Args:
+        frame: a table of any library.
+        nan_is_null: False lets NaN be in numpy's floats of a pandas frame: who writes them as null anyway need not have them looked for.
 
     Raises:
         TypeError: it is no table.
@@ -295,7 +299,7 @@ def batches_of(frame: Any) -> tuple[Any, Iterator[Any]]:
 
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(frame, pandas.DataFrame):
-        return _of_pandas(frame)
+        return _of_pandas(frame, nan_is_null)
     kind = type(frame).__name__
     # These two without Arrow's C interface, through which an exception would come as a text of Arrow's
     if isinstance(frame, pa.RecordBatchReader):
@@ -318,14 +322,14 @@ def batches_of(frame: Any) -> tuple[Any, Iterator[Any]]:
     raise TypeError(f"a {kind} has no Arrow interface (__arrow_c_stream__){hint}")
 
 
-def _of_pandas(frame: Any) -> tuple[Any, Iterator[Any]]:
+def _of_pandas(frame: Any, nan_is_null: bool) -> tuple[Any, Iterator[Any]]:
     """Slices of a pandas frame: what is not Arrow in it becomes so a slice at a time. An index with a name is a column, another is not."""
     import pyarrow as pa
 
     keep = any(name is not None for name in frame.index.names)
     schema = pa.Schema.from_pandas(frame, preserve_index=keep).remove_metadata()
     # Those that share their memory with Arrow are cut out of it; `from_pandas` takes longer for a slice than its rows take
-    near = {i: made for i in range(frame.shape[1]) if (made := _shared_column(frame.iloc[:, i], schema.field(i).type)) is not None}
+    near = {i: made for i in range(frame.shape[1]) if (made := _shared_column(frame.iloc[:, i], schema.field(i).type, nan_is_null))}
     others = [i for i in range(len(schema)) if i not in near]
     rest = frame.iloc[:, [i for i in others if i < frame.shape[1]]] if near else frame
     rest_schema = pa.schema([schema.field(i) for i in others])
@@ -341,7 +345,7 @@ def _of_pandas(frame: Any) -> tuple[Any, Iterator[Any]]:
     return schema, slices()
 
 
-def _shared_column(column: Any, kind: Any) -> Callable[[int, int], Any] | None:
+def _shared_column(column: Any, kind: Any, nan_is_null: bool) -> Callable[[int, int], Any] | None:
     """Gives rows of a pandas column as Arrow has them: for numpy's numbers and times, and for what pandas keeps in Arrow; else None."""
     import pyarrow as pa
 
@@ -349,7 +353,8 @@ def _shared_column(column: Any, kind: Any) -> Callable[[int, int], Any] | None:
     dtype = column.dtype
     if dtype.kind in "iufM" and not isinstance(dtype, pd.api.extensions.ExtensionDtype):
         numbers = column.to_numpy()
-        return lambda at, end: pa.array(numbers[at:end], kind, from_pandas=True)
+        missing = nan_is_null or dtype.kind != "f"
+        return lambda at, end: pa.array(numbers[at:end], kind, from_pandas=missing)
     if isinstance(dtype, pd.ArrowDtype) or (isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow"):
         chunks = column.array.__arrow_array__()
         if isinstance(chunks, pa.ChunkedArray) and chunks.type == kind:
@@ -437,7 +442,7 @@ class FrameCall:
 def send_frame(producer: Any, topic: str, frame: Any, **how: Any) -> FrameFuture:
     """Sends a frame; `KafkaProducer.send_frame` says what it takes, returns and raises."""
     call = FrameCall(topic, **how)
-    schema, batches = batches_of(frame)
+    schema, batches = batches_of(frame, how.get("value_format") == "avro")
     try:
         call.open(schema)
         for batch in batches:
@@ -463,7 +468,7 @@ async def send_frame_in_loop(producer: Any, topic: str, frame: Any, on_a_thread:
     opened = False
     try:
         if iterated is None:
-            schema, batches = await on_a_thread(lambda: batches_of(frame))
+            schema, batches = await on_a_thread(lambda: batches_of(frame, how.get("value_format") == "avro"))
             call.open(schema)
             opened = True
         while True:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import io
 import json
 import weakref
 
 import duckdb
+import fastavro
 import numpy
 import pandas as pd
 import polars as pl
@@ -291,7 +293,20 @@ def test_the_asyncio_face_takes_asynchronous_batches(cluster, topic):
 def test_pandas_missing_numbers_are_null(cluster, topic, producer):
     frame = pd.DataFrame({"f": numpy.array([0.5, numpy.nan]), "t": pd.to_datetime(["2026-05-01 12:00", None])})
     producer.send_frame(topic, frame, value_format="json", partition=0).result(10)
-    assert [record.value for record in records(cluster, topic)] == [b'{"f":0.5,"t":"2026-05-01T12:00:00"}', b'{"f":null,"t":null}']
+    producer.send_frame(topic, frame, value_format="json", partition=0, null_fields=False).result(10)
+    producer.send_frame(topic, frame, value="f", value_format="json", partition=0).result(10)
+    noon = b'"t":"2026-05-01T12:00:00"'
+    found = [record.value for record in records(cluster, topic)]
+    assert found == [b'{"f":0.5,%b}' % noon, b'{"f":null,"t":null}', b'{"f":0.5,%b}' % noon, b"{}", b"0.5", None]
+    with pytest.raises(errors.UsageError, match="row 1 has no key"):
+        producer.send_frame(topic, frame, key="f", key_format="json", value_format="json")
+
+
+def test_pandas_missing_numbers_are_null_in_avro(cluster, topic, producer):
+    producer.send_frame(topic, pd.DataFrame({"f": [0.5, numpy.nan]}), value_format="avro", partition=0).result(10)
+    schema = {"type": "record", "name": "R", "fields": [{"name": "f", "type": ["null", "double"]}]}
+    found = [fastavro.schemaless_reader(io.BytesIO(record.value), schema, None) for record in records(cluster, topic)]
+    assert found == [{"f": 0.5}, {"f": None}]
 
 
 def bounds(outcome):
