@@ -27,7 +27,7 @@
 
 enum { KC_JSON_FINE, KC_JSON_DOUBTFUL, KC_JSON_FULL };
 enum { KC_JSON_KEY_WORDS = 4, KC_JSON_INLINE = 12, KC_JSON_SLACK = 16 };
-enum { KC_JSON_DEPTH = 64, KC_JSON_NUMBER_BYTES = 400 };   /* Python reads no integer of more than 640 digits, if it is so told */
+enum { KC_JSON_DEPTH = 64, KC_JSON_NUMBER_BYTES = 400 };   /* Python may be set to read no integer of more than 640 digits */
 
 /* A column: kinds are the letters of Arrow's C interface, but v for string views (vu). Validity starts as ones, the data of booleans as zeros,
  * offsets with one zero. */
@@ -158,7 +158,7 @@ static inline const uint8_t *kc_json_string(const uint8_t *p, const uint8_t *end
     return kc_json_any_string(p, end, escapes);
 }
 
-/* What a string of escapes stands for; kc_json_string has found it right, and what it stands for is never longer. Returns the end of it. */
+/* What a string of escapes means; kc_json_string has found it right, and what it means is never longer. Returns the end of it. */
 static uint8_t *kc_json_unescape(uint8_t *w, const uint8_t *p, const uint8_t *end) {
     while (p < end) {
         if (*p != '\\') { *w++ = *p++; continue; }
