@@ -213,6 +213,12 @@ ADMIN: list[Callable[[KafkaAdminClient], Any]] = [
     lambda a: a.describe_configs([ConfigResource("topic", "t"), ConfigResource("broker", "1")]),
     lambda a: a.alter_configs({ConfigResource("topic", "t"): {"retention.ms": "1000000"}}),
     lambda a: a.list_groups(),
+    lambda a: a.list_groups(partial=True),
+    lambda a: a.list_transactions(partial=True),
+    lambda a: a.describe_producers([TopicPartition("t", 0)], broker=1),
+    lambda a: a.describe_quorum(),
+    lambda a: a.describe_features(),
+    lambda a: a.describe_cluster(include_authorized_operations=True),
     lambda a: a.describe_groups(["g", "h"]),
     lambda a: a.list_group_offsets("g"),
     lambda a: a.list_offsets({TopicPartition("t", 0): "latest"}),
@@ -392,7 +398,10 @@ class Attack:
                 consumer.close(timeout=CALL_S)
 
     def administrate(self) -> None:
-        with KafkaAdminClient({**self.settings, "default.api.timeout.ms": 250}) as admin:
+        settings = {**self.settings, "default.api.timeout.ms": 250}
+        if self.rng.random() < 0.15:  # what answers is a broker: only a lie makes it a controller
+            settings["bootstrap.controllers"] = settings.pop("bootstrap.servers")
+        with KafkaAdminClient(settings) as admin:
             for call in self.rng.sample(ADMIN, 3):
                 try:
                     found = call(admin)
