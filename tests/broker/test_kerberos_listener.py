@@ -108,6 +108,7 @@ def test_in_asyncio(cluster, keytabs):
     assert asyncio.run(run()).offset == 0
 
 
+@pytest.mark.slow
 def test_from_the_shell(cluster, keytabs):
     pytest.importorskip("typer")
     settings = settings_of(cluster, keytabs)
@@ -358,6 +359,7 @@ def test_a_session_is_renewed_by_the_same_user_only(keytabs):
     assert rules.session.failed
 
 
+@pytest.mark.slow
 @given(tokens=st.lists(st.binary(max_size=500), min_size=1, max_size=3), real=st.booleans())
 def test_hostile_tokens_end_their_connection_and_nothing_else(cluster, keytabs, tokens, real):
     with Wire(cluster.bootstrap_servers.split(",")[0]) as wire:
