@@ -24,11 +24,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kafkacore.config_authorizer import check_authorizer
 from kafkacore.config_listeners import Listener, inter_broker
-from kafkacore.config_tls import TLS_VERSIONS, ContextSource, TlsSettings, check_stores, cipher_names, stores_of
+from kafkacore.config_tls import TLS_VERSIONS, ContextSource, TlsSettings, check_stores, cipher_names, own_certificate, stores_of
 from kafkacore.config_values import convert, one_of
 from kafkacore.errors import ConfigError
-from kafkacore.principals import MappingRules
+from kafkacore.principals import MappingRules, subject_of
 
 TLS_PROTOCOLS = ("SSL", "SASL_SSL")
 _RULES = "ssl_principal_mapping_rules"
@@ -241,15 +242,23 @@ def broker_contexts(config: Any, listeners: Sequence[Listener]) -> BrokerContext
         listeners: what it says.
 
     Raises:
-        ConfigError: a file is missing, or holds no usable certificate or key.
+        ConfigError: a file is missing, or holds no usable certificate or key; brokers could not do what they must by its name.
     """
     tls = {each.name: tls_of(config, each) for each in listeners if each.protocol in TLS_PROTOCOLS}
-    own = tls.get(inter_broker(config, listeners).name)
-    return BrokerContexts(
+    among_brokers = inter_broker(config, listeners)
+    own = tls.get(among_brokers.name)
+    contexts = BrokerContexts(
         {name: ContextSource(each.server) for name, each in tls.items()},
         {name: each.rules for name, each in tls.items()},
         None if own is None else ContextSource(own.client),
     )
+    if own is not None and among_brokers.protocol == "SSL" and own.server.client_auth != "none":
+        shown = own_certificate(own.client)
+        user = None if shown is None else own.rules.name(subject_of(shown))
+        if shown is not None and user is None:
+            raise ConfigError(f"ssl_principal_mapping_rules: none fits the brokers' own certificate, {subject_of(shown)}")
+        check_authorizer(config, f"User:{user}")
+    return contexts
 
 
 def client_stores(config: BrokerTls, listener: Listener) -> dict[str, Any]:

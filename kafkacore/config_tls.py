@@ -14,6 +14,7 @@ Source: org.apache.kafka.common.security.ssl.DefaultSslEngineFactory; KIP-651 (P
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import logging
 import os
@@ -236,6 +237,18 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
         where = f"TLS files ({', '.join(files)})" if files else "TLS certificates given as text"
         raise ConfigError(f"{where} cannot be used: {failure}") from failure
     return context
+
+
+def own_certificate(settings: TlsSettings) -> bytes | None:
+    """The certificate that a context of these settings shows, in DER; None without one.
+
+    Raises:
+        ConfigError: it cannot be read.
+        OSError: the file cannot be read.
+    """
+    own = _own(settings.own, settings.key)
+    first = None if own is None else re.search("-----BEGIN ([A-Z0-9 ]*CERTIFICATE)-----(.*?)-----END", own[0], re.DOTALL)
+    return None if first is None else base64.b64decode(first[2])
 
 
 class ContextSource:

@@ -21,6 +21,7 @@ from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.broker.server import Broker
 from kafkacore.cli.app import run
 from kafkacore.config import BrokerConfig
+from kafkacore.config_authorizer import STANDARD_AUTHORIZER
 from kafkacore.errors import ConfigError, SslAuthenticationFailed, TopicAuthorization, UsageError
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.wire import Wire
@@ -241,6 +242,23 @@ def test_acls_by_certificates() -> None:
             admin.create_topics({"t": 1}).check()
         with KafkaAdminClient(**cluster.client_settings("alice")) as admin:
             assert isinstance(admin.create_topics({"u": 1}).errors["u"], TopicAuthorization)
+
+
+def test_brokers_must_be_super_users_by_their_certificates(tmp_path: Path) -> None:
+    made = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:alice"}
+    rules = "RULE:^CN=(.*?),.*$/$1/"
+    for more, why in (
+        ({}, "super_users must hold User:CN=broker,OU=test,O=kafkacore"),
+        ({"ssl.principal.mapping.rules": rules}, "super_users must hold User:broker"),
+        ({"ssl.principal.mapping.rules": "RULE:^CN=alice,.*$/alice/"}, "none fits the brokers' own certificate, CN=broker"),
+    ):
+        for processes in (False, True):
+            with pytest.raises(ConfigError, match=why):
+                EmbeddedCluster(brokers=2, tls="mutual", processes=processes, config={**made, **more})
+    config = {**made, "super.users": "User:broker", "ssl.principal.mapping.rules": rules}
+    with EmbeddedCluster(brokers=2, tls="mutual", config=config) as cluster:
+        cluster.create_topic("t", replication_factor=2, config={"min.insync.replicas": 2})
+        cluster.produce("t", [b"v"])
 
 
 def test_large_records(cluster: EmbeddedCluster) -> None:
