@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import io
 import logging
 import random
@@ -41,8 +42,8 @@ from tests.fuzz_loop import mutate, random_message
 
 CALL_S = 0.25
 """The time-out of calls."""
-LATE_S = 30.0
-"""A call that takes so long hangs; the machine may be busy."""
+LATE_S = 45.0
+"""A call that takes so long hangs: the end of a client waits 30 s for brokers, and the machine may be busy."""
 GROWTH_BYTES = 600 << 20
 EDGES = (0, 1, -1, 2, 127, 255, 32_767, 65_535, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63))
 TEXTS = ("", "a..b", "\0", "é" * 50, "x" * 300, "\x1b[2J\u202e", "127.0.0.1", "t", "../..")
@@ -287,6 +288,7 @@ class Attack:
         self.log = Tracebacks()
         self.done: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
+        self.words: list[str] = []
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[Attack]:
@@ -335,7 +337,9 @@ class Attack:
         name, use = self.rng.choice(uses)
         self.proxy.share = self.rng.choice((0.1, 0.3, 0.6, 1.0))
         self.proxy.left = self.rng.choice((2, 10, 1 << 30))
+        self.words = []
         begun = time.monotonic()
+        faulthandler.dump_traceback_later(LATE_S - 5)
         try:
             use()
         except InternalError as error:
@@ -346,9 +350,11 @@ class Attack:
             raise
         except Exception as error:
             raise Found(f"{name}: {type(error).__name__}: {error}") from error
+        finally:
+            faulthandler.cancel_dump_traceback_later()
         self.done[name] += 1
         if (took := time.monotonic() - begun) > LATE_S:
-            raise Found(f"{name} took {took:.1f} s")
+            raise Found(f"{name} took {took:.1f} s: {self.words}")
         if self.log.records:
             record = self.log.records[0]
             raise Found(f"{name}: {record.getMessage()}") from (record.exc_info or (None, None))[1]
@@ -417,7 +423,7 @@ class Attack:
         from kafkacore.cli.app import run
 
         given = [word for name, value in {**QUICK, "default.api.timeout.ms": 250}.items() for word in ("-X", f"{name}={value}")]
-        words = [*self.rng.choice(table), "-b", self.settings["bootstrap.servers"], *given]
+        self.words = words = [*self.rng.choice(table), "-b", self.settings["bootstrap.servers"], *given]
         out, err = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO()
         with _interrupting(INTERRUPT_S), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             run(words)
