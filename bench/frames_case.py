@@ -90,7 +90,7 @@ def kafkacore_read(address: str, target: str) -> Callable[[int], Any]:
     def written(stream: Any, path: str) -> None:
         with pyarrow.parquet.ParquetWriter(path, stream.schema(), compression="zstd") as writer:
             batches = iter(stream)
-            while group := list(itertools.islice(batches, 8)):
+            while group := list(itertools.islice(batches, 16)):
                 writer.write_table(pyarrow.Table.from_batches(group))
 
     def run(count: int) -> Any:

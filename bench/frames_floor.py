@@ -31,7 +31,7 @@ from nullbroker import NullBroker
 from kafkacore import KafkaConsumer
 from kafkacore.records import BatchBuilder, PartitionReader, json_batch
 
-NAMES, ANSWER_ROWS, ANSWERS_OF_A_GROUP = (b"flight", b"carrier", b"distance", b"delay"), 14_000, 8
+NAMES, ANSWER_ROWS, ANSWERS_OF_A_GROUP = (b"flight", b"carrier", b"distance", b"delay"), 14_000, 16
 LAYOUTS = {"string": "u", "large_string": "U", "string_view": "v"}
 
 

@@ -27,7 +27,7 @@ from kafkacore.producer.frames import is_bytes
 
 _BATCH_ROWS = 32_768
 
-GROUP_BATCHES = 8
+GROUP_BATCHES = 16
 """Answers in a row group of a Parquet file. Each by itself takes twice the time to write and a half more of the disk."""
 
 

@@ -16,8 +16,8 @@ def address():
         cluster.create_topic("t", partitions=1)
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             producer.send_many("t", ["a", None, b"\xff"], keys=["k"] * 3, headers=[("h", b"v")])
-            cluster.create_topic("ten", partitions=10)
-            producer.send_many("ten", [b"v"] * 30, partitions=list(range(10)) * 3).result(10)
+            cluster.create_topic("twenty", partitions=20)
+            producer.send_many("twenty", [b"v"] * 60, partitions=list(range(20)) * 3).result(10)
             cluster.create_topic("flights", partitions=1)
             producer.send_many("flights", ['{"carrier": "UA", "delay": 1.5}', None, "{", '{"carrier": "AA"}']).result(10)
         yield cluster.bootstrap_servers
@@ -38,11 +38,11 @@ def test_pyarrow_reads_the_file(address, tmp_path, capsys):
 
 
 def test_some_answers_are_a_row_group(address, tmp_path):
-    assert run(["export", "ten", str(tmp_path / "ten.parquet"), "-b", address]) == 0
-    found = pyarrow.parquet.read_metadata(tmp_path / "ten.parquet")
-    assert [found.row_group(at).num_rows for at in range(found.num_row_groups)] == [24, 6]
-    table = pyarrow.parquet.read_table(tmp_path / "ten.parquet")
-    assert table["partition"].to_pylist() == [p for p in range(10) for _ in range(3)]
+    assert run(["export", "twenty", str(tmp_path / "twenty.parquet"), "-b", address]) == 0
+    found = pyarrow.parquet.read_metadata(tmp_path / "twenty.parquet")
+    assert [found.row_group(at).num_rows for at in range(found.num_row_groups)] == [48, 12]
+    table = pyarrow.parquet.read_table(tmp_path / "twenty.parquet")
+    assert table["partition"].to_pylist() == [p for p in range(20) for _ in range(3)]
 
 
 def test_what_fails_leaves_no_file(address, tmp_path, capsys):
