@@ -184,7 +184,8 @@ def tls_of(config: BrokerTls, listener: Listener) -> ListenerTls:
         raise ConfigError(f"listener {name}: {error.message}") from None
     server = TlsSettings(ca, own, key, False, versions, suites, auth)
     check_hostname = values["ssl_endpoint_identification_algorithm"] == "https"
-    return ListenerTls(server, TlsSettings(ca, own, key, check_hostname, versions, suites), rules)
+    unchecked = "ssl.endpoint.identification.algorithm is empty"
+    return ListenerTls(server, TlsSettings(ca, own, key, check_hostname, versions, suites, unchecked=unchecked), rules)
 
 
 def check_tls(config: BrokerTls, listeners: Sequence[Listener]) -> None:

@@ -67,6 +67,7 @@ class TlsSettings(NamedTuple):
         versions: of TLS_VERSIONS.
         suites: by their standard names; empty for OpenSSL's choice.
         client_auth: of a listener: whether clients show a certificate, "none", "requested" or "required"; empty for a client's context.
+        unchecked: of a client: how the settings say not to check the host, for the log.
     """
 
     ca: Store
@@ -76,6 +77,7 @@ class TlsSettings(NamedTuple):
     versions: tuple[str, ...] = TLS_VERSIONS
     suites: tuple[str, ...] = ()
     client_auth: str = ""
+    unchecked: str = "ssl_check_hostname=false"
 
 
 def check_stores(values: Mapping[str, Any], key_password: str) -> None:
@@ -267,7 +269,7 @@ class ContextSource:
         self._seen = self._stamps()
         self._context = make_context(settings)
         if not settings.check_hostname and not settings.client_auth:
-            log.warning("ssl_check_hostname=false: any holder of a certificate that a trusted authority gave may pose as a broker")
+            log.warning("%s: any holder of a certificate that a trusted authority gave may pose as a broker", settings.unchecked)
 
     def __call__(self) -> ssl.SSLContext:
         """The context for the next connection."""

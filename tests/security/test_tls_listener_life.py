@@ -206,6 +206,23 @@ def test_a_key_store_of_java(directory: Directory, tmp_path: Path) -> None:
         assert "hush" not in str(caught.value)
 
 
+def test_brokers_at_other_names(directory: Directory, caplog: pytest.LogCaptureFixture) -> None:
+    """A certificate that does not name the host is refused among brokers, unless the settings say so."""
+    leaf = directory.authority.issue_cert("kafka.example")
+    directory._replace(directory.own, leaf.private_key_and_cert_chain_pem.bytes())
+    for algorithm in ("https", ""):
+        config = directory.config(**{"ssl.endpoint.identification.algorithm": algorithm, "replica.lag.time.max.ms": 500})
+        with EmbeddedCluster(brokers=2, config=config) as cluster:
+            cluster.create_topic("t", replication_factor=2, config={"min.insync.replicas": 2})
+            if algorithm:
+                assert cluster._controller.wait_until(lambda state: len(state.image.partition("t", 0).isr) == 1, WAIT_S)
+            else:
+                cluster.produce("t", [b"v"])
+    said = [each.getMessage() for each in caplog.records]
+    assert any("connection to broker" in each and "IP address mismatch" in each for each in said)
+    assert any(each.startswith("ssl.endpoint.identification.algorithm is empty: any holder") for each in said)
+
+
 # ---- OpenSSL's own client, which updates keys and renegotiates by a letter
 
 
