@@ -85,10 +85,14 @@ class Windows:
     def rate(self, now_ms: int, samples: int, window_ms: int) -> tuple[float, int]:
         """Per second, and over how many milliseconds it is counted."""
         self._look_at_clock(now_ms)
-        kept = self._samples = [each for each in self._samples if now_ms - each[1] < samples * window_ms]
+        kept, oldest_ms = self._samples, now_ms - samples * window_ms
+        while kept and kept[0][1] <= oldest_ms:               # last uses, which only come later
+            del kept[0]
         elapsed_ms = now_ms - int(kept[0][0]) if kept else 0
         elapsed_ms += max(samples - 1 - elapsed_ms // window_ms, 0) * window_ms
-        total = sum(each[2] for each in kept)
+        total = 0.0
+        for each in kept:
+            total += each[2]
         if not elapsed_ms:  # one window alone, that has just begun
             return (math.inf if total > 0 else 0.0), 0
         return total * _SECOND_MS / elapsed_ms, elapsed_ms
