@@ -289,6 +289,7 @@ def test_throw(holding: KafkaProducer, loop: asyncio.AbstractEventLoop, given: t
     loop.run_until_complete(both())
 
 
+@pytest.mark.filterwarnings("ignore:the .* signature of throw:DeprecationWarning")  # of Python's own generators, since 3.12
 @pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize("given", THROWN.values(), ids=THROWN)
 def test_throw_into_the_wait_for_a_delivery(
