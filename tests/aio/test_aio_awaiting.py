@@ -210,6 +210,7 @@ async def test_nothing_is_queued_before_the_first_step(producer: KafkaProducer, 
     assert await values(producer, topic) == []
 
 
+@pytest.mark.filterwarnings("ignore:the .* signature of throw:DeprecationWarning")  # of Python's own coroutines, since 3.12
 @with_producer()
 async def test_it_keeps_to_the_protocol_of_coroutines(producer: KafkaProducer, topic: str) -> None:
     send = producer.send(topic, b"0")
