@@ -5,7 +5,7 @@
 
 Rules:
 
-1. A client has a keytab, or else the tickets that kinit, or the login, keeps in a cache. Nobody is asked for a password.
+1. A client has a keytab, or else the tickets that kinit, or the login, keeps in a cache. No password is asked for.
 2. Where neither settings nor a JAAS line name any of it, MIT's own rules apply: KRB5CCNAME, KRB5_CLIENT_KTNAME, krb5.conf.
 3. An option of Java's that would do something here that is not done is refused.
 
@@ -32,7 +32,7 @@ _AS_IT_IS = {
     "renewTGT": ("false",),
     "debug": ("false",),
 }
-"""Options whose values, or those named here, say what is so anyway: keys are at hand, nobody is asked, krb5.conf is read each time."""
+"""Options whose values, or those named here, say what is so anyway: keys are at hand, nothing prompts, krb5.conf is read each time."""
 _SERVICE = re.compile(r"[^\s/@\0]+")
 
 

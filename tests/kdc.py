@@ -92,7 +92,7 @@ class Realm:
             try:
                 self.start()
                 return self
-            except RuntimeError:  # somebody else has taken the port meanwhile
+            except RuntimeError:  # another process has taken the port meanwhile
                 self._take_port()
         self.start()
         return self
@@ -118,7 +118,7 @@ class Realm:
         for line in self._process.stderr:
             said.append(line)
             if "commencing operation" in line:
-                # It says a line per request, and would stop when nobody reads them.
+                # It says a line per request, and would stop when they are not read.
                 self._reader = threading.Thread(target=deque, args=(self._process.stderr, 0), daemon=True)
                 self._reader.start()
                 return

@@ -42,7 +42,7 @@ from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
 
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 4, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 4}
-NOBODY = "127.0.0.1:1"
+NO_SERVER = "127.0.0.1:1"
 
 
 class Quorum:
@@ -171,7 +171,7 @@ def test_no_controller_leads_for_a_while(quorum, admin):
         DescribeClusterResponse(error_code=Code.REQUEST_TIMED_OUT, endpoint_type=2, cluster_id="c"),
         DescribeClusterResponse(error_code=Code.REQUEST_TIMED_OUT, endpoint_type=2, cluster_id="c"),
         quorum.described(DescribeClusterRequest(endpoint_type=2))._replace(controller_id=-1),
-        DescribeClusterResponse(endpoint_type=2, cluster_id="c", controller_id=-1),  # nobody
+        DescribeClusterResponse(endpoint_type=2, cluster_id="c", controller_id=-1),  # no controller
     ]
     assert admin.describe_acls() == []
     assert quorum.refusals == []
@@ -245,14 +245,14 @@ def test_each_call_is_in_one_of_the_tables():
 @pytest.mark.parametrize("name", BROKERS_ONLY)
 def test_calls_for_brokers_say_so_without_asking_anybody(name):
     with (
-        KafkaAdminClient(bootstrap_controllers=NOBODY, **QUICK) as admin,
+        KafkaAdminClient(bootstrap_controllers=NO_SERVER, **QUICK) as admin,
         pytest.raises(errors.UnsupportedEndpointType, match="controllers do not serve this request; a client with bootstrap_servers"),
     ):
         getattr(admin, name)(*BROKERS_ONLY[name])
 
 
 def test_fenced_brokers_are_not_listed_by_controllers():
-    with KafkaAdminClient(bootstrap_controllers=NOBODY) as admin, pytest.raises(errors.UsageError, match="fenced"):
+    with KafkaAdminClient(bootstrap_controllers=NO_SERVER) as admin, pytest.raises(errors.UsageError, match="fenced"):
         admin.describe_cluster(include_fenced_brokers=True)
 
 
@@ -317,15 +317,15 @@ def test_brokers_or_controllers():
     ):
         with pytest.raises(errors.ConfigError, match=says):
             AdminConfig.from_user(wrong)
-    with KafkaAdminClient(bootstrap_controllers=NOBODY) as admin:
-        assert repr(admin) == f"KafkaAdminClient({NOBODY})"
+    with KafkaAdminClient(bootstrap_controllers=NO_SERVER) as admin:
+        assert repr(admin) == f"KafkaAdminClient({NO_SERVER})"
 
 
 # -- command line -----------------------------------------------------------------------------------------------------------------
 
 
 def test_commands_ask_controllers(quorum, capsys, monkeypatch):
-    monkeypatch.setenv("KAFKACORE_BOOTSTRAP_SERVERS", NOBODY)  # the option is stronger
+    monkeypatch.setenv("KAFKACORE_BOOTSTRAP_SERVERS", NO_SERVER)  # the option is stronger
     quorum.control(DescribeAclsRequest, lambda node_id, request: DescribeAclsResponse())
     where = ["--bootstrap-controller", quorum.servers[3001].address]
     assert run(["cluster", *where, "--json"]) == 0
@@ -335,7 +335,7 @@ def test_commands_ask_controllers(quorum, capsys, monkeypatch):
     assert "active" in capsys.readouterr().out
     assert run(["acls", "list", *where, "--json"]) == 0
     assert quorum.who("DescribeAcls") == [3000]
-    for words in (["-b", NOBODY, *where], [*where, "-b", NOBODY]):
+    for words in (["-b", NO_SERVER, *where], [*where, "-b", NO_SERVER]):
         assert run(["cluster", *words]) == 2
         assert "brokers or controllers, not both" in capsys.readouterr().err
     assert run(["cluster", "-X", "bootstrap.controllers=a:1"]) == 2

@@ -8,7 +8,7 @@ Rules:
    one ends the connection, and so does a failed dialogue, once the client has its answer.
 2. The users of `sasl.jaas.config` may use PLAIN and, unlike in Kafka, SCRAM, those of the controller's image SCRAM; there they come first.
    OAUTHBEARER takes unsigned tokens, as Kafka does until it is configured to check signed ones: this is a broker for tests.
-   GSSAPI takes tickets for a principal of the keytab, whose check asks nobody and waits for nothing.
+   GSSAPI takes tickets for a principal of the keytab, whose check needs no KDC and waits for nothing.
 3. SaslHandshake v0, after which tokens come without Kafka's frames, is refused.
 
 Source: org.apache.kafka.common.security.authenticator.SaslServerAuthenticator; KIP-43, KIP-152, KIP-368.

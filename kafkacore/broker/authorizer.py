@@ -10,7 +10,7 @@ Rules, in their order:
    of the principal and of User:*, for the client's address and for host "*", for the operation and for ALL.
 3. A DENY refuses, whatever else there is; an ALLOW permits. An ALLOW for READ, WRITE, DELETE or ALTER permits DESCRIBE, too, and one for
    ALTER_CONFIGS permits DESCRIBE_CONFIGS; a DENY implies nothing.
-4. A resource that has no ACL at all, of whomever, is open to all if `allow.everyone.if.no.acl.found` says so. Everything else is refused.
+4. A resource that has no ACL at all, of any principal, is open if `allow.everyone.if.no.acl.found` says so. Everything else is refused.
 
 Prefixes are kept sorted. The greatest name that is not above the asked one is a prefix of it, or all its prefixes among the kept ones are
 prefixes of what both begin with: a search goes on from there. Answers are remembered until an ACL changes; a denial is logged once for as

@@ -6,7 +6,7 @@
          +------ settings, then the child's lifetime ------>  Broker  --registration, requests, the metadata log-->  ControllerServer
          +------ the line: calls, control functions (`line.py`)
 
-Settings hold passwords and the secret of the controller's port, so they go over that socket, where nobody else can read them.
+Settings hold passwords and the secret of the controller's port, so they go over that socket, where no other process can read them.
 
 A child lives as long as its socket: when this process dies, however it dies, the child reads the end and stops; when the child dies, this
 process does. SIGTERM stops a child cleanly. Children have a session of their own, so that Ctrl+C in a terminal reaches only the parent,

@@ -213,7 +213,7 @@ class RateQuota:
             kind: the quota's name.
             samples: how many windows count.
             window_s: seconds of each.
-            max_throttle_ms: nobody waits longer at once; None for no bound.
+            max_throttle_ms: no client waits longer at once; None for no bound.
         """
         self.kind = kind
         self.limits = Limits()
@@ -246,7 +246,7 @@ class RateQuota:
         return throttle_ms(use, limit, now_ms, self.samples, self.window_ms, self._max_throttle_ms)
 
     def count(self, user: str, client_id: str, value: float, now_ms: int) -> None:
-        """Counts a use, or takes one back (a negative value), that nobody waits for now."""
+        """Counts a use, or takes one back (a negative value), for which no client waits now."""
         found = self.limits.find(user, client_id)
         if found is not None:
             self.uses.of(found[0], now_ms).record(value, now_ms, self.window_ms)

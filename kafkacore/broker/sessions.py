@@ -362,7 +362,7 @@ class FetchSessionCache:
             version: of both.
 
         Returns:
-            The session's id for the empty answer: that of an incremental fetch; a new session is ended, since it would have told nothing.
+            The session's id for the empty answer: that of an incremental fetch; a new session is ended, since it would have said nothing.
         """
         session = self._sessions.get(response.session_id)
         if session is None:

@@ -811,7 +811,7 @@ class Server:
         self._unmute(connection)
 
     def _keep_waiting(self) -> None:
-        """Connections of addresses that opened too many: they are not read, and closed when their time is over."""
+        """Connections of addresses that opened too many: they are not read, and closed when their time has ended."""
         doomed = self._quotas.doomed
         while doomed:
             connection, wait_ms = doomed.popitem()

@@ -246,7 +246,7 @@ def query(
                 raise Failure(_one_line(wrong)) from None
             finally:
                 for topic in scans:
-                    with contextlib.suppress(duckdb.Error):        # rows that nobody has read: they end with the connection
+                    with contextlib.suppress(duckdb.Error):        # rows that were not read: they end with the connection
                         database.unregister(topic)
 
 

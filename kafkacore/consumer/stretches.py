@@ -218,7 +218,7 @@ class ColumnStream:
         assert decoding is not None
         key, value, headers = self._layout.of(False)
         if not decoding.keys:
-            key = "binary"                                     # nobody sees whether it is text
+            key = "binary"                                     # the result does not show whether it is text
         made = decoding.plain(columns, rows, key, schema)
         return decoding.batch(columns, pa.record_batch(ArrowBatch(columns, rows, key, value, headers)), schema) if made is None else made
 

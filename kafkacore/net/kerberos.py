@@ -4,13 +4,13 @@ Rules:
 
 1. A ticket may have to come from the KDC, over the network and with time-outs of libkrb5's own. So each connection's context is begun on a
    helper thread (net/background.py), before there is a connection; what follows (the broker's proof, the last message) is local and done
-   in place. There is a thread per connection at most, and `MAX_ASKING` per client: a KDC that hangs holds no more. No call can be ended
+   in place. There is a thread per connection at most, and `MAX_ASKING` per client: a KDC that hangs holds only these. No call can be ended
    from outside: where one takes too long its connection's attempt fails, and the next attempt waits for the same call.
 2. A context serves one connection, once. Credentials are looked for each time, so a ticket that kinit has renewed, or a keytab that has
    changed, counts from the next connection on, and for sessions that are renewed (KIP-368).
 3. Tickets got by a keytab are kept in memory for the whole process, by principal and keytab: libkrb5 gets new ones when half their life
-   is over. A broker that refuses one may have other keys by now, so the next connection logs in again; not again within a minute, then two,
-   up to an hour, since libkrb5 frees no cache.
+   has passed. A broker that refuses one may have other keys by now, so the next connection logs in again; not again within a minute, then
+   two, up to an hour, since libkrb5 frees no cache.
 4. A KDC that cannot be reached, or is busy, is a `NetworkError`: clients try again. Everything else that it says is an
    `AuthenticationFailedError`.
 5. Nothing here goes on by itself: an attempt fails, and the connection's back-off says when the next one is due.

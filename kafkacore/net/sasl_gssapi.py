@@ -12,7 +12,7 @@ Rules:
 
 1. There is no layer of SASL's own below Kafka's frames: layer 1, "no security layer", is the only one. TLS does that work.
 2. A client names its own principal as the authorization id, as Java's does. A server does not look at it, as Kafka's does not (kafka-python
-   sends the broker's name there): the user is whom the ticket names, and nobody else.
+   sends the broker's name there): the user is the ticket's principal alone.
 3. A context that is not established, or a message that its key did not wrap, ends the dialogue.
 
 Source: RFC 4752; RFC 2743; org.apache.kafka.common.security.authenticator: SaslClientAuthenticator, SaslServerCallbackHandler.

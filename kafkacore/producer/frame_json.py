@@ -73,8 +73,8 @@ def json_column(array: Any, null_fields: bool = True, first_row: int = 0) -> Any
     except ValueError as error:
         what, row, name = error.args
         raise SerializationError(f"row {first_row + row:,}{', column ' if name else ''}{name}: {what}") from None
-    there = numpy.packbits(numpy.diff(offsets) > 0, bitorder="little") if nulls else None      # no JSON is empty
-    buffers = [None if there is None else pa.py_buffer(there), pa.py_buffer(offsets), pa.py_buffer(data)]
+    validity = numpy.packbits(numpy.diff(offsets) > 0, bitorder="little") if nulls else None      # no JSON is empty
+    buffers = [None if validity is None else pa.py_buffer(validity), pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(array), buffers, nulls)
 
 

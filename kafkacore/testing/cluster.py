@@ -244,7 +244,7 @@ class EmbeddedCluster:
                 an unsigned token, and only if `sasl.enabled.mechanisms` in config names it. Nothing else in config may say who is let in.
             super_users: those of the users that may do everything, or without users and with tls="mutual" those of the names in clients'
                 certificates. The others may do what ACLs allow, by the rules of Kafka's StandardAuthorizer; none of them anything before an
-                ACL is made. An empty list makes ACLs count, too, but then nobody may make one.
+                ACL is made. An empty list makes ACLs count, too, but then no user may make one.
             tls: the brokers' listener is SSL, or with users SASL_SSL, with a certificate of an authority that is made for this cluster
                 (by the package trustme); "mutual": clients must show a certificate of it, too. `client_settings` has what clients need.
                 Where config has listeners, those of them that are SSL or SASL_SSL use it.

@@ -263,7 +263,7 @@ def keywords_of(cluster, **more):
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Topic "open" is alice's to describe and no more, topic and group "mine" are all hers, the others nobody's. As she may write to
+    """Topic "open" is alice's to describe only, topic and group "mine" are all hers, the others are closed. As she may write to
     a topic, she may be idempotent."""
     with EmbeddedCluster(users=USERS, super_users=["admin"]) as made:
         for name in ("open", "closed", "mine"):

@@ -204,9 +204,9 @@ def test_many_filters_do_not_walk_over_all_entries_each():
     host = ControllerHost()
     create(host, *(creation(resource_name=f"t{nth}", principal=f"User:u{nth % 50}") for nth in range(5_000)))
     names = [entry_filter(resource_name_filter=f"t{nth}") for nth in range(1_000)]
-    nobody = [entry_filter(principal_filter=f"User:no{nth}") for nth in range(1_000)]
+    unknown = [entry_filter(principal_filter=f"User:no{nth}") for nth in range(1_000)]
     walk_s = min(cost_s(entry_filter(operation=9))[0] for _ in range(5))
-    took_s, counts = cost_s(*names, *nobody)
+    took_s, counts = cost_s(*names, *unknown)
     assert counts == [1] * 1_000 + [0] * 1_000
     assert took_s < 100 * walk_s
 

@@ -97,7 +97,7 @@ def test_the_first_use_counts_over_the_windows_that_are_missing():
     made = quota(1_000)
     assert made.record("u", "c", 10_000, 5_000) == 0  # 10000 bytes over 10 empty windows
     assert made.record("u", "c", 1_000, 5_000) == 1_000  # (1100 - 1000) / 1000 * 10 s
-    assert made.record("u", "c", 0, 5_500) == 500  # half of it is over: (11000 / 10.5 - 1000) / 1000 * 10.5 s
+    assert made.record("u", "c", 0, 5_500) == 500  # half of it has passed: (11000 / 10.5 - 1000) / 1000 * 10.5 s
     assert made.record("u", "c", 0, 6_000) == 1_000  # a whole window takes the place of a missing one
     assert made.record("u", "c", 0, 16_000) == 0
 

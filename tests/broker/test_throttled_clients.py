@@ -187,7 +187,7 @@ def test_an_admin_client_asks_again_for_what_a_quota_holds_back(cluster, topic):
         made = admin.create_topics([NewTopic(name, 30) for name in [*names, "t o o"]], timeout=60)
         assert sorted(made) == names and type(made.errors["t o o"]).__name__ == "InvalidTopic"
         assert throttled(cluster, "controller_mutation_rate")[0] >= 1
-        # At the end of the call's time what was done is told, and what was not.
+        # At the end of the call's time the result says what was done, and what was not.
         bound(cluster, topic, controller_mutation_rate=1.0)
         late = admin.create_partitions(dict.fromkeys(names, 34), timeout=1)
         assert {type(each) for each in late.errors.values()} == {ThrottlingQuotaExceeded} and len(late) + len(late.errors) == 4

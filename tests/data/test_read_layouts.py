@@ -1,4 +1,4 @@
-"""Decoded JSON in each text layout: the compiled pass gives what the general way gives, every library takes it, and nothing that somebody
+"""Decoded JSON in each text layout: the compiled pass gives what the general way gives, every library takes it, and nothing that a caller
 still holds is written to again."""
 
 from __future__ import annotations

@@ -69,16 +69,16 @@ def test_topics_and_their_replicas(admin: KafkaAdminClient) -> None:
 
 
 def test_settings_of_nodes(admin: KafkaAdminClient) -> None:
-    node, everyone, logger, nobody = ("broker", "1"), ("broker", ""), ("broker_logger", "1"), ("broker", "77")
-    changes = {node: {"log.cleaner.threads": 2}, everyone: {"log.retention.ms": 7_000_000}, nobody: {"log.retention.ms": 5}}
+    node, everyone, logger, unknown = ("broker", "1"), ("broker", ""), ("broker_logger", "1"), ("broker", "77")
+    changes = {node: {"log.cleaner.threads": 2}, everyone: {"log.retention.ms": 7_000_000}, unknown: {"log.retention.ms": 5}}
     results = admin.alter_configs(changes)
     assert set(results) == {node, everyone}
-    assert isinstance(results.errors[nobody], errors.BrokerIdNotRegistered)
+    assert isinstance(results.errors[unknown], errors.BrokerIdNotRegistered)
     admin.alter_configs({logger: {"kafka.server.ControllerApis": "WARN"}}).check()
     assert admin.describe_configs([logger]).check()[logger]["kafka.server.ControllerApis"].value == "WARN"
     until(lambda: admin.describe_configs([node]).check()[node]["log.cleaner.threads"].value == "2", FOLLOWS)
     admin.alter_configs({node: {"log.cleaner.threads": None}, everyone: {"log.retention.ms": None}}).check()
-    assert isinstance(admin.describe_configs([nobody]).errors[nobody], errors.BrokerNotAvailable)
+    assert isinstance(admin.describe_configs([unknown]).errors[unknown], errors.BrokerNotAvailable)
 
 
 def test_users_quotas_entries_and_tokens(admin: KafkaAdminClient, real_kafka: KafkaServer) -> None:

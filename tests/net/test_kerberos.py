@@ -573,7 +573,7 @@ def test_while_the_kdc_hangs_other_connections_go_on(cluster):
     cluster.client.poll(0, cluster.now_ms)
     assert cluster.client._connections[1].state == READY
     assert cluster.client.connection_failed(cluster.node(2))
-    assert cluster.client.authentication_exception(cluster.node(2)) is None  # nobody has refused anything
+    assert cluster.client.authentication_exception(cluster.node(2)) is None  # no broker has refused anything
 
 
 def test_a_session_is_renewed_with_another_ticket_on_the_same_connection(cluster):

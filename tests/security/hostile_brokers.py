@@ -261,7 +261,7 @@ READING_COMMANDS = (
     ["query", "select * from t", "--last", "2", "--csv"], ["query", "select count(*) from t", "--follow", "--json"],
 )  # fmt: skip
 INTERRUPT_S = 1.0
-"""A command that still reads has Ctrl+C then: many would go on for ever, as they should."""
+"""A command that still reads has Ctrl+C then: many would never end, as they should."""
 HARMFUL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """What has an effect on a terminal."""
 

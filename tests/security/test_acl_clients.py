@@ -1,5 +1,5 @@
-"""What the clients make of refusals: the class of the error, where it happened and what to do about it; and how they go on when an ACL has
-come, gone, or come back in the middle of their work."""
+"""What the clients make of refusals: the class of the error, where it happened and what to do about it; and how they go on when an ACL is
+added, removed, or added again in the middle of their work."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class Secured:
 
     def forbid(self, operation: str, kind: str, name: str | None = None) -> None:
         acl = self.acl(operation, kind, name)
-        gone = self.admin.delete_acls([AclFilter(acl.resource_type, acl.resource_name, acl.principal, operation)])
-        assert sum(map(len, gone.values())) == 1
+        removed = self.admin.delete_acls([AclFilter(acl.resource_type, acl.resource_name, acl.principal, operation)])
+        assert sum(map(len, removed.values())) == 1
         until(lambda: acl not in self.admin.describe_acls())
 
     def forbid_all(self) -> None:

@@ -41,7 +41,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def served(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
-    """A client that is served before, while and after somebody is refused."""
+    """A client that is served before, while and after another client is refused."""
     with KafkaProducer(**cluster.client_settings("alice")) as producer:
         producer.send("t", b"before").result(20)
         yield producer

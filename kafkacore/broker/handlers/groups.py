@@ -258,7 +258,7 @@ def offset_commit(state: BrokerState, call: Call, request: OffsetCommitRequest) 
 
 
 def _names(state: BrokerState, topics: Iterable[OffsetCommitRequestTopic | OffsetFetchRequestTopics], by_id: bool) -> Iterator[str]:
-    """The names of topics; ids that nobody knows have none."""
+    """The names of topics; unknown ids have none."""
     for topic in topics:
         if not by_id:
             yield topic.name

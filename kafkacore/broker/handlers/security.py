@@ -186,7 +186,7 @@ def sasl_authenticate(state: BrokerState, call: Call, request: SaslAuthenticateR
 
 
 def _tokens_code(call: Call) -> Code:
-    """Why nobody gets a token: not allowed where nobody need say who he is; else this is a Kafka without delegation.token.secret.key."""
+    """Why no client gets a token: not allowed without authentication; else this is a Kafka without delegation.token.secret.key."""
     return NOT_ALLOWED if call.session is None and call.principal == ANONYMOUS else Code.DELEGATION_TOKEN_AUTH_DISABLED
 
 
