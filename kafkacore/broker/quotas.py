@@ -262,13 +262,18 @@ def throttle_ms(use: Windows, limit: float, now_ms: int, samples: int, window_ms
     rate, over_ms = use.rate(now_ms, samples, window_ms)
     if rate <= limit:
         return 0
-    wait_ms = math.inf if math.isinf(rate) else math.floor((rate - limit) / limit * over_ms + 0.5)
-    if at_most_ms is not None:
-        wait_ms = min(wait_ms, at_most_ms)
-    return int(min(wait_ms, _INT32_MAX))
+    wait_ms = _rounded(math.inf if math.isinf(rate) else (rate - limit) / limit * over_ms)
+    return wait_ms if at_most_ms is None else min(wait_ms, at_most_ms)
 
 
 _INT32_MAX = 2**31 - 1
+
+
+def _rounded(wait_ms: float) -> int:
+    """A throttle time as answers have it: 32 bits. A limit may be so small that the time is infinite; one that is NaN holds nobody up."""
+    if wait_ms >= _INT32_MAX:
+        return _INT32_MAX
+    return 0 if math.isnan(wait_ms) else math.floor(wait_ms + 0.5)
 
 
 class MutationQuota:
@@ -306,9 +311,9 @@ class MutationQuota:
         use = self.uses.of(key, now_ms)
         tokens = use.refill(limit, self._burst_s * limit, now_ms)
         if strict and tokens < -_ROUNDING:
-            return False, math.floor(-tokens / limit * _SECOND_MS + 0.5)
+            return False, _rounded(-tokens / limit * _SECOND_MS)
         use.tokens = tokens - permits
-        return True, 0 if strict or use.tokens >= 0 else math.floor(-use.tokens / limit * _SECOND_MS + 0.5)
+        return True, 0 if strict or use.tokens >= 0 else _rounded(-use.tokens / limit * _SECOND_MS)
 
 
 class ConnectionRateQuota:

@@ -122,6 +122,19 @@ def test_throttle_times_are_rounded_as_kafkas_and_fit_into_the_answer():
     assert quota(1, samples=1).record("u", "c", 5, 0) == 2**31 - 1  # a single window that has just begun: no rate, whatever came
 
 
+SMALLEST = 5e-324
+
+
+@pytest.mark.parametrize("limit, expected", [(SMALLEST, 2**31 - 1), (1e-300, 2**31 - 1), (math.nan, 0), (math.inf, 0)])
+def test_no_limit_is_beyond_what_an_answer_can_say(limit, expected):
+    """Kafka takes such limits, too: only what is not above zero is refused."""
+    assert quota(limit).record("u", "c", 1_000, 0) == expected
+    made = mutations(limit)
+    assert made.take("u", "c", 1_000, 0, False) == (True, expected)
+    assert made.take("u", "c", 1_000, 1, True) == (not expected, expected)
+    assert mutations(0.0001).take("u", "c", 1_000, 0, False) == (True, 2**31 - 1)
+
+
 def test_a_use_taken_back_is_as_if_it_had_not_been():
     made = quota(1_000)
     made.record("u", "c", 9_000, 0)

@@ -1,6 +1,7 @@
 """Brokers that obey quotas: throttle times in answers, connections that are not read, empty fetches, refused partitions. Time by hand."""
 
 import contextlib
+import math
 import select
 
 import pytest
@@ -443,6 +444,25 @@ def test_users_have_quotas():
             with stage.client(client_id) as wire:
                 wire.log_in(PlainClient(user, user[0]))
                 assert (produce(wire, 50_000).throttle_time_ms > 0) == is_throttled
+
+
+@pytest.mark.parametrize("limit", [5e-324, 1e-300, math.nan, math.inf])
+@pytest.mark.parametrize("kind", ["request_percentage", "controller_mutation_rate"])
+def test_a_limit_beyond_all_numbers_leaves_the_broker_served(stage, kind, limit):
+    with stage.client() as wire, stage.client() as waiting:
+        waiting.send(fetch_request(wait_ms=500), 12)
+        stage.alter({"client": "c"}, **{kind: limit})
+        waits = [create_topics(wire, 20, version=5).throttle_time_ms]
+        waiting.receive(p.FetchRequest, 12) if stage.sleep(500) is None else None
+        waiting.send(fetch_request(wait_ms=500), 12)
+        stage.sleep(2**31)
+        stage.sleep(500)
+        assert waiting.receive(p.FetchRequest, 12)[1].error_code == 0
+        waits.append(wire.ask(VERSIONS, 3).throttle_time_ms)
+        stage.alter({"client": "c"}, **{kind: None})
+    assert all(0 <= each <= 2**31 - 1 for each in waits)
+    with stage.client() as wire:
+        assert wire.ask(VERSIONS, 3).throttle_time_ms == 0
 
 
 # ---- the controller
