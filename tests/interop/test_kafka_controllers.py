@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kafka
 UNSERVED = {"DescribeUserScramCredentials", "DescribeDelegationToken", "AlterConfigs", "SaslHandshake", "SaslAuthenticate"}
 """What controllers announce, and then answer with an error; the older way to alter settings; a connection's own dialogue."""
 FOLLOWS = "what the controller shows follows what it has decided"
-BROKERS = {"Fetch", "AlterPartition", "BrokerRegistration", "BrokerHeartbeat", "AllocateProducerIds", "AssignReplicasToDirs"}
+BROKERS = {"Envelope", "Fetch", "AlterPartition", "BrokerRegistration", "BrokerHeartbeat", "AllocateProducerIds", "AssignReplicasToDirs"}
 """What brokers ask controllers."""
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -68,6 +70,14 @@ does not read the answer to a wrong password where the end of the connection com
 def secured(request: pytest.FixtureRequest) -> Iterator[Secured]:
     with getattr(security_brokers, request.param)() as where:
         yield where
+
+
+@pytest.fixture(scope="module", autouse=True)
+def left_sockets() -> Iterator[None]:
+    """What clients left behind goes here, and not in a test of another file."""
+    yield
+    with warnings.catch_warnings(action="ignore"):
+        gc.collect()
 
 
 def access_of(case: Case, where: Secured) -> Access:
