@@ -198,6 +198,39 @@ def test_a_transactional_id_is_asked_about_before_anything_is_written(bench):
     assert bench.state.replicas.partitions["t", 0].log.end_offset == 0
 
 
+def test_a_topic_that_this_broker_does_not_know_yet_is_not_written_once_it_does(bench):
+    """Another batch of the request waits for its transaction's coordinator in between."""
+    bench.allow(bench.entry(a.WRITE), bench.entry(a.WRITE, "x", resource_type=a.TRANSACTIONAL_ID))
+    new = bench.topic("new").topic_id
+    topic = bench.cluster.topics_by_id.pop(new)
+    asked = []
+    bench.state.transactions.verifier.ask = lambda *given: asked.append(given)
+    begins = batch(producer_id=1, epoch=0, sequence=0, is_transactional=True)
+    request = produce_request(begins, topic_id=bench.cluster.topics["t"].topic_id)._replace(transactional_id="x")
+    other = produce_request(batch(), topic_id=new).topic_data
+    assert bench.ask(request._replace(topic_data=[*request.topic_data, *other]), 13) is Outcome.LATER
+    bench.cluster.topics_by_id[new] = topic
+    asked.pop()[-1]({})
+    assert bench.state.replicas.partitions["new", 0].log.end_offset == 0
+    answer = {each.topic_id: each.partition_responses[0].error_code for each in bench.late.pop().responses}
+    assert answer[new] == Code.UNKNOWN_TOPIC_ID
+    assert bench.state.replicas.partitions["t", 0].log.end_offset == 3
+
+
+def test_a_topic_that_this_broker_does_not_know_yet_is_not_deleted_by_its_id(bench):
+    """The controller knows it, and leaves it to the broker to ask who may."""
+    new = bench.topic("new").topic_id
+    topic = bench.cluster.topics_by_id.pop(new)
+    before = bench.cluster.next_offset
+    request = p.DeleteTopicsRequest(topics=[p.DeleteTopicState(name=None, topic_id=new)], timeout_ms=1000)
+    [result] = bench.ask(request, 6).responses
+    bench.cluster.topics_by_id[new] = topic
+    assert (result.error_code, result.name, bench.cluster.next_offset) == (Code.UNKNOWN_TOPIC_ID, None, before)
+    bench.allow(bench.entry(a.DELETE, "new"))
+    [result] = bench.ask(request, 6).responses
+    assert result.error_code == Code.NONE and "new" not in bench.cluster.topics
+
+
 def test_one_topic_that_is_denied_keeps_no_other_from_being_written(bench):
     bench.topic("u")
     bench.allow(bench.entry(a.WRITE, "u"))

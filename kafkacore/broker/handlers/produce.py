@@ -100,20 +100,23 @@ def _allowed(
     if is_transactional and not (transactional_id and may(state, call, WRITE, TRANSACTIONAL_ID, transactional_id)):
         code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return [], [_Written(topic, part.index, None, None, code) for topic, part in parts]
-    denied_topics = {topic for topic in {topic for topic, _ in parts} if not _may_write(state, call, topic)}
-    if not denied_topics:
+    codes = {topic: found for topic in {topic for topic, _ in parts} if (found := _refusal(state, call, topic)) is not None}
+    if not codes:
         return parts, []
-    code = Code.TOPIC_AUTHORIZATION_FAILED
-    denied = [_Written(topic, part.index, None, None, code) for topic, part in parts if topic in denied_topics]
-    return [(topic, part) for topic, part in parts if topic not in denied_topics], denied
+    denied = [_Written(topic, part.index, None, None, codes[topic]) for topic, part in parts if topic in codes]
+    return [(topic, part) for topic, part in parts if topic not in codes], denied
 
 
-def _may_write(state: BrokerState, call: Call, topic: TopicKey) -> bool:
-    """Whether the client may write to a topic; also if there is no topic of this id, which is answered otherwise."""
-    if isinstance(topic, str):
-        return may(state, call, WRITE, TOPIC, topic)
-    known = state.cluster.topics_by_id.get(topic)
-    return known is None or may(state, call, WRITE, TOPIC, known.name)
+def _refusal(state: BrokerState, call: Call, topic: TopicKey) -> Code | None:
+    """Why the client may not write to a topic; None if it may. An id that is unknown now may be known when the batch is written, which may
+    wait for others: it is refused here."""
+    name = topic
+    if isinstance(name, bytes):
+        known = state.cluster.topics_by_id.get(name)
+        if known is None:
+            return Code.UNKNOWN_TOPIC_ID
+        name = known.name
+    return None if may(state, call, WRITE, TOPIC, name) else Code.TOPIC_AUTHORIZATION_FAILED
 
 
 def _write_all(

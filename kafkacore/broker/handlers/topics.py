@@ -97,8 +97,13 @@ FIRST_DELETION_BY_ID = 6
 def _refused_deletion(state: BrokerState, call: Call, name: str | None, topic_id: bytes) -> DeletableTopicResult | None:
     """Why the client may not delete a topic; None if it may, or if the controller refuses what is asked anyway."""
     if name is None:
+        if topic_id == ZERO_ID:
+            return None
         known = state.cluster.topics_by_id.get(topic_id)
-        if known is None or may(state, call, DELETE, TOPIC, known.name):
+        if known is None:  # to the controller it may be known already, which does not ask who may
+            message = "This server does not host this topic ID."
+            return DeletableTopicResult(name=None, topic_id=topic_id, error_code=Code.UNKNOWN_TOPIC_ID, error_message=message)
+        if may(state, call, DELETE, TOPIC, known.name):
             return None
         shown = known.name if may(state, call, DESCRIBE, TOPIC, known.name) else None
         return DeletableTopicResult(name=shown, topic_id=topic_id, error_code=_REFUSED, error_message=TOPIC_REFUSED)
