@@ -638,7 +638,7 @@ class Server:
         if len(self._ports.listeners) > 1:
             call.listener = self._ports.listener_of(connection).name
         metered = None
-        if self.throttling is not None and is_measured(request, version):
+        if self.throttling is not None and is_measured(request, version) and (session is None or session.user):
             user, mute = name_of(call.principal), functools.partial(self._throttle, connection)
             metered = Metered(self.throttling, request, version, user, client_id or "", len(payload), self.clock, respond, mute)
             call.respond, call.meter = metered.respond, metered

@@ -7,7 +7,8 @@ Rules:
 
 1. A Produce request counts with its size, when it is answered; what it brought is written all the same. A consumer's Fetch counts with the
    size of its answer; if that is too much, the answer is empty and does not count, and the client asks for the same later.
-2. Every request counts with the time that the broker's thread spends on it, but for the copying of brokers and the SASL dialogue.
+2. Every request counts with the time that the broker's thread spends on it, but for the copying of brokers, the SASL dialogue and what
+   comes before it: a stranger would use what a client id has.
 3. The longest of several throttle times is what the client is given and waits. What the controller says (controller_mutation_rate) is one.
 4. While no client has a quota none of this is there: `Throttling.on_change` says when it has to be.
 

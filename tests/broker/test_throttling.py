@@ -446,6 +446,19 @@ def test_users_have_quotas():
                 assert (produce(wire, 50_000).throttle_time_ms > 0) == is_throttled
 
 
+def test_strangers_use_nobodys_quota():
+    """Before a connection has a user it may ask for ApiVersions, by any client id. Kafka does not count that."""
+    with Stage(**sasl_listener({"broker": "b", "alice": "a"})) as stage:
+        stage.alter({"client": "c"}, request_percentage=0.0001)
+        with stage.client() as stranger, stage.client() as wire:
+            assert stranger.ask(VERSIONS, 3).throttle_time_ms == 0
+            assert not stage.broker.state.quotas.request.uses and not stage.broker.statistics()["throttled_connections"]
+            stranger.send(VERSIONS, 3)  # its connection is read on
+            assert stranger.receive(p.ApiVersionsRequest, 3)[1].throttle_time_ms == 0
+            wire.log_in(PlainClient("alice", "a"))
+            assert wire.ask(VERSIONS, 3).throttle_time_ms > 0
+
+
 @pytest.mark.parametrize("limit", [5e-324, 1e-300, math.nan, math.inf])
 @pytest.mark.parametrize("kind", ["request_percentage", "controller_mutation_rate"])
 def test_a_limit_beyond_all_numbers_leaves_the_broker_served(stage, kind, limit):
