@@ -96,8 +96,9 @@ def _describe_topic_partitions(
     first, start = "", 0
     if request.cursor is not None:
         first, start = request.cursor.topic_name, request.cursor.partition_index
-        is_there = first in topics if not request.topics else any(each.name == first for each in request.topics)
-        if start < 0 or not is_there:
+        # Where all are asked for it may have been deleted since; and whether it is there, is not for everybody to know.
+        is_named = not request.topics or any(each.name == first for each in request.topics)
+        if start < 0 or not is_named:
             return DescribeTopicPartitionsResponse(
                 topics=[_no_topic(each.name, Code.INVALID_REQUEST, NOT_ASKED) for each in request.topics]
             )
