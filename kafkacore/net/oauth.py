@@ -415,6 +415,20 @@ def read_unsecured_token(token: str, now_ms: int) -> tuple[str, int]:
         raise SaslAuthentication("the token is signed, or names no user: this broker takes unsecured tokens only")
     if expiry_ms <= now_ms:
         raise SaslAuthentication("the token has expired")
+    if expiry_ms > _MAX_EXPIRY_MS or not _is_text(user):
+        raise SaslAuthentication("the token's time is beyond 64 bits, or its user is no text: no answer could hold them")
     return user, expiry_ms
+
+
+_MAX_EXPIRY_MS = 2**62
+
+
+def _is_text(user: str) -> bool:
+    """JSON may hold half a surrogate pair, of which there are no bytes."""
+    try:
+        user.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
