@@ -51,8 +51,9 @@ def test_an_example_runs_as_it_stands(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if "confluent_kafka" in code:
-        pytest.importorskip("confluent_kafka")
+    for package, used in (("confluent_kafka", "confluent_kafka"), ("kafka", "from kafka import"), ("aiokafka", "from aiokafka import")):
+        if used in code:
+            pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(kafkacore.compat, "accelerate", undone_at_the_end)
     names: dict[str, object] = {"__name__": "example"}

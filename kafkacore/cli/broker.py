@@ -17,6 +17,7 @@ from kafkacore.broker.emulation import EMULATIONS
 from kafkacore.cli.options import Failure, JsonLines, assignments, print_json, say, without_references
 from kafkacore.config import BrokerConfig
 from kafkacore.config_listeners import LOOPBACK, is_everywhere, joined, listeners_of
+from kafkacore.config_security import PASSWORD_MECHANISMS
 from kafkacore.testing import EmbeddedCluster
 
 DEFAULT_PORT = 9092
@@ -53,12 +54,20 @@ def _pids(cluster: EmbeddedCluster) -> dict[str, dict[int, int]]:
     return {"pids": {node_id: life.pid for node_id, life in lives.items()}} if lives else {}
 
 
-def _for_clients(cluster: EmbeddedCluster) -> dict[str, str]:
-    """Where the certificates are that clients need, and the protocol; no password."""
+def _for_clients(cluster: EmbeddedCluster, tls: bool) -> dict[str, str]:
+    """What clients of the first listener need: protocol, mechanism, where the certificates made by --tls are; no password."""
     first = listeners_of(cluster.config)[0]
-    user = next(iter(cluster.config.plain_users()[2])) if first.protocol.startswith("SASL_") else None
-    found = cluster.client_settings(user, listener=None)
-    return {name: value for name, value in found.items() if name == "security_protocol" or name.startswith("ssl_")}
+    if first.protocol == "PLAINTEXT":
+        return {}
+    needed = {"security_protocol": first.protocol}
+    users = cluster.config.plain_users()[2] if first.protocol.startswith("SASL_") else {}
+    mechanism = next((each for each in cluster.config.sasl_mechanisms() if each in PASSWORD_MECHANISMS), None)
+    if users and mechanism is not None:
+        needed["sasl_mechanism"] = mechanism
+    if tls:
+        found = cluster.client_settings(next(iter(users), None))
+        needed |= {name: value for name, value in found.items() if name.startswith("ssl_")}
+    return needed
 
 
 def _watch(cluster: EmbeddedCluster, end: int, json: bool) -> None:
@@ -149,14 +158,16 @@ def broker(
     signal.signal(signal.SIGHUP, lambda *_: os.write(ring, b"s" if processes else b"e"))
     with cluster:
         if json:
-            print_json({"bootstrap_servers": cluster.bootstrap_servers, **_pids(cluster), **(_for_clients(cluster) if tls else {})})
+            print_json({"bootstrap_servers": cluster.bootstrap_servers, **_pids(cluster), **_for_clients(cluster, tls)})
         else:
             where = f"data in {data_dir}" if data_dir is not None else "data in a temporary directory" if processes else "in memory"
             for node_id, life in cluster.processes().items():
                 typer.echo(f"broker {node_id} is process {life.pid}")
             typer.echo(f"{'broker' if brokers == 1 else f'{brokers} brokers'} on {cluster.bootstrap_servers}, {where}; Ctrl+C ends it")
-            if tls:
-                named = (f"-X {name.replace('_', '.')}={value}" for name, value in _for_clients(cluster).items())
+            if needed := _for_clients(cluster, tls):
+                named = [f"-X {name.replace('_', '.')}={value}" for name, value in needed.items()]
+                if "sasl_mechanism" in needed:
+                    named.append("-X sasl.username=USER -X sasl.password=secret://env/NAME")
                 typer.echo(f"clients need {' '.join(named)}")
         with contextlib.suppress(KeyboardInterrupt):
             _watch(cluster, end, json)

@@ -135,9 +135,17 @@ _STRICT = range(80, 94)
 """OpenSSL's reasons (X509_V_ERR_PATHLEN_INVALID_FOR_NON_CA to X509_V_ERR_EXTENSIONS_REQUIRE_VERSION_3) that strict checks alone give."""
 
 
-def _if_strict(error: ssl.SSLError) -> str:
-    """What can be done about a certificate that only RFC 5280 forbids: contexts of Python 3.13 check that by themselves."""
-    if getattr(error, "verify_code", 0) not in _STRICT:
+_UNTRUSTED = range(18, 22)
+"""OpenSSL's reasons (X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT to X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE): the authority is not known."""
+
+
+def _advice(error: ssl.SSLError) -> str:
+    """What can be done about a broker's certificate that this client refuses: a private authority has to be named, and what only RFC 5280
+    forbids contexts of Python 3.13 check by themselves."""
+    code = getattr(error, "verify_code", 0)
+    if code in _UNTRUSTED:
+        return "; no authority that this client trusts has issued it: ssl_cafile names the file of a private authority"
+    if code not in _STRICT:
         return ""
     return "; RFC 5280 forbids such a certificate, which VERIFY_X509_STRICT of the ssl_context checks: issue it again, or clear that flag"
 
@@ -329,7 +337,7 @@ class TlsTransport:
                     self.flush()
                     if self.server_side:  # closing a socket with bytes unread resets it, and a reset may overtake the alert
                         recv_into(self.fd, raw, 0, len(raw))
-                why = _why_refused(error) if self.server_side else f"{error}{_if_strict(error)}"
+                why = _why_refused(error) if self.server_side else f"{error}{_advice(error)}"
                 raise SslAuthenticationFailed(f"TLS handshake with {self.peer or 'peer'} failed: {why}") from error
             else:
                 self._handshaken = True

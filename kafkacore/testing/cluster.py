@@ -100,10 +100,11 @@ def _with_super_users(
 ) -> BrokerConfig | dict[str, Any]:
     """The same configuration with an authorizer, for which the brokers themselves are super users, too."""
     by_certificate = users is None and mutual
-    if not by_certificate and (unknown := [name for name in super_users if name not in (users or {})]):
-        raise UsageError(f"super_users are some of the users: {unknown[0]!r} is none")
     if not by_certificate and users is None:
-        raise UsageError("super_users without users: where everybody is let in, everybody is User:ANONYMOUS")
+        raise UsageError('super_users needs users={"name": "password"} or tls="mutual": else every client is User:ANONYMOUS')
+    if not by_certificate and (unknown := [name for name in super_users if name not in (users or {})]):
+        advice = '; leave out "User:"' if unknown[0].startswith("User:") else ""
+        raise UsageError(f"super_users are some of the users {', '.join(map(repr, users or {}))}, not {unknown[0]!r}{advice}")
     names = [full_name(name) if by_certificate else name for name in dict.fromkeys(["broker", *super_users])]
     settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": ";".join(f"User:{name}" for name in names)}
     if isinstance(config, BrokerConfig):

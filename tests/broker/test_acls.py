@@ -187,9 +187,13 @@ def test_who_may_not_alter_the_cluster_changes_nothing():
 
 
 def test_super_users_are_users():
-    with pytest.raises(UsageError, match="'bob' is none"):
+    with pytest.raises(UsageError, match=r"some of the users 'admin', 'alice', not 'bob'$"):
         EmbeddedCluster(users=USERS, super_users=["bob"])
-    with pytest.raises(UsageError, match="super_users without users"):
+    with pytest.raises(UsageError, match="not 'User:alice'; leave out \"User:\""):
+        EmbeddedCluster(users=USERS, super_users=["User:alice"])
+    with pytest.raises(UsageError, match="super_users needs users="):
+        EmbeddedCluster(super_users=["alice"])
+    with pytest.raises(UsageError, match="super_users needs users="):
         EmbeddedCluster(super_users=[])
 
 

@@ -368,6 +368,28 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert ended == [False, False, False]
 
 
+def test_sasl_on_the_command_line(tmp_path: Path) -> None:
+    """The command says what clients need: with --tls and without it."""
+    line = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="b" password="p" user_b="p" user_alice="secret";'
+    (tmp_path / "jaas").write_text(line)
+    for protocol, words in (("SASL_SSL", ["--tls"]), ("SASL_PLAINTEXT", [])):
+        settings = ["--set", f"security.inter.broker.protocol={protocol}", "--set", f"sasl.jaas.config=secret://file{tmp_path}/jaas"]
+        broker = command(tmp_path, *words, *settings)
+        try:
+            assert broker.stdout is not None
+            where, needed = broker.stdout.readline(), broker.stdout.readline()
+            assert needed.endswith("-X sasl.username=USER -X sasl.password=secret://env/NAME\n")
+            named = dict(word.split("=", 1) for word in needed.split() if "=" in word)
+            assert (named["security.protocol"], named["sasl.password"]) == (protocol, "secret://env/NAME")
+            with KafkaProducer(
+                {**named, "bootstrap.servers": where.split()[2].rstrip(","), "sasl.username": "alice", "sasl.password": "secret"}
+            ) as producer:
+                producer.send("t", b"v").result(20)
+        finally:
+            broker.send_signal(signal.SIGINT)
+            broker.communicate(timeout=30)
+
+
 def test_a_keys_password_by_reference(tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))

@@ -110,6 +110,16 @@ def test_a_strict_context_refuses_and_the_error_says_why(lacking):
             assert admin.list_topics() == []
 
 
+def test_an_unknown_authority_is_to_be_named():
+    with EmbeddedCluster(tls=True) as cluster:
+        settings = cluster.client_settings()
+        authority = settings.pop("ssl_cafile")
+        with KafkaAdminClient(**settings) as admin, pytest.raises(errors.SslAuthenticationFailed, match="ssl_cafile names the file"):
+            admin.list_topics()
+        with KafkaAdminClient(**settings, ssl_cafile=authority) as admin:
+            assert admin.list_topics() == []
+
+
 def test_what_is_wrong_for_everybody_names_no_strictness():
     _, chain, key = lenient("")
     config = {"listeners": "SSL://127.0.0.1:0", "listener.security.protocol.map": "SSL:SSL", "inter.broker.listener.name": "SSL"}
