@@ -61,10 +61,11 @@ def json_column(array: Any, null_fields: bool = True, first_row: int = 0) -> Any
     ready: tuple[int, ...] = ()
     rows = array
     if _is_odd(array.type):
-        if not pa.types.is_struct(array.type) or isinstance(array, pa.ExtensionArray):
+        if pa.types.is_struct(array.type) and not _is_cut(array.type):
+            ready = tuple(i for i, field in enumerate(array.type) if _is_odd(field.type))
+        if not ready or isinstance(array, pa.ExtensionArray):        # nothing of it is for the compiled writer
             return pa.array([None if each is None else each.encode() for each in _texts(array, null_fields)], pa.large_binary())
         fields = array.flatten()
-        ready = tuple(i for i, field in enumerate(array.type) if _is_odd(field.type))
         for i in ready:
             fields[i] = pa.array(_texts(fields[i], null_fields), pa.large_string())
         rows = pa.StructArray.from_arrays(fields, array.type.names, mask=array.is_null() if array.null_count else None)
@@ -78,6 +79,11 @@ def json_column(array: Any, null_fields: bool = True, first_row: int = 0) -> Any
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(array), buffers, nulls)
 
 
+def _is_cut(kind: Any) -> bool:
+    """Whether a field's name has a NUL, where names end in Arrow's C interface."""
+    return any("\0" in kind.field(i).name for i in range(kind.num_fields))
+
+
 @functools.lru_cache(1_000)
 def _is_odd(kind: Any) -> bool:
     """Whether the compiled writer knows nothing of a type."""
@@ -85,7 +91,7 @@ def _is_odd(kind: Any) -> bool:
 
     if isinstance(kind, pa.BaseExtensionType):
         return True
-    if pa.types.is_nested(kind) and any(_is_odd(kind.field(i).type) for i in range(kind.num_fields)):
+    if pa.types.is_nested(kind) and (_is_cut(kind) or any(_is_odd(kind.field(i).type) for i in range(kind.num_fields))):
         return True
     try:
         json_rows(pa.nulls(0, kind))

@@ -338,6 +338,28 @@ def test_an_error_names_row_and_column():
         json_column(array, first_row=1_000)
 
 
+@pytest.mark.parametrize("null_fields", [True, False])
+def test_a_nul_in_a_name_does_not_end_it(null_fields):
+    """Arrow's C interface ends names there: the object had the name "a" twice."""
+    value = {"a": 1, "a\0b": [{"c\0": 2, "c": b"odd"}], "\0": {"d\0": None}}
+    items = pa.list_(pa.struct({"c\0": pa.int8(), "c": pa.binary()}))
+    kind = pa.struct({"a": pa.int8(), "a\0b": items, "\0": pa.struct({"d\0": pa.int8()})})
+    expected = {**value, "a\0b": [{"c\0": 2, "c": "b2Rk"}], "\0": {"d\0": None} if null_fields else {}}
+    assert json.loads(one(value, kind, null_fields=null_fields)) == expected
+    around = pa.struct({"outside": kind, "\x01": pa.string()})
+    text = one({"outside": value, "\x01": "x"}, around, null_fields=null_fields)
+    assert json.loads(text) == {"outside": expected, "\x01": "x"}
+
+
+@pytest.mark.parametrize("depth", [63, 64, 65, 66, 90])
+def test_objects_nest_as_deep_as_they_are(depth):
+    """Also where the whole is just too deep for the compiled writer, and no field of it is."""
+    value, kind = 1, pa.int8()
+    for _ in range(depth):
+        value, kind = {"a": value}, pa.struct({"a": kind})
+    assert json.loads(one(value, kind)) == value
+
+
 def test_nesting_has_an_end():
     array = pa.array([1], pa.int8())
     for _ in range(70):
