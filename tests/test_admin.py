@@ -268,6 +268,12 @@ def test_brokers_that_are_not_there(admin):
     assert isinstance(results.errors["broker", "7"], errors.BrokerNotAvailable)
 
 
+@pytest.mark.parametrize("entity", [("user", "alice"), ("ip", "ab"), "user", (), (("user", "alice", 1),), None])
+def test_the_entity_of_a_quota_is_a_tuple_of_pairs(entity):
+    with KafkaAdminClient(bootstrap_servers="127.0.0.1:1") as admin, pytest.raises(errors.UsageError, match="such as"):
+        admin.alter_client_quotas({entity: {"producer_byte_rate": 1.0}})
+
+
 def test_calls_with_nothing_to_do_ask_nobody():
     with KafkaAdminClient(bootstrap_servers="127.0.0.1:1") as admin:
         assert not admin.alter_client_quotas({}) and not admin.create_acls([]) and not admin.delete_acls([])

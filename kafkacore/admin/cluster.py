@@ -43,6 +43,14 @@ QuotaEntity = frozenset[tuple[str, str | None]]
 """Whom a quota is for: (type, name) pairs with the types user, client-id and ip; None is the default of a type."""
 
 
+def _entity_parts(entity: Any) -> list[ClientQuotaEntityPart]:
+    """Of the entity's pairs. One pair in the place of a tuple of pairs is an easy mistake, and texts of two letters would pass."""
+    pairs = list(entity) if isinstance(entity, Iterable) and not isinstance(entity, str) else []
+    if not pairs or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        raise errors.UsageError(f'the entity of a quota is a tuple of (type, name) pairs, such as (("user", "alice"),), not {entity!r}')
+    return [ClientQuotaEntityPart(entity_type=kind, entity_name=name) for kind, name in pairs]
+
+
 class ClusterDescription(NamedTuple):
     """The cluster.
 
@@ -412,16 +420,20 @@ class ClusterAdmin(AdminBase):
         """Sets quotas.
 
         Args:
-            changes: by entity, a tuple or frozenset of (type, name) pairs as in `QuotaEntity`, the quotas by name; None takes one away.
+            changes: by entity, a tuple or frozenset of (type, name) pairs as in `QuotaEntity`, the quotas by name; None takes one away:
+                `{(("user", "alice"),): {"producer_byte_rate": 1_000_000}}`.
             validate_only: check only.
             timeout: seconds.
 
         Returns:
             By entity. Typical error: InvalidRequest.
+
+        Raises:
+            UsageError: an entity is not of pairs.
         """
         entries = [
             ClientQuotaAlteration(
-                entity=[ClientQuotaEntityPart(entity_type=kind, entity_name=name) for kind, name in entity],
+                entity=_entity_parts(entity),
                 ops=[ClientQuotaOp(key=key, value=value or 0.0, remove=value is None) for key, value in quotas.items()],
             )
             for entity, quotas in changes.items()
