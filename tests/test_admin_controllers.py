@@ -162,7 +162,10 @@ def test_another_controller_has_become_active(quorum, admin, api, answer, works)
     quorum.control(api, serve)
     assert works(admin)
     name = api.__name__.removesuffix("Request")
-    assert quorum.who(name) == [3000, 3000, 3001]
+    asked = quorum.who(name)
+    assert asked[:2] == [3000, 3000]
+    assert asked[-1] == 3001
+    assert {*asked[2:-1]} <= {3000}  # an answer of before the move may come after the second refusal
 
 
 def test_no_controller_leads_for_a_while(quorum, admin):
