@@ -17,7 +17,6 @@ from kafkacore.protocol.schema import (
     UINT16,
     UUID,
     F,
-    Message,
     Records,
     Request,
     Response,
@@ -95,14 +94,6 @@ class EnvelopeResponse(Response, api_key=58, versions="0", flexible="0+"):
 
     response_data: bytes | None = F(BYTES, nullable="0+", default=None)
     error_code: int = F(INT16)
-
-
-class DefaultPrincipalData(Message, versions="0", flexible="0+"):
-    """A principal, as brokers tell it to the controller behind two bytes with the version 0."""
-
-    type: str = F(STRING)
-    name: str = F(STRING)
-    token_authenticated: bool = F(BOOL)
 
 
 # Snapshots of the metadata log.

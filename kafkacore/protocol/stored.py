@@ -1,8 +1,8 @@
 """Messages that live in logs and inside other messages, each after an int16 version of its own.
 
-The consumer protocol travels in JoinGroup and SyncGroup; the others are keys and values of __consumer_offsets and __transaction_state,
-where a key's version says what kind of record it is and a null value deletes. The first and last record of a metadata snapshot have their
-version in a field.
+The consumer protocol travels in JoinGroup and SyncGroup, a principal in Envelope; the others are keys and values of __consumer_offsets
+and __transaction_state, where a key's version says what kind of record it is and a null value deletes. The first and last record of a
+metadata snapshot have their version in a field.
 
 Source: Kafka's definitions in clients/, group-coordinator/ and transaction-coordinator/src/main/resources/common/message.
 """
@@ -13,7 +13,7 @@ import struct
 from typing import TYPE_CHECKING, TypeVar
 
 from kafkacore.errors import CorruptDataError
-from kafkacore.protocol.schema import BYTES, INT8, INT16, INT32, INT64, STRING, UUID, F, Message, Struct
+from kafkacore.protocol.schema import BOOL, BYTES, INT8, INT16, INT32, INT64, STRING, UUID, F, Message, Struct
 
 if TYPE_CHECKING:
     from kafkacore._codec import Buffer
@@ -33,6 +33,14 @@ class SnapshotFooterRecord(Message, versions="0", flexible="0+"):
     """Last record of a snapshot: without it the snapshot is torn."""
 
     version: int = F(INT16)
+
+
+class DefaultPrincipalData(Message, versions="0", flexible="0+"):
+    """Who a client is, as brokers say it to the controller (KIP-590)."""
+
+    type: str = F(STRING)
+    name: str = F(STRING)
+    token_authenticated: bool = F(BOOL)
 
 
 class ConsumerProtocolTopicPartition(Struct):

@@ -9,7 +9,6 @@ Source: kafka.server.{EnvelopeUtils, ForwardingManager}, org.apache.kafka.common
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from kafkacore._codec import decode_request_body
 from kafkacore.broker.controller.state import Requester
 from kafkacore.protocol import (
     APIS,
-    DefaultPrincipalData,
     EnvelopeRequest,
     EnvelopeResponse,
     decode_request_header,
@@ -27,6 +25,7 @@ from kafkacore.protocol import (
     encode_response,
 )
 from kafkacore.protocol.schema import Request, Response
+from kafkacore.protocol.stored import DefaultPrincipalData, decode_stored, encode_stored
 
 if TYPE_CHECKING:
     from kafkacore._codec import Buffer
@@ -35,7 +34,6 @@ USER_TYPE = "User"
 UNKNOWN_ADDRESS = bytes(4)
 _SIZE_BYTES = 4  # of a frame, before what an envelope holds
 _LEAST_BYTES = 8  # of a request: API, version, correlation id
-_VERSION = struct.Struct(">h")
 
 
 def wrapped(request: Request, version: int, requester: Requester) -> EnvelopeRequest:
@@ -43,7 +41,7 @@ def wrapped(request: Request, version: int, requester: Requester) -> EnvelopeReq
     frame = _joined(encode_request(request, version, 0, requester.client_id))
     return EnvelopeRequest(
         request_data=frame[_SIZE_BYTES:],
-        request_principal=_VERSION.pack(0) + _joined(DefaultPrincipalData(type=USER_TYPE, name=requester.user).encode(0)),
+        request_principal=encode_stored(DefaultPrincipalData(type=USER_TYPE, name=requester.user), 0),
         client_host_address=UNKNOWN_ADDRESS,
     )
 
@@ -66,10 +64,9 @@ def unwrapped(envelope: EnvelopeRequest, max_elements: int) -> tuple[Request, in
 
 
 def _user(envelope: EnvelopeRequest) -> str:
-    data = envelope.request_principal
-    if data is None or len(data) < _VERSION.size or _VERSION.unpack_from(data)[0] != 0:
-        raise errors.CorruptDataError("an envelope without a principal that can be read")
-    return DefaultPrincipalData.decode(0, data, _VERSION.size).name
+    if envelope.request_principal is None:
+        raise errors.CorruptDataError("an envelope without a principal")
+    return decode_stored(DefaultPrincipalData, envelope.request_principal).name
 
 
 def answer_in(response: Response, version: int, correlation_id: int) -> EnvelopeResponse:
