@@ -101,4 +101,4 @@ def test_a_kafka_without_it_says_so(real_kafka: KafkaServer, embedded: EmbeddedC
         with pytest.raises(errors.KafkaError) as refused:
             producer.init_transactions()
         assert refused.value.code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        assert refused.value.fatal
+        assert not refused.value.fatal  # an ACL may allow it later

@@ -533,7 +533,7 @@ def test_signal_module_is_left_alone() -> None:
 
 @pytest.mark.sync_only("a loop does not outlive a fork")
 def test_a_producer_of_the_parent_is_refused_by_its_pid(cluster: Any) -> None:
-    with producer(cluster) as p:
+    with producer(cluster, linger_ms=60_000) as p:  # not delivered before it is asked for
         future = p.send("t", b"x")
         p._sender.pid += 1
         with pytest.raises(ForkedClientError):
