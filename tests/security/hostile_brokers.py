@@ -29,6 +29,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any
 from unittest import mock
 
@@ -262,6 +263,8 @@ READING_COMMANDS = (
 )  # fmt: skip
 INTERRUPT_S = 1.0
 """A command that still reads has Ctrl+C then: many would never end, as they should."""
+LATER_S = 0.05
+"""It comes so much later where it would end in a finalizer."""
 HARMFUL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """What has an effect on a terminal."""
 
@@ -441,15 +444,22 @@ def _interrupting(seconds: float) -> Iterator[None]:
         yield
         return
     inside = True
+    timers: list[threading.Timer] = []
 
-    def interrupt(number: int, frame: object) -> None:
-        if inside:
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if inside and _in_finalizer(frame):
+            wait(LATER_S)
+        elif inside:
             raise KeyboardInterrupt
 
+    def wait(for_s: float) -> None:
+        timer = threading.Timer(for_s, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+        timer.daemon = True
+        timer.start()
+        timers.append(timer)
+
     before = signal.signal(signal.SIGINT, interrupt)
-    timer = threading.Timer(seconds, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
-    timer.daemon = True
-    timer.start()
+    wait(seconds)
     try:
         try:
             yield
@@ -458,9 +468,17 @@ def _interrupting(seconds: float) -> Iterator[None]:
     except KeyboardInterrupt:  # it came as the command was ending
         inside = False
     finally:
-        timer.cancel()
-        timer.join()
+        for timer in timers:
+            timer.cancel()
+            timer.join()
         signal.signal(signal.SIGINT, before)
+
+
+def _in_finalizer(frame: FrameType | None) -> bool:
+    """Whether a `__del__` runs: Python itself prints what is raised there, and goes on."""
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
 
 
 def _resident_bytes() -> int:
