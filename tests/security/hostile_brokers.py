@@ -443,11 +443,11 @@ def _interrupting(seconds: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    inside = True
+    inside = begun = False
     timers: list[threading.Timer] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if inside and _in_finalizer(frame):
+        if not begun or (inside and _in_finalizer(frame)):
             wait(LATER_S)
         elif inside:
             raise KeyboardInterrupt
@@ -462,6 +462,7 @@ def _interrupting(seconds: float) -> Iterator[None]:
     wait(seconds)
     try:
         try:
+            inside = begun = True
             yield
         finally:
             inside = False
