@@ -341,9 +341,10 @@ class KafkaProducer(ProducerCore):
         metadata = self._metadata
         start_ms = now_ms = self._clock.now_ms()
         fatal_count = metadata.fatal_count
+        begun = metadata.begun
         metadata.add_topic(topic, now_ms, create=True)
         before = metadata.snapshot.topics.get(topic)
-        asked = absent = False
+        absent = False
         while True:
             version = metadata.version
             info = metadata.snapshot.topics.get(topic)
@@ -352,9 +353,8 @@ class KafkaProducer(ProducerCore):
                     self._made.add(topic)                    # other threads may have waited for it too
                     log.warning(MADE, topic, info.partition_count)
                 return info
-            # What was known before may be the answer to an earlier call, after which the topic was created.
-            absent = absent or (asked and info is not None and isinstance(info.error, UnknownTopicOrPartition))
-            asked = True
+            # An answer to an earlier question may be from before the topic was created.
+            absent = absent or (metadata.answered > begun and info is not None and isinstance(info.error, UnknownTopicOrPartition))
             if info is not None and info is not before and info.error is not None and not info.error.retriable:
                 raise info.error
             left_ms = max_block_ms - (now_ms - start_ms)
