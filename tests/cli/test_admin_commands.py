@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import shlex
 import sys
 import time
@@ -25,6 +26,20 @@ from kafkacore.testing import EmbeddedCluster
 def cluster() -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster() as cluster:
         yield cluster
+
+
+@pytest.fixture(autouse=True)
+def levels() -> Iterator[None]:
+    """A broker's loggers are those of this process: they have their levels again after a test."""
+    before = {logger: logger.level for logger in _loggers()}
+    yield
+    for logger in _loggers():
+        logger.setLevel(before.get(logger, logging.NOTSET))
+
+
+def _loggers() -> list[logging.Logger]:
+    known = logging.root.manager.loggerDict.items()
+    return [logger for name, logger in known if name.startswith("kafkacore") and isinstance(logger, logging.Logger)]
 
 
 @pytest.fixture

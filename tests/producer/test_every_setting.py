@@ -158,7 +158,8 @@ def metadata_age(cluster: Any) -> None:
 @check("allow_auto_create_topics")
 def auto_create(cluster: Any) -> None:
     for allowed in (True, False):
-        assert {request.allow_auto_topic_creation for request in asked(cluster, 3, 1, allow_auto_create_topics=allowed)} == {allowed}
+        requests = asked(cluster, 3, 1, allow_auto_create_topics=allowed)
+        assert any(request.allow_auto_topic_creation for request in requests) is allowed  # a refresh names no topic to create
 
 
 @check("receive_message_max_bytes")
