@@ -8,6 +8,7 @@ The normal build in the checkout is left alone.
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,8 @@ BUILD = ROOT / "build" / "sanitize"
 # What reads, writes or hands out memory: bytes, records, protocol, metadata, the way of a record and of a request, logs, timers, JSON.
 TESTS = (
     *(f"test_{name}*.py" for name in ("append", "buffers", "codec", "compress", "fileslice", "filewrite", "fuzz", "records", "sock")),
-    *(f"test_{name}*.py" for name in ("aio_timer", "wheel", "timer", "purgatory")),
+    *(f"test_{name}*.py" for name in ("wheel", "timer", "purgatory")),
+    "aio/test_aio_timer.py",
     *(f"net/test_{name}.py" for name in ("channel", "epoll", "framing", "measure", "metadata", "network_client", "selector")),
     "net/test_transport_contract.py",
     *(f"producer/test_{name}*.py" for name in ("accumulator", "many_partitions", "produce_bytes", "queue_model", "send_many", "sender")),
@@ -28,6 +30,8 @@ TESTS = (
     "protocol/test_*.py",
     "decode/test_json_columns.py",
     "data/test_arrow_out.py",
+    "data/test_frame_json.py",
+    "data/test_read_layouts.py",
 )
 FUZZ = ROOT / "tests" / "fuzz_loop.py"
 HOSTILE = ROOT / "tests" / "security" / "hostile_brokers.py"
@@ -36,7 +40,7 @@ HOSTILE_S = 600
 
 def runtime(compiler: str, name: str) -> str | None:
     """The path of a sanitizer's shared library, None if the compiler has none."""
-    found = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+    found = subprocess.run([*shlex.split(compiler), f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
     return str(Path(found).resolve()) if os.path.isabs(found) else None
 
 
