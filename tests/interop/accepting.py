@@ -21,7 +21,7 @@ def fresh(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4().hex[:12]}"
 
 
-def until(look: Callable[[], Any], what: str, wait_s: float = WAIT_S, every_s: float = 0.02) -> Any:
+def until(look: Callable[[], Any], what: str = "what a cluster shows in the end", wait_s: float = WAIT_S, every_s: float = 0.02) -> Any:
     """Asks again until the answer is true, and returns it: for what a cluster does on its own time."""
     deadline = time.monotonic() + wait_s
     while not (seen := look()):

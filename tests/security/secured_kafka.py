@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from tests.interop.accepting import until
 from tests.interop.kafka_server import KafkaServer, free_port
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-GUARD_S = 60
-
-
-def until(condition: Callable[[], Any]) -> None:
-    """Waits for what a Kafka shows by itself, as its brokers follow the controller."""
-    deadline = time.monotonic() + GUARD_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 class SecuredKafka(KafkaServer):

@@ -20,10 +20,11 @@ from kafkacore.broker.handlers import SERVED
 from kafkacore.protocol.schema import Struct
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.wire import Wire
+from tests.interop.accepting import until
 from tests.interop.kafka_server import why_unavailable
 from tests.security.acl_cases import CASES, Who
 from tests.security.acl_principals import ACLS, FOREIGN, PASSWORDS, PRINCIPALS, SUPER, TOPICS
-from tests.security.secured_kafka import SecuredKafka, until
+from tests.security.secured_kafka import SecuredKafka
 
 RECORDED = Path(__file__).parent / "kafka_acl_answers.tsv"
 NOT_ASKED_ABOUT = {

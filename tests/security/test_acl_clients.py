@@ -13,8 +13,9 @@ import pytest
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, SubscriptionPattern, TopicPartition, errors
 from kafkacore.admin import Acl, AclFilter
 from kafkacore.testing import EmbeddedCluster
+from tests.interop.accepting import until
 from tests.interop.kafka_server import why_unavailable
-from tests.security.secured_kafka import SecuredKafka, until
+from tests.security.secured_kafka import SecuredKafka
 
 pytestmark = pytest.mark.usefixtures("client_face")
 
