@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from kafkacore.broker.cluster import ClusterImage
@@ -125,7 +126,7 @@ class Session:
         return user
 
 
-class Sessions:
+class Sessions(ABC):
     """The authentications of a server's connections, and what they go by; a subclass says who is who.
 
     Args:
@@ -157,9 +158,14 @@ class Sessions:
         """All connections are closed."""
         self._sessions.clear()
 
+    @abstractmethod
     def machine(self, mechanism: str, user_of_token: Callable[[str], str]) -> SaslServer:
-        """The mechanism's machine for one dialogue, and who is asked about its token if it has one."""
-        raise NotImplementedError
+        """The mechanism's machine for one dialogue.
+
+        Args:
+            mechanism: that the client has chosen.
+            user_of_token: checks a token and gives its user, for mechanisms that have one.
+        """
 
     def lifetime_ms(self, user: str, token_expiry_ms: int | None) -> int:
         """How long a session that begins now lasts; 0 without limit, as for the brokers' own, which do not authenticate again."""
