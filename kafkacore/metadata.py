@@ -275,7 +275,8 @@ class Metadata:
         next_update_ms: When the next refresh is due (NEVER_MS before `bootstrap`).
         fatal_error: An error that the last refresh ended with and that waiting does not end, e.g. failed authentication.
         fatal_count: Counts these errors, so that a caller can tell one of its own time from an earlier one.
-        begun, answered: Counts requests; and which of them gave the snapshot, so that a caller can tell an answer to an earlier question.
+        started: Counts requests.
+        answered: The number of the request that gave the snapshot, so that a caller can tell an answer to an earlier question.
         unraised: The last of these errors as long as no call has raised it: `CallerDriver` raises each once.
         last_error: Why the last refresh failed, None after one that worked.
         attempts: Errors of the failed refreshes since the last one that worked, oldest first, bounded.
@@ -300,7 +301,7 @@ class Metadata:
         self.next_update_ms = NEVER_MS
         self.fatal_error: KafkaError | None = None
         self.fatal_count = 0
-        self.begun = self.answered = 0
+        self.started = self.answered = 0
         self.unraised: KafkaError | None = None
         self.last_error: KafkaError | None = None
         self.attempts: list[KafkaError] = []
@@ -520,7 +521,7 @@ class Metadata:
             created_last, self.may_create = self.may_create, False
             left_out, self._left_out = self._left_out, False
             self._sent_version = self._request_version
-            self.begun += 1
+            self.started += 1
             self._sent_partial = False
             if self.all_topics:
                 self._sent_topics = frozenset(self._new_topics)
@@ -613,7 +614,7 @@ class Metadata:
             self.last_error = None
             self.fatal_error = None
             self.version += 1
-            self.answered = self.begun
+            self.answered = self.started
             self._note_changes(old.topics, topics)
             self._note_incomplete(incomplete, partial, topics, now_ms)
             self._plan()

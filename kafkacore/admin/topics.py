@@ -118,7 +118,7 @@ class _Mutation:
         self._results: dict[Any, Any] = {}
 
     def refused(self, response: Any) -> errors.KafkaError | None:
-        """Why it has to be asked again."""
+        """Why the request must be sent again."""
         cause = not_controller(self._field)(response)
         if cause is not None:
             return cause

@@ -47,7 +47,7 @@ _ROUNDING = 1e-6
 """What sums of fractions of tokens may be wrong by."""
 
 Name = str | None
-"""A name, or None for whoever has no quota by name."""
+"""A name, or None for clients without a quota of their own."""
 
 
 class _Absent:
@@ -93,7 +93,7 @@ class Windows:
         total = 0.0
         for each in kept:
             total += each[2]
-        if not elapsed_ms:  # one window alone, that has just begun
+        if not elapsed_ms:  # one window alone, that has just started
             return (math.inf if total > 0 else 0.0), 0
         return total * _SECOND_MS / elapsed_ms, elapsed_ms
 
@@ -270,7 +270,7 @@ _INT32_MAX = 2**31 - 1
 
 
 def _rounded(wait_ms: float) -> int:
-    """A throttle time as answers have it: 32 bits. A limit may be so small that the time is infinite; one that is NaN holds nobody up."""
+    """A throttle time as answers have it: 32 bits. A limit may be so small that the time is infinite; one that is NaN delays no client."""
     if wait_ms >= _INT32_MAX:
         return _INT32_MAX
     return 0 if math.isnan(wait_ms) else math.floor(wait_ms + 0.5)

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A ticket may have to come from the KDC, over the network and with time-outs of libkrb5's own. So each connection's context is begun on a
+1. A ticket may have to come from the KDC, over the network and with time-outs of libkrb5's own. So each connection's context starts on a
    helper thread (net/background.py), before there is a connection; what follows (the broker's proof, the last message) is local and done
    in place. There is a thread per connection at most, and `MAX_ASKING` per client: a KDC that hangs holds only these. No call can be ended
    from outside: where one takes too long its connection's attempt fails, and the next attempt waits for the same call.

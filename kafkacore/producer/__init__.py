@@ -341,7 +341,7 @@ class KafkaProducer(ProducerCore):
         metadata = self._metadata
         start_ms = now_ms = self._clock.now_ms()
         fatal_count = metadata.fatal_count
-        begun = metadata.begun
+        started = metadata.started
         metadata.add_topic(topic, now_ms, create=True)
         before = metadata.snapshot.topics.get(topic)
         absent = False
@@ -354,7 +354,7 @@ class KafkaProducer(ProducerCore):
                     log.warning(MADE, topic, info.partition_count)
                 return info
             # An answer to an earlier question may be from before the topic was created.
-            absent = absent or (metadata.answered > begun and info is not None and isinstance(info.error, UnknownTopicOrPartition))
+            absent = absent or (metadata.answered > started and info is not None and isinstance(info.error, UnknownTopicOrPartition))
             if info is not None and info is not before and info.error is not None and not info.error.retriable:
                 raise info.error
             left_ms = max_block_ms - (now_ms - start_ms)

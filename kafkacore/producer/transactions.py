@@ -670,7 +670,7 @@ class TransactionEngine:
         self._tries = 0
         is_refused = isinstance(error, errors.AuthorizationError) and (error.api or "").startswith(Kind.INIT.value)
         if ask.kind is Kind.INIT and at.phase is Phase.INITIALIZING and is_refused:
-            refusal = advised(error, INIT_ADVICE, fatal=False)       # an ACL may allow it later; nothing has begun, as in Java
+            refusal = advised(error, INIT_ADVICE, fatal=False)       # an ACL may allow it later; nothing has started, as in Java
             self._go(at._replace(phase=Phase.UNINITIALIZED, last=self._step_of(StepKind.INIT), refused=refusal))
         elif remedy is Remedy.FATAL:
             if ask.kind is Kind.INIT and at.phase is Phase.DECIDING:   # committed all the same; the next transaction is what fails

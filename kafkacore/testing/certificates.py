@@ -19,7 +19,7 @@ def full_name(name: str) -> str:
 
 
 class Certificates:
-    """An authority that lives as long as this object, and what it has signed, as files in a temporary directory that the first one makes.
+    """An authority that lives as long as this object, and the certificates it has signed, as files in a temporary directory.
 
     Attributes:
         settings: the brokers', as text.
