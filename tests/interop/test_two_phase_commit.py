@@ -218,8 +218,16 @@ def test_a_zombie_that_goes_on_writing(versioned: tuple[Any, int]) -> None:
         assert write(wire, topic, prepared, b"smuggled", 1) == Code.NONE
         assert client.commit(prepared)
         assert ours(servers, topic, 2) == [b"kept", b"smuggled"]
+        ended(servers, prepared)
         refused = Code.INVALID_PRODUCER_EPOCH if version == 2 else Code.TRANSACTION_ABORTABLE
         assert write(wire, topic, prepared, b"late", 2) == refused
+
+
+def ended(servers: str, prepared: PreparedTransaction) -> None:
+    """Returns when the coordinator has noted that all markers are written: until then a write is refused as one to try again."""
+    name = prepared.transactional_id
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        until(lambda: admin.describe_transactions([name])[name].state == "CompleteCommit", "the transaction is complete")
 
 
 def write(wire: Wire, topic: str, prepared: PreparedTransaction, value: bytes, sequence: int) -> int:
