@@ -2,7 +2,8 @@
 
 log.py        a partition's batches, offsets, epochs and timestamps
 producers.py  idempotence: the last five batches of every producer
-cluster.py    topics, settings, leaders: the controller's image
+cluster.py    topics, brokers, leaders: the controller's image
+topic_config.py  settings of topics in force
 partition.py  one partition: role, epochs, high watermark, ISR, append
 replicas.py   the partitions of one broker
 peers.py      requests to other brokers

@@ -31,7 +31,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from kafkacore import errors
-from kafkacore.broker.cluster import NO_LEADER, PartitionRegistration, Topic, TopicConfig
+from kafkacore.broker.cluster import NO_LEADER, PartitionRegistration, Topic
 from kafkacore.broker.log import Log, messages, validate
 from kafkacore.broker.log.validate import Validated
 from kafkacore.broker.producers import (
@@ -41,6 +41,7 @@ from kafkacore.broker.producers import (
     Verification,
     coordinator_epoch,
 )
+from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.errors import KafkaError
 from kafkacore.records import Batch, read_batches
 

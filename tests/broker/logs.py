@@ -6,9 +6,9 @@ from pathlib import Path
 
 from brokering import T0
 
-from kafkacore.broker.cluster import TopicConfig
 from kafkacore.broker.log import Log, LogManager, disk
 from kafkacore.broker.log.headers import stamped
+from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.broker.worker import InlineWorker
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig

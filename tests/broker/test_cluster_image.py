@@ -2,9 +2,10 @@
 
 import pytest
 
-from kafkacore.broker.cluster import ClusterImage, ImageListener, TopicConfig
+from kafkacore.broker.cluster import ClusterImage, ImageListener
 from kafkacore.broker.controller import Controller
 from kafkacore.broker.image_jump import jump
+from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import InternalError, InvalidConfiguration, UnknownTopicOrPartition
 from kafkacore.protocol import metadata_log as m

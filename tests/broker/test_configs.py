@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kafkacore import errors
 from kafkacore.broker import config_docs, configs
-from kafkacore.broker.cluster import TOPIC_SETTINGS
 from kafkacore.broker.configs import APPEND, DELETE, SET, SUBTRACT, BrokerLayers, Operation, Resource, Source
+from kafkacore.broker.topic_config import TOPIC_SETTINGS
 from kafkacore.config import BrokerConfig
 
 NO_LAYERS = BrokerLayers({}, {}, {})

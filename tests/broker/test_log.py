@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkacore import errors, records
-from kafkacore.broker.cluster import TopicConfig
 from kafkacore.broker.log import SEGMENT_MIN_BYTES, MemorySegment, read_one_batch
 from kafkacore.broker.log import Log as AnyLog
+from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.codec import crc32c
 from kafkacore.config import BrokerConfig
 

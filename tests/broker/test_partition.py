@@ -4,10 +4,11 @@ import pytest
 from brokering import T0, batch
 
 from kafkacore import errors
-from kafkacore.broker.cluster import PartitionRegistration, Topic, TopicConfig
+from kafkacore.broker.cluster import PartitionRegistration, Topic
 from kafkacore.broker.delayed import CommitOutcome
 from kafkacore.broker.log import Log
 from kafkacore.broker.partition import Partition, Replica, Role
+from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 

@@ -15,9 +15,10 @@ from typing import Any
 
 from kafkacore import errors
 from kafkacore.broker import configs
-from kafkacore.broker.cluster import ImageDelta, TopicConfig, check_topic_name
+from kafkacore.broker.cluster import ImageDelta, check_topic_name
 from kafkacore.broker.configs import BrokerLayers, ConfigKey, Operation, Resource
 from kafkacore.broker.controller.state import ControllerState, Written, code_of
+from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.errors import ConfigError, KafkaError
 from kafkacore.protocol import (
     AlterConfigsRequest,

@@ -20,10 +20,10 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from kafkacore.broker.cluster import TopicConfig
 from kafkacore.broker.controller.snapshots import Snapshot, SnapshotId, Snapshots
 from kafkacore.broker.log import Log, LogManager
 from kafkacore.broker.log.checkpoints import META_PROPERTIES, read_meta_properties
+from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.broker.worker import InlineWorker
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig

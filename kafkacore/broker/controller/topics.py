@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Mapping
 
 from kafkacore import errors
-from kafkacore.broker.cluster import RESOURCE_TOPIC, PartitionRegistration, Topic, TopicConfig, check_topic_name, partition_record
+from kafkacore.broker.cluster import RESOURCE_TOPIC, PartitionRegistration, Topic, check_topic_name, partition_record
 from kafkacore.broker.configs import BrokerLayers, Resource, static_settings
 from kafkacore.broker.controller.state import ControllerState, Written, code_of
+from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
     ZERO_UUID,

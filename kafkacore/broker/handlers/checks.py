@@ -17,12 +17,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kafkacore.broker.cluster import TopicConfig
 from kafkacore.broker.log import validate
 from kafkacore.broker.log.headers import CODEC_MASK, HEADER_BYTES
 from kafkacore.broker.log.validate import Validated
 from kafkacore.broker.partition import Check
 from kafkacore.broker.state import BrokerState, Call
+from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.compress import Allowance, AllowanceExceeded
 from kafkacore.errors import KafkaError
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from kafkacore import errors
 from kafkacore.broker import configs
 from kafkacore.broker.authorizer import ALTER_CONFIGS, DESCRIBE_CONFIGS, GROUP, TOPIC
-from kafkacore.broker.cluster import TOPIC_SETTINGS, check_topic_name
+from kafkacore.broker.cluster import check_topic_name
 from kafkacore.broker.config_docs import documentation
 from kafkacore.broker.configs import BrokerLayers, Described, Operation, Resource, Source
 from kafkacore.broker.controller.configs import NAME_TWICE, keys_of
@@ -24,6 +24,7 @@ from kafkacore.broker.controller.state import code_of
 from kafkacore.broker.handlers.access import CLUSTER_REFUSED, GROUP_REFUSED, TOPIC_REFUSED, may, may_cluster
 from kafkacore.broker.handlers.common import MALFORMED
 from kafkacore.broker.state import BrokerState, Call, Outcome, forward
+from kafkacore.broker.topic_config import TOPIC_SETTINGS
 from kafkacore.config_broker_tls import broker_contexts
 from kafkacore.config_listeners import listeners_of
 from kafkacore.errors import Code, ConfigError, KafkaError

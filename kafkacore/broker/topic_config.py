@@ -1,0 +1,184 @@
+"""A topic's settings in force: how the text of each is read, and what the broker's settings give where a topic has none of its own.
+
+`configs` says which settings Kafka has and which values it takes; this file says which of them the embedded broker goes by. To implement a
+topic setting, add its row, its field, and the broker's setting that gives its default in config.py.
+
+Source: org.apache.kafka.storage.internals.log.LogConfig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from kafkacore import compress, errors
+from kafkacore.broker import configs
+from kafkacore.config import TOPIC_COMPRESSION_TYPES, BrokerConfig
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError(f"must lie between {low} and {high}")
+        return value
+
+    return parse
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def _choice(*values: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in values:
+            raise ValueError(f"must be {' or '.join(values)}")
+        return text
+
+    return parse
+
+
+def _ratio(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError("must lie between 0 and 1")
+    return value
+
+
+def _level(codec: str) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        level = int(text)
+        compress.check_level(compress.codec_id(codec), level)
+        return level
+
+    return parse
+
+
+def _cleanup_policy(text: str) -> str:
+    """The empty one keeps everything."""
+    policies = [each.strip() for each in text.split(",")] if text else []
+    if not set(policies) <= {"compact", "delete"} or len(set(policies)) != len(policies):
+        raise ValueError("must be delete, compact, or both")
+    return ",".join(policies)
+
+
+class TopicSetting(NamedTuple):
+    """One topic setting: how its text is read, once `configs` has found it right, and the broker setting that gives its default. Reading
+    may refuse with ValueError what is not implemented of it."""
+
+    parse: Callable[[str], float | str]
+    broker_setting: str
+
+
+_INT64_MAX = 2**63 - 1
+TOPIC_SETTINGS: dict[str, TopicSetting] = {
+    "cleanup.policy": TopicSetting(_cleanup_policy, "log_cleanup_policy"),
+    "compression.gzip.level": TopicSetting(_level("gzip"), "compression_gzip_level"),
+    "compression.lz4.level": TopicSetting(_level("lz4"), "compression_lz4_level"),
+    "compression.type": TopicSetting(_choice(*TOPIC_COMPRESSION_TYPES), "compression_type"),
+    "compression.zstd.level": TopicSetting(_level("zstd"), "compression_zstd_level"),
+    "delete.retention.ms": TopicSetting(_integer(0, _INT64_MAX), "log_cleaner_delete_retention_ms"),
+    "file.delete.delay.ms": TopicSetting(_integer(0, _INT64_MAX), "log_segment_delete_delay_ms"),
+    "flush.messages": TopicSetting(_integer(1, _INT64_MAX), "log_flush_interval_messages"),
+    "flush.ms": TopicSetting(_integer(0, _INT64_MAX), "log_flush_interval_ms"),
+    "index.interval.bytes": TopicSetting(_integer(0, 2**31 - 1), "log_index_interval_bytes"),
+    "max.compaction.lag.ms": TopicSetting(_integer(1, _INT64_MAX), "log_cleaner_max_compaction_lag_ms"),
+    "max.message.bytes": TopicSetting(_integer(0, 2**31 - 1), "message_max_bytes"),
+    "message.timestamp.after.max.ms": TopicSetting(_integer(0, _INT64_MAX), "log_message_timestamp_after_max_ms"),
+    "message.timestamp.before.max.ms": TopicSetting(_integer(0, _INT64_MAX), "log_message_timestamp_before_max_ms"),
+    "message.timestamp.type": TopicSetting(_choice("CreateTime", "LogAppendTime"), "log_message_timestamp_type"),
+    "min.cleanable.dirty.ratio": TopicSetting(_ratio, "log_cleaner_min_cleanable_ratio"),
+    "min.compaction.lag.ms": TopicSetting(_integer(0, _INT64_MAX), "log_cleaner_min_compaction_lag_ms"),
+    "min.insync.replicas": TopicSetting(_integer(1, 2**31 - 1), "min_insync_replicas"),
+    "preallocate": TopicSetting(_boolean, "log_preallocate"),
+    "retention.bytes": TopicSetting(_integer(-1, _INT64_MAX), "log_retention_bytes"),
+    "retention.ms": TopicSetting(_integer(-1, _INT64_MAX), "log_retention_ms"),
+    "segment.bytes": TopicSetting(_integer(1 << 20, 2**31 - 1), "log_segment_bytes"),
+    "segment.index.bytes": TopicSetting(_integer(4, 2**31 - 1), "log_index_size_max_bytes"),
+    "segment.jitter.ms": TopicSetting(_integer(0, _INT64_MAX), "log_roll_jitter_ms"),
+    "segment.ms": TopicSetting(_integer(1, _INT64_MAX), "log_roll_ms"),
+    "unclean.leader.election.enable": TopicSetting(_boolean, "unclean_leader_election_enable"),
+}
+"""The topic settings that are implemented; any other is refused with INVALID_CONFIG rather than ignored."""
+
+
+@dataclass(frozen=True)
+class TopicConfig:
+    """A topic's settings in force; `overrides` are those set on the topic itself."""
+
+    max_message_bytes: int
+    message_timestamp_type: str
+    message_timestamp_after_max_ms: int
+    min_insync_replicas: int
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    file_delete_delay_ms: int
+    flush_messages: int
+    flush_ms: int
+    index_interval_bytes: int
+    preallocate: bool
+    segment_index_bytes: int
+    segment_jitter_ms: int
+    segment_ms: int
+    cleanup_policy: str
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_type: str
+    compression_zstd_level: int
+    delete_retention_ms: int
+    max_compaction_lag_ms: int
+    message_timestamp_before_max_ms: int
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    unclean_leader_election_enable: bool = False
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def max_segment_ms(self) -> int:
+        """When a segment ends by time: what is to be compacted soon must not lie in the active segment for long."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if "compact" in self.cleanup_policy else self.segment_ms
+
+    @classmethod
+    def build(cls, overrides: Mapping[str, str | None], broker: BrokerConfig) -> TopicConfig:
+        """Checks the topic's own settings and fills in the broker's.
+
+        Args:
+            overrides: Kafka's names and their texts; None means the default.
+            broker: gives the defaults.
+
+        Raises:
+            InvalidConfiguration: an unknown or unsupported name, or a value out of range.
+        """
+        own = {name: text for name, text in overrides.items() if text is not None}
+        if not own:
+            return _default_topic_config(broker)
+        configs.check_topic(own, TOPIC_SETTINGS)
+        values: dict[str, Any] = {}
+        for name in own.keys() & TOPIC_SETTINGS.keys():
+            try:
+                values[name.replace(".", "_")] = TOPIC_SETTINGS[name].parse(configs.topic_keys()[name].parse(own[name]))
+            except ValueError as problem:
+                raise errors.InvalidConfiguration(
+                    f"Invalid value {own[name]} for configuration {name}: the embedded broker does not implement it: {problem}"
+                ) from None
+        return replace(_default_topic_config(broker), overrides=own, **values)
+
+
+_default_config: tuple[BrokerConfig, TopicConfig] | None = None
+
+
+def _default_topic_config(broker: BrokerConfig) -> TopicConfig:
+    """The settings of a topic that has none of its own: one object for all of them, since it never changes."""
+    global _default_config
+    known = _default_config
+    if known is None or known[0] is not broker:
+        values: dict[str, Any] = {
+            name.replace(".", "_"): getattr(broker, setting.broker_setting) for name, setting in TOPIC_SETTINGS.items()
+        }
+        known = _default_config = broker, TopicConfig(**values)
+    return known[1]
