@@ -33,7 +33,7 @@ FLOORS: dict[str, int] = {
     **dict.fromkeys(("config_security", "config_text", "config_tls", "config_values"), 0),
     **dict.fromkeys(("_codec", "codec", "compress", "epoch", "records", "_wheel", "timer", "purgatory"), 1),
     "protocol": 2,
-    **dict.fromkeys(("net", "metadata", "decode"), 3),
+    **dict.fromkeys(("net", "metadata", "cluster_snapshot", "decode"), 3),
     **dict.fromkeys(("producer", "consumer", "admin", "broker"), 4),
     **dict.fromkeys(("", "aio", "testing", "metrics", "legacy", "compat", "spark", "cli", "__main__", "pyspark_kafkacore"), 5),
 }

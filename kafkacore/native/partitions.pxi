@@ -25,7 +25,7 @@ cdef enum:
 
 
 def _bind_partitions(struct, info):
-    """Gives this file the struct of a partition on the wire and the tuple that is made of it; called once by kafkacore.metadata."""
+    """Gives this file the struct of a partition on the wire and the tuple that is made of it; called once by kafkacore.cluster_snapshot."""
     global PARTITION_STRUCT, PARTITION_INFO, PARTITION_CLASSES
     global SLOT_ERROR, SLOT_INDEX, SLOT_LEADER, SLOT_EPOCH, SLOT_REPLICAS, SLOT_ISR, SLOT_OFFLINE
     slots = list(struct.FIELDS)
@@ -39,7 +39,7 @@ def _bind_partitions(struct, info):
 
 
 def _bind_topic_info(kind):
-    """Gives this file the class of a topic in a cluster view; called once by kafkacore.metadata."""
+    """Gives this file the class of a topic in a cluster view; called once by kafkacore.cluster_snapshot."""
     global TOPIC_INFO
     TOPIC_INFO = kind
 

@@ -32,7 +32,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from kafkacore import errors
-from kafkacore.metadata import ZERO_ID
+from kafkacore.cluster_snapshot import ZERO_ID
 from kafkacore.spark import clients, offsets, workers
 from kafkacore.spark.offsets import Loss, OffsetRange, Offsets, Partition
 from kafkacore.spark.options import SourceOptions, sink_options, source_options

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkacore import errors
-from kafkacore.metadata import ZERO_ID
+from kafkacore.cluster_snapshot import ZERO_ID
 
 if TYPE_CHECKING:
     from kafkacore.admin import KafkaAdminClient

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from kafkacore import protocol
 from kafkacore._codec import PartitionTable, decode_metadata
 from kafkacore.clock import ManualClock, SystemClock
+from kafkacore.cluster_snapshot import ZERO_ID, changed_topics
 from kafkacore.config import ClientConfig
 from kafkacore.errors import AuthenticationFailedError, ClosedError, CorruptDataError, NetworkError, TopicAuthorization
-from kafkacore.metadata import ZERO_ID, ClusterSnapshot, LeaderHint, Metadata, PartitionInfo, TopicInfo, _changed_topics
+from kafkacore.metadata import ClusterSnapshot, LeaderHint, Metadata, PartitionInfo, TopicInfo
 from kafkacore.types import Node, TopicPartition
 
 ID_A, ID_B = bytes([1]) * 16, bytes([2]) * 16
@@ -750,10 +751,10 @@ def test_a_snapshot_stays_as_it_was_while_later_ones_share_its_topics(steps: lis
     topics: Any = model
     made = []
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("kafkacore.metadata._LAYER_MIN", least)
+        patched.setattr("kafkacore.cluster_snapshot._LAYER_MIN", least)
         for step in steps:
             changed: dict[str, Any] = {name: (number,) for name, number in step.items()}
-            model, topics = {**model, **changed}, _changed_topics(topics, changed)
+            model, topics = {**model, **changed}, changed_topics(topics, changed)
             made.append((model, topics))
     for expected, known in made:
         assert dict(known) == expected

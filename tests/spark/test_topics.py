@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from kafkacore import KafkaAdminClient, errors
 from kafkacore.admin.base import ItemResults
 from kafkacore.admin.topics import TopicDescription, TopicsSeen
-from kafkacore.metadata import ZERO_ID
+from kafkacore.cluster_snapshot import ZERO_ID
 from kafkacore.spark import clients, topics
 from kafkacore.spark.topics import Topics
 from kafkacore.testing import EmbeddedCluster
