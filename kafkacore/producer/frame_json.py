@@ -12,8 +12,8 @@ How values are written:
     timestamps            "2026-05-01T12:00:00.123": ISO 8601 with no, 3, 6 or 9 digits of the second, the fewest that hold the value. With
                           a time zone in UTC and with a Z: the same instant, whatever the zone is
     times                 "12:00:00.123", likewise
-    lists, structs, maps  arrays; objects; objects (their keys are text)
-    dictionary columns    their values
+    lists, structs, maps  arrays; objects; objects, whose keys are text: that of the key's own JSON
+    dictionary columns    their values, as those of columns of runs
     UUIDs, JSON           "6ba7b810-..."; what arrow.json columns hold, as it is
     null                  null, or left out where it is a field
 
@@ -67,7 +67,11 @@ def json_column(array: Any, null_fields: bool = True, first_row: int = 0) -> Any
             return pa.array([None if each is None else each.encode() for each in _texts(array, null_fields)], pa.large_binary())
         fields = array.flatten()
         for i in ready:
-            fields[i] = pa.array(_texts(fields[i], null_fields), pa.large_string())
+            try:
+                fields[i] = pa.array(_texts(fields[i], null_fields), pa.large_string())
+            except SerializationError as error:
+                error.message = f"column {_quoted(array.type[i].name)}: {error.message}"
+                raise
         rows = pa.StructArray.from_arrays(fields, array.type.names, mask=array.is_null() if array.null_count else None)
     try:
         data, offsets, nulls = json_rows(rows, ready, null_fields)
@@ -103,6 +107,7 @@ def _is_odd(kind: Any) -> bool:
 def _texts(array: Any, null_fields: bool) -> list[str | None]:
     """The general way: each item's text, None for null."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     kind = array.type
     is_ = pa.types
@@ -134,8 +139,11 @@ def _texts(array: Any, null_fields: bool) -> list[str | None]:
         return _of_structs(array, null_fields)
     if is_.is_map(kind):
         return _of_maps(array, null_fields)
-    if is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind):
+    listed = (is_.is_list, is_.is_large_list, is_.is_fixed_size_list, is_.is_list_view, is_.is_large_list_view)
+    if any(check(kind) for check in listed):
         return _of_lists(array, null_fields)
+    if is_.is_run_end_encoded(kind):
+        return _texts(pc.run_end_decode(array), null_fields)
     raise SerializationError(f"{kind} has no form in JSON: cast the column")
 
 
@@ -223,8 +231,7 @@ def _of_maps(array: Any, null_fields: bool) -> list[str | None]:
 
     entries = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
     keys, values = (iter(_texts(column, null_fields)) for column in entries.flatten().flatten())
-    if not pa.types.is_string(array.type.key_type) and not pa.types.is_large_string(array.type.key_type):
-        keys = iter([_quoted(text) for text in keys])
+    keys = iter([text if text is not None and text.startswith('"') else _quoted(text) for text in keys])
     found: list[str | None] = []
     for length in _lengths(entries):
         pairs = [(next(keys), next(values)) for _ in range(length or 0)]

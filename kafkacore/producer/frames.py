@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from numbers import Integral
 from typing import Any, Never
 
 from kafkacore.epoch import Time, epoch_column_ms
@@ -76,6 +77,17 @@ class FrameRows:
             self._refuse(f"key_format is json, or None for a column of text or bytes, not {key_format!r}")
         if value_format != "avro" and not value_schema is registry is None:
             self._refuse("value_schema and registry are for value_format='avro'")
+        checked: tuple[tuple[str, Any, tuple[type, ...], str], ...] = (
+            ("key", key, (str, list, tuple), "a column's name, or with key_format='json' a list of names"),
+            ("value", value, (str, list, tuple), "a column's name, or with value_format a list of names"),
+            ("headers", headers, (str, Mapping), "{header: column's name}, or the name of a column of lists"),
+            ("partition", partition, (str, Integral), "a column's name or a number"),
+        )
+        for role, given, takes, what in checked:
+            if given is not None and (not isinstance(given, takes) or isinstance(given, bool)):
+                self._refuse(f"{role} is {what}, not {given!r:.100}")
+        if isinstance(timestamp, (list, tuple, Mapping)):
+            self._refuse(f"timestamp is a column's name or one time for all, not {timestamp!r:.100}")
         taken: list[str] = []
         for names in (key, partition, timestamp, headers):
             for name in self._names(names):
@@ -90,6 +102,13 @@ class FrameRows:
             if not value:
                 self._refuse("no column is left for the value: name those that it is to hold, value=[...]")
         self._value = self._source(value, value_format, "value")
+        if isinstance(headers, Mapping):
+            for header, name in headers.items():
+                if not isinstance(header, str):
+                    self._refuse(f"a header's name is text, not {header!r:.100}")
+                self._check_bytes(name, "header")
+        elif headers is not None:
+            self._check_header_lists(headers)
         self._avro = self._avro_rows(value_schema, registry) if value_format == "avro" else None
 
     def _refuse(self, why: str) -> Never:
@@ -129,7 +148,17 @@ class FrameRows:
     def _check_bytes(self, name: str, role: str) -> None:
         kind = self._schema.field(name).type
         if not is_bytes(kind):
-            self._refuse(f"column {name!r} holds {kind}, and a {role} is text or bytes: cast it, or write it with {role}_format='json'")
+            other = "" if role == "header" else f", or write it with {role}_format='json'"
+            self._refuse(f"column {name!r} holds {kind}, and a {role} is text or bytes: cast it{other}")
+
+    def _check_header_lists(self, name: str) -> None:
+        import pyarrow as pa
+
+        kind = self._schema.field(name).type
+        listed = (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_struct(kind.value_type)
+        fields = list(kind.value_type) if listed else []
+        if len(fields) != 2 or not all(is_bytes(field.type) for field in fields):
+            self._refuse(f"column {name!r} holds {kind}, and headers are a list of (key, value) structs of text or bytes")
 
     def _avro_rows(self, schema: Any, registry: Any) -> Any:
         import pyarrow as pa
@@ -224,7 +253,7 @@ class FrameRows:
 
         if not pa.types.is_integer(column.type) and not pa.types.is_null(column.type):
             self._refuse(f"column {self._partition!r} holds {column.type}, and partitions are whole numbers")
-        return column
+        return column.cast(pa.int32()) if pa.types.is_null(column.type) else column
 
     def _header_column(self, batch: Any) -> Any:
         import numpy
@@ -233,11 +262,7 @@ class FrameRows:
 
         if isinstance(self._headers, str):                       # as `consumer.read` has them
             column = batch.column(self._headers)
-            if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)) or not (
-                pa.types.is_struct(column.type.value_type) and column.type.value_type.num_fields == 2
-            ):
-                self._refuse(f"column {self._headers!r} holds {column.type}, and headers are a list of (key, value) structs")
-            names, values = column.flatten().flatten()
+            names, values = (_bytes_of(each) for each in column.flatten().flatten())
             if names.null_count:
                 self._refuse(f"a header in column {self._headers!r} has no name")
             return HeaderColumn(pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False), names, values)
@@ -277,6 +302,22 @@ def _bytes_of(column: Any) -> Any:
     return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
+def _without_runs(given: Any) -> Any:
+    """A schema or a batch whose run-end encoded columns are plain ones."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_schema = isinstance(given, pa.Schema)
+    schema = given if is_schema else given.schema
+    if not any(pa.types.is_run_end_encoded(field.type) for field in schema):
+        return given
+    plain = pa.schema([field.with_type(field.type.value_type) if pa.types.is_run_end_encoded(field.type) else field for field in schema])
+    if is_schema:
+        return plain
+    columns = [pc.run_end_decode(each) if pa.types.is_run_end_encoded(each.type) else each for each in given.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=plain)
+
+
 def _first_null(column: Any) -> int:
     return int(column.is_null().index(True).as_py())
 
@@ -307,6 +348,7 @@ def batches_of(frame: Any, nan_is_null: bool = True) -> tuple[Any, Iterator[Any]
     if callable(getattr(frame, "batches", None)) and callable(getattr(frame, "schema", None)):     # what `read` of a consumer returns
         return frame.schema(True), frame.batches(True)
     if hasattr(frame, "__arrow_c_stream__"):
+        _check_polars(frame)
         try:
             reader = pa.RecordBatchReader.from_stream(frame)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -322,12 +364,26 @@ def batches_of(frame: Any, nan_is_null: bool = True) -> tuple[Any, Iterator[Any]
     raise TypeError(f"a {kind} has no Arrow interface (__arrow_c_stream__){hint}")
 
 
+def _check_polars(frame: Any) -> None:
+    """Refuses columns of polars that Arrow does not have: of objects it would get their addresses."""
+    polars = sys.modules.get("polars")
+    if polars is None or not isinstance(frame, polars.DataFrame):
+        return
+    for name, kind in frame.schema.items():
+        found = str(kind)
+        if any(other in found for other in ("Object", "Int128", "UInt128")):
+            raise UsageError(f"column {name!r} holds polars' {found}, which Arrow does not have: cast it")
+
+
 def _of_pandas(frame: Any, nan_is_null: bool) -> tuple[Any, Iterator[Any]]:
     """Slices of a pandas frame: what is not Arrow in it becomes so a slice at a time. An index with a name is a column, another is not."""
     import pyarrow as pa
 
     keep = any(name is not None for name in frame.index.names)
-    schema = pa.Schema.from_pandas(frame, preserve_index=keep).remove_metadata()
+    try:
+        schema = pa.Schema.from_pandas(frame, preserve_index=keep).remove_metadata()
+    except Exception as error:  # pyarrow has many, and few of them name the column
+        raise _unfit(frame, error) from None
     # Those that share their memory with Arrow are cut out of it; `from_pandas` takes longer for a slice than its rows take
     near = {i: made for i in range(frame.shape[1]) if (made := _shared_column(frame.iloc[:, i], schema.field(i).type, nan_is_null))}
     others = [i for i in range(len(schema)) if i not in near]
@@ -345,6 +401,19 @@ def _of_pandas(frame: Any, nan_is_null: bool) -> tuple[Any, Iterator[Any]]:
     return schema, slices()
 
 
+def _unfit(frame: Any, error: Exception) -> UsageError:
+    """Why pyarrow does not take a pandas frame, with the column that it does not take."""
+    import pyarrow as pa
+
+    for i, name in enumerate(frame.columns):
+        try:
+            pa.Schema.from_pandas(frame.iloc[:, [i]], preserve_index=False)
+        except Exception as own:
+            why = f"{type(own).__name__}: {own}"
+            return UsageError(f"column {name!r} cannot be a column of Arrow ({why}): cast it, or give its values one type")
+    return UsageError(f"the frame cannot be a table of Arrow ({type(error).__name__}: {error})")
+
+
 def _shared_column(column: Any, kind: Any, nan_is_null: bool) -> Callable[[int, int], Any] | None:
     """Gives rows of a pandas column as Arrow has them: for numpy's numbers and times, and for what pandas keeps in Arrow; else None."""
     import pyarrow as pa
@@ -354,7 +423,8 @@ def _shared_column(column: Any, kind: Any, nan_is_null: bool) -> Callable[[int, 
     if dtype.kind in "iufM" and not isinstance(dtype, pd.api.extensions.ExtensionDtype):
         numbers = column.to_numpy()
         missing = nan_is_null or dtype.kind != "f"
-        return lambda at, end: pa.array(numbers[at:end], kind, from_pandas=missing)
+        native = dtype.newbyteorder("=")
+        return lambda at, end: pa.array(numbers[at:end].astype(native, copy=False), kind, from_pandas=missing)
     if isinstance(dtype, pd.ArrowDtype) or (isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow"):
         chunks = column.array.__arrow_array__()
         if isinstance(chunks, pa.ChunkedArray) and chunks.type == kind:
@@ -380,6 +450,7 @@ class FrameCall:
     def __init__(self, topic: str, **how: Any) -> None:
         self._topic = topic
         self._how = how
+        self._schema: Any = None
         self._rows: FrameRows | None = None
         self._room = FIRST_ROWS
         self._row = 0                            # the first one that is not sent
@@ -391,20 +462,33 @@ class FrameCall:
         Raises:
             UsageError: as `FrameRows`.
         """
-        self._rows = FrameRows(self._topic, schema, **self._how)
+        self._schema = schema
+        self._rows = FrameRows(self._topic, _without_runs(schema), **self._how)
+
+    def _take(self, schema: Any) -> None:
+        """Goes on with batches whose columns have other types: a column may be null at first. Other columns would be left out silently."""
+        before, now = set(self._schema.names), set(schema.names)
+        if changed := sorted(before ^ now):
+            how = "a new column" if changed[0] in now else "no column"
+            why = f"from row {self._row:,} on the frame has {how} {changed[0]!r}: its batches have one schema"
+            raise UsageError(why, topic=self._topic)
+        if self._how.get("value_format") != "avro":    # rows become what the first schema says
+            self.open(schema)
 
     def slices(self, batch: Any) -> Iterator[dict[str, Any]]:
         """What `send_many` takes for the rows of a batch, slice by slice.
 
         Raises:
             DeliveryError: a row of an earlier slice is known to have failed.
-            UsageError: a row cannot be a record.
+            UsageError: a row cannot be a record, or the batch has other columns than the one before it.
         """
         assert self._rows is not None
+        if not batch.schema.equals(self._schema):
+            self._take(batch.schema)
         at = 0
         while at < len(batch):
             self._check()
-            part = batch.slice(at, self._room)
+            part = _without_runs(batch.slice(at, self._room))
             arguments = self._rows.arguments(part, self._row)
             used = max(1, self._rows.encoded_bytes)
             at += len(part)

@@ -73,6 +73,12 @@ def one(value, kind=None, **how):
         ({"a": {"b": None, "é\n": [{"c": True}]}}, None, '{"a":{"b":null,"é\\n":[{"c":true}]}}'),
         ([("k", 1), ("l", None)], pa.map_(pa.string(), pa.int32()), '{"k":1,"l":null}'),
         ([(7, 1)], pa.map_(pa.int32(), pa.int32()), '{"7":1}'),
+        ([(datetime.date(2026, 2, 28), 1)], pa.map_(pa.date32(), pa.int32()), '{"2026-02-28":1}'),
+        ([('a "', 1)], pa.map_(pa.string_view(), pa.int32()), '{"a \\"":1}'),
+        ([("a", 1)], pa.map_(pa.dictionary(pa.int8(), pa.string()), pa.int32()), '{"a":1}'),
+        ([(b"\xff", 1)], pa.map_(pa.binary(), pa.int32()), '{"/w==":1}'),
+        (["a", None], pa.list_view(pa.string()), '["a",null]'),
+        ([], pa.large_list_view(pa.string()), "[]"),
         (math.nan, None, None),
         (None, pa.null(), None),
     ],
@@ -91,6 +97,23 @@ def test_extension_types():
     rows = pa.StructArray.from_arrays([documents, pa.array([1, 2])], ["x", "y"])
     assert json_column(documents).to_pylist() == [b'{"a": 1}', None]
     assert json_column(rows).to_pylist() == [b'{"x":{"a": 1},"y":1}', b'{"x":null,"y":2}']
+
+
+def test_runs_and_views_of_lists():
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3, 5], pa.int32()), pa.array(["a", None, "b"]))
+    assert json_column(runs).to_pylist() == [b'"a"', b'"a"', None, b'"b"', b'"b"']
+    assert json_column(runs.slice(1, 3)).to_pylist() == [b'"a"', None, b'"b"']
+    assert json_column(pa.StructArray.from_arrays([runs], ["x"]).slice(2, 2)).to_pylist() == [b'{"x":null}', b'{"x":"b"}']
+    nothing = pa.array([False, True, False, False])
+    views = pa.ListViewArray.from_arrays([0, 3, 0, 2], [2, 1, 0, 2], pa.array([1, 2, 3, 4]), mask=nothing)
+    assert json_column(views).to_pylist() == [b"[1,2]", None, b"[]", b"[3,4]"]
+    assert json_column(views.slice(2)).to_pylist() == [b"[]", b"[3,4]"]
+
+
+def test_what_has_no_form_is_named():
+    rows = pa.StructArray.from_arrays([pa.array([1]), pa.array([datetime.timedelta(1)])], ["n", "how long"])
+    with pytest.raises(SerializationError, match=r'^column "how long": duration\[us\] has no form in JSON'):
+        json_column(rows)
 
 
 def test_fields_that_are_null_may_be_left_out():

@@ -151,8 +151,9 @@ def test_an_empty_frame_is_no_records(cluster, topic, producer):
         assert (len(found), found.errors, found.stretches) == (0, {}, {})
 
 
+PAIRS = pa.field("pairs", pa.list_(pa.struct([("key", pa.string()), ("value", pa.int8())])))
 WRONG = [
-    ({"key": "nope", "value_format": "json"}, "no column 'nope': there are id, n, at, p"),
+    ({"key": "nope", "value_format": "json"}, "no column 'nope': there are id, n, at, p, pairs"),
     ({"value": ["n", "x"], "value_format": "json"}, "no column 'x'"),
     ({"headers": {"h": "x"}, "value": "id"}, "no column 'x'"),
     ({"value": "n"}, "'n' holds int64.*value_format='json'"),
@@ -166,13 +167,21 @@ WRONG = [
     ({"value": "id", "headers": "id"}, "'id' holds string"),
     ({"value": "id", "timestamp": "n"}, "row 2 has no time"),
     ({"value": "id", "key": "n", "key_format": "json"}, "row 2 has no key"),
+    ({"value": "id", "headers": {"h": "n"}}, "'n' holds int64, and a header is text or bytes"),
+    ({"value": "id", "headers": {1: "id"}}, "a header's name is text, not 1"),
+    ({"value": "id", "headers": "pairs"}, "'pairs' holds .*structs of text or bytes"),
+    ({"value": "id", "headers": ["id"]}, "headers is .*, not"),
+    ({"value": "id", "key": 0, "key_format": "json"}, "key is .*, not 0"),
+    ({"value": 1, "value_format": "json"}, "value is .*, not 1"),
+    ({"value": "id", "partition": True}, "partition is .*, not True"),
+    ({"value": "id", "timestamp": [1, 2, 3, 4]}, r"timestamp is .*, not \[1"),
 ]
 
 
 @pytest.mark.parametrize(("how", "text"), WRONG, ids=[str(i) for i in range(len(WRONG))])
 def test_what_cannot_be_is_refused_before_anything_is_sent(cluster, topic, producer, how, text):
     with pytest.raises(errors.UsageError, match=text) as caught:
-        producer.send_frame(topic, pa.table(ROWS), **how)
+        producer.send_frame(topic, pa.table({**ROWS, "pairs": [[("a", 1)]] * 4}, schema=pa.table(ROWS).schema.append(PAIRS)), **how)
     assert caught.value.appended == 0 and caught.value.topic == topic
     assert records(cluster, topic) == []
 
@@ -184,6 +193,55 @@ def test_what_is_no_table(producer):
             producer.send_frame("t", given, value="a")
     with pytest.raises(errors.UsageError, match="2 columns 'a'"):
         producer.send_frame("t", pa.Table.from_arrays([pa.array(["x"]), pa.array(["y"])], ["a", "a"]), value="a")
+
+
+NO_ARROW = {
+    "addresses of objects": (lambda: pl.DataFrame({"n": [1], "o": [object()]}), "column 'o' holds polars' Object"),
+    "128 bits": (lambda: pl.DataFrame({"o": pl.Series([1], dtype=pl.Int128)}), "column 'o' holds polars' Int128"),
+    "mixed": (lambda: pd.DataFrame({"n": [1, 2], "o": [1, "x"]}), "column 'o' cannot be a column of Arrow .*'x'"),
+    "complex": (lambda: pd.DataFrame({"n": [1, 2], "o": [1j, 2j]}), "column 'o' cannot be a column of Arrow"),
+    "huge": (lambda: pd.DataFrame({"n": [1, 2], "o": [2**70, 1]}), "column 'o' cannot be a column of Arrow"),
+    "twice": (lambda: pd.DataFrame([[1, 2]], columns=["a", "a"]), "Duplicate column names found"),
+}
+
+
+@pytest.mark.parametrize(("frame", "text"), NO_ARROW.values(), ids=NO_ARROW.keys())
+def test_a_column_that_arrow_does_not_have_is_named(producer, frame, text):
+    with pytest.raises(errors.UsageError, match=text):
+        producer.send_frame("t", frame(), value_format="json")
+
+
+def test_runs_dictionaries_and_columns_of_nulls_alone(cluster, topic, producer):
+    def runs(values):
+        return pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int32()), pa.array(values))
+
+    names = pa.array(["x", "y", "x"]).dictionary_encode()
+    pairs = pa.ListArray.from_arrays([0, 1, 1, 3], pa.StructArray.from_arrays([names, pa.array([b"1", b"2", b"3"])], ["key", "value"]))
+    frame = pa.table({"k": runs(["a", "b"]), "v": runs([b"1", b"2"]), "t": runs([5, 6]), "p": pa.nulls(3), "h": pairs})
+    sent = producer.send_frame(topic, frame, key="k", value="v", timestamp="t", partition="p", headers="h").result(10)
+    assert sent.delivered == 3
+    found = sorted((r.key, r.value, r.timestamp_ms, r.headers) for r in records(cluster, topic))
+    assert found == [(b"a", b"1", 5, (("x", b"1"),)), (b"b", b"2", 6, ()), (b"b", b"2", 6, (("y", b"2"), ("x", b"3")))]
+
+
+def test_batches_of_other_columns_end_the_call(cluster, topic, producer):
+    first = pa.record_batch({"a": [1], "b": pa.nulls(1)})
+
+    def source(*others):
+        return pa.RecordBatchReader.from_batches(first.schema, iter([first, *others]))
+
+    frame = source(pa.record_batch({"a": ["x"], "b": [2]}))                 # only the types are others
+    assert producer.send_frame(topic, frame, value_format="json", partition=0).result(10).delivered == 2
+    assert [r.value for r in records(cluster, topic)] == [b'{"a":1,"b":null}', b'{"a":"x","b":2}']
+    for other, text in (({"a": [1]}, "no column 'b'"), ({"a": [1], "b": [1], "c": [1]}, "a new column 'c'")):
+        with pytest.raises(errors.UsageError, match=f"from row 1 on the frame has {text}") as caught:
+            producer.send_frame(topic, source(pa.record_batch(other)), value_format="json", partition=1)
+        assert caught.value.appended == 1
+    with pytest.raises(errors.UsageError, match="'a' holds int64"):
+        producer.send_frame(topic, pa.RecordBatchReader.from_batches(TEXT.schema, iter([TEXT, first])), key="a", value="b", null_keys=True)
+
+
+TEXT = pa.record_batch({"a": ["x"], "b": ["y"]})
 
 
 def test_an_error_in_the_middle_says_what_is_queued(cluster, topic, producer):
@@ -382,6 +440,12 @@ def test_slices_of_a_pandas_frame_are_what_pyarrow_makes_of_it(made, monkeypatch
     assert schema.equals(pa.Schema.from_pandas(frame, preserve_index=keep).remove_metadata())
     assert [len(each) for each in found] == [min(2, len(frame) - at) for at in range(0, len(frame), 2)]
     assert pa.Table.from_batches(found, schema).equals(pa.Table.from_pandas(frame, schema, preserve_index=keep))
+
+
+def test_numbers_of_another_byte_order():
+    swapped = pd.DataFrame({"n": numpy.arange(3).astype(">i4"), "f": numpy.array([0.5, numpy.nan, 2]).astype(">f8")})
+    _, batches = frames.batches_of(swapped)
+    assert next(batches).to_pydict() == {"n": [0, 1, 2], "f": [0.5, None, 2.0]}
 
 
 def test_numbers_and_texts_of_pandas_share_their_memory():
