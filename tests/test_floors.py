@@ -28,8 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS: dict[str, int] = {
     **dict.fromkeys(("elsewhere", "errors", "error_codes", "kerberos_names", "plurals", "principals", "printable", "private_files"), 0),
     **dict.fromkeys(("types", "clock"), 0),
-    **dict.fromkeys(("config", "config_authorizer", "config_broker_tls", "config_kerberos", "config_keywords", "config_listeners"), 0),
-    **dict.fromkeys(("config_names", "config_secrets"), 0),
+    **dict.fromkeys(("config", "config_authorizer", "config_base", "config_broker", "config_broker_tls", "config_kerberos"), 0),
+    **dict.fromkeys(("config_keywords", "config_listeners", "config_names", "config_secrets"), 0),
     **dict.fromkeys(("config_security", "config_text", "config_tls", "config_values"), 0),
     **dict.fromkeys(("_codec", "codec", "compress", "epoch", "records", "_wheel", "timer", "purgatory"), 1),
     "protocol": 2,

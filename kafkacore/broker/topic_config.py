@@ -1,7 +1,7 @@
 """A topic's settings in force: how the text of each is read, and what the broker's settings give where a topic has none of its own.
 
 `configs` says which settings Kafka has and which values it takes; this file says which of them the embedded broker goes by. To implement a
-topic setting, add its row, its field, and the broker's setting that gives its default in config.py.
+topic setting, add its row, its field, and the broker's setting that gives its default in config_broker.py.
 
 Source: org.apache.kafka.storage.internals.log.LogConfig.
 """
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kafkacore import compress, errors
 from kafkacore.broker import configs
-from kafkacore.config import TOPIC_COMPRESSION_TYPES, BrokerConfig
+from kafkacore.config_broker import TOPIC_COMPRESSION_TYPES, BrokerConfig
 
 
 def _integer(low: int, high: int) -> Callable[[str], int]:

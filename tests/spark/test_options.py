@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkacore import config
+from kafkacore import config_base
 from kafkacore.config import ConsumerConfig
 from kafkacore.errors import ConfigError
 from kafkacore.spark import options, secrets
@@ -228,7 +228,7 @@ def test_settings_of_kafka_without_effect_here_are_one_warning(caplog: pytest.Lo
     ConsumerConfig.from_user(read.client)
 
 
-@pytest.mark.parametrize("name", sorted(config._LATER))
+@pytest.mark.parametrize("name", sorted(config_base._LATER))
 def test_spark_is_told_nothing_of_consumer_groups(name: str) -> None:
     setting = {f"kafka.{name.replace('_', '.')}": "1"}
     for read_or_write in (lambda: source_options({**READ, **setting}, streaming=True), lambda: sink_options({**SERVERS, **setting})):
