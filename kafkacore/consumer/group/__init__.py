@@ -2,7 +2,8 @@
 
     membership.py   what both group protocols share: settings, identity, the change that the polling thread carries out
     coordinator.py  finding the group's coordinator, and a connection of its own to it
-    classic.py      JoinGroup, SyncGroup, Heartbeat, LeaveGroup: an engine that is handed the time
+    classic.py      JoinGroup, SyncGroup, Heartbeat: an engine that is handed the time
+    departure.py    LeaveGroup, until the coordinator has answered
     modern.py       ConsumerGroupHeartbeat (KIP-848): the same, where the broker assigns
     assignor.py     the interface of assignors, and the bytes in which members exchange subscriptions and assignments
     assignors.py    range, round robin; sticky.py: sticky, cooperative-sticky; balance.py: what they do where subscriptions differ

@@ -1,4 +1,4 @@
-"""A member of a classic group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""A member of a classic group: JoinGroup, SyncGroup, Heartbeat; LeaveGroup is in departure.py.
 
     OUT --(nothing to give up)--> JOINING --> SYNCING --> ADOPTING --> STABLE
      |                               ^  |        ^
@@ -47,19 +47,15 @@ from kafkacore.consumer.group.assignor import (
     encode_assignment,
     encode_subscription,
 )
-from kafkacore.consumer.group.membership import Change, GroupSettings, HeartbeatPace
+from kafkacore.consumer.group.departure import Departure
+from kafkacore.consumer.group.membership import COORDINATOR_ERRORS, Change, GroupSettings, HeartbeatPace
 from kafkacore.consumer.group.subscribed import WatchedTopics
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.net.client import ClientResponse, NetworkClient
 from kafkacore.net.coordinator import CoordinatorLink
-from kafkacore.protocol import (
-    HeartbeatRequest,
-    JoinGroupRequest,
-    LeaveGroupRequest,
-    SyncGroupRequest,
-)
-from kafkacore.protocol.group import JoinGroupRequestProtocol, MemberIdentity, SyncGroupRequestAssignment
+from kafkacore.protocol import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from kafkacore.protocol.group import JoinGroupRequestProtocol, SyncGroupRequestAssignment
 from kafkacore.types import ConsumerGroupMetadata, TopicPartition
 
 log = logging.getLogger("kafkacore.consumer")
@@ -67,7 +63,6 @@ log = logging.getLogger("kafkacore.consumer")
 _JOIN_SPARE_MS = 5_000  # the coordinator answers a JoinGroup when the rebalance timeout has passed: its answer still has to arrive
 _AT_ONCE = 5  # so often a member joins without a back-off after a rebalance that another one ended
 _LOST = frozenset({Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION})
-_COORDINATOR = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
 _NONE: frozenset[TopicPartition] = frozenset()
 _NOTHING = MemberAssignment(())
 
@@ -95,26 +90,6 @@ TRANSITIONS: dict[Phase, frozenset[Phase]] = {
     Phase.STABLE: frozenset({Phase.OUT, Phase.LEFT}),
     Phase.LEFT: frozenset({Phase.OUT, Phase.LEFT}),
 }
-
-
-class _Departure:
-    """A LeaveGroup that the coordinator has not answered yet.
-
-    Attributes:
-        asked: its request under way.
-        failed: the next step starts the back-off.
-        until_ms: nothing is sent from then on.
-    """
-
-    __slots__ = ("asked", "failed", "member_id", "reason", "retry_at_ms", "until_ms")
-
-    def __init__(self, member_id: str, reason: str, until_ms: int) -> None:
-        self.member_id = member_id
-        self.reason = reason
-        self.until_ms = until_ms
-        self.asked: object | None = None
-        self.failed = False
-        self.retry_at_ms = 0
 
 
 class ClassicMembership:
@@ -186,7 +161,7 @@ class ClassicMembership:
         self._alive_ms = 0
         self._last_poll_ms: int | None = None
         self._began = False  # as for `_failed`: the generation begins with the next step
-        self._departure: _Departure | None = None
+        self._departure: Departure | None = None
         self.rebalances = self.failed_rebalances = self.heartbeats = 0
         self.rebalance_began_ms = self.last_rebalance_ms = self.last_heartbeat_ms = -1
         self.rebalance_ms_sum = self.rebalance_ms_max = 0
@@ -207,7 +182,7 @@ class ClassicMembership:
     @property
     def leaving(self) -> bool:
         """The coordinator has not answered to `leave` yet."""
-        return self._departure is not None
+        return self._departure is not None and not self._departure.done
 
     @property
     def protocol_name(self) -> str | None:
@@ -247,7 +222,7 @@ class ClassicMembership:
         self._link.start_anew(client)
         self._heartbeat = None
         if self._departure is not None:
-            self._departure.asked = None
+            self._departure.start_anew()
         if self.phase in (Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING):
             self.change = None
         if self.phase not in (Phase.OUT, Phase.STABLE, Phase.LEFT) and self.change is None:
@@ -272,7 +247,7 @@ class ClassicMembership:
                 self._pace.quicken()
             self._heartbeat_at_ms = now_ms + self._pace.next_ms()
         if self._departure is not None:
-            self._depart(self._departure, now_ms)
+            self._departure.step(now_ms)
         phase = self.phase
         if phase is Phase.LEFT:
             return
@@ -299,10 +274,7 @@ class ClassicMembership:
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long until `step` has something to do although no answer comes."""
-        waits = []
-        if (departure := self._departure) is not None and departure.asked is None:
-            waits.append(0 if departure.failed else self._until_sent_ms(departure.retry_at_ms, now_ms))
-            waits.append(departure.until_ms - now_ms)
+        waits = [] if self._departure is None else self._departure.waits_ms(now_ms, self._until_sent_ms)
         if self.phase is Phase.LEFT:
             return max(0, min(waits)) if waits else None
         if self._last_poll_ms is not None:
@@ -576,7 +548,7 @@ class ClassicMembership:
                 self._move(Phase.OUT)
         elif code == Code.FENCED_INSTANCE_ID:
             self._fence(cause)
-        elif code in _COORDINATOR:
+        elif code in COORDINATOR_ERRORS:
             self._link.lost(cause)
         elif code == Code.REBALANCE_IN_PROGRESS:
             self._in_vain += 1
@@ -739,7 +711,7 @@ class ClassicMembership:
                 self.rejoin("the group is rebalancing")
             return
         cause = self._error(code, "Heartbeat", response)
-        if code in _COORDINATOR:
+        if code in COORDINATOR_ERRORS:
             self._link.lost(cause)
             self._heartbeat_failed = True
         elif generation != self._generation or self.phase is Phase.JOINING:
@@ -803,7 +775,7 @@ class ClassicMembership:
     def _go(self, now_ms: int, reason: str) -> None:
         settings = self._settings
         if self._member_id and settings.group_instance_id is None:
-            self._departure = _Departure(self._member_id, reason, now_ms + settings.session_timeout_ms)
+            self._departure = Departure(self._link, settings, self._member_id, reason, now_ms + settings.session_timeout_ms)
         if self._asked is not None and self.phase in (Phase.JOINING, Phase.SYNCING):
             self._link.lost("what it holds back is not waited for")
         self._forget_member()
@@ -811,37 +783,4 @@ class ClassicMembership:
         self._rejoin = self._holds = False
         self._move(Phase.LEFT)
         if self._departure is not None:
-            self._depart(self._departure, now_ms)
-
-    def _depart(self, departure: _Departure, now_ms: int) -> None:
-        """Sends LeaveGroup when it can be sent. Once the session has timed out the coordinator has removed the member by itself."""
-        if now_ms >= departure.until_ms:
-            self._departure = None
-            return
-        if departure.failed:
-            departure.failed = False
-            departure.retry_at_ms = now_ms + self._settings.retry_backoff_ms
-        if departure.asked is not None or now_ms < departure.retry_at_ms or not self._link.ready(now_ms):
-            return
-        group_id, member_id = self._settings.group_id, departure.member_id
-        asked = departure.asked = object()
-
-        def build(version: int) -> LeaveGroupRequest:
-            if version >= 3:
-                return LeaveGroupRequest(group_id=group_id, members=[MemberIdentity(member_id=member_id, reason=departure.reason)])
-            return LeaveGroupRequest(group_id=group_id, member_id=member_id)
-
-        def answered(response: ClientResponse) -> None:
-            if departure.asked is not asked:
-                return
-            departure.asked = None
-            data: Any = response.response
-            code = Code.NOT_COORDINATOR if data is None else data.error_code
-            if code in _COORDINATOR or code == Code.COORDINATOR_LOAD_IN_PROGRESS:
-                departure.failed = True
-                if data is not None and code in _COORDINATOR:
-                    self._link.lost(self._error(code, "LeaveGroup", response))
-            elif self._departure is departure:
-                self._departure = None
-
-        self._link.send(LeaveGroupRequest, build, now_ms, answered)
+            self._departure.step(now_ms)

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 from kafkacore import errors
+from kafkacore.errors import Code
 from kafkacore.net.client import NetworkClient
 from kafkacore.types import ConsumerGroupMetadata, TopicPartition
+
+COORDINATOR_ERRORS = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
+"""The coordinator is another broker."""
 
 
 class GroupSettings(NamedTuple):

@@ -37,7 +37,7 @@ from enum import Enum
 from typing import Any
 
 from kafkacore import errors
-from kafkacore.consumer.group.membership import Change, GroupSettings, HeartbeatPace
+from kafkacore.consumer.group.membership import COORDINATOR_ERRORS, Change, GroupSettings, HeartbeatPace
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.net.client import ClientResponse, NetworkClient
@@ -54,7 +54,6 @@ STATIC_LEAVE_EPOCH = -2
 _FIRST_INTERVAL_MS = 5_000  # until the coordinator has named its own
 _FIRST_REGEX_VERSION = 1
 _NAMES_TRIES = 10
-_COORDINATOR = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
 _NONE: frozenset[TopicPartition] = frozenset()
 
 Ids = Mapping[bytes, frozenset[int]]
@@ -553,7 +552,7 @@ class ConsumerMembership:
         settings = self._settings
         cause = self._error(code, message, response)
         log.info("group %s: %s", settings.group_id, cause)
-        if code in _COORDINATOR:
+        if code in COORDINATOR_ERRORS:
             self._look_elsewhere(cause)
             return
         joining = self.phase is Phase.JOINING
@@ -698,7 +697,7 @@ class ConsumerMembership:
         if code:
             cause = self._error(code, data.error_message, response)
             log.info("group %s: the member is not released: %s", self._settings.group_id, cause)
-            if code in _COORDINATOR:
+            if code in COORDINATOR_ERRORS:
                 self._look_elsewhere(cause)
                 return
             if cause.retriable:
