@@ -10,7 +10,8 @@ from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.broker.cluster import ClusterImage
 from kafkacore.broker.controller import ControllerHost, LocalControllerLink
-from kafkacore.broker.coordinator import CoordinatorRecord, CoordinatorResult, CoordinatorRuntime, java_hash, partition_for
+from kafkacore.broker.coordinator import CoordinatorRuntime
+from kafkacore.broker.coordinator_shard import CoordinatorRecord, CoordinatorResult, java_hash, partition_for
 from kafkacore.broker.internal_topics import GROUP_TOPIC, creation_of
 from kafkacore.broker.log import Log, LogManager
 from kafkacore.broker.log.cleaner import emptied

@@ -12,7 +12,7 @@ from test_coordinator import Stage, adding
 
 from kafkacore import errors
 from kafkacore import protocol as p
-from kafkacore.broker.coordinator import CoordinatorRecord, CoordinatorResult
+from kafkacore.broker.coordinator_shard import CoordinatorRecord, CoordinatorResult
 from kafkacore.broker.groups.offsets import OffsetStore
 from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from kafkacore.config import BrokerConfig

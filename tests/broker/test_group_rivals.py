@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from kafkacore.broker.coordinator import partition_for
+from kafkacore.broker.coordinator_shard import partition_for
 from kafkacore.testing import Drop, EmbeddedCluster
 
 confluent_kafka = pytest.importorskip("confluent_kafka")

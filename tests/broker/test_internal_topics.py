@@ -9,7 +9,7 @@ from test_handlers import Bench
 from wire import produce_request
 
 from kafkacore import protocol as p
-from kafkacore.broker.coordinator import ReplayedRecord
+from kafkacore.broker.coordinator_shard import ReplayedRecord
 from kafkacore.broker.internal_topics import GROUP_TOPIC, METADATA_TOPIC, TRANSACTION_TOPIC, creation_of
 from kafkacore.broker.txns.state import Transaction, TransactionState
 from kafkacore.config import BrokerConfig

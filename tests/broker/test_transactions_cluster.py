@@ -9,7 +9,7 @@ import pytest
 from wire import Wire
 
 from kafkacore import protocol as p
-from kafkacore.broker.coordinator import partition_for
+from kafkacore.broker.coordinator_shard import partition_for
 from kafkacore.broker.faults import Disconnect, Drop
 from kafkacore.broker.internal_topics import TRANSACTION_TOPIC
 from kafkacore.testing import EmbeddedCluster

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from txn_model import P0, P1, T0, TXN, Keeper, next_epoch
 
 from kafkacore import errors
-from kafkacore.broker.coordinator import CoordinatorRecord, ReplayedRecord
+from kafkacore.broker.coordinator_shard import CoordinatorRecord, ReplayedRecord
 from kafkacore.broker.txns.shard import MAX_EXPIRED, Filter, ProducerIdAndEpoch
 from kafkacore.broker.txns.state import MAX_EPOCH, VALID_PREVIOUS, Transaction, TransactionState
 from kafkacore.errors import Code

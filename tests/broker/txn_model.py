@@ -1,7 +1,7 @@
 """A transaction shard without a log: operations are applied as the runtime would, and every record is kept to be replayed elsewhere."""
 
 from kafkacore import errors
-from kafkacore.broker.coordinator import ReplayedRecord
+from kafkacore.broker.coordinator_shard import ReplayedRecord
 from kafkacore.broker.txns.shard import ProducerIdAndEpoch, TransactionShard
 
 T0 = 1_700_000_000_000

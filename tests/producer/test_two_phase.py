@@ -27,7 +27,7 @@ from kafkacore import (
     errors,
     protocol,
 )
-from kafkacore.broker.coordinator import partition_for
+from kafkacore.broker.coordinator_shard import partition_for
 from kafkacore.broker.faults import Disconnect
 from kafkacore.clock import JumpingClock
 from kafkacore.errors import Code, IllegalStateError, UsageError

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from kafkacore import errors
-from kafkacore.broker.coordinator import CoordinatorRecord, CoordinatorResult
+from kafkacore.broker.coordinator_shard import CoordinatorRecord, CoordinatorResult
 from kafkacore.broker.groups import records as make
 from kafkacore.broker.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, MemberSpec
 from kafkacore.broker.groups.consumer import (

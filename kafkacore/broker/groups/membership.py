@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from kafkacore import errors
-from kafkacore.broker.coordinator import CoordinatorResult
+from kafkacore.broker.coordinator_shard import CoordinatorResult
 from kafkacore.broker.delayed_groups import (
     DelayedHeartbeat,
     DelayedJoin,

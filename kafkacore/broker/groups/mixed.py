@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from kafkacore import errors
-from kafkacore.broker.coordinator import CoordinatorRecord, CoordinatorResult
+from kafkacore.broker.coordinator_shard import CoordinatorRecord, CoordinatorResult
 from kafkacore.broker.groups import records as make
 from kafkacore.broker.groups.classic import CONSUMER_PROTOCOL_TYPE, STABLE, ClassicGroup, ClassicMember
 from kafkacore.broker.groups.consumer import JOINING_EPOCH, ConsumerGroup, ConsumerMember, MemberState, Partitions

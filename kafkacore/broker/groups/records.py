@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from kafkacore.broker.coordinator import CoordinatorRecord, ReplayedRecord
+from kafkacore.broker.coordinator_shard import CoordinatorRecord, ReplayedRecord
 from kafkacore.broker.groups.classic import ClassicGroup
 from kafkacore.broker.groups.consumer import ConsumerGroup, ConsumerMember, Owned, Partitions, ResolvedRegex
 from kafkacore.errors import CorruptDataError

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from kafkacore import errors
 from kafkacore.broker.cluster import ClusterImage, ImageDelta, ImageListener, Topic
 from kafkacore.broker.configs import Resource
-from kafkacore.broker.coordinator import TIMER_RETRY_MS, CoordinatorResult, CoordinatorRuntime, ShardTimers, partition_for
+from kafkacore.broker.coordinator import TIMER_RETRY_MS, CoordinatorRuntime, ShardTimers
+from kafkacore.broker.coordinator_shard import CoordinatorResult, partition_for
 from kafkacore.broker.delayed_groups import GroupPurgatories
 from kafkacore.broker.fault_handler import contained
 from kafkacore.broker.groups.consumer_membership import TopicInfo, check_request

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from kafkacore import errors
-from kafkacore.broker.coordinator import CoordinatorRecord, CoordinatorResult, ReplayedRecord
+from kafkacore.broker.coordinator_shard import CoordinatorRecord, CoordinatorResult, ReplayedRecord
 from kafkacore.broker.delayed_groups import GroupPurgatories
 from kafkacore.broker.fault_handler import contained
 from kafkacore.broker.groups.assignors import DEFAULT_ASSIGNOR

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kafkacore import errors
 from kafkacore.broker.authorizer import DESCRIBE, GROUP, TRANSACTIONAL_ID
-from kafkacore.broker.coordinator import partition_for
+from kafkacore.broker.coordinator_shard import partition_for
 from kafkacore.broker.handlers.access import GROUP_REFUSED, TRANSACTIONAL_ID_REFUSED, may
 from kafkacore.broker.handlers.common import MALFORMED, code_of, node_at
 from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC, creation_of

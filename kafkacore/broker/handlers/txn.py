@@ -13,7 +13,7 @@ from functools import partial
 from kafkacore import errors
 from kafkacore.broker.authorizer import ALTER, CLUSTER_ACTION, DESCRIBE, GROUP, IDEMPOTENT_WRITE, READ, TOPIC, TRANSACTIONAL_ID, WRITE
 from kafkacore.broker.cluster import check_topic_name
-from kafkacore.broker.coordinator import partition_for
+from kafkacore.broker.coordinator_shard import partition_for
 from kafkacore.broker.groups.topic_regex import Matching, Regex
 from kafkacore.broker.handlers.access import TOPIC_REFUSED, may, may_cluster, may_some, names_allowed
 from kafkacore.broker.handlers.common import code_of

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from kafkacore import errors
-from kafkacore.broker.coordinator import CoordinatorResult, CoordinatorRuntime, ShardTimers, partition_for
+from kafkacore.broker.coordinator import CoordinatorRuntime, ShardTimers
+from kafkacore.broker.coordinator_shard import CoordinatorResult, partition_for
 from kafkacore.broker.fault_handler import contained
 from kafkacore.broker.internal_topics import TRANSACTION_TOPIC
 from kafkacore.broker.txns.markers import RETRY_MS, MarkerSender

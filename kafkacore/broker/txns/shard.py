@@ -28,7 +28,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 from kafkacore import errors
-from kafkacore.broker.coordinator import CoordinatorRecord, CoordinatorResult, ReplayedRecord
+from kafkacore.broker.coordinator_shard import CoordinatorRecord, CoordinatorResult, ReplayedRecord
 from kafkacore.broker.producers import FIRST_VERSION_WITH_EPOCH_BUMP, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kafkacore.broker.txns.state import MAX_EPOCH, NO_TIME, TopicIndex, Transaction, TransactionState, is_exhausted, record_key
 from kafkacore.errors import CorruptDataError, KafkaError

@@ -18,7 +18,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from kafkacore.broker.coordinator import CoordinatorRecord
+from kafkacore.broker.coordinator_shard import CoordinatorRecord
 from kafkacore.broker.producers import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kafkacore.errors import CorruptDataError, InternalError
 from kafkacore.protocol.stored import PartitionsSchema, TransactionLogKey, TransactionLogValue, decode_stored, encode_stored
