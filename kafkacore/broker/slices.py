@@ -8,7 +8,7 @@ Rules:
 
 1. A step is short by its number of elements. One turn of the loop runs steps of one job only, until `SLICE_MS` have passed.
 2. The parts of a request are handed to its handler one after the other, each like a request of its own, and their answers are joined. What
-   the request names twice is so cut that the answer is that to the whole request.
+   the request names twice is so cut that the answer is that to the whole request. The authorizer is asked once for all parts.
 3. A job ends with its connection: what waits in its parts is abandoned.
 """
 
@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from kafkacore.broker.state import BrokerState, Call, Outcome
+from kafkacore.broker.state import BrokerState, Call, Outcome, WholeRequest
 from kafkacore.broker.throttling import Metered
 from kafkacore.errors import InvalidRequest, KafkaError
 from kafkacore.protocol.schema import Response
@@ -421,6 +421,7 @@ class PartsJob:
         self._slices = slices
         self._now = now
         self._finish = finish
+        self._shared = WholeRequest(request)
         self._cut = parts.cut(request)
         self._all_cut = False
         self._joiner = _Joiner(parts)
@@ -457,6 +458,7 @@ class PartsJob:
             whole.version, whole.client_id, now_ms, wall_ms, lambda response: self._answered(nth, response), self.fail, whole.client_host
         )
         call.session, call.principal, call.listener = whole.session, whole.principal, whole.listener
+        call.whole = self._shared
         self._outstanding[nth] = call
         result = self._handler(self._state, call, request)
         if isinstance(result, Response):

@@ -328,6 +328,24 @@ class _StrayLogs(ImageListener):
         return topic is not None and index < len(topic.partitions) and self._state.node_id in topic.partitions[index].replicas
 
 
+class WholeRequest:
+    """What the parts of one long request share.
+
+    Attributes:
+        request: the request before it was cut.
+        answers: of the authorizer, by operation, type and name of the resource: what changes meanwhile counts from the next request on.
+        is_transactional: whether a Produce request holds a batch of a transaction; None while nobody asked.
+    """
+
+    __slots__ = ("answers", "is_transactional", "request")
+
+    def __init__(self, request: Request) -> None:
+        """Nothing is known of it yet."""
+        self.request = request
+        self.answers: dict[tuple[int, int, str], bool] = {}
+        self.is_transactional: bool | None = None
+
+
 class Call:
     """The circumstances of one request.
 
@@ -348,6 +366,7 @@ class Call:
         elements: how many elements the arrays of the request have together.
         slice: slice(call, steps) runs what is left to do in steps, between which other connections are served: a generator that returns
             what a handler returns. None where nothing else is to be served.
+        whole: the request that this one is a part of; None for a request that is not cut.
     """
 
     __slots__ = (
@@ -366,6 +385,7 @@ class Call:
         "slice",
         "version",
         "wall_ms",
+        "whole",
     )
 
     def __init__(
@@ -393,6 +413,7 @@ class Call:
         self.elements = 0
         self.meter: Metered | None = None
         self.slice: Callable[[Call, Generator[None, None, Response | Outcome]], None] | None = None
+        self.whole: WholeRequest | None = None
 
     def answer(self, make: Callable[[], Response]) -> None:
         """Makes and sends a late response. A failure must not reach who completed the wait: another connection's request, or the loop."""

@@ -29,7 +29,15 @@ def may(state: BrokerState, call: Call, operation: int, resource_type: int, name
         name: of the resource.
     """
     authorizer = state.authorizer
-    return authorizer is None or authorizer.allows(call.principal, call.client_host, operation, resource_type, name)
+    if authorizer is None:
+        return True
+    if call.whole is None:
+        return authorizer.allows(call.principal, call.client_host, operation, resource_type, name)
+    key, answers = (operation, resource_type, name), call.whole.answers
+    known = answers.get(key)
+    if known is None:
+        known = answers[key] = authorizer.allows(call.principal, call.client_host, operation, resource_type, name)
+    return known
 
 
 def may_some(state: BrokerState, call: Call, operation: int, resource_type: int) -> bool:
@@ -62,11 +70,9 @@ def names_allowed(
         state, call, operation, resource_type: as for `may`.
         names: of the resources; asked about once each.
     """
-    authorizer = state.authorizer
-    if authorizer is None:
+    if state.authorizer is None:
         return None
-    allows, principal, host = authorizer.allows, call.principal, call.client_host
-    return frozenset(name for name in set(names) if allows(principal, host, operation, resource_type, name))
+    return frozenset(name for name in set(names) if may(state, call, operation, resource_type, name))
 
 
 def operations(state: BrokerState, call: Call, resource_type: int, name: str, candidates: int) -> int:

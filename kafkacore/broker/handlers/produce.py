@@ -20,7 +20,7 @@ from kafkacore.broker.internal_topics import ADMIN_CLIENT_ID, is_internal
 from kafkacore.broker.partition import Appended, Check
 from kafkacore.broker.producers import Verification
 from kafkacore.broker.sessions import TopicKey
-from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
+from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome, WholeRequest
 from kafkacore.broker.txns.shard import NO_PRODUCER, ProducerIdAndEpoch
 from kafkacore.broker.txns.verify import Support, for_batch
 from kafkacore.compress import AllowanceExceeded
@@ -78,7 +78,8 @@ def produce(state: BrokerState, call: Call, request: ProduceRequest) -> ProduceR
             transactional.append((topic, part.index, header))
     denied: list[_Written] = []
     if state.authorizer is not None:
-        parts, denied = _allowed(state, call, request.transactional_id, parts, bool(transactional))
+        is_transactional = bool(transactional) or (call.whole is not None and _is_transactional(call.whole))
+        parts, denied = _allowed(state, call, request.transactional_id, parts, is_transactional)
         if denied and transactional:
             refused_topics = {each.topic for each in denied}
             transactional = [each for each in transactional if each[0] not in refused_topics]
@@ -91,6 +92,18 @@ def produce(state: BrokerState, call: Call, request: ProduceRequest) -> ProduceR
         logger.warning("closing the connection of client %s: a transaction cannot be started with acks=0", call.client_id)
         return Outcome.CLOSE
     return unverified.ask(lambda refused: _write_all(state, call, request, parts, unverified.pending, refused, denied))
+
+
+def _is_transactional(whole: WholeRequest) -> bool:
+    """Whether any part of a request that is cut holds a batch of a transaction."""
+    if whole.is_transactional is None:
+        assert isinstance(whole.request, ProduceRequest)
+        whole.is_transactional = any(
+            isinstance(part.records, memoryview) and transactional_header(part.records) is not None
+            for row in whole.request.topic_data
+            for part in row.partition_data
+        )
+    return whole.is_transactional
 
 
 def _allowed(
