@@ -17,10 +17,15 @@ from kafkacore.config_names import hint
 from kafkacore.config_values import convert, sentences_of
 from kafkacore.errors import ConfigError
 
-_LATER = {
-    "kerberos": "renewing tickets by a command of its own, which is",
-}
-"""Kafka's settings whose feature has its place but is not there: not a typing error, so the answer names the feature."""
+_OF_KINIT = frozenset(
+    (
+        "sasl_kerberos_kinit_cmd",
+        "sasl_kerberos_min_time_before_relogin",
+        "sasl_kerberos_ticket_renew_jitter",
+        "sasl_kerberos_ticket_renew_window_factor",
+    )
+)
+"""Kafka's settings of the thread that renews tickets by the command kinit."""
 
 
 @functools.cache
@@ -83,8 +88,11 @@ class Settings:
             if not isinstance(given, str):
                 raise ConfigError(f"a setting's name must be a string, not {given!r}")
             name = given.replace(".", "_")
-            if name not in known and (later := _LATER.get("kerberos" if name.startswith("sasl_kerberos_") else name)):
-                raise ConfigError(f"{given} belongs to {later} not implemented yet: leave it out")
+            if name not in known and name in _OF_KINIT:
+                raise ConfigError(
+                    f"{given} cannot be set: no command is run for Kerberos tickets. A keytab gets new ones by itself; those of a cache are"
+                    f" renewed outside, by kinit -R. Leave {given} out"
+                )
             if name not in known:
                 raise ConfigError(f"unknown setting {given!r} for {cls.__name__}{cls._meant(given)}")
             if name in found:

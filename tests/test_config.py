@@ -305,13 +305,17 @@ def test_bounds_left_as_they_are_follow_what_is_set():
     assert (config.delivery_timeout_ms, config.reconnect_backoff_max_ms, config.retry_backoff_max_ms) == (200_005, 5_000, 2_000)
 
 
-@pytest.mark.parametrize(
-    ("setting", "feature"),
-    [("sasl.kerberos.kinit.cmd", "renewing tickets")],
-)
-def test_a_setting_of_a_feature_to_come_names_the_feature(setting, feature):
-    with pytest.raises(ConfigError, match=f"{setting} belongs to {feature}.* not implemented yet"):
-        ClientConfig.from_user({"bootstrap.servers": "h:1", setting: "x"})
+@pytest.mark.parametrize("name", ["kinit.cmd", "min.time.before.relogin", "ticket.renew.jitter", "ticket.renew.window.factor"])
+@pytest.mark.parametrize("kind", [ClientConfig, BrokerConfig])
+def test_settings_of_kinit_are_refused_with_the_way_tickets_are_renewed(kind, name):
+    given = {"bootstrap.servers": "h:1"} if kind is ClientConfig else {}
+    with pytest.raises(ConfigError, match=f"^sasl.kerberos.{name} cannot be set: no command is run .*keytab.*kinit -R"):
+        kind.from_user({**given, f"sasl.kerberos.{name}": "x"})
+
+
+def test_a_slip_in_a_kerberos_setting_is_one():
+    with pytest.raises(ConfigError, match="unknown setting 'sasl.kerberos.key.tab'.* did you mean sasl.kerberos.keytab"):
+        ProducerConfig.from_user({"bootstrap.servers": "h:1", "sasl.kerberos.key.tab": "x"})
 
 
 def test_two_phase_commit_goes_without_a_timeout():
