@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from typing import Annotated, NamedTuple
 
 import typer
@@ -67,6 +68,8 @@ Operations = Annotated[
         help=f"{', '.join(list(OPERATIONS)[1:])}; several by commas; may be repeated.",
     ),
 ]
+GRANTED = tuple(word for word in OPERATIONS if word != "any")
+"""Operations of entries; "any" is for filters."""
 CLUSTER_NAME = "kafka-cluster"
 Resource = tuple[str, str]
 
@@ -91,7 +94,7 @@ def _resources(
     return [(kind, name) for kind, names in named for name in names]
 
 
-def _word(text: str, known: dict[str, int], option: str) -> str:
+def _word(text: str, known: Collection[str], option: str) -> str:
     """A word of Kafka's in any of its spellings: DescribeConfigs, DESCRIBE_CONFIGS, describe-configs."""
     plain = text.replace("_", "").replace("-", "").lower()
     for word in known:
@@ -100,8 +103,8 @@ def _word(text: str, known: dict[str, int], option: str) -> str:
     raise typer.BadParameter(f"{text!r} is not one of {', '.join(known)}", param_hint=option)
 
 
-def _operations(given: list[str] | None) -> list[str]:
-    return [_word(each.strip(), OPERATIONS, "--operation") for word in given or () for each in word.split(",")]
+def _operations(given: list[str] | None, known: Collection[str] = OPERATIONS) -> list[str]:
+    return [_word(each.strip(), known, "--operation") for word in given or () for each in word.split(",")]
 
 
 def _principal(text: str) -> str:
@@ -249,9 +252,7 @@ def add(
     if pattern_type in ("any", "match"):
         raise typer.BadParameter("literal or prefixed", param_hint="--resource-pattern-type")
     resources = _resources(topic, group, cluster, transactional_id, delegation_token, user_principal)
-    wanted = _wanted(resources, _operations(operation), producer, consumer, idempotent)
-    if any(operation == "any" for _, operation in wanted):
-        raise typer.BadParameter("all is everything; any is for lists", param_hint="--operation")
+    wanted = _wanted(resources, _operations(operation, GRANTED), producer, consumer, idempotent)
     who = [("allow", _principal(each), host) for each in allow_principal or () for host in allow_host or ["*"]]
     who += [("deny", _principal(each), host) for each in deny_principal or () for host in deny_host or ["*"]]
     for hosts, principals, option in ((allow_host, allow_principal, "--allow-host"), (deny_host, deny_principal, "--deny-host")):
