@@ -8,6 +8,7 @@ import re
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -73,19 +74,23 @@ _NOT_REACHED = re.compile(r"(?s)connection to (\S+) failed: (.*)")
 _NO_BROKERS_CODE = f"NETWORK_EXCEPTION ({int(Code.NETWORK_EXCEPTION)}): "
 
 
+_ASKED = ContextVar("_ASKED", default="broker")
+"""What the command was to reach: a broker, or a controller."""
+
+
 class Failure(Exception):
     """The command could not do what was asked; its text is the one line the user sees."""
 
 
 def sentence(error: BaseException) -> str:
-    """An error for a person. Where no broker was ever reached, which ones and why, and not every try."""
+    """An error for a person. Where none was ever reached, which ones and why, and not every try."""
     attempts = getattr(error, "attempts", ())
     found = [_NOT_REACHED.fullmatch(each.message) if isinstance(each, KafkaError) else None for each in attempts]
     reached = [match for match in found if match is not None]
     if not isinstance(error, KafkaTimeoutError) or not reached or len(reached) < len(found):
         return str(error)
     reasons = dict.fromkeys(f"{match[1]} ({match[2]})" for match in reached)
-    return f"no broker at {', '.join(reasons)}"
+    return f"no {_ASKED.get()} at {', '.join(reasons)}"
 
 
 def without_client_codes(text: str) -> str:
@@ -127,6 +132,7 @@ def separator_of(text: str) -> bytes:
 def client_settings(bootstrap_server: str, given: list[str] | None, controllers: str | None = None, /, **more: Any) -> dict[str, Any]:
     """One dict of client settings: the command's own, then what -X says."""
     where = {"bootstrap.servers": with_ports(bootstrap_server)} if controllers is None else {"bootstrap.controllers": controllers}
+    _ASKED.set("broker" if controllers is None else "controller")
     by_settings = assignments(given, "-X")
     if "bootstrap.controllers" in (name.replace("_", ".") for name in by_settings):
         raise typer.BadParameter("bootstrap.controllers is --bootstrap-controller, where a command has it", param_hint="-X")

@@ -404,6 +404,16 @@ def test_nobody_there_is_told_at_once_and_is_the_reason_in_the_end(
     assert failed.removesuffix("; 0 records delivered before") == "kafkacore: no broker at 127.0.0.1:1 (Connection refused)"
 
 
+@pytest.mark.parametrize(
+    "command", [["cluster"], ["acls", "add", "--operation", "read", "--topic", "t", "--allow-principal", "a"]], ids=lambda words: words[0]
+)
+def test_no_controller_is_there(capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
+    soon = ["-X", "default.api.timeout.ms=300", "-X", "request.timeout.ms=200"]
+    for option, what in (("--bootstrap-controller", "controller"), ("--bootstrap-server", "broker")):
+        assert run([*command, option, "127.0.0.1:1", *soon]) == 1
+        assert capsys.readouterr().err.splitlines()[-1] == f"kafkacore: no {what} at 127.0.0.1:1 (Connection refused)"
+
+
 @pytest.mark.parametrize("command", NOWHERE, ids=" ".join)
 def test_a_name_that_no_name_server_knows_fails_at_once(
     capsys: pytest.CaptureFixture[str], command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
