@@ -45,6 +45,7 @@ from kafkacore.net.sasl import (
     scram_credential,
 )
 from kafkacore.net.sasl_gssapi import GssapiServer
+from kafkacore.printable import quoted
 from kafkacore.protocol import (
     ApiVersionsRequest,
     SaslAuthenticateRequest,
@@ -64,6 +65,7 @@ class Session:
         user: who it is; empty before that is known.
         principal: the same as ACLs name it.
         failed: the dialogue has failed: the connection ends with the answer.
+        failure: for the log: who said to be whom, by which mechanism, and why that was refused. No password.
     """
 
     def __init__(self, rules: Sessions) -> None:
@@ -75,6 +77,7 @@ class Session:
         self.user = ""
         self.principal = ANONYMOUS
         self.failed = False
+        self.failure = ""
 
     def admits(self, api_key: int, now_ms: int) -> bool:
         """Whether a request may come now."""
@@ -95,7 +98,9 @@ class Session:
         elif request.mechanism not in offered or self._mechanism not in ("", request.mechanism):
             code = Code.UNSUPPORTED_SASL_MECHANISM  # unknown, or another one than when the session began
         self.failed = code != Code.NONE
-        if not self.failed:
+        if self.failed:
+            self.failure = f"mechanism '{quoted(request.mechanism)}', SaslHandshake v{version}: {code.name}"
+        else:
             self._mechanism = request.mechanism
             self._token_expiry_ms = None
             self._machine = self._rules.machine(request.mechanism, self._user_of_token)
@@ -111,6 +116,8 @@ class Session:
                 raise SaslAuthentication(f"Cannot change principals during re-authentication from {self.user} to {machine.user}")
         except SaslAuthentication as error:
             self.failed = True
+            user = f"user '{quoted(machine.claimed)}', " if machine.claimed else ""
+            self.failure = f"{user}mechanism {self._mechanism}: {quoted(error.message)}"
             return SaslAuthenticateResponse(error_code=Code.SASL_AUTHENTICATION_FAILED, error_message=error.message, auth_bytes=b"")
         lifetime_ms = 0
         if machine.done:

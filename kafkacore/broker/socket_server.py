@@ -802,9 +802,10 @@ class Server:
     def _throttle(self, connection: ConnectionId, wait_ms: int) -> None:
         """Reads nothing from a connection for so long; its answer is on its way."""
         self._mute(connection)
-        if connection in self._muted:
+        if connection in self._muted and self._selector is not None:
             self._throttled[connection] = task = TimerTask(wait_ms, lambda: self._end_throttle(connection))
             self._delays.add(task)
+            self._selector.watch(connection)
 
     def _end_throttle(self, connection: ConnectionId) -> None:
         self._throttled.pop(connection, None)

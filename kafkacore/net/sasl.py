@@ -57,10 +57,11 @@ class SaslClient(Protocol):
 
 
 class SaslServer(Protocol):
-    """The side that decides; `user` is who the other side has proved to be, once `done`."""
+    """The side that decides; `user` is who the other side has proved to be, once `done`, `claimed` who it said to be, as far as it did."""
 
     mechanism: str
     user: str
+    claimed: str
     done: bool
 
     def step(self, token: bytes) -> bytes:
@@ -127,7 +128,7 @@ class PlainServer:
     mechanism = "PLAIN"
 
     def __init__(self, is_password: Callable[[str, str], bool]) -> None:
-        self.user = ""
+        self.user = self.claimed = ""
         self.done = False
         self._is_password = is_password
 
@@ -136,6 +137,7 @@ class PlainServer:
         if self.done or len(parts) != 3 or not parts[1] or not parts[2]:
             raise SaslAuthentication("the PLAIN token is not of the form [authzid] NUL authcid NUL passwd")
         authorization, user, password = parts
+        self.claimed = user
         if not self._is_password(user, password):
             raise SaslAuthentication("Authentication failed: Invalid username or password")
         if authorization not in ("", user):
@@ -298,7 +300,7 @@ class ScramServer:
         self._hash = SCRAM_HASHES[mechanism]
         self._find = credential
         self._half = nonce or _new_nonce()
-        self._claimed = self._nonce = self._transcript = self._gs2 = ""
+        self.claimed = self._nonce = self._transcript = self._gs2 = ""
         self._credential: ScramCredential | None = None
 
     def step(self, token: bytes) -> bytes:
@@ -310,10 +312,10 @@ class ScramServer:
         first = _parse(_CLIENT_FIRST, token, f"the client's first {self.mechanism} message")
         if first["binding"].startswith("p="):
             raise SaslAuthentication("channel binding is not supported")
-        self._claimed = first["user"].replace("=2C", ",").replace("=3D", "=")
+        self.claimed = first["user"].replace("=2C", ",").replace("=3D", "=")
         if first["authzid"] not in (None, first["user"]):
             raise SaslAuthentication("Authentication failed: Client requested an authorization id that is different from username")
-        self._credential = self._find(self._claimed)
+        self._credential = self._find(self.claimed)
         if self._credential is None:
             raise SaslAuthentication(self._invalid())
         self._gs2 = first["gs2"]
@@ -333,7 +335,7 @@ class ScramServer:
             raise SaslAuthentication(self._invalid())
         if not hmac.compare_digest(hashlib.new(self._hash, _xor(proof, signature)).digest(), credential.stored_key):
             raise SaslAuthentication(self._invalid())
-        self.user = self._claimed
+        self.user = self.claimed
         self.done = True
         return f"v={_base64(hmac.digest(credential.server_key, message, self._hash))}".encode()
 
@@ -414,7 +416,7 @@ class OAuthBearerServer:
     mechanism = "OAUTHBEARER"
 
     def __init__(self, check: Callable[[str], str]) -> None:
-        self.user = ""
+        self.user = self.claimed = ""
         self.done = False
         self._check = check
         self._refusal: SaslAuthentication | None = None

@@ -117,7 +117,7 @@ class GssapiServer:
     mechanism = MECHANISM
 
     def __init__(self, context: GssContext, user_of: Callable[[str], str]) -> None:
-        self.user = ""
+        self.user = self.claimed = ""
         self.done = False
         self._context = context
         self._user_of = user_of
@@ -144,7 +144,8 @@ class GssapiServer:
     def _offer(self) -> bytes:
         if not self._context.complete:
             raise SaslAuthentication("the Kerberos dialogue ended before the client was proved")
-        self._user = self._user_of(self._context.peer)
+        self.claimed = self._context.peer
+        self._user = self._user_of(self.claimed)
         self._offered = True
         return self._context.wrap(_OFFER)
 

@@ -21,7 +21,7 @@ from kafkacore.errors import (
     UsageError,
 )
 from kafkacore.net.oauth import unsecured_token
-from kafkacore.net.sasl import PlainServer
+from kafkacore.net.sasl import PlainClient, PlainServer, ScramClient
 from kafkacore.protocol import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.wire import Wire
@@ -355,7 +355,36 @@ def test_who_hangs_up_before_the_answer_leaves_nothing(caplog):
             pass
         assert broker.call(lambda: (len(broker._calls), len(broker._muted))) == (0, 0)
     [line] = [each.getMessage() for each in caplog.records]
-    assert line.endswith("its authentication failed")
+    assert line.endswith(
+        "its authentication failed: user 'alice', mechanism PLAIN: Authentication failed: Invalid username or password"
+    ), line
+
+
+class Lying(ScramClient):
+    """Claims a name that would colour a terminal and begin a line of the log."""
+
+    def __init__(self, mechanism):
+        super().__init__(mechanism, "eve\x1b[31m\n" + "e" * 500, "its-password")
+
+
+@pytest.mark.parametrize("client", [PlainClient("e\x1bve\n", "its-password"), Lying("SCRAM-SHA-512")], ids=lambda each: each.mechanism)
+def test_the_log_says_who_failed_by_which_mechanism(caplog, client):
+    with secured(JumpingClock(), **{"connection.failed.authentication.delay.ms": 0}) as broker, Wire(broker.address) as wrong:
+        with pytest.raises(SaslAuthentication):
+            wrong.log_in(client)
+        assert wrong.closed_by_peer
+    [line] = [each.getMessage() for each in caplog.records]
+    assert rf"its authentication failed: user 'e{'' if client.mechanism == 'PLAIN' else 've'}\x1b" in line and client.mechanism in line
+    assert line.isprintable() and "its-password" not in line and len(line) < 600
+
+
+@pytest.mark.parametrize(("version", "why"), [(1, "UNSUPPORTED_SASL_MECHANISM"), (0, "ILLEGAL_SASL_STATE")])
+def test_the_log_says_which_mechanism_is_not_offered(caplog, version, why):
+    with secured(JumpingClock(), **{"connection.failed.authentication.delay.ms": 0}) as broker, Wire(broker.address) as wrong:
+        wrong.ask(SaslHandshakeRequest(mechanism="GSS\nAPI"), version)
+        assert wrong.closed_by_peer
+    [line] = [each.getMessage() for each in caplog.records]
+    assert line.endswith(rf"its authentication failed: mechanism 'GSS\nAPI', SaslHandshake v{version}: {why}")
 
 
 def test_without_a_delay_a_failure_is_answered_at_once(caplog):
