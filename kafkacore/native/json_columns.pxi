@@ -113,7 +113,7 @@ cdef class JsonScan:
 
 
 def json_columns(values, tuple names, str kinds):
-    """The fields of JSON objects, for Arrow: those of all values about which there is no doubt.
+    """The fields of JSON objects, for Arrow: of all values that this scanner reads as any JSON parser would.
 
     Args:
         values: an Arrow binary array.
@@ -123,8 +123,8 @@ def json_columns(values, tuple names, str kinds):
 
     Returns:
         For each field how many nulls there are and its Arrow buffers (validity or None; for strings offsets; data; for string views the
-        views, and where strings do not fit them a buffer of those); and a bitmap of the values that are rows of nulls here because
-        another reader must look at them, or None if there is none.
+        views, and where strings do not fit them a buffer of those); and a bitmap of the values that a general parser must
+        read, which are rows of nulls here; None if this scanner read them all.
 
     Raises:
         TypeError: the values are something else.

@@ -1,9 +1,9 @@
-/* Numbers as JSON texts: whole ones, and floats by the shortest decimal that reads back as the same float, written as Python's repr writes it.
+/* Numbers as JSON texts: integers, and floats as the shortest decimal that reads back as the same float, in the form of Python's repr.
  *
  * Every writer stores up to KC_JW_WIDE bytes from w on, however few it keeps, and returns what follows those that it keeps.
  *
- * Whole numbers. Eight digits are made at once in the bytes of one word; leading zeros are shifted out. No branch depends on how many
- * digits there are, which in a column of numbers nobody can foresee.
+ * Whole numbers. Eight digits are made at once in the bytes of one word; leading zeros are shifted out. No branch depends on the number
+ * of digits: in a column it differs from value to value, and the processor would guess it wrongly.
  *
  * Floats, two ways, both exact:
  *   1. m / 10^k with whole m < 10^15. Both are doubles without error, so their quotient is what a reader makes of the text. Doubles lie closer

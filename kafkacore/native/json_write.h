@@ -172,12 +172,14 @@ static int kc_jw_day(uint8_t **at, int64_t days) {
     return 1;
 }
 
+/* Both round down: v = kc_jw_floor(v, by) * by + kc_jw_rest(v, by). The product itself may lie below INT64_MIN. */
 static int64_t kc_jw_floor(int64_t v, int64_t by) { return v / by - (v % by < 0); }
+static int64_t kc_jw_rest(int64_t v, int64_t by) { return v % by < 0 ? v % by + by : v % by; }
 
 /* NULL outside the years 1 to 9999. */
 static uint8_t *kc_jw_timestamp(uint8_t *w, const kc_jw_node *node, int64_t v) {
-    int64_t seconds = kc_jw_floor(v, node->per_second), fraction = v - seconds * node->per_second;
-    int64_t days = kc_jw_floor(seconds, 86400), rest = seconds - days * 86400;
+    int64_t seconds = kc_jw_floor(v, node->per_second), fraction = kc_jw_rest(v, node->per_second);
+    int64_t days = kc_jw_floor(seconds, 86400), rest = kc_jw_rest(seconds, 86400);
     *w++ = '"';
     if (!kc_jw_day(&w, days)) return NULL;
     *w++ = 'T';

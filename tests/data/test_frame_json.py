@@ -139,6 +139,22 @@ def test_what_json_cannot_hold_is_refused(array):
             json_column(given_)
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("far", [*range(3), 10**9 - 1, 10**9])
+def test_the_times_that_are_farthest_away(unit, far):
+    """Seconds times units a second may lie beyond what 64 bits hold, although the time does not. A sanitized build says so."""
+    for value in (-(2**63) + far, 2**63 - 1 - far):
+        array = pa.array([value], pa.timestamp(unit))
+        if unit == "ns":
+            seconds, fraction = divmod(value, 10**9)
+            day = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)
+            text = f"{day.isoformat()}.{fraction:09}".removesuffix("000").removesuffix("000").removesuffix(".000")
+            assert json_column(array).to_pylist() == [f'"{text}"'.encode()]
+        else:
+            with pytest.raises(SerializationError, match="outside the years 1 to 9999"):
+                json_column(array)
+
+
 def test_slices_views_and_dictionaries():
     texts = ["short", None, "text that is longer than a view", "é"] * 3
     coded = pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.uint32(), pa.large_string())
