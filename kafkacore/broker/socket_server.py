@@ -654,7 +654,7 @@ class Server:
         if metered is not None:
             metered.pause()
         if session is not None and session.failed:
-            logger.warning("%s: closing connection %s: its authentication failed", self.name, connection)
+            logger.warning("%s: closing connection %s: its authentication failed: %s", self.name, connection, session.failure)
         elif api_key == SaslAuthenticateRequest.API_KEY and session is not None and session.user:
             self._limit_requests(connection, self.config.socket_request_max_bytes, self._memory)
 

@@ -222,7 +222,9 @@ cdef class SelectorCore:
             self._open_step(channel, ops, now_ms)
             return 0
         if ops & ~CHANNEL_WRITE:               # to be read, or the error and hang-up bits, which a read turns into their reason
-            if channel.muted or channel.reader.hungry:
+            if channel.muted:
+                self._unwanted(channel)
+            elif channel.reader.hungry:
                 self._sync(channel)
             elif channel.half_duplex and channel.send is not None:
                 channel.held = True

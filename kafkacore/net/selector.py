@@ -10,8 +10,9 @@ Rules:
 4. Results of a poll (`completed_sends`, `completed_receives`, `connected`, `accepted`, `disconnected`, `failed_sends`) stand until the
    next poll, which empties them in place. What happens between two polls is reported by the second.
 5. Muting is lazy: a muted channel leaves the poller only when bytes arrive that no reader wants yet. In request/response traffic that is
-   never, and a mute costs no system call. So is `half_duplex`, which a broker asks for: while an answer is being written, nothing is read
-   from that peer.
+   never, and a mute costs no system call. Where the owner watches a muted channel, the end of its stream is reported at once, unless bytes
+   came before it: these are read first, when the channel is unmuted. So is `half_duplex`, which a broker asks for: while an answer is
+   being written, nothing is read from that peer.
 6. A channel that lost its peer while frames are still unread moves to `closing`, gives them one per poll, and is reported as
    disconnected after the last.
 7. A TLS handshake costs up to some milliseconds of arithmetic, so a poll makes a few steps of accepted ones, and the others wait for the
@@ -40,7 +41,7 @@ from kafkacore.metadata import NEVER_MS
 from kafkacore.net.channel import Authenticator, ChannelState, ConnectionId, KafkaChannel, NetworkReceive, NetworkSend
 from kafkacore.net.frames import FIRST_STEP_BYTES, UNLIMITED, ReceiveMemory
 from kafkacore.net.node_ids import broker_of
-from kafkacore.net.transport import READ, WRITE, Address, MemoryTransport, SocketTransports, TlsTransport, Transport, Transports
+from kafkacore.net.transport import READ, WRITE, Address, MemoryTransport, SocketTransports, TlsTransport, Transport, Transports, has_ended
 
 __all__ = ["Admission", "EpollPoller", "IdleDisconnect", "NetworkReceive", "NetworkSend", "Poller", "Selector", "SelectorsPoller"]
 
@@ -252,6 +253,7 @@ class Selector(SelectorCore):
         self._receive_step_bytes = receive_step_bytes
         self._receive_memory = receive_memory
         self._hungry = {}  # the next frame waits for memory
+        self._watched: set[KafkaChannel] = set()  # muted, and of interest when the peer hangs up
         self._max_idle_ms = connections_max_idle_ms
         self._poller = poller or (EpollPoller() if hasattr(select, "epoll") else SelectorsPoller())
         self._epoll_fd = self._poller.fileno() if type(self._poller) is EpollPoller else -1
@@ -405,12 +407,37 @@ class Selector(SelectorCore):
     def unmute(self, id: ConnectionId) -> None:
         """Reads from a connection again, unless its mute state (throttled, response pending) says no."""
         channel = self._require(id)
+        self._watched.discard(channel)
         if channel.maybe_unmute():
             self.explicitly_muted.discard(channel)
             if channel.has_buffered_read:
                 self._buffered[channel] = None
             if not channel.armed & READ:
                 self._sync(channel)
+
+    def watch(self, id: ConnectionId) -> None:
+        """Reports the end of a muted connection at once, until it is unmuted: for a peer that has no answer to wait for.
+
+        Bytes that the peer sent before its end may be requests: then the end is found when they have been read.
+        """
+        channel = self._require(id)
+        self._watched.add(channel)
+        if not channel.armed & READ and channel.send is None:  # bytes or the end came already
+            self._unwanted(channel)
+
+    def _unwanted(self, channel: KafkaChannel) -> None:
+        """A muted channel got bytes, or its end. The poller is asked no more, or it would report that again and again."""
+        if channel in self._watched and not channel.has_buffered_read:
+            try:
+                ended = has_ended(channel.transport)
+            except OSError as error:
+                self._lost(channel, error)
+                return
+            if ended:
+                peer = channel.transport.peer or "the peer"
+                self._lost(channel, DisconnectError(f"connection to {peer} was closed by it"))
+                return
+        self._sync(channel)
 
     def _require(self, id: ConnectionId) -> KafkaChannel:
         channel: KafkaChannel | None = self.channels.get(id)
@@ -561,6 +588,7 @@ class Selector(SelectorCore):
         self._memory.pop(channel.id, None)
         self._buffered.pop(channel, None)
         self._hungry.pop(channel, None)
+        self._watched.discard(channel)
         self._lru.pop(channel.id, None)
         if self._admission is not None:
             self._admission.closed(channel.id)

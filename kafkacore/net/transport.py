@@ -248,6 +248,14 @@ class PlaintextTransport:
         self.sock.close()
 
 
+_RECORD_HEADER_BYTES = 5
+_ALERT_RECORD, _DATA_RECORD = 21, 23
+_TLS_1_3_ALERT_BYTES = 19
+"""An alert, its type and the tag; TLS 1.3 calls every encrypted record application data."""
+_CLOSE_NOTIFY_BYTES = 128
+"""More than any cipher needs for an alert."""
+
+
 class _Scratch(threading.local):
     """Ciphertext on its way from a socket into its BIO: nothing is kept here, so a thread's connections share it."""
 
@@ -373,6 +381,14 @@ class TlsTransport:
         if self._outgoing.pending:
             self.flush()
         return total or -1
+
+    def is_close_notify(self, ahead: bytes) -> bool:
+        """Whether the next bytes are one record that can be an alert only, and nothing is left of those before."""
+        if self.buffered or self._incoming.pending or len(ahead) < _RECORD_HEADER_BYTES:
+            return False
+        length = int.from_bytes(ahead[3:5], "big")
+        is_alert = ahead[0] == _ALERT_RECORD or (ahead[0] == _DATA_RECORD and length == _TLS_1_3_ALERT_BYTES)
+        return is_alert and len(ahead) == _RECORD_HEADER_BYTES + length
 
     def _decrypt(self, view: memoryview, start: int, nbytes: int) -> int:
         """Decrypts what is here: the count, 0 at end of stream, -1 when a whole record is missing. Keeps `buffered` up to date."""
@@ -593,6 +609,25 @@ def memory_pair(*, capacity_bytes: int = 1 << 20, connected: bool = True) -> tup
     right = MemoryTransport(lock, connected=connected, capacity_bytes=capacity_bytes)
     left.other, right.other = right, left
     return left, right
+
+
+def has_ended(transport: Transport) -> bool:
+    """Whether a peer has closed its side and nothing that it sent before is unread. Reads nothing.
+
+    Under TLS a short record counts as the end: the alert close_notify. No request is that short.
+
+    Raises:
+        OSError: the connection is broken.
+    """
+    if not isinstance(transport, PlaintextTransport | TlsTransport):
+        return False
+    try:
+        ahead = transport.sock.recv(_CLOSE_NOTIFY_BYTES + 1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    if not ahead:
+        return True
+    return isinstance(transport, TlsTransport) and transport.is_close_notify(ahead)
 
 
 class Transports(Protocol):

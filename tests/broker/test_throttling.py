@@ -3,6 +3,8 @@
 import contextlib
 import math
 import select
+import socket
+import struct
 
 import pytest
 from brokering import batch
@@ -616,3 +618,81 @@ def test_addresses_that_connect_too_fast_are_kept_waiting_and_closed(stage):
         for _ in range(30):
             stack.enter_context(stage.client()).ask(VERSIONS, 3)
         assert stage.broker.throttling is None
+
+
+# ---- peers that hang up while they are throttled
+
+
+def throttled_client(stage):
+    """A client that may send nothing for a long while, and knows it."""
+    wire = stage.client()
+    assert produce(wire, 60_000).throttle_time_ms > 40_000
+    return wire
+
+
+def connections_after(stage, other):
+    """How many connections the broker sees, once it has had time to see that one is gone; its clock stands still."""
+    for _ in range(200):
+        other.ask(VERSIONS, 3)
+        if stage.broker.call(stage.broker.num_connections) == 1:
+            break
+    return stage.broker.call(stage.broker.num_connections)
+
+
+def hang_up(wire):
+    wire.sock.close()
+
+
+def reset(wire):
+    wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wire.sock.close()
+
+
+@pytest.mark.parametrize("end", [hang_up, reset])
+def test_a_throttled_client_that_hangs_up_is_noticed_at_once(stage, end):
+    stage.alter({"client": "c"}, producer_byte_rate=1_000.0)
+    with stage.client("other") as other:
+        end(throttled_client(stage))
+        assert connections_after(stage, other) == 1
+        assert stage.broker.statistics()["throttled_connections"] == 0
+
+
+def test_a_client_that_hung_up_before_it_was_throttled_is_noticed_then(stage):
+    """The end came while the request waited, when nothing was read."""
+    stage.alter({"client": "c"}, producer_byte_rate=1_000.0)
+    stage.broker.control(0, lambda request: Delay(1_000))
+    with stage.client("other") as other, stage.client() as wire:
+        wire.send(produce_request(batch([bytes(60_000)]), acks=-1), 9)
+        while not stage.broker.call(lambda: len(stage.broker._delayed)):
+            other.ask(VERSIONS, 3)
+        wire.sock.close()
+        for _ in range(20):
+            other.ask(VERSIONS, 3)
+        assert stage.broker.call(stage.broker.num_connections) == 2
+        stage.sleep(1_000)
+        assert connections_after(stage, other) == 1
+        stage.broker.control(0, None)
+        assert stage.broker.call(lambda: stage.broker.state.replicas.partition("t", 0).log.end_offset) == 1
+
+
+def test_what_a_throttled_client_sent_before_it_hung_up_is_carried_out(stage):
+    stage.alter({"client": "c"}, producer_byte_rate=1_000.0)
+    with stage.client("other") as other:
+        wire = throttled_client(stage)
+        wire.send(produce_request(batch([b"last"]), acks=0), 9)
+        wire.sock.close()
+        assert connections_after(stage, other) == 2
+        stage.sleep(100_000)
+        assert connections_after(stage, other) == 1
+        assert stage.broker.call(lambda: stage.broker.state.replicas.partition("t", 0).log.end_offset) == 2
+
+
+def test_many_throttled_clients_hang_up(stage):
+    stage.alter({"client": "c"}, producer_byte_rate=1_000.0)
+    with stage.client("other") as other:
+        for _ in range(3):
+            wires = [throttled_client(stage) for _ in range(50)]
+            for wire in wires:
+                wire.sock.close()
+            assert connections_after(stage, other) == 1
+        assert stage.broker.call(lambda: (len(stage.broker._muted), len(stage.broker._selector._watched))) == (0, 0)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import trustme
 
 from kafkacore.clock import SystemClock
 from kafkacore.config import ClientConfig
-from kafkacore.errors import AuthenticationFailedError
+from kafkacore.errors import AuthenticationFailedError, DisconnectError
 from kafkacore.metadata import Metadata
 from kafkacore.net.channel import KafkaChannel, NetworkSend
 from kafkacore.net.client import NetworkClient
@@ -212,3 +212,72 @@ def test_a_client_begins_all_its_handshakes(authority: trustme.CA, server: tuple
         serving.poll(1)
         assert not client.disconnected and not serving.disconnected
     client.close()
+
+
+@contextlib.contextmanager
+def blocking(authority: trustme.CA, server: tuple[Selector, tuple[str, int]], version: ssl.TLSVersion) -> Iterator[tuple[ssl.SSLSocket, str]]:
+    """An accepted connection, and the other side of it without a selector."""
+    serving, address = server
+    context = ssl.create_default_context()
+    context.maximum_version = version
+    authority.configure_trust(context)
+    with context.wrap_socket(socket.create_connection(address), server_hostname="localhost", do_handshake_on_connect=False) as sock:
+        sock.setblocking(False)
+        id, shaken = None, False
+        while id is None or not shaken or not serving.is_channel_ready(id):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                sock.do_handshake()
+                shaken = True
+            serving.poll(1)
+            id = next(map(str, serving.accepted), id)
+        yield sock, id
+
+
+def says_goodbye(sock: ssl.SSLSocket) -> None:
+    """close_notify alone; the stream stays open."""
+    with contextlib.suppress(ssl.SSLWantReadError):
+        sock.unwrap()
+
+
+def hangs_up(sock: ssl.SSLSocket) -> None:
+    sock.close()
+
+
+VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
+
+
+@pytest.mark.parametrize("end", [says_goodbye, hangs_up])
+@pytest.mark.parametrize("version", VERSIONS, ids=lambda each: each.name)
+def test_the_end_of_a_muted_peer_is_reported_where_it_is_watched(
+    authority: trustme.CA, server: tuple[Selector, tuple[str, int]], version: ssl.TLSVersion, end: Callable[[ssl.SSLSocket], None]
+) -> None:
+    serving = server[0]
+    with blocking(authority, server, version) as (sock, id):
+        serving.mute(id)
+        serving.watch(id)
+        end(sock)
+        while id not in serving.disconnected:
+            serving.poll(5_000)
+        assert isinstance(serving.disconnected[id], DisconnectError)  # reset, where the server's tickets were not read
+        assert not serving._watched and not serving.explicitly_muted
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=lambda each: each.name)
+def test_a_frame_before_the_end_of_a_muted_peer_is_read_first(
+    authority: trustme.CA, server: tuple[Selector, tuple[str, int]], version: ssl.TLSVersion
+) -> None:
+    serving = server[0]
+    with blocking(authority, server, version) as (sock, id):
+        serving.mute(id)
+        serving.watch(id)
+        sock.send(frame(b"last"))
+        sock.close()
+        for _ in range(3):
+            serving.poll(5)
+            assert not serving.disconnected and not serving.completed_receives
+        serving.unmute(id)
+        got: list[bytes] = []
+        while id not in serving.disconnected:
+            serving.poll(5_000)
+            got += [bytes(receive.payload) for receive in serving.completed_receives]
+        assert got == [b"last"]
