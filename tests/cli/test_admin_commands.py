@@ -310,7 +310,7 @@ def test_entries_that_are_refused_and_command_lines_that_are_wrong(cli: Any, aut
         (["add", "--topic", "t", "--operation", "read"], "say who"),
         (["add", "--topic", "t", "--allow-principal", "a"], "which operations"),
         (["add", "--operation", "read", "--allow-principal", "a"], "say of what"),
-        (["add", "--operation", "reed", "--topic", "t", "--allow-principal", "a"], "'reed' is not one of all, read, write, create, delete,"),
+        (["add", "--operation", "reed", "--topic", "t", "--allow-principal", "a"], "'reed' is not one of all, read, write, create,"),
         (["add", "--operation", "any", "--topic", "t", "--allow-principal", "a"], "'any' is not one of all, read, write, create, delete,"),
         (["list", "--operation", "reed"], "'reed' is not one of any, all, read, write, create, delete,"),
         (["add", "--consumer", "--topic", "t", "--allow-principal", "a"], "goes with --group"),

@@ -215,7 +215,9 @@ def test_a_client_begins_all_its_handshakes(authority: trustme.CA, server: tuple
 
 
 @contextlib.contextmanager
-def blocking(authority: trustme.CA, server: tuple[Selector, tuple[str, int]], version: ssl.TLSVersion) -> Iterator[tuple[ssl.SSLSocket, str]]:
+def blocking(
+    authority: trustme.CA, server: tuple[Selector, tuple[str, int]], version: ssl.TLSVersion
+) -> Iterator[tuple[ssl.SSLSocket, str]]:
     """An accepted connection, and the other side of it without a selector."""
     serving, address = server
     context = ssl.create_default_context()
