@@ -261,7 +261,7 @@ class Broker(Server):
                 "waiting_produces": self.state.produces.num_delayed(),
                 "fetch_sessions": len(self.state.sessions),
                 "partitions": len(self.state.replicas.partitions),
-                "throttled_connections": len(self._throttled),
+                "throttled_connections": len(self.pauses.throttled),
                 "throttled_requests": sum(requests for requests, _ in self.state.quotas.throttled.values()),
                 "throttled_ms": sum(wait_ms for _, wait_ms in self.state.quotas.throttled.values()),
                 "log_bytes": sum(partition.log.size_bytes for partition in self.state.replicas.partitions.values()),

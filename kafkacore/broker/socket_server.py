@@ -19,7 +19,6 @@ Source: kafka.network.SocketServer.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import logging
@@ -27,12 +26,11 @@ import os
 import ssl
 import struct
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import GeneratorType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from kafkacore import errors
 from kafkacore._codec import Plan, decode_request_body
@@ -40,10 +38,13 @@ from kafkacore.broker.authentication import Sessions
 from kafkacore.broker.certificates import CertifiedUsers
 from kafkacore.broker.faults import Control, Delay, Disconnect, Drop
 from kafkacore.broker.limits import ConnectionQuotas, full_address, request_memory_bytes
+from kafkacore.broker.open_servers import open_servers
+from kafkacore.broker.pauses import Pauses
 from kafkacore.broker.peers import PeerClient, is_broker_client
 from kafkacore.broker.ports import Ports
 from kafkacore.broker.quotas import ConnectionRateQuota
-from kafkacore.broker.slices import SMALLEST_PARTS, Parts, PartsJob, Slices, Steps, StepsJob
+from kafkacore.broker.served import DIALOGUE, Served, advertised, unsupported_api_versions, within
+from kafkacore.broker.slices import SMALLEST_PARTS, PartsJob, Slices, Steps, StepsJob
 from kafkacore.broker.state import Call, Clocked, Outcome
 from kafkacore.broker.throttling import Metered, Throttling, is_measured, name_of
 from kafkacore.clock import Clock, SystemClock
@@ -59,19 +60,10 @@ from kafkacore.net.frames import ReceiveMemory
 from kafkacore.net.sasl import SaslClient
 from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector
 from kafkacore.net.transport import SocketTransports, Transports
-from kafkacore.protocol import (
-    APIS,
-    ApiVersion,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    SaslAuthenticateRequest,
-    SaslHandshakeRequest,
-    decode_request_header,
-    encode_response,
-)
+from kafkacore.protocol import APIS, ApiVersionsRequest, SaslAuthenticateRequest, decode_request_header, encode_response
 from kafkacore.protocol.schema import Request, Response
 from kafkacore.purgatory import DelayedOperationPurgatory
-from kafkacore.timer import LoopTimer, TimerTask
+from kafkacore.timer import LoopTimer
 
 logger = logging.getLogger(__name__)
 
@@ -85,36 +77,9 @@ SWEEP_MS = 200
 """How often what is `clocked` is advanced without a deadline, if the loop is awake: purgatories drop what was completed by events then."""
 RECEIVE_STEP_BYTES = 1 << 20
 """A peer that announces a large request gets so much before it has sent any of it."""
-MAX_REQUEST_ELEMENTS = 100_000
-"""How many elements the arrays of a request may have together: more than any client asks for, and less than would hold up the others."""
-FIRST_VERSION_WITH_OWN_RANGE = 3
-"""Of ApiVersions: brokers that know it tell who asked for a version they do not know which ones they do."""
-DIALOGUE = (ApiVersionsRequest.API_KEY, SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY)
-"""The requests by which a connection gets a user."""
 _HEADER = struct.Struct(">hhi")
-
-
 _TOLD = (CorruptDataError, errors.KafkaStorage, errors.AuthenticationFailedError)
 """Reasons for the end of a connection that a log shows."""
-
-Handler = Callable[[Any, Call, Any], Response | Outcome | Steps]
-
-
-class Served(NamedTuple):
-    """One API.
-
-    Attributes:
-        min_version, max_version: the versions that can be advertised.
-        handler: is called with the server's state, the call and the request.
-        parts: how a long request is cut.
-        max_elements: how many elements the arrays of a request may have together.
-    """
-
-    min_version: int
-    max_version: int
-    handler: Handler
-    parts: tuple[Parts, ...] = ()
-    max_elements: int = MAX_REQUEST_ELEMENTS
 
 
 class Server:
@@ -123,6 +88,7 @@ class Server:
     Attributes:
         state: what the handlers get; the subclass's, to be set before `start`.
         clocked: what the loop looks after.
+        pauses: the connections that are not read for now.
         wrap_transports: puts something between the server and its sockets, for tests.
         peers: requests to other servers over this one's selector, if it makes any; the subclass's, to be set before `start`.
         throttling: measures requests while any client has a quota; None while no client has.
@@ -164,19 +130,11 @@ class Server:
         Raises:
             UsageError: api_versions promises what is not served, or leaves out ApiVersions itself.
         """
-        if api_versions is None:
-            api_versions = {key: (each.min_version, each.max_version) for key, each in served.items()}
-        for key, (low, high) in api_versions.items():
-            if key not in served or low > high or low < served[key].min_version or high > served[key].max_version:
-                offered = f"v{served[key].min_version}-{served[key].max_version}" if key in served else "nothing"
-                raise UsageError(f"api_versions promises v{low}-{high} of API {key}; {offered} of it is served")
-        if ApiVersionsRequest.API_KEY not in api_versions and not is_silent:
-            raise UsageError("api_versions must hold ApiVersions (18) itself")
         self.served = served
         self.config = config
         self.name = name
         self._ports = Ports(listeners or [Listener("", host, port)])
-        self.api_versions = dict(api_versions)
+        self.api_versions = advertised(served, api_versions, is_silent=is_silent)
         self._peer_versions = dict(peer_versions or {})
         self.clock: Clock = clock or SystemClock()
         self.state: Any = None
@@ -205,7 +163,7 @@ class Server:
         self._owner_pid = os.getpid()
         self._memory = ReceiveMemory(request_memory_bytes(config))
         self._reset_connections()
-        _servers.add(self)
+        open_servers.add(self)
 
     # ---- hooks
 
@@ -235,11 +193,8 @@ class Server:
     def _reset_connections(self) -> None:
         self._calls: dict[ConnectionId, Call] = {}
         self._slices = Slices()
-        self._muted: set[ConnectionId] = set()
-        self._silenced: set[ConnectionId] = set()
-        self._delays = LoopTimer(clock=self.clock)
-        self._delayed: dict[ConnectionId, TimerTask] = {}
-        self._throttled: dict[ConnectionId, TimerTask] = {}
+        self.pauses = Pauses(self.clock)
+        self._muted, self._silenced = self.pauses.muted, self.pauses.silenced  # each request looks at them
         self._certified = CertifiedUsers(self.tls.rules)
         self._quotas = ConnectionQuotas(self.config, self.connection_rates)
         if self.authentication is not None:
@@ -291,7 +246,7 @@ class Server:
             self._reset_connections()
             self._ports.open()
             try:
-                self._selector = self._make_selector()
+                self._selector = self.pauses.selector = self._make_selector()
             except BaseException:
                 self._ports.close(None)
                 raise
@@ -502,7 +457,7 @@ class Server:
 
     def _loop(self, selector: Selector) -> None:
         peers = self.peers
-        self._deadlines = [_deadline_of(each) for each in (self._delays, *self.clocked)]
+        self._deadlines = [_deadline_of(each) for each in (self.pauses.timer, *self.clocked)]
         self._began()
         while True:
             if self._messages or self._paused:
@@ -518,8 +473,9 @@ class Server:
                 for connection in filter(self._asks_who, selector.accepted):
                     # Strangers' requests are small, and are not counted: who stops in the middle of one keeps no user waiting.
                     self._limit_requests(connection, self.config.sasl_server_max_receive_size, None)
-            if self._quotas.doomed:
-                self._keep_waiting()
+            while self._quotas.doomed:
+                connection, wait_ms = self._quotas.doomed.popitem()
+                self.pauses.doom(connection, wait_ms, self._drop_connection)
             for receive in selector.completed_receives:
                 if peers is not None and has_peers and peers.owns(receive.source):
                     peers.received(receive)
@@ -563,7 +519,7 @@ class Server:
         if sweep:
             self._sweep_ms = now_ms + SWEEP_MS
         earliest_ms = NEVER_MS
-        for next_deadline_ms, each in zip(self._deadlines, (self._delays, *self.clocked), strict=True):
+        for next_deadline_ms, each in zip(self._deadlines, (self.pauses.timer, *self.clocked), strict=True):
             deadline_ms = next_deadline_ms()
             if deadline_ms is not None and deadline_ms < earliest_ms:
                 earliest_ms = deadline_ms
@@ -585,11 +541,11 @@ class Server:
         self._ending()
         if self.peers is not None:
             self.peers.close()
-        self._delays = LoopTimer(clock=self.clock)
+        self.pauses.timer = LoopTimer(clock=self.clock)
         # The listener first: a client that sees its connection die must not get a new one from a broker that is going.
         self._ports.close(selector)
         with self._wake_lock:
-            self._selector = None
+            self._selector = self.pauses.selector = None
             selector.close()
         while self._messages:
             self._messages.popleft()()
@@ -607,10 +563,10 @@ class Server:
             api_key, version, correlation_id = _HEADER.unpack_from(payload)
             known = self._plans.get((api_key, version))
             if known is None:  # of a request that is not served, or comes for the first time
-                is_served = _within(self.api_versions, api_key, version)
+                is_served = within(self.api_versions, api_key, version)
                 if not is_served and not self._is_of_peer(connection, api_key, version, payload):
                     if api_key == ApiVersionsRequest.API_KEY and api_key in self.api_versions:
-                        self._respond(connection, 0, correlation_id, self._unsupported_api_versions())
+                        self._respond(connection, 0, correlation_id, unsupported_api_versions(self.api_versions))
                         return
                     name = APIS[api_key].name if api_key in APIS else f"API {api_key}"
                     raise errors.UnsupportedVersion(f"{name} v{version} is not served")
@@ -639,7 +595,7 @@ class Server:
             call.listener = self._ports.listener_of(connection).name
         metered = None
         if self.throttling is not None and is_measured(request, version) and (session is None or session.user):
-            user, mute = name_of(call.principal), functools.partial(self._throttle, connection)
+            user, mute = name_of(call.principal), functools.partial(self.pauses.throttle, connection)
             metered = Metered(self.throttling, request, version, user, client_id or "", len(payload), self.clock, respond, mute)
             call.respond, call.meter = metered.respond, metered
         try:
@@ -672,20 +628,12 @@ class Server:
 
         Where the listener asks for a user, only the brokers' own is believed. Elsewhere the client id says it, and who lies there
         gets what any client gets of a broker that plays no old release."""
-        if not _within(self._peer_versions, api_key, version):
+        if not within(self._peer_versions, api_key, version):
             return False
         if self.authentication is not None and self._asks_who(connection) and api_key not in DIALOGUE:
             user = self.authentication.session(connection).user
             return bool(user) and user == self.authentication.own_user
         return is_broker_client(decode_request_header(payload)[0].client_id)
-
-    def _unsupported_api_versions(self) -> ApiVersionsResponse:
-        """The answer to an ApiVersions request of an unknown version, to be encoded as v0: the one range the client needs. Before KIP-511,
-        which came with v3, it was empty."""
-        low, high = self.api_versions[ApiVersionsRequest.API_KEY]
-        entry = ApiVersion(api_key=ApiVersionsRequest.API_KEY, min_version=low, max_version=high)
-        code = errors.Code.UNSUPPORTED_VERSION
-        return ApiVersionsResponse(error_code=code, api_keys=[entry] if high >= FIRST_VERSION_WITH_OWN_RANGE else [])
 
     def _handle(self, connection: ConnectionId, call: Call, api_key: int, request: Request) -> None:
         served = self.served[api_key]
@@ -707,7 +655,7 @@ class Server:
                 call.respond(None)
         elif result is Outcome.LATER and call.operation is not None and not call.operation.is_completed():
             self._calls[connection] = call
-            self._mute(connection)
+            self.pauses.mute(connection)
 
     def _slice(self, call: Call, steps: Steps) -> None:
         connection = call.connection
@@ -719,7 +667,7 @@ class Server:
             job.abandon()
             return
         self._calls[connection] = call
-        self._mute(connection)
+        self.pauses.mute(connection)
         self._slices.add(job)
 
     def _now(self) -> tuple[int, int]:
@@ -733,7 +681,7 @@ class Server:
             self._drop_connection(connection)
         elif result is Outcome.SILENT:
             self._calls.pop(connection, None)
-            self._unmute(connection)
+            self.pauses.unmute(connection)
             if self.throttling is not None:
                 call.respond(None)
         # else it waits now, or what it waited for has come and is answered
@@ -747,10 +695,7 @@ class Server:
         if answer is None:
             self._handle(connection, call, api_key, request)
         elif isinstance(answer, Delay):
-            later = TimerTask(answer.ms, lambda: self._handle_late(connection, call, api_key, request))
-            self._delayed[connection] = later
-            self._mute(connection)
-            self._delays.add(later)
+            self.pauses.delay(connection, answer.ms, lambda: self._handle_late(connection, call, api_key, request))
         elif isinstance(answer, Drop | Disconnect):
             if answer.handle:
                 call.respond = _lose
@@ -767,7 +712,7 @@ class Server:
             raise UsageError(f"a control function returned {answer!r}; it may return a response, Delay, Drop, Disconnect or None")
 
     def _handle_late(self, connection: ConnectionId, call: Call, api_key: int, request: Request) -> None:
-        self._delayed.pop(connection, None)
+        self.pauses.end_delay(connection)
         call.now_ms, call.wall_ms = self.clock.now_ms(), self.clock.wall_ms()
         try:
             self._handle(connection, call, api_key, request)
@@ -775,7 +720,7 @@ class Server:
             logger.exception("%s: delayed %s failed; connection %s is closed", self.name, APIS[api_key].name, connection)
             self._drop_connection(connection)
         if connection not in self._calls:
-            self._unmute(connection)
+            self.pauses.unmute(connection)
 
     def _respond(self, connection: ConnectionId, version: int, correlation_id: int, response: Response | None) -> None:
         if self._calls:
@@ -786,41 +731,7 @@ class Server:
         if response is not None:
             selector.send(NetworkSend(connection, encode_response(response, version, correlation_id), await_completion=False))
         if self._muted:
-            self._unmute(connection)
-
-    def _mute(self, connection: ConnectionId) -> None:
-        if connection not in self._muted and self._selector is not None and connection in self._selector.channels:
-            self._muted.add(connection)
-            self._selector.mute(connection)
-
-    def _unmute(self, connection: ConnectionId) -> None:
-        if connection in self._muted and connection not in self._throttled:
-            self._muted.discard(connection)
-            if self._selector is not None and connection in self._selector.channels:
-                self._selector.unmute(connection)
-
-    def _throttle(self, connection: ConnectionId, wait_ms: int) -> None:
-        """Reads nothing from a connection for so long; its answer is on its way."""
-        self._mute(connection)
-        if connection in self._muted and self._selector is not None:
-            self._throttled[connection] = task = TimerTask(wait_ms, lambda: self._end_throttle(connection))
-            self._delays.add(task)
-            self._selector.watch(connection)
-
-    def _end_throttle(self, connection: ConnectionId) -> None:
-        self._throttled.pop(connection, None)
-        self._unmute(connection)
-
-    def _keep_waiting(self) -> None:
-        """Connections of addresses that opened too many: they are not read, and closed when their time has ended."""
-        doomed = self._quotas.doomed
-        while doomed:
-            connection, wait_ms = doomed.popitem()
-            self._silenced.add(connection)                    # what came along with it, or behind a TLS handshake
-            self._mute(connection)
-            if connection in self._muted:
-                self._throttled[connection] = task = TimerTask(wait_ms, functools.partial(self._drop_connection, connection))
-                self._delays.add(task)
+            self.pauses.unmute(connection)
 
     def _refuse(self, connection: ConnectionId, reason: KafkaError) -> None:
         logger.warning("%s: closing connection %s: %s", self.name, connection, reason)
@@ -833,8 +744,7 @@ class Server:
 
     def _forget(self, connection: ConnectionId) -> None:
         """Ends what a connection that is gone was waiting for."""
-        self._muted.discard(connection)
-        self._silenced.discard(connection)
+        self.pauses.forget(connection)
         if self._certified:
             self._certified.forget(connection)
         if self.authentication is not None:
@@ -842,15 +752,12 @@ class Server:
         call = self._calls.pop(connection, None)
         if call is not None and call.operation is not None:
             call.operation.abandon()
-        for later in (self._delayed.pop(connection, None), self._throttled.pop(connection, None)):
-            if later is not None:
-                later.cancel()
 
     def num_connections(self) -> int:
         """Open connections; for the owner thread."""
         return len(self._selector.channels) if self.running and self._selector is not None else 0
 
-    def _abandon_in_child(self) -> None:
+    def abandon_in_child(self) -> None:
         """In a forked child: lets go of the parent's sockets. The epoll set is shared with the parent and is not touched."""
         self._lifecycle = threading.RLock()
         self._wake_lock = threading.Lock()
@@ -864,11 +771,6 @@ class Server:
                         sock.close()
 
 
-def _within(versions: Mapping[int, tuple[int, int]], api_key: int, version: int) -> bool:
-    low, high = versions.get(api_key, (0, -1))
-    return low <= version <= high
-
-
 def _deadline_of(each: Clocked) -> Callable[[], int | None]:
     """What tells a deadline: of whatever waits in a timer alone its wheel, for the loop asks them all at every turn."""
     source = each.timer if isinstance(each, DelayedOperationPurgatory | PeerClient) else each
@@ -877,24 +779,3 @@ def _deadline_of(each: Clocked) -> Callable[[], int | None]:
 
 def _lose(response: Response | None) -> None:
     """Where responses go that a test wants lost."""
-
-
-_servers: weakref.WeakSet[Server] = weakref.WeakSet()
-
-
-def _stop_all() -> None:
-    for server in list(_servers):
-        try:
-            server.stop()
-        except KafkaError as error:
-            logger.warning("%s could not be stopped at exit: %s", server.name, error)
-
-
-def _abandon_all() -> None:
-    for server in list(_servers):
-        server._abandon_in_child()
-
-
-atexit.register(_stop_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)

@@ -30,8 +30,9 @@ from kafkacore.broker.limits import (
     has_spare_descriptor,
     request_memory_bytes,
 )
+from kafkacore.broker.served import MAX_REQUEST_ELEMENTS
 from kafkacore.broker.server import Broker
-from kafkacore.broker.socket_server import MAX_REQUEST_ELEMENTS, RECEIVE_STEP_BYTES
+from kafkacore.broker.socket_server import RECEIVE_STEP_BYTES
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import ConfigError, InvalidRequest, NetworkError

@@ -11,10 +11,10 @@ from logs import Disk, topic_config, write_by
 from test_log_disk import MAX, append, content, full
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
-from kafkacore.broker import socket_server
 from kafkacore.broker.log import LogManager, read_one_batch
 from kafkacore.broker.log.checkpoints import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LEADER_EPOCHS, read_epochs, read_offsets
 from kafkacore.broker.log.manager import RETRY_MS
+from kafkacore.broker.open_servers import open_servers
 from kafkacore.broker.server import Broker
 from kafkacore.broker.worker import InlineWorker
 from kafkacore.clock import ManualClock
@@ -359,7 +359,7 @@ def test_a_broker_that_could_not_be_made_can_be_stopped(tmp_path):
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(errors.KafkaStorage, match=r"no log directory can be used: .*taken: .*File exists"):
         Broker(log_dirs=[tmp_path / "taken"])
-    halves = [server for server in socket_server._servers if isinstance(server, Broker) and server.state is None]
+    halves = [server for server in open_servers if isinstance(server, Broker) and server.state is None]
     assert halves
     for half in halves:
         half.stop()  # as at the interpreter's exit

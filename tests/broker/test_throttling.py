@@ -385,12 +385,12 @@ def test_who_hangs_up_or_stops_while_a_connection_waits_leaves_nothing(stage):
     stage.sleep(wait_ms)
     while broker.call(broker.num_connections):
         pass
-    assert broker.call(lambda: (len(broker._throttled), len(broker._muted))) == (0, 0)
+    assert broker.call(lambda: (len(broker.pauses.throttled), len(broker._muted))) == (0, 0)
     with stage.client() as wire:
         produce(wire, 20_000)
         broker.stop()
         broker.start()
-        assert broker.call(lambda: (len(broker._throttled), len(broker._muted))) == (0, 0)
+        assert broker.call(lambda: (len(broker.pauses.throttled), len(broker._muted))) == (0, 0)
     with stage.client("other") as wire:
         produce(wire, 5)
 
@@ -400,7 +400,7 @@ def test_a_delayed_request_is_throttled_behind_its_delay(stage):
     stage.broker.control(0, lambda request: Delay(5_000))
     with stage.client() as wire:
         wire.send(produce_request(batch([bytes(20_000)])), 9)
-        while not stage.broker.call(lambda: stage.broker._delayed):
+        while not stage.broker.call(lambda: stage.broker.pauses.delayed):
             pass
         stage.sleep(5_000)
         wait_ms = wire.receive(p.ProduceRequest, 9)[1].throttle_time_ms
@@ -663,7 +663,7 @@ def test_a_client_that_hung_up_before_it_was_throttled_is_noticed_then(stage):
     stage.broker.control(0, lambda request: Delay(1_000))
     with stage.client("other") as other, stage.client() as wire:
         wire.send(produce_request(batch([bytes(60_000)]), acks=-1), 9)
-        while not stage.broker.call(lambda: len(stage.broker._delayed)):
+        while not stage.broker.call(lambda: len(stage.broker.pauses.delayed)):
             other.ask(VERSIONS, 3)
         wire.sock.close()
         for _ in range(20):

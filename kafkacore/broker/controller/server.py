@@ -27,7 +27,8 @@ from kafkacore.broker.controller.state import Requester, code_of
 from kafkacore.broker.controller.writer import SERVED as DECIDED
 from kafkacore.broker.handlers.forwarding import REFUSALS
 from kafkacore.broker.handlers.security import sasl_authenticate, sasl_handshake
-from kafkacore.broker.socket_server import MAX_REQUEST_ELEMENTS, Served, Server
+from kafkacore.broker.served import MAX_REQUEST_ELEMENTS, Served
+from kafkacore.broker.socket_server import Server
 from kafkacore.broker.state import Call, LateAnswer, Outcome
 from kafkacore.clock import Clock
 from kafkacore.config_listeners import Listener

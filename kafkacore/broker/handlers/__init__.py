@@ -22,8 +22,8 @@ from kafkacore.broker.handlers import (
     voters,
 )
 from kafkacore.broker.handlers.parts import PARTS, SLICED_BY_HANDLER
+from kafkacore.broker.served import MAX_REQUEST_ELEMENTS, Served
 from kafkacore.broker.slices import MAX_WHOLE_ELEMENTS
-from kafkacore.broker.socket_server import MAX_REQUEST_ELEMENTS, Served
 from kafkacore.protocol import APIS
 
 __all__ = ["API_VERSIONS", "SERVED", "Served"]
