@@ -20,9 +20,8 @@ from kafkacore.config import ClientConfig
 from kafkacore.metadata import Metadata, TopicInfo
 from kafkacore.net.authentication import authenticators
 from kafkacore.net.client import NetworkClient
+from kafkacore.net.client_selector import client_selector
 from kafkacore.net.controllers import ControllersMetadata
-from kafkacore.net.selector import Selector
-from kafkacore.net.transport import SocketTransports
 
 _LONGEST_WAIT_MS = 60_000
 
@@ -88,18 +87,7 @@ class CallerDriver:
 
     def _new_client(self) -> NetworkClient:
         config = self._config
-        transports = SocketTransports(
-            send_buffer_bytes=config.send_buffer_bytes,
-            receive_buffer_bytes=config.receive_buffer_bytes,
-            ssl_context=self._ssl_context,
-        )
-        selector = Selector(
-            self.clock,
-            max_receive_bytes=config.receive_message_max_bytes,
-            connections_max_idle_ms=config.connections_max_idle_ms,
-            transports=transports,
-            authenticator=self._authenticators,
-        )
+        selector = client_selector(config, self.clock, self._ssl_context, self._authenticators)
         return NetworkClient(selector, self.metadata, config, self.clock, broker_version=config.broker_version)
 
     def _renew(self) -> None:

@@ -39,10 +39,9 @@ from kafkacore.metadata import Metadata, TopicInfo
 from kafkacore.net.authentication import authenticators
 from kafkacore.net.block_end import CLOSE_S, close_timeout_s
 from kafkacore.net.client import NetworkClient
+from kafkacore.net.client_selector import client_selector
 from kafkacore.net.connection import ExponentialBackoff
 from kafkacore.net.measure import Measured, NetworkStats, grouped
-from kafkacore.net.selector import Selector
-from kafkacore.net.transport import SocketTransports
 from kafkacore.plurals import counted
 from kafkacore.producer.accumulator import BufferPool, RecordAccumulator
 from kafkacore.producer.endings import close_sender, open_senders
@@ -53,6 +52,8 @@ from kafkacore.producer.many_call import ManyCall, none_queued, partition_number
 from kafkacore.producer.not_now import NotNow
 from kafkacore.producer.producer_metrics import TransactionStats, of_producer
 from kafkacore.producer.sender import Sender
+from kafkacore.producer.serializers import is_function_of_value, serialize
+from kafkacore.producer.topic_queues import checked_name, follow, follow_changes, new_queue
 from kafkacore.producer.transaction_calls import Transaction, await_step, checked_group, checked_offsets
 from kafkacore.producer.transactions import CALLS, Step, StepKind, TransactionEngine
 from kafkacore.producer.two_phase import PreparedTransaction
@@ -139,7 +140,12 @@ class KafkaProducer(ProducerCore):
         )
         this = weakref.ref(self)             # the Sender thread must not keep its producer alive
         client = NetworkClient(
-            _selector(self._clock, settings_),
+            client_selector(
+                settings_,
+                self._clock,
+                settings_.ssl_contexts(),
+                authenticators(settings_.sasl_settings(), settings_.client_id, self._clock),
+            ),
             metadata,
             settings_,
             self._clock,
@@ -167,10 +173,9 @@ class KafkaProducer(ProducerCore):
         self._round_robin = settings_.partitioner == "round_robin"
         by_name = settings_.partitioner if isinstance(settings_.partitioner, str) else "murmur2"
         self._place_by(by_name, settings_.partitioner_ignore_keys)
-        self._key_serializer, key_plain = _serializer(settings_.key_serializer)
-        self._value_serializer, value_plain = _serializer(settings_.value_serializer)
+        self._key_serializer, self._value_serializer = settings_.key_serializer, settings_.value_serializer
         plain_choice = self._partitioner is None and not self._round_robin
-        plain = key_plain and value_plain and not interceptors
+        plain = is_function_of_value(self._key_serializer) and is_function_of_value(self._value_serializer) and not interceptors
         self._fast = plain and plain_choice
         # send_many appends columns as they are
         self._plain = plain and self._partitioner is None and self._value_serializer is None and self._key_serializer is None
@@ -257,8 +262,8 @@ class KafkaProducer(ProducerCore):
             partition = self._partitioner(record.topic, record.key, record.value, self._metadata.snapshot)
         elif partition is None and self._round_robin:
             partition = self._next_in_turn(queue)
-        value = _serialize(self._value_serializer, record.topic, record.value)
-        key = _serialize(self._key_serializer, record.topic, record.key)
+        value = serialize(self._value_serializer, record.topic, record.value)
+        key = serialize(self._key_serializer, record.topic, record.key)
         return functools.partial(
             self._append_serialized, queue, value, key, record.headers or None, partition, record.timestamp_ms, callback, waited_ms
         )
@@ -280,7 +285,7 @@ class KafkaProducer(ProducerCore):
     def _queue_of(self, topic: str) -> tuple[TopicQueue, int]:
         """The topic's queues, and how long its metadata took, ms: at most max_block_ms."""
         waited_ms = 0
-        queue = self._topics.get(_checked_name(topic))
+        queue = self._topics.get(checked_name(topic))
         if queue is None:
             start_ms = self._clock.now_ms()
             queue = self._queue_for(topic, self._await_topic(topic, self.config.max_block_ms))
@@ -291,13 +296,8 @@ class KafkaProducer(ProducerCore):
         """The topic's queues, made if need be."""
         queue = self._topics.get(topic)
         if queue is None:
-            queue = TopicQueue(topic)
-            queue.grow(info.partition_count, TopicPartition)
-            queue.topic_id = info.topic_id
-            first = random.randrange(queue.n)
-            queue.sticky = queue.partitions[first]
-            queue = self._topics.setdefault(topic, queue)
-            _follow(queue, self._metadata.snapshot.topics.get(topic))  # _update_topics may have been here before the queue was
+            queue = self._topics.setdefault(topic, new_queue(topic, info))
+            follow(queue, self._metadata.snapshot.topics.get(topic))  # _update_topics may have been here before the queue was
         return queue
 
     def _await_partition(self, queue: TopicQueue, partition: int, waited_ms: int) -> int:
@@ -744,7 +744,7 @@ class KafkaProducer(ProducerCore):
             KafkaError: the cluster refuses to describe the topic, or a broker refuses this client.
         """
         self._check_open()
-        return {partition.index for partition in self._await_topic(_checked_name(topic), self.config.max_block_ms).partitions}
+        return {partition.index for partition in self._await_topic(checked_name(topic), self.config.max_block_ms).partitions}
 
     @overload
     def metrics(self, *, detail: Literal[False] = False) -> dict[str, int]: ...
@@ -808,64 +808,10 @@ class KafkaProducer(ProducerCore):
         }
 
 
-def _checked_name(topic: Any) -> str:
-    if not isinstance(topic, str):
-        raise TypeError(f"topic must be a str, not {type(topic).__name__}")
-    return topic
-
-
-def _selector(clock: Clock, config: ProducerConfig) -> Selector:
-    transports = SocketTransports(
-        send_buffer_bytes=config.send_buffer_bytes,
-        receive_buffer_bytes=config.receive_buffer_bytes,
-        ssl_context=config.ssl_contexts(),
-    )
-    authenticator = authenticators(config.sasl_settings(), config.client_id, clock)
-    return Selector(
-        clock,
-        max_receive_bytes=config.receive_message_max_bytes,
-        connections_max_idle_ms=config.connections_max_idle_ms,
-        transports=transports,
-        authenticator=authenticator,
-    )
-
-
-def _serializer(serializer: Any) -> tuple[Any, bool]:
-    """A callable for the fast path and whether it is fit for it: one with `serialize(topic, value)` needs the topic."""
-    if serializer is None or not hasattr(serializer, "serialize"):
-        return serializer, True
-    return serializer, False
-
-
-def _serialize(serializer: Any, topic: str, value: Any) -> Any:
-    if serializer is None or value is None:
-        return value
-    return serializer.serialize(topic, value) if hasattr(serializer, "serialize") else serializer(value)
-
-
 def _update_topics(producer: KafkaProducer | None) -> None:
-    """Takes in what became of known topics: partitions added, or a new topic under the old name."""
-    if producer is None:
-        return
-    metadata, topics = producer._metadata, producer._topics
-    version, changed = metadata.changed_since(producer._topics_version)
-    known = metadata.snapshot.topics
-    for name in changed:
-        queue = topics.get(name)
-        if queue is not None:
-            _follow(queue, known.get(name))
-    producer._topics_version = version
-
-
-def _follow(queue: TopicQueue, info: TopicInfo | None) -> None:
-    """Brings a topic's queues up to what the cluster says of the topic."""
-    if info is None or not info.partition_count:
-        return
-    # The same topic never loses partitions: a smaller number is an old answer, unless another topic has the name now.
-    count = info.partition_count
-    if count > queue.n or (count < queue.n and info.topic_id != queue.topic_id):
-        queue.grow(count, TopicPartition)
-    queue.topic_id = info.topic_id
+    """Takes in what became of known topics."""
+    if producer is not None:
+        producer._topics_version = follow_changes(producer._topics, producer._metadata, producer._topics_version)
 
 
 answer_names(KafkaProducer, PRODUCER)

@@ -17,7 +17,7 @@ import pytest
 
 from kafkacore import errors, metadata
 from kafkacore.consumer import KafkaConsumer
-from kafkacore.net import client, driver
+from kafkacore.net import client, client_selector
 from kafkacore.net.selector import Selector
 from kafkacore.producer import KafkaProducer
 from kafkacore.protocol import ApiVersionsRequest
@@ -107,7 +107,7 @@ def test_a_member_outlives_changed_bytes(cluster: EmbeddedCluster, monkeypatch: 
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         producer.send_many(topic, [b"%d" % i for i in range(RECORDS)], partitions=[i % PARTITIONS for i in range(RECORDS)])
     fault = Fault(seed)
-    monkeypatch.setattr(driver, "Selector", fault.selector())
+    monkeypatch.setattr(client_selector, "Selector", fault.selector())
     monkeypatch.setattr(client, "_LONGEST_THROTTLE_MS", 20)  # else it is waited for
     monkeypatch.setattr(metadata, "_BEHIND_MS", 100)
     monkeypatch.setattr(socket, "getaddrinfo", resolve)

@@ -31,7 +31,8 @@ from kafkacore.errors import (
     UnsupportedVersion,
     UsageError,
 )
-from kafkacore.producer import KafkaProducer, _follow
+from kafkacore.producer import KafkaProducer
+from kafkacore.producer.topic_queues import follow
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ProducerRecord
 
@@ -578,7 +579,7 @@ def test_an_old_answer_takes_no_partition_from_a_topic_and_another_topic_of_the_
         p.send("grown", b"x").result(10)
         queue, info = p._topics["grown"], p._metadata.snapshot.topics["grown"]
         for topic_id, partitions in ((info.topic_id, 4), (b"another topic id", 2)):
-            _follow(queue, info._replace(topic_id=topic_id, partitions=info.partitions[:2]))
+            follow(queue, info._replace(topic_id=topic_id, partitions=info.partitions[:2]))
             assert queue.n == partitions
 
 
@@ -589,16 +590,17 @@ def test_each_new_topic_is_asked_for_alone_and_no_other_looked_at(cluster: Any, 
     looks: list[str] = []
     asked: list[str] = []
 
-    def follow(queue: Any, info: Any) -> None:
+    def look(queue: Any, info: Any) -> None:
         looks.append(queue.topic)
-        _follow(queue, info)
+        follow(queue, info)
 
     def begin_request(now_ms: int) -> Any:
         wanted = begin(now_ms)
         asked.extend(wanted or ())
         return wanted
 
-    monkeypatch.setattr("kafkacore.producer._follow", follow)
+    for module in ("kafkacore.producer", "kafkacore.producer.topic_queues"):
+        monkeypatch.setattr(f"{module}.follow", look)
     with producer(cluster) as p:
         begin = p._metadata.begin_request
         monkeypatch.setattr(p._metadata, "begin_request", begin_request)
