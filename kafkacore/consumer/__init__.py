@@ -367,7 +367,7 @@ class KafkaConsumer:
         try:
             while position < end:
                 before = position
-                found, position = self._loop.hand_over(functools.partial(self._out.up_to, tp, end, before, wait_s))
+                found, position = self._loop.hand_over(functools.partial(self._out.next_columns, tp, before, wait_s))
                 if not found and position == before:
                     raise errors.KafkaTimeoutError(
                         f"nothing came for {wait_s:g} s", topic=tp[0], partition=tp[1], offset=position, attempts=self._driver.attempts()

@@ -80,18 +80,15 @@ class HandOut:
     def _handed_columns(self, columns: list[RecordColumns]) -> RecordBatches:
         return RecordBatches(columns) if self._interceptors is None else self._interceptors.on_consume_batch(columns)
 
-    def up_to(self, tp: TopicPartition, end: int, before: int, wait_s: float) -> tuple[list[Any], int]:
-        """The next columns of a partition that is read up to `end`, and its position; `before` is where it was."""
-        found: list[Any] = self._loop.wait(functools.partial(self._collect_up_to, tp, end, before), [], wait_s)
+    def next_columns(self, tp: TopicPartition, before: int, wait_s: float) -> tuple[list[Any], int]:
+        """The next columns of the only partition, and its position; `before` is where it was."""
+        found: list[Any] = self._loop.wait(functools.partial(self._collect_up_to, tp, before), [], wait_s)
         return found, self._subscription.state_of(tp).offset
 
-    def _collect_up_to(self, tp: TopicPartition, end: int, position: int) -> list[Any]:
-        """Columns, or [None] when the position moved over offsets without records. Nothing is fetched ahead once the end is reached."""
+    def _collect_up_to(self, tp: TopicPartition, position: int) -> list[Any]:
+        """Columns, or [None] when the position moved over offsets without records."""
         found: list[Any] = self._fetcher.collect_columns()
-        reached = self._subscription.state_of(tp).offset
-        if reached >= end:
-            self._subscription.pause(tp)
-        return found or ([None] if reached > position else [])
+        return found or ([None] if self._subscription.state_of(tp).offset > position else [])
 
     def next_chunk(self, timeout: float | None = None) -> Iterator[ConsumerRecord] | None:
         """What a loop over records goes on with; None when nothing came within `timeout` seconds."""

@@ -59,7 +59,21 @@ def test_none_is_the_end_as_of_now(consumer):
 
 def test_nothing_is_fetched_behind_the_end(consumer):
     list(consumer.read_range(("plain", 0), 0, 10, 10))
-    assert consumer.paused() == {("plain", 0)}
+    asked = consumer.metrics()["fetch_total"]
+    consumer.end_offsets([("plain", 0)])
+    assert consumer.metrics()["fetch_total"] == asked
+
+
+def test_reading_goes_on_where_a_range_ended_or_elsewhere(consumer):
+    for read in (lambda: consumer.read_range(("plain", 0), 0, 10, 10), lambda: consumer.read({("plain", 0): (0, 10)})):
+        for at in (None, 2_990, 0):
+            list(read())
+            assert not consumer.paused()
+            if at is not None:
+                consumer.seek(("plain", 0), at)
+            at = consumer.position(("plain", 0))
+            assert at >= 10 or at == 0
+            assert next(iter(consumer)).offset == at
 
 
 def test_reading_goes_on_behind_a_range_that_was_left(consumer):
