@@ -27,16 +27,35 @@ from typing import Any, NamedTuple, Protocol
 from kafkacore import errors
 from kafkacore.clock import Clock
 from kafkacore.cluster_snapshot import ClusterSnapshot, PartitionInfo, TopicInfo, changed_topics, same_leaders, take_topic, with_leaders
-from kafkacore.errors import AuthenticationFailedError, ClosedError, KafkaError
+from kafkacore.errors import AuthenticationFailedError, ClosedError, KafkaError, UsageError
 from kafkacore.types import Node, TopicPartition
 
-__all__ = ["NEVER_MS", "ClusterSnapshot", "LeaderHint", "Metadata", "MetadataConfig", "PartitionInfo", "TopicInfo"]
+__all__ = ["NEVER_MS", "ClusterSnapshot", "LeaderHint", "Metadata", "MetadataConfig", "PartitionInfo", "TopicInfo", "checked_topic"]
 
 NEVER_MS = 2**62
 """A deadline that is never reached."""
 
 _BEHIND_ANSWERS, _BEHIND_MS = 10, 30_000  # so many answers in a row, and for so long: no broker lags behind like that
 _REBOOTSTRAP_REQUIRED = 129
+_NAME_BYTES = (1 << 15) - 1
+
+
+def checked_topic(name: str) -> str:
+    """A topic's name that fits in a request. Whether it is legal is for brokers to say.
+
+    Raises:
+        UsageError: it is no text, has no UTF-8, or is longer than Kafka's strings.
+    """
+    if not isinstance(name, str):
+        raise UsageError(f"a topic's name is text, not {name!r:.100}")
+    if not name.isascii() or len(name) > _NAME_BYTES:
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError:
+            raise UsageError(f"a topic's name has a lone surrogate and so no UTF-8: {name!r:.100}") from None
+        if size > _NAME_BYTES:
+            raise UsageError(f"a topic's name has at most {_NAME_BYTES} bytes, not {size}: {name[:100]!r}...")
+    return name
 
 
 class LeaderHint(NamedTuple):
@@ -177,6 +196,9 @@ class Metadata:
 
         Returns:
             True when the topic was not known to be needed, i.e. the I/O thread has something to do.
+
+        Raises:
+            UsageError: the name fits in no request: one such name would keep all later questions from being sent.
         """
         topics = self._topics
         create = create and self.allow_auto_topic_creation
@@ -200,6 +222,9 @@ class Metadata:
     def set_topics(self, names: Iterable[str], now_ms: int, create: Collection[str] = ()) -> None:
         """Makes `names` the topics needed; those in `create` as `add_topic` with `create`."""
         wanted = set(names)
+        for name in wanted:
+            if name not in self._topics:
+                checked_topic(name)
         with self._changed:
             for gone in [name for name in self._topics if name not in wanted]:
                 self._drop_topic(gone)
@@ -210,6 +235,9 @@ class Metadata:
     def _need(self, names: Iterable[str], now_ms: int, creatable: Iterable[str]) -> None:
         """Takes in topics that are needed, and asks for those without an answer that counts; the lock is held."""
         known = self.snapshot.topics
+        for name in names:
+            if name not in self._topics:
+                checked_topic(name)
         for name in names:
             if name not in self._topics and name not in known:
                 self._new_topics.add(name)

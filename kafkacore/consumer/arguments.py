@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkacore import errors
+from kafkacore.metadata import checked_topic
 from kafkacore.types import OffsetAndMetadata, TopicPartition
 
 _INT32_END, _INT64_END = 1 << 31, 1 << 63
@@ -22,7 +23,7 @@ def partition_of(given: object) -> TopicPartition:
     topic, index = given
     if not isinstance(topic, str) or not topic or not isinstance(index, int) or not 0 <= index < _INT32_END:
         raise errors.UsageError(f"not a (topic, partition) pair: {given!r}")
-    return TopicPartition(topic, index)
+    return TopicPartition(checked_topic(topic), index)
 
 
 def offset_of(partition: tuple[str, int], given: OffsetAndMetadata | int) -> OffsetAndMetadata:

@@ -183,7 +183,10 @@ class Decoding:
         taken = {f"_{name}" for name in self._names} | ({CORRUPT} if self.on_error == "null" else set())
         for name in schema.names:
             if name in taken:
-                raise errors.ConfigError(f"the value has a field {name}, which here is a column of the record: leave it out of the schema")
+                raise errors.ConfigError(
+                    f"the value has a field {name}, which here is a column of the record: leave it out of the schema,"
+                    " or say which columns of the record are wanted, record_columns=[...]"
+                )
             if schema.names.count(name) > 1:
                 raise errors.ConfigError(f"column {name} is there twice")
         lenient, framed = self.on_error != "raise", self._registry is not None

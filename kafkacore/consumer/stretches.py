@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import operator
 from collections.abc import Iterable, Iterator, Mapping
+from numbers import Integral
 from typing import Any, Literal
 
 from kafkacore import errors
@@ -34,8 +36,8 @@ def stretches_of(
     if isinstance(what, Mapping):
         if start is not None or end is not None:
             raise errors.UsageError("a mapping says where each partition begins and ends: leave out start and end")
-        given = {partition_of(tp): stretch for tp, stretch in what.items()}
-        wanted = {tp: (int(first), 0 if last is None else int(last)) for tp, (first, last) in given.items()}
+        given = {partition_of(tp): _bounds(stretch) for tp, stretch in what.items()}
+        wanted = {tp: (first, 0 if last is None else last) for tp, (first, last) in given.items()}
     else:
         topics = [what] if isinstance(what, str) else list(what)
         wanted = {TopicPartition(topic, p): (0, 0) for topic in topics for p in consumer.partitions_for(topic, timeout)}
@@ -57,9 +59,17 @@ def stretches_of(
     return {tp: (begins[tp], max(begins[tp], ends[tp])) for tp in wanted}
 
 
+def _bounds(stretch: Any) -> tuple[int, int | None]:
+    try:
+        first, last = stretch
+        return operator.index(first), None if last is None else operator.index(last)
+    except (TypeError, ValueError):
+        raise errors.UsageError(f"a partition is read from an offset to another, or to None, (first, end), not {stretch!r:.100}") from None
+
+
 def _places(
     consumer: Any,
-    where: Where,
+    where: Any,
     default: Mapping[TopicPartition, int],
     firsts: Mapping[TopicPartition, int],
     lasts: Mapping[TopicPartition, int],
@@ -75,11 +85,12 @@ def _places(
             raise errors.UsageError(f"{where!r} has no time zone: say which, as in datetime(..., tzinfo=timezone.utc)")
         found = consumer.offsets_for_times(dict.fromkeys(lasts, int(where.timestamp() * 1000)), timeout)
         return {tp: lasts[tp] if at is None else at.offset for tp, at in found.items()}
-    if isinstance(where, bool) or not isinstance(where, int):
+    if isinstance(where, bool) or not isinstance(where, Integral):
         raise errors.UsageError(
             f"start and end are an offset, minus a number of records from the end, 'beginning', 'end' or a datetime, not {where!r}"
         )
-    return {tp: min(max(where if where >= 0 else lasts[tp] + where, firsts[tp]), lasts[tp]) for tp in lasts}
+    offset = int(where)
+    return {tp: min(max(offset if offset >= 0 else lasts[tp] + offset, firsts[tp]), lasts[tp]) for tp in lasts}
 
 
 class Layout:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from kafkacore import _codec, errors
 from kafkacore._codec import PartitionState as PartitionState
 from kafkacore.config import reset_duration_ms
+from kafkacore.metadata import checked_topic
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kafkacore.types import TopicPartition
 
@@ -130,6 +131,7 @@ class SubscriptionState:
         for name in names:
             if not isinstance(name, str) or not name:
                 raise errors.UsageError(f"not a topic name: {name!r}")
+            checked_topic(name)
         self._set_mode(Mode.TOPICS)
         self.topics = names
 

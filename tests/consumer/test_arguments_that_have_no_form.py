@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy
 import pytest
 
 from kafkacore import errors
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer import KafkaConsumer
+from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import OffsetAndMetadata, TopicPartition
 
@@ -110,3 +112,41 @@ def test_instance_ids(instance_id: str) -> None:
     with pytest.raises(errors.ConfigError, match="group_instance_id"):
         ConsumerConfig(bootstrap_servers="b:1", group_id="g", group_instance_id=instance_id)
     ConsumerConfig(bootstrap_servers="b:1", group_id="g", group_instance_id="i" * 249)
+
+
+NAMES = [("t", 0), 5, b"t", None, "\ud800", "x" * 40_000]
+ASKING: dict[str, Callable[[KafkaConsumer, Any], Any]] = {
+    "partitions_for": lambda c, name: c.partitions_for(name),
+    "subscribe": lambda c, name: c.subscribe([name]),
+    "assign": lambda c, name: c.assign([(name, 0)]),
+    "end_offsets": lambda c, name: c.end_offsets([(name, 0)]),
+    "read": lambda c, name: c.read([name]),
+    "read_range": lambda c, name: list(c.read_range((name, 0), 0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", NAMES, ids=["a pair", "a number", "bytes", "None", "a surrogate", "long"])
+@pytest.mark.parametrize("call", sorted(ASKING))
+def test_a_name_that_no_request_can_carry(cluster: EmbeddedCluster, call: str, name: Any) -> None:
+    """The question about it could not be sent, nor could any later one about topics."""
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        with pytest.raises(errors.UsageError, match=r"name|pair"):
+            ASKING[call](consumer, name)
+        assert consumer.partitions_for("t") == [0]
+
+
+@pytest.mark.parametrize("name", ["\ud800", "x" * 40_000], ids=["a surrogate", "long"])
+def test_a_name_that_no_record_can_be_sent_to(cluster: EmbeddedCluster, name: str) -> None:
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for call in (lambda: producer.send(name, b""), lambda: producer.send_many(name, [b""]), lambda: producer.partitions_for(name)):
+            with pytest.raises(errors.UsageError, match="name"):
+                call()
+        assert producer.send("t", b"").result(HOUR_S).topic == "t"
+
+
+@pytest.mark.parametrize("stretch", [None, 5, (1,), (0.5, 1), ("a", None), (1, 2, 3)])
+def test_stretches_that_are_none(cluster: EmbeddedCluster, stretch: Any) -> None:
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        with pytest.raises(errors.UsageError, match=r"\(first, end\), not"):
+            consumer.read({("t", 0): stretch})
+        assert consumer.read("t", numpy.int64(-1)).stretches.keys() == {TP}
