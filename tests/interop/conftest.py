@@ -20,6 +20,7 @@ SETTINGS = {
     "group_consumer_heartbeat_interval_ms": 200,
     "group_consumer_session_timeout_ms": 10_000,
     "group_min_session_timeout_ms": 500,
+    "log_retention_check_interval_ms": 86_400_000,  # records with timestamps of long ago stay where a test put them
 }
 KAFKA_SETTINGS = {
     "group_consumer_min_heartbeat_interval_ms": 200,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import random
 import shutil
 import signal
 import socket
@@ -16,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 VERSION = "4.3.1"
 ARTIFACTS = (
@@ -30,6 +31,7 @@ rootLogger.level=error
 rootLogger.appenderRef.c.ref=C
 appender.c.type=Console
 appender.c.name=C
+appender.c.follow=true
 appender.c.layout.type=PatternLayout
 appender.c.layout.pattern=%m%n
 """
@@ -122,11 +124,29 @@ def fast_jvm() -> list[str]:
     return [*FAST_JVM, f"-XX:SharedArchiveFile={prepared() / 'classes.jsa'}", "-XX:+IgnoreUnrecognizedVMOptions", "-Xlog:disable"]
 
 
+PORTS = range(10_000, 32_000)
+"""Below those that systems give to connections by themselves: none of these takes a port after it was chosen, and none that waits for a
+server connects to itself."""
+_reserved: list[IO[bytes]] = []
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    """A port that no other process of these tests has, or will have while this one runs."""
+    directory = Path(tempfile.gettempdir()) / f"kafkacore-ports-{os.getuid()}"
+    directory.mkdir(exist_ok=True)
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        kept = open(directory / str(port), "wb")  # locked as long as this process lives
+        try:
+            fcntl.flock(kept, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            kept.close()
+            continue
+        _reserved.append(kept)
         return port
+    raise RuntimeError("no port is free")
 
 
 class KafkaServer:
@@ -165,6 +185,8 @@ class KafkaServer:
             "share.coordinator.state.topic.replication.factor": 1,
             "share.coordinator.state.topic.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
+            # Records with timestamps of long ago stay where a test put them: retention is first applied in a day.
+            "log.initial.task.delay.ms": 86_400_000,
             **{name.replace("_", "."): value for name, value in settings.items()},
         }
         self.properties = self.directory / "server.properties"

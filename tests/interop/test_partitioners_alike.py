@@ -44,6 +44,9 @@ def new_topic(servers: str) -> str:
     name = fresh("keys")
     with KafkaAdminClient(bootstrap_servers=servers) as admin:
         admin.create_topics([NewTopic(name, PARTITIONS, 1)]).check()
+    # Leaders answer this, when they lead. Before that Kafka refuses records, and its console producer drops them after three retries.
+    with KafkaConsumer(bootstrap_servers=servers) as consumer:
+        consumer.end_offsets([TopicPartition(name, index) for index in range(PARTITIONS)])
     return name
 
 
@@ -123,7 +126,8 @@ def test_keys_go_where_java_puts_them(real_kafka: KafkaServer, keys: list[bytes]
     topic = new_topic(servers)
     texts = [key.hex().encode() for key in keys]
     words = ["--reader-property", "parse.key=true", "--reader-property", "key.separator=|"]
-    words += ["--request-timeout-ms", "60000"]  # after 1.5 s, on a busy machine, it reports a batch as lost, goes on, and ends with 0
+    # After 1.5 s, or three retries, which a busy machine needs, it reports a batch as lost, goes on, and ends with 0.
+    words += ["--request-timeout-ms", "60000", "--message-send-max-retries", "1000"]
     lines = b"".join(b"%s|%d\n" % (text, number) for number, text in enumerate(texts))
     done = java.run("ConsoleProducer", "--bootstrap-server", servers, "--topic", topic, *words, stdin=lines, timeout=120)
     done.ok()
