@@ -189,9 +189,9 @@ def test_closing_ends_the_call_of_another_thread(broker, admin):
 
     thread = threading.Thread(target=ask)
     thread.start()
-    assert asked.wait(10)
+    assert asked.wait(60)
     admin.close()
-    thread.join(10)
+    thread.join(60)
     assert ended == [errors.ClosedError]
 
 

@@ -43,4 +43,4 @@ def test_the_container_runs_as_no_root_and_serves() -> None:
                 assert admin.list_topics() == []
         finally:
             process.send_signal(signal.SIGTERM)  # docker stop
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0

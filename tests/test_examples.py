@@ -65,7 +65,7 @@ def start(servers: str, topic: str) -> Iterator[Start]:
     for process in running:
         process.send_signal(signal.SIGINT)  # so that a pool ends its workers
         try:
-            process.wait(20)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

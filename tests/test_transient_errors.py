@@ -136,7 +136,7 @@ def producer(world: World, **settings: Any) -> KafkaProducer:
 
 
 def sent(topic: str) -> Callable[[World, KafkaProducer], bool]:
-    return lambda _, client: client.send(topic, b"x").result(10).offset >= 0
+    return lambda _, client: client.send(topic, b"x").result(60).offset >= 0
 
 
 def sent_many(_: World, client: KafkaProducer) -> bool:
@@ -302,7 +302,7 @@ def filled(**options: Any) -> Iterator[World]:
         made.create("t", "other")
         with KafkaProducer(bootstrap_servers=made.bootstrap, **PRODUCER | made.security) as filling:
             for topic in ("t", "other"):
-                filling.send_many(topic, VALUES).result(10)
+                filling.send_many(topic, VALUES).result(60)
         yield made
     finally:
         made.cluster.close()

@@ -34,7 +34,7 @@ def world() -> Iterator[World]:
 def fill(bootstrap: str, *topics: str) -> None:
     with KafkaProducer(bootstrap_servers=bootstrap, **PRODUCER) as filling:
         for sent in [filling.send_many(topic, VALUES) for topic in topics]:
-            assert not sent.result(10).errors
+            assert not sent.result(60).errors
 
 
 def consumer(world: World, *topics: str, **settings: Any) -> KafkaConsumer:
@@ -92,12 +92,12 @@ def test_a_producers_errors_in_a_row(world: World) -> None:
             for _ in range(10):
                 with pytest.raises(errors.TopicAuthorization):
                     client.send("t", b"x")
-            assert client.send("t", b"x").result(10).offset >= 0
+            assert client.send("t", b"x").result(60).offset >= 0
         with world.errs("Produce", produce(DENIED), times=10):
             for _ in range(10):
                 with pytest.raises(errors.TopicAuthorization):
-                    client.send("t", b"x").result(10)
-            assert client.send("t", b"x").result(10).offset >= 0
+                    client.send("t", b"x").result(60)
+            assert client.send("t", b"x").result(60).offset >= 0
 
 
 def test_one_topic_of_a_thousand_is_refused(world: World) -> None:
@@ -344,7 +344,7 @@ def test_a_consumer_outlives_a_broker_that_is_too_old(api: str, call: Callable[[
 
 def test_a_producer_outlives_a_broker_that_is_too_old() -> None:
     def send(_: World) -> Callable[[KafkaProducer], bool]:
-        return lambda c: c.send("t", b"x").result(10).offset >= 0
+        return lambda c: c.send("t", b"x").result(60).offset >= 0
 
     old("Produce", lambda world: KafkaProducer(bootstrap_servers=world.bootstrap, **PRODUCER | {"enable_idempotence": False}), send)
 

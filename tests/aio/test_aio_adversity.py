@@ -278,7 +278,7 @@ def test_a_call_that_comes_as_its_client_closes_ends() -> None:
 
         closing: list[threading.Thread] = []
         calls._jobs = Jobs()  # type: ignore[assignment]
-        assert await asyncio.wait_for(calls.run(lambda: 2), 5) == 2
+        assert await asyncio.wait_for(calls.run(lambda: 2), 60) == 2
         closing[0].join(GUARD_S)
         with pytest.raises(errors.ClosedError):
             await calls.run(lambda: 3)

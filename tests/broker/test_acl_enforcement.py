@@ -310,9 +310,9 @@ def cluster():
 def test_our_clients(cluster):
     with KafkaProducer(settings_of(cluster, "alice")) as producer:
         with pytest.raises(errors.TopicAuthorization):
-            producer.send("open", b"v").result(10)
+            producer.send("open", b"v").result(60)
         with pytest.raises(errors.TopicAuthorization):
-            producer.send("closed", b"v").result(10)
+            producer.send("closed", b"v").result(60)
     with KafkaConsumer(settings_of(cluster, "alice", **{"auto.offset.reset": "earliest"})) as consumer:
         consumer.assign([TopicPartition("open", 0)])
         with pytest.raises(errors.TopicAuthorization):
@@ -330,7 +330,7 @@ def test_kafka_python(cluster):
     producer = kafka.KafkaProducer(**keywords_of(cluster, enable_idempotence=False))
     try:
         with pytest.raises(TopicAuthorizationFailedError):
-            producer.send("open", b"v").get(10)
+            producer.send("open", b"v").get(60)
     finally:
         producer.close()
     consumer = kafka.KafkaConsumer(**keywords_of(cluster, auto_offset_reset="earliest"))
@@ -384,14 +384,14 @@ def test_aiokafka(cluster):
         try:
             consumer.assign([aiokafka.TopicPartition("open", 0)])
             with pytest.raises(TopicAuthorizationFailedError):
-                await asyncio.wait_for(consumer.getone(), 10)
+                await asyncio.wait_for(consumer.getone(), 60)
         finally:
             await consumer.stop()
         consumer = aiokafka.AIOKafkaConsumer("mine", **keywords_of(cluster, group_id="theirs", enable_auto_commit=False))
         try:
             with pytest.raises(GroupAuthorizationFailedError):
-                await asyncio.wait_for(consumer.start(), 10)
-                await asyncio.wait_for(consumer.getone(), 10)
+                await asyncio.wait_for(consumer.start(), 60)
+                await asyncio.wait_for(consumer.getone(), 60)
         finally:
             await consumer.stop()
 
@@ -409,7 +409,7 @@ def test_the_brokers_themselves_may_do_everything(tmp_path):
                 producer.begin_transaction()
                 sent = [producer.send("t", b"v", partition=index) for index in (0, 1)]
                 producer.commit_transaction()
-                assert [each.result(10).offset for each in sent] == [2 * nth] * 2
+                assert [each.result(60).offset for each in sent] == [2 * nth] * 2
             with KafkaAdminClient(settings_of(made, "admin")) as admin:
                 assert len(admin.describe_acls(AclFilter())) == nth
                 admin.create_acls([Acl("topic", "t", ALICE, "read")]).check()
@@ -437,4 +437,4 @@ def test_a_host_by_ipv6():
         with KafkaAdminClient(settings_of(made, "admin")) as admin:
             admin.create_acls([Acl("topic", "t", ALICE, "write", "0:0:0:0:0:0:0:1")]).check()
         with KafkaProducer(settings_of(made, "alice")) as producer:
-            assert producer.send("t", b"v").result(10).offset == 0
+            assert producer.send("t", b"v").result(60).offset == 0

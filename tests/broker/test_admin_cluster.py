@@ -62,24 +62,24 @@ def test_altered_defaults_are_obeyed(admin, cluster):
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         for index in range(3):
             with pytest.raises(errors.RecordTooLarge):
-                producer.send("t", b"x" * 2000, partition=index).result(timeout=20)
-        assert producer.send("own", b"x" * 2000).result(timeout=20).offset == 0
+                producer.send("t", b"x" * 2000, partition=index).result(timeout=60)
+        assert producer.send("own", b"x" * 2000).result(timeout=60).offset == 0
         admin.alter_configs({everyone: {"message.max.bytes": None}}).check()
         for node in (1, 2, 3):
             eventually(lambda node=node: setting(admin, ("broker", str(node)), "message.max.bytes").value == "1048588")
-        assert producer.send("t", b"x" * 2000, partition=0).result(timeout=20).offset == 0
+        assert producer.send("t", b"x" * 2000, partition=0).result(timeout=60).offset == 0
 
 
 def test_altered_topics_are_obeyed(admin, cluster):
     admin.create_topics([NewTopic("t", 1, 3)]).check()
     topic = ConfigResource("topic", "t")
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        before = producer.send("t", b"x", timestamp_ms=5).result(timeout=20)
+        before = producer.send("t", b"x", timestamp_ms=5).result(timeout=60)
         assert before.timestamp_ms == 5
         admin.alter_configs({topic: {"message.timestamp.type": "LogAppendTime"}}).check()
 
         def stamped():
-            return producer.send("t", b"x", timestamp_ms=5).result(timeout=20).timestamp_ms > 5
+            return producer.send("t", b"x", timestamp_ms=5).result(timeout=60).timestamp_ms > 5
 
         eventually(stamped)
 
@@ -167,7 +167,7 @@ def test_moving_a_partition_and_electing_its_leader(admin, cluster):
     admin.create_topics([NewTopic("t", replica_assignments={0: [1, 2]})]).check()
     tp = TopicPartition("t", 0)
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        producer.send_many("t", [b"x"] * 100).result(timeout=20)
+        producer.send_many("t", [b"x"] * 100).result(timeout=60)
     admin.alter_partition_reassignments({tp: [3, 2]}).check()
     eventually(lambda: not admin.list_partition_reassignments() and cluster.isr("t", 0) and set(cluster.isr("t", 0)) == {2, 3})
     eventually(lambda: set(admin.describe_topics(["t"]).check()["t"].partitions[0].replicas) == {2, 3})

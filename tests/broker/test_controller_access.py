@@ -132,7 +132,7 @@ def test_secrets_differ_and_are_not_shown(controller):
 def test_a_broker_with_a_wrong_secret_ends(controller, caplog):
     stranger = Broker(CONFIG, 9, controller.broker_address._replace(secret="guessed"))
     stranger.start()
-    stranger._thread.join(20)
+    stranger._thread.join(60)
     assert not stranger.running
     stranger.stop()
     assert "broker 9 ends: the controller" in caplog.text and "guessed" not in caplog.text
@@ -145,7 +145,7 @@ def test_a_broker_does_not_believe_a_controller_without_the_secret():
     with ControllerServer(host) as thief:
         fooled = Broker(CONFIG, 3, ControllerAddress(thief.host, thief.port, host.cluster_id, "the true one"))
         fooled.start()
-        fooled._thread.join(20)
+        fooled._thread.join(60)
         assert not fooled.running and host.read(lambda image: not image.brokers)
         fooled.stop()
     host.close()

@@ -106,7 +106,7 @@ def test_clients_get_along(release):
         servers, topic = cluster.bootstrap_servers, "t"
         cluster.create_topic(topic)
         with KafkaProducer(bootstrap_servers=servers) as producer:
-            producer.send_many(topic, [b"x"] * 10).result(timeout=20)
+            producer.send_many(topic, [b"x"] * 10).result(timeout=60)
         transactional = confluent_kafka.Producer({"bootstrap.servers": servers, "transactional.id": uuid.uuid4().hex})
         transactional.init_transactions(20)
         transactional.begin_transaction()

@@ -65,7 +65,7 @@ def settings_of(cluster, keytabs, name="alice", **more):
 
 def produce(settings):
     with KafkaProducer(settings, max_block_ms=20_000) as producer:
-        producer.send("t", b"v").result(20)
+        producer.send("t", b"v").result(60)
 
 
 def consume(settings):
@@ -88,7 +88,7 @@ def test_round_trips(cluster, keytabs):
     settings = settings_of(cluster, keytabs)
     cluster.create_topic("round", 2, 1)  # one leader each
     with KafkaProducer(settings) as producer:
-        sent = [producer.send("round", b"%d" % n, partition=n).result(20) for n in range(2)]
+        sent = [producer.send("round", b"%d" % n, partition=n).result(60) for n in range(2)]
     with KafkaConsumer(settings) as consumer:
         consumer.assign([TopicPartition("round", n) for n in range(2)])
         for each in sent:
@@ -143,7 +143,7 @@ def test_a_user_is_who_the_ticket_names_for_acls_too(cluster, keytabs):
     bob = settings_of(cluster, keytabs, "bob")
     assert "closed" not in manage(bob)
     with pytest.raises(TopicAuthorization, match="closed"), KafkaProducer(bob) as producer:
-        producer.send("closed", b"v").result(20)
+        producer.send("closed", b"v").result(60)
 
 
 def test_passwords_count_beside_tickets(cluster):
@@ -174,7 +174,7 @@ def test_kafka_python(cluster, keytabs, realm, tmp_path, monkeypatch):
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'cache'}")
     options = {"bootstrap_servers": cluster.bootstrap_servers, "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
     producer = kafka.KafkaProducer(**options)
-    assert producer.send("from-kafka-python", b"v").get(20).offset == 0
+    assert producer.send("from-kafka-python", b"v").get(60).offset == 0
     producer.close()
 
 
@@ -205,7 +205,7 @@ def test_the_faces_of_other_clients(cluster, keytabs, realm, tmp_path, monkeypat
         from kafkacore.compat import kafka
 
         with kafka.KafkaProducer(**options) as producer:
-            assert producer.send("faces", b"v").get(20).topic == "faces"
+            assert producer.send("faces", b"v").get(60).topic == "faces"
     elif face == "aiokafka":
         from kafkacore.compat import aiokafka
 

@@ -444,7 +444,7 @@ def test_a_peer_that_cannot_be_connected_to_for_want_of_descriptors_is_tried_aga
         def ask() -> None:
             arrived.clear()
             broker.call(lambda: broker.state.peers.send(2, VERSIONS, 3, done, 10_000))
-            assert arrived.wait(10)
+            assert arrived.wait(60)
 
         broker.state.peers._find = lambda node_id: Node(2, other.host, other.port)
         with monkeypatch.context() as patched:

@@ -72,7 +72,7 @@ def test_the_first_listener_is_that_of_clients(cluster: EmbeddedCluster) -> None
 def test_a_group_works_by_each_listener(cluster: EmbeddedCluster, listener: str) -> None:
     servers, topic = cluster.listener(listener), f"groups-{listener}"
     with KafkaProducer(bootstrap_servers=servers) as producer:
-        assert producer.send(topic, "v").result(timeout=10).offset == 0
+        assert producer.send(topic, "v").result(timeout=60).offset == 0
     settings = {"group_id": f"readers-{listener}", "auto_offset_reset": "earliest", "heartbeat_interval_ms": 100}
     with KafkaConsumer(topic, bootstrap_servers=servers, **settings) as consumer:
         assert next(iter(consumer)).value == b"v"
@@ -92,9 +92,9 @@ def test_one_listener_asks_who_is_there_and_the_other_does_not() -> None:
     alice = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "secret"}
     with EmbeddedCluster(brokers=2, config=config, users={"alice": "secret"}) as cluster:
         with KafkaProducer(bootstrap_servers=cluster.listener("INTERNAL")) as producer:
-            assert producer.send("t", b"1").result(timeout=10).offset == 0
+            assert producer.send("t", b"1").result(timeout=60).offset == 0
         with KafkaProducer(bootstrap_servers=cluster.listener("CLIENTS"), **alice) as producer:
-            assert producer.send("t", b"2").result(timeout=10).offset == 1
+            assert producer.send("t", b"2").result(timeout=60).offset == 1
         assert cluster.isr("t", 0) == [1, 2] or cluster.isr("t", 0) == [2, 1]
         with KafkaAdminClient(bootstrap_servers=cluster.listener("CLIENTS"), **{**alice, "sasl_password": "x"}) as admin:
             with pytest.raises(AuthenticationFailedError):
@@ -121,7 +121,7 @@ def test_faults_of_the_network_meet_every_listener() -> None:
         cluster.create_topic("t", partitions=1)
         for name in ("CLIENTS", "INTERNAL"):
             with KafkaProducer(bootstrap_servers=cluster.listener(name)) as producer:
-                producer.send("t", b"v").result(timeout=10)
+                producer.send("t", b"v").result(timeout=60)
         assert sorted(cluster.isr("t", 0)) == [1, 2]
 
 
@@ -144,7 +144,7 @@ def test_beyond_loopback_only_when_asked_and_with_a_warning(caplog: pytest.LogCa
         assert (host, reaches("127.0.0.2", int(port))) == ("localhost", True)
         assert hosts(cluster.listener("INTERNAL")) == {"127.0.0.1"}
         with KafkaProducer(bootstrap_servers=f"127.0.0.2:{port}") as producer:
-            assert producer.send("t", b"v").result(timeout=10).offset == 0
+            assert producer.send("t", b"v").result(timeout=60).offset == 0
     beyond = "anyone who reaches this port reads and changes everything (PLAINTEXT)"
     warned = f"broker 1 listens on 0.0.0.0:{port}, beyond this machine: {beyond}"
     assert caplog.messages == [warned]
@@ -174,7 +174,7 @@ def test_ipv6(host: str) -> None:
         port = int(cluster.bootstrap_servers.rpartition(":")[2])
         assert reaches("127.0.0.1", port) == (not host)  # every address: of both families
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            assert producer.send("t", b"v").result(timeout=10).offset == 0
+            assert producer.send("t", b"v").result(timeout=60).offset == 0
 
 
 NAMED = {"listeners": "A://127.0.0.1:9092,B://127.0.0.1:9093", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
@@ -261,4 +261,4 @@ def test_on_the_command_line() -> None:
         finally:
             process.send_signal(signal.SIGINT)
         assert "beyond this machine" in process.stderr.read()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0

@@ -276,13 +276,13 @@ def test_acknowledged_records_survive_sigkill(tmp_path):
             with KafkaProducer(bootstrap_servers=address, acks="all", batch_size=512) as producer:
                 start = max(acknowledged, default=-1) + 1
                 sent = [producer.send("t", b"%d" % nth, partition=0) for nth in range(start, start + 2000)]
-                sent[100].result(10)                             # the others are on their way
+                sent[100].result(60)                             # the others are on their way
                 broker.kill()
                 broker.wait()
                 producer.close(0)                             # nobody will answer any more
                 for nth, future in enumerate(sent):
                     with contextlib.suppress(errors.KafkaError):
-                        future.result(10)
+                        future.result(60)
                         acknowledged.append(start + nth)
     with EmbeddedCluster(data_dir=tmp_path) as cluster, KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         where = TopicPartition("t", 0)
@@ -300,11 +300,11 @@ def test_a_broker_whose_disk_fails_says_so_and_loses_nothing_it_acknowledged(tmp
     with EmbeddedCluster(data_dir=tmp_path) as cluster:
         cluster.create_topic("t")
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, retries=0, enable_idempotence=False) as producer:
-            assert producer.send("t", b"kept").result(10).offset == 0
+            assert producer.send("t", b"kept").result(60).offset == 0
             with monkeypatch.context() as patched:
                 write_by(patched, full)
                 with pytest.raises(errors.KafkaStorage, match="No space left"):
-                    producer.send("t", b"lost").result(10)
+                    producer.send("t", b"lost").result(60)
         broker = cluster._brokers[1]
         with pytest.raises(errors.KafkaStorage, match="offline"):
             broker.call(lambda: broker.state.replicas.partition("t", 0).log.read(0, MAX, 1, True))

@@ -190,7 +190,7 @@ def test_a_connection_that_ends_in_the_middle_leaves_nothing(broker: Broker, dro
     with Wire(broker.address) as wire, Wire(broker.address) as other:
         other.ask(VERSIONS, 3)
         wire.send(p.DescribeGroupsRequest(groups=["g"] * 5_000), 5)
-        assert begun.wait(10)
+        assert begun.wait(60)
         if dropped:
             broker.call(lambda: [broker._drop_connection(connection) for connection in list(broker._calls)])
             assert wire.closed_by_peer
@@ -207,7 +207,7 @@ def test_a_broker_stops_in_the_middle_of_a_long_request(broker: Broker, clean: b
     begun, _ = stopped_after_a_slice(broker)
     with Wire(broker.address) as wire:
         wire.send(p.DescribeGroupsRequest(groups=["g"] * 5_000), 5)
-        assert begun.wait(10)
+        assert begun.wait(60)
         broker.stop(clean)
         assert wire.closed_by_peer
     broker.start()

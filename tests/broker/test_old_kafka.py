@@ -302,7 +302,7 @@ def test_batches_are_converted_for_old_fetches():
         with KafkaProducer(bootstrap_servers=servers, compression_type="gzip", linger_ms=50) as producer:
             futures = [producer.send("t", b"v%d" % n, b"k", timestamp_ms=1_500_000_000_000 + n, headers=[("h", b"1")]) for n in range(3)]
             futures.append(producer.send("z", b"v"))
-            assert [each.result(timeout=20).offset for each in futures] == [0, 1, 2, 0]
+            assert [each.result(timeout=60).offset for each in futures] == [0, 1, 2, 0]
         with KafkaProducer(bootstrap_servers=servers, transactional_id=uuid.uuid4().hex) as producer:
             producer.init_transactions()
             for value in (b"3", b"5"):  # a marker lies behind each
@@ -406,7 +406,7 @@ def test_broken_message_sets_harm_nobody(old):
 def python_client(servers, release, codec):
     settings = {"bootstrap_servers": servers, "api_version": RELEASE[release]}
     producer = PythonProducer(compression_type=codec, enable_idempotence=False, **settings)
-    sent = [producer.send(FLIGHTS, b"v%d" % n, key=b"k").get(20).offset for n in range(10)]
+    sent = [producer.send(FLIGHTS, b"v%d" % n, key=b"k").get(60).offset for n in range(10)]
     producer.close()
     group = {} if release == "0.8" else {"group_id": "g"}
     consumer = PythonConsumer(FLIGHTS, auto_offset_reset="earliest", consumer_timeout_ms=20_000, **group, **settings)
@@ -456,7 +456,7 @@ def aio_client(servers, release, codec):
                     rows = [compressed(codec, [b"v%d" % n], 1) for n in range(10)]
                 sent = [produce(wire, row, 2, FLIGHTS).base_offset for row in rows]
         async with AIOKafkaConsumer(FLIGHTS, bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest") as consumer:
-            found = [(each.offset, each.value) for each in [await asyncio.wait_for(consumer.getone(), 20) for _ in range(10)]]
+            found = [(each.offset, each.value) for each in [await asyncio.wait_for(consumer.getone(), 60) for _ in range(10)]]
             await consumer.commit()
         return sent, found
 
@@ -488,7 +488,7 @@ def test_our_clients_with_2_x():
         servers = cluster.bootstrap_servers
         cluster.create_topic("t")
         with KafkaProducer(bootstrap_servers=servers) as producer:
-            assert producer.send("t", b"v", headers=[("h", b"1")]).result(timeout=20).offset == 0
+            assert producer.send("t", b"v", headers=[("h", b"1")]).result(timeout=60).offset == 0
         with KafkaConsumer(bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest") as consumer:
             consumer.subscribe(["t"])
             found = []
@@ -504,7 +504,7 @@ def test_our_clients_say_what_0_10_lacks():
         for settings, lacking in (({}, "InitProducerId"), ({"enable_idempotence": False}, "ProduceRequest: broker has 0 to 2")):
             with KafkaProducer(bootstrap_servers=servers, **settings) as producer:
                 with pytest.raises(UnsupportedVersion, match=rf"{lacking}.*broker 1"):
-                    producer.send("t", b"v").result(timeout=20)
+                    producer.send("t", b"v").result(timeout=60)
         with KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
             consumer.assign([TopicPartition("t", 0)])
             with pytest.raises(UnsupportedVersion, match=r"FetchRequest: broker has 0 to 3.*broker 1"):

@@ -211,7 +211,7 @@ def test_the_shell_s_cluster_ends_with_its_process(tmp_path, how):
         with KafkaProducer(bootstrap_servers=servers) as producer:
             assert producer.send("t", b"x").result(30).offset == 0
         process.send_signal(how)
-        assert process.wait(30) == (0 if how == signal.SIGTERM else -signal.SIGKILL)
+        assert process.wait(60) == (0 if how == signal.SIGTERM else -signal.SIGKILL)
     for child in children:
         while is_alive(child):
             os.sched_yield()
@@ -237,7 +237,7 @@ def test_the_shell_s_cluster_tells_of_a_broker_that_ended_and_starts_it_again():
                 assert producer.send("t", b"x").result(30).offset == 0
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
 
 
 FOREIGN = 'import pathlib; pathlib.Path("executed").touch(); raise SystemExit("a file of the working directory was executed")'

@@ -192,7 +192,7 @@ def test_a_log_that_cannot_be_written_refuses_and_changes_nothing(stage, monkeyp
 def test_a_broker_of_another_cluster_ends(stage, caplog):
     stranger = Broker(CONFIG, 9, stage.server.broker_address._replace(cluster_id="somebody-else"))
     stranger.start()
-    stranger._thread.join(20)
+    stranger._thread.join(60)
     assert not stranger.running
     assert "INCONSISTENT_CLUSTER_ID" in caplog.text
     stranger.stop()

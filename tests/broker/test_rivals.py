@@ -65,7 +65,7 @@ def kafka_python_produce(servers, topic, codec, idempotent):
     )
     try:
         futures = [producer.send(topic, value, key) for key, value in EXPECTED]
-        assert [future.get(20).offset for future in futures] == list(range(COUNT))
+        assert [future.get(60).offset for future in futures] == list(range(COUNT))
     finally:
         producer.close()
 
@@ -98,7 +98,7 @@ def aiokafka_produce(servers, topic, codec, idempotent):
         await producer.start()
         try:
             futures = [await producer.send(topic, value, key) for key, value in EXPECTED]
-            assert [metadata.offset for metadata in await asyncio.wait_for(asyncio.gather(*futures), 20)] == list(range(COUNT))
+            assert [metadata.offset for metadata in await asyncio.wait_for(asyncio.gather(*futures), 60)] == list(range(COUNT))
         finally:
             await producer.stop()
 
@@ -115,7 +115,7 @@ def aiokafka_consume(servers, topic):
             await consumer.seek_to_beginning(partition)
             got = []
             while len(got) < COUNT:
-                record = await asyncio.wait_for(consumer.getone(), 10)
+                record = await asyncio.wait_for(consumer.getone(), 60)
                 got.append((record.key, record.value))
             assert await consumer.end_offsets([partition]) == {partition: COUNT}
             return got
@@ -168,12 +168,12 @@ def test_auto_created_topics(cluster):
 def test_confluents_admin_creates_and_deletes(cluster):
     admin_module = pytest.importorskip("confluent_kafka.admin")
     admin = admin_module.AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    admin.create_topics([admin_module.NewTopic("by-admin", 3, 1, config={"retention.ms": "60000"})])["by-admin"].result(10)
+    admin.create_topics([admin_module.NewTopic("by-admin", 3, 1, config={"retention.ms": "60000"})])["by-admin"].result(60)
     assert cluster.topics()["by-admin"] == 3
     refused = admin.create_topics([admin_module.NewTopic("compacted", 1, 1, config={"cleanup.policy": "squeeze"})])["compacted"]
     with pytest.raises(confluent_kafka.KafkaException, match=r"cleanup\.policy"):
-        refused.result(10)
-    admin.delete_topics(["by-admin"])["by-admin"].result(10)
+        refused.result(60)
+    admin.delete_topics(["by-admin"])["by-admin"].result(60)
     assert "by-admin" not in cluster.topics()
 
 

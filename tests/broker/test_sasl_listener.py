@@ -58,7 +58,7 @@ def as_token(cluster, provider):
 
 def round_trip(settings, topic):
     with KafkaProducer(settings) as producer:
-        sent = producer.send(topic, b"v").result(10)
+        sent = producer.send(topic, b"v").result(60)
     with KafkaConsumer(settings) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         consumer.seek(TopicPartition(topic, 0), sent.offset)
@@ -84,7 +84,7 @@ def test_tokens(cluster):
 def calls():
     def produce(settings):
         with KafkaProducer(settings, max_block_ms=20_000) as producer:
-            producer.send("t", b"v").result(20)
+            producer.send("t", b"v").result(60)
 
     def consume(settings):
         with KafkaConsumer("t", **{name.replace(".", "_"): value for name, value in settings.items()}) as consumer:
@@ -175,7 +175,7 @@ def test_three_brokers_trust_each_other():
         cluster.create_topic("t", partitions=1, replication_factor=3, configs={"min.insync.replicas": "3"})
         settings = as_user(cluster, "SCRAM-SHA-512", password="x")
         with KafkaProducer(settings) as producer:
-            producer.send("t", b"v").result(10)
+            producer.send("t", b"v").result(60)
         assert {cluster.end_offset("t", 0, broker) for broker in (1, 2, 3)} == {1}
 
 
@@ -457,11 +457,11 @@ def test_clients_stay_connected_over_many_sessions():
         handshakes = []
         cluster.control(17, lambda request: handshakes.append(request.mechanism))
         with KafkaProducer(as_user(cluster, password="x", **{"linger.ms": 0})) as producer:
-            producer.send("t", b"v").result(10)
+            producer.send("t", b"v").result(60)
             lost = []
             producer._sender.client.on_disconnect = lambda node, error: lost.append(error)
             while len(handshakes) < 4:
-                producer.send("t", b"v").result(10)
+                producer.send("t", b"v").result(60)
             assert lost == []
 
 
@@ -472,7 +472,7 @@ def test_a_client_that_was_idle_beyond_its_session_renews_it_before_it_asks(call
         settings = as_user(cluster, password="x")
         with KafkaProducer(settings) as producer:
             for _ in range(3):
-                producer.send("t", b"v").result(10)
+                producer.send("t", b"v").result(60)
         if call == "admin":
             client = stack.enter_context(KafkaAdminClient(settings))
             ask = client.list_topics

@@ -510,5 +510,5 @@ def test_serve_forever_ends_with_stop():
     broker.start()
     thread.start()
     broker.stop()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()

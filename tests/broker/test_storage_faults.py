@@ -51,7 +51,7 @@ def test_a_fetch_that_waits_when_its_disk_fails_does_not_end_the_broker(tmp_path
             KafkaProducer(bootstrap_servers=servers, retries=0, enable_idempotence=False) as producer,
             KafkaConsumer(bootstrap_servers=servers, fetch_min_bytes=100_000, fetch_max_wait_ms=20_000) as consumer,
         ):
-            producer.send("t", b"some").result(10)
+            producer.send("t", b"some").result(60)
             consumer.assign([HERE])
             consumer.seek(HERE, 0)
             while not broker.statistics()["waiting_fetches"]:
@@ -59,7 +59,7 @@ def test_a_fetch_that_waits_when_its_disk_fails_does_not_end_the_broker(tmp_path
             with monkeypatch.context() as patched:
                 write_by(patched, full)
                 with pytest.raises(errors.KafkaStorage):
-                    producer.send("t", b"lost").result(10)
+                    producer.send("t", b"lost").result(60)
             seen = broker.statistics()
             assert seen["connections"] and not seen["waiting_fetches"]
 
@@ -190,7 +190,7 @@ def test_a_log_is_not_made_anew_while_it_may_lie_in_a_directory_that_is_offline(
     with Broker(BrokerConfig(auto_create_topics_enable=True, num_partitions=2), log_dirs=paths) as broker:
         with KafkaProducer(bootstrap_servers=broker.address) as producer:
             for index in (0, 1):
-                producer.send("t", b"kept", partition=index).result(10)
+                producer.send("t", b"kept", partition=index).result(60)
         broker.stop()
         (gone,) = (path for path in paths if (path / "t-1").exists())
         gone.rename(tmp_path / "away")
@@ -336,7 +336,7 @@ def test_a_broker_that_finds_its_only_disk_broken_says_so_once_and_does_not_star
     for each in logs:
         each.rmdir()
     with EmbeddedCluster(data_dir=tmp_path) as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        producer.send("t", b"mended").result(10)
+        producer.send("t", b"mended").result(60)
     assert not caplog.records
 
 
@@ -349,7 +349,7 @@ def test_a_broker_that_loses_its_only_disk_while_it_runs_says_what_it_still_does
             write_by(patched, full)
             for index in range(2):
                 with pytest.raises(errors.KafkaStorage):
-                    producer.send("t", b"lost", partition=index).result(10)
+                    producer.send("t", b"lost", partition=index).result(60)
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2 and "broker-1 is offline" in told[0]
     assert told[1] == "broker 1 has no log directory left and takes no records until it starts again"

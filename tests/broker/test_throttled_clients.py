@@ -44,7 +44,7 @@ def bound(cluster, client_id, **quotas):
 def ours_produces(servers, topic):
     with KafkaProducer(bootstrap_servers=servers, client_id=topic) as producer:
         for value in VALUES:
-            producer.send(topic, value).result(20)
+            producer.send(topic, value).result(60)
         return producer.metrics(detail=True)["producer-metrics"]["produce-throttle-time-max"]
 
 
@@ -62,7 +62,7 @@ def kafka_python_produces(servers, topic):
     producer = kafka.KafkaProducer(bootstrap_servers=servers, client_id=topic)
     try:
         for value in VALUES:
-            producer.send(topic, value).get(20)
+            producer.send(topic, value).get(60)
         return producer.metrics()["producer-metrics"]["throttle-time-max"]
     finally:
         producer.close()
@@ -141,7 +141,7 @@ def aiokafka_consumes(servers, topic):
         try:
             consumer.assign([aiokafka.TopicPartition(topic, 0)])
             for _ in range(COUNT):
-                await asyncio.wait_for(consumer.getone(), 20)
+                await asyncio.wait_for(consumer.getone(), 60)
         finally:
             await consumer.stop()
 

@@ -66,7 +66,7 @@ def principals(cluster: EmbeddedCluster, call: Callable[[], object]) -> set[str]
 
 def ours(settings: dict[str, Any], topic: str) -> None:
     with KafkaProducer(**settings) as producer:
-        producer.send(topic, b"v", key=b"k").result(20)
+        producer.send(topic, b"v", key=b"k").result(60)
     group = {"group_id": f"{topic}-group", "auto_offset_reset": "earliest"}
     with KafkaConsumer(topic, **settings, **group) as consumer:
         [record] = next(iter(consumer.poll(20).values()))
@@ -97,7 +97,7 @@ def kafka_python(settings: dict[str, Any], topic: str) -> None:
         if f"sasl_{name}" in theirs:
             theirs[f"sasl_plain_{name}"] = theirs.pop(f"sasl_{name}")
     producer = kafka.KafkaProducer(**theirs)
-    producer.send(topic, b"v").get(20)
+    producer.send(topic, b"v").get(60)
     producer.close()
     consumer = kafka.KafkaConsumer(topic, **theirs, group_id=f"{topic}-group", auto_offset_reset="earliest", consumer_timeout_ms=20_000)
     assert next(consumer).value == b"v"
@@ -118,7 +118,7 @@ def aiokafka(settings: dict[str, Any], topic: str) -> None:
         async with package.AIOKafkaProducer(**theirs) as producer:
             await producer.send_and_wait(topic, b"v")
         async with package.AIOKafkaConsumer(topic, **theirs, group_id=f"{topic}-group", auto_offset_reset="earliest") as consumer:
-            assert (await asyncio.wait_for(consumer.getone(), 20)).value == b"v"
+            assert (await asyncio.wait_for(consumer.getone(), 60)).value == b"v"
 
     asyncio.run(play())
 
@@ -225,7 +225,7 @@ def test_three_brokers(users: dict[str, str] | None) -> None:
         assert {cluster.end_offset("t", 0, broker) for broker in (1, 2, 3)} == {2}
         assert [each.value for each in cluster.records("t")] == [b"one", b"two"]
         with KafkaProducer(**cluster.client_settings("alice")) as producer:
-            assert producer.send("t", b"three").result(20).offset == 2
+            assert producer.send("t", b"three").result(60).offset == 2
 
 
 def test_processes_and_a_network_with_faults() -> None:
@@ -233,7 +233,7 @@ def test_processes_and_a_network_with_faults() -> None:
         with EmbeddedCluster(brokers=2, tls="mutual", **how) as cluster:  # type: ignore[arg-type]
             cluster.create_topic("t", replication_factor=2, config={"min.insync.replicas": 2})
             with KafkaProducer(**cluster.client_settings()) as producer:
-                producer.send("t", b"v").result(20)
+                producer.send("t", b"v").result(60)
 
 
 def test_acls_by_certificates() -> None:
@@ -297,7 +297,7 @@ def test_certificates_in_files(tmp_path: Path) -> None:
         cluster.produce("t", [b"v"])  # by the brokers' own certificate
         anyone = {"bootstrap_servers": cluster.bootstrap_servers, "security_protocol": "SSL", "ssl_cafile": str(tmp_path / "ca.pem")}
         with KafkaProducer(**anyone) as producer:
-            producer.send("t", b"v").result(20)
+            producer.send("t", b"v").result(60)
 
 
 def test_what_cannot_be(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
                 settings = {"bootstrap_servers": where.split()[2].rstrip(","), **{name.replace(".", "_"): value for name, value in named}}
             assert ("ssl_certfile" in settings) == ("ssl.client.auth=required" in words)
             with KafkaProducer(**settings) as producer:
-                producer.send("t", b"v").result(20)
+                producer.send("t", b"v").result(60)
         finally:
             broker.send_signal(signal.SIGINT)
             broker.communicate(timeout=30)
@@ -384,7 +384,7 @@ def test_sasl_on_the_command_line(tmp_path: Path) -> None:
             with KafkaProducer(
                 {**named, "bootstrap.servers": where.split()[2].rstrip(","), "sasl.username": "alice", "sasl.password": "secret"}
             ) as producer:
-                producer.send("t", b"v").result(20)
+                producer.send("t", b"v").result(60)
         finally:
             broker.send_signal(signal.SIGINT)
             broker.communicate(timeout=30)
@@ -404,7 +404,7 @@ def test_a_keys_password_by_reference(tmp_path: Path) -> None:
         assert broker.stdout is not None
         servers = json.loads(broker.stdout.readline())["bootstrap_servers"]
         with KafkaProducer(bootstrap_servers=servers, security_protocol="SSL", ssl_cafile=str(tmp_path / "ca.pem")) as producer:
-            producer.send("t", b"v").result(20)
+            producer.send("t", b"v").result(60)
     finally:
         broker.send_signal(signal.SIGINT)
         broker.communicate(timeout=30)

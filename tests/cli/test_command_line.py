@@ -305,7 +305,7 @@ def test_an_offset_that_a_partition_does_not_hold_is_its_nearest_and_told(at: st
     assert run(["topics", "create", "cli-short", "-p", "4"]) == 0
     with KafkaProducer(bootstrap_servers=at) as producer, KafkaAdminClient(bootstrap_servers=at) as admin:
         for partition, count in ((0, 8), (1, 3), (2, 9)):
-            producer.send_many("cli-short", [b"%d" % i for i in range(count)], partitions=[partition] * count).result(10)
+            producer.send_many("cli-short", [b"%d" % i for i in range(count)], partitions=[partition] * count).result(60)
         admin.delete_records({TopicPartition("cli-short", 2): 7}).check()
     capsys.readouterr()
 
@@ -518,7 +518,7 @@ def test_dump_log_shows_the_entries_of_indexes(tmp_path: Path, capsys: pytest.Ca
     with EmbeddedCluster(data_dir=tmp_path) as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         cluster.create_topic("t", configs={"index.interval.bytes": "1", "segment.bytes": "1048576"})
         for i in range(8):
-            producer.send("t", bytes(200_000), timestamp_ms=1_700_000_000_000 + i).result(10)
+            producer.send("t", bytes(200_000), timestamp_ms=1_700_000_000_000 + i).result(60)
     segments = sorted((tmp_path / "broker-1" / "t-0").glob("*.log"))
     assert len(segments) > 1
     shown = {}
@@ -643,7 +643,7 @@ def test_broker_as_a_process_of_its_own(tmp_path: Path) -> None:
         assert sorted(done.stdout.split()) == [b"a", b"b"]
     finally:
         broker.send_signal(signal.SIGINT)
-        assert broker.wait(30) == 0
+        assert broker.wait(60) == 0
         broker.stdout.close()
 
 

@@ -193,7 +193,7 @@ def test_following_asks_again_when_records_come(cluster, monkeypatch):
         producer.send_many("live", ['{"k": "a", "n": 1}', '{"k": "b", "n": 2}'])
         producer.flush()
         until(lines, [{"k": "a", "n": 1}, {"k": "b", "n": 2}])
-        producer.send("live", '{"k": "a", "n": 10}').result(10)
+        producer.send("live", '{"k": "a", "n": 10}').result(60)
         until(lines, [{"k": "a", "n": 11}, {"k": "b", "n": 2}])
     assert end() == 130
 
@@ -201,10 +201,10 @@ def test_following_asks_again_when_records_come(cluster, monkeypatch):
 def test_following_keeps_the_last_records(cluster, monkeypatch):
     cluster.create_topic("kept", partitions=1)
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        producer.send_many("kept", [f'{{"n": {n}}}' for n in range(50)]).result(10)
+        producer.send_many("kept", [f'{{"n": {n}}}' for n in range(50)]).result(60)
         lines, end = following(cluster, monkeypatch, "select min(n) as low, max(n) as high from kept", "--last", "10")
         until(lines, [{"low": 40, "high": 49}])
-        producer.send_many("kept", [f'{{"n": {n}}}' for n in range(50, 75)]).result(10)
+        producer.send_many("kept", [f'{{"n": {n}}}' for n in range(50, 75)]).result(60)
         until(lines, [{"low": 65, "high": 74}])
     assert end() == 130
 
@@ -212,10 +212,10 @@ def test_following_keeps_the_last_records(cluster, monkeypatch):
 def test_following_fails_with_the_topic_s_error(cluster, monkeypatch, capsys):
     cluster.create_topic("broken", partitions=1)
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        producer.send("broken", '{"n": 1}').result(10)
+        producer.send("broken", '{"n": 1}').result(60)
         lines, end = following(cluster, monkeypatch, "select count(*) as n from broken")
         until(lines, [{"n": 1}])
-        producer.send("broken", "{").result(10)
+        producer.send("broken", "{").result(60)
         assert end(interrupt=False) == 1
     assert "[topic broken, partition 0, offset 1]" in capsys.readouterr().err
 

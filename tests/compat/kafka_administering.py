@@ -150,7 +150,7 @@ def transactions_of_others(k: Face) -> Any:
     producer = k.producer(transactional_id=k.topic)
     producer.init_transactions()
     producer.begin_transaction()
-    producer.send(k.topic, b"v", partition=0).get(20)
+    producer.send(k.topic, b"v", partition=0).get(60)
     admin = k.admin()
     listed = [each for found in admin.list_transactions().values() for each in found if each.transactional_id == k.topic]
     described = admin.describe_transactions([k.topic])[k.topic]

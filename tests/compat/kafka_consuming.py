@@ -11,7 +11,7 @@ from tests.compat.kafka_face import NOW_MS, Face, case
 @case
 def fields_of_a_record(k: Face) -> Any:
     producer = k.producer()
-    producer.send(k.topic, b"value", b"key", [("h", b"1"), ("h", b"")], 1, NOW_MS).get(20)
+    producer.send(k.topic, b"value", b"key", [("h", b"1"), ("h", b"")], 1, NOW_MS).get(60)
     record = k.polled(k.reader(1), 1)[0]
     return (
         record._fields,
@@ -367,6 +367,6 @@ def latest_is_the_default(k: Face) -> Any:
 @case
 def metrics_by_group_and_name(k: Face) -> Any:
     producer = k.producer()
-    producer.send(k.topic, b"v").get(20)
+    producer.send(k.topic, b"v").get(60)
     found = producer.metrics()
     return "producer-metrics" in found, found["producer-metrics"]["request-rate"] >= 0, k.producer(metrics_enabled=False).metrics()

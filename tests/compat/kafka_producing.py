@@ -12,13 +12,13 @@ from tests.compat.kafka_face import NOW_MS, Face, case
 @case
 def metadata_of_a_record(k: Face) -> Any:
     future = k.producer().send(k.topic, b"value", b"key", partition=1, timestamp_ms=NOW_MS)
-    found = future.get(timeout=20)
+    found = future.get(timeout=60)
     return found._fields, tuple(found), future.is_done, future.succeeded(), future.failed(), future.exception, tuple(future.value)
 
 
 @case
 def metadata_with_headers(k: Face) -> Any:
-    found = k.producer().send(k.topic, b"value", headers=[("a", b"1"), ("bc", b"")], partition=0, timestamp_ms=NOW_MS).get(timeout=20)
+    found = k.producer().send(k.topic, b"value", headers=[("a", b"1"), ("bc", b"")], partition=0, timestamp_ms=NOW_MS).get(timeout=60)
     return tuple(found)
 
 
@@ -39,7 +39,7 @@ def callbacks_with_arguments(k: Face) -> Any:
     seen: list[Any] = []
     future = k.producer().send(k.topic, b"v", partition=0)
     future.add_callback(lambda *args, **kwargs: seen.append((args[:-1], args[-1].offset, kwargs)), "a", 2, three=3)
-    future.get(timeout=20)
+    future.get(timeout=60)
     future.add_callback(lambda *args, **kwargs: seen.append((args[:-1], args[-1].offset, kwargs)), "late", b=1)
     return sorted(seen, key=str)
 
@@ -61,7 +61,7 @@ def both_and_chain(k: Face) -> Any:
     other = kind()
     future = k.producer().send(k.topic, b"v", partition=0)
     future.add_both(lambda outcome: seen.append(outcome.offset)).chain(other)
-    future.get(timeout=20)
+    future.get(timeout=60)
     waited = threading.Event()
     other.add_both(lambda _: waited.set())
     return waited.wait(20), seen, other.value.offset, other.succeeded()
@@ -116,13 +116,13 @@ def kinds_of_bytes(k: Face) -> Any:
 @case
 def keys_choose_the_partition(k: Face) -> Any:
     producer = k.producer()
-    return [producer.send(k.topic, b"v", b"key-%d" % nth).get(20).partition for nth in range(20)]
+    return [producer.send(k.topic, b"v", b"key-%d" % nth).get(60).partition for nth in range(20)]
 
 
 @case
 def a_serializer_that_is_a_function(k: Face) -> Any:
     producer = k.producer(value_serializer=lambda v: repr(v).encode(), key_serializer=str.encode)
-    sent = [producer.send(k.topic, value, key, partition=0).get(20)[-3:] for value, key in (({"a": 1}, "x"), (None, "y"))]
+    sent = [producer.send(k.topic, value, key, partition=0).get(60)[-3:] for value, key in (({"a": 1}, "x"), (None, "y"))]
     return sent, [(record.key, record.value) for record in k.polled(k.reader(), 2)]
 
 
@@ -164,7 +164,7 @@ def a_partitioner_of_the_program(k: Face) -> Any:
             return 1
 
     producer = k.producer(partitioner=Odd(), key_serializer=str.encode)
-    partitions = [producer.send(k.topic, b"v", "k", partition=given).get(20).partition for given in (None, 0)]
+    partitions = [producer.send(k.topic, b"v", "k", partition=given).get(60).partition for given in (None, 0)]
     return partitions, seen
 
 
@@ -186,7 +186,7 @@ def a_closed_producer(k: Face) -> Any:
 @case
 def acks_of_none(k: Face) -> Any:
     producer = k.producer(acks=0)
-    found = producer.send(k.topic, b"v", partition=0).get(20)
+    found = producer.send(k.topic, b"v", partition=0).get(60)
     return found.partition, producer.config["enable_idempotence"], producer.config["acks"]
 
 
@@ -225,7 +225,7 @@ def transactions(k: Face) -> Any:
     seen.append(k.raised(lambda: producer.send(k.topic, b"outside", partition=0)))
     for nth, end in enumerate((producer.commit_transaction, producer.abort_transaction, producer.commit_transaction)):
         producer.begin_transaction()
-        producer.send(k.topic, b"%d" % nth, partition=0).get(20)
+        producer.send(k.topic, b"%d" % nth, partition=0).get(60)
         end()
     committed = [record.value for record in k.polled(k.reader(isolation_level="read_committed"), 2)]
     return seen, committed, k.raised(k.producer().init_transactions)
@@ -251,7 +251,7 @@ def a_fenced_producer(k: Face) -> Any:
     second.init_transactions()
 
     def go_on() -> None:
-        first.send(k.topic, b"v", partition=0).get(20)
+        first.send(k.topic, b"v", partition=0).get(60)
         first.commit_transaction()
 
     return k.raised(go_on)

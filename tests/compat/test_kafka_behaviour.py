@@ -53,7 +53,7 @@ def test_both_packages_authenticate_alike(mechanism: str) -> None:
         for package in ("kafkacore.compat.kafka", "kafka"):
             face = Face(package, secured.bootstrap_servers, package.replace(".", "-"))
             try:
-                face.producer(**who).send(face.topic, b"v", partition=0).get(20)
+                face.producer(**who).send(face.topic, b"v", partition=0).get(60)
                 consumer = face.consumer(**who)
                 consumer.assign([face.tp()])
                 assert next(consumer).value == b"v"

@@ -29,7 +29,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 @pytest.fixture(scope="module")
 def producer(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as made:
-        made.send(TOPIC, b"the topic is known from now on").get(20)
+        made.send(TOPIC, b"the topic is known from now on").get(60)
         yield made
 
 
@@ -64,7 +64,7 @@ def test_both_ways_do_the_same(
 ) -> None:
     def outcome(send: Any) -> Any:
         try:
-            found = send(TOPIC, value, key, None, partition, timestamp_ms).get(20)
+            found = send(TOPIC, value, key, None, partition, timestamp_ms).get(60)
         except Exception as error:
             return type(error), str(error)
         record = stored(reader, found.partition, found.offset)
@@ -81,7 +81,7 @@ def test_the_compiled_way_gives_the_engines_own_future(producer: KafkaProducer) 
     assert isinstance(plain, FutureRecordMetadata)
     assert isinstance(held, FutureRecordMetadata)
     assert not gc.is_tracked(plain)
-    assert plain.get(20)._fields == held.get(20)._fields
+    assert plain.get(60)._fields == held.get(60)._fields
 
 
 def test_a_record_that_fails_later_says_why_to_everybody(producer: KafkaProducer, cluster: EmbeddedCluster) -> None:
@@ -91,7 +91,7 @@ def test_a_record_that_fails_later_says_why_to_everybody(producer: KafkaProducer
     future = producer.send("small", b"x" * 1_000).add_callback(heard.append).add_errback(lambda error: heard.append(type(error)))
     producer.flush(20)  # and does not raise
     with pytest.raises(errors.MessageSizeTooLargeError) as caught:
-        future.get(20)
+        future.get(60)
     assert heard == [errors.MessageSizeTooLargeError]
     assert (future.failed(), future.succeeded(), future.value, future.retriable()) == (True, False, None, False)
     assert future.exception == caught.value
@@ -115,4 +115,4 @@ def test_a_producer_that_nobody_holds_is_collected(cluster: EmbeddedCluster) -> 
     del made
     gc.collect()
     assert engine() is None
-    assert future.get(20).topic == TOPIC  # the Sender delivers what was queued
+    assert future.get(60).topic == TOPIC  # the Sender delivers what was queued

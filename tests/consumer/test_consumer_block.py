@@ -181,7 +181,7 @@ def test_a_block_left_by_an_error_does_not_wait_long_for_brokers_that_are_gone(r
     with EmbeddedCluster() as cluster:
         cluster.create_topic("t")
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            producer.send("t", b"a").result(10)
+            producer.send("t", b"a").result(60)
         with (
             pytest.raises(reason),
             KafkaConsumer("t", bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest") as consumer,

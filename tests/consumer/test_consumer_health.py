@@ -208,7 +208,7 @@ def test_every_state_says_what_it_waits_for():
 @pytest.mark.parametrize("group", [{}, {"group_id": "g"}])
 def test_an_offset_out_of_range_names_the_range_that_is_there(consumer, cluster, group):
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        producer.send_many("t", [b"%d" % i for i in range(10)], partitions=[0] * 10).result(10)
+        producer.send_many("t", [b"%d" % i for i in range(10)], partitions=[0] * 10).result(60)
     with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.delete_records({("t", 0): 4}).check()
     reader = consumer(auto_offset_reset="none", **group)

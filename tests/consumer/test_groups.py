@@ -439,7 +439,7 @@ def test_a_commit_says_that_the_generation_has_ended_and_no_heartbeat_is_waited_
         try:
             if automatic:
                 with KafkaProducer(bootstrap_servers=slow.bootstrap_servers) as producer:
-                    producer.send(name, b"x").result(10)
+                    producer.send(name, b"x").result(60)
                 until(lambda: not left, consumer)
             else:
                 rebalancing = code == Code.REBALANCE_IN_PROGRESS

@@ -260,14 +260,14 @@ def test_two_threads_at_once_are_refused(broker):
 
     def slow(data):
         inside.set()
-        assert leave.wait(10)
+        assert leave.wait(60)
         return data
 
     with KafkaConsumer("t", bootstrap_servers=broker.address, auto_offset_reset="earliest", value_deserializer=slow) as consumer:
         polled = []
         thread = threading.Thread(target=lambda: polled.append(consumer.poll(10)))
         thread.start()
-        assert inside.wait(10)
+        assert inside.wait(60)
         with pytest.raises(errors.IllegalStateError, match="another thread"):
             consumer.poll(0)
         leave.set()

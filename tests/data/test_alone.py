@@ -51,7 +51,7 @@ def address():
         for topic in ("t", "empty"):
             cluster.create_topic(topic, partitions=1)
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            producer.send_many("t", ["a", None, "a value longer than a view"]).result(10)
+            producer.send_many("t", ["a", None, "a value longer than a view"]).result(60)
         yield cluster.bootstrap_servers
 
 

@@ -459,7 +459,7 @@ def address():
             for topic in ("a", "b"):
                 for at in range(0, 600, 100):                      # batches smaller than the topic
                     numbers = range(at, at + 100)
-                    producer.send_many(topic, [f"{topic}{i}" for i in numbers], keys=[str(i) for i in numbers]).result(10)
+                    producer.send_many(topic, [f"{topic}{i}" for i in numbers], keys=[str(i) for i in numbers]).result(60)
         yield cluster.bootstrap_servers
 
 

@@ -17,9 +17,9 @@ def address():
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             producer.send_many("t", ["a", None, b"\xff"], keys=["k"] * 3, headers=[("h", b"v")])
             cluster.create_topic("twenty", partitions=20)
-            producer.send_many("twenty", [b"v"] * 60, partitions=list(range(20)) * 3).result(10)
+            producer.send_many("twenty", [b"v"] * 60, partitions=list(range(20)) * 3).result(60)
             cluster.create_topic("flights", partitions=1)
-            producer.send_many("flights", ['{"carrier": "UA", "delay": 1.5}', None, "{", '{"carrier": "AA"}']).result(10)
+            producer.send_many("flights", ['{"carrier": "UA", "delay": 1.5}', None, "{", '{"carrier": "AA"}']).result(60)
         yield cluster.bootstrap_servers
 
 

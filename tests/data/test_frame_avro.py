@@ -108,7 +108,7 @@ def rows_of(stream):
 
 def test_records_by_a_schema(cluster, producer, consumer):
     for schema in (SCHEMA, json.dumps(SCHEMA)):
-        producer.send_frame("by-schema", FLIGHTS, key="flight", value_format="avro", value_schema=schema).result(10)
+        producer.send_frame("by-schema", FLIGHTS, key="flight", value_format="avro", value_schema=schema).result(60)
     assert rows_of(consumer.read("by-schema", avro=SCHEMA)) == [("AA", None), ("AA", None), ("UA", 12.5), ("UA", 12.5)]
 
 
@@ -123,8 +123,8 @@ def test_a_registry_s_schemas(cluster, producer, consumer, registry_server, monk
     monkeypatch.setattr(registry, "BACKOFF_S", 0)
     registry_server.add("other", '"string"')
     number = registry_server.add("framed-value", json.dumps(SCHEMA))
-    producer.send_frame("framed", FLIGHTS, key="flight", value_format="avro", registry=registry_server.url).result(10)
-    producer.send_frame("framed", FLIGHTS, key="flight", value_format="avro", registry=registry_server.url, value_schema=number).result(10)
+    producer.send_frame("framed", FLIGHTS, key="flight", value_format="avro", registry=registry_server.url).result(60)
+    producer.send_frame("framed", FLIGHTS, key="flight", value_format="avro", registry=registry_server.url, value_schema=number).result(60)
     assert all(record.value[:5] == b"\0\0\0\0" + bytes([number]) for record in cluster.records("framed"))
     assert rows_of(consumer.read("framed", avro=True, registry=registry_server.url)) == [("AA", None)] * 2 + [("UA", 12.5)] * 2
     with pytest.raises(errors.ConfigError, match="no subject 'unknown-value'"):
@@ -137,7 +137,7 @@ def test_a_registered_schema_that_uses_others(cluster, producer, registry_server
     registry_server.add("inner", json.dumps(inner))
     used = [{"name": "Inner", "subject": "inner", "version": 1}]
     registry_server.add("nested-value", json.dumps(outer), references=used)
-    producer.send_frame("nested", pa.table({"inner": [{"n": 7}]}), value_format="avro", registry=registry_server.url).result(10)
+    producer.send_frame("nested", pa.table({"inner": [{"n": 7}]}), value_format="avro", registry=registry_server.url).result(60)
     [record] = cluster.records("nested")
     assert read(record.value[5:], {**outer, "fields": [{"name": "inner", "type": inner}]}) == {"inner": {"n": 7}}
 

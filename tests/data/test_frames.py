@@ -109,7 +109,7 @@ def test_send_many_takes_columns_in_chunks(cluster, request, column):
     topic = "in-" + request.node.callspec.id.replace(" ", "-")
     cluster.create_topic(topic, partitions=1)
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        assert producer.send_many(topic, column(), keys=column()).result(10).errors == {}
+        assert producer.send_many(topic, column(), keys=column()).result(60).errors == {}
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         [columns] = consumer.read_range((topic, 0), 0, 4, 10)
     expected = [None if each is None else each.encode() for each in TEXTS]
@@ -120,7 +120,7 @@ def test_send_many_takes_its_own_output(cluster, batches):
     cluster.create_topic("again", partitions=1)
     table = pa.table(batches)
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        producer.send_many("again", table["value"], keys=batches.to_arrow()["key"]).result(10)
+        producer.send_many("again", table["value"], keys=batches.to_arrow()["key"]).result(60)
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         assert [each for c in consumer.read_range(("again", 0), 0, 8, 10) for each in c.values.to_pylist()] == VALUES + VALUES
 

@@ -27,8 +27,8 @@ def address():
                 for begin in range(0, 1_000, 100):                # batches smaller than the topic
                     numbers = range(begin, begin + 100)
                     values, times = [str(i) for i in numbers], [MIDDLE_MS - 500 + i for i in numbers]
-                    producer.send_many("numbers", values, partitions=p, timestamps_ms=times).result(10)
-            producer.send_many("bytes", [b"fine", None, b"caf\xe9"], keys=["a", "b", "c"]).result(10)
+                    producer.send_many("numbers", values, partitions=p, timestamps_ms=times).result(60)
+            producer.send_many("bytes", [b"fine", None, b"caf\xe9"], keys=["a", "b", "c"]).result(60)
         yield cluster.bootstrap_servers
 
 
@@ -114,7 +114,7 @@ def test_wrong_arguments_are_refused(consumer):
 @pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
 def test_records_deleted_meanwhile_are_an_error(address, reset):
     with KafkaProducer(bootstrap_servers=address) as producer, KafkaAdminClient(bootstrap_servers=address) as admin:
-        end = int(producer.send_many("shrunk", [b"x"] * 10).result(10).offsets[-1]) + 1
+        end = int(producer.send_many("shrunk", [b"x"] * 10).result(60).offsets[-1]) + 1
         with KafkaConsumer(bootstrap_servers=address, auto_offset_reset=reset) as consumer:
             stream = consumer.read("shrunk")
             admin.delete_records({("shrunk", 0): end - 5}).check()

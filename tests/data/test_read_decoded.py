@@ -49,7 +49,7 @@ def topic(cluster, request):
 
 
 def written(producer, topic, values, **more):
-    assert producer.send_many(topic, values, **more).result(10).errors == {}
+    assert producer.send_many(topic, values, **more).result(60).errors == {}
     return topic
 
 

@@ -38,7 +38,7 @@ def topic(cluster, request):
 def fill(cluster, topic, first=0, count=COUNT):
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         for at in range(first, first + count, 50):
-            producer.send_many(topic, [f'{{"n": {i}}}' for i in range(at, at + 50)]).result(10)
+            producer.send_many(topic, [f'{{"n": {i}}}' for i in range(at, at + 50)]).result(60)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_times_that_no_calendar_has(cluster, consumer):
     cluster.create_topic("times", partitions=1, configs={"message.timestamp.after.max.ms": 2**62, "retention.ms": -1})
     times = [0, 253_402_300_799_999, 253_402_300_800_000, 2**53]      # the year 9999 ends, and others
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        assert producer.send_many("times", ["x"] * 4, timestamps_ms=times).result(10).errors == {}
+        assert producer.send_many("times", ["x"] * 4, timestamps_ms=times).result(60).errors == {}
     assert pa.table(consumer.read("times"))["timestamp"].cast(pa.int64()).to_pylist() == times
     assert pl.DataFrame(consumer.read("times"))["timestamp"].dt.timestamp("ms").to_list() == times
 
@@ -128,7 +128,7 @@ def test_times_that_no_calendar_has(cluster, consumer):
 def test_numbers_that_json_has_not(cluster, consumer):
     cluster.create_topic("numbers", partitions=1)
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        producer.send_many("numbers", ['{"a": NaN}', '{"a": -Infinity}', '{"a": "NaN"}', '{"a": 1}', '{"a": 1e999}']).result(10)
+        producer.send_many("numbers", ['{"a": NaN}', '{"a": -Infinity}', '{"a": "NaN"}', '{"a": 1}', '{"a": 1e999}']).result(60)
     found = pa.table(consumer.read("numbers", json="a DOUBLE"))["a"].to_pylist()
     assert [math.isnan(each) for each in found] == [True, False, True, False, False]
     assert found[1] == -math.inf and found[3:] == [1.0, math.inf]

@@ -73,7 +73,7 @@ FRAMES = {
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES.keys())
 def test_each_library_s_frame(cluster, topic, producer, frame):
     future = producer.send_frame(topic, frame(), key="id", value_format="json", timestamp="at", partition="p", headers={"from": "id"})
-    found = future.result(10)
+    found = future.result(60)
     assert len(future) == len(found) == 4 and found.errors == {} and found.delivered == 4
     assert found.stretches == {TopicPartition(topic, 0): (0, 2), TopicPartition(topic, 1): (0, 2)}
     got = {record.key.decode(): record for record in records(cluster, topic)}
@@ -85,10 +85,10 @@ def test_each_library_s_frame(cluster, topic, producer, frame):
 
 def test_values_of_named_columns_and_keys_of_any_type(cluster, topic, producer):
     frame = pa.table({"id": [1, 2], "s": [{"x": 1}, None], "text": ["a", None], "t": [0.5, None]})
-    producer.send_frame(topic, frame, key="id", key_format="json", value=["t", "id"], value_format="json", partition=0).result(10)
-    producer.send_frame(topic, frame, key=["id", "text"], key_format="json", value="s", value_format="json", partition=0).result(10)
-    producer.send_frame(topic, frame, value="text", partition=0, timestamp=NOON).result(10)
-    producer.send_frame(topic, frame, value=["t", "id"], value_format="json", null_fields=False, partition=0).result(10)
+    producer.send_frame(topic, frame, key="id", key_format="json", value=["t", "id"], value_format="json", partition=0).result(60)
+    producer.send_frame(topic, frame, key=["id", "text"], key_format="json", value="s", value_format="json", partition=0).result(60)
+    producer.send_frame(topic, frame, value="text", partition=0, timestamp=NOON).result(60)
+    producer.send_frame(topic, frame, value=["t", "id"], value_format="json", null_fields=False, partition=0).result(60)
     assert [(record.key, record.value) for record in records(cluster, topic)] == [
         (b"1", b'{"t":0.5,"id":1}'),
         (b"2", b'{"t":null,"id":2}'),
@@ -105,7 +105,7 @@ def test_values_of_named_columns_and_keys_of_any_type(cluster, topic, producer):
 def test_a_header_is_left_out_where_its_column_is_null(cluster, topic, producer):
     coded = pa.array(["k", "l", None]).dictionary_encode()
     frame = pa.table({"v": ["1", "2", "3"], "x": ["a", None, "c"], "y": [None, None, b"e"], "z": coded})
-    producer.send_frame(topic, frame, value="v", headers={"hx": "x", "hy": "y", "hz": "z"}, partition=0).result(10)
+    producer.send_frame(topic, frame, value="v", headers={"hx": "x", "hy": "y", "hz": "z"}, partition=0).result(60)
     assert [record.headers for record in records(cluster, topic)] == [
         (("hx", b"a"), ("hz", b"k")),
         (("hz", b"l"),),
@@ -119,13 +119,13 @@ def test_a_topic_is_copied_by_what_a_read_returns(cluster, topic, producer):
     values = [b"x", None, b"\xff", b""]
     headers = [[("h", b"1")], [], [("h", None)], []]
     how = {"headers": headers, "partitions": [0, 0, 1, 1], "timestamps_ms": NOON_MS}
-    producer.send_many(topic, values, keys=["k", None, "l", None], **how).result(10)
+    producer.send_many(topic, values, keys=["k", None, "l", None], **how).result(60)
     with kafkacore.KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         stream = consumer.read(topic)
         how = {"key": "key", "value": "value", "headers": "headers", "timestamp": "timestamp", "partition": "partition"}
         with pytest.raises(errors.UsageError, match="has no key"):
             producer.send_frame(topic + "-refused", stream, **how)
-        assert producer.send_frame(topic + "-copy", stream, **how, null_keys=True).result(10).delivered == 4
+        assert producer.send_frame(topic + "-copy", stream, **how, null_keys=True).result(60).delivered == 4
 
     def seen(name):
         return [(r.partition, r.offset, r.key, r.value, r.headers, r.timestamp_ms) for r in records(cluster, name)]
@@ -136,7 +136,7 @@ def test_a_topic_is_copied_by_what_a_read_returns(cluster, topic, producer):
 def test_many_slices_keep_order_and_say_where_they_are(cluster, topic, producer, monkeypatch):
     monkeypatch.setattr(frames, "SLICE_ROWS", 700)
     frame = pl.DataFrame({"n": range(5_000), "p": [i % 2 for i in range(5_000)]})
-    found = producer.send_frame(topic, frame, partition="p", value_format="json").result(20)
+    found = producer.send_frame(topic, frame, partition="p", value_format="json").result(60)
     assert found.stretches == {TopicPartition(topic, 0): (0, 2_500), TopicPartition(topic, 1): (0, 2_500)}
     for p in (0, 1):
         assert [json.loads(r.value)["n"] for r in records(cluster, topic) if r.partition == p] == list(range(p, 5_000, 2))
@@ -147,7 +147,7 @@ def test_many_slices_keep_order_and_say_where_they_are(cluster, topic, producer,
 def test_an_empty_frame_is_no_records(cluster, topic, producer):
     empty = pa.table({"v": pa.array([], pa.string())})
     for frame in (empty, pl.DataFrame(empty), empty.to_pandas()):
-        found = producer.send_frame(topic, frame, value="v").result(10)
+        found = producer.send_frame(topic, frame, value="v").result(60)
         assert (len(found), found.errors, found.stretches) == (0, {}, {})
 
 
@@ -218,7 +218,7 @@ def test_runs_dictionaries_and_columns_of_nulls_alone(cluster, topic, producer):
     names = pa.array(["x", "y", "x"]).dictionary_encode()
     pairs = pa.ListArray.from_arrays([0, 1, 1, 3], pa.StructArray.from_arrays([names, pa.array([b"1", b"2", b"3"])], ["key", "value"]))
     frame = pa.table({"k": runs(["a", "b"]), "v": runs([b"1", b"2"]), "t": runs([5, 6]), "p": pa.nulls(3), "h": pairs})
-    sent = producer.send_frame(topic, frame, key="k", value="v", timestamp="t", partition="p", headers="h").result(10)
+    sent = producer.send_frame(topic, frame, key="k", value="v", timestamp="t", partition="p", headers="h").result(60)
     assert sent.delivered == 3
     found = sorted((r.key, r.value, r.timestamp_ms, r.headers) for r in records(cluster, topic))
     assert found == [(b"a", b"1", 5, (("x", b"1"),)), (b"b", b"2", 6, ()), (b"b", b"2", 6, (("y", b"2"), ("x", b"3")))]
@@ -231,7 +231,7 @@ def test_batches_of_other_columns_end_the_call(cluster, topic, producer):
         return pa.RecordBatchReader.from_batches(first.schema, iter([first, *others]))
 
     frame = source(pa.record_batch({"a": ["x"], "b": [2]}))                 # only the types are others
-    assert producer.send_frame(topic, frame, value_format="json", partition=0).result(10).delivered == 2
+    assert producer.send_frame(topic, frame, value_format="json", partition=0).result(60).delivered == 2
     assert [r.value for r in records(cluster, topic)] == [b'{"a":1,"b":null}', b'{"a":"x","b":2}']
     for other, text in (({"a": [1]}, "no column 'b'"), ({"a": [1], "b": [1], "c": [1]}, "a new column 'c'")):
         with pytest.raises(errors.UsageError, match=f"from row 1 on the frame has {text}") as caught:
@@ -254,7 +254,7 @@ def test_an_error_in_the_middle_says_what_is_queued(cluster, topic, producer):
     with pytest.raises(errors.UsageError, match=r"row 3 has a time before 1970.*\(2 rows of the frame queued") as caught:
         producer.send_frame(topic, pa.RecordBatchReader.from_batches(schema, source()), value="v", timestamp="t", partition=0)
     assert caught.value.appended == 2
-    assert caught.value.future.result(10).delivered == 2
+    assert caught.value.future.result(60).delivered == 2
     assert [record.value for record in records(cluster, topic)] == [b"a", b"b"]
 
 
@@ -291,7 +291,7 @@ def test_a_row_that_was_not_delivered_ends_the_call(cluster, topic, producer):
     with pytest.raises(errors.DeliveryError, match=text) as caught:
         producer.send_frame(small, pa.RecordBatchReader.from_batches(schema, source()), value="v")
     assert isinstance(caught.value.__cause__, errors.KafkaError) and caught.value.failed == 1
-    assert made == [0] and caught.value.future.result(10).errors.keys() == {2}
+    assert made == [0] and caught.value.future.result(60).errors.keys() == {2}
     assert [record.value for record in records(cluster, small)] == [b"a", b"b"]
 
 
@@ -319,7 +319,7 @@ def test_slices_grow_and_shrink_with_the_rows(cluster, topic, producer, monkeypa
     before = frames.FrameRows.arguments
     monkeypatch.setattr(frames.FrameRows, "arguments", lambda self, batch, row: (seen.append(len(batch)), before(self, batch, row))[1])
     wide = ["x"] * 3_000 + ["y" * 1_000] * 2_000
-    producer.send_frame(topic, pa.table({"v": wide}), value_format="json").result(20)
+    producer.send_frame(topic, pa.table({"v": wide}), value_format="json").result(60)
     assert seen[0] == 64 and max(seen) > 500 and seen[-2] < 25
     assert sum(seen) == len(wide)
 
@@ -331,7 +331,7 @@ def test_a_callback_runs_when_all_is_known(cluster, topic, client_face):
         called = []
         future = producer.send_frame(topic, pa.table(ROWS), value="id")
         future.add_done_callback(called.append)
-        future.result(10)
+        future.result(60)
         producer.flush()
         assert called == [future] and future.done() and future.exception(10) is None
         assert "4 rows" in repr(future) and "4 rows, 0 failed" in repr(future.result())
@@ -350,9 +350,9 @@ def test_the_asyncio_face_takes_asynchronous_batches(cluster, topic):
 
 def test_pandas_missing_numbers_are_null(cluster, topic, producer):
     frame = pd.DataFrame({"f": numpy.array([0.5, numpy.nan]), "t": pd.to_datetime(["2026-05-01 12:00", None])})
-    producer.send_frame(topic, frame, value_format="json", partition=0).result(10)
-    producer.send_frame(topic, frame, value_format="json", partition=0, null_fields=False).result(10)
-    producer.send_frame(topic, frame, value="f", value_format="json", partition=0).result(10)
+    producer.send_frame(topic, frame, value_format="json", partition=0).result(60)
+    producer.send_frame(topic, frame, value_format="json", partition=0, null_fields=False).result(60)
+    producer.send_frame(topic, frame, value="f", value_format="json", partition=0).result(60)
     noon = b'"t":"2026-05-01T12:00:00"'
     found = [record.value for record in records(cluster, topic)]
     assert found == [b'{"f":0.5,%b}' % noon, b'{"f":null,"t":null}', b'{"f":0.5,%b}' % noon, b"{}", b"0.5", None]
@@ -361,7 +361,7 @@ def test_pandas_missing_numbers_are_null(cluster, topic, producer):
 
 
 def test_pandas_missing_numbers_are_null_in_avro(cluster, topic, producer):
-    producer.send_frame(topic, pd.DataFrame({"f": [0.5, numpy.nan]}), value_format="avro", partition=0).result(10)
+    producer.send_frame(topic, pd.DataFrame({"f": [0.5, numpy.nan]}), value_format="avro", partition=0).result(60)
     schema = {"type": "record", "name": "R", "fields": [{"name": "f", "type": ["null", "double"]}]}
     found = [fastavro.schemaless_reader(io.BytesIO(record.value), schema, None) for record in records(cluster, topic)]
     assert found == [{"f": 0.5}, {"f": None}]
@@ -382,24 +382,24 @@ def test_stretches_are_the_bounds_of_the_offsets(cluster, topic, client_face, ho
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, batch_size=1_000) as producer:
         values = [b"%d" % i for i in range(3_000)]
         sent = [producer.send_many(topic, values, **how) for _ in range(3)]
-        for outcome in [each.result(20) for each in sent]:
+        for outcome in [each.result(60) for each in sent]:
             assert len(outcome.offsets) == 3_000 and outcome.stretches() == bounds(outcome) != {}
-        assert producer.send_many(topic, []).result(10).stretches() == {}
+        assert producer.send_many(topic, []).result(60).stretches() == {}
 
 
 def test_stretches_leave_out_what_failed(cluster, topic, client_face):
     small = topic + "-small"
     cluster.create_topic(small, partitions=2, configs={"max.message.bytes": "500"})
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, batch_size=400) as producer:
-        outcome = producer.send_many(small, [b"a", b"b", b"x" * 1_000, b"c"], partitions=[0, 1, 1, 0]).result(20)
+        outcome = producer.send_many(small, [b"a", b"b", b"x" * 1_000, b"c"], partitions=[0, 1, 1, 0]).result(60)
         assert outcome.errors.keys() == {2}
         assert outcome.stretches() == bounds(outcome) == {TopicPartition(small, 0): (0, 2), TopicPartition(small, 1): (0, 1)}
 
 
 def test_without_acknowledgements_nobody_knows_where_rows_are(cluster, topic, client_face):
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks=0, enable_idempotence=False) as producer:
-        assert producer.send_many(topic, ["a", "b"]).result(20).stretches() == {}
-        assert producer.send_frame(topic, pa.table({"v": ["a"]}), value="v").result(20).stretches == {}
+        assert producer.send_many(topic, ["a", "b"]).result(60).stretches() == {}
+        assert producer.send_frame(topic, pa.table({"v": ["a"]}), value="v").result(60).stretches == {}
 
 
 PANDAS = {
@@ -460,7 +460,7 @@ def test_an_error_within_a_slice_counts_the_rows_before_it(cluster, topic, clien
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_request_size=10_000) as producer:
         with pytest.raises(errors.KafkaError, match="2 rows of the frame queued") as caught:
             producer.send_frame(topic, pa.table({"v": ["a", "b", "x" * 20_000, "c"]}), value="v", partition=0)
-        assert caught.value.appended == 2 and caught.value.future.result(10).delivered == 2
+        assert caught.value.appended == 2 and caught.value.future.result(60).delivered == 2
     assert [record.value for record in records(cluster, topic)] == [b"a", b"b"]
 
 

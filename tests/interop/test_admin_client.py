@@ -85,7 +85,7 @@ def test_deleting_records(
     served(21)
     topic = make_topic()
     with KafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
-        producer.send_many(topic, [b"x"] * 10).result(timeout=20)
+        producer.send_many(topic, [b"x"] * 10).result(timeout=60)
     here, gone = TopicPartition(topic, 0), TopicPartition(topic, 9)
     results = admin.delete_records({here: 4, gone: 1})
     assert results[here] == 4
@@ -119,7 +119,7 @@ def test_log_dirs(
     served(35)
     tp = TopicPartition(make_topic(), 0)
     with KafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
-        producer.send(tp.topic, b"x" * 1000).result(timeout=20)
+        producer.send(tp.topic, b"x" * 1000).result(timeout=60)
     found = admin.describe_log_dirs().check()
     (directory,) = found[admin.describe_cluster().nodes[0].id].values()
     assert directory.error is None

@@ -102,8 +102,8 @@ def asked(cluster: Any, api_key: int, count: int, **settings: Any) -> list[Any]:
     cluster.control(api_key, note)
     try:
         with producer(cluster, **settings) as p:
-            p.send("t", b"x").result(10)
-            assert enough.wait(10)
+            p.send("t", b"x").result(60)
+            assert enough.wait(60)
     finally:
         cluster.control(api_key, None)
     return seen
@@ -114,7 +114,7 @@ def bootstrap(cluster: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         refusing = f"127.0.0.1:{listener.getsockname()[1]}"
     with producer(cluster, bootstrap_servers=[refusing, cluster.bootstrap_servers]) as p:
-        assert p.send("t", b"x").result(10).offset >= 0
+        assert p.send("t", b"x").result(60).offset >= 0
 
 
 @check("client_id")
@@ -168,14 +168,14 @@ def answers(cluster: Any) -> None:
     with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic("large-answer", 100)]).check()
     with producer(cluster, receive_message_max_bytes=1_000, max_block_ms=300) as p, pytest.raises(KafkaError) as caught:
-        p.send("large-answer", b"x").result(10)
+        p.send("large-answer", b"x").result(60)
     assert "is above the limit of 1000 bytes" in str(caught.value)
 
 
 @check("send_buffer_bytes", "receive_buffer_bytes")
 def socket_buffers(cluster: Any) -> None:
     with producer(cluster, send_buffer_bytes=20_000, receive_buffer_bytes=30_000) as p, socket.socket() as fresh:
-        p.send("t", b"x").result(10)
+        p.send("t", b"x").result(60)
         fresh.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000)
         fresh.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 30_000)
         for channel in list(p._sender.client.selector.channels.values()):
@@ -275,12 +275,12 @@ def passwords(cluster: Any) -> None:
         for mechanism in ("PLAIN", "SCRAM-SHA-512"):
             settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, "sasl_username": "alice"}
             with producer(secured, **settings, sasl_password="secret") as p:
-                p.send("t", b"x").result(10)
+                p.send("t", b"x").result(60)
             with producer(secured, **settings, sasl_password="another") as p, pytest.raises(SaslAuthentication):
                 p.send("t", b"x")
         settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256"}
         with producer(secured, **settings, sasl_jaas_config=line.format("secret")) as p:
-            p.send("t", b"x").result(10)
+            p.send("t", b"x").result(60)
         with producer(secured, **settings, sasl_jaas_config=line.format("another")) as p, pytest.raises(SaslAuthentication):
             p.send("t", b"x")
 
@@ -297,7 +297,7 @@ def tokens(cluster: Any) -> None:
     config = {**sasl_listener({}), "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}
     with EmbeddedCluster(config=config) as secured, token_endpoint(200, {"access_token": token, "expires_in": 600}) as endpoint:
         with producer(secured, **settings, sasl_oauthbearer_token_provider=lambda: (token, now_ms + 600_000)) as p:
-            p.send("t", b"x").result(10)
+            p.send("t", b"x").result(60)
         credentials = {
             "sasl_oauthbearer_token_endpoint_url": endpoint.url,
             "sasl_oauthbearer_client_credentials_client_id": "me",
@@ -306,7 +306,7 @@ def tokens(cluster: Any) -> None:
             "sasl_login_callback_handler_class": LOGIN + "oauthbearer.OAuthBearerLoginCallbackHandler",
         }
         with producer(secured, **settings, **credentials) as p:
-            p.send("t", b"x").result(10)
+            p.send("t", b"x").result(60)
         assert endpoint.asked == [("Basic bWU6aHVzaA==", {"grant_type": ["client_credentials"], "scope": ["kafka"]})]
         with pytest.raises(ConfigError, match="Java code"):
             producer(secured, **settings, **credentials | {"sasl_login_callback_handler_class": "a.B"})
@@ -387,7 +387,7 @@ def refresh(cluster: Any) -> None:
     settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER", "sasl_login_refresh_window_factor": 0.5}
     brokers = {**sasl_listener({}), "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}
     with EmbeddedCluster(config=brokers) as secured, producer(secured, **settings, sasl_oauthbearer_token_provider=short) as p:
-        p.send("t", b"x").result(10)
+        p.send("t", b"x").result(60)
         for _ in range(3):
             assert asked_twice.acquire(timeout=30)
 
@@ -528,16 +528,16 @@ def compression(cluster: Any) -> None:
 @check("partitioner")
 def partitioner(cluster: Any) -> None:
     with producer(cluster, partitioner="round_robin") as p:
-        assert sorted(p.send("t", b"x").result(10).partition for _ in range(4)) == [0, 1, 2, 3]
+        assert sorted(p.send("t", b"x").result(60).partition for _ in range(4)) == [0, 1, 2, 3]
     with producer(cluster, partitioner=lambda topic, key, value, snapshot: 2) as p:
-        assert {p.send("t", b"x", key=b"%d" % i).result(10).partition for i in range(4)} == {2}
+        assert {p.send("t", b"x", key=b"%d" % i).result(60).partition for i in range(4)} == {2}
 
 
     for name, hash_of_nothing in (("consistent", 0), ("fnv1a", 0x7EE3623B), ("murmur2_null_too", 0x106E08D9)):
         with producer(cluster, partitioner=name) as p:
-            assert {p.send("t", b"x", key=key).result(10).partition for key in (None, b"")} == {hash_of_nothing % 4}
+            assert {p.send("t", b"x", key=key).result(60).partition for key in (None, b"")} == {hash_of_nothing % 4}
     with producer(cluster, partitioner="consistent_random") as p:
-        assert {p.send("t", b"x", key=b"kafka").result(10).partition} == {binascii.crc32(b"kafka") % 4}
+        assert {p.send("t", b"x", key=b"kafka").result(60).partition} == {binascii.crc32(b"kafka") % 4}
 
 
 @check("partitioner_rack_aware", "client_rack")
@@ -553,12 +553,12 @@ def rack_aware(cluster: Any) -> None:
         ):
             with producer(racked, batch_size=0, **settings) as p:
                 for index in range(6):
-                    p.send("t", b"x", partition=index).result(10)  # their leaders are known from here on
+                    p.send("t", b"x", partition=index).result(60)  # their leaders are known from here on
                 queue, _ = p._queue_of("t")
                 assert {p._accumulator._choose_sticky(queue).index for _ in range(300)} == found  # type: ignore[misc]
-                went = [p.send("t", b"x").result(10).partition for _ in range(6)]
+                went = [p.send("t", b"x").result(60).partition for _ in range(6)]
                 assert found.issuperset(went[1:])  # the first was chosen when perhaps not every broker was known
-                assert p.send("t", b"x", key=b"5").result(10).partition == murmur2(b"5") % 6 == 0  # keys go where they belong
+                assert p.send("t", b"x", key=b"5").result(60).partition == murmur2(b"5") % 6 == 0  # keys go where they belong
 
 
 @check("partitioner_ignore_keys")
@@ -566,7 +566,7 @@ def ignore_keys(cluster: Any) -> None:
     for ignored in (False, True):
         with producer(cluster, partitioner_ignore_keys=ignored, batch_size=200) as p:
             futures = [p.send("t", b"x" * 100, key=b"same") for _ in range(200)]
-            assert (len({future.result(10).partition for future in futures}) > 1) == ignored
+            assert (len({future.result(60).partition for future in futures}) > 1) == ignored
 
 
 @check("partitioner_adaptive_partitioning_enable")
@@ -595,7 +595,7 @@ def availability(cluster: Any) -> None:
 @check("key_serializer", "value_serializer")
 def serializers(cluster: Any) -> None:
     with producer(cluster, key_serializer=lambda key: b"k" * key, value_serializer=lambda value: b"v" * value) as p:
-        meta = p.send("t", 7, key=5).result(10)
+        meta = p.send("t", 7, key=5).result(60)
         assert (meta.serialized_key_size, meta.serialized_value_size) == (5, 7)
 
 
@@ -615,7 +615,7 @@ def interceptors(cluster: Any) -> None:
             order.append(f"{self.name} hears")
 
     with producer(cluster, interceptors=[Note("a"), Note("b")]) as p:
-        p.send("t", b"x").result(10)
+        p.send("t", b"x").result(60)
     assert order == ["a sends", "b sends", "a hears", "b hears"]
 
 
@@ -663,7 +663,7 @@ def a_broker_too_old_to_say_what_it_speaks(cluster: Any) -> None:
         with producer(old, broker_version="0.9", enable_idempotence=False, max_block_ms=10_000) as p:
             assert p.partitions_for("t") == {0}
             with pytest.raises(UnsupportedVersion, match="Produce"):
-                p.send("t", b"x").result(10)
+                p.send("t", b"x").result(60)
         with producer(old, enable_idempotence=False, max_block_ms=300) as p, pytest.raises(KafkaTimeoutError):
             p.partitions_for("t")
 

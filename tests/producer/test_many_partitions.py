@@ -241,7 +241,7 @@ def test_partitions_that_fail_at_once_are_not_walked_for_each_of_them(monkeypatc
 def test_round_robin_walks_the_partitions_once_per_view_of_the_topic() -> None:
     with EmbeddedCluster() as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, partitioner="round_robin") as producer:
         cluster.create_topic("turns", partitions=8)
-        producer.send("turns", b"x").result(10)
+        producer.send("turns", b"x").result(60)
         snapshot = producer._metadata.snapshot
         info = snapshot.topics["turns"]
         walks = Walks(info.partitions)
@@ -249,8 +249,8 @@ def test_round_robin_walks_the_partitions_once_per_view_of_the_topic() -> None:
         futures = [producer.send("turns", b"x") for _ in range(40)]
         many = producer.send_many("turns", [b"x"] * 40)
         assert walks.count == 1
-        assert Counter(future.result(10).partition for future in futures) == dict.fromkeys(range(8), 5)
-        assert Counter(many.result(10).partitions.tolist()) == dict.fromkeys(range(8), 5)
+        assert Counter(future.result(60).partition for future in futures) == dict.fromkeys(range(8), 5)
+        assert Counter(many.result(60).partitions.tolist()) == dict.fromkeys(range(8), 5)
 
 
 def learn(bench: Bench, name: str) -> None:

@@ -39,8 +39,8 @@ def test_a_producer_has_one_thread_which_ends_with_it() -> None:
         cluster.create_topic("t", partitions=2, replication_factor=1)
         before = set(threading.enumerate())
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as p:
-            p.send("t", b"x").result(10)
-            p.send_many("t", [b"x"] * 100).result(10)
+            p.send("t", b"x").result(60)
+            p.send_many("t", [b"x"] * 100).result(60)
             (thread,) = set(threading.enumerate()) - before
             assert thread.name.startswith("kafkacore-producer")
         assert set(threading.enumerate()) == before

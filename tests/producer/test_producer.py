@@ -80,8 +80,8 @@ def test_records_arrive_as_another_client_reads_them(cluster: Any) -> None:
     with producer(cluster) as p:
         sent = [p.send("read", b"v%d" % i, key=f"k{i % 9}") for i in range(500)]
         many = p.send_many("read", [b"m%d" % i for i in range(500)], keys=[b"k%d" % (i % 9) for i in range(500)])
-        metas = [future.result(10) for future in sent]
-        result = many.result(10)
+        metas = [future.result(60) for future in sent]
+        result = many.result(60)
     expected = {(m.partition, m.offset): (b"k%d" % (i % 9), b"v%d" % i) for i, m in enumerate(metas)}
     expected |= {
         (int(result.partitions[i]), int(result.offsets[i])): (b"k%d" % (i % 9), b"m%d" % i) for i in range(500)
@@ -103,10 +103,10 @@ def test_codecs_round_trip(cluster: Any, codec: str) -> None:
 @pytest.mark.sync_only("the loop does that, by passes of its own")
 def test_synchronous_sends_are_driven_by_the_caller(cluster: Any) -> None:
     with producer(cluster) as p:
-        p.send("t", b"first", partition=0).result(10)
+        p.send("t", b"first", partition=0).result(60)
         before = p.metrics()["driven_by_callers"]
         for i in range(200):
-            p.send("t", b"%d" % i, partition=0).result(10)
+            p.send("t", b"%d" % i, partition=0).result(60)
         assert p.metrics()["driven_by_callers"] - before > 150
 
 
@@ -120,7 +120,7 @@ def test_many_threads_share_one_producer(cluster: Any) -> None:
                 for i in range(300):
                     future = p.send("threads", b"%d-%d" % (number, i), key=b"%d" % number)
                     if i % 50 == number:
-                        future.result(20)
+                        future.result(60)
             except BaseException as error:
                 failures.append(error)
 
@@ -160,9 +160,9 @@ def test_serializers_headers_and_producer_record(cluster: Any) -> None:
             return f"{topic}:{value}".upper().encode()
 
     with producer(cluster, value_serializer=lambda value: repr(value).encode(), key_serializer=Upper()) as p:
-        meta = p.send(ProducerRecord("t", {"a": 1}, "k", partition=1, headers=[("h", "x")], timestamp_ms=1234)).result(10)
+        meta = p.send(ProducerRecord("t", {"a": 1}, "k", partition=1, headers=[("h", "x")], timestamp_ms=1234)).result(60)
         assert (meta.partition, meta.timestamp_ms, meta.serialized_key_size, meta.serialized_value_size) == (1, 1234, 3, 8)
-        assert p.send("t", None, partition=1).result(10).serialized_value_size == -1
+        assert p.send("t", None, partition=1).result(60).serialized_value_size == -1
 
 
 def test_custom_partitioner_sees_key_value_and_cluster(cluster: Any) -> None:
@@ -174,8 +174,8 @@ def test_custom_partitioner_sees_key_value_and_cluster(cluster: Any) -> None:
         return count - 1 if "hot_data" in key else rng.randrange(count - 1)
 
     with producer(cluster, partitioner=hot_data) as p:
-        partitions = [p.send("t", b"x", key=f"hot_data-{i}").result(10).partition for i in range(5)]
-        others = {p.send("t", b"x", key=f"cold-{i}").result(10).partition for i in range(20)}
+        partitions = [p.send("t", b"x", key=f"hot_data-{i}").result(60).partition for i in range(5)]
+        others = {p.send("t", b"x", key=f"cold-{i}").result(60).partition for i in range(20)}
     assert partitions == [3] * 5
     assert others <= {0, 1, 2}
 
@@ -203,19 +203,19 @@ def test_older_brokers_get_the_produce_versions_that_they_speak(produce: int, co
         cluster.create_topic("t", partitions=1)
         sent = p.send("t", b"x" * 1000)
         if goes:
-            assert sent.result(10).offset == 0
+            assert sent.result(60).offset == 0
         else:
             with pytest.raises(UnsupportedVersion):
-                sent.result(10)
+                sent.result(60)
 
 
 def test_round_robin_and_sticky(cluster: Any) -> None:
     with producer(cluster, partitioner="round_robin") as p:
-        turns = [p.send("t", b"x").result(10).partition for _ in range(8)]
+        turns = [p.send("t", b"x").result(60).partition for _ in range(8)]
     assert sorted(turns) == [0, 0, 1, 1, 2, 2, 3, 3]
     with producer(cluster, batch_size=1024) as p:
         futures = [p.send("t", b"x" * 100) for _ in range(400)]
-        used = [future.result(10).partition for future in futures]
+        used = [future.result(60).partition for future in futures]
     assert len(set(used)) > 1
     assert sum(a != b for a, b in itertools.pairwise(used)) < 100       # runs, not one record each
 
@@ -233,7 +233,7 @@ def test_interceptors_see_records_and_outcomes(cluster: Any) -> None:
 
     audit = Audit()
     with producer(cluster, interceptors=(audit,)) as p:
-        p.send("t", b"abc").result(10)
+        p.send("t", b"abc").result(60)
         with pytest.raises(UsageError):
             p.send("t", b"abc", partition=99)
     assert audit.seen[0] == (4, None)
@@ -242,7 +242,7 @@ def test_interceptors_see_records_and_outcomes(cluster: Any) -> None:
 
 def test_flush_reports_what_nobody_looked_at(cluster: Any) -> None:
     with producer(cluster) as p:
-        p.send("t", b"warm").result(10)
+        p.send("t", b"warm").result(60)
         denied = lambda request: protocol.ProduceResponse(  # noqa: E731
             responses=[
                 protocol.TopicProduceResponse(
@@ -279,7 +279,7 @@ def test_broker_killed_in_the_middle_loses_and_doubles_nothing() -> None:
                 futures.append(p.send("kill", b"%d" % i, partition=i % 2))
                 if i % 1000 == 500:
                     connection_cut(cluster)
-            metas = [future.result(20) for future in futures]
+            metas = [future.result(60) for future in futures]
         seen = {(partition, offset): int(value) for partition, offset, _, value in stored(cluster, "kill")}
         assert seen == {(meta.partition, meta.offset): i for i, meta in enumerate(metas)}
         assert len(seen) == 3000
@@ -310,7 +310,7 @@ def test_wrong_host_reaches_the_caller(unreachable: str) -> None:
 
 def test_memory_full_blocks_then_raises(cluster: Any) -> None:
     with producer(cluster, buffer_memory=2048, batch_size=1024, max_block_ms=50) as p:
-        p.send("t", b"x").result(10)
+        p.send("t", b"x").result(60)
         with pytest.raises(RecordTooLarge):
             p.send("t", b"x" * 3000)
         ready, p._sender.client.ready = p._sender.client.ready, lambda node, now_ms: False  # type: ignore[method-assign]
@@ -350,7 +350,7 @@ def test_a_forgotten_producer_delivers_and_ends_its_thread(cluster: Any) -> None
     del p
     gc.collect()
     assert thread is not None
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert future.result(0).offset >= 0
 
@@ -386,7 +386,7 @@ def test_forked_child_is_told_and_does_not_hang(cluster: Any) -> None:
             p.close()
             os._exit(0 if said == 4 else 1)
         assert os.waitpid(child, 0)[1] == 0
-        print(f.result(10).offset >= 0, p.send("t", b"x").result(10).offset >= 0)
+        print(f.result(60).offset >= 0, p.send("t", b"x").result(60).offset >= 0)
         p.close()
         """,
         cluster.bootstrap_servers,
@@ -407,7 +407,7 @@ def test_a_child_that_closes_leaves_the_failures_to_its_parent(cluster: Any) -> 
         p = KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=0)
         p.send("small-only", b"x" * 1_000)
         while not p._sender.counters["failed_records"]:
-            p.send("t", b"y").result(10)
+            p.send("t", b"y").result(60)
         child = os.fork()
         if child == 0:
             try:
@@ -523,7 +523,7 @@ def test_ctrl_c_interrupts_every_wait(cluster: Any, what: str) -> None:
 
 def test_log_names_where_a_callback_failed(cluster: Any, caplog: pytest.LogCaptureFixture) -> None:
     with producer(cluster) as p, caplog.at_level(logging.ERROR, "kafkacore.producer"):
-        p.send("t", b"x", partition=3, on_delivery=lambda metadata, error: 1 / 0).result(10)
+        p.send("t", b"x", partition=3, on_delivery=lambda metadata, error: 1 / 0).result(60)
         p.flush(10)
     assert "t-3" in caplog.text
 
@@ -545,11 +545,11 @@ def test_a_producer_of_the_parent_is_refused_by_its_pid(cluster: Any) -> None:
 def test_a_partition_added_since_is_found_before_its_number_is_refused(cluster: Any) -> None:
     cluster.create_topic("grows", partitions=2, replication_factor=1)
     with producer(cluster) as p, KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        p.send("grows", b"x").result(10)
+        p.send("grows", b"x").result(60)
         with pytest.raises(UsageError, match="partition 4 of topic grows does not exist: it has 2"):
             p.send("grows", b"x", partition=4)
         admin.create_partitions({"grows": NewPartitions(5)}).check()
-        assert p.send("grows", b"x", partition=4).result(10).partition == 4
+        assert p.send("grows", b"x", partition=4).result(60).partition == 4
 
 
 def test_a_topic_made_anew_with_fewer_partitions(cluster: Any) -> None:
@@ -567,8 +567,8 @@ def test_a_topic_made_anew_with_fewer_partitions(cluster: Any) -> None:
             p._sender.wake(-1, True)
             version += p._metadata.await_update(version, 10_000)
             p._sender.wake(-1, True)
-        assert {p.send("again", b"x", key=b"%d" % i).result(10).partition for i in range(20)} == {0, 1}
-        assert {p.send("again", b"x").result(10).partition for i in range(20)} <= {0, 1}
+        assert {p.send("again", b"x", key=b"%d" % i).result(60).partition for i in range(20)} == {0, 1}
+        assert {p.send("again", b"x").result(60).partition for i in range(20)} <= {0, 1}
 
 
 def test_an_old_answer_takes_no_partition_from_a_topic_and_another_topic_of_the_name_does(
@@ -576,7 +576,7 @@ def test_an_old_answer_takes_no_partition_from_a_topic_and_another_topic_of_the_
 ) -> None:
     cluster.create_topic("grown", partitions=4, replication_factor=1)
     with producer(cluster) as p:
-        p.send("grown", b"x").result(10)
+        p.send("grown", b"x").result(60)
         queue, info = p._topics["grown"], p._metadata.snapshot.topics["grown"]
         for topic_id, partitions in ((info.topic_id, 4), (b"another topic id", 2)):
             follow(queue, info._replace(topic_id=topic_id, partitions=info.partitions[:2]))
@@ -605,7 +605,7 @@ def test_each_new_topic_is_asked_for_alone_and_no_other_looked_at(cluster: Any, 
         begin = p._metadata.begin_request
         monkeypatch.setattr(p._metadata, "begin_request", begin_request)
         for name in names:
-            p.send(name, b"x").result(10)
+            p.send(name, b"x").result(60)
     assert len(looks) <= 2 * len(names)  # when its queue is made; and when the answer comes, if the queue was quicker
     assert len(asked) <= 2 * len(names)  # the first request of all may have been for all
 
@@ -632,13 +632,13 @@ def test_a_forgotten_producer_leaves_nothing_behind(cluster: Any) -> None:
     import weakref
 
     p = producer(cluster)
-    p.send("t", b"x").result(10)
+    p.send("t", b"x").result(60)
     sender = weakref.ref(p._sender)
     thread = p._sender._thread
     assert thread is not None
     del p
     gc.collect()
-    thread.join(10)
+    thread.join(60)
     del thread
     gc.collect()
     assert sender() is None
@@ -650,7 +650,7 @@ def test_a_topic_that_somebody_made_between_two_sends_is_not_told_as_made_by_bro
             p.send("late", b"x")
         own.create_topic("late")
         p.config = p.config.replace(max_block_ms=10_000)
-        assert p.send("late", b"x").result(10).offset == 0
+        assert p.send("late", b"x").result(60).offset == 0
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 

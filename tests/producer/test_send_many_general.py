@@ -36,10 +36,10 @@ class Topical:
 
 def test_serializers_get_the_objects_of_the_list(cluster: Any) -> None:
     with producer(cluster, value_serializer=lambda value: json.dumps(value).encode(), key_serializer=Topical()) as p:
-        one = p.send("t", {"n": 0}, key=0).result(10)
+        one = p.send("t", {"n": 0}, key=0).result(60)
         for values in ([{"n": i} for i in range(9)], tuple({"n": i} for i in range(9))):
             keys = [0, 1, None] * 3
-            many = p.send_many("t", values, keys=keys, headers=[("h", b"x")], timestamps_ms=np.arange(9) + 5).result(10)
+            many = p.send_many("t", values, keys=keys, headers=[("h", b"x")], timestamps_ms=np.arange(9) + 5).result(60)
             assert not many.errors
             assert len(many) == 9
             assert set(many.partitions[::3]) == {one.partition}           # the same key, serialized, goes to the same place
@@ -53,7 +53,7 @@ def test_columns_in_memory_are_given_as_bytes(cluster: Any) -> None:
         return bytes(value)
 
     with producer(cluster, value_serializer=note) as p:
-        result = p.send_many("t", (b"abcdef", np.array([0, 1, 3, 6], np.int32)), partitions=[3, 0, 3]).result(10)
+        result = p.send_many("t", (b"abcdef", np.array([0, 1, 3, 6], np.int32)), partitions=[3, 0, 3]).result(60)
     assert seen == [b"a", b"bc", b"def"]
     assert list(result.partitions) == [3, 0, 3]
     assert result.offsets[2] == result.offsets[0] + 1
@@ -61,34 +61,34 @@ def test_columns_in_memory_are_given_as_bytes(cluster: Any) -> None:
 
 def test_a_partitioner_and_round_robin_choose_for_each_record(cluster: Any) -> None:
     with producer(cluster, partitioner=lambda topic, key, value, snapshot: value[0] % 4) as p:
-        assert list(p.send_many("t", [bytes([i]) for i in range(12)]).result(10).partitions) == [0, 1, 2, 3] * 3
-        assert list(p.send_many("t", [bytes([i]) for i in range(3)], partitions=2).result(10).partitions) == [2, 2, 2]
+        assert list(p.send_many("t", [bytes([i]) for i in range(12)]).result(60).partitions) == [0, 1, 2, 3] * 3
+        assert list(p.send_many("t", [bytes([i]) for i in range(3)], partitions=2).result(60).partitions) == [2, 2, 2]
     with producer(cluster, partitioner="round_robin") as p:
-        turns = list(p.send_many("t", [b"x"] * 8).result(10).partitions)
+        turns = list(p.send_many("t", [b"x"] * 8).result(60).partitions)
         assert sorted(turns) == [0, 0, 1, 1, 2, 2, 3, 3]
-        one = p.send("t", b"x").result(10).partition
-        turns = list(p.send_many("t", (b"xyz", np.arange(4, dtype="int32")), [b"k"] * 3).result(10).partitions)
+        one = p.send("t", b"x").result(60).partition
+        turns = list(p.send_many("t", (b"xyz", np.arange(4, dtype="int32")), [b"k"] * 3).result(60).partitions)
         assert turns == [(one + i) % 4 for i in (1, 2, 3)]                # send and send_many take turns together, keys or not
-        turns = list(p.send_many("t", [b"x"] * 3, partitions=pa.array([None, 2, None], pa.int32())).result(10).partitions)
+        turns = list(p.send_many("t", [b"x"] * 3, partitions=pa.array([None, 2, None], pa.int32())).result(60).partitions)
         assert turns == [one, 2, (one + 1) % 4]
 
 
 def test_round_robin_over_partitions_that_were_just_added(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.create_topic("grows", partitions=2, replication_factor=1)
     with producer(cluster, partitioner="round_robin") as p, KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        assert sorted(p.send_many("grows", [b"x"] * 4).result(10).partitions) == [0, 0, 1, 1]
+        assert sorted(p.send_many("grows", [b"x"] * 4).result(60).partitions) == [0, 0, 1, 1]
         with monkeypatch.context() as patched:
             patched.setattr("kafkacore.producer._update_topics", lambda producer: None)    # the sender has not come round to it yet
             admin.create_partitions({"grows": NewPartitions(40)}).check()
-            p.send("t", b"x", partition=0).result(10)
+            p.send("t", b"x", partition=0).result(60)
             version = p._metadata.request_update()
-            p.send("t", b"x", partition=0).result(10)
+            p.send("t", b"x", partition=0).result(60)
             p._metadata.await_update(version, 10_000)
             assert len(p._metadata.snapshot.available_partitions("grows")) == 40
-            assert sorted(p.send_many("grows", [b"x"] * 4).result(10).partitions) == [0, 0, 1, 1]
+            assert sorted(p.send_many("grows", [b"x"] * 4).result(60).partitions) == [0, 0, 1, 1]
         with pytest.raises(UsageError):
             p.send("grows", b"x", partition=40)
-        assert sorted(p.send_many("grows", [b"x"] * 40).result(10).partitions) == list(range(40))
+        assert sorted(p.send_many("grows", [b"x"] * 40).result(60).partitions) == list(range(40))
 
 
 class Audit:
@@ -110,7 +110,7 @@ def test_interceptors_see_every_record_and_outcome(cluster: Any) -> None:
     with producer(cluster, interceptors=[audit]) as p:
         headers: list[Any] = [None, [("a", b"1")], {"b": b"2"}]
         future = p.send_many("t", [b"x", b"y", b"z"], keys=[b"k", None, b"l"], headers=headers, timestamps_ms=77)
-        assert not future.result(10).errors
+        assert not future.result(60).errors
     assert [(record.value, record.key, record.headers, record.timestamp_ms) for record in audit.sent] == [
         (b"x", b"k", (), 77), (b"y", None, [("a", b"1")], 77), (b"z", b"l", {"b": b"2"}, 77)
     ]  # fmt: skip
@@ -121,8 +121,8 @@ def test_interceptors_see_every_record_and_outcome(cluster: Any) -> None:
 def test_an_interceptor_that_returns_no_record_changes_nothing(cluster: Any, answer: Any, caplog: pytest.LogCaptureFixture) -> None:
     audit = Audit(answer)
     with producer(cluster, interceptors=[audit]) as p:
-        assert p.send("t", b"abc").result(10).serialized_value_size == 3
-        assert not p.send_many("t", [b"abcd"]).result(10).errors
+        assert p.send("t", b"abc").result(60).serialized_value_size == 3
+        assert not p.send_many("t", [b"abcd"]).result(60).errors
     assert audit.outcomes == [3, 4]
     assert f"returned {answer!r}, no ProducerRecord" in caplog.text
 
@@ -137,7 +137,7 @@ def test_a_failure_tells_how_far_it_came(cluster: Any) -> None:
         with pytest.raises(ZeroDivisionError) as raised:
             p.send_many("t", list(range(6)))
         assert raised.value.appended == 3  # type: ignore[attr-defined]
-        assert len(raised.value.future.result(10)) == 3  # type: ignore[attr-defined]
+        assert len(raised.value.future.result(60)) == 3  # type: ignore[attr-defined]
         with pytest.raises(UsageError, match="asked for 9"):
             p.send_many("t", [0], partitions=9)
         with pytest.raises(ValueError, match="3 values, 2 keys"):
@@ -155,7 +155,7 @@ def test_memory_short_in_the_middle(cluster: Any) -> None:
         future = raised.value.future  # type: ignore[attr-defined]
         assert 0 < len(future) == raised.value.appended < 100  # type: ignore[attr-defined]
         p.flush(10)
-        assert not future.result(10).errors
+        assert not future.result(60).errors
 
 
 # ---- headers as columns
@@ -181,7 +181,7 @@ def test_items_are_the_headers(headers: list[Any]) -> None:
 @pytest.mark.parametrize("keys", [None, ["k"] * 4])
 def test_records_get_them(cluster: Any, settings: dict[str, Any], keys: Any) -> None:
     with producer(cluster, **settings) as p:
-        sent = p.send_many("t", [b"v"] * 4, keys, headers=column(HEADERS)).result(10)
+        sent = p.send_many("t", [b"v"] * 4, keys, headers=column(HEADERS)).result(60)
         assert not sent.errors
         where = list(zip(sent.partitions.tolist(), sent.offsets.tolist(), strict=True))
     found = {}

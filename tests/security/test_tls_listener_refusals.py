@@ -43,9 +43,9 @@ def cluster() -> Iterator[EmbeddedCluster]:
 def served(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
     """A client that is served before, while and after another client is refused."""
     with KafkaProducer(**cluster.client_settings("alice")) as producer:
-        producer.send("t", b"before").result(20)
+        producer.send("t", b"before").result(60)
         yield producer
-        producer.send("t", b"after").result(20)
+        producer.send("t", b"after").result(60)
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -90,7 +90,7 @@ def test_no_tls(cluster: EmbeddedCluster, served: KafkaProducer, caplog: pytest.
             wire.sock.sendall(sent)
         until_closed(wire.sock)
         port = wire.sock.getsockname()[1]
-    served.send("t", b"v").result(20)
+    served.send("t", b"v").result(60)
     [line] = lines(caplog)
     assert f"TLS handshake with 127.0.0.1:{port} failed" in line and why in line
 
@@ -111,7 +111,7 @@ def test_certificates(
     with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers, security_protocol="SSL", ssl_context=context) as admin:
         with pytest.raises(SslAuthenticationFailed, match=r"(?i)alert"):
             admin.list_topics()
-    served.send("t", b"v").result(20)
+    served.send("t", b"v").result(60)
     why = {"none": "the client shows no certificate, and ssl.client.auth is required", "expired": "certificate has expired"}
     said = lines(caplog)
     assert said and all(why.get(shown, "certificate verify failed") in line and "127.0.0.1:" in line for line in said)
@@ -124,7 +124,7 @@ def test_a_client_that_does_not_trust_the_broker(
     settings = {**cluster.client_settings("alice"), "ssl_cafile": str(tmp_path / "other.pem")}
     with KafkaAdminClient(**settings) as admin, pytest.raises(SslAuthenticationFailed):
         admin.list_topics()
-    served.send("t", b"v").result(20)
+    served.send("t", b"v").result(60)
     said = lines(caplog)
     assert said and all("the client refuses this listener's certificate" in line for line in said)
 
@@ -132,7 +132,7 @@ def test_a_client_that_does_not_trust_the_broker(
 def test_a_plaintext_client_is_told_nothing_and_holds_up_nobody(cluster: EmbeddedCluster, served: KafkaProducer) -> None:
     with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin, pytest.raises(KafkaError):
         admin.list_topics(timeout=0.3)
-    served.send("t", b"v").result(20)
+    served.send("t", b"v").result(60)
 
 
 @pytest.mark.parametrize("how", ["closes", "resets", "half closes"])
@@ -152,7 +152,7 @@ def test_a_peer_that_ends_in_the_middle(
                 wire.sock.shutdown(socket.SHUT_WR)
                 until_closed(wire.sock)
     while broker.statistics()["connections"] > before:
-        served.send("t", b"v").result(20)
+        served.send("t", b"v").result(60)
     assert lines(caplog) == []
 
 
@@ -183,7 +183,7 @@ def test_a_crowd_beside_a_client_in_use(cluster: EmbeddedCluster, served: KafkaP
         for wire in crowd:
             wire.sock.sendall(hello)
         for _ in range(20):
-            served.send("t", b"v").result(20)
+            served.send("t", b"v").result(60)
         for wire in crowd:
             assert wire.sock.recv(1) == b"\x16"  # each was answered with a handshake record
 
@@ -199,14 +199,14 @@ def test_frames_before_authentication_are_bounded() -> None:
         with KafkaAdminClient(**{**settings, "sasl_password": "guessed"}) as admin, pytest.raises(SaslAuthentication):
             admin.list_topics()
         with KafkaProducer(**settings) as producer:
-            producer.send("t", b"x" * 10_000).result(20)
+            producer.send("t", b"x" * 10_000).result(60)
 
 
 def test_a_name_that_no_rule_fits(caplog: pytest.LogCaptureFixture) -> None:
     config = {"ssl.principal.mapping.rules": "RULE:^CN=(alice|broker),.*$/$1/"}
     with EmbeddedCluster(tls="mutual", config=config) as cluster:
         with KafkaProducer(**cluster.client_settings("alice")) as producer:
-            producer.send("t", b"v").result(20)
+            producer.send("t", b"v").result(60)
         with KafkaAdminClient(**cluster.client_settings("ma\x1bllory")) as admin, pytest.raises(KafkaError):
             admin.list_topics(timeout=0.3)
     said = lines(caplog)
@@ -229,7 +229,7 @@ def test_garbage_behind_a_handshake(cluster: EmbeddedCluster, served: KafkaProdu
                 incoming.write(wire.sock.recv(65_536))
         wire.sock.sendall(outgoing.read() + sent)
         until_closed(wire.sock)
-    served.send("t", b"v").result(20)
+    served.send("t", b"v").result(60)
 
 
 def test_changed_handshakes(cluster: EmbeddedCluster) -> None:
