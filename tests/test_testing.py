@@ -1,5 +1,7 @@
 """EmbeddedCluster and the pytest plugin, as users meet them."""
 
+import errno
+import socket
 import subprocess
 import sys
 import time
@@ -319,3 +321,29 @@ def test_an_interpreter_ends_with_a_cluster_still_running():
     code = "from kafkacore.testing import EmbeddedCluster; c = EmbeddedCluster().start(); c.create_topic('t'); print('up')"
     done = run("-c", code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "up\n", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems let nobody bind beside a socket that does not listen")
+@pytest.mark.parametrize("processes", [False, True])
+def test_nothing_else_takes_the_port_of_a_stopped_broker(processes: bool) -> None:
+    def is_taken(address: str) -> bool:
+        host, port = address.split(":")
+        with socket.socket() as other:
+            try:
+                other.bind((host, int(port)))
+            except OSError as error:
+                return error.errno == errno.EADDRINUSE
+        return False
+
+    with EmbeddedCluster(brokers=2, processes=processes) as cluster:
+        address = cluster.bootstrap_servers.split(",")[1]
+        for stop in (cluster.stop_broker, cluster.kill_broker):
+            stop(2)
+            stop(2)
+            assert is_taken(address)
+            cluster.start_broker(2)
+            assert cluster.bootstrap_servers.split(",")[1] == address
+            with KafkaAdminClient(bootstrap_servers=address) as admin:
+                assert admin.list_topics() == []
+        cluster.stop_broker(2)
+    assert not is_taken(address)

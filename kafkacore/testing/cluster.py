@@ -57,6 +57,7 @@ from kafkacore.protocol import (
 )
 from kafkacore.protocol.schema import Request, Response
 from kafkacore.testing.certificates import Certificates, full_name
+from kafkacore.testing.kept_ports import KeptPorts
 from kafkacore.testing.members import FaultyMember, ProcessMember, ThreadMember
 from kafkacore.testing.network import CONTROLLER, Network
 
@@ -321,6 +322,7 @@ class EmbeddedCluster:
         # Brokers whose connections can break reach the controller over one, too: as in Kafka only the end of their session fences them.
         self._server = ControllerServer(self._controller, fences_disconnected=processes) if processes or faults else None
         self._hanging: set[int] = set()
+        self._kept_ports = KeptPorts()
         self._faults = faults
         self._network = Network([*range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)]) if faults and not processes else None
 
@@ -399,7 +401,7 @@ class EmbeddedCluster:
             steps.append(self._network.close)
         if self._server is not None:
             steps.append(self._server.stop)
-        steps.append(self._controller.close)
+        steps += [self._controller.close, self._kept_ports.close]
         if self._temporary is not None:
             steps.append(self._temporary.cleanup)
         if self._certificates is not None:
@@ -627,21 +629,25 @@ class EmbeddedCluster:
 
     def stop_broker(self, broker: int) -> None:
         """Has others take over what a broker leads, then closes its port and connections; its data stays."""
-        self._broker(broker).stop()
-        self._hanging.discard(broker)
+        self._stop(self._broker(broker))
         self._settle()
 
     def kill_broker(self, broker: int) -> None:
         """Ends a broker as suddenly as can be, a process by SIGKILL: without a word to others, no log is closed properly."""
-        self._broker(broker).stop(clean=False)
-        self._hanging.discard(broker)
+        self._stop(self._broker(broker), clean=False)
         self._settle()
+
+    def _stop(self, member: ThreadMember | ProcessMember, clean: bool = True) -> None:
+        member.stop(clean)
+        self._hanging.discard(member.node_id)
+        self._kept_ports.keep(member.node_id, member.listeners)
 
     def start_broker(self, broker: int) -> None:
         """Starts a stopped broker on its old port."""
         member = self._broker(broker)
         member.start()
         member.ready()
+        self._kept_ports.release(broker)
         self._settle()
 
     def pause_broker(self, broker: int) -> None:
