@@ -14,7 +14,7 @@ from kafkacore.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kafkacore.timer import LoopTimer, SystemTimer, TaskCounter, TimerTask, TimingWheel
 from tests.in_threads import in_threads
 
-WAIT_S = 30
+WAIT_S = 90
 
 
 class Op(DelayedOperation):

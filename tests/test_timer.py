@@ -11,7 +11,7 @@ from kafkacore.clock import ManualClock
 from kafkacore.timer import LoopTimer, SystemTimer, SystemTimerReaper, TimerTask, TimingWheel
 from tests.in_threads import in_threads
 
-WAIT_S = 30
+WAIT_S = 90
 
 
 @pytest.fixture

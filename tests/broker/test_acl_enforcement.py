@@ -353,7 +353,7 @@ def test_confluent_kafka(cluster):
     failures = []
     producer = confluent_kafka.Producer(settings_of(cluster, "alice", **{"enable.idempotence": False}))
     producer.produce("open", b"v", on_delivery=lambda error, _: failures.append(error.code()))
-    assert producer.flush(10) == 0
+    assert producer.flush(90) == 0
     assert failures == [confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED]
     for group, code in (("mine", "TOPIC_AUTHORIZATION_FAILED"), ("theirs", "GROUP_AUTHORIZATION_FAILED")):
         consumer = confluent_kafka.Consumer(settings_of(cluster, "alice", **{"group.id": group, "enable.auto.commit": False}))

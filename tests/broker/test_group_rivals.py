@@ -17,24 +17,37 @@ kafka = pytest.importorskip("kafka")
 aiokafka = pytest.importorskip("aiokafka")
 
 PARTITIONS, COUNT = 4, 200
-DEADLINE_S = 30
+DEADLINE_S = 90
+
+
+SETTINGS = {"group.min.session.timeout.ms": 100, "group.consumer.heartbeat.interval.ms": 50}
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    config = {"group.min.session.timeout.ms": 100, "group.consumer.heartbeat.interval.ms": 50, "group.consumer.session.timeout.ms": 1000}
-    with EmbeddedCluster(config=config) as cluster:
+    with EmbeddedCluster(config=SETTINGS) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def short_sessions():
+    """For members that die; on a busy machine those that live would lose a session as short."""
+    with EmbeddedCluster(config={**SETTINGS, "group.consumer.session.timeout.ms": 1000}) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def topic(cluster, request):
+    return filled(cluster, request)
+
+
+def filled(cluster, request):
     name = "".join(char if char.isalnum() else "-" for char in request.node.name)
     cluster.create_topic(name, partitions=PARTITIONS)
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 1})
     for n in range(COUNT):
         producer.produce(name, str(n).encode(), partition=n % PARTITIONS)
-    assert producer.flush(20) == 0
+    assert producer.flush(DEADLINE_S) == 0
     return name
 
 
@@ -78,7 +91,8 @@ class Confluent:
         return all(each.offset == offset for each in self.consumer.position(self.consumer.assignment()))
 
     def committed(self, topic):
-        return [each.offset for each in self.consumer.committed([confluent_kafka.TopicPartition(topic, n) for n in range(PARTITIONS)], 10)]
+        places = [confluent_kafka.TopicPartition(topic, n) for n in range(PARTITIONS)]
+        return [each.offset for each in self.consumer.committed(places, DEADLINE_S)]
 
     def close(self):
         self.consumer.close()
@@ -219,8 +233,9 @@ def test_a_group_shares_the_partitions_commits_and_goes_on_where_it_was(cluster,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MEMBERS)
-def test_a_member_that_dies_loses_its_partitions_when_its_session_ends(cluster, topic, kind):
+def test_a_member_that_dies_loses_its_partitions_when_its_session_ends(short_sessions, request, kind):
     """A dead member is one whose requests get no answer any more; for the broker that is the same as one that sends none."""
+    cluster, topic = short_sessions, filled(short_sessions, request)
     settings = {
         "confluent": {"session.timeout.ms": 500},
         "kip848": {},
@@ -308,7 +323,7 @@ def test_a_group_survives_a_restart_of_its_broker(topic_on_own_cluster, kind):
         until(lambda: member.committed(topic) == [COUNT // PARTITIONS] * PARTITIONS, member.step, "the offsets")
         producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 1})
         producer.produce(topic, b"1000", partition=0)
-        assert producer.flush(20) == 0
+        assert producer.flush(DEADLINE_S) == 0
         until(lambda: 1000 in member.values, member.step, "the record written after the restart")
         assert len(member.values) == COUNT + 1
 
@@ -321,7 +336,7 @@ def topic_on_own_cluster():
         producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 1})
         for n in range(COUNT):
             producer.produce("own", str(n).encode(), partition=n % PARTITIONS)
-        assert producer.flush(20) == 0
+        assert producer.flush(DEADLINE_S) == 0
         yield cluster, "own"
 
 
@@ -334,7 +349,7 @@ def test_a_group_goes_on_when_its_coordinator_is_gone(kind):
         producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 1})
         for n in range(COUNT):
             producer.produce("t", str(n).encode(), partition=n % PARTITIONS)
-        assert producer.flush(20) == 0
+        assert producer.flush(DEADLINE_S) == 0
         with contextlib.ExitStack() as stack:
             members = [stack.enter_context(contextlib.closing(MEMBERS[kind](cluster, "t", "g"))) for _ in range(2)]
 
@@ -355,7 +370,7 @@ def test_a_group_goes_on_when_its_coordinator_is_gone(kind):
             assert members[0].committed("t") == [COUNT // PARTITIONS] * PARTITIONS
             producer.produce("t", b"1000", partition=0)
             producer.produce("t", b"1001", partition=PARTITIONS - 1)
-            assert producer.flush(20) == 0
+            assert producer.flush(DEADLINE_S) == 0
             until(lambda: {1000, 1001} <= {value for member in members for value in member.values}, step, "what was written since")
             for member in members:
                 member.consumer.commit(asynchronous=False)

@@ -221,7 +221,7 @@ def test_the_faces_of_other_clients(cluster, keytabs, realm, tmp_path, monkeypat
         dotted = {name.replace("_", "."): value for name, value in options.items()}
         producer = confluent.Producer(dotted | {"sasl.kerberos.principal": "alice", "sasl.kerberos.keytab": keytabs["alice"]})
         producer.produce("faces", b"v", callback=lambda error, message: reported.append(error))
-        assert producer.flush(20) == 0
+        assert producer.flush(90) == 0
         assert reported == [None]
 
 

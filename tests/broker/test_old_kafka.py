@@ -428,7 +428,7 @@ def confluent_client(servers, release, codec):
     sent = []
     for n in range(10):
         producer.produce(FLIGHTS, b"v%d" % n, b"k", on_delivery=lambda error, message: sent.append(error or message.offset()))
-    assert producer.flush(20) == 0
+    assert producer.flush(90) == 0
     consumer = confluent_kafka.Consumer({**settings, "group.id": "g", "auto.offset.reset": "earliest"})
     try:
         if release == "0.8":

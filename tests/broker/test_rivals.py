@@ -37,7 +37,7 @@ def confluent_produce(servers, topic, codec, idempotent):
     failures = []
     for key, value in EXPECTED:
         producer.produce(topic, value, key, on_delivery=lambda error, _: error and failures.append(error))
-    assert producer.flush(20) == 0
+    assert producer.flush(90) == 0
     assert failures == []
 
 
@@ -199,7 +199,7 @@ def test_confluent_survives_a_restart_without_loss_or_doubling(topic):
             if n == COUNT // 2:
                 cluster.stop_broker(1)
                 cluster.start_broker(1)
-        assert producer.flush(20) == 0
+        assert producer.flush(90) == 0
         assert confluent_consume(cluster.bootstrap_servers, topic) == EXPECTED
 
 

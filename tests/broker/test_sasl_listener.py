@@ -195,7 +195,7 @@ def test_confluent(cluster, mechanism):
     answers = []
     producer = confluent.Producer(settings)
     producer.produce("confluent", b"v", on_delivery=lambda error, message: answers.append(error))
-    assert producer.flush(10) == 0
+    assert producer.flush(90) == 0
     assert answers == [None]
 
 

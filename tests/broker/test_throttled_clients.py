@@ -87,7 +87,7 @@ def confluent_produces(servers, topic):
     producer = confluent_kafka.Producer({"bootstrap.servers": servers, "client.id": topic, "throttle_cb": events.append})
     for value in VALUES:
         producer.produce(topic, value)
-        assert producer.flush(20) == 0
+        assert producer.flush(90) == 0
     while not events:
         producer.poll(0.1)
     return max(each.throttle_time for each in events) * 1_000

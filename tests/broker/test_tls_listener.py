@@ -130,7 +130,7 @@ def confluent(settings: dict[str, Any], topic: str) -> None:
     answers: list[Any] = []
     producer = package.Producer(theirs)
     producer.produce(topic, b"v", on_delivery=lambda error, message: answers.append(error))
-    assert producer.flush(20) == 0
+    assert producer.flush(90) == 0
     assert answers == [None]
     consumer = package.Consumer({**theirs, "group.id": f"{topic}-group", "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])

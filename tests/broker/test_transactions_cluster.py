@@ -15,7 +15,7 @@ from kafkacore.broker.internal_topics import TRANSACTION_TOPIC
 from kafkacore.testing import EmbeddedCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
-WAIT_S = 30
+WAIT_S = 90
 CONFIG = {"transaction.state.log.num.partitions": 3, "offsets.topic.num.partitions": 3}
 TXN = "txn"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 CASES: list[Callable[[Face], Awaitable[Any]]] = []
 NOW_MS = 1_700_000_000_000
-GUARD_S = 30
+GUARD_S = 90
 QUICK = {"fetch_max_wait_ms": 50, "session_timeout_ms": 6_000, "heartbeat_interval_ms": 100, "retry_backoff_ms": 20}
 
 

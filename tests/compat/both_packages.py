@@ -16,7 +16,7 @@ from kafkacore.admin.topics import TopicsSeen
 from kafkacore.testing import EmbeddedCluster
 from tests.interop.kafka_server import KafkaServer, why_unavailable
 
-GUARD_S = 30
+GUARD_S = 90
 CLUSTERS = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
 """Parameters of a fixture that gives `cluster_of(request.param)`."""
 

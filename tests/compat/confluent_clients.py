@@ -13,7 +13,7 @@ from kafkacore.testing import EmbeddedCluster
 
 CASES: list[Callable[[Face], Any]] = []
 NOW_MS = 1_700_000_000_000
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Face:

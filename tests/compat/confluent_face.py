@@ -11,7 +11,7 @@ from typing import Any
 
 CASES: list[Callable[[Face], Any]] = []
 NOW_MS = 1_700_000_000_000
-WAIT_S = 20.0
+WAIT_S = 60.0
 HIDDEN = ("port", "orig_broker_id", "orig_broker_name", "restype_int", "resource_pattern_type_int", "operation_int", "permission_type_int")
 
 

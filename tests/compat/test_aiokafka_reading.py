@@ -12,7 +12,7 @@ from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic
 from kafkacore.compat.aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition, errors
 from kafkacore.testing import EmbeddedCluster
 
-GUARD_S = 30
+GUARD_S = 90
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 

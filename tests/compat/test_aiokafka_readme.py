@@ -14,7 +14,7 @@ from kafkacore import KafkaAdminClient, NewTopic, OffsetAndMetadata
 from kafkacore.testing import EmbeddedCluster
 
 pytest.importorskip("aiokafka", minversion="0.14")
-GUARD_S = 30
+GUARD_S = 90
 
 
 def examples() -> dict[str, str]:

@@ -28,7 +28,7 @@ from kafkacore.net.oauth import unsecured_token
 from kafkacore.testing import EmbeddedCluster
 
 NOWHERE = "127.0.0.1:1"
-GUARD_S = 30
+GUARD_S = 90
 PACKAGES = ["kafkacore.compat.aiokafka", pytest.param("aiokafka", marks=pytest.mark.filterwarnings("ignore"))]
 
 

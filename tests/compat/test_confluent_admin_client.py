@@ -43,7 +43,7 @@ from kafkacore.compat.confluent.admin.base import ADMIN_SETTINGS
 from kafkacore.compat.settings import NoEffect, Refused
 from kafkacore.testing import EmbeddedCluster
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 TP = TopicPartition("t", 0, 0)
 GROUP = ConsumerGroupTopicPartitions("g")
 NAME = "kafkacore-confluent-admin"

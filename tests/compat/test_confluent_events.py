@@ -15,7 +15,7 @@ from kafkacore.compat.confluent import Consumer, KafkaError, KafkaException, Pro
 from kafkacore.testing import EmbeddedCluster
 from tests.compat.confluent_serving import NOBODY, wait_for
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 BEARER = {"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "PLAIN"}
 

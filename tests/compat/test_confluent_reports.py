@@ -21,7 +21,7 @@ from kafkacore.compat.confluent import KafkaError, KafkaException, Message, Prod
 from kafkacore.testing import EmbeddedCluster
 from tests.compat.confluent_serving import wait_for
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 NOW_MS = 1_700_000_000_000
 
 

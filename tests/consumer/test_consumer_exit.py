@@ -25,7 +25,7 @@ from kafkacore.types import TopicPartition
 
 PARTITIONS = 2
 RECORDS = 40
-GUARD_S = 60
+GUARD_S = 180
 EXIT_MAX_S = 2.0
 SPARE_S = 8  # of a busy machine
 
@@ -248,7 +248,7 @@ def test_the_member_leaves_whatever_ends_the_program(shared, topic, departures, 
     with KafkaConsumer(topic, bootstrap_servers=shared.bootstrap_servers, group_id=f"g-{topic}", group_protocol=group_protocol) as other:
         while len(other.assignment()) < PARTITIONS:
             other.poll(0.05)
-        assert time.monotonic() - began_s < 20, "no session of 45 s was waited for"
+        assert time.monotonic() - began_s < 40, "no session of 45 s was waited for"
 
 
 def test_os_exit_does_nothing(shared, topic, departures, group_protocol: str) -> None:

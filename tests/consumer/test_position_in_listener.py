@@ -10,7 +10,7 @@ import pytest
 from kafkacore import KafkaConsumer, KafkaProducer, RebalanceListener, TopicPartition
 from kafkacore.testing import EmbeddedCluster
 
-GUARD_S = 30
+GUARD_S = 90
 TP = TopicPartition("t", 0)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from kafkacore.net.client import NetworkClient
 
-GUARD_S = 30  # the machine may be busy
+GUARD_S = 90  # the machine may be busy
 
 
 class Waits:

@@ -24,7 +24,7 @@ from kafkacore.testing import EmbeddedCluster
 from tests.interop.java_tools import JavaTools
 
 ACLS = "org.apache.kafka.tools.AclCommand"
-WAIT_S = 30
+WAIT_S = 90
 
 
 @pytest.fixture(scope="module")

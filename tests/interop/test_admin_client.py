@@ -253,7 +253,7 @@ def test_transactions(
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(tp.topic, b"x")
-    assert producer.flush(30) == 0
+    assert producer.flush(90) == 0
     (listed,) = [each for each in admin.list_transactions() if each.transactional_id == name]
     assert listed.state == "Ongoing"
     assert listed in admin.list_transactions(states=["Ongoing"], producer_ids=[listed.producer_id])

@@ -9,7 +9,7 @@ import pytest
 from kafkacore import KafkaAdminClient, KafkaConsumer, errors
 
 _serial = itertools.count(1)
-GUARD_S = 30
+GUARD_S = 90
 
 
 @pytest.mark.parametrize("allowed", [None, False, True])

@@ -20,7 +20,7 @@ from kafkacore.legacy import (
 )
 from kafkacore.testing import EmbeddedCluster
 
-GUARD_S = 30.0
+GUARD_S = 120.0
 names = (f"c{n}" for n in itertools.count())
 
 

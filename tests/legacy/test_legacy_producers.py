@@ -13,7 +13,7 @@ from kafkacore.legacy.producers import MessageQueue
 from kafkacore.legacy.statistics import Counts
 from tests.legacy.legacy_fakes import FakeBrokers, handler_of
 
-GUARD_S = 30.0
+GUARD_S = 90.0
 FOREVER_MS = 10**9
 
 

@@ -28,7 +28,7 @@ from kafkacore.net.oauth import (
 from tests.net.token_endpoint import token_endpoint
 
 T0 = 1_700_000_000_000
-WAIT_S = 30
+WAIT_S = 90
 
 
 class Provider:

@@ -27,7 +27,7 @@ from kafkacore.types import Node, TopicPartition
 from tests.net.net_support import Cluster, CountingPoller
 from tests.net.test_authentication import SaslBroker
 
-WAIT_S = 30
+WAIT_S = 90
 
 
 def noting_wakeups(client):

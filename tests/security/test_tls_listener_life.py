@@ -22,7 +22,7 @@ from kafkacore.errors import ConfigError, InvalidRequest, SslAuthenticationFaile
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.wire import Wire
 
-WAIT_S = 30
+WAIT_S = 90
 pytestmark = pytest.mark.timeout(90)
 needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="needs the openssl command")
 

@@ -21,7 +21,7 @@ from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.errors import KafkaError, SslAuthenticationFailed
 from kafkacore.net.transport import TlsTransport
 
-WAIT_S = 30
+WAIT_S = 90
 needs_openssl = pytest.mark.skipif(not (shutil.which("openssl") and shutil.which("stdbuf")), reason="needs the openssl command")
 
 
