@@ -21,8 +21,7 @@ from kafkacore.net.connection import AWAITING_TOKEN, READY, REAUTHENTICATING
 from kafkacore.net.kerberos import FRESH_MS, MAX_ASKING, TICKET_TIMEOUT_MS, BrokerKeys, Initiator, KerberosLogin
 from kafkacore.net.sasl_gssapi import GssapiClient, GssapiServer
 from tests.kdc import REALM, Realm
-from tests.net.net_support import Cluster
-from tests.net.test_authentication import SaslBroker
+from tests.net.sasl_support import SaslCluster
 
 GUARD_S = 60
 SERVICE = f"kafka/localhost@{REALM}"
@@ -486,10 +485,8 @@ def test_a_keytab_that_is_not_there_is_an_error_of_the_settings(keytabs, tmp_pat
 # ---- on connections
 
 
-class TicketCluster(Cluster):
+class TicketCluster(SaslCluster):
     """Two brokers that want Kerberos, on hosts that the realm knows."""
-
-    session_ms = 0
 
     def __init__(self, keytabs):
         self.keytabs = keytabs
@@ -497,7 +494,6 @@ class TicketCluster(Cluster):
         self.keys = {
             host: BrokerKeys(BrokerKeytab(keytabs["kafka"], f"kafka/{host}@{REALM}")) for host in ("broker-1", "broker-2")
         }
-        self.brokers = {}
         self.woken = threading.Semaphore(0)
         super().__init__((1, 2))
 
@@ -510,22 +506,8 @@ class TicketCluster(Cluster):
         client._post = lambda step: (post(step), self.woken.release())
         return client
 
-    def serve(self):
-        any_requests = False
-        for peer in self.peers:
-            broker = self.brokers.setdefault(id(peer), SaslBroker(peer, lifetime_ms=self.session_ms))
-            for header, request in peer.read():
-                any_requests = True
-                key = header.request_api_key
-                if key == 17:
-                    broker.machine = GssapiServer(self.keys[peer.address.host].context(), str)
-                if key in (17, 36) or (key == 18 and header.request_api_version == 0):
-                    broker.answer(header, request)
-                elif key == 18:
-                    peer.answer(header, self.api_versions())
-                elif key == 3:
-                    peer.answer(header, self.metadata_response([topic.name for topic in request.topics or ()]))
-        return any_requests
+    def machine(self, peer):
+        return GssapiServer(self.keys[peer.address.host].context(), str)
 
     def until(self, is_so):
         for _ in range(1_000):
@@ -577,7 +559,7 @@ def test_while_the_kdc_hangs_other_connections_go_on(cluster):
 
 
 def test_a_session_is_renewed_with_another_ticket_on_the_same_connection(cluster):
-    cluster.session_ms = 100_000
+    cluster.lifetime_ms = 100_000
     cluster.until(lambda: cluster.ready(1))
     for _ in range(3):
         connection = cluster.client._connections[1]
@@ -590,7 +572,7 @@ def test_a_session_is_renewed_with_another_ticket_on_the_same_connection(cluster
 
 
 def test_a_session_that_gets_no_ticket_ends_and_another_begins(cluster):
-    cluster.session_ms = 100_000
+    cluster.lifetime_ms = 100_000
     cluster.until(lambda: cluster.ready(1))
     connection = cluster.client._connections[1]
     cluster.tickets.errors = [NetworkError("the KDC is down") for _ in range(10)]  # the bootstrap server's connection asks, too

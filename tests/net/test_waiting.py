@@ -25,7 +25,7 @@ from kafkacore.net.selector import Selector
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import Node, TopicPartition
 from tests.net.net_support import Cluster, CountingPoller
-from tests.net.test_authentication import SaslBroker
+from tests.net.sasl_support import SaslCluster
 
 WAIT_S = 90
 
@@ -408,16 +408,13 @@ class Tokens:
         return unsecured_token({"sub": "alice"}, now_ms, self.life_ms // 1000), now_ms + self.life_ms
 
 
-class TokenCluster(Cluster):
+class TokenCluster(SaslCluster):
     """A cluster whose connections authenticate with tokens."""
-
-    session_ms = 0
 
     def make_client(self):
         self.tokens = Tokens(self.clock)
         settings = SaslSettings("OAUTHBEARER", token_provider=self.tokens)
         self.selector._authenticator = authenticators(settings, "me", self.clock)
-        self.brokers = {}
         client = super().make_client()
         self.woken = noting_wakeups(client)
         return client
@@ -426,22 +423,8 @@ class TokenCluster(Cluster):
     def login(self):
         return self.selector.authenticator.login
 
-    def serve(self):
-        any_requests = False
-        for peer in self.peers:
-            broker = self.brokers.setdefault(id(peer), SaslBroker(peer, lifetime_ms=self.session_ms))
-            for header, request in peer.read():
-                any_requests = True
-                key = header.request_api_key
-                if key == 17:
-                    broker.machine = OAuthBearerServer(lambda token: read_unsecured_token(token, self.clock.wall_ms())[0])
-                if key in (17, 36) or (key == 18 and header.request_api_version == 0):
-                    broker.answer(header, request)
-                elif key == 18:
-                    peer.answer(header, self.api_versions())
-                elif key == 3:
-                    peer.answer(header, self.metadata_response([topic.name for topic in request.topics or ()]))
-        return any_requests
+    def machine(self, peer):
+        return OAuthBearerServer(lambda token: read_unsecured_token(token, self.clock.wall_ms())[0])
 
     def has_token(self):
         try:
@@ -586,9 +569,9 @@ def test_a_token_is_refreshed_in_the_background_and_the_next_connection_does_not
 
 
 def test_a_session_whose_token_has_expired_waits_for_the_next_one_without_stopping_the_others(secured):
-    secured.session_ms = 100_000
+    secured.lifetime_ms = 100_000
     secured.wait_for_ready(1)
-    secured.session_ms = 0
+    secured.lifetime_ms = 0
     secured.wait_for_ready(2)
     expire(secured)
     secured.tokens.error = None
@@ -605,7 +588,7 @@ def test_a_session_whose_token_has_expired_waits_for_the_next_one_without_stoppi
 
 
 def test_a_session_that_waits_for_a_token_ends_with_the_ask(secured):
-    secured.session_ms = 100_000
+    secured.lifetime_ms = 100_000
     secured.wait_for_ready(1)
     expire(secured)
     secured.tokens.hang()
@@ -638,7 +621,7 @@ def test_closing_ends_the_question_to_an_endpoint(monkeypatch):
 
 
 def test_a_session_that_gets_no_token_ends(secured):
-    secured.session_ms = 100_000
+    secured.lifetime_ms = 100_000
     secured.wait_for_ready(1)
     expire(secured)
     connection = secured.client._connections[1]

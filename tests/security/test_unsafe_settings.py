@@ -15,8 +15,7 @@ from kafkacore.config_security import SaslSettings
 from kafkacore.errors import ConfigError, SaslAuthentication
 from kafkacore.net.authentication import authenticators
 from kafkacore.net.transport import Address, PlaintextTransport, SocketTransports
-from tests.net.net_support import Cluster
-from tests.net.test_authentication import SaslBroker
+from tests.net.sasl_support import SaslCluster
 
 
 def shake_hands(context, server):
@@ -92,30 +91,16 @@ def test_names_that_are_not_checked_are_warned_of(caplog):
 # ---- what a wrong password and a short session cost
 
 
-class Secured(Cluster):
+class Secured(SaslCluster):
     """One broker with SASL."""
 
     def __init__(self, settings, lifetime_ms=0, **config):
-        self.settings, self.lifetime_ms, self.brokers = settings, lifetime_ms, {}
+        self.settings, self.lifetime_ms = settings, lifetime_ms
         super().__init__(**config)
 
     def make_client(self):
         self.selector._authenticator = authenticators(self.settings, "me", self.clock)
         return super().make_client()
-
-    def serve(self):
-        served = 0
-        for peer in self.peers:
-            broker = self.brokers.setdefault(id(peer), SaslBroker(peer, lifetime_ms=self.lifetime_ms))
-            for header, request in peer.read():
-                served += 1
-                if header.request_api_key == 18 and (18, 0) in broker.asked:
-                    broker.asked.append((18, header.request_api_version))
-                    peer.answer(header, self.api_versions())
-                elif header.request_api_key in (17, 18, 36):
-                    broker.machine = None if header.request_api_key == 17 else broker.machine
-                    broker.answer(header, request)
-        return bool(served)
 
     @property
     def authentications(self):
