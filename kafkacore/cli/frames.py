@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,6 +57,8 @@ def export(
 
     if file.suffix != ".parquet":
         raise typer.BadParameter(f"{file} is no NAME.parquet", param_hint="FILE")
+    if file.exists() and not file.is_file():
+        raise typer.BadParameter(f"{file} is no regular file", param_hint="FILE")
     if form not in FORMATS:
         raise typer.BadParameter(f"must be one of {', '.join(FORMATS)}", param_hint="--format")
     if on_error not in ("raise", "null", "skip"):
@@ -75,19 +79,35 @@ def export(
     with KafkaConsumer(own) as consumer:
         stream = consumer.read(topic, None if last is None else -last, **options.arguments(consumer, topic))
         records = 0
-        unfinished = file.with_name(file.name + ".part")
-        try:
-            with parquet.ParquetWriter(unfinished, stream.schema(), compression="zstd") as writer:
-                batches = iter(stream)
-                while group := list(itertools.islice(batches, GROUP_BATCHES)):
-                    rows = pyarrow.Table.from_batches(group)
-                    writer.write_table(rows)
-                    records += len(rows)
-            unfinished.replace(file)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with _unfinished(file) as unfinished, parquet.ParquetWriter(unfinished, stream.schema(), compression="zstd") as writer:
+            batches = iter(stream)
+            while group := list(itertools.islice(batches, GROUP_BATCHES)):
+                rows = pyarrow.Table.from_batches(group)
+                writer.write_table(rows)
+                records += len(rows)
     skipped = f"; {counted(stream.skipped, 'value')} could not be decoded" if stream.skipped else ""
     typer.echo(f"{counted(records, 'record')} of {topic} in {file}{skipped}")
+
+
+@contextlib.contextmanager
+def _unfinished(file: Path) -> Iterator[Path]:
+    """A path beside a file, which becomes the file when the block ends well, and else is deleted. What a killed process left is lost.
+
+    Raises:
+        Failure: another process is writing it, which would write into ours.
+    """
+    whole = file.resolve()                                 # a link goes on naming what it names
+    unfinished = whole.with_name(whole.name + ".part")
+    with unfinished.open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Failure(f"{unfinished} is being written by another process") from None
+        try:
+            yield unfinished
+            unfinished.replace(whole)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
 
 def load(
@@ -153,7 +173,9 @@ def load(
         if isinstance(ended, KeyboardInterrupt):
             say(arrived, err=True)
             raise ended
-        raise Failure(f"{_one_line(ended)}; {arrived} before") from ended
+        absent = any(isinstance(each, errors.UnknownTopicOrPartition) for each in getattr(ended, "attempts", ()))
+        hint = "; --create creates it" if absent and not delivered and not create else ""
+        raise Failure(f"{_one_line(ended)}; {arrived} before{hint}") from ended
     assert known is not None
     if known.errors:
         row = min(known.errors)

@@ -76,7 +76,7 @@ def test_what_cannot_be_is_one_line(cluster, load, tmp_path):
         ([tmp_path / "t.xlsx", "wrong"], 1, "No such file"),
         ([tmp_path / "t.parquet", "wrong", "--key", "nope"], 1, "no column 'nope': there are id, name, at"),
         ([tmp_path / "t.parquet", "wrong", "--key", "name"], 1, "row 1 has no key"),
-        ([tmp_path / "t.parquet", "not-there"], 1, "not-there"),
+        ([tmp_path / "t.parquet", "not-there"], 1, "--create creates it"),
         ([tmp_path / "t.parquet", "wrong", "--format", "raw"], 2, "--value"),
         ([tmp_path / "t.parquet", "wrong", "--format", "xml"], 2, "json or raw"),
         ([tmp_path / "t.parquet", "wrong", "--partitions", 2], 2, "--create"),

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import resource
+import signal
+import subprocess
+import sys
+
 import pyarrow.parquet
 import pytest
 
@@ -49,6 +56,48 @@ def test_what_fails_leaves_no_file(address, tmp_path, capsys):
     assert run(["export", "t", str(tmp_path / "t.parquet"), "--text", "-b", address]) == 1
     assert "not UTF-8" in capsys.readouterr().err
     assert run(["export", "t", str(tmp_path / "t.xlsx"), "-b", address]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_goes_on_naming_its_file(address, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "t.parquet"
+    link.symlink_to("elsewhere/real.parquet")
+    for _ in range(2):
+        assert run(["export", "t", str(link), "-b", address]) == 0
+        assert link.is_symlink() and len(pyarrow.parquet.read_table(link)) == 3
+    assert [each.name for each in (tmp_path / "elsewhere").iterdir()] == ["real.parquet"]
+
+
+def test_what_is_no_file_stays(address, tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe.parquet")
+    (tmp_path / "folder.parquet").mkdir()
+    for name in ("pipe.parquet", "folder.parquet"):
+        assert run(["export", "t", str(tmp_path / name), "-b", address]) == 2
+        assert f"{name} is no regular file" in capsys.readouterr().err
+    assert (tmp_path / "pipe.parquet").is_fifo()
+
+
+def test_two_exports_do_not_write_into_each_other(address, tmp_path, capsys):
+    part = tmp_path / "t.parquet.part"
+    part.write_bytes(b"left by a killed process, and longer than what is written now" * 1_000)
+    with part.open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert run(["export", "t", str(tmp_path / "t.parquet"), "-b", address]) == 1
+        assert f"{part} is being written by another process" in capsys.readouterr().err
+        assert part.stat().st_size > 10_000
+    assert run(["export", "t", str(tmp_path / "t.parquet"), "-b", address]) == 0
+    assert len(pyarrow.parquet.read_table(tmp_path / "t.parquet")) == 3 and not part.exists()
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_file(address, tmp_path):
+    def limited():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
+
+    command = [sys.executable, "-m", "kafkacore", "export", "t", str(tmp_path / "t.parquet"), "-b", address]
+    ended = subprocess.run(command, preexec_fn=limited, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1 and "File too large" in ended.stderr and ended.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
