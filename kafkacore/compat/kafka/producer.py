@@ -74,6 +74,8 @@ class KafkaProducer:
         KafkaTimeoutError: no broker within bootstrap_timeout_ms; not with `api_version`, which kafka-python takes for not asking.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "_short_send")
+
     DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {
         **COMMON_DEFAULTS,
         "client_id": None,
