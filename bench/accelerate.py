@@ -2,9 +2,9 @@
 
     python bench/accelerate.py [--json] [--rounds N] [--records N] [--quick]
 
-Each case is a process of its own that works with `kafkacore broker`, four partitions, acks=1; the cases take turns. CPU is user and system
-time of the process, all its threads. What the record layer takes of that by itself is measured beside it: it bounds what another one can
-win.
+Records are produced to partitions that are given, and with keys of 20 B that choose them. Each case is a process of its own that works with
+`kafkacore broker`, four partitions, acks=1; the cases take turns. CPU is user and system time of the process, all its threads. What the
+record layer takes of that by itself is measured beside it: it bounds what another one can win.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from broker import OwnBroker, progress
 from harness import Table, Timing, Verdict, add_arguments, report
 
 PARTITIONS, RECORD = 4, b"x" * 100
+KEYS = [b"%020d" % number for number in range(1000)]
 GOALS = {"aiokafka": 1.5, "kafka-python": 2.0}
 MODULES = {"aiokafka": "aiokafka", "kafka-python": "kafka"}
 
@@ -30,10 +31,13 @@ MODULES = {"aiokafka": "aiokafka", "kafka-python": "kafka"}
 def kafka_python(what: str, servers: str, topic: str, count: int) -> None:
     import kafka
 
-    if what == "produce":
+    if what != "consume":
         producer = kafka.KafkaProducer(bootstrap_servers=servers, acks=1, linger_ms=5, enable_idempotence=False)
         for number in range(count):
-            producer.send(topic, RECORD, partition=number % PARTITIONS)
+            if what == "produce":
+                producer.send(topic, RECORD, partition=number % PARTITIONS)
+            else:
+                producer.send(topic, RECORD, key=KEYS[number % len(KEYS)])
         producer.flush()
         producer.close()
         return
@@ -47,10 +51,13 @@ def kafka_python(what: str, servers: str, topic: str, count: int) -> None:
 async def aio_kafka(what: str, servers: str, topic: str, count: int) -> None:
     import aiokafka
 
-    if what == "produce":
+    if what != "consume":
         async with aiokafka.AIOKafkaProducer(bootstrap_servers=servers, acks=1, linger_ms=5) as producer:
             for number in range(count):
-                await producer.send(topic, RECORD, partition=number % PARTITIONS)
+                if what == "produce":
+                    await producer.send(topic, RECORD, partition=number % PARTITIONS)
+                else:
+                    await producer.send(topic, RECORD, key=KEYS[number % len(KEYS)])
             await producer.flush()
         return
     consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
@@ -62,17 +69,21 @@ async def aio_kafka(what: str, servers: str, topic: str, count: int) -> None:
 
 
 def layer_ns(package: str, what: str) -> float:
-    """What the record layer takes for a record, by itself."""
+    """What the record layer takes for a record, by itself; with keys, with their hash."""
     import importlib
 
     module = importlib.import_module(f"{package}.record.default_records")
+    hashed = importlib.import_module(f"{package}.partitioner").murmur2
     count = 5000
     builder = module.DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
+    key = None
     began = time.process_time_ns()
     for number in range(count):
-        builder.append(number, 1_700_000_000_000, None, RECORD, [])
+        if what == "keyed":
+            hashed(key := KEYS[number % len(KEYS)])
+        builder.append(number, 1_700_000_000_000, key, RECORD, [])
     spent = time.process_time_ns() - began
-    if what == "produce":
+    if what != "consume":
         return spent / count
     data = bytes(builder.build())
     began = time.process_time_ns()
@@ -132,7 +143,7 @@ def main() -> None:
             numbers = [number % PARTITIONS for number in range(options.records)]
             producer.send_many(full, [RECORD] * options.records, partitions=numbers)
         for package, goal in GOALS.items():
-            for what in ("produce", "consume"):
+            for what in ("produce", "keyed", "consume"):
                 topic = full if what == "consume" else f"{full}-produced"
                 found: dict[str, list[dict[str, Any]]] = {"as it is": [], "accelerated": []}
                 for number in range(options.rounds):
@@ -143,7 +154,7 @@ def main() -> None:
                 cpu = {name: [r["cpu_ns"] for r in runs] for name, runs in found.items()}
                 row = {name: Timing(statistics.median(all_ns), min(all_ns)) for name, all_ns in cpu.items()}
                 layer = {f"record layer alone, {name}": min(r["layer_ns"] for r in runs) for name, runs in found.items()}
-                label = f"{package}, {what}"
+                label = f"{package}, {'produce with keys' if what == 'keyed' else what}"
                 table.add(label, row | {name: Timing(ns, ns) for name, ns in layer.items()})
                 ratio = row["as it is"].median_ns / row["accelerated"].median_ns
                 table.goals[label] = {"accelerated": Verdict(f"{ratio:.2f}x, goal >= {goal}x", ratio >= goal)}

@@ -1,7 +1,8 @@
 """kafkacore's record layer in kafka-python and aiokafka: `accelerate("kafka")` before a client is made, and they read and write faster.
 
-The clients stay those of their packages. What is put in its place: the classes that build and read record batches of magic 2, CRC-32C, and
-varints. Message sets of before Kafka 0.11 are read as before. Batches that a client holds already keep the class they have.
+The clients stay those of their packages. What is put in its place: the classes that build and read record batches of magic 2, CRC-32C,
+varints, and the hash by which keys choose partitions. Message sets of before Kafka 0.11 are read as before. Batches that a client holds
+already keep the class they have.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from kafkacore._codec import Batch, ForeignBatchBuilder, ForeignRecord, ForeignRecords
-from kafkacore.codec import crc32c, decode_varint, encode_varint
+from kafkacore.codec import crc32c, decode_varint, encode_varint, murmur2
 from kafkacore.errors import ConfigError, CorruptDataError
 from kafkacore.records import read_batches
 
@@ -136,6 +137,10 @@ def _write_varint(value: int, write: Callable[[int], object]) -> int:
     return len(encoded)
 
 
+def _murmur2(data: Any) -> int:
+    return murmur2(data) & 0xFFFFFFFF
+
+
 NUMBERS = {"calc_crc32c": crc32c, "decode_varint": decode_varint, "encode_varint": _write_varint}
 
 
@@ -162,6 +167,7 @@ def _kafka() -> list[Swap]:
     swaps.append(Swap("kafka.producer.kafka", "DefaultRecordBatchBuilder", ForeignBatchBuilder))
     for module in ("kafka.record.util", "kafka.record.default_records"):
         swaps += [Swap(module, name, value) for name, value in NUMBERS.items()]
+    swaps += [Swap(module, "murmur2", _murmur2) for module in ("kafka.partitioner", "kafka.partitioner.default")]
     return swaps
 
 
@@ -185,6 +191,7 @@ def _aiokafka() -> list[Swap]:
     ]
     swaps += [Swap(f"aiokafka.record.{module}_records", "DefaultRecordBatch", DefaultRecordBatch) for module in ("default", "memory")]
     swaps += [Swap(module, "MemoryRecords", MemoryRecords) for module in ("aiokafka.record.memory_records", "aiokafka.consumer.fetcher")]
+    swaps.append(Swap("aiokafka.partitioner", "murmur2", _murmur2))
     return swaps + [Swap("aiokafka.record.util", name, value) for name, value in NUMBERS.items()]
 
 

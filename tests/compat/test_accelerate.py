@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import aiokafka
+import aiokafka.partitioner
 import kafka
 import pytest
 from hypothesis import example, given, settings
@@ -146,6 +147,21 @@ def test_sizes(record: Any) -> None:
     assert ForeignBatchBuilder.size_of(*record) == theirs.size_of(*record)
     assert ForeignBatchBuilder.estimate_size_in_bytes(*record) == theirs.estimate_size_in_bytes(*record)
     assert ForeignBatchBuilder.header_size_in_bytes() == theirs.header_size_in_bytes() == 61
+
+
+@pytest.mark.parametrize("package", NAMES)
+@given(key=st.binary(max_size=40))
+@settings(deadline=None)
+def test_keys_choose_the_same_partitions(package: str, key: bytes) -> None:
+    """The number that the package's own hash gives: unsigned, where Java's has a sign."""
+    module = importlib.import_module("kafka.partitioner.default" if package == "kafka" else "aiokafka.partitioner")
+    theirs = module.murmur2
+    with accelerate(package):
+        ours = module.murmur2
+        chosen = aiokafka.partitioner.DefaultPartitioner()(key, list(range(7)), [])
+    assert ours is not theirs
+    assert ours(key) == ours(bytearray(key)) == ours(memoryview(key)) == theirs(key)
+    assert chosen == (theirs(key) & 0x7FFFFFFF) % 7
 
 
 def test_a_message_set_is_left_to_the_package() -> None:
