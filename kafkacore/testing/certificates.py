@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
-from pathlib import Path
 
 from kafkacore.errors import UsageError
-from kafkacore.private_files import write_file
+from kafkacore.private_files import OwnedDirectory, write_file
 
 MISSING = "tls needs the package trustme, which makes certificates: pip install trustme"
 
@@ -19,7 +17,8 @@ def full_name(name: str) -> str:
 
 
 class Certificates:
-    """An authority that lives as long as this object, and the certificates it has signed, as files in a temporary directory.
+    """An authority that lives as long as this object, and the certificates it has signed, as files in a temporary directory. The files of a process
+    that was killed are removed by the next one that writes some.
 
     Attributes:
         settings: the brokers', as text.
@@ -39,7 +38,7 @@ class Certificates:
         except ImportError:
             raise UsageError(MISSING) from None
         self._authority = trustme.CA()
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._files: OwnedDirectory | None = None
         self._made: dict[str, tuple[str, str]] = {}
         chain, key = self._issued(hosts, "broker")
         trusted = self._authority.cert_pem.bytes().decode()
@@ -76,8 +75,8 @@ class Certificates:
 
     def close(self) -> None:
         """Removes the files."""
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        if self._files is not None:
+            self._files.close()
 
     def _issued(self, hosts: list[str], name: str) -> tuple[str, str]:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
@@ -88,8 +87,8 @@ class Certificates:
         return "".join(each.bytes().decode() for each in made.cert_chain_pems), text
 
     def _written(self, name: str, text: str) -> str:
-        if self._temporary is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="kafkacore-tls-")
-        path = Path(self._temporary.name) / name
+        if self._files is None:
+            self._files = OwnedDirectory("kafkacore-tls-")
+        path = self._files.path / name
         write_file(path, text.encode())
         return os.fspath(path)

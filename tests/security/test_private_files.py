@@ -1,13 +1,21 @@
 """What brokers and pipelines write, other users of the machine may not read."""
 
+import contextlib
+import fcntl
 import json
 import os
+import shutil
+import signal
 import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaProducer
-from kafkacore.private_files import make_directory, open_file, write_file
+from kafkacore.private_files import OwnedDirectory, make_directory, open_file, write_file
 from kafkacore.testing import EmbeddedCluster
 
 
@@ -74,3 +82,89 @@ def test_the_state_of_a_pipeline(tmp_path):
     Status(pipeline="p").write(path)
     assert json.loads(path.read_text())
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+# ---- temporary directories with keys
+
+HOLDS = """
+import sys, time
+from kafkacore.private_files import OwnedDirectory
+held = OwnedDirectory(sys.argv[1])
+(held.path / "a.key").write_text("secret")
+print(held.path, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def holder(tmp_path, prefix="keys-"):
+    """A process with a temporary directory, and that directory."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-P", "-c", HOLDS, prefix]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True) as process:
+        yield process, Path(process.stdout.readline().strip())
+        process.stdin.close()
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_one(temporary):
+    with holder(temporary) as (alive, alive_path), holder(temporary) as (killed, killed_path), holder(temporary, "other-") as (_, other):
+        assert (killed_path / "a.key").exists() and stat.S_IMODE(killed_path.stat().st_mode) == 0o700
+        killed.kill()
+        killed.wait()
+        assert killed_path.exists()
+        with contextlib.closing(OwnedDirectory("keys-")) as held:
+            assert not killed_path.exists()
+            assert held.path.is_dir() and (alive_path / "a.key").exists() and (other / "a.key").exists()
+            assert alive.poll() is None
+        assert not held.path.exists()
+    assert not alive_path.exists()  # ended as a program does
+
+
+def test_nothing_else_is_removed(temporary, tmp_path_factory):
+    """Directories without a lock file, files, and what links lead to."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "owner.lock").touch()
+    (temporary / "keys-link").symlink_to(elsewhere)
+    (temporary / "keys-empty").mkdir()
+    (temporary / "keys-linked").mkdir()
+    (temporary / "keys-linked" / "owner.lock").symlink_to(elsewhere / "owner.lock")
+    (temporary / "keys-file").touch()
+    before = sorted(temporary.rglob("*"))
+    OwnedDirectory("keys-").close()
+    assert sorted(temporary.rglob("*")) == before and (elsewhere / "owner.lock").exists()
+
+
+def test_a_directory_that_is_taken_for_one_that_is_left_is_made_again(temporary, monkeypatch):
+    """Another process looks between the making of the lock file and the lock."""
+    flock, taken = fcntl.flock, []
+
+    def late(descriptor, how):
+        if not taken:
+            [made] = temporary.iterdir()
+            taken.append(made)
+            shutil.rmtree(made)
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with contextlib.closing(OwnedDirectory("keys-")) as held:
+        assert held.path.is_dir() and held.path not in taken
+
+
+def test_the_keys_of_a_broker_that_was_killed_are_gone_after_the_next_one(temporary):
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(sys.path)}
+    left = []
+    for end in (signal.SIGKILL, signal.SIGTERM):
+        command = [sys.executable, "-P", "-m", "kafkacore", "broker", "--tls", "--set", "ssl.client.auth=required", "--port", "0", "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
+            said = json.loads(process.stdout.readline())
+            keys = Path(said["ssl_keyfile"])
+            assert keys.exists() and not any(each.exists() for each in left)
+            left.append(keys)
+            process.send_signal(end)
+    assert not list(temporary.iterdir())
