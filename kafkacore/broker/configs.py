@@ -96,7 +96,7 @@ class ConfigKey(NamedTuple):
     @property
     def is_sensitive(self) -> bool:
         """Whether values are never shown."""
-        return self.type is ConfigType.PASSWORD
+        return self.type in (ConfigType.PASSWORD, ConfigType.UNKNOWN)
 
     def parse(self, text: str) -> str:
         """Checks a value.
@@ -202,6 +202,12 @@ def broker_key(name: str) -> ConfigKey | None:
         return broker_keys().get(name)
     general = broker_keys().get(match["name"])
     return None if general is None else general._replace(name=name)
+
+
+AUTHORIZER_KEYS: Mapping[str, ConfigKey] = {
+    name: ConfigKey(name, ConfigType.UNKNOWN, None, "*", "fixed") for name in ("super.users", "allow.everyone.if.no.acl.found")
+}
+"""What is read by the authorizer alone: no setting of Kafka's own, so it shows that they were set, without type and value."""
 
 
 def _general(name: str) -> str:
@@ -336,7 +342,7 @@ class BrokerLayers:
         """The values of a setting by layer, the strongest first. Source: ConfigHelper.configSynonyms."""
         keys = broker_keys()
         general = _general(name)
-        hidden = keys[general].is_sensitive
+        hidden = (AUTHORIZER_KEYS.get(name) or keys[general]).is_sensitive
         names = _SAME.get(name, tuple(dict.fromkeys((name, general))))
         found = []
         for layer, source in (
@@ -365,7 +371,7 @@ class BrokerLayers:
         """Those that each broker has, and those of single listeners that have a value."""
         yield from broker_keys().values()
         for name in sorted({*self.dynamic, *self.static} - broker_keys().keys()):
-            if (key := broker_key(name)) is not None:
+            if (key := AUTHORIZER_KEYS.get(name) or broker_key(name)) is not None:
                 yield key
 
     def describe(self) -> Iterable[Described]:
@@ -434,10 +440,12 @@ def static_settings(config: BrokerConfig, facts: Mapping[str, str]) -> Mapping[s
     for field in config.names():
         name = field.replace("_", ".")
         value = getattr(config, field)
-        key = broker_keys().get(name)
+        key = AUTHORIZER_KEYS.get(name) or broker_keys().get(name)
         if key is None or value is None:
             continue
         text = setting_text(value)
+        if name in AUTHORIZER_KEYS and not value and field not in config.given:
+            continue
         default = _IMPLIED.get(name, key.default)
         if text != default or field in config.given:
             settings[name] = text

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, SubscriptionPattern, TopicPartition, errors
-from kafkacore.admin import Acl, AclFilter
+from kafkacore.admin import Acl, AclFilter, ConfigResource
 from kafkacore.testing import EmbeddedCluster
 from tests.interop.accepting import until
 from tests.interop.kafka_server import why_unavailable
@@ -527,3 +527,17 @@ def test_the_admin_client_names_what_is_refused(it: Secured) -> None:
         assert admin.list_groups() == []
         it.allow("describe", "topic")
         assert admin.list_topics() == [t]
+
+
+# ---- what a broker says of its authorizer
+
+
+def test_a_broker_shows_that_there_are_super_users_and_not_who(it: Secured) -> None:
+    broker = ConfigResource("broker", "1")
+    found = it.admin.describe_configs([broker])[broker]
+    assert found["authorizer.class.name"].value == "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    shown = found["super.users"]
+    assert (shown.value, shown.is_sensitive, shown.is_read_only, shown.source, shown.type) == (None, True, True, "static_broker", "unknown")
+    assert "allow.everyone.if.no.acl.found" not in found  # it was not set
+    defaults = it.admin.describe_configs([ConfigResource("broker", "")])[ConfigResource("broker", "")]
+    assert "super.users" not in defaults
