@@ -186,6 +186,9 @@ class Parts(NamedTuple):
         outstanding: how many parts may wait for their answers at the same time.
         first_version, last_version: of the API that have these lists.
         inner: lists within an item that are not cut.
+        max_inner_elements: how many elements each of those may have.
+        refused: for APIs that change something: the answers to the elements of a part that is refused as a whole, as `refused(part,
+            error_code, error_message)`. What other parts did is kept then. Without it one refused part refuses the whole request.
     """
 
     items: tuple[str, ...]
@@ -200,6 +203,7 @@ class Parts(NamedTuple):
     last_version: int = 1 << 15
     inner: tuple[str, ...] = ()
     max_inner_elements: int = MAX_WHOLE_ELEMENTS
+    refused: Callable[[Any, int, str | None], list[Any]] | None = None
 
     def is_for(self, call: Call) -> bool:
         """Whether a request is to be cut."""
@@ -296,20 +300,30 @@ class _Joiner:
         self._places: dict[Any, Any] = {}
         self._nodes: dict[int, Any] = {}
         self._refused = False
+        self._refusal: Any = None                             # the first answer that refuses its part, while no part was served
         self._throttle_ms = 0
 
-    def add(self, response: Any, continued: int) -> None:
-        """Takes the answer to the next part. One that refuses all of its part stands for the whole.
+    def add(self, response: Any, continued: int, part: Any) -> None:
+        """Takes the answer to the next part.
 
         Args:
             response: the answer.
             continued: how many levels of lists of the part begin in the middle of an item.
+            part: the request that it answers.
         """
         if self._refused:
             return
-        self._whole = response
         self._throttle_ms = max(self._throttle_ms, getattr(response, "throttle_time_ms", 0))
-        self._refused = bool(getattr(response, "error_code", 0))
+        code = getattr(response, "error_code", 0)
+        if code and self._parts.refused is not None:
+            if self._whole is None or self._refusal is not None:
+                self._whole = self._refusal = self._refusal or response
+            if not getattr(response, self._parts.answers[0]):
+                answered = self._parts.refused(part, code, getattr(response, "error_message", None))
+                response = response._replace(**{self._parts.answers[0]: answered})
+        else:
+            self._whole, self._refusal = response, None
+            self._refused = bool(code)
         if self._refused:
             return
         for node in response.node_endpoints if "node_endpoints" in response.FIELDS else ():
@@ -354,6 +368,8 @@ class _Joiner:
         """The answer to the whole request; None without any."""
         if self._whole is None or self._refused:
             return self._whole
+        if self._refusal is not None and not getattr(self._refusal, self._parts.answers[0]):
+            return self._refusal                              # nothing was done
         whole = self._whole._replace(**{self._parts.answers[0]: self._answers})
         if self._throttle_ms:
             whole = whole._replace(throttle_time_ms=self._throttle_ms)
@@ -427,7 +443,7 @@ class PartsJob:
         self._joiner = _Joiner(parts)
         self._count = 0
         self._added = 0
-        self._continued: dict[int, int] = {}
+        self._pieces: dict[int, tuple[int, Any]] = {}  # of each part that is not answered: as `_Joiner.add` takes it
         self._early: dict[int, Response] = {}  # answers that came before those of earlier parts
         self._outstanding: dict[int, Call] = {}
         self._waits = False
@@ -451,7 +467,7 @@ class PartsJob:
 
     def _ask(self, request: Any, continued: int) -> None:
         nth, self._count = self._count, self._count + 1
-        self._continued[nth] = continued
+        self._pieces[nth] = continued, request if self._parts.refused is not None else None
         now_ms, wall_ms = self._now()
         whole = self._call
         call = Call(
@@ -476,7 +492,7 @@ class PartsJob:
         else:
             self._early[nth] = response
         while self._added in self._early:
-            self._joiner.add(self._early.pop(self._added), self._continued.pop(self._added))
+            self._joiner.add(self._early.pop(self._added), *self._pieces.pop(self._added))
             self._added += 1
         if self._waits:
             self._waits = False

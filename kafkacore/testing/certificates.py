@@ -17,8 +17,9 @@ def full_name(name: str) -> str:
 
 
 class Certificates:
-    """An authority that lives as long as this object, and the certificates it has signed, as files in a temporary directory. The files of a process
-    that was killed are removed by the next one that writes some.
+    """An authority that lives as long as this object, and the certificates it has signed, as files in a temporary directory.
+
+    The files of a process that was killed are removed by the next one that writes some.
 
     Attributes:
         settings: the brokers', as text.

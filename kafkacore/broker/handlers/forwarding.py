@@ -11,6 +11,7 @@ from typing import Any
 from kafkacore.broker.authorizer import ALTER, ALTER_CONFIGS, DESCRIBE
 from kafkacore.broker.handlers.access import CLUSTER_REFUSED, may_cluster
 from kafkacore.broker.handlers.common import code_of
+from kafkacore.broker.handlers.parts import not_elected, not_reassigned
 from kafkacore.broker.state import BrokerState, Call, Outcome, forward
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
@@ -47,10 +48,6 @@ from kafkacore.protocol import (
     IncrementalAlterConfigsResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
-    PartitionResult,
-    ReassignablePartitionResponse,
-    ReassignableTopicResponse,
-    ReplicaElectionResult,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
     UpdateFeaturesRequest,
@@ -125,27 +122,12 @@ def _refuse_create_partitions(request: CreatePartitionsRequest, code: Code, mess
 
 
 def _refuse_elect_leaders(request: ElectLeadersRequest, code: Code, message: str, version: int) -> Response:
-    results = [
-        ReplicaElectionResult(
-            topic=each.topic,
-            partition_result=[PartitionResult(partition_id=index, error_code=code, error_message=message) for index in each.partitions],
-        )
-        for each in request.topic_partitions or []
-    ]
+    results = not_elected(request, code, message)
     return ElectLeadersResponse(error_code=code if version >= 1 else Code.NONE, replica_election_results=results)
 
 
 def _refuse_alter_reassignments(request: AlterPartitionReassignmentsRequest, code: Code, message: str, version: int) -> Response:
-    responses = [
-        ReassignableTopicResponse(
-            name=each.name,
-            partitions=[
-                ReassignablePartitionResponse(partition_index=part.partition_index, error_code=code, error_message=message)
-                for part in each.partitions
-            ],
-        )
-        for each in request.topics
-    ]
+    responses = not_reassigned(request, code, message)
     return AlterPartitionReassignmentsResponse(error_code=code, error_message=message, responses=responses)
 
 
