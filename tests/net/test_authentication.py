@@ -290,7 +290,7 @@ class Login:
         """There is nothing to let go of."""
 
 
-class TwoBrokers(SaslCluster):
+class TwoBrokers(PasswordCluster):
     """Sessions with two brokers, which end within the time that a connection may take to be set up."""
 
     lifetime_ms = 5_000
