@@ -8,7 +8,6 @@ batch of JSON objects that the broker repeats.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import sys
@@ -81,17 +80,10 @@ def kafkacore_read(address: str, target: str) -> Callable[[int], Any]:
     import duckdb
     import pandas
     import polars
-    import pyarrow.parquet
 
     from kafkacore import KafkaConsumer
 
     consumer = KafkaConsumer(bootstrap_servers=address)
-
-    def written(stream: Any, path: str) -> None:
-        with pyarrow.parquet.ParquetWriter(path, stream.schema(), compression="zstd") as writer:
-            batches = iter(stream)
-            while group := list(itertools.islice(batches, 16)):
-                writer.write_table(pyarrow.Table.from_batches(group))
 
     def run(count: int) -> Any:
         stretches = {(TOPIC, p): (0, count // PARTITIONS) for p in range(PARTITIONS)}
@@ -101,7 +93,7 @@ def kafkacore_read(address: str, target: str) -> Callable[[int], Any]:
             return polars.DataFrame(frame)
         if target == "pandas":
             return pandas.DataFrame.from_arrow(frame)
-        return duckdb.sql(ASKED).fetchall() if target == "DuckDB" else parquet_of(lambda path: written(frame, path))
+        return duckdb.sql(ASKED).fetchall() if target == "DuckDB" else parquet_of(frame.write_parquet)
 
     return run
 

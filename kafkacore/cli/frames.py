@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,9 +25,6 @@ from kafkacore.plurals import counted
 from kafkacore.producer.frames import is_bytes
 
 _BATCH_ROWS = 32_768
-
-GROUP_BATCHES = 16
-"""Answers in a row group of a Parquet file. Each by itself takes twice the time to write and a half more of the disk."""
 
 
 def export(
@@ -68,8 +62,7 @@ def export(
     if form in ("binary", "string") and (schema or registry or on_error != "raise"):
         raise typer.BadParameter("--schema, --registry and --on-error are for --format json, avro or auto", param_hint="--format")
     try:
-        import pyarrow
-        import pyarrow.parquet as parquet
+        import pyarrow.parquet  # noqa: F401
     except ImportError:
         raise Failure("export takes pyarrow: pip install pyarrow") from None
     if schema is not None and schema.startswith("@"):
@@ -78,36 +71,9 @@ def export(
     options = Options(own, "string" if text else form, schema, registry, last, on_error)
     with KafkaConsumer(own) as consumer:
         stream = consumer.read(topic, None if last is None else -last, **options.arguments(consumer, topic))
-        records = 0
-        with _unfinished(file) as unfinished, parquet.ParquetWriter(unfinished, stream.schema(), compression="zstd") as writer:
-            batches = iter(stream)
-            while group := list(itertools.islice(batches, GROUP_BATCHES)):
-                rows = pyarrow.Table.from_batches(group)
-                writer.write_table(rows)
-                records += len(rows)
+        records = stream.write_parquet(file)
     skipped = f"; {counted(stream.skipped, 'value')} could not be decoded" if stream.skipped else ""
     typer.echo(f"{counted(records, 'record')} of {topic} in {file}{skipped}")
-
-
-@contextlib.contextmanager
-def _unfinished(file: Path) -> Iterator[Path]:
-    """A path beside a file, which becomes the file when the block ends well, and else is deleted. What a killed process left is lost.
-
-    Raises:
-        Failure: another process is writing it, which would write into ours.
-    """
-    whole = file.resolve()                                 # a link goes on naming what it names
-    unfinished = whole.with_name(whole.name + ".part")
-    with unfinished.open("ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Failure(f"{unfinished} is being written by another process") from None
-        try:
-            yield unfinished
-            unfinished.replace(whole)
-        finally:
-            unfinished.unlink(missing_ok=True)
 
 
 def load(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from numbers import Integral
 from typing import Any, Literal
 
@@ -188,7 +189,7 @@ class ColumnStream:
         assert self._decoding is not None
         return self._decoding.schema(pa.schema(ArrowTypes(*self._layout.of(False))), requested)
 
-    def batches(self, view: bool = False) -> Iterator[Any]:
+    def batches(self, view: bool = False) -> Generator[Any, None, None]:
         """The record batches in offset order, partition after partition; those of an endless stream as they come.
 
         Args:
@@ -303,6 +304,29 @@ class ColumnStream:
 
     def __iter__(self) -> Iterator[Any]:
         return self.batches()
+
+    def write_parquet(self, file: str | os.PathLike[str], **options: Any) -> int:
+        """Writes the batches into a Parquet file, some of them as a row group. A thread writes one while the next is read, so memory holds
+        two; the file has its name when it is complete.
+
+        Args:
+            file: its path. A file that is there is replaced.
+            options: of `pyarrow.parquet.ParquetWriter`, such as `compression`, which is "zstd" if it is not given.
+
+        Returns:
+            How many rows it has.
+
+        Raises:
+            errors.UsageError: the stream has no end, and a Parquet file is none before it; the path is of no regular file; the file is
+                being written already.
+            errors.KafkaError: as `batches`.
+            OSError: the file cannot be written.
+        """
+        from kafkacore.consumer.parquet import write_parquet
+
+        if self.endless:
+            raise errors.UsageError("a Parquet file is complete when its stream ends: read with until_end=True")
+        return write_parquet(self.batches(), self.schema(), file, {"compression": "zstd", **options})
 
     def __arrow_c_schema__(self) -> Any:
         """The columns' types, as a capsule; Arrow's PyCapsule interface."""
