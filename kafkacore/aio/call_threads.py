@@ -26,14 +26,14 @@ class _Lane:
         self.calls = 0
         self.thread = CallThread("kafkacore-admin", driver.wakeup, driver.forget_wakeup)
 
-    async def run(self, call: Callable[[], T]) -> T:
+    async def run(self, call: Callable[[], T], timeout_s: float | None, alone: bool) -> T:
         def bound() -> T:
             with self._drivers.bound(self._driver):
                 return call()
 
         self.calls += 1
         try:
-            return await self.thread.run(bound)
+            return await self.thread.run(bound, timeout_s, alone=alone)
         finally:
             self.calls -= 1
 
@@ -49,14 +49,14 @@ class CallThreads:
         self._drivers = drivers
         self._lanes = [_Lane(drivers, drivers.first)]
 
-    async def run(self, call: Callable[[], T]) -> T:
+    async def run(self, call: Callable[[], T], timeout_s: float | None = None, *, alone: bool = False) -> T:
         """Has a thread make a call, and awaits its end. As `CallThread.run`."""
         self._lanes[0].thread.loop()  # all threads belong to the loop of the first
         lane = min(self._lanes, key=lambda lane: lane.calls)
         if lane.calls and len(self._lanes) < MOST_THREADS:
             lane = _Lane(self._drivers, self._drivers.new())
             self._lanes.append(lane)
-        return await lane.run(call)
+        return await lane.run(call, timeout_s, alone)
 
     def close(self) -> None:
         """Ends the threads once they have made the calls that are queued."""

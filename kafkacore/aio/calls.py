@@ -12,7 +12,10 @@ Rules
    that had not started never starts. So a call must not return what would be lost with its caller. The call that closes the client goes on.
 3. A call that may take long but can be made again (a poll) lets others go first: it is interrupted, they are made, it goes on.
 4. A listener in the loop is called from within a call: while it runs, the thread makes the calls that come from the loop, inside that call.
-5. Only `finish` touches futures, and only in the loop.
+   A call that no listener may make, such as closing, waits for its end, unless it comes from the listener itself: then it is refused.
+5. A call's deadline counts from when it is asked for: one that waits for others until then is never made. Closing waits for the calls
+   before it until its deadline; then they end with ClosedError, as those of a synchronous client that another thread closes.
+6. Only `finish` touches futures, and only in the loop.
 """
 
 from __future__ import annotations
@@ -22,21 +25,28 @@ import contextlib
 import contextvars
 import inspect
 import logging
+import math
 import os
 import queue
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from kafkacore import errors
+from kafkacore.aio.timers import shared_timer
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 log = logging.getLogger("kafkacore.aio")
 
+_PROMPT_S = 0.001
+"""A call that begins within this time has not waited for others."""
+_PATIENCE_S = 1.0
+"""How long a wait for records stands behind other calls at least: a short time-out would end it each time before it began."""
 _LOOK_S = 1.0
 """While a listener runs: how often its loop is looked at, which may have been closed. Nothing says so."""
 
@@ -54,6 +64,14 @@ def wake(future: asyncio.Future[None]) -> Callable[[], None]:
             loop.call_soon_threadsafe(set_result)
 
     return woken
+
+
+class NotMade(Exception):
+    """A call's time had passed before the thread was free."""
+
+
+_listens_to: contextvars.ContextVar[CallThread | None] = contextvars.ContextVar("kafkacore_listens_to", default=None)
+"""Whose listener runs in this context."""
 
 
 class Gate:
@@ -88,12 +106,14 @@ class Job:
         ended: is called, on the client's thread, when there is an outcome.
     """
 
-    __slots__ = ("call", "cancelled", "context", "done", "ended", "error", "result")
+    __slots__ = ("alone", "begun", "call", "cancelled", "context", "done", "ended", "error", "result")
 
     def __init__(self, call: Callable[[], Any], ended: Callable[[], None]) -> None:
         self.call = call
         self.context = contextvars.copy_context()
         self.ended = ended
+        self.alone = False  # not while a listener runs
+        self.begun = False
         self.cancelled = False
         self.done = False
         self.result: Any = None
@@ -239,6 +259,7 @@ class CallThread:
         self._closed = False
         self._woken = False
         self._listening = False
+        self._closes: Job | None = None  # the call that has waited long enough: those before it end
 
     # ---- in the loop -------------------------------------------------------------------------------------------------------------
 
@@ -267,16 +288,34 @@ class CallThread:
                 self._cancel(job)  # a poll for which nothing waits any more
         return running
 
-    async def run(self, call: Callable[[], T]) -> T:
+    async def run(self, call: Callable[[], T], timeout_s: float | None = None, *, alone: bool = False) -> T:
         """Has the thread make a call, and awaits its end.
 
         Args:
             call: without arguments. It must not return what would be lost with a caller that is cancelled.
+            timeout_s: how long it may wait for others before it begins; None without limit.
+            alone: it waits for the end of a listener.
+
+        Raises:
+            NotMade: the others took longer.
         """
         loop = self.loop()
         ended = loop.create_future()
         job = Job(call, wake(ended))
+        job.alone = alone
+        waits = timeout_s is not None and not self.idle
         self.submit(job)
+        if not waits or timeout_s is None:
+            return await self._outcome_of(job, ended, loop)  # type: ignore[no-any-return]
+        timer = shared_timer(loop)
+        deadline = timer.call_later(max(0.0, timeout_s), self._give_up, job, NotMade())
+        try:
+            return await self._outcome_of(job, ended, loop)  # type: ignore[no-any-return]
+        finally:
+            deadline.cancel()
+
+    async def _outcome_of(self, job: Job, ended: asyncio.Future[None], loop: asyncio.AbstractEventLoop) -> Any:
+        """What a job that was submitted returns. Cancelled, it interrupts the job, and waits all the same."""
         cancelled: asyncio.CancelledError | None = None
         while not job.has_ended():
             try:
@@ -292,9 +331,53 @@ class CallThread:
                 self._cancel(job)
                 raise
         if cancelled is None:
-            return job.outcome()  # type: ignore[no-any-return]
+            return job.outcome()
         job.error = None
         raise cancelled
+
+    def _give_up(self, job: Job, error: Exception) -> None:
+        """A job that has not begun ends with an error, and is never made."""
+        with self._lock:
+            if job.begun:
+                return
+            job.begun = True
+        job.error = error
+        job.end()
+
+    async def wait(self, poll: Callable[[float | None], T], timeout_s: float | None, now_s: Callable[[], float]) -> T | None:
+        """Has the thread wait by a call that lets others go first (`polling`), and awaits its end. None when others took all the time.
+
+        Args:
+            poll, now_s: as for `polling`.
+            timeout_s: seconds in all; None without limit.
+        """
+        end = None if timeout_s is None else now_s() + timeout_s
+
+        def waited() -> T:
+            return self.polling(poll, None if end is None else max(0.0, end - now_s()), now_s)
+
+        try:
+            return await self.run(waited, None if timeout_s is None else max(timeout_s, _PATIENCE_S))
+        except NotMade:
+            return None
+
+    def cut_for(self, job: Job, what: str) -> None:
+        """A call that closes has waited long enough: what is before it ends with ClosedError. Where that is a listener, it ends itself.
+
+        Args:
+            job: the call that closes.
+            what: it closes.
+        """
+        with self._lock:
+            if job.begun:
+                return
+            listening = self._listening
+            if not listening:
+                self._closes = job
+                if self._current is not None:
+                    self._interrupt()
+        if listening:
+            self._give_up(job, errors.KafkaTimeoutError(f"this {what} was not closed: its rebalance listener still runs"))
 
     def call_now(self, call: Callable[[], T]) -> T:
         """Makes a call that does not wait, now: on the loop's own thread, or, when a call that can be interrupted is under way, between its
@@ -367,14 +450,26 @@ class CallThread:
     def make(self, job: Job) -> None:
         """Makes one call."""
         with self._lock:
+            if job.begun:  # it was given up
+                return
+            job.begun = True
+            closes = self._closes
+            cut = closes is not None and closes is not job
             before, self._current = self._current, job
             yields, self._yields = self._yields, False
         try:
+            if cut:
+                job.cancelled = True
             job.make()
         finally:
             with self._lock:
+                cut = self._closes is not None and self._closes is not job
+                if self._closes is job:
+                    self._closes = None
                 self._current, self._yields = before, yields
                 self._settle()
+        if cut and ((job.error is None and job.cancelled) or isinstance(job.error, errors.WakeupError)):
+            job.error = errors.ClosedError("this client was closed while the call was under way")
         job.end()  # the client is free before its caller goes on
 
     def polling(self, poll: Callable[[float | None], T], timeout: float | None, now_s: Callable[[], float]) -> T:
@@ -434,10 +529,12 @@ class CallThread:
         loop, asking = self._loop, self._current
         assert loop is not None
         closing = False
+        later: list[Job] = []
         outcome: list[Any] = []
         ended: list[BaseException | None] = []
 
         async def run() -> None:
+            _listens_to.set(self)
             try:
                 found = call()
                 outcome.append(await found if inspect.isawaitable(found) else found)
@@ -467,9 +564,13 @@ class CallThread:
                     raise errors.IllegalStateError("the event loop was closed before the listener had ended")
                 if job is None:
                     closing = True  # the thread ends after this
+                elif job.alone and job.context.get(_listens_to) is not self:
+                    later.append(job)
                 elif job is not _LISTENER_ENDED:
                     self.make(job)
         finally:
+            for job in later:
+                self._jobs.put(job)
             with self._lock:
                 self._listening, self._yields, self._open = before, yields, opened
                 if (asking is not None and asking.cancelled) or (yields and (self._woken or not self._jobs.empty())):
@@ -497,13 +598,53 @@ def _work(thread: weakref.ref[CallThread], jobs: queue.SimpleQueue[Job | None]) 
         del job, owner
 
 
-def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """A method of a synchronous client as a coroutine of its asyncio face: made by the client's thread."""
+def awaited(
+    method: Callable[Concatenate[Any, P], T], *, alone: bool = False
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """A method of a synchronous client as a coroutine of its asyncio face: made by the client's thread. What it waits for the calls before
+    it counts against its `timeout`.
 
-    async def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._calls.run(lambda: method(self._client, *args, **kwargs))  # type: ignore[no-any-return]
+    Args:
+        method: whose `timeout`, if it has one, is in seconds; None means `default_api_timeout_ms`.
+        alone: it waits for the end of a listener.
+    """
+    parameters = inspect.signature(method).parameters
+    if "timeout" not in parameters:
 
-    return _described(call, method)  # type: ignore[no-any-return]
+        async def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
+            return await self._calls.run(lambda: method(self._client, *args, **kwargs), alone=alone)  # type: ignore[no-any-return]
+
+        return _described(call, method)  # type: ignore[no-any-return]
+    by_name = parameters["timeout"].kind is inspect.Parameter.KEYWORD_ONLY
+    place = sys.maxsize if by_name else list(parameters).index("timeout") - 1
+
+    async def timed(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
+        given: Any = args[place] if place < len(args) else kwargs.get("timeout")
+        timeout_s = _seconds(self.config.default_api_timeout_ms / 1000 if given is None else given)
+        asked_s = time.monotonic()
+
+        def made() -> T:
+            waited_s = time.monotonic() - asked_s
+            if timeout_s is None or waited_s < _PROMPT_S:
+                return method(self._client, *args, **kwargs)
+            left: Any = {**kwargs, "timeout": max(0.0, timeout_s - waited_s)}
+            return method(self._client, *args[:place], **left)  # type: ignore[arg-type]
+
+        try:
+            return await self._calls.run(made, timeout_s)  # type: ignore[no-any-return]
+        except NotMade:
+            late = f"{method.__name__}() was not made within {timeout_s:g} s: the calls of other tasks before it had not ended"
+            raise errors.KafkaTimeoutError(late) from None
+
+    return _described(timed, method)  # type: ignore[no-any-return]
+
+
+def _seconds(given: Any) -> float | None:
+    """A time-out; None for what is no number of seconds, which the call itself refuses, or has no end."""
+    try:
+        return float(given) if math.isfinite(given) else None
+    except (TypeError, ValueError):
+        return None
 
 
 def immediate(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:

@@ -28,7 +28,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeVar, Unpack, overload
 
 from kafkacore import errors
-from kafkacore.aio.calls import CallThread, Ending, awaited, immediate, outlives_its_loop
+from kafkacore.aio.calls import CallThread, Ending, Job, awaited, immediate, outlives_its_loop
+from kafkacore.aio.timers import WheelHandle, shared_timer
 from kafkacore.clock import Clock
 from kafkacore.config import ConsumerConfig
 from kafkacore.config_keywords import ConsumerKeywords, list_settings
@@ -37,6 +38,7 @@ from kafkacore.consumer import RebalanceListener as SyncListener
 from kafkacore.consumer import RecordBatches
 from kafkacore.consumer.stretches import NO_END, ColumnStream, Where
 from kafkacore.elsewhere import CONSUMER, STARTED, answer_names, check_plain_function, check_seconds, refuse_arguments
+from kafkacore.net.block_end import CLOSE_S, close_timeout_s
 from kafkacore.net.measure import Measured
 from kafkacore.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
@@ -143,7 +145,7 @@ class KafkaConsumer:
             raise errors.UsageError("assign at least one partition; await unsubscribe() to read nothing any more")
         self._calls.call_now(lambda: self._client.assign(tps))
 
-    unsubscribe = awaited(Consumer.unsubscribe)
+    unsubscribe = awaited(Consumer.unsubscribe, alone=True)
     pause = immediate(Consumer.pause)
     resume = immediate(Consumer.resume)
 
@@ -211,7 +213,7 @@ class KafkaConsumer:
                 if calls.idle and (found := take(ready)) is not None:
                     return found
                 left_s = None if end_s is None else max(0.0, end_s - self._now_s())
-                ready = await calls.run(lambda left_s=left_s: calls.polling(self._client._await_records, left_s, self._now_s))  # type: ignore[misc]
+                ready = await calls.wait(self._client._await_records, left_s, self._now_s) or False
                 self._turn_s = self._now_s()
                 if not ready:
                     return None
@@ -400,23 +402,54 @@ class KafkaConsumer:
         """True once the consumer is closed."""
         return self._client.closed
 
-    async def close(self, timeout: float = 30.0) -> None:
+    async def close(self, timeout: float = CLOSE_S) -> None:
         """As `kafkacore.KafkaConsumer.close`: commits what was processed, if that is automatic, and leaves the group. A read under way in
-        another task ends with ClosedError, an `async for` just ends. If it is cancelled, all that goes on; calling it again waits for its
-        end, `timeout` at most.
+        another task ends with ClosedError, an `async for` just ends; other calls under way, and the rebalance listener, are waited for, and
+        calls that have not ended in time end with ClosedError. If it is cancelled, all that goes on; calling it again waits for its end,
+        `timeout` at most.
 
         Args:
             timeout: seconds.
-        """
-        await self._end(lambda: self._client.close(timeout), timeout)
 
-    async def _end(self, close: Callable[[], None], timeout: float | None = None) -> None:
+        Raises:
+            errors.KafkaTimeoutError: the rebalance listener ran all that time; the consumer is not closed.
+            Exception: what the listener raised; the consumer is closed all the same.
+        """
+        end_s = self._now_s() + timeout
+        await self._end(lambda: self._client.close(max(0.0, end_s - self._now_s())), timeout, timeout)
+
+    async def _end(self, close: Callable[[], None], timeout: float, waits: float | None = None) -> None:
+        """Closes.
+
+        Args:
+            close: makes the call.
+            timeout: seconds for calls under way.
+            waits: seconds for a close of another task.
+        """
         if self._client._driver.forked:
             close()  # its threads are the parent's; it waits for nothing
             return
+        calls = self._calls
         if not self.closed:
-            self._calls.loop()  # where the listener is called
-        await self._ending.run(lambda: self._close(close), self._calls.submit, lambda: not self.closed, timeout)
+            calls.loop()  # where the listener is called
+        deadlines: list[WheelHandle] = []
+
+        def start(job: Job) -> None:
+            job.alone = True
+            busy = not calls.idle
+            calls.submit(job)
+            if busy:
+                deadlines.append(shared_timer(calls.loop()).call_later(max(0.0, timeout), calls.cut_for, job, "consumer"))
+
+        goes_on = False
+        try:
+            await self._ending.run(lambda: self._close(close), start, lambda: not self.closed, waits)
+        except (asyncio.CancelledError, GeneratorExit):
+            goes_on = True
+            raise
+        finally:
+            for deadline in () if goes_on else deadlines:
+                deadline.cancel()
 
     def _close(self, close: Callable[[], None]) -> None:
         try:
@@ -430,8 +463,14 @@ class KafkaConsumer:
 
     async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
         """Closes. After an error, what the last poll returned is not committed automatically."""
-        if not outlives_its_loop(kind):
-            await self._end(lambda: self._client.__exit__(kind, value, traceback))
+        if outlives_its_loop(kind):
+            return
+        try:
+            await self._end(lambda: self._client.__exit__(kind, value, traceback), close_timeout_s(kind))
+        except errors.KafkaTimeoutError as late:
+            if value is None:
+                raise
+            errors.append_to_chain(value, late)
 
     def __del__(self) -> None:
         client = self.__dict__.get("_client")

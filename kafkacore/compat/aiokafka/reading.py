@@ -144,7 +144,7 @@ class Readers:
         try:
             if calls.idle:
                 self._hold_back(self._all_wanted())
-            return await calls.run(lambda: calls.polling(engine._client._await_records, timeout_s, engine._now_s))
+            return await calls.wait(engine._client._await_records, timeout_s, engine._now_s) or False
         finally:
             self._wake_others()
 
@@ -182,6 +182,5 @@ class Readers:
             client._loop.in_hand = None
             return found
 
-        return await calls.run(
-            lambda: calls.polling(lambda left_s: client._loop.hand_over(lambda: wait(left_s)), timeout_s, self._engine._now_s)
-        )
+        found = await calls.wait(lambda left_s: client._loop.hand_over(lambda: wait(left_s)), timeout_s, self._engine._now_s)
+        return found or False

@@ -1,0 +1,336 @@
+"""Calls that meet others: what waits for the client's one thread keeps to its deadline, and closing waits for what may not be cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import types
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from kafkacore import errors
+from kafkacore.aio import KafkaAdminClient, KafkaConsumer, RebalanceListener, calls
+from kafkacore.aio.calls import CallThread, NotMade, awaited
+from kafkacore.testing import EmbeddedCluster
+
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+GUARD_S = 60
+SOON_S = 0.1
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> str:
+    name = str(request.node.name).replace("[", "-").replace("]", "").replace(" ", "-")
+    cluster.produce(name, [b"%d" % i for i in range(30)])
+    return name
+
+
+def run(new_loop: NewLoop, work: Callable[[], Any]) -> None:
+    async def guarded() -> None:
+        async with asyncio.timeout(GUARD_S):
+            await work()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(guarded())
+
+
+class Held:
+    """Holds the answers of a broker to an API until `go_on`."""
+
+    def __init__(self, cluster: EmbeddedCluster, api: str) -> None:
+        self._cluster, self._api = cluster, api
+        self._asked, self._go_on = threading.Event(), threading.Event()
+
+    def __enter__(self) -> Held:
+        self._cluster.control(self._api, self._hold)
+        return self
+
+    def _hold(self, request: object) -> None:
+        self._asked.set()
+        self._go_on.wait(GUARD_S)
+
+    async def asked(self) -> None:
+        assert await asyncio.to_thread(self._asked.wait, GUARD_S)
+
+    def go_on(self) -> None:
+        self._go_on.set()
+
+    def __exit__(self, *_: object) -> None:
+        self.go_on()
+        self._cluster.control(self._api, None)
+
+
+# ---- closing while a listener runs -----------------------------------------------------------------------------------------------
+
+
+class Slow(RebalanceListener):
+    """Goes on when it is let."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+        self.heard: list[str] = []
+
+    async def on_partitions_assigned(self, partitions: Any) -> None:
+        self.begun.set()
+        await self.go_on.wait()
+        self.heard.append("assigned")
+
+    async def on_partitions_revoked(self, partitions: Any) -> None:
+        self.heard.append("revoked")
+
+
+@asynccontextmanager
+async def listening(cluster: EmbeddedCluster, topic: str) -> AsyncIterator[tuple[KafkaConsumer, Slow, asyncio.Task[Any]]]:
+    """A member whose listener runs, and the poll that waits for it."""
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, group_id=topic, auto_offset_reset="earliest")
+    listener = Slow()
+    consumer.subscribe([topic], listener=listener)
+    poll = asyncio.create_task(consumer.poll(None))
+    await listener.begun.wait()
+    yield consumer, listener, poll
+    await consumer.close()
+
+
+@pytest.mark.parametrize("how", ["close", "block", "cancelled", "unsubscribe"])
+def test_closing_waits_for_the_listener(cluster: EmbeddedCluster, topic: str, new_loop: NewLoop, how: str) -> None:
+    """It is another task that closes: only a listener itself may not."""
+
+    async def block(consumer: KafkaConsumer) -> None:
+        async with consumer:
+            pass
+
+    async def work() -> None:
+        async with listening(cluster, topic) as (consumer, listener, poll):
+            if how == "cancelled":
+                poll.cancel()
+            ending = {"block": block, "unsubscribe": KafkaConsumer.unsubscribe}.get(how, KafkaConsumer.close)
+            end = asyncio.create_task(ending(consumer))
+            assert await consumer.position((topic, 0)) == 0  # other calls are made meanwhile
+            assert not end.done()
+            listener.go_on.set()
+            await end
+            assert listener.heard == ["assigned", "revoked"]
+            assert consumer.closed is (how != "unsubscribe")
+            with pytest.raises((errors.ClosedError, errors.IllegalStateError, asyncio.CancelledError)):
+                await poll
+
+    run(new_loop, work)
+
+
+def test_a_listener_cannot_close(cluster: EmbeddedCluster, topic: str, new_loop: NewLoop) -> None:
+    """Nor can a task of its own; it would wait for itself."""
+
+    class Closing(RebalanceListener):
+        async def on_partitions_assigned(self, partitions: Any) -> None:
+            await asyncio.gather(consumer.close())
+
+    async def work() -> None:
+        nonlocal consumer
+        consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, group_id=topic, auto_offset_reset="earliest")
+        consumer.subscribe([topic], listener=Closing())
+        with pytest.raises(errors.IllegalStateError, match="close inside on_partitions_assigned"):
+            await consumer.poll(None)
+        assert await consumer.poll(None)
+        await consumer.close()
+        assert consumer.closed
+
+    consumer: KafkaConsumer
+    run(new_loop, work)
+
+
+@pytest.mark.parametrize("how", ["close", "block", "failed block"])
+def test_a_listener_that_does_not_end_keeps_its_consumer_open(
+    cluster: EmbeddedCluster, topic: str, new_loop: NewLoop, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing says so in time; the error of the block goes first."""
+    monkeypatch.setattr("kafkacore.aio.consumer.close_timeout_s", lambda kind: SOON_S)
+
+    async def end(consumer: KafkaConsumer) -> None:
+        if how == "close":
+            await consumer.close(SOON_S)
+            return
+        async with consumer:
+            if how == "failed block":
+                raise ZeroDivisionError
+
+    async def work() -> None:
+        async with listening(cluster, topic) as (consumer, listener, poll):
+            for _ in range(2):
+                with pytest.raises(ZeroDivisionError if how == "failed block" else errors.KafkaTimeoutError) as failed:
+                    await end(consumer)
+                said: BaseException | None = failed.value
+                while said is not None and not isinstance(said, errors.KafkaTimeoutError):
+                    said = said.__context__
+                assert "was not closed: its rebalance listener still runs" in str(said)
+                assert not consumer.closed
+            listener.go_on.set()
+            assert await poll
+
+    run(new_loop, work)
+
+
+# ---- one thread, several calls ---------------------------------------------------------------------------------------------------
+
+
+def test_calls_that_wait_for_others_keep_their_deadlines(
+    cluster: EmbeddedCluster, topic: str, new_loop: NewLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "_PATIENCE_S", SOON_S)
+
+    async def work() -> None:
+        settings = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": topic, "auto_offset_reset": "earliest"}
+        async with KafkaConsumer(topic, **settings, enable_auto_commit=False) as consumer:
+            assert len((await consumer.poll(None, 10))[topic, 0]) == 10
+            with Held(cluster, "OffsetCommit") as held:
+                commit = asyncio.create_task(consumer.commit())
+                await held.asked()
+                with pytest.raises(errors.KafkaTimeoutError, match=r"position\(\) was not made within 0.1 s"):
+                    await consumer.position((topic, 0), SOON_S)
+                with pytest.raises(errors.KafkaTimeoutError, match=r"committed\(\) was not made within 0 s"):
+                    await consumer.committed((topic, 0), timeout=0)
+                assert await consumer.poll(0) == await consumer.poll(SOON_S) == {}
+                with pytest.raises(errors.UsageError, match="number of seconds"):
+                    positions = asyncio.create_task(consumer.position((topic, 0), "soon"))  # type: ignore[arg-type]
+                    await asyncio.sleep(0)
+                    held.go_on()
+                    await positions
+                await commit
+            assert [record.offset for record in (await consumer.poll(None, 5))[topic, 0]] == list(range(10, 15))
+            assert (await consumer.committed((topic, 0))).offset == 10
+
+    run(new_loop, work)
+
+
+def test_closing_ends_calls_that_outlast_it(cluster: EmbeddedCluster, topic: str, new_loop: NewLoop) -> None:
+    """The one under way and those behind it; as with a synchronous client that another thread closes."""
+
+    async def work() -> None:
+        settings = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": topic, "auto_offset_reset": "earliest"}
+        consumer = KafkaConsumer(topic, **settings, enable_auto_commit=False)
+        assert await consumer.poll(None)
+        with Held(cluster, "OffsetCommit") as held:
+            tasks = [asyncio.create_task(consumer.commit()), asyncio.create_task(consumer.commit())]
+            await held.asked()
+            tasks += [asyncio.create_task(consumer.position((topic, 0))), asyncio.create_task(consumer.poll(None))]
+            await asyncio.sleep(0)
+            await consumer.close(SOON_S)
+            assert consumer.closed
+            assert {type(outcome) for outcome in await asyncio.gather(*tasks, return_exceptions=True)} == {errors.ClosedError}
+
+    run(new_loop, work)
+
+
+def test_closing_lets_calls_end(cluster: EmbeddedCluster, topic: str, new_loop: NewLoop) -> None:
+    async def work() -> None:
+        settings = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": topic, "auto_offset_reset": "earliest"}
+        consumer = KafkaConsumer(topic, **settings, enable_auto_commit=False)
+        assert await consumer.poll(None, 10)
+        with Held(cluster, "OffsetCommit") as held:
+            tasks = [asyncio.create_task(consumer.commit()), asyncio.create_task(consumer.commit({(topic, 0): 7}))]
+            await held.asked()
+            close = asyncio.create_task(consumer.close())
+            await asyncio.sleep(0)
+            held.go_on()
+            await close
+            await asyncio.gather(*tasks)
+        async with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            assert [committed.offset for committed in (await admin.list_group_offsets(topic)).values()] == [7]
+
+    run(new_loop, work)
+
+
+def test_more_calls_than_threads(cluster: EmbeddedCluster, new_loop: NewLoop) -> None:
+    """Those without a thread end in time, too."""
+
+    async def work() -> None:
+        async with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            await admin.list_topics()
+            with Held(cluster, "Metadata") as held:
+                first = [asyncio.create_task(admin.list_topics()) for _ in range(16)]
+                await held.asked()
+                more = await asyncio.gather(*(admin.list_topics(timeout=SOON_S) for _ in range(20)), return_exceptions=True)
+                assert {str(error)[:39] for error in more} == {"list_topics() was not made within 0.1 s"}
+                held.go_on()
+                await asyncio.gather(*first)
+
+    run(new_loop, work)
+
+
+def test_a_wait_counts_against_the_timeout(new_loop: NewLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(calls, "time", types.SimpleNamespace(monotonic=lambda: now_s))
+
+    class Client:
+        def named(self, what: str, *, timeout: float | None = None) -> tuple[str, float | None]:
+            return what, timeout
+
+        def placed(self, what: str, timeout: float | None = None) -> tuple[str, float | None]:
+            return what, timeout
+
+    class Face:
+        config = types.SimpleNamespace(default_api_timeout_ms=30_000)
+        named = awaited(Client.named)
+        placed = awaited(Client.placed)
+
+        def __init__(self) -> None:
+            self._client = Client()
+            self._calls = CallThread("test", lambda: None, lambda: None)
+
+    async def work() -> None:
+        nonlocal now_s
+        face = Face()
+        assert await face.named("n") == ("n", None)
+        begun, go_on = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def first() -> None:
+            loop.call_soon_threadsafe(begun.set)
+            go_on.wait(GUARD_S)
+
+        asked = [
+            asyncio.create_task(face._calls.run(first)),
+            asyncio.create_task(face.named("n")),
+            asyncio.create_task(face.named("n", timeout=20)),
+            asyncio.create_task(face.placed("p")),
+            asyncio.create_task(face.placed("p", 20)),
+            asyncio.create_task(face.placed(what="p", timeout=20)),
+            asyncio.create_task(face.placed("p", float("inf"))),
+        ]
+        await begun.wait()
+        now_s += 5
+        go_on.set()
+        assert await asyncio.gather(*asked) == [None, ("n", 25), ("n", 15), ("p", 25), ("p", 15), ("p", 15), ("p", float("inf"))]
+        face._calls.close()
+
+    run(new_loop, work)
+
+
+def test_a_call_is_made_or_given_up(new_loop: NewLoop) -> None:
+    """Never both, whenever the deadline comes."""
+
+    async def work() -> None:
+        thread = CallThread("test", lambda: None, lambda: None)
+        made: list[int] = []
+        late: list[int] = []
+
+        async def call(i: int) -> None:
+            try:
+                await thread.run(lambda: made.append(i), i % 5 / 1000)
+            except NotMade:
+                late.append(i)
+
+        for start in range(0, 400, 40):
+            await asyncio.gather(*(call(i) for i in range(start, start + 40)))
+        assert sorted(made + late) == list(range(400))
+        thread.close()
+
+    run(new_loop, work)
