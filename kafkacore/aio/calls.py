@@ -98,6 +98,10 @@ class Gate:
             self._opened()
 
 
+def _nothing() -> None:
+    """In the place of a call that was made."""
+
+
 class Job:
     """A call on its way. It sees the context variables of who asks for it, and so does what it calls: listeners, interceptors.
 
@@ -120,17 +124,19 @@ class Job:
         self.error: BaseException | None = None
 
     def make(self) -> None:
-        """Makes the call, unless it was cancelled."""
+        """Makes the call, unless it was cancelled. It is forgotten then: it holds its client, which may hold this."""
+        call, self.call = self.call, _nothing
         try:
             if not self.cancelled:
-                self.result = self.context.run(self.call)
+                self.result = self.context.run(call)
         except BaseException as error:
             self.error = error
 
     def end(self) -> None:
         """Reports the outcome."""
         self.done = True
-        self.ended()
+        ended, self.ended = self.ended, _nothing
+        ended()
 
     def has_ended(self) -> bool:
         """Whether there is an outcome."""

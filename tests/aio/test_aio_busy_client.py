@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import types
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import pytest
 
 from kafkacore import errors
-from kafkacore.aio import KafkaAdminClient, KafkaConsumer, RebalanceListener, calls
+from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener, calls
 from kafkacore.aio.calls import CallThread, NotMade, awaited
 from kafkacore.testing import EmbeddedCluster
 
@@ -332,5 +334,50 @@ def test_a_call_is_made_or_given_up(new_loop: NewLoop) -> None:
             await asyncio.gather(*(call(i) for i in range(start, start + 40)))
         assert sorted(made + late) == list(range(400))
         thread.close()
+
+    run(new_loop, work)
+
+
+# ---- what is left of a closed client -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["producer", "transactional", "consumer", "member", "iterated", "admin"])
+def test_a_closed_client_needs_no_collector(cluster: EmbeddedCluster, topic: str, new_loop: NewLoop, kind: str) -> None:
+    """Its buffers, some megabytes, are free with its last reference."""
+
+    async def used() -> weakref.ref[Any]:
+        servers = {"bootstrap_servers": cluster.bootstrap_servers}
+        client: Any
+        if kind in ("producer", "transactional"):
+            client = KafkaProducer(servers, transactional_id=topic if kind == "transactional" else None)
+            async with client:
+                if kind == "transactional":
+                    await client.init_transactions()
+                async with client.transaction() if kind == "transactional" else nullcontext():
+                    await client.send(topic, b"x")
+                await client.flush()
+        elif kind == "admin":
+            async with KafkaAdminClient(servers) as client:
+                await client.list_topics()
+        else:
+            group = {"group_id": topic, "enable_auto_commit": False} if kind == "member" else {}
+            async with KafkaConsumer(topic, **servers, **group, auto_offset_reset="earliest") as client:
+                if kind == "iterated":
+                    async for _ in client:
+                        break
+                else:
+                    assert await client.poll(None)
+        return weakref.ref(client)
+
+    async def work() -> None:
+        await used()  # what is done once: imports, connections
+        gc.collect()
+        gc.disable()
+        try:
+            gone = await used()
+            while gone() is not None:  # its threads end
+                await asyncio.sleep(0)
+        finally:
+            gc.enable()
 
     run(new_loop, work)
