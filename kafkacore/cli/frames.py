@@ -181,16 +181,38 @@ def _rows_of(file: Path) -> tuple[Any, int | None, Iterator[Any]]:
             case ".csv":
                 nulls = pa.csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)      # nothing, but not ""
                 reader = pa.csv.open_csv(file, convert_options=nulls)
+                for field in reader.schema:
+                    if pa.types.is_binary(field.type):
+                        raise Failure(f"{file}: column {field.name!r} is not UTF-8")
                 return reader.schema, None, iter(reader)
             case ".jsonl" | ".ndjson" | ".json":
                 if hasattr(pa.json, "open_json"):
-                    reader = pa.json.open_json(file)
+                    reader = _texts_as_they_are(file, pa.json.open_json)
                     return reader.schema, None, iter(reader)
-                table = pa.json.read_json(file)
+                table = _texts_as_they_are(file, pa.json.read_json)
                 return table.schema, table.num_rows, iter(table.to_batches())
     except (ValueError, NotImplementedError) as error:      # pyarrow's ArrowInvalid
         raise Failure(f"{file}: {_one_line(error)}") from None
     raise typer.BadParameter(f"{file} is no NAME.parquet, NAME.csv or NAME.jsonl", param_hint="FILE")
+
+
+def _texts_as_they_are(file: Path, opened: Callable[..., Any]) -> Any:
+    """A file of JSON lines by one of pyarrow's functions, which by itself reads text that looks like a time as one, without its zone."""
+    import pyarrow as pa
+    import pyarrow.json
+
+    def with_text(kind: Any) -> Any:
+        if pa.types.is_timestamp(kind):
+            return pa.string()
+        if pa.types.is_list(kind):
+            return pa.list_(with_text(kind.value_type))
+        if pa.types.is_struct(kind):
+            return pa.struct([each.with_type(with_text(each.type)) for each in kind])
+        return kind
+
+    found = opened(file)
+    wanted = pa.schema([each.with_type(with_text(each.type)) for each in found.schema])
+    return found if wanted.equals(found.schema) else opened(file, parse_options=pa.json.ParseOptions(explicit_schema=wanted))
 
 
 def _create(topic: str, partitions: int, bootstrap_server: str, settings: list[str] | None) -> None:

@@ -69,11 +69,13 @@ def test_columns_become_keys_headers_and_raw_values(cluster, load, tmp_path):
 def test_what_cannot_be_is_one_line(cluster, load, tmp_path):
     pa.parquet.write_table(TABLE, tmp_path / "t.parquet")
     (tmp_path / "bad.jsonl").write_text("{")
+    (tmp_path / "latin.csv").write_bytes("id,name\n1,é\n".encode("latin-1"))
     cluster.create_topic("wrong", partitions=1)
     for arguments, status, text in (
         (["missing.parquet", "wrong"], 1, "missing.parquet: No such file"),
         ([tmp_path / "bad.jsonl", "wrong"], 1, "bad.jsonl: JSON parse error"),
         ([tmp_path / "t.xlsx", "wrong"], 1, "No such file"),
+        ([tmp_path / "latin.csv", "wrong"], 1, "column 'name' is not UTF-8"),
         ([tmp_path / "t.parquet", "wrong", "--key", "nope"], 1, "no column 'nope': there are id, name, at"),
         ([tmp_path / "t.parquet", "wrong", "--key", "name"], 1, "row 1 has no key"),
         ([tmp_path / "t.parquet", "not-there"], 1, "--create creates it"),
@@ -86,6 +88,17 @@ def test_what_cannot_be_is_one_line(cluster, load, tmp_path):
         assert (found, out) == (status, "") and text in err.splitlines()[-1], (arguments, err)
         assert "Traceback" not in err
     assert cluster.records("wrong") == []
+
+
+def test_text_of_json_lines_stays_as_it_is(cluster, load, tmp_path):
+    cluster.create_topic("texts", partitions=1)
+    rows = [
+        {"at": "2024-01-01T00:00:00Z", "days": ["2024-01-01"], "in": {"at": "2024-01-01 12:00:00", "n": 1}, "n": 1.5},
+        {"at": "no time", "days": [], "in": {"at": "2024-01-01", "n": None}, "n": 2.0},
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert load(tmp_path / "t.jsonl", "texts")[0] == 0
+    assert [json.loads(r.value) for r in cluster.records("texts")] == rows
 
 
 def test_a_file_that_breaks_off_says_what_is_there(cluster, load, tmp_path):
