@@ -7,7 +7,7 @@ import contextvars
 import functools
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -19,17 +19,6 @@ from kafkacore.testing import EmbeddedCluster
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 GUARD_S = 60
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with EmbeddedCluster() as cluster:
-        yield cluster.bootstrap_servers
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    return str(request.node.name).replace("[", "-").replace("]", "").replace(" ", "-")
 
 
 def depth(error: BaseException) -> int:

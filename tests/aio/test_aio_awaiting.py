@@ -10,7 +10,7 @@ import sys
 import types
 import warnings
 import weakref
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -35,17 +35,6 @@ def python_tasks() -> asyncio.AbstractEventLoop:
 
 
 LOOPS["python"] = python_tasks
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with EmbeddedCluster() as cluster:
-        yield cluster.bootstrap_servers
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    return str(request.node.name).replace("[", "-").replace("]", "")
 
 
 def with_producer(**settings: Any) -> Callable[[Test], Callable[..., None]]:

@@ -14,17 +14,10 @@ from kafkacore import KafkaConsumer as SyncConsumer
 from kafkacore import KafkaProducer as SyncProducer
 from kafkacore import NewTopic, TopicPartition, errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafkacore.testing import EmbeddedCluster
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
 numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with EmbeddedCluster() as cluster:
-        yield cluster.bootstrap_servers
 
 
 @pytest.fixture(params=How, ids=lambda how: how.name.lower())

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import pytest
@@ -19,17 +19,6 @@ from kafkacore.net import block_end
 from kafkacore.testing import EmbeddedCluster
 
 GUARD_S = 60
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with EmbeddedCluster() as cluster:
-        yield cluster.bootstrap_servers
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    return str(request.node.name).replace("[", "-").replace("]", "")
 
 
 def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:

@@ -27,11 +27,6 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    return str(request.node.name).replace("[", "-").replace("]", "").replace(" ", "-")
-
-
 @pytest.fixture(autouse=True)
 def nothing_unraisable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What is raised while something is collected would only be printed."""

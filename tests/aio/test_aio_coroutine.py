@@ -19,21 +19,9 @@ import pytest
 from kafkacore import KafkaAdminClient as SyncAdmin
 from kafkacore import NewTopic, errors
 from kafkacore.aio import KafkaProducer
-from kafkacore.testing import EmbeddedCluster
 
 GUARD_S = 60
 Send = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with EmbeddedCluster() as cluster:
-        yield cluster.bootstrap_servers
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    return str(request.node.name).replace("[", "-").replace("]", "").replace(" ", "-")
 
 
 @pytest.fixture(params=["short", "general"])

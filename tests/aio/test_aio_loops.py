@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,12 +28,6 @@ SESSION_MS = 1_500
 
 SLOW_S = 0.1
 """What asyncio calls slow."""
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with EmbeddedCluster() as cluster:
-        yield cluster.bootstrap_servers
 
 
 def test_a_loop_in_each_of_several_threads(servers: str, new_loop: NewLoop) -> None:

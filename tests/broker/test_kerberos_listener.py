@@ -29,6 +29,7 @@ from kafkacore.net.kerberos import Initiator
 from kafkacore.net.sasl_gssapi import GssapiClient
 from kafkacore.protocol import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafkacore.testing import EmbeddedCluster
+from tests.broker.client_calls import CALLS, manage
 from tests.broker.wire import Wire
 from tests.kdc import REALM, Realm
 
@@ -61,24 +62,6 @@ def settings_of(cluster, keytabs, name="alice", **more):
         "sasl.kerberos.keytab": keytabs[name],
         **more,
     }
-
-
-def produce(settings):
-    with KafkaProducer(settings, max_block_ms=20_000) as producer:
-        producer.send("t", b"v").result(60)
-
-
-def consume(settings):
-    with KafkaConsumer("t", **{name.replace(".", "_"): value for name, value in settings.items()}) as consumer:
-        consumer.poll(20)
-
-
-def manage(settings):
-    with KafkaAdminClient(settings) as admin:
-        return admin.list_topics()
-
-
-CALLS = [produce, consume, manage]
 
 
 # ---- who comes in

@@ -24,6 +24,7 @@ from kafkacore.net.oauth import unsecured_token
 from kafkacore.net.sasl import PlainClient, PlainServer, ScramClient
 from kafkacore.protocol import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafkacore.testing import EmbeddedCluster
+from tests.broker.client_calls import CALLS
 from tests.broker.wire import Wire
 
 USERS = {"alice": 'a"l\\i=ce;', "bör,ge=": "pä ss"}
@@ -81,24 +82,8 @@ def test_tokens(cluster):
         admin.list_topics()
 
 
-def calls():
-    def produce(settings):
-        with KafkaProducer(settings, max_block_ms=20_000) as producer:
-            producer.send("t", b"v").result(60)
-
-    def consume(settings):
-        with KafkaConsumer("t", **{name.replace(".", "_"): value for name, value in settings.items()}) as consumer:
-            consumer.poll(20)
-
-    def manage(settings):
-        with KafkaAdminClient(settings) as admin:
-            admin.list_topics()
-
-    return [produce, consume, manage]
-
-
 @pytest.mark.timeout(10)  # at once, not when a time-out is over
-@pytest.mark.parametrize("call", calls(), ids=lambda each: each.__name__)
+@pytest.mark.parametrize("call", CALLS, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_wrong_passwords_are_told_by_the_next_call(cluster, call, mechanism):
     with pytest.raises(SaslAuthentication, match=rf"{mechanism} authentication of user 'alice' by 127\.0\.0\.1:\d+ failed") as caught:

@@ -766,17 +766,21 @@ def alter_client_quotas(who: Who) -> Any:
     return p.AlterClientQuotasRequest(entries=[p.ClientQuotaAlteration(entity=entity, ops=ops)], validate_only=True)
 
 
+def _any_acl_of(topic: str) -> dict[str, Any]:
+    return {
+        "resource_type_filter": TOPIC,
+        "resource_name_filter": topic,
+        "pattern_type_filter": LITERAL,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+    }
+
+
 @case(3)
 def describe_acls(who: Who) -> Any:
-    return p.DescribeAclsRequest(
-        resource_type_filter=TOPIC,
-        resource_name_filter="public.t",
-        pattern_type_filter=LITERAL,
-        principal_filter=None,
-        host_filter=None,
-        operation=1,
-        permission_type=1,
-    )
+    return p.DescribeAclsRequest(**_any_acl_of("public.t"))
 
 
 @case(3)
@@ -786,16 +790,7 @@ def create_acls(who: Who) -> Any:
 
 @case(3)
 def delete_acls(who: Who) -> Any:
-    missing = p.DeleteAclsFilter(
-        resource_type_filter=TOPIC,
-        resource_name_filter="missing",
-        pattern_type_filter=LITERAL,
-        principal_filter=None,
-        host_filter=None,
-        operation=1,
-        permission_type=1,
-    )
-    return p.DeleteAclsRequest(filters=[missing])
+    return p.DeleteAclsRequest(filters=[p.DeleteAclsFilter(**_any_acl_of("missing"))])
 
 
 # ---- the end: what is really removed

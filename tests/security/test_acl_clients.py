@@ -79,6 +79,18 @@ class Secured:
     def transactional(self) -> KafkaProducer:
         return self.producer(transactional_id=self.transaction)
 
+    def commit(self, producer: KafkaProducer, value: bytes) -> None:
+        """A transaction of one record."""
+        producer.begin_transaction()
+        producer.send(self.topic, value)
+        producer.commit_transaction()
+
+    def committed(self, count: int) -> list[bytes]:
+        """The first values that transactions have committed."""
+        with KafkaConsumer(self.settings("admin", isolation_level="read_committed", auto_offset_reset="earliest")) as consumer:
+            consumer.assign([TopicPartition(self.topic, 0)])
+            return read(consumer, count)
+
     def consumer(self, **more: Any) -> KafkaConsumer:
         given = {"group_id": self.group, "auto_offset_reset": "earliest", "enable_auto_commit": False, **more}
         if given.get("group_protocol", "classic") == "classic":
@@ -207,9 +219,7 @@ def test_a_transactional_id_that_may_be_seen_is_asked_for_again(it: Secured) -> 
         refused(errors.IllegalStateError, producer.begin_transaction, "call init_transactions() first")
         it.allow("write", "transactional_id")
         producer.init_transactions()
-        producer.begin_transaction()
-        producer.send(it.topic, b"v")
-        producer.commit_transaction()
+        it.commit(producer, b"v")
 
 
 def test_a_topic_that_may_not_be_written_has_the_transaction_aborted(it: Secured) -> None:
@@ -226,12 +236,8 @@ def test_a_topic_that_may_not_be_written_has_the_transaction_aborted(it: Secured
         refused(errors.TopicAuthorization, lambda: sent.result(GUARD_S), topic=it.topic)
         producer.abort_transaction()
         it.allow("write", "topic")
-        producer.begin_transaction()
-        producer.send(it.topic, b"kept")
-        producer.commit_transaction()
-    with KafkaConsumer(it.settings("admin", isolation_level="read_committed", auto_offset_reset="earliest")) as consumer:
-        consumer.assign([TopicPartition(it.topic, 0)])
-        assert read(consumer, 1) == [b"kept"]
+        it.commit(producer, b"kept")
+    assert it.committed(1) == [b"kept"]
 
 
 def test_partitions_that_may_not_be_added_have_the_transaction_aborted() -> None:
@@ -297,9 +303,7 @@ def test_an_acl_that_goes_in_the_middle_of_a_transaction(it: Secured) -> None:
         producer.commit_transaction()
     until(lambda: it.admin.list_group_offsets(it.group))                 # the markers are written after the answer
     assert it.admin.list_group_offsets(it.group)[TopicPartition(it.other, 0)].offset == 1
-    with KafkaConsumer(it.settings("admin", isolation_level="read_committed", auto_offset_reset="earliest")) as consumer:
-        consumer.assign([TopicPartition(it.topic, 0)])
-        assert read(consumer, 1) == [b"kept"]
+    assert it.committed(1) == [b"kept"]
 
 
 def test_a_transactional_id_whose_acl_goes_in_the_middle_of_a_transaction(it: Secured) -> None:
@@ -317,12 +321,8 @@ def test_a_transactional_id_whose_acl_goes_in_the_middle_of_a_transaction(it: Se
     it.allow("write", "transactional_id")
     with it.transactional() as producer:
         producer.init_transactions()
-        producer.begin_transaction()
-        producer.send(it.topic, b"kept")
-        producer.commit_transaction()
-    with KafkaConsumer(it.settings("admin", isolation_level="read_committed", auto_offset_reset="earliest")) as consumer:
-        consumer.assign([TopicPartition(it.topic, 0)])
-        assert read(consumer, 1) == [b"kept"]
+        it.commit(producer, b"kept")
+    assert it.committed(1) == [b"kept"]
 
 
 # ---- consumers
