@@ -186,7 +186,12 @@ class LeaderQuery:
                 return
             self.last_errors[tp] = error
         elif topic is not None and tp not in self.last_errors:
-            self.last_errors[tp] = errors.LeaderNotAvailable("no broker leads the partition", topic=tp[0], partition=tp[1])
+            where: dict[str, Any] = {"topic": tp[0], "partition": tp[1]}
+            self.last_errors[tp] = (
+                errors.UnknownTopicOrPartition("there is no such partition", **where)
+                if topic.partition(tp[1]) is None
+                else errors.LeaderNotAvailable("no broker leads the partition", **where)
+            )
         self._leaderless[tp] = None
         self._metadata.add_topic(tp[0], now_ms)
 

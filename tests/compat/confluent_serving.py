@@ -371,6 +371,7 @@ def partitions_that_no_topic_has(f: Face) -> Any:
     return [
         f.raised(lambda: consumer.get_watermark_offsets(absent, timeout=1)),
         f.raised(lambda: consumer.offsets_for_times([absent], timeout=1)),
+        f.raised(lambda: consumer.get_watermark_offsets(f.k.TopicPartition(f.topic, 99), timeout=1)),
     ]
 
 

@@ -231,3 +231,10 @@ def test_faces_of_other_clients_create_as_these_do(cluster: EmbeddedCluster) -> 
 
     asyncio.run(subscribe())
     assert topics(cluster) == ["by-aiokafka", "by-kafka-python", "flights"]
+
+
+@pytest.mark.parametrize("call", ["beginning_offsets", "end_offsets"])
+def test_a_partition_that_a_topic_does_not_have_is_named(cluster: EmbeddedCluster, consumer: KafkaConsumer, call: str) -> None:
+    with pytest.raises(errors.KafkaTimeoutError) as late:
+        getattr(consumer, call)([("flights", 99)], timeout=SOON)
+    assert any(isinstance(each, errors.UnknownTopicOrPartition) and each.partition == 99 for each in late.value.attempts)
