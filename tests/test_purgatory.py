@@ -505,39 +505,33 @@ def test_the_counts_of_places_are_what_a_walk_finds(clock, seed):
             assert purgatory.places == purgatory.watched()
 
 
+class NotingPurges(DelayedOperationPurgatory):
+    def __init__(self, *args, **settings):
+        self.purged = threading.Event()
+        super().__init__(*args, **settings)
+
+    def purge_completed(self):
+        try:
+            return super().purge_completed()
+        finally:
+            self.purged.set()
+
+
 def test_a_reaper_purges_without_anything_being_due():
-    purged = threading.Event()
-
-    class Noting(DelayedOperationPurgatory):
-        def purge_completed(self):
-            try:
-                return super().purge_completed()
-            finally:
-                purged.set()
-
-    with Noting("purging", purge_interval=5) as purgatory:
+    with NotingPurges("purging", purge_interval=5) as purgatory:
         for _ in range(6):
             op = Op()
             purgatory.try_complete_else_watch(op, ["a"])
             op.force_complete()
         purgatory.try_complete_else_watch(Op(), ["a"])
-        assert purged.wait(WAIT_S)
+        assert purgatory.purged.wait(WAIT_S)
 
 
 def test_a_reaper_purges_after_the_last_expiration_too():
     """Nothing is added afterwards that could notice it."""
-    purged = threading.Event()
-
-    class Noting(DelayedOperationPurgatory):
-        def purge_completed(self):
-            try:
-                return super().purge_completed()
-            finally:
-                purged.set()
-
-    with Noting("purging", purge_interval=5) as purgatory:
+    with NotingPurges("purging", purge_interval=5) as purgatory:
         purgatory.try_complete_else_watch(Op(1), range(6))
-        assert purged.wait(WAIT_S)
+        assert purgatory.purged.wait(WAIT_S)
 
 
 def test_bad_settings_are_refused():

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 from numbered import numbered_topic
 
+from kafkacore.admin import KafkaAdminClient
+from kafkacore.broker.server import Broker
 from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import NewTopic
 
 
 @pytest.fixture(params=["classic", "consumer"])
@@ -27,3 +30,11 @@ def shared() -> Iterator[EmbeddedCluster]:
 def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
     """Has RECORDS records in PARTITIONS partitions."""
     return numbered_topic(shared, request)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """A broker of the test's own, with two partitions of the topic t."""
+    with Broker() as running, KafkaAdminClient(bootstrap_servers=running.address) as admin:
+        admin.create_topics([NewTopic("t", 2, 1)]).check()
+        yield running

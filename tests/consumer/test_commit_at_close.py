@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 from numbered import send_numbers
+from refused_commits import refuse_commits
 
 from kafkacore.consumer import KafkaConsumer, RebalanceListener
 from kafkacore.errors import Code
-from kafkacore.protocol import OffsetCommitResponse
-from kafkacore.protocol.group import OffsetCommitResponsePartition, OffsetCommitResponseTopic
 from kafkacore.testing import Delay, Drop, EmbeddedCluster
 from kafkacore.types import TopicPartition
 
@@ -191,23 +190,7 @@ def test_a_commit_that_the_rebalance_refuses_is_tried_again(shared, topic, membe
     leaver = listener.consumer = member(listener if by == "the listener" else None, enable_auto_commit=by == "itself")
     share(leaver)
     processed = read_on(shared, topic, leaver)
-    refusals = [Code.REBALANCE_IN_PROGRESS] * 3
-
-    def refuse(request: Any) -> Any:
-        if not refusals:
-            return None
-        code = refusals.pop()
-        return OffsetCommitResponse(
-            topics=[
-                OffsetCommitResponseTopic(
-                    name=t.name,
-                    partitions=[OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code) for p in t.partitions],
-                )
-                for t in request.topics
-            ]
-        )
-
-    shared.control("OffsetCommit", refuse)
+    refusals = refuse_commits(shared, Code.REBALANCE_IN_PROGRESS, times=3)
     ENDS[end](leaver)
     assert not refusals
     assert committed(observer, list(processed)) == processed

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from numbered import numbered_topic
+from refused_commits import refuse_commits
 
 from kafkacore import errors
 from kafkacore.consumer import KafkaConsumer, RebalanceListener
@@ -380,28 +381,6 @@ def slow() -> Iterator[EmbeddedCluster]:
     """A cluster where nobody hears of anything by a heartbeat."""
     with EmbeddedCluster(config=SLOW_HEARTBEATS) as cluster:
         yield cluster
-
-
-def refuse_commits(cluster: EmbeddedCluster, code: int, times: int = 1) -> list[int]:
-    """Answers the next commits with an error; the answers that are left."""
-    left = [code] * times
-
-    def refuse(request):
-        if not left:
-            return None
-        code = left.pop()
-        return OffsetCommitResponse(
-            topics=[
-                OffsetCommitResponseTopic(
-                    name=t.name,
-                    partitions=[OffsetCommitResponsePartition(partition_index=q.partition_index, error_code=code) for q in t.partitions],
-                )
-                for t in request.topics
-            ]
-        )
-
-    cluster.control("OffsetCommit", refuse)
-    return left
 
 
 @pytest.mark.parametrize(

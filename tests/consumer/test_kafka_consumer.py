@@ -14,7 +14,6 @@ from test_fetcher import GeneralWay
 
 from kafkacore import errors
 from kafkacore.admin import KafkaAdminClient
-from kafkacore.broker.server import Broker
 from kafkacore.clock import JumpingClock
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.consumer.fetcher import Fetcher
@@ -29,13 +28,6 @@ from kafkacore.types import NewTopic, Node, TopicPartition
 pytestmark = pytest.mark.usefixtures("client_face")
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-@pytest.fixture
-def broker():
-    with Broker() as running, KafkaAdminClient(bootstrap_servers=running.address) as admin:
-        admin.create_topics([NewTopic("t", 2, 1)]).check()
-        yield running
 
 
 @pytest.fixture
@@ -332,7 +324,8 @@ def test_a_position_out_of_range_is_reset_within_the_call_that_finds_it(broker):
 def test_closing_ends_the_fetch_session_and_the_connections(broker):
     others = broker.statistics()["connections"]
     consumer = KafkaConsumer("t", bootstrap_servers=broker.address, fetch_max_wait_ms=10)
-    consumer.poll(0.05)
+    while broker.statistics()["fetch_sessions"] == 0:
+        consumer.poll(0.05)
     assert broker.statistics()["fetch_sessions"] == 1
     assert broker.statistics()["connections"] > others
     consumer.pause(A, B)

@@ -6,19 +6,11 @@ import pytest
 from produce_raw import produce
 
 from kafkacore.admin import KafkaAdminClient
-from kafkacore.broker.server import Broker
 from kafkacore.clock import ManualClock
 from kafkacore.consumer import KafkaConsumer
-from kafkacore.types import NewTopic, TopicPartition
+from kafkacore.types import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-@pytest.fixture
-def broker():
-    with Broker() as running, KafkaAdminClient(bootstrap_servers=running.address) as admin:
-        admin.create_topics([NewTopic("t", 2, 1)]).check()
-        yield running
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
@@ -175,7 +176,9 @@ def test_a_member_of_an_old_generation_commits_nothing(cluster: Any) -> None:
     assert read(servers, topic) == ["next"]
 
 
-def test_a_zombie_is_fenced(cluster: Any) -> None:
+@contextlib.contextmanager
+def taken_over(cluster: Any) -> Iterator[tuple[str, str, KafkaProducer]]:
+    """A producer in a transaction, whose transactional id another one has taken over by now."""
     topic, servers, name = new_topic(cluster), cluster.bootstrap_servers, fresh("tx")
     zombie = transactional(servers, name)
     zombie.begin_transaction()
@@ -183,6 +186,11 @@ def test_a_zombie_is_fenced(cluster: Any) -> None:
     with transactional(servers, name) as heir:
         with heir.transaction():
             heir.send(topic, "heir", partition=0)
+        yield servers, topic, zombie
+
+
+def test_a_zombie_is_fenced(cluster: Any) -> None:
+    with taken_over(cluster) as (servers, topic, zombie):
         with pytest.raises(errors.ProducerFenced) as fenced:
             zombie.commit_transaction()
         assert fenced.value.fatal
@@ -196,13 +204,7 @@ def test_a_zombie_is_fenced(cluster: Any) -> None:
 
 
 def test_a_zombie_that_writes_is_fenced(cluster: Any) -> None:
-    topic, servers, name = new_topic(cluster), cluster.bootstrap_servers, fresh("tx")
-    zombie = transactional(servers, name)
-    zombie.begin_transaction()
-    zombie.send(topic, "zombie", partition=0).result(GUARD_S)
-    with transactional(servers, name) as heir:
-        with heir.transaction():
-            heir.send(topic, "heir", partition=0)
+    with taken_over(cluster) as (servers, topic, zombie):
         late = zombie.send(topic, "from the grave", partition=0)
         assert late.exception(GUARD_S) is not None
         with pytest.raises(errors.KafkaError):
