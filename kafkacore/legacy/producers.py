@@ -8,6 +8,8 @@ Rules:
 3. The lock is taken once per `send`, not once per message.
 4. A batch that fails takes nothing with it: the thread goes on with the next one. What was lost is reported to the callback handler, or
    else by `close`.
+5. Whatever ends a `send` early, it says which messages are not queued. A callback that sends does not wait for room: its thread makes it.
+6. A thread that ends early (SystemExit in a callback) closes the producer and gives up what is queued, by rule 4.
 
 Source: kafka.producer.Producer, kafka.producer.async.ProducerSendThread of Kafka 0.8; kafka.producer.async.CallbackHandler of Kafka 0.7.
 """
@@ -241,17 +243,23 @@ class AsyncProducer(_Producer):
         """Queues messages, in their order. Where the queue is full, `queue_enqueue_timeout_ms` says how long to wait for room.
 
         Raises:
-            errors.QueueFullError: there was no room in time; it names the messages that were not queued.
+            errors.QueueFullError: there was no room in time.
             errors.ClosedError: the producer is closed.
+
+        These, and Ctrl+C, have an attribute `messages`: what was not queued. The messages before it in the same call were.
         """
         callbacks = self._callbacks
         checked: Sequence[KeyedMessage] = _checked(messages)
         if callbacks is not None:
             checked = [callbacks.before_enqueue(message) for message in checked]
-        count = 0
+        progress = [0]
         try:
-            count = self._enqueue(checked)
+            self._enqueue(checked, progress)
+        except BaseException as error:
+            error.messages = tuple(checked[progress[0] :])  # type: ignore[attr-defined]
+            raise
         finally:
+            count = progress[0]
             if callbacks is not None:
                 for index, message in enumerate(checked):
                     callbacks.after_enqueue(message, index < count)
@@ -265,21 +273,22 @@ class AsyncProducer(_Producer):
                 messages=dropped,
             )
 
-    def _enqueue(self, messages: Sequence[KeyedMessage]) -> int:
-        timeout_ms = self.config.queue_enqueue_timeout_ms
+    def _enqueue(self, messages: Sequence[KeyedMessage], progress: list[int]) -> None:
+        """Queues what there is room for in time; `progress` holds how many that are, also after an error."""
+        timeout_ms = 0 if threading.current_thread() is self._thread else self.config.queue_enqueue_timeout_ms
         with self._changed:
             deadline_ms = self._clock.now_ms() + timeout_ms
-            done = 0
             while True:
                 if self._closed:
-                    raise errors.ClosedError("this AsyncProducer is closed")
+                    of_call = f"{progress[0]} of {counted(len(messages), 'message')} of this call were queued before"
+                    raise errors.ClosedError(f"this AsyncProducer is closed{f'; {of_call}' if progress[0] else ''}")
                 now_ms = self._clock.now_ms()
                 before = self._queue.wait_ms(now_ms)
-                done += self._queue.put(messages[done:], now_ms)
+                progress[0] += self._queue.put(messages[progress[0] :], now_ms)
                 if self._queue.wait_ms(now_ms) != before:
                     self._changed.notify_all()
-                if done == len(messages) or timeout_ms == 0 or (timeout_ms > 0 and now_ms >= deadline_ms):
-                    return done
+                if progress[0] == len(messages) or timeout_ms == 0 or (timeout_ms > 0 and now_ms >= deadline_ms):
+                    return
                 self._changed.wait(None if timeout_ms < 0 else (deadline_ms - now_ms) / 1000)
 
     def statistics(self) -> ProducerStatistics:
@@ -321,8 +330,22 @@ class AsyncProducer(_Producer):
         except Exception as error:  # of a callback handler
             log.exception("the callback handler failed while the producer closed")
             self._lost_causes.append(error)
+        except BaseException as error:  # SystemExit: the thread ends, and nobody may wait for it
+            self._give_up(error)
         finally:
             self._handler.close()
+
+    def _give_up(self, error: BaseException) -> None:
+        with self._changed:
+            self._closed = self._queue.closing = True
+            left: list[KeyedMessage] = []
+            while len(self._queue):
+                left += self._queue.take(0)
+            self._changed.notify_all()
+        if left:
+            cause = errors.ClosedError(f"the producer's thread ended: {error!r}")
+            cause.__cause__ = error
+            self._lost(left, cause)
 
     def _next_batch(self) -> list[KeyedMessage] | None:
         """Waits for a batch; None when the producer is closed and the queue is empty."""
@@ -349,6 +372,9 @@ class AsyncProducer(_Producer):
             self._lost(error.messages, error)
         except Exception as error:
             self._lost(batch, error)
+        except BaseException as error:
+            self._lost(batch, errors.ClosedError(f"the producer's thread ended: {error!r}"))
+            raise
 
     def _lost(self, messages: Sequence[KeyedMessage], error: Exception) -> None:
         log.error("%d messages were not sent: %s", len(messages), error)

@@ -205,6 +205,87 @@ def test_a_caller_that_waits_for_room_hears_of_the_close():
     assert handler.batches == [[0], [1], [2]]
 
 
+def test_a_close_beside_a_caller_that_waits_says_what_is_queued():
+    handler, callbacks = KeepingHandler(), Recorder()
+    handler.hold()
+    producer = producer_of(handler, queue_buffering_max_messages=2, batch_num_messages=1, callback_handler=callbacks)
+    producer.send(*numbered(0))
+    handler.wait_for(lambda: handler.inside)
+    waits, raised = threading.Event(), []
+    before = producer._changed.wait
+    producer._changed.wait = lambda *a: (waits.set(), before(*a))[1]  # type: ignore[method-assign]
+
+    def send():
+        try:
+            producer.send(*numbered(1, 3, 4))                            # two fit
+        except errors.ClosedError as error:
+            raised.append(error)
+
+    caller = threading.Thread(target=send)
+    caller.start()
+    assert waits.wait(GUARD_S)
+    with pytest.raises(errors.KafkaTimeoutError):
+        producer.close(timeout=0)
+    caller.join(GUARD_S)
+    handler.release()
+    producer.close()
+    assert "2 of 3 messages of this call were queued" in str(raised[0])
+    assert [m.message for m in raised[0].messages] == [40]
+    assert [call[1:] for call in callbacks.calls if call[0] == "after_enqueue"] == [(0, True), (10, True), (30, True), (40, False)]
+    assert [n for batch in handler.batches for n in batch if n != -1] == [0, 10, 30, 99]
+
+
+def test_ctrl_c_while_a_caller_waits_says_what_is_not_queued():
+    handler = KeepingHandler()
+    producer = full(handler)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    producer._changed.wait, before = interrupted, producer._changed.wait  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt) as ended:
+        producer.send(*numbered(3, 4))
+    producer._changed.wait = before  # type: ignore[method-assign]
+    assert [m.message for m in ended.value.messages] == [3, 4]
+    handler.release()
+    producer.close()
+    assert handler.batches == [[0], [1], [2]]
+
+
+def test_a_callback_that_sends_does_not_wait_for_its_own_thread():
+    class Again(CallbackHandler):
+        full = None
+
+        def on_failure(self, messages, error):
+            handler.failing = None
+            try:
+                producer.send(*messages, *numbered(7))
+            except QueueFullError as full:
+                self.full = full
+
+    handler, again = KeepingHandler(), Again()
+    handler.failing = lambda messages: ValueError("broken")
+    producer = full(handler, queue_enqueue_timeout_ms=-1, callback_handler=again)
+    handler.release()
+    handler.wait_for(lambda: len(handler.batches) == 3)
+    producer.close(GUARD_S)
+    assert [m.message for m in again.full.messages] == [0, 7]
+    assert handler.batches == [[0], [1], [2]]
+
+
+def test_a_thread_that_ends_early_leaves_nobody_waiting():
+    handler, callbacks = KeepingHandler(), Recorder()
+    producer = full(handler, callback_handler=callbacks)
+    handler.failing = lambda messages: SystemExit(3)
+    handler.release()
+    producer._thread.join(GUARD_S)
+    with pytest.raises(errors.ClosedError):
+        producer.send(*numbered(5))                                      # the queue was full, and the timeout is without end
+    assert [call[1] for call in callbacks.calls if call[0] == "failed"] == [[0, -1], [10, 20]]
+    assert handler.closed
+    producer.close()
+
+
 def test_after_the_close_nothing_can_be_sent():
     handler = KeepingHandler()
     for producer in (producer_of(handler), SyncProducer(bootstrap_servers="nowhere:1", event_handler=handler)):
