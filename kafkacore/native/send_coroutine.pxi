@@ -7,6 +7,9 @@
 # A Python coroutine costs a frame, its arguments and a call per record, more than the record itself. As with every coroutine nothing happens
 # before the first step, so a send that is cancelled before it began, or is never awaited, has queued nothing; the latter warns.
 #
+# A step that does not wait gives no other task a turn, and memory may stay free for seconds. So a task that sends without a pause awaits a turn of
+# the loop every TURN_MS, before its record is queued. Tasks that send a record each, all in one turn, keep their order: none of them waits.
+#
 # All that is not the first step is rare, and CPython's affair: `throw`, the frame of a coroutine that has not begun, the warning of one that
 # was never awaited. For those, too, the function's coroutine takes the place of the short cut, so that the rules are CPython's own. While
 # coroutines note where they were made (asyncio's debug mode), there is no short cut: only the call itself knows its place.
@@ -33,7 +36,13 @@ cdef enum:
 cdef extern from "Python.h":
     PyObject* sending_found "PyDict_GetItemWithError"(PyObject*, object) except? NULL
 
+cdef enum:
+    TURN_MS = 10                              # a task that finds memory free lets others run this often
+    TURN_STRIDE = 128                         # sends between two looks at the clock, at most
+
 cdef object _get_running_loop_or_none = None
+cdef object _current_task = None
+cdef object _weak_reference = None
 cdef object _RUNNING_LOOP = "__asyncio_running_event_loop__"
 
 
@@ -54,19 +63,62 @@ cdef class CoroutineSend:
     cdef object loop                          # that the producer belongs to; None before the first send
     cdef object running                       # what this thread has noted while that loop runs
     cdef public int in_line
+    cdef object sender                        # the task that sent when the clock was last looked at: a weak reference
+    cdef bint marked                          # the loop has had no turn since `began_ms`
+    cdef int64_t began_ms, looked_ms
+    cdef int stride, left                     # sends from one look to the next; of these, still to come
 
     def __init__(self, ProducerCore producer not None, type not_now not None):
-        global _get_running_loop_or_none
+        global _get_running_loop_or_none, _current_task, _weak_reference
         self.producer = producer
         self.not_now = not_now
+        self.stride = 1
         if _get_running_loop_or_none is None:
             import asyncio
+            import weakref
+            _current_task = asyncio.current_task
+            _weak_reference = weakref.ref
             _get_running_loop_or_none = asyncio._get_running_loop
 
     def bind(self, loop):
         """Sets the event loop that the producer belongs to. A send in another takes the general way, which binds or refuses."""
         self.loop = loop
-        self.running = None
+        self.running = self.sender = None
+        self.marked = False
+
+    cdef inline bint due(self) except -1:
+        """Whether the task is to await a turn of the loop before it sends. Looks at the clock now and then; the slower the sends, the more often."""
+        if self.left:
+            self.left -= 1
+            return False
+        if self.look():                       # `left` stays 0: the general way asks once more
+            return True
+        self.left = self.stride - 1
+        return False
+
+    def turn_over(self):
+        """`due`, for the general way."""
+        return self.due()
+
+    cpdef bint look(self) except -1:
+        """`due` by the clock of now."""
+        cdef int64_t now_ms = time_of(self.producer._clock)
+        cdef bint same
+        task = _current_task(self.loop)       # which loop runs, is known: Python 3.11 would ask for the process id once more
+        same = task is not None and self.sender is not None and self.sender() is task
+        if not same:
+            self.sender = None if task is None else _weak_reference(task)
+        if not self.marked:
+            self.loop.call_soon(self.turned)
+            self.marked = True
+            self.began_ms = now_ms
+        self.stride = max(1, self.stride // 2) if now_ms > self.looked_ms + 1 else min(TURN_STRIDE, 2 * self.stride)
+        self.looked_ms = now_ms
+        return same and now_ms - self.began_ms >= TURN_MS
+
+    def turned(self):
+        """The loop has a turn."""
+        self.marked = False
 
     cdef bint in_loop(self) except -1:
         """Whether this is the producer's loop. In Python 3.11 asyncio asks for the process id each time, which costs more than the record: so
@@ -205,7 +257,7 @@ cdef object sending_queued(Sending sending):
     """The record's future; None when it has to wait."""
     cdef CoroutineSend held = sending.held
     cdef RecordFuture future
-    if held.in_line or not held.in_loop():
+    if held.in_line or not held.in_loop() or held.due():
         return None
     sending.state = SENDING_RUNS
     try:
