@@ -40,7 +40,7 @@ class BrokerConfig(config_broker_tls.BrokerTls, config_kerberos.BrokerKerberos, 
         max_connections_per_ip: an address with so many open has further ones closed at once.
         max_connections_per_ip_overrides: other limits for some addresses or names, like "127.0.0.1:200,some.host:5".
         max_connection_creation_rate: connections accepted per second; more wait.
-        queued_max_request_bytes: bytes that the requests of all connections may hold; while they do, no new one is read. -1 stands for a
+        queued_max_request_bytes: bytes that the requests of all connections may hold; while they do, no new one is read. -1 means a
             quarter of the machine's memory.
         fetch_max_bytes: bytes of one Fetch answer, whatever the client asks for.
         log_message_timestamp_type: CreateTime or LogAppendTime.

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from kafkacore.errors import UsageError
 
 SettingValue: TypeAlias = str | bool | int | float | Sequence[str] | None
-"""What a program may write for the value of a setting: its text, or what the text stands for; None for the default."""
+"""What a program may write for the value of a setting: its text, or what the text means; None for the default."""
 
 _HOLDS_SECRET = re.compile(r"(?:password|secret|sasl[._]jaas[._]config|keystore[._]key)$")
 

@@ -89,7 +89,7 @@ ARGUMENTS = {
     "partition": "partitions",
     "regex": "pattern",
 }
-"""Arguments, and what stands for them here."""
+"""Arguments, and their names here."""
 
 
 class _Answer:
@@ -127,7 +127,7 @@ def refuse_arguments(call: str, unknown: Mapping[str, Any]) -> None:
     """Raises the TypeError for keywords that a call does not have; without any does nothing.
 
     Raises:
-        TypeError: with what stands for the first of them, where that is known.
+        TypeError: with the name that the first of them has here, where that is known.
     """
     for name in unknown:
         answer = ARGUMENTS.get(name)

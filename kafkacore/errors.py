@@ -153,7 +153,7 @@ class KafkaError(Exception):
         return text
 
     def _meaning(self) -> str:
-        """What the class stands for: the text of an error that came without one."""
+        """What the class means: the text of an error that came without one."""
         return (type(self).__doc__ or "").split("\n", 1)[0]
 
     def _advice(self) -> str:

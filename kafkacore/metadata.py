@@ -191,8 +191,8 @@ class Metadata:
         Args:
             name: The topic.
             now_ms: The time.
-            create: The topic is written to or subscribed to, so brokers may create it where the settings allow that. Whoever only asks
-                about a topic leaves it False.
+            create: The topic is written to or subscribed to, so brokers may create it where the settings allow that. A caller
+                that only asks about a topic leaves it False.
 
         Returns:
             True when the topic was not known to be needed, i.e. the I/O thread has something to do.
@@ -602,7 +602,7 @@ class Metadata:
             self._watchers.remove(fn)
 
     def _announce(self) -> None:
-        """Wakes whoever waits for something new; the lock is held."""
+        """Wakes the threads that wait for something new; the lock is held."""
         self._changed.notify_all()
         if self._watchers:
             watchers, self._watchers = self._watchers, []

@@ -65,7 +65,7 @@ def environment_of_a_compiler() -> dict[str, str] | None:
 def environment_of_ziglang(python: str) -> dict[str, str]:
     """What the environment needs for a build with the ziglang package that `python` can import."""
     zig = f"{shlex.quote(python)} -m {ZIGLANG}"
-    # Left alone it compiles for this very processor; an image is built on one machine and runs on others.
+    # By default it compiles for this very processor; an image is built on one machine and runs on others.
     cc = f"{zig} cc -mcpu=baseline"
     return {"CC": cc, "CXX": f"{zig} c++ -mcpu=baseline", "LDSHARED": f"{cc} -shared", "AR": f"{zig} ar"}
 

@@ -4,7 +4,7 @@
     tools/sanitize.py hostile [OPTION...]   clients and commands against a broker that lies, instead; options as --seconds 60 --seed 7 go to
                                             tests/security/hostile_brokers.py
 
-The normal build in the checkout is left alone.
+The normal build in the checkout stays as it is.
 """
 
 import os

@@ -371,7 +371,7 @@ class KafkaProducer:
         producer._transaction_stats.ended(CALLS[kind], self._clock.now_ns() - began_ns)
 
     async def _delivered(self, delivery: Delivery, timeout_s: float | None) -> bool:
-        """Waits for an outcome; False when there is none within `timeout_s`."""
+        """Waits for an outcome; False without one within `timeout_s`."""
         if delivery.finished:
             return True
         loop = asyncio.get_running_loop()

@@ -336,7 +336,7 @@ class ClusterImage:
         """The topic of a name.
 
         Raises:
-            UnknownTopicOrPartition: there is none.
+            UnknownTopicOrPartition: there is no such topic.
         """
         found = self.topics.get(name)
         if found is None:
@@ -347,7 +347,7 @@ class ClusterImage:
         """One partition.
 
         Raises:
-            UnknownTopicOrPartition: there is none.
+            UnknownTopicOrPartition: there is no such topic or partition.
         """
         partitions = self.topic(name).partitions
         if not 0 <= index < len(partitions):
@@ -514,7 +514,7 @@ class ClusterImage:
             self.in_sync[node] += step
 
     def topic_like(self, name: str) -> str | None:
-        """A topic whose name differs in "." and "_" alone, or not at all: their metrics have one name. None if there is none."""
+        """A topic whose name differs in "." and "_" alone, or not at all: their metrics have one name. None if no topic is like it."""
         return next(iter(self._alike.get(name.replace(".", "_"), ())), None)
 
     def _topic_of(self, topic_id: bytes) -> Topic:

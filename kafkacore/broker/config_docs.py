@@ -1,4 +1,4 @@
-"""What DescribeConfigs tells of a setting for include_documentation: our words, of what the embedded broker does with it.
+"""What DescribeConfigs says of a setting for include_documentation: our words, of what the embedded broker does with it.
 
 Kafka has a text for every setting but for loggers, and so has this broker. What it implements is in the docstring of `BrokerConfig`;
 of all other settings it says why they do nothing.

@@ -284,7 +284,7 @@ UNITS = (
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
     ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 )
-"""Settings that stand for each other, the strongest first."""
+"""Settings that mean the same, the strongest first."""
 
 _SAME = {name: group for group in UNITS for name in group}
 
@@ -306,7 +306,7 @@ class Synonym(NamedTuple):
 
 
 class Described(NamedTuple):
-    """A setting in force. `value` is None if there is none, or if it is sensitive."""
+    """A setting in force. `value` is None if it is not set, or if it is sensitive."""
 
     key: ConfigKey
     value: str | None

@@ -142,7 +142,7 @@ class PeerClient:
             node_id: where to.
             request: one that expects an answer.
             version: to encode it in.
-            done: called once with the response, or with why there is none: `NetworkError`, `DisconnectError`, `RequestTimedOut`,
+            done: called once with the response, or with why it did not come: `NetworkError`, `DisconnectError`, `RequestTimedOut`,
                 `CorruptDataError`. Whether the request was served is not known then.
             timeout_ms: for everything, connecting included.
             lane: requests of different lanes do not wait for each other.

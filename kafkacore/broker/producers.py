@@ -6,7 +6,7 @@ that many requests in flight (KIP-98), so a resend of any of them still differs 
 Rules:
 
 1. `check` and `check_marker` decide about a batch before it is written and change nothing. `replay` takes in a batch that is in the log,
-   whoever wrote it, and decides nothing. Leaders call both, followers and recovery `replay` only: all three end in the same state.
+   whichever broker wrote it, and decides nothing. Leaders call both, followers and recovery `replay` only: all three end in the same state.
 2. A transaction is open from its first batch to its marker, and unstable until the high watermark has passed the marker. The last stable
    offset is the first offset of the earliest unstable transaction; see `first_unstable_offset`.
 3. A transactional batch of a producer without an open transaction needs the guard of a verification (KIP-890): the coordinator has said
@@ -119,7 +119,7 @@ def coordinator_epoch(marker: Batch) -> int:
     """The coordinator epoch in a control batch that ends a transaction.
 
     Raises:
-        CorruptDataError: there is none.
+        CorruptDataError: the marker holds no epoch.
     """
     value = marker.records()[0].value
     if value is None or len(value) < _MARKER_VALUE.size:

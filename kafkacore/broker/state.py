@@ -466,7 +466,7 @@ def forward(
         call: whom to answer.
         request: for the controller.
         version: of its API.
-        answer: makes the response out of the controller's, or out of the reason why there is none.
+        answer: makes the response out of the controller's, or out of the reason why it did not come.
         counts: the client wants it, so that its controller_mutation_rate holds, if anybody has one.
     """
     late = LateAnswer(call)

@@ -4,9 +4,9 @@ A broker has three of them: for fsync, checkpoints and deletion; for compaction;
 
 Rules:
 
-1. Jobs run one after the other, in the order they came. What a job touches belongs to it alone until its outcome is told: the job gets
-   all it needs handed in, and the owner changes its own state only in `done`.
-2. `done` runs in the owner's thread, through its post. A failed job tells its exception; nothing is swallowed.
+1. Jobs run one after the other, in the order they came. What a job touches belongs to it alone until its outcome is handed over: the job
+   gets all it needs handed in, and the owner changes its own state only in `done`.
+2. `done` runs in the owner's thread, through its post. A failed job hands over its exception; nothing is swallowed.
 3. The thread begins with the first job: a broker without any has none.
 """
 

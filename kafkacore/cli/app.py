@@ -45,7 +45,7 @@ COMMANDS = {
     "demo": ("demo", "demo"),
     "pipeline": ("pipeline", "app"),
 }
-"""Each command's module and what stands for it there."""
+"""Each command's module and its name there."""
 
 
 def _show_version(wanted: bool) -> None:

@@ -71,7 +71,7 @@ def _for_clients(cluster: EmbeddedCluster, tls: bool) -> dict[str, str]:
 
 
 def _watch(cluster: EmbeddedCluster, end: int, json: bool) -> None:
-    """Returns when the command is to end; until then tells of brokers whose processes end, and starts them again when asked to."""
+    """Returns when the command is to end; until then reports brokers whose processes end, and starts them again when asked to."""
     lives = cluster.processes()
     members = [*lives]
     while True:

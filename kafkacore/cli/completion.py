@@ -37,7 +37,7 @@ def listed(*known: str) -> Callable[[str], list[str]]:
 
 
 def _asked(context: Any, incomplete: str, ask: Callable[[KafkaAdminClient], Iterable[str]]) -> list[str]:
-    """The answer of the cluster that the words before name; nothing when there is none in time."""
+    """The answer of the cluster that the words before name; nothing without an answer in time."""
     given = context.params
     patience = [f"{name}={PATIENCE_MS}" for name in ("default.api.timeout.ms", "request.timeout.ms", "socket.connection.setup.timeout.ms")]
     before = logging.root.manager.disable

@@ -117,7 +117,7 @@ def with_ports(servers: str) -> str:
 
 
 def unescaped(text: bytes) -> bytes:
-    r"""Text as the shell passes it: `\t`, `\n`, `\\` and `\xHH` stand for characters."""
+    r"""Text as the shell passes it: `\t`, `\n`, `\\` and `\xHH` are characters."""
     return re.sub(rb"\\(?:x([0-9a-fA-F]{2})|(.))", lambda m: bytes([int(m[1], 16)]) if m[1] else _ESCAPES.get(m[2], m[0]), text)
 
 
@@ -206,7 +206,7 @@ def check_listed(listed: Listed[Any], failed: Mapping[str, KafkaError] | None = 
 
 
 def confirm(question: str) -> None:
-    """Asks before something is lost for good; where nobody can answer, says which option stands for yes."""
+    """Asks before something is lost for good; where no terminal can answer, says which option means yes."""
     try:
         typer.confirm(printable(question), abort=True)
     except typer.Abort:

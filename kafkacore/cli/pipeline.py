@@ -178,7 +178,7 @@ def session(
         remote: the Connect server to use, if none is to be started.
         refresh: tables that are to be computed again; a name that is wrong is said before Spark starts, if that can be known.
         visible: whether progress is shown.
-        dry: whether it is no run that a status tells of.
+        dry: whether a status shall not report it as a run.
         unsafe_arrow: as `running.Session` takes it.
 
     Yields:

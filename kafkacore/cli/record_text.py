@@ -119,7 +119,7 @@ class LineReader:
     Args:
         separator: stands between key and value; None: a line is a value.
         key: of every record.
-        null: the text that stands for a null key or value.
+        null: the text that means a null key or value.
         headers: of every record.
         partition: of every record.
         timestamp_ms: of every record.

@@ -138,7 +138,7 @@ def produce(
         int | None, typer.Option("--timestamp", metavar="MS", min=0, help="The time of every record, in milliseconds since 1970.")
     ] = None,
     null: Annotated[
-        str | None, typer.Option("--null", metavar="TEXT", help="What stands for a null key or value (a tombstone); '' for empty ones.")
+        str | None, typer.Option("--null", metavar="TEXT", help="The text that means a null key or value (a tombstone); '' for empty ones.")
     ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: Settings = None,

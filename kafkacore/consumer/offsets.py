@@ -280,7 +280,7 @@ class PositionKeeper:
 
     def _waits_for_leader(self, state: PartitionState, now_ms: int) -> bool:
         """True while the metadata have an older leader than the position: it would say that it knows no such epoch, and the position would
-        be reset. Metadata that do not get there are waited for in vain: the epoch is another topic's or another cluster's.
+        be reset. Waiting for metadata that never get there has no use: the epoch is another topic's or another cluster's.
         """
         tp = state.tp
         if not 0 <= self._metadata.snapshot.leader_epoch(tp) < state.offset_epoch:

@@ -217,7 +217,7 @@ class SubscriptionState:
         self.touched[state] = None
 
     def settle_anew(self) -> None:
-        """No request about any partition is under way any more, and what an interrupt left half done is mended."""
+        """No request about any partition is under way any more, and what an interrupt left half done is repaired."""
         self.by_topic = {}
         self.unsettled = {}
         self.unasked = {}

@@ -138,7 +138,7 @@ class AvroSchema:
         """Whether a value of this type takes a byte at least; refuses what is not safe to read."""
         self._types += 1
         if self._types > MAX_TYPES:
-            raise ConfigError(f"{self.what} has more than {MAX_TYPES:,} types, names taken for what they stand for: such are not read")
+            raise ConfigError(f"{self.what} has more than {MAX_TYPES:,} types, with names replaced by their types: such are not read")
         kind = self._type(kind)
         if isinstance(kind, list):
             return len([self._safe(each, above) for each in kind]) > 0
@@ -268,7 +268,7 @@ REALS = frozenset({"float", "double"})
 
 
 def _plain(schema: Any, numbers: Iterator[int]) -> Any:
-    """A schema without the logical types for which fastavro would make objects; what was meant is kept beside. And with unions told apart.
+    """A schema without the logical types for which fastavro would make objects; what was meant is kept beside. And with distinct unions.
 
     Args:
         schema: as JSON has it.

@@ -87,7 +87,7 @@ def instant_us(path: str, text: str, zoned: bool) -> int:
 
 
 def seconds_us(path: str, seconds: int) -> int:
-    """A number as a timestamp is seconds, as in Spark; milliseconds taken for seconds are told instead of read."""
+    """A number as a timestamp is seconds, as in Spark; milliseconds taken for seconds are refused."""
     if abs(seconds) > LAST_SECOND:
         raise Undecodable(f"field {path}: {seconds} as seconds since 1970 is no timestamp; if it is milliseconds, read the field as bigint")
     return seconds * 1_000_000

@@ -46,7 +46,7 @@ class Brokers(Protocol):
     """What an event handler needs of a cluster."""
 
     def partitions(self, topic: str) -> list[PartitionInfo]:
-        """The partitions of a topic, all of them, in the order of their numbers; leader -1 where there is none."""
+        """The partitions of a topic, all of them, in the order of their numbers; leader -1 without a leader."""
 
     def refresh(self, topics: Iterable[str]) -> None:
         """Asks for the metadata of these topics."""
@@ -264,7 +264,7 @@ class OneRequest(BrokerCall):
     Attributes:
         response: the answer, None without one.
         version: that of the answer.
-        error: why there is none.
+        error: why it did not come.
     """
 
     def __init__(

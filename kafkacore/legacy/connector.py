@@ -99,7 +99,7 @@ class ConsumerConnector:
     Args:
         config: settings as a mapping with dotted names.
         group_id: the group that shares the partitions.
-        consumer_timeout_ms: how long a stream waits for a message before it raises ConsumerTimeoutError; -1 for ever.
+        consumer_timeout_ms: how long a stream waits for a message before it raises ConsumerTimeoutError; -1 forever.
         **settings: see `kafkacore.config.ConsumerConfig`. Kafka 0.8's auto_commit_enable is enable_auto_commit, its smallest and largest of
             auto_offset_reset are earliest and latest; auto_commit_interval_ms is 60,000 unless given, as then.
 

@@ -236,7 +236,7 @@ class DefaultEventHandler:
         """Finds the partition of each message, and its leader.
 
         Returns:
-            {broker: {TopicPartition: messages}}. Broker -1 stands for partitions without a leader; there, partition -1 of a topic has the
+            {broker: {TopicPartition: messages}}. Broker -1 has the partitions without a leader; there, partition -1 of a topic has the
             messages for which none could be chosen.
         """
         found: Collated = {}

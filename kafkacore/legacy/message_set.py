@@ -149,7 +149,7 @@ class ByteBufferMessageSet:
 
     @property
     def next_offset(self) -> int:
-        """Where to read on: behind the last whole message, and `start_offset` where there is none. Also behind what is no message."""
+        """Where to read on: behind the last whole message, and `start_offset` without a message. Also behind what is no message."""
         last = self._last()
         return self.start_offset if last is None else max(self.start_offset, last.next_offset)
 

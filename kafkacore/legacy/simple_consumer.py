@@ -68,7 +68,7 @@ class SimpleConsumer:
         Raises:
             errors.OffsetOutOfRange: there is no such offset; see `get_offsets_before`.
             errors.NotLeaderOrFollower: the leader has moved; the next call finds it.
-            errors.UnknownTopicOrPartition, errors.LeaderNotAvailable: there is none now.
+            errors.UnknownTopicOrPartition, errors.LeaderNotAvailable: no leader is known now.
             errors.KafkaError: what else the broker answered, or why it did not.
         """
         tp = TopicPartition(topic, partition)
@@ -107,7 +107,7 @@ class SimpleConsumer:
         """Offsets from which a partition can be read.
 
         Brokers since Kafka 0.10.1 know the offset of each time: the first one is that of the first message at or after it, or the end of
-        the log where there is none; the start of the log follows. Older brokers name the segments that were complete by then, newest
+        the log without one; the start of the log follows. Older brokers name the segments that were complete by then, newest
         first.
 
         Args:
@@ -154,7 +154,7 @@ class SimpleConsumer:
         """The broker that leads a partition.
 
         Raises:
-            errors.UnknownTopicOrPartition, errors.LeaderNotAvailable: there is none now.
+            errors.UnknownTopicOrPartition, errors.LeaderNotAvailable: no leader is known now.
             errors.KafkaError: no broker answered.
         """
         with self._driver as driver:

@@ -628,7 +628,7 @@ class Selector(SelectorCore):
                 self._finish(channel, error)
 
     def descriptor(self) -> int:
-        """What is readable when one of the connections is ready, for an event loop to watch; -1 where there is none."""
+        """What is readable when one of the connections is ready, for an event loop to watch; -1 without such a descriptor."""
         return self._epoll_fd
 
     def close(self, id: ConnectionId | None = None) -> None:

@@ -400,7 +400,7 @@ class TransactionEngine:
                 raise IllegalStateError(f"{step.kind.value}() is still under way: call it again to learn its end, before {kind.value}()")
         step = Step(kind, self.driver, offsets, group)
         self.steps.append(step)
-        self.gate.busy = True                                     # after the step is there: whoever clears it looks afterwards
+        self.gate.busy = True                                     # after the step is there: the thread that clears it looks afterwards
         return step
 
     def _refusal(self, call: str, at: Standing) -> KafkaError:
@@ -420,7 +420,7 @@ class TransactionEngine:
             todo = "a producer does that once"
         return IllegalStateError(f"{call}() is not possible: {at.phase.value}; {todo}")
 
-    # ---- whoever drives the I/O --------------------------------------------------------------------------------------------------
+    # ---- the thread that drives the I/O --------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
         """Begins steps and ends those whose outcome is known."""

@@ -1,7 +1,7 @@
 """TransactionRequests: takes the asks of a TransactionEngine to the coordinators and the answers back; part of the Sender's passes.
 
-Whoever drives the I/O calls `step` once per pass while `engine.gate.busy` is set. The transaction's coordinator and the group's have a
-connection of their own each, as in the consumer (net/coordinator.py).
+The thread that drives the I/O calls `step` once per pass while `engine.gate.busy` is set. The transaction's coordinator and the group's
+have a connection of their own each, as in the consumer (net/coordinator.py).
 """
 
 from __future__ import annotations

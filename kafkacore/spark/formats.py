@@ -24,7 +24,7 @@ __all__ = ["CORRUPT", "Decoded", "Decoder", "decoder", "derived", "kafka_column"
 
 CORRUPT = "_corrupt"
 SPARKS_CORRUPT = "_corrupt_record"
-"""What Spark's own readers call it unless told otherwise."""
+"""What Spark's own readers call it unless an option says otherwise."""
 LOCAL = "the schema of option value.schema"
 
 

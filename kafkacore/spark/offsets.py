@@ -141,7 +141,7 @@ class Admission:
         self.goal: dict[Partition, int] | None = None
 
     def end(self, begin: Offsets, newest: Offsets, max_offsets: int | None, may_wait: bool, now_ms: int) -> dict[Partition, int]:
-        """The end of the next batch; equal to `begin` when there is none yet.
+        """The end of the next batch; equal to `begin` while no batch is ready.
 
         Args:
             begin: where it begins. Partitions it does not name are new and begin at 0.

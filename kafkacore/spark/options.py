@@ -212,7 +212,7 @@ _OF_CLIENTS = {*ConsumerConfig.names(), *ProducerConfig.names()}
 
 
 def option_text(given: Mapping[str, Any]) -> dict[str, str]:
-    """Options as Spark keeps them, from Python values; in names underscores stand for dots.
+    """Options as Spark keeps them, from Python values; in names underscores are dots.
 
     Raises:
         ConfigError: a value that is neither text nor number nor boolean, or a name given twice.
@@ -269,7 +269,7 @@ def _read_all(given: Mapping[str, str], where: Where) -> tuple[dict[str, Any], d
 
 
 def _meant(lower: str, where: Where) -> str:
-    """Which option an unknown one may stand for."""
+    """Which option an unknown one may mean."""
     if lower in _OF_TOPICS:
         return _topics_by(lower, where)
     if lower.replace(".", "_") in _OF_CLIENTS:

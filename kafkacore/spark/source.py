@@ -431,7 +431,7 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         return self.planned([OffsetRange(*each, begin[each], max(begin[each], until[each])) for each in sorted(until)])
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch is done; never called for the last one, so the work is done by `latestOffset`, if that is told where it begins."""
+        """A batch is done; never called for the last one, so `latestOffset` does the work, if it gets the place where the batch begins."""
         if not ADMISSION_CONTROL:
             self._commit_to_group(offsets.from_json(end))
 

@@ -16,7 +16,7 @@ client, broker and bridge between two clusters:
 
 Rules of a history:
 
-1. A value stands for one record: each is sent once per topic (number them). A client's own retries are not sends.
+1. A value names one record: each is sent once per topic (number them). A client's own retries are not sends.
 2. A send without an outcome is *unknown*: its record may be in the log or not, now or later. `failed` is for records that surely are not
    (too large, refused by fencing): after a timeout, say nothing.
 3. The same holds for the end of a transaction: once `commit` was called and neither `committed` nor `aborted` came, it may be either way.

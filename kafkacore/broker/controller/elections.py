@@ -168,5 +168,5 @@ def revert(partition: PartitionRegistration) -> tuple[list[int], list[int], bool
     if isr:
         return replicas, isr, False
     if not replicas:
-        raise errors.InvalidReplicaAssignment("all replicas are being added, so there are none to go back to")
+        raise errors.InvalidReplicaAssignment("all replicas are being added, so no replica is left to go back to")
     return replicas, [replicas[0]], True

@@ -282,7 +282,7 @@ class ControllerHost:
         """Bytes of a snapshot from a position on, and the size of its file.
 
         Raises:
-            SnapshotNotFound: there is none, or not any more.
+            SnapshotNotFound: there is no such snapshot, or it is deleted.
             PositionOutOfRange: the file is shorter.
             KafkaStorage: it cannot be read.
         """

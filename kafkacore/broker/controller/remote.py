@@ -8,8 +8,8 @@
 The question for the end of the log stands behind the request on the same connection and is answered behind it, so its answer covers all
 that the request wrote, at no round trip more.
 
-While the controller cannot be reached everything is tried again; the process that started this one tells it when there is none any more.
-A controller that refuses this broker, or its secret, ends it.
+While the controller cannot be reached everything is tried again; the process that started this one says when the controller has
+ended for good. A controller that refuses this broker, or its secret, ends it.
 
 Source: kafka.server.{BrokerLifecycleManager, NodeToControllerChannelManagerImpl}, org.apache.kafka.raft.KafkaRaftClient.
 """

@@ -1,7 +1,7 @@
 """Snapshots of the metadata log: the state that the records up to an offset have made, as records, in a file of its own.
 
     00000000000000000123-0000000001.checkpoint      records below offset 123, in leader epoch 1
-        control batch     SnapshotHeaderRecord: when the last record it stands for was written
+        control batch     SnapshotHeaderRecord: when the last record that it replaces was written
         batches           the state, offsets from 1 on
         control batch     SnapshotFooterRecord: it is whole
 
@@ -41,7 +41,7 @@ _FIRST_BYTES = 4096
 
 
 class SnapshotId(NamedTuple):
-    """What a snapshot stands for: the log up to an offset, written in an epoch."""
+    """The name of a snapshot: the log up to an offset, written in an epoch."""
 
     end_offset: int
     epoch: int
@@ -65,7 +65,7 @@ def encode_snapshot(records: Iterable[MetadataRecord], epoch: int, last_timestam
     Args:
         records: the state.
         epoch: of the snapshot.
-        last_timestamp_ms: when the last record of the log that it stands for was written.
+        last_timestamp_ms: when the last record of the log that it replaces was written.
     """
     offset = 0
 
@@ -214,7 +214,7 @@ class Snapshots:
         return sum(self.path(each).stat().st_size for each in self.ids)
 
     def written_ms(self, snapshot: SnapshotId) -> int:
-        """When the last record that a snapshot stands for was written, by its header; 0 if that cannot be read."""
+        """When the last record that a snapshot replaces was written, by its header; 0 if that cannot be read."""
         if snapshot not in self._times:
             self._times[snapshot] = 0
             with self.path(snapshot).open("rb") as file:

@@ -116,7 +116,7 @@ class Owner(Protocol):
         """A consumer group; None if no group has that name."""
 
     def consumer_group_to_join(self, group_id: str, records: list[CoordinatorRecord]) -> ConsumerGroup:
-        """The group a member joins: a new one if there is none, or what a classic one becomes."""
+        """The group a member joins: a new group, or what a classic one becomes."""
 
     def downgrade_without(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], response: T) -> CoordinatorResult[T] | None:
         """The group as a classic one, if no member is left that speaks the consumer protocol."""

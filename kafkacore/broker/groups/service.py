@@ -104,7 +104,7 @@ class GroupCoordinator(ImageListener):
         Args:
             config: of the broker.
             replicas: where the partitions of __consumer_offsets are.
-            image: the broker's view of the cluster; to be told of its topics.
+            image: the broker's view of the cluster and its topics.
             timer: of the broker's loop.
             clock: the time.
         """

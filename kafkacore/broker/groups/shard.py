@@ -101,7 +101,7 @@ T = TypeVar("T")
 
 
 class Timers:
-    """What the shard needs of `coordinator.ShardTimers`, told its own type."""
+    """What the shard needs of `coordinator.ShardTimers`, for its own type."""
 
     def __init__(
         self,
@@ -428,7 +428,7 @@ class GroupShard:
 
     def commit_in_transaction(self, request: TxnOffsetCommitRequest) -> CoordinatorResult[TxnOffsetCommitResponse]:
         """TxnOffsetCommit: offsets that come into force when their transaction is committed. A commit of no member (generation -1) may come
-        from anywhere, and makes a group where there is none."""
+        from anywhere, and makes the group where it does not exist."""
         group = self.groups.get(request.group_id)
         check = None
         try:
@@ -667,7 +667,7 @@ class GroupShard:
         """ConsumerGroupDescribe for one group.
 
         Raises:
-            GroupIdNotFound: there is none, or it is a classic one.
+            GroupIdNotFound: there is no such group, or it is a classic one.
         """
         group = self.group(group_id)
         if not isinstance(group, ConsumerGroup):

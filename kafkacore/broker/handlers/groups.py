@@ -347,7 +347,7 @@ def _fetch_group(
             if by_id and bytes(topic.topic_id) == NO_TOPIC_ID:
                 known = state.cluster.topics.get(topic.name)
                 if known is None:
-                    continue  # it is gone, and has no id to be told by
+                    continue  # it was deleted, and has no id to name it by
                 topic = topic._replace(topic_id=known.topic_id)
             topics.append(topic)
         respond(answer if answer.error_code else answer._replace(topics=topics + refused))

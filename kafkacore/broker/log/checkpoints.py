@@ -85,7 +85,7 @@ def write_offsets(path: Path, offsets: Mapping[Partition, int], *, sync: bool = 
 
 
 def read_offsets(path: Path) -> dict[Partition, int]:
-    """The offsets of a checkpoint; {} if there is none or it cannot be read."""
+    """The offsets of a checkpoint; {} if the file does not exist or cannot be read."""
     try:
         return {(topic, int(index)): int(offset) for topic, index, offset in _read_entries(path, 3)}
     except ValueError:

@@ -225,7 +225,7 @@ class DiskSegment(DiskSegmentCore, Segment):
         self.save_aborted()
 
     def save_aborted(self) -> None:
-        """Brings the .txnindex file up to date; there is none without aborted transactions."""
+        """Brings the .txnindex file up to date; without aborted transactions it does not exist."""
         if len(self.aborted) < self._saved_aborted:
             write_whole(self.path(TXN_INDEX_SUFFIX), b"".join(each.encode() for each in self.aborted))
         elif len(self.aborted) > self._saved_aborted:

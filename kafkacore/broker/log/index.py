@@ -47,7 +47,7 @@ class SparseIndex(IndexCore):
         return self.positions[row] if row >= 0 else 0
 
     def last_position_within(self, position: int) -> int:
-        """The last indexed position not beyond this one; 0 if there is none."""
+        """The last indexed position not beyond this one; 0 without such an entry."""
         row = bisect_right(self.positions, position) - 1
         return self.positions[row] if row >= 0 else 0
 

@@ -77,7 +77,7 @@ class Storage(ABC):
 
     @abstractmethod
     def rolled(self, log: Log, base_offset: int) -> None:
-        """A segment ended: keeps the producers as they are before an offset, and sees to it that the segment gets to the disk."""
+        """A segment ended: keeps the producers as they are before an offset, and makes sure that the segment gets to the disk."""
 
     @abstractmethod
     def truncated(self, log: Log) -> None:
@@ -539,7 +539,7 @@ class Log(LogCore):
         return self.segments[row + 1].base_offset if row + 1 < len(self.segments) else self.end_offset
 
     def offset_for_timestamp(self, timestamp_ms: int, upper_offset: int) -> OffsetPosition | None:
-        """The first record at or after a time, below `upper_offset`; None if there is none."""
+        """The first record at or after a time, below `upper_offset`; None without such a record."""
         self.storage.check()
         try:
             for segment in self.segments:

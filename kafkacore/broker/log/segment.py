@@ -83,7 +83,7 @@ class Segment(SegmentCore, ABC):
 
     @abstractmethod
     def position_of(self, offset: int) -> int:
-        """Where the first batch lies whose last offset is at least this; the segment's size if there is none."""
+        """Where the first batch lies whose last offset is at least this; the segment's size without such a batch."""
 
     @abstractmethod
     def offset_at(self, position: int) -> int | None:

@@ -58,7 +58,7 @@ class TransactionCoordinator:
         Args:
             config: limits and intervals.
             clock: the time.
-            partition_count: partitions of the transaction topic; 0 if there is none yet.
+            partition_count: partitions of the transaction topic; 0 while the topic does not exist.
             transaction_version: the finalized level of the feature.
             take_producer_id: gives a producer id, at once or later.
             coordinator_epoch: the leader epoch of a partition of the transaction topic.

@@ -21,6 +21,6 @@ class Peers(Protocol):
             node_id: the broker.
             request, version: what and how.
             done: gets the answer, or why there is no answer.
-            timeout_ms: after which there is none.
+            timeout_ms: how long an answer may take.
             lane: requests of different lanes do not wait for each other.
         """

@@ -638,7 +638,7 @@ class AIOKafkaConsumer:
         return partitions
 
     async def offsets_for_times(self, timestamps: dict[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after a time (epoch milliseconds), None where there is none.
+        """The first record at or after a time (epoch milliseconds), None without such a record.
 
         Raises:
             ValueError: a time is negative.

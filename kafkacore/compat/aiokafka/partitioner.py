@@ -1,4 +1,4 @@
-"""aiokafka's partitioner. As a setting it stands for the engine's own, which is compiled.
+"""aiokafka's partitioner. As a setting it means the engine's own, which is compiled.
 
 Source: aiokafka.partitioner, aiokafka 0.14; KIP-480, KIP-794.
 """
@@ -14,7 +14,7 @@ from kafkacore import codec
 class DefaultPartitioner:
     """By the key's hash (murmur2, as Java's producer does), without a key any partition that has a leader.
 
-    As a setting it stands for the engine's own: that keeps to one partition per batch for records without a key.
+    As a setting it means the engine's own: that keeps to one partition per batch for records without a key.
     """
 
     def __call__(self, key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]) -> int:

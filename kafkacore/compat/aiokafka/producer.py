@@ -47,7 +47,7 @@ PRODUCER_SETTINGS: dict[str, Kind] = {
     "value_serializer": Own("send"),
     "compression_type": Ours(convert=lambda codec: codec or "none"),
     "max_batch_size": Ours("batch_size"),
-    "partitioner": Own("send; DefaultPartitioner stands for the engine's own"),
+    "partitioner": Own("send; DefaultPartitioner means the engine's own"),
     "max_request_size": Ours(),
     "linger_ms": Ours(),
     "enable_idempotence": Ours(),

@@ -41,7 +41,7 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
             raise
 
     def poll(self, timeout: float = -1) -> Any:  # type: ignore[override]
-        """The next message, with objects as key and value; None when there is none in time.
+        """The next message, with objects as key and value; None without a message in time.
 
         Args:
             timeout: seconds; -1 waits as long as it takes.

@@ -66,7 +66,7 @@ class KafkaError:
 
     Args:
         error: the code, one of the class's attributes.
-        reason: the text; one that the code stands for when left out.
+        reason: the text; the code's own when left out.
         fatal: the client cannot go on.
         retriable: the operation may be tried again.
         txn_requires_abort: the transaction can only be aborted.

@@ -108,7 +108,7 @@ class TopicCollection:
 
 
 class TopicPartitionInfo:
-    """A partition: id, leader (None while there is none elected), replicas, isr."""
+    """A partition: id, leader (None while no leader is elected), replicas, isr."""
 
     def __init__(self, id: int, leader: Node | None, replicas: list[Node], isr: list[Node]) -> None:
         self.id = id

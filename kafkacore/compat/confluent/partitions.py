@@ -1,4 +1,4 @@
-"""confluent-kafka's TopicPartition and the offsets that stand for places.
+"""confluent-kafka's TopicPartition and the offsets that mean places.
 
 Source: confluent_kafka.TopicPartition, confluent-kafka 2.16.
 """
@@ -124,7 +124,7 @@ def engines_offset(partition: TopicPartition) -> types.OffsetAndMetadata:
 
 
 def of_offset(tp: tuple[str, int], found: types.OffsetAndMetadata | None) -> TopicPartition:
-    """A committed position of the engine; OFFSET_INVALID where there is none."""
+    """A committed position of the engine; OFFSET_INVALID where nothing is committed."""
     if found is None:
         return TopicPartition(*tp)
     return TopicPartition(tp[0], tp[1], found.offset, found.metadata or None, found.leader_epoch)

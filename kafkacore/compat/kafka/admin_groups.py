@@ -182,7 +182,7 @@ class GroupAdmin(AdminBase):
         """Removes members from a classic group.
 
         Returns:
-            By member id, or instance id where there is none, an error class, NoError where it worked.
+            By member id, or instance id without one, an error class, NoError where it worked.
         """
         _no_coordinator(group_coordinator_id)
         leaving = [

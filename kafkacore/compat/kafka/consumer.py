@@ -440,7 +440,7 @@ class KafkaConsumer:
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after a time, per partition; None where there is none.
+        """The first record at or after a time, per partition; None without such a record.
 
         Args:
             timestamps: epoch milliseconds.

@@ -1,4 +1,4 @@
-"""kafka-python's interface of partitioners. Its two own ones stand for the engine's, which is compiled.
+"""kafka-python's interface of partitioners. Its two own ones mean the engine's, which is compiled.
 
 Source: kafka.partitioner, kafka-python 3.0; KIP-480, KIP-794.
 """
@@ -55,7 +55,7 @@ class Partitioner(ABC):
 class DefaultPartitioner(Partitioner):
     """By the key's hash (murmur2, as Java's producer does), without a key any partition that has a leader.
 
-    As a setting it stands for the engine's own: that keeps to one partition per batch for records without a key.
+    As a setting it means the engine's own: that keeps to one partition per batch for records without a key.
     """
 
     def partition(

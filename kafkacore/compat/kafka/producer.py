@@ -43,7 +43,7 @@ PRODUCER_SETTINGS: dict[str, Kind] = {
     **COMMON,
     "key_serializer": Own("send"),
     "value_serializer": Own("send"),
-    "partitioner": Own("send; DefaultPartitioner and StickyPartitioner stand for the engine's own"),
+    "partitioner": Own("send; DefaultPartitioner and StickyPartitioner mean the engine's own"),
     "bootstrap_timeout_ms": Own("making a producer without api_version waits so long for a broker"),
     "metrics_enabled": Own("metrics() gives None without it"),
     "enable_idempotence": Ours(),

@@ -9,7 +9,7 @@ order of aims, is the flow of least cost:
     3. as many as can be stay where they are.
 
 It begins with what members have and gives the rest to those that have least, shared out between groups of members alike first. Then it
-shortens chains from the fullest members until there are none (aim 1), then turns cycles along which partitions change places at a gain
+shortens chains from the fullest members until none is left (aim 1), then turns cycles along which partitions change places at a gain
 (aims 2 and 3). Where there is neither chain nor cycle, no better flow exists. Kafka's own assignor tries single moves in one order; what it
 finds is never better.
 

@@ -73,7 +73,7 @@ def check_tables(wanted: Sequence[str], tables: Sequence[str]) -> None:
     there = {flow_name(name) for name in tables}
     for name in wanted:
         if flow_name(name) not in there:
-            known = f"there is {', '.join(sorted(there))}" if there else "there is none, and sinks cannot be emptied"
+            known = f"there is {', '.join(sorted(there))}" if there else "it defines no table, and sinks cannot be emptied"
             raise ConfigError(f"the pipeline has no table {name!r} to compute again; {known}")
 
 

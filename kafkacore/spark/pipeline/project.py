@@ -92,7 +92,7 @@ class Project:
         """The project in a directory or in one above it, or the one whose spec this is.
 
         Raises:
-            ConfigError: there is none, or its spec cannot be read.
+            ConfigError: there is no project, or its spec cannot be read.
         """
         if where.is_file():
             return cls.read(where)
@@ -260,7 +260,7 @@ class Project:
                 yield address
 
     def script(self, name: str) -> Any:
-        """One of the project's own scripts as a module; None if there is none."""
+        """One of the project's own scripts as a module; None without such a script."""
         path = self.root / name
         if not path.is_file():
             return None

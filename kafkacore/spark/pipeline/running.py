@@ -63,7 +63,7 @@ class PipelineFailed(UsageError):
 
     Attributes:
         reason: why.
-        flow: that failed first, if Spark told; the text names it before the reason.
+        flow: that failed first, if Spark said which; the text names it before the reason.
     """
 
     def __init__(self, reason: str, flow: str | None = None) -> None:

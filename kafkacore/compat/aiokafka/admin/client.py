@@ -351,7 +351,7 @@ class AIOKafkaAdminClient:
             coordinator_type: 0 for a group, 1 for a transactional id.
 
         Raises:
-            KafkaError: there is none now.
+            KafkaError: the coordinator is not known now.
         """
 
         def build(version: int) -> p.FindCoordinatorRequest:
