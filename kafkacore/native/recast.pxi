@@ -45,7 +45,21 @@ cdef extern from *:
         }
         return PyDescr_NewMethod((PyTypeObject *)type, ((PyMethodDescrObject *)descriptor)->d_method);
     }
+    /* Whether a record is of plain bytes, and not without any. */
+    static inline int kc_plain_record(PyObject *topic, PyObject *value, PyObject *key) {
+        return PyUnicode_CheckExact(topic) && (PyBytes_CheckExact(key) || key == Py_None)
+            && (PyBytes_CheckExact(value) || (value == Py_None && key != Py_None));
+    }
+    static inline PyObject *kc_send_three(PyObject *producer, PyObject **given, PyObject *partition, PyObject *timestamp_ms) {
+        return kc_send_parsed(producer, given[0], given[1], given[2], Py_None, partition, timestamp_ms, Py_None);
+    }
+    static PyObject *kc_raised(void) {                         /* what is raised already */
+        return NULL;
+    }
     """
+    bint kc_plain_record(PyObject *topic, PyObject *value, PyObject *key) noexcept
+    PyObject *kc_send_three(PyObject *producer, PyObject **given, PyObject *partition, PyObject *timestamp_ms) noexcept
+    object kc_raised()
     int kc_may_recast(PlanType* type, PlanType* base) noexcept
     void kc_recast(PyObject* o, PlanType* type) noexcept
     object kc_own_method(object type, object descriptor)
@@ -147,13 +161,23 @@ cdef inline object recast_future(RecastSend sends, future):
 
 
 cdef object recast_send(object function, object producer, object held, PyObject **given):
+    # References are borrowed, since counting those of None is a good part of what a call costs.
     cdef RecastSend sends = <RecastSend> held
-    topic, value, key, partition, timestamp_ms = <object> given[0], <object> given[1], <object> given[2], <object> given[4], <object> given[5]
-    if (given[3] != PLAN_NONE or type(topic) is not str or not (type(key) is bytes or key is None)
-            or not (type(value) is bytes or (value is None and key is not None))):
+    cdef PyObject *made
+    if given[3] != PLAN_NONE or not kc_plain_record(given[0], given[1], given[2]):
         return NotImplemented
+    made = kc_send_three(<PyObject *> sends.producer, given, given[4], given[5])
+    if made == NULL:
+        return recast_failed(sends, given)
+    if type(<object> made) is RecordFuture:
+        kc_recast(made, <PlanType*><PyObject*> sends.future_type)
+    future = <object> made
+    plan_xdecref(made)
+    return future
+
+
+cdef object recast_failed(RecastSend sends, PyObject **given):
     try:
-        future = sends.producer.send_parsed(topic, value, key, None, partition, timestamp_ms, None)
+        kc_raised()
     except Exception as error:
-        return sends.failed(error, topic, value, key, None, partition)
-    return recast_future(sends, future)
+        return sends.failed(error, <object> given[0], <object> given[1], <object> given[2], None, <object> given[4])

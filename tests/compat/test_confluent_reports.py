@@ -9,6 +9,7 @@ import itertools
 import pickle
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -131,6 +132,52 @@ def test_a_callback_that_raises_leaves_the_rest_for_the_next_call(servers: str) 
         assert (seen, len(made)) == ([b"0", b"1"], 3)
         assert made.poll(0) == 1
         assert (seen, len(made)) == ([b"0", b"1", b"2", b"3"], 0)
+
+
+@pytest.mark.parametrize("pattern", ["aaaa", "aaba", "abab", "abcd", "a-a-", "ab-b", "-a--"])
+def test_each_message_has_its_callback_whether_they_are_all_the_same_or_not(servers: str, pattern: str) -> None:
+    """A batch keeps one callback while there is one only; `-` has none."""
+    seen: list[Any] = []
+    found: list[list[Any]] = []
+    callbacks = {name: (lambda error, m, name=name: seen.append((name, m.value()))) for name in "abcd"}
+    for short in (True, False):
+        seen.clear()
+        with producer(servers, **{"linger.ms": 60_000}) as made:
+            if not short:
+                made._short_send = None
+            for nth, name in enumerate(pattern):
+                made.produce("t", b"%d" % nth, partition=0, on_delivery=callbacks.get(name))
+            delivered(made)
+            assert made.poll(0) == 1
+            assert len(made) == 0
+        found.append(list(seen))
+    assert found[0] == found[1] == [(name, b"%d" % nth) for nth, name in enumerate(pattern) if name != "-"]
+
+
+def test_a_latency_ends_with_its_report(servers: str) -> None:
+    """Also behind a callback that takes its time: then the clock is read again."""
+    queued: list[tuple[float, float]] = []
+    called: list[tuple[float, float]] = []
+    ended = 0.0
+
+    def slow(error: Any, m: Any) -> None:
+        nonlocal ended
+        called.append((time.monotonic(), m.latency()))
+        if len(called) == 2:
+            until = time.monotonic() + 0.03  # some ticks of the coarse clock
+            while (ended := time.monotonic()) < until:
+                pass
+
+    with producer(servers, **{"linger.ms": 60_000}) as made:
+        for nth in range(4):
+            before = time.monotonic()
+            made.produce("t", b"%d" % nth, partition=0, on_delivery=slow)
+            queued.append((before, time.monotonic()))
+        delivered(made)
+        served = time.monotonic()
+        assert made.poll(0) == 1
+    for nth, ((before, after), (now, latency)) in enumerate(zip(queued, called, strict=True)):
+        assert (served if nth < 2 else ended) - after < latency < now - before
 
 
 def test_a_callback_may_produce_poll_and_flush(servers: str) -> None:
