@@ -27,7 +27,7 @@ cdef extern from *:
     int kc_answer(object type, object answers) except -1
 
 for _sealed in (RecordFuture, ProduceAttempt, Ready, HeldBuffer, RecordContext, RowStore, Segment, ByteColumn, RecordColumns, Batch, PartitionTable,
-                BufferStart, ProducedTopics, ProducePartitions, ProduceTopics, AwaitedDelivery, Sending):
+                BufferStart, ProducedTopics, ProducePartitions, ProduceTopics, AwaitedDelivery, ShortCoroutine):
     kc_seal(_sealed)
 del _sealed
 

@@ -1,8 +1,9 @@
-# The short cut of `send` in the asyncio producer (short_method.pxi).
+# The short cut of `send` in the asyncio producer, and of the coroutines of other clients' faces (short_method.pxi).
 #
-#   CoroutineSend  what a producer holds for it.
-#   Sending        the coroutine of one call. Its first step queues the record and ends it. Where that would wait, it makes the coroutine of
-#                  the function, the general way, and passes every step on to it.
+#   CoroutineSend    what a producer holds for it.
+#   RecastCoroutine  what a producer holds whose `send` takes arguments as aiokafka has them, and gives a future of another class.
+#   ShortCoroutine   the coroutine of one call. Its first step queues the record, or takes one out of a MessagesInHand (message.pxi), and ends
+#                    it. Where that would wait, it makes the coroutine of the function, the general way, and passes every step on to it.
 #
 # A Python coroutine costs a frame, its arguments and a call per record, more than the record itself. As with every coroutine nothing happens
 # before the first step, so a send that is cancelled before it began, or is never awaited, has queued nothing; the latter warns.
@@ -13,6 +14,8 @@
 # All that is not the first step is rare, and CPython's affair: `throw`, the frame of a coroutine that has not begun, the warning of one that
 # was never awaited. For those, too, the function's coroutine takes the place of the short cut, so that the rules are CPython's own. While
 # coroutines note where they were made (asyncio's debug mode), there is no short cut: only the call itself knows its place.
+
+from kafkacore.errors import KafkaError
 
 cdef extern from "Python.h":
     int sending_pass_on "(int)PyIter_Send"(object, object, PyObject **) except -1
@@ -134,14 +137,37 @@ cdef class CoroutineSend:
         return True
 
 
+cdef tuple AIOKAFKA_NAMES = ("topic", "value", "key", "partition", "timestamp_ms", "headers")
+
+
+@cython.final
+cdef class RecastCoroutine:
+    """Queues records of plain bytes without waiting, for the coroutines of a `send` that takes arguments as aiokafka has them.
+
+    Args:
+        held: what the engine's producer holds. In which loop a send runs is not asked.
+        future_type: a subclass of RecordFuture, made by `recastable`: what `await send()` gives.
+    """
+
+    cdef CoroutineSend held
+    cdef type future_type
+
+    def __init__(self, CoroutineSend held not None, type future_type not None):
+        check_recast(future_type, RecordFuture)
+        self.held = held
+        self.future_type = future_type
+
+
 @cython.final
 @cython.freelist(16)
 @cython.no_gc_clear                           # a cycle ends in the arguments' containers; `__dealloc__` needs what it holds
-cdef class Sending:
-    """The coroutine of one send."""
+cdef class ShortCoroutine:
+    """The coroutine of one call."""
 
-    cdef CoroutineSend held
-    cdef object function, producer            # the general way, and whose
+    cdef CoroutineSend held                   # of a send
+    cdef type future_type                     # what its future becomes; None: it stays what it is
+    cdef MessagesInHand hand                  # of a read
+    cdef object function, owner               # the general way, and whose
     cdef object topic, value, key
     cdef tuple more                           # headers, partition, timestamp_ms, on_delivery; None: none of them
     cdef object passes                        # the function's coroutine
@@ -157,11 +183,11 @@ cdef class Sending:
         return self
 
     def __next__(self):
-        return stepped(self, None, sending_step)
+        return stepped(self, None, coroutine_step)
 
     def send(self, item):
         """A step, as of every coroutine."""
-        return stepped(self, item, sending_step)
+        return stepped(self, item, coroutine_step)
 
     def throw(self, *error):
         """Raises an exception where the coroutine waits, as of every coroutine."""
@@ -213,9 +239,16 @@ cdef class Sending:
             return self.passes
         if self.state == SENDING_RUNS:
             raise ValueError("coroutine already executing")
-        headers, partition, timestamp_ms, on_delivery = (None, None, None, None) if self.more is None else self.more
-        passes = self.function(self.producer, self.topic, self.value, self.key, headers=headers, partition=partition,
-                               timestamp_ms=timestamp_ms, on_delivery=on_delivery)
+        if self.hand is not None:
+            passes = self.function(self.owner)
+        elif self.more is None:
+            passes = self.function(self.owner, self.topic, self.value, self.key)
+        else:
+            headers, partition, timestamp_ms, on_delivery = self.more
+            named = {"headers": headers, "partition": partition, "timestamp_ms": timestamp_ms}
+            if on_delivery is not None:                        # which not every `send` has
+                named["on_delivery"] = on_delivery
+            passes = self.function(self.owner, self.topic, self.value, self.key, **named)
         if self.state == SENDING_ENDED:
             passes.close()
         self.end()
@@ -228,6 +261,12 @@ cdef class Sending:
         self.topic = self.value = self.key = None
         self.more = None
 
+    cdef int failed(self, error) except -1:
+        self.end()
+        if isinstance(error, StopIteration):   # to whom awaits this, that would be a result (PEP 479)
+            raise RuntimeError("coroutine raised StopIteration") from error
+        return 0
+
     def __dealloc__(self):
         if self.state == SENDING_NEW:
             self.whole()                      # never awaited: says so as it goes
@@ -236,24 +275,49 @@ cdef class Sending:
         return f"<coroutine object {self.__qualname__} at {<size_t> <PyObject *> self:#x}>"
 
 
-cdef object sending_new(object function, object producer, object held, PyObject **given):
-    cdef Sending made
+cdef object sending_new(object function, object owner, object held, PyObject **given):
     if kc_origins_noted():
         return NotImplemented
-    made = Sending.__new__(Sending)
-    made.held = <CoroutineSend> held
+    return send_coroutine(function, owner, <CoroutineSend> held, None, given, given[3], given[4], given[5], given[6])
+
+
+cdef object recast_coroutine(object function, object owner, object held, PyObject **given):
+    cdef RecastCoroutine sends = <RecastCoroutine> held
+    if (kc_origins_noted() or not kc_plain_record(given[0], given[1], given[2])
+            or (given[5] != PLAN_NONE and type(<object> given[5]) is not list)):
+        return NotImplemented
+    return send_coroutine(function, owner, sends.held, sends.future_type, given, given[5], given[3], given[4], PLAN_NONE)
+
+
+cdef object read_coroutine(object function, object owner, object held, PyObject **given):
+    cdef ShortCoroutine made
+    if kc_origins_noted():
+        return NotImplemented
+    made = ShortCoroutine.__new__(ShortCoroutine)
+    made.hand = <MessagesInHand> held
     made.function = function
-    made.producer = producer
-    made.topic = <object> given[0]
-    made.value = <object> given[1]
-    made.key = <object> given[2]
-    if given[3] != PLAN_NONE or given[4] != PLAN_NONE or given[5] != PLAN_NONE or given[6] != PLAN_NONE:
-        made.more = (<object> given[3], <object> given[4], <object> given[5], <object> given[6])
+    made.owner = owner
     made.state = SENDING_NEW
     return made
 
 
-cdef object sending_queued(Sending sending):
+cdef ShortCoroutine send_coroutine(object function, object owner, CoroutineSend held, type future_type, PyObject **given, PyObject *headers,
+                                   PyObject *partition, PyObject *timestamp_ms, PyObject *on_delivery):
+    cdef ShortCoroutine made = ShortCoroutine.__new__(ShortCoroutine)
+    made.held = held
+    made.future_type = future_type
+    made.function = function
+    made.owner = owner
+    made.topic = <object> given[0]
+    made.value = <object> given[1]
+    made.key = <object> given[2]
+    if headers != PLAN_NONE or partition != PLAN_NONE or timestamp_ms != PLAN_NONE or on_delivery != PLAN_NONE:
+        made.more = (<object> headers, <object> partition, <object> timestamp_ms, <object> on_delivery)
+    made.state = SENDING_NEW
+    return made
+
+
+cdef object sending_queued(ShortCoroutine sending):
     """The record's future; None when it has to wait."""
     cdef CoroutineSend held = sending.held
     cdef RecordFuture future
@@ -274,24 +338,50 @@ cdef object sending_queued(Sending sending):
         sending.state = SENDING_NEW
         return None
     except BaseException as error:
-        sending.end()
-        if isinstance(error, StopIteration):   # to whom awaits this, that would be a result (PEP 479)
-            raise RuntimeError("coroutine raised StopIteration") from error
+        sending.failed(error)
         raise
 
 
-cdef int sending_step(object self, object item, PyObject **result) except -1:
+cdef object recast_queued(ShortCoroutine sending):
+    """The same under another class. What the engine refuses is worded by the general way."""
+    cdef CoroutineSend held = sending.held
+    if held.in_line:
+        return None
+    headers = partition = timestamp_ms = None
+    if sending.more is not None:
+        headers, partition, timestamp_ms, _ = sending.more
+    sending.state = SENDING_RUNS
+    try:
+        future = held.producer.send_parsed(sending.topic, sending.value, sending.key, headers, partition, timestamp_ms, None)
+    except (held.not_now, KafkaError):         # nothing is queued
+        sending.state = SENDING_NEW
+        return None
+    except BaseException as error:
+        sending.failed(error)
+        raise
+    if type(future) is RecordFuture:
+        kc_recast(<PyObject*> future, <PlanType*><PyObject*> sending.future_type)
+    return future
+
+
+cdef int coroutine_step(object self, object item, PyObject **result) except -1:
     """A step as PyIter_Send asks for it."""
-    cdef Sending sending = <Sending> self
+    cdef ShortCoroutine coroutine = <ShortCoroutine> self
     result[0] = NULL
-    if sending.state == SENDING_NEW and item is None:
-        future = sending_queued(sending)
-        if future is not None:
-            sending.end()
-            plan_incref(<PyObject *> future)
-            result[0] = <PyObject *> future
-            return STEP_RETURNS
-    return sending_pass_on(sending.whole(), item, result)
+    if coroutine.state == SENDING_NEW and item is None:
+        if coroutine.hand is not None:
+            result[0] = coroutine.hand.next()
+            if result[0] != NULL:
+                coroutine.end()
+                return STEP_RETURNS
+        else:
+            future = sending_queued(coroutine) if coroutine.future_type is None else recast_queued(coroutine)
+            if future is not None:
+                coroutine.end()
+                plan_incref(<PyObject *> future)
+                result[0] = <PyObject *> future
+                return STEP_RETURNS
+    return sending_pass_on(coroutine.whole(), item, result)
 
 
-kc_install_step(Sending, <void *> sending_step)
+kc_install_step(ShortCoroutine, <void *> coroutine_step)

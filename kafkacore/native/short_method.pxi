@@ -2,8 +2,8 @@
 #
 # It takes the place of a function in its class: `send`, `produce` or `poll`. To `inspect` and to callers it is that function, which is the
 # general way and does everything. An object of the class holds what the short cut needs under a name of its own (`_short_send`,
-# `_short_poll`): a CoroutineSend (send_coroutine.pxi), a RecastSend (recast.pxi), a ReportedSend (reports.pxi) or a MessagesInHand (message.pxi),
-# whole compiled objects that know nothing of the class. A call that is written as calls are, on an object that holds one, takes the short
+# `_short_poll`): a CoroutineSend or RecastCoroutine (send_coroutine.pxi), a RecastSend (recast.pxi), a ReportedSend (reports.pxi) or a
+# MessagesInHand (message.pxi), whole compiled objects that know nothing of the class. A call that is written as calls are, on an object that holds one, takes the short
 # cut; any other call goes to the function. Where that name is one of the class's `__slots__` its place is known, and looking it up costs
 # nothing.
 #
@@ -226,11 +226,14 @@ def send_method(function, type held not None):
     """The function `send` of a class, with the short cut of what its objects hold as `_short_send`.
 
     Args:
-        function: the general way; its arguments are those of ProducerCore.send, in that order, or confluent-kafka's for a ReportedSend.
-        held: CoroutineSend, for a coroutine function, RecastSend or ReportedSend.
+        function: the general way; its arguments are those of ProducerCore.send, in that order, or confluent-kafka's for a ReportedSend and
+            aiokafka's for a RecastCoroutine.
+        held: CoroutineSend or RecastCoroutine, for a coroutine function, RecastSend or ReportedSend.
     """
     if held is CoroutineSend:
         return short_method(function, held, "_short_send", <kc_short_way> sending_new, SEND_NAMES)
+    if held is RecastCoroutine:
+        return short_method(function, held, "_short_send", <kc_short_way> recast_coroutine, AIOKAFKA_NAMES)
     if held is RecastSend:
         return short_method(function, held, "_short_send", <kc_short_way> recast_send, SEND_NAMES)
     if held is ReportedSend:
@@ -245,6 +248,16 @@ def poll_method(function):
         function: the general way; its argument is `timeout`.
     """
     return short_method(function, MessagesInHand, "_short_poll", <kc_short_way> handed_out, ("timeout",))
+
+
+def read_method(function):
+    """The coroutine function that reads one message, with the short cut of what the objects of its class hold as `_short_read`: a
+    MessagesInHand.
+
+    Args:
+        function: the general way, called without arguments; a call that has any takes that way.
+    """
+    return short_method(function, MessagesInHand, "_short_read", <kc_short_way> read_coroutine, ())
 
 
 kc_install_short_method()

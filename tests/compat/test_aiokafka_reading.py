@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import types
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -263,6 +265,56 @@ def test_a_deserializer_that_fails_in_getmany_keeps_what_came_before() -> None:
             assert [record.offset async for record in _first(reader, 2)] == [3, 4]
 
     run(test, 5)
+
+
+@pytest.mark.parametrize("way", ["short", "general"])
+def test_getone_goes_through_all_records(way: str) -> None:
+    """By the compiled coroutine and by the function's: in order, across batches, beside the loop and calls that move the position."""
+
+    async def test(servers: str) -> None:
+        async with consumer(servers) as reader:
+            reader.assign([T0])
+            compiled = 0
+
+            async def one() -> int:
+                nonlocal compiled
+                sys.set_coroutine_origin_tracking_depth(way == "general")  # noted where they were made: no short cut
+                read = reader.getone()
+                sys.set_coroutine_origin_tracking_depth(0)
+                compiled += type(read) is not types.CoroutineType
+                return int((await read).value)
+
+            assert [await one() for _ in range(250)] == list(range(250))
+            assert await reader.position(T0) == 250
+            with pytest.warns(RuntimeWarning, match="coroutine 'AIOKafkaConsumer.getone' was never awaited"):
+                reader.getone()
+            reader.getone().close()
+            given_up = asyncio.create_task(reader.getone())
+            given_up.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await given_up
+            assert await one() == 250
+            assert int((await asyncio.wait_for(reader.getone(), GUARD_S)).value) == 251
+            async for record in reader:
+                assert int(record.value) == 252
+                break
+            assert int((await reader.getone(T0)).value) == 253
+            assert await one() == 254
+            reader.seek(T0, 7)
+            assert [await one() for _ in range(3)] == [7, 8, 9]
+            reader.pause(T0)
+            waits = asyncio.create_task(reader.getone())
+            await asyncio.sleep(0)
+            assert not waits.done()
+            reader.resume(T0)
+            assert int((await waits).value) == 10
+            assert compiled > 250 if way == "short" else compiled == 0
+
+        with pytest.raises(errors.ConsumerStoppedError):
+            for _ in range(1000):
+                await reader.getone()
+
+    run(test, 300)
 
 
 async def _first(reader: AIOKafkaConsumer, count: int) -> Any:

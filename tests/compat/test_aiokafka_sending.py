@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import sys
+import types
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -57,6 +60,113 @@ def test_records_of_known_topics_take_the_quick_way() -> None:
             assert type(await producer.send("t", None, bytearray(b"k"))) is UnansweredRecord
         async with AIOKafkaProducer(bootstrap_servers=servers, value_serializer=str.encode, partitioner=lambda *_: 1) as producer:
             assert (await (await producer.send("t", "v"))).partition == 1
+
+    run(test)
+
+
+class Number:
+    def __index__(self) -> int:
+        raise StopIteration(5)
+
+
+CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "value": (("t", b"v"), {"partition": 1}),
+    "value and key": (("t", b"v", b"k"), {"timestamp_ms": 5}),
+    "by position": (("t", b"v", b"k", 1, 5, [("h", b"1")]), {}),
+    "a tombstone": (("t", None, b"k"), {"timestamp_ms": 5}),
+    "no headers": (("t", b"v", b"k"), {"headers": []}),
+    "by name": ((), {"topic": "t", "value": b"v", "key": b"k"}),
+    "headers as a tuple": (("t", b"v", b"k"), {"headers": (("h", b"1"),)}),
+    "other bytes": (("t", bytearray(b"v"), memoryview(b"k")), {}),
+    "nothing": (("t",), {"partition": 0}),
+    "text": (("t", "v"), {}),
+    "a key that is text": (("t", b"v", "k"), {}),
+    "a partition that is not there": (("t", b"v"), {"partition": 2}),
+    "a partition that is no number": (("t", b"v"), {"partition": "1"}),
+    "a partition that stops": (("t", b"v"), {"partition": Number()}),
+    "headers that are none": (("t", b"v"), {"headers": [5]}),
+    "a time that is none": (("t", b"v"), {"timestamp_ms": -5}),
+    "a topic that is no text": ((b"t", b"v"), {}),
+    "a topic that cannot be": (("no topic", b"v"), {}),
+    "too large": (("t", b"v" * 2_000_000), {}),
+    "unknown": (("t", b"v"), {"no_such": 1}),
+}
+
+
+def test_both_ways_do_the_same() -> None:
+    """The compiled coroutine and the function's."""
+
+    async def test(servers: str) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+            await producer.send("t", b"v")
+            short = producer._short_send
+            assert short is not None
+
+            async def outcome(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+                try:
+                    send = producer.send(*args, **named)
+                    compiled = type(send) is not types.CoroutineType
+                    future = await send
+                    found = await future
+                    stamped = found.timestamp if 5 in (*args, *named.values()) else None
+                    return compiled, (type(future), found.partition, stamped)
+                except Exception as error:
+                    return None, (type(error), str(error), type(error.__cause__))
+
+            ways: dict[str, Any] = {}
+            for name, call in CALLS.items():
+                sys.set_coroutine_origin_tracking_depth(0)  # where the tests run in asyncio's debug mode
+                producer._short_send = short
+                ways[name], found = await outcome(*call)
+                producer._short_send = None
+                assert (name, *await outcome(*call)) == (name, None if ways[name] is None else False, found)
+            assert [name for name, compiled in ways.items() if compiled] == list(CALLS)[:5]
+            assert [name for name, compiled in ways.items() if compiled is None] == list(CALLS)[8:]
+
+    run(test)
+
+
+def test_a_send_is_a_coroutine() -> None:
+    async def test(servers: str) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+            assert asyncio.iscoroutinefunction(producer.send)
+            assert inspect.iscoroutinefunction(AIOKafkaProducer.send)
+            await (await producer.send("t", b"first", partition=0))
+            sys.set_coroutine_origin_tracking_depth(0)
+            with pytest.warns(RuntimeWarning, match="coroutine 'AIOKafkaProducer.send' was never awaited"):
+                producer.send("t", b"never awaited", partition=0)
+            producer.send("t", b"closed", partition=0).close()
+            cancelled = asyncio.create_task(producer.send("t", b"cancelled", partition=0))
+            cancelled.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+            futures = await asyncio.gather(*(producer.send("t", b"v", partition=0) for _ in range(3)))
+            assert [(await each).offset for each in futures] == [1, 2, 3]
+            waited = await asyncio.wait_for(producer.send("t", b"v", b"k", 0, 5, [("h", b"1")]), 20)
+            assert (await waited).offset == 4
+            again = producer.send("t", b"v", partition=0)
+            assert (await (await again)).offset == 5
+            with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+                await again
+            sys.set_coroutine_origin_tracking_depth(1)
+            try:
+                noted = producer.send("t", b"v", partition=0)
+                assert type(noted) is types.CoroutineType
+                assert (await (await noted)).offset == 6
+            finally:
+                sys.set_coroutine_origin_tracking_depth(0)
+
+    run(test)
+
+
+def test_a_send_goes_behind_those_that_wait_for_memory() -> None:
+    async def test(servers: str) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+            await producer.send("t", b"v")
+            producer._waiting.in_line += 1
+            assert type(await producer.send("t", b"v")) is HeldRecord
+            producer._waiting.in_line -= 1
+            assert type(await producer.send("t", b"v")) is SentRecord
 
     run(test)
 

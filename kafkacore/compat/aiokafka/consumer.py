@@ -1,7 +1,8 @@
 """aiokafka's AIOKafkaConsumer over the engine's asyncio consumer.
 
 The engine's records get aiokafka's names in place (structs.ConsumerRecord). `getone` and `async for` go over the engine's own list of
-records, whose position follows record by record; reading.py lets several tasks read. Deserializers run on the way out.
+records, whose position follows record by record: a `getone` that finds a record there is a compiled coroutine (native/send_coroutine.pxi).
+reading.py lets several tasks read. Deserializers run on the way out.
 
 Source: aiokafka.consumer.consumer, aiokafka 0.14.
 """
@@ -19,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kafkacore import errors as ours
-from kafkacore._codec import recast_records
+from kafkacore._codec import MessagesInHand, read_method, recast_records
 from kafkacore.aio import KafkaConsumer as Engine
 from kafkacore.aio.calls import Job
 from kafkacore.compat.aiokafka import errors
@@ -39,6 +40,7 @@ from kafkacore.consumer.subscription import FetchState, Mode
 log = logging.getLogger("kafkacore.compat")
 
 _CLIENT_ID = CONSUMER_DEFAULTS["client_id"]
+_NO_LIMIT_MS = 1 << 60
 
 
 class AIOKafkaConsumer:
@@ -52,6 +54,8 @@ class AIOKafkaConsumer:
         ValueError: a setting is refused, with the reason.
         RuntimeError: no loop runs.
     """
+
+    __slots__ = ("__dict__", "__weakref__", "_short_read")
 
     def __init__(
         self,
@@ -109,6 +113,7 @@ class AIOKafkaConsumer:
         self._deserializes = key_deserializer is not None or value_deserializer is not None
         self._most = max_poll_records or (CHUNK_RECORDS if self._deserializes else CALL_RECORDS)
         self._chunk: Any = iter(())  # over a list of the engine's
+        self._short_read = MessagesInHand()  # the same for `getone`, where nothing is deserialized
         self._seen_left = -1
         self._look_at: asyncio.TimerHandle | None = None
         self._taking_part: asyncio.Task[None] | None = None
@@ -350,12 +355,16 @@ class AIOKafkaConsumer:
         except ours.KafkaError as error:
             raise errors.of(error) from error
 
+    getone = read_method(getone)
+
     def _take_up(self, chunk: Iterator[Any] | None) -> None:
         """What `getone` and a loop go on with."""
         if chunk is not None:
             client = self._engine._client
             self._chunk_of(client._unread.chunks[0].records)  # which `chunk` goes over
             self._chunk = chunk
+            if not self._deserializes:
+                self._short_read.begin(chunk, _NO_LIMIT_MS)
             self._seen_left = -1
             if self._look_at is None and client._group is not None and client._group.managed:
                 self._look_at = self._loop.call_later(self._look_s, self._look)

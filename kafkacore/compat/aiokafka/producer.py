@@ -1,7 +1,8 @@
 """aiokafka's AIOKafkaProducer over the engine's asyncio producer.
 
-A record of a known topic goes into its batch by one compiled call (`RecastSend` of native/recast.pxi). `_send_general` is the general way,
-which waits for metadata and memory, asks the program's partitioner, and words every error.
+`send` is a compiled coroutine where records are plain bytes (`RecastCoroutine`, native/send_coroutine.pxi). Serializers and partitioners of
+the program run in Python, and the record goes into its batch by one compiled call (`RecastSend`, native/recast.pxi). `_send_general` is the
+general way, which waits for metadata and memory, asks the program's partitioner, and words every error.
 
 Source: aiokafka.producer.producer, aiokafka 0.14.
 """
@@ -16,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kafkacore import errors as ours
-from kafkacore._codec import RecastSend
+from kafkacore._codec import RecastCoroutine, RecastSend, send_method
 from kafkacore.aio import KafkaProducer as Engine
 from kafkacore.aio.calls import wake
 from kafkacore.compat.aiokafka import errors
@@ -37,7 +38,6 @@ log = logging.getLogger("kafkacore.compat")
 CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _CLIENT_NUMBERS = itertools.count(1)
 _missing = object()
-_KEYS = (bytes, type(None))
 _DEFAULT_PARTITIONER = DefaultPartitioner()
 
 PRODUCER_SETTINGS: dict[str, Kind] = {
@@ -107,6 +107,8 @@ class AIOKafkaProducer:
         RuntimeError: no loop runs.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "_short_send")
+
     def __init__(
         self,
         *,
@@ -142,7 +144,7 @@ class AIOKafkaProducer:
         self._loop, self._settings = _engines(given)
         self._engine_: Engine | None = None
         self._quick: RecastSend | None = None  # since start()
-        self._plain: RecastSend | None = None  # the same, without serializers and a partitioner of the program's
+        self._short_send: RecastCoroutine | None = None  # the same, without serializers and a partitioner of the program's
         self._waiting: Any = None  # whose `in_line` tasks wait for memory
         self._closed = False
         self._key_serializer, self._value_serializer = key_serializer, value_serializer
@@ -172,10 +174,11 @@ class AIOKafkaProducer:
             await engine.close(0)
             raise
         self._engine_ = engine
-        self._quick = RecastSend(engine._producer, UnansweredRecord if self._unanswered else SentRecord, None)
+        future_type = UnansweredRecord if self._unanswered else SentRecord
+        self._quick = RecastSend(engine._producer, future_type, None)
         self._waiting = engine._short_send
         if self._partitioner is None and self._key_serializer is None and self._value_serializer is None:
-            self._plain = self._quick
+            self._short_send = RecastCoroutine(engine._short_send, future_type)
 
     async def _connect(self, engine: Engine) -> None:
         metadata, sender = engine._producer._metadata, engine._producer._sender
@@ -197,7 +200,7 @@ class AIOKafkaProducer:
         """Delivers what is queued, and closes the connections; again does nothing. Records that are lost are in the log."""
         if self._closed:
             return
-        self._closed, self._quick, self._plain = True, None, None
+        self._closed, self._quick, self._short_send = True, None, None
         if self._engine_ is not None:
             await self._engine_.close(None)
 
@@ -247,12 +250,6 @@ class AIOKafkaProducer:
             IllegalOperation: a transactional producer is not in a transaction.
             ProducerClosed: the producer is stopped.
         """
-        plain = self._plain
-        if plain is not None and headers is None and type(value) is bytes and type(key) in _KEYS and not self._waiting.in_line:
-            try:
-                return plain.append(topic, value, key, None, partition, timestamp_ms)
-            except (NotNow, ours.KafkaError):
-                return await self._send_general(topic, value, key, partition, timestamp_ms, None)
         if value is None and key is None:
             raise AssertionError("Need at least one: key or value")
         if self._key_serializer is not None:
@@ -273,6 +270,8 @@ class AIOKafkaProducer:
             except (NotNow, ours.KafkaError):
                 pass  # nothing is queued: the general way waits, or says what is wrong
         return await self._send_general(topic, value, key, partition, timestamp_ms, headers)
+
+    send = send_method(send, RecastCoroutine)
 
     async def _send_general(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Outcome:
         """Waits for metadata and memory, asks the program's partitioner, and words every error."""
