@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import faulthandler
+import gc
 import io
 import logging
 import random
@@ -476,8 +477,9 @@ def _interrupting(seconds: float) -> Iterator[None]:
 
 
 def _in_finalizer(frame: FrameType | None) -> bool:
-    """Whether a `__del__` runs: Python itself prints what is raised there, and goes on."""
-    while frame is not None and frame.f_code.co_name != "__del__":
+    """Whether a `__del__` or a callback of the garbage collector runs: Python itself prints what is raised there, and goes on."""
+    callbacks = {getattr(each, "__code__", None) for each in gc.callbacks}
+    while frame is not None and frame.f_code.co_name != "__del__" and frame.f_code not in callbacks:
         frame = frame.f_back
     return frame is not None
 

@@ -3,16 +3,19 @@
 KAFKACORE_HOSTILE_SECONDS=600 makes the run longer.
 """
 
+import gc
 import logging
 import os
 import random
+import signal
+import threading
 
 import pytest
 
 from kafkacore import KafkaAdminClient, protocol
 from kafkacore.errors import CorruptDataError, KafkaError
 from tests.fuzz_loop import random_message
-from tests.security.hostile_brokers import Attack, Found, lie, run, twisted
+from tests.security.hostile_brokers import Attack, Found, _interrupting, lie, run, twisted
 
 SECONDS = float(os.environ.get("KAFKACORE_HOSTILE_SECONDS", "0"))
 
@@ -71,3 +74,22 @@ class _Chooses(random.Random):
 
     def sample(self, options, k):
         return [lambda admin: admin.describe_cluster()]
+
+
+def test_ctrl_c_is_not_lost_in_a_callback_of_the_collector():
+    came, goes_on = [], []
+
+    def callback(phase, info):
+        if not came:
+            came.append(phase)
+            signal.raise_signal(signal.SIGINT)
+
+    gc.callbacks.append(callback)
+    try:
+        with _interrupting(60):
+            gc.collect()
+            threading.Event().wait(30)
+            goes_on.append(True)
+    finally:
+        gc.callbacks.remove(callback)
+    assert came and not goes_on
