@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -341,7 +342,13 @@ def test_a_reader_that_takes_too_long_costs_the_membership_but_no_record(at: str
     lines = [member.stdout.readline()]  # a pipe holds 300 of 4,000 records: the member is in a write until the rest is read
     with KafkaAdminClient(bootstrap_servers=at) as admin:
         until(lambda: admin.describe_groups([topic]).check()[topic].state, lambda state: state == "Empty")
-    reading = threading.Thread(target=lines.extend, args=(member.stdout,))
+
+    def read() -> None:
+        # Byte by byte, as it is read without a buffer, the member waits for longer than it may on a busy machine, again and again.
+        with io.BufferedReader(member.stdout) as buffered:
+            lines.extend(buffered)
+
+    reading = threading.Thread(target=read)
     reading.start()
     until(lambda: committed(at, topic), lambda found: found == dict.fromkeys(range(4), 1000))
     member.send_signal(signal.SIGINT)
