@@ -13,7 +13,10 @@ import kafka
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-WAIT_S = 30.0
+from kafkacore import KafkaAdminClient
+from kafkacore.admin import FeatureUpdate
+
+WAIT_S = 90.0
 
 
 def fresh(prefix: str) -> str:
@@ -28,6 +31,33 @@ def until(look: Callable[[], Any], what: str = "what a cluster shows in the end"
         assert time.monotonic() < deadline, f"not within {wait_s} s: {what}"
         time.sleep(every_s)
     return seen
+
+
+def applied(admin: KafkaAdminClient) -> None:
+    """Returns when Kafka has applied what its controller had decided before.
+
+    A node reads one change after the other. It shows a change first, and applies it then: to logs, quotas, users and coordinators. So when
+    it shows a change that was decided after another was shown, it has applied that one, and all before it.
+    """
+    for _ in range(2):
+        user = fresh("applied")
+        entity = frozenset({("user", user)})
+        admin.alter_client_quotas({entity: {"request_percentage": 1e9}}).check()
+        until(lambda user=user: admin.describe_client_quotas({"user": user}), "the broker follows the controller")
+        admin.alter_client_quotas({entity: {"request_percentage": None}}).check()
+
+
+def take_transactions_back(servers: str, version: int) -> None:
+    """Returns when a Kafka's transaction.version is this one, for those that ask now."""
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        admin.update_features({"transaction.version": FeatureUpdate(version, "safe_downgrade")}).check()
+
+        def level() -> int:
+            found = admin.describe_features().finalized.get("transaction.version")
+            return 0 if found is None else found.highest
+
+        until(lambda: level() == version, "the broker follows the controller")
+        applied(admin)
 
 
 # confluent-kafka

@@ -40,7 +40,7 @@ class JavaTools:
         command = ["java", "-Xmx512m", *fast_jvm(), opened, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{self.jars}/*", str(SOURCE)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def run(self, tool: str, *args: object, stdin: bytes = b"", timeout: float = 60) -> Ran:
+    def run(self, tool: str, *args: object, stdin: bytes = b"", timeout: float = 150) -> Ran:
         """Runs a tool to its end.
 
         Args:

@@ -197,7 +197,7 @@ class KafkaServer:
         log4j = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"
         return ["java", f"-Xmx{heap}", *jvm, log4j, "-cp", f"{self.jars}/*", main_class, *map(str, args)]
 
-    def tool(self, main_class: str, *args: object, stdin: bytes | None = None, timeout: float = 120) -> bytes:
+    def tool(self, main_class: str, *args: object, stdin: bytes | None = None, timeout: float = 240) -> bytes:
         """The output of one of Kafka's own tools, in a JVM of its own; raises when it fails. For much of it: else there is `java`."""
         jvm = FAST_JVM if self.process is None else fast_jvm()  # which a node prepares that is never started
         command = self._java(main_class, *args, heap="512m", jvm=jvm)
@@ -228,7 +228,7 @@ class KafkaServer:
         """End the node by a signal; SIGKILL is the power cut."""
         assert self.process is not None
         self.process.send_signal(sig)
-        self.process.wait(60)
+        self.process.wait(180)
 
     def __exit__(self, *_: object) -> None:
         if self.process is not None and self.process.poll() is None:

@@ -18,6 +18,7 @@ from kafkacore import KafkaAdminClient, NewTopic
 from kafkacore.admin import Acl
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.testing.certificates import Certificates
+from tests.interop.accepting import applied, until
 from tests.interop.kafka_server import KafkaServer, free_port
 
 PASSWORD = "alice's secret"
@@ -78,10 +79,10 @@ def _prepared(where: Secured) -> Secured:
             allowed = [Acl("topic", OPEN, user, operation) for operation in ("read", "write", "describe")]
             allowed += [Acl("topic", DENIED, user, "describe"), Acl("group", OPEN, user, "read", pattern_type="prefixed")]
             admin.create_acls([*allowed, Acl("topic", DENIED, user, "read", permission="deny")]).check()
-        while len(admin.describe_acls()) < 12 or admin.describe_topics([OPEN, DENIED]).errors:
-            pass  # a broker follows its controller some moments later
-        while admin.describe_user_scram_credentials(["alice"]).errors:
-            pass
+        applied(admin)
+        leaders = {(name, 0): "latest" for name in (OPEN, DENIED)}
+        until(lambda: not admin.list_offsets(leaders).errors, "the topics are led")
+        assert len(admin.describe_acls()) == 12 and not admin.describe_user_scram_credentials(["alice"]).errors
     return where
 
 

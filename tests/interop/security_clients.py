@@ -28,7 +28,7 @@ import kafka
 from kafkacore import KafkaConsumer, KafkaProducer, errors
 from tests.interop.java_tools import JavaTools
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 BOOTSTRAP_MS = (1_000, 5_000, 20_000)
 """How long kafka-python tries to get in, with or without success: longer where that was too short for any word on a busy machine."""
 WORDS = ("ok", "password", "certificate", "topic", "closed")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.accepting import fresh
+from tests.interop.accepting import fresh, until
 from tests.interop.java_tools import JavaTools
 
 MakeTopic = Callable[..., str]
 CONFIG = "kafka.admin.ConfigCommand"
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
 
 @pytest.fixture
@@ -24,11 +24,14 @@ def where(bootstrap_servers: str) -> tuple[str, str]:
 
 def told(java: JavaTools, words: str, *command: object, absent: bool = False) -> str:
     """What a tool says once it says some words, or no longer does: brokers follow their controller a moment later."""
-    for _ in range(100):
-        said = java.run(str(command[0]), *command[1:]).ok()
-        if (words in said) is not absent:
-            return said
-    raise AssertionError(f"{words!r} {'stays' if absent else 'does not come'}: {said}")
+    said: list[str] = []
+
+    def look() -> bool:
+        said[:] = [java.run(str(command[0]), *command[1:]).ok()]
+        return (words in said[0]) is not absent
+
+    until(look, f"{words!r} {'goes' if absent else 'comes'}")
+    return said[0]
 
 
 def test_features(java: JavaTools, where: tuple[str, str]) -> None:
@@ -91,8 +94,11 @@ def test_defaults_of_all_brokers(java: JavaTools, where: tuple[str, str]) -> Non
     java.run(CONFIG, *everyone, "--alter", "--add-config", "log.cleaner.threads=2").ok()
     told(java, "log.cleaner.threads=2", CONFIG, *everyone, "--describe")
     one = (*where, "--entity-type", "brokers", "--entity-name", 1)
-    said = java.run(CONFIG, *one, "--describe", "--all").ok()
-    assert re.search(r"log.cleaner.threads=2 sensitive=false synonyms=\{DYNAMIC_DEFAULT_BROKER_CONFIG:log.cleaner.threads=2", said)
+    told(
+        java,
+        "log.cleaner.threads=2 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:log.cleaner.threads=2",
+        *(CONFIG, *one, "--describe", "--all"),
+    )
     java.run(CONFIG, *everyone, "--alter", "--delete-config", "log.cleaner.threads").ok()
     refused = java.run(CONFIG, *one, "--alter", "--add-config", "node.id=7")
     assert refused.code == 1 and "Cannot update these configs dynamically" in refused.out + refused.err

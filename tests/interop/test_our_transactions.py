@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, OffsetAndMetadata, TopicPartition, errors
-from tests.interop.accepting import WAIT_S, confluent_producer, fresh, read_from_start, send_all
+from tests.interop.accepting import WAIT_S, confluent_producer, fresh, read_from_start, send_all, take_transactions_back
 from tests.interop.kafka_server import KafkaServer
 
 MakeTopic = Callable[..., str]
-pytestmark = [pytest.mark.usefixtures("client_face"), pytest.mark.timeout(120), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("client_face"), pytest.mark.timeout(300), pytest.mark.slow]
 
 
 def transactional(servers: str, transactional_id: str | None = None, **settings: Any) -> KafkaProducer:
@@ -29,7 +29,7 @@ def ours(servers: str, topic: str, count: int, partitions: int = 1) -> list[byte
     with KafkaConsumer(bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, index) for index in range(partitions)])
         while len(got) < count:
-            polled = consumer.poll(timeout=30)
+            polled = consumer.poll(timeout=WAIT_S)
             assert polled, got
             got += [record.value or b"" for records in polled.values() for record in records]
     return got
@@ -73,7 +73,7 @@ def test_offsets_count_when_the_transaction_does(bootstrap_servers: str, make_to
             ) as consumer:
                 consumer.subscribe([source])
                 while done < (10, 20)[life]:
-                    polled = consumer.poll(timeout=30)
+                    polled = consumer.poll(timeout=WAIT_S)
                     assert polled
                     offsets = {where: OffsetAndMetadata(records[-1].offset + 1) for where, records in polled.items()}
                     with producer.transaction():
@@ -118,7 +118,7 @@ def test_producers_of_two_clients_fence_each_other(bootstrap_servers: str, make_
 
 def test_a_transaction_that_lasts_too_long(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
-    with transactional(bootstrap_servers, transaction_timeout_ms=500) as producer:
+    with transactional(bootstrap_servers, transaction_timeout_ms=3_000) as producer:
         producer.begin_transaction()
         producer.send(topic, "late", partition=0).result(WAIT_S)
         send_all(confluent_producer(bootstrap_servers), topic, [b"behind"])
@@ -159,8 +159,7 @@ def test_a_timeout_that_the_broker_does_not_allow(bootstrap_servers: str) -> Non
 def kafka_of_version_1() -> Iterator[str]:
     """Apache Kafka whose transaction.version was taken back to 1."""
     with KafkaServer() as server:
-        change = ("--bootstrap-server", server.bootstrap_servers, "downgrade", "--feature", "transaction.version=1")
-        server.tool("org.apache.kafka.tools.FeatureCommand", *change)
+        take_transactions_back(server.bootstrap_servers, 1)
         yield server.bootstrap_servers
 
 

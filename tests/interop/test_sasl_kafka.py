@@ -6,7 +6,7 @@ import os
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ from kafkacore.config_kerberos import KRB5_MODULE
 from kafkacore.config_security import sasl_listener
 from kafkacore.errors import SaslAuthentication, SslAuthenticationFailed, UnsupportedByAuthentication, UnsupportedSaslMechanism
 from kafkacore.metadata import NEVER_MS
+from kafkacore.net import client as client_module
 from kafkacore.net.authentication import SaslAuthenticator
 from kafkacore.net.sasl import PlainClient
 from kafkacore.testing import EmbeddedCluster
+from tests.interop.accepting import applied, until
 from tests.interop.kafka_server import KafkaServer, fast_jvm, fetch_jars, free_port
 from tests.kdc import KDC_REASON, REALM, Realm
 
@@ -30,8 +32,9 @@ pytestmark = pytest.mark.kafka
 
 PASSWORD = 'ali"ce\\sécret'
 MODULES = "org.apache.kafka.common.security."
-REAUTH_MS = 1_300
-"""Kafka refuses a second authentication within a second of the first."""
+REAUTH_MS = 3_000
+SESSION_PARTS = (0.4, 0.5)
+"""When the client authenticates again: on a busy machine it needs the second half, and Kafka refuses that in the session's first second."""
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +87,7 @@ def servers() -> Iterator[dict[str, str]]:
     with stack, plain:
         with KafkaAdminClient(bootstrap_servers=plain.bootstrap_servers) as admin:
             admin.alter_user_scram_credentials({("alice", f"SCRAM-SHA-{bits}"): PASSWORD for bits in (256, 512)}).check()
+            applied(admin)
         own = authority.issue_cert("client.example").private_key_and_cert_chain_pem.bytes().decode()
         keys = {"KEYTAB": keytab, "SERVICE": service}
         yield {**keys, "CA": authority.cert_pem.bytes().decode(), "OWN": own, **{name: f"127.0.0.1:{port}" for name, port in ports.items()}}
@@ -101,6 +105,8 @@ def settings(servers: dict[str, str], mechanism: str, listener: str = "SASL", **
     return {**base, "sasl.username": "alice", "sasl.password": PASSWORD, **more}
 
 
+AT_ONCE_S = 30
+"""Before any time-out of a client."""
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 KERBEROS = pytest.param("GSSAPI", "KERBEROS", marks=pytest.mark.skipif(KDC_REASON is not None, reason=str(KDC_REASON)))
 
@@ -132,8 +138,8 @@ def test_a_wrong_password_is_told_at_once(servers: dict[str, str], mechanism: st
         with KafkaAdminClient(wrong) as admin:
             admin.list_topics()
     with pytest.raises(SaslAuthentication), KafkaProducer(wrong) as producer:
-        producer.send("t", b"v").result(30)
-    assert time.monotonic() - began < 5
+        producer.send("t", b"v").result(2 * AT_ONCE_S)
+    assert time.monotonic() - began < AT_ONCE_S
     assert "guessed-wrong" not in str(caught.value)
 
 
@@ -170,8 +176,9 @@ def test_a_mechanism_that_is_not_offered(servers: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(("mechanism", "listener"), [("PLAIN", "SHORT"), KERBEROS])
-def test_sessions_are_renewed(servers: dict[str, str], mechanism: str, listener: str) -> None:
+def test_sessions_are_renewed(servers: dict[str, str], mechanism: str, listener: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kafka closes a connection that goes on after its session's end; nothing is lost here, and no connection either."""
+    monkeypatch.setattr(client_module, "_SESSION_PARTS", SESSION_PARTS)
     with KafkaProducer(settings(servers, mechanism, listener, **{"linger.ms": 0})) as producer:
         producer.send("sessions", b"v").result(30)
         client = producer._sender.client
@@ -185,11 +192,6 @@ def test_sessions_are_renewed(servers: dict[str, str], mechanism: str, listener:
     assert lost == []
 
 
-def until(look: Callable[[], bool]) -> None:
-    """A broker follows the controller some moments later."""
-    assert any(look() for _ in range(5_000))
-
-
 def test_a_delegation_token_logs_in_until_it_is_ended(servers: dict[str, str]) -> None:
     with KafkaAdminClient(settings(servers, "SCRAM-SHA-256")) as alice:
         token = alice.create_delegation_token(renewers=["User:bob"], max_lifetime_ms=3_600_000)
@@ -197,6 +199,7 @@ def test_a_delegation_token_logs_in_until_it_is_ended(servers: dict[str, str]) -
         assert token.issue_ms < token.expiry_ms <= token.max_ms
         assert token.password not in repr(token)
         until(lambda: [each.token_id for each in alice.describe_delegation_tokens()] == [token.token_id])
+        applied(alice)
         assert token.issue_ms < alice.renew_delegation_token(token.hmac, period_ms=600_000) < token.max_ms
         line = f'{MODULES}scram.ScramLoginModule required username="{token.token_id}" password="{token.password}" tokenauth=true;'
         with_token = settings(servers, "SCRAM-SHA-512") | {"sasl.jaas.config": line}
@@ -207,6 +210,7 @@ def test_a_delegation_token_logs_in_until_it_is_ended(servers: dict[str, str]) -
                 bearer.create_delegation_token()
         alice.expire_delegation_token(token.hmac)
         until(lambda: alice.describe_delegation_tokens() == [])
+        applied(alice)
     with pytest.raises(SaslAuthentication), KafkaAdminClient(with_token) as late:
         late.describe_cluster()
 
@@ -220,12 +224,12 @@ def test_a_missing_or_foreign_certificate_is_refused_at_once(servers: dict[str, 
             (tmp_path / "own.pem").write_text(own)
             context.load_cert_chain(tmp_path / "own.pem")
         with KafkaAdminClient(bootstrap_servers=servers["MUTUAL"], security_protocol="SSL", ssl_context=context) as admin:
-            return admin.list_topics(timeout=20)
+            return admin.list_topics(timeout=2 * AT_ONCE_S)
 
     foreign = trustme.CA().issue_cert("client.example").private_key_and_cert_chain_pem.bytes().decode()
     for wrong in (None, foreign):
         began = time.monotonic()
         with pytest.raises(SslAuthenticationFailed, match=r"(?i)alert"):
             listed(wrong)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < AT_ONCE_S
     listed(servers["OWN"])

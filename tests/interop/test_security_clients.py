@@ -18,7 +18,7 @@ from tests.interop.security_clients import CLIENTS, Access, java
 
 # kafka-python leaves sockets behind where it is refused.
 pytestmark = [
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(400),
     *map(pytest.mark.filterwarnings, ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")),
 ]
 

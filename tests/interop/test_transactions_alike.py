@@ -19,7 +19,7 @@ from kafkacore.errors import Code
 from kafkacore.records import BatchBuilder
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.wire import Wire
-from tests.interop.accepting import fresh
+from tests.interop.accepting import WAIT_S, fresh, take_transactions_back
 from tests.interop.kafka_server import KafkaServer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -54,7 +54,7 @@ class Side:
 
     def again(self, request: Any, version: int, code_of: Any) -> Any:
         """Asks until what passes has passed: a topic or coordinator that is only just coming up."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + WAIT_S
         while True:
             answer = self.wire.ask(request, version)
             if code_of(answer) not in RETRIED or time.monotonic() > deadline:
@@ -196,21 +196,8 @@ def servers(request: pytest.FixtureRequest, apache: KafkaServer) -> Iterator[tup
     config = {"transaction.state.log.num.partitions": 5, "offsets.topic.num.partitions": 5}
     with EmbeddedCluster(config=config, features={"transaction.version": version}) as cluster:
         if version < 2:
-            downgrade(apache.bootstrap_servers, version)
+            take_transactions_back(apache.bootstrap_servers, version)
         yield version, apache.bootstrap_servers, cluster.bootstrap_servers
-
-
-def downgrade(servers: str, version: int) -> None:
-    update = p.FeatureUpdateKey(feature="transaction.version", max_version_level=version, upgrade_type=3)
-    ask = p.ApiVersionsRequest(client_software_name="test", client_software_version="1")
-    with Wire(servers) as wire:
-        answer = wire.ask(p.UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update]), 1)
-        assert answer.error_code == 0, answer
-        for _ in range(1000):
-            levels = {each.name: each.max_version_level for each in wire.ask(ask, 4).finalized_features}
-            if levels.get("transaction.version", 0) == version:
-                return
-        raise AssertionError(f"Kafka stays at {levels}")
 
 
 WALKS = [(version, seed) for version, seeds in ((2, 12), (1, 6), (0, 6)) for seed in range(seeds)]

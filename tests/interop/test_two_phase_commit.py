@@ -28,13 +28,13 @@ from kafkacore.errors import Code
 from kafkacore.records import BatchBuilder
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.wire import Wire
-from tests.interop.accepting import confluent_producer, fresh, read_from_start, send_all, until
+from tests.interop.accepting import confluent_producer, fresh, read_from_start, send_all, take_transactions_back, until
 from tests.interop.java_tools import JavaTools
 from tests.interop.kafka_server import KafkaServer
 from tests.interop.test_our_transactions import ours
 
 MakeTopic = Callable[..., str]
-pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
 
 PREPARE = """
 import sys
@@ -108,12 +108,13 @@ def test_kafkas_reader_sees_the_same(bootstrap_servers: str, make_topic: MakeTop
     with TwoPhaseClient(bootstrap_servers=bootstrap_servers) as client:
         client.abort(dropped)
         client.commit(kept)
+    send_all(confluent_producer(bootstrap_servers), topic, [b"behind"])
     said = java.run(
         "consumer.ConsoleConsumer",
-        *("--bootstrap-server", bootstrap_servers, "--topic", topic, "--from-beginning", "--timeout-ms", "5000"),
+        *("--bootstrap-server", bootstrap_servers, "--topic", topic, "--from-beginning", "--max-messages", 2, "--timeout-ms", 60_000),
         *("--isolation-level", "read_committed"),
     )
-    assert said.ok().split() == ["kept"]
+    assert said.ok().split() == ["kept", "behind"]
 
 
 @pytest.mark.parametrize("others", [("commit",) * 3, ("abort",) * 3, ("commit", "abort", "commit", "abort")], ids=str)
@@ -129,7 +130,7 @@ def test_processes_end_it_at_the_same_time(bootstrap_servers: str, make_topic: M
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        said = [process.communicate(timeout=60)[0].strip() for process in processes]
+        said = [process.communicate(timeout=120)[0].strip() for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -146,12 +147,12 @@ def test_processes_end_it_at_the_same_time(bootstrap_servers: str, make_topic: M
 
 def test_its_time_passes(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
-    prepared = prepared_by_a_dead_process(bootstrap_servers, topic, "lost", timeout_ms=300)
-    assert prepared.expires_at_ms == prepared.started_at_ms + 300
+    prepared = prepared_by_a_dead_process(bootstrap_servers, topic, "lost", timeout_ms=3_000)
+    assert prepared.expires_at_ms == prepared.started_at_ms + 3_000
     send_all(confluent_producer(bootstrap_servers), topic, [b"behind"])
     assert ours(bootstrap_servers, topic, 1) == [b"behind"], "it comes when the coordinator has aborted the transaction"
     with TwoPhaseClient(bootstrap_servers=bootstrap_servers) as client:
-        with pytest.raises(errors.PreparedTransactionAborted, match="longer than its transaction_timeout_ms of 300") as lost:
+        with pytest.raises(errors.PreparedTransactionAborted, match="longer than its transaction_timeout_ms of 3000") as lost:
             client.commit(prepared)
         assert lost.value.timed_out
         assert not client.abort(prepared)
@@ -193,8 +194,7 @@ def versioned(request: pytest.FixtureRequest) -> Iterator[tuple[Any, int]]:
         return
     with KafkaServer(transaction_abort_timed_out_transaction_cleanup_interval_ms=200) as server:
         if version < 2:
-            change = ("--bootstrap-server", server.bootstrap_servers, "downgrade", "--feature", f"transaction.version={version}")
-            server.tool("org.apache.kafka.tools.FeatureCommand", *change)
+            take_transactions_back(server.bootstrap_servers, version)
         yield server, version
 
 
@@ -336,7 +336,7 @@ def test_its_end_by_version(versioned: tuple[Any, int]) -> None:
     servers = versioned[0].bootstrap_servers
     topic = topic_on(servers)
     kept, dropped = (prepared_by_a_dead_process(servers, topic, value, group=fresh("g")) for value in ("kept", "dropped"))
-    late = prepared_by_a_dead_process(servers, topic, "late", timeout_ms=1_000)
+    late = prepared_by_a_dead_process(servers, topic, "late", timeout_ms=3_000)
     with TwoPhaseClient(bootstrap_servers=servers) as client:
         assert [client.commit(kept), client.commit(kept)] == [True, False]
         assert [client.abort(dropped), client.abort(dropped)] == [True, False]
