@@ -31,7 +31,7 @@ from tests.interop.accepting import (
 )
 from tests.interop.java_tools import JavaTools
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +59,10 @@ def seen(admin: AdminClient, topic: str) -> list[tuple[int, list[int], list[int]
 
 def test_partitions_are_spread_and_in_sync(cluster: EmbeddedCluster, admin: AdminClient) -> None:
     topic = make(cluster, partitions=6)
+    until(lambda: all(isr == [1, 2, 3] for _, _, isr in seen(admin, topic)), "followers that a busy machine kept waiting are back")
     partitions = seen(admin, topic)
     assert sorted(leader for leader, _, _ in partitions) == [1, 1, 2, 2, 3, 3]
-    assert all(replicas[0] == leader and isr == [1, 2, 3] for leader, replicas, isr in partitions)
+    assert all(replicas[0] == leader and sorted(replicas) == [1, 2, 3] for leader, replicas, _ in partitions)
     assert sorted(node.id for node in admin.describe_cluster().result(WAIT_S).nodes) == [1, 2, 3]
 
 
@@ -97,7 +98,7 @@ def test_groups_and_transactions_survive_their_coordinator(cluster: EmbeddedClus
     producer = confluent_producer(servers, transactional_id=fresh("tx"), socket_timeout_ms=3000, reconnect_backoff_max_ms=200)
     producer.init_transactions(WAIT_S)
     consumer = confluent_consumer(
-        servers, group_id=group, socket_timeout_ms=3000, reconnect_backoff_max_ms=200, heartbeat_interval_ms=300, session_timeout_ms=20_000
+        servers, group_id=group, socket_timeout_ms=3000, reconnect_backoff_max_ms=200, heartbeat_interval_ms=300, session_timeout_ms=45_000
     )
     consumer.subscribe([topic])
     for number in range(6):
@@ -120,7 +121,9 @@ def _commits(consumer: confluent_kafka.Consumer) -> bool:
     try:
         consumer.commit(asynchronous=False)
     except confluent_kafka.KafkaException as exception:
-        assert exception.args[0].name() in ("ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "_NO_OFFSET"), exception
+        moving = ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "_WAIT_COORD", "_TRANSPORT", "_TIMED_OUT")
+        joining = ("ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID")
+        assert exception.args[0].name() in (*moving, *joining, "_NO_OFFSET"), exception
         return exception.args[0].name() == "_NO_OFFSET"
     return True
 
@@ -175,10 +178,10 @@ def test_kafkas_tools_on_three_brokers(cluster: EmbeddedCluster, java: JavaTools
         return len(re.findall(rf"Reassignment of partition {topic}-\d is completed", said)) == 3
 
     until(done, "the tool says that it is done")
-    said = java.run("TopicCommand", *where, "--describe", "--topic", topic).ok()
-    assert len(re.findall(r"Replicas: 3,1\s+Isr: (?:1,3|3,1)", said)) == 3
+    described = "TopicCommand", *where, "--describe", "--topic", topic
+    until(lambda: len(re.findall(r"Replicas: 3,1\s+Isr: (?:1,3|3,1)", java.run(*described).ok())) == 3, "both replicas are in sync")
     java.run("LeaderElectionCommand", *where, "--election-type", "preferred", "--all-topic-partitions").ok()
-    assert java.run("TopicCommand", *where, "--describe", "--under-replicated-partitions", "--topic", topic).ok() == ""
+    until(lambda: java.run(*described, "--under-replicated-partitions").ok() == "", "all are in sync")
     said = java.run("LogDirsCommand", *where, "--describe", "--topic-list", topic).ok()
     brokers = json.loads(said.strip().splitlines()[-1])["brokers"]
     held = {

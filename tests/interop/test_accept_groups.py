@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +34,7 @@ from tests.interop.accepting import (
 
 MakeTopic = Callable[..., str]
 CLASSIC = ("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch")
-pytestmark = [pytest.mark.timeout(120), pytest.mark.slow, pytest.mark.needs(*CLASSIC)]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow, pytest.mark.needs(*CLASSIC)]
 PARTITIONS = 4
 
 
@@ -48,7 +50,7 @@ def fill(servers: str, topic: str, per_partition: int = 10, generation: int = 0)
 
 
 def confluent_member(servers: str, group: str, topic: str, **settings: Any) -> Consumer:
-    consumer = confluent_consumer(servers, group_id=group, session_timeout_ms=10_000, heartbeat_interval_ms=200, **settings)
+    consumer = confluent_consumer(servers, group_id=group, session_timeout_ms=45_000, heartbeat_interval_ms=200, **settings)
     consumer.subscribe([topic])
     return consumer
 
@@ -145,26 +147,40 @@ def test_three_clients_in_one_group(bootstrap_servers: str, make_topic: MakeTopi
             bootstrap_servers,
             group_id=group,
             heartbeat_interval_ms=200,
-            session_timeout_ms=10_000,
+            session_timeout_ms=45_000,
             partition_assignment_strategy=[KafkaPythonRange],
         )
         subscribe(python, topic)
-        loop = asyncio.get_running_loop()
+        ended = threading.Event()
+        shares: dict[str, int] = {}
 
-        async def turn() -> list[int]:
-            poll_all([rdkafka], got)
-            polled = await loop.run_in_executor(None, lambda: python.poll(20))
-            got.extend(record.value for records in polled.values() for record in records)
-            for records in (await third.getmany(timeout_ms=20)).values():
-                got.extend(record.value for record in records)
-            return sorted(map(len, (rdkafka.assignment(), python.assignment(), third.assignment())))
+        def poll_python() -> None:
+            while not ended.is_set():
+                got.extend(record.value for records in python.poll(200).values() for record in records)
+                shares["kafka-python"] = len(python.assignment())
 
+        def poll_rdkafka() -> None:
+            while not ended.is_set():
+                poll_all([rdkafka], got)
+                shares["confluent"] = len(rdkafka.assignment())
+
+        async def poll_third() -> None:
+            while not ended.is_set():
+                for records in (await third.getmany(timeout_ms=200)).values():
+                    got.extend(record.value for record in records)
+                shares["aiokafka"] = len(third.assignment())
+
+        # Each in its own time: a member that is polled in turns keeps the others waiting while the group takes its members in.
+        tasks = [asyncio.ensure_future(each) for each in (asyncio.to_thread(poll_python), asyncio.to_thread(poll_rdkafka), poll_third())]
         try:
-            for _ in range(600):
-                if await turn() == [1, 1, 2] and set(got) == written:
-                    return
-            raise AssertionError(f"{await turn()}, {len(set(got))} of {len(written)}")
+            deadline = time.monotonic() + WAIT_S
+            while not (sorted(shares.values()) == [1, 1, 2] and set(got) == written):
+                assert time.monotonic() < deadline, f"{shares}, {len(set(got))} of {len(written)}"
+                assert not any(task.done() for task in tasks), [task.exception() for task in tasks if task.done()]
+                await asyncio.sleep(0.02)
         finally:
+            ended.set()
+            await asyncio.wait(tasks)
             await third.stop()
             rdkafka.close()
             python.close()
@@ -198,7 +214,7 @@ def test_a_static_member_comes_back_to_its_partitions(bootstrap_servers: str, ma
     topic, group = make_topic(PARTITIONS), fresh("g")
     revoked: list[int] = []
     one = confluent_consumer(
-        bootstrap_servers, group_id=group, group_instance_id="one", session_timeout_ms=10_000, heartbeat_interval_ms=200
+        bootstrap_servers, group_id=group, group_instance_id="one", session_timeout_ms=45_000, heartbeat_interval_ms=200
     )
     one.subscribe([topic], on_revoke=lambda *_: revoked.append(1))
     two = confluent_member(bootstrap_servers, group, topic, group_instance_id="two")

@@ -16,7 +16,7 @@ Make = Callable[..., KafkaConsumer]
 PARTITIONS = 6
 pytestmark = [
     pytest.mark.usefixtures("client_face"),
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
     pytest.mark.slow,
     pytest.mark.needs("ConsumerGroupHeartbeat"),
 ]
@@ -149,7 +149,7 @@ def test_a_static_member_comes_back_to_its_partitions(bootstrap_servers: str, ma
 
 def test_an_application_that_does_not_poll(bootstrap_servers: str, make_topic: MakeTopic, ours: Make) -> None:
     topic, group = make_topic(PARTITIONS), fresh("g")
-    slow = ours(group, max_poll_interval_ms=1_000)
+    slow = ours(group, max_poll_interval_ms=3_000)
     slow.subscribe([topic])
     shared(slow)
     other = ours(group)

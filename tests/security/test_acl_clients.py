@@ -28,7 +28,7 @@ SHORT = {
 SHORT_OF_KAFKA = {"group.consumer.min.heartbeat.interval.ms": 50}
 SettingsOf = Callable[[str], dict[str, Any]]
 PROTOCOLS = ("classic", "consumer")
-GUARD_S = 20
+GUARD_S = 90
 
 
 class Secured:
@@ -98,7 +98,7 @@ class Secured:
         return KafkaConsumer(self.settings(**given))
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.timeout(120)])])
+@pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.timeout(300)])])
 def settings_of(request: pytest.FixtureRequest) -> Iterator[SettingsOf]:
     """The same test on the embedded broker and on Apache Kafka."""
     if request.param == "embedded":
