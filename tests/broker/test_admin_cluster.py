@@ -1,6 +1,7 @@
 """Administration of a cluster of several brokers: what belongs to one of them, what to all."""
 
 import logging
+import time
 
 import pytest
 
@@ -25,10 +26,9 @@ def admin(cluster):
 
 def eventually(look):
     """Brokers follow the controller one after the other."""
-    for _ in range(5000):
-        if look():
-            return
-    raise AssertionError("it did not come to be")
+    deadline = time.monotonic() + 90
+    while not look():
+        assert time.monotonic() < deadline, "it did not come to be"
 
 
 def setting(admin, resource, name):

@@ -16,7 +16,7 @@ T0 = TopicPartition("t", 0)
 QUICK = {"replica.lag.time.max.ms": 600, "replica.fetch.wait.max.ms": 100}
 
 
-def eventually(condition, timeout_s=20):
+def eventually(condition, timeout_s=90):
     """Waits, without a sleep of fixed length, for something that another thread does."""
     turn, deadline = threading.Event(), time.monotonic() + timeout_s
     while not condition():

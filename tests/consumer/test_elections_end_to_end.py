@@ -14,7 +14,7 @@ from kafkacore.testing import Drop, EmbeddedCluster
 T0 = TopicPartition("t", 0)
 
 
-def eventually(condition, timeout_s=30):
+def eventually(condition, timeout_s=90):
     """Waits, without a sleep of fixed length, for something that another thread does."""
     turn, deadline = threading.Event(), time.monotonic() + timeout_s
     while not condition():

@@ -13,6 +13,7 @@ from kafkacore.broker.internal_topics import GROUP_TOPIC, METADATA_TOPIC, TRANSA
 from kafkacore.records import BatchBuilder
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.wire import Wire, produce_request
+from tests.interop.accepting import until
 from tests.interop.kafka_server import KafkaServer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -50,11 +51,15 @@ def answers(address: str) -> Iterator[tuple[str, Any]]:
     wire = NamedWire(address, "plain")
     for name in (*INTERNAL, METADATA_TOPIC):
         asked = p.MetadataRequest(topics=[p.MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
-        end = time.monotonic() + 30
+        end = time.monotonic() + 90
         topic = wire.ask(asked, 9).topics[0]
         while name != METADATA_TOPIC and (topic.error_code or any(part.leader_id < 0 for part in topic.partitions)):
             assert time.monotonic() < end, topic
             topic = wire.ask(asked, 9).topics[0]
+        if name != METADATA_TOPIC:  # Kafka shows leaders some moments before they lead
+            wanted = [p.ListOffsetsPartition(partition_index=part.partition_index, timestamp=-1) for part in topic.partitions]
+            ends = p.ListOffsetsRequest(replica_id=-1, topics=[p.ListOffsetsTopic(name=name, partitions=wanted)])
+            until(lambda ends=ends: not any(part.error_code for part in wire.ask(ends, 7).topics[0].partitions), "the leaders lead")
         yield f"Metadata {name}", (topic.error_code, len(topic.partitions), topic.is_internal)
         yield f"settings of {name}", described(wire, name)
     for name in (*INTERNAL, METADATA_TOPIC):

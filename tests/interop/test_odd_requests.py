@@ -49,7 +49,7 @@ EXEMPT = {
     ("ListConfigResources", "ResourceTypes=[]"): _WHICH_TOPICS,
     ("ElectLeaders", "TopicPartitions=null"): _WHICH_TOPICS,
 }
-ANSWER_S = 2.0
+ANSWER_S = 20.0
 NOW_MS = int(time.time() * 1000)  # of the records: older ones would be deleted by Kafka's retention while the test runs
 SETTINGS = {"auto.create.topics.enable": "false", "offsets.topic.num.partitions": 5, "transaction.state.log.num.partitions": 5}
 SILENT = "does not answer"
