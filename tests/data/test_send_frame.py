@@ -15,6 +15,7 @@ import numpy
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute
 import pytest
 
 import kafkacore
@@ -322,6 +323,31 @@ def test_slices_grow_and_shrink_with_the_rows(cluster, topic, producer, monkeypa
     producer.send_frame(topic, pa.table({"v": wide}), value_format="json").result(60)
     assert seen[0] == 64 and max(seen) > 500 and seen[-2] < 25
     assert sum(seen) == len(wide)
+
+
+@pytest.mark.parametrize(("rows", "slices"), [(100, [100]), (112, [112]), (113, [100, 13]), (212, [100, 112]), (300, [100, 100, 100])])
+def test_no_slice_of_a_few_rows_is_left_for_the_end(monkeypatch, rows, slices):
+    """An eighth more than a slice has is no slice of its own."""
+    monkeypatch.setattr(frames, "SLICE_ROWS", 100)
+    call = frames.FrameCall("t", value_format="json")
+    batch = pa.record_batch({"n": range(rows)})
+    call.open(batch.schema)
+    assert [len(each["values"]) for each in call.slices(batch[:64])] == [64]
+    found = [each["values"].to_pylist() for each in call.slices(batch)]
+    assert [len(values) for values in found] == slices
+    assert [value for values in found for value in values] == [b'{"n":%d}' % n for n in range(rows)]
+
+
+@pytest.mark.parametrize("form", ["json", "avro"])
+def test_encodings_of_a_column_may_change_from_batch_to_batch(form):
+    """Run-end encoded in some batches, wherever: the rows are the same."""
+    plain = pa.record_batch({"n": pa.array([5, 5, 7], pa.int64())})
+    runs = pa.record_batch({"n": pa.compute.run_end_encode(plain["n"])})
+    for batches in ([plain, runs, plain], [runs, plain, runs, plain], [plain, plain], [runs, runs]):
+        call = frames.FrameCall("t", value_format=form)
+        call.open(batches[0].schema)
+        found = [arguments["values"].to_pylist() for batch in batches for arguments in call.slices(batch)]
+        assert found == [found[0]] * len(batches) and len(set(found[0])) == 2
 
 
 def test_a_callback_runs_when_all_is_known(cluster, topic, client_face):
