@@ -225,6 +225,10 @@ def test_from_range_to_cooperative_by_two_rolling_restarts(reading: Reading, our
     until(look, "a fourth member has a share")
     for was, member in zip(before, members, strict=False):
         assert reading.poll(member) <= was  # members that stay got nothing new
+    # librdkafka's commit at close is refused while the group rebalances, which the others' leaving makes it do.
+    read = [found for found in members[2].position(members[2].assignment()) if found.offset >= 0]
+    if read:
+        members[2].commit(offsets=read, asynchronous=False)
     for member in members:
         member.close()
     with KafkaConsumer(bootstrap_servers=bootstrap_servers, group_id=group) as reader:
