@@ -233,4 +233,7 @@ class KafkaServer:
     def __exit__(self, *_: object) -> None:
         if self.process is not None and self.process.poll() is None:
             self.kill(signal.SIGTERM)
+        elif self.process is not None and self.process.returncode > 0:  # it ended by itself: a failed test shows why
+            log = self.directory / "kafka.log"
+            print(f"Kafka ended with {self.process.returncode}:", log.read_text(errors="replace")[-4000:] if log.exists() else "no log")
         shutil.rmtree(self.directory, ignore_errors=True)
