@@ -80,7 +80,7 @@ def test_failures_that_nobody_looked_at_are_logged(admin: KafkaAdminClient, capl
     said = [record.getMessage() for record in caplog.records if record.name == "kafkacore.admin"]
     if look in ("nothing", "in"):
         (line,) = said
-        assert line.startswith("1 of 1 item failed and nobody looked at the results, which check() raises; the first is 't': ")
+        assert line.startswith("1 of 1 item failed and the program did not look at the results, which check() raises; the first is 't': ")
         assert "TOPIC_ALREADY_EXISTS" in line
     else:
         assert said == []

@@ -53,7 +53,7 @@ class ItemResults(Mapping[K, V], Generic[K, V]):
     Reading the result of an item that failed raises its error, and `check` raises the first; `get` returns the default. So
     `dict(results)`, `results.items()` and loops have the items that worked, however many failed.
 
-    They are true when there are some and none failed. Errors that nobody looked at are logged when the results are dropped.
+    They are true when there are some and none failed. Errors that the program did not look at are logged when the results are dropped.
 
     Args:
         values: of the items that worked.
@@ -117,7 +117,7 @@ class ItemResults(Mapping[K, V], Generic[K, V]):
             return
         item, failed = next(iter(self._failed.items()))
         log.warning(
-            "%d of %s failed and nobody looked at the results, which check() raises; the first is %r: %s",
+            "%d of %s failed and the program did not look at the results, which check() raises; the first is %r: %s",
             len(self._failed), counted(len(self._values) + len(self._failed), "item"), item, failed,
         )  # fmt: skip
 

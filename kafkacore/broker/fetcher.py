@@ -520,7 +520,7 @@ class ReplicaFetchers:
             self._leaders[leader].changed(key)
 
     def unfollow(self, key: PartitionKey) -> None:
-        """Copies a partition no more; an answer under way is not taken."""
+        """Stops copying a partition; an answer under way is not taken."""
         leader = self._leader_of.pop(key, None)
         if leader is not None:
             self._leaders[leader].unfollow(key)

@@ -103,7 +103,7 @@ def describe(
     broker_logger: Loggers = None,
     group: Groups = None,
     client_metrics: ClientMetrics = None,
-    every: Annotated[bool, typer.Option("--all", help="Also those that nobody set: defaults, and what stands in brokers' files.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also what was never changed: defaults, and settings in brokers' files.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     bootstrap_controller: Controllers = None,
     setting: Settings = None,

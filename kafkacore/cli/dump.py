@@ -1,4 +1,4 @@
-"""`kafkacore dump-log`: what stands in a segment file of a Kafka log, or in its indexes."""
+"""`kafkacore dump-log`: the contents of a segment file of a Kafka log, or of its indexes."""
 
 from __future__ import annotations
 

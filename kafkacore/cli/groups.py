@@ -197,7 +197,7 @@ def _ends(admin: KafkaAdminClient, partitions: Iterable[TopicPartition]) -> dict
 
 @app.command("reset")
 def reset(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group; nobody may be in it.", autocompletion=completion.groups)],
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group; it must have no members.", autocompletion=completion.groups)],
     topics: Annotated[
         list[str] | None,
         typer.Argument(metavar="[TOPIC...]", help="Its topics; all it has offsets for if left out.", autocompletion=completion.topics),

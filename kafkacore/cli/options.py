@@ -67,7 +67,7 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_PORT = 9092
 _ESCAPES = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 PATIENCE_MS = 15_000
-"""How long a command tries to reach a cluster: the clients' own minute is long for somebody at a terminal."""
+"""How long a command tries to reach a cluster: the clients' own minute is long at a terminal."""
 
 
 _NOT_REACHED = re.compile(r"(?s)connection to (\S+) failed: (.*)")
@@ -217,7 +217,7 @@ def confirm(question: str) -> None:
 
 
 def confirm_or_yes(question: str, yes: bool, json: bool) -> None:
-    """Asks, unless --yes is there; where a program reads, nobody is asked."""
+    """Asks, unless --yes is there; where a program reads, it does not ask."""
     if yes:
         return
     if json:

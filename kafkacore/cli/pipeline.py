@@ -378,7 +378,7 @@ def _print_status(recorded: Status, behind: dict[str, int | None], asked: bool, 
     from kafkacore.cli.terminal import console, messages
 
     if recorded.state in ("running", "killed"):
-        since = f", begun {recorded.started_at}"
+        since = f", started {recorded.started_at}"
     else:                                                         # ended_at: not in what earlier versions recorded
         since = f" since {at}" if (at := recorded.ended_at or recorded.finished_at) else ""
     console.print(f"pipeline {recorded.pipeline}: {recorded.state}{since}, {recorded.updates} updates")

@@ -172,7 +172,7 @@ def _show(name: str, partitions: list[PartitionInfo], spans: Spans, settings: li
 
 
 def _settings(admin: KafkaAdminClient, topics: list[str]) -> dict[str, list[ConfigEntry]]:
-    """The settings of topics, by name: first those that somebody set."""
+    """The settings of topics, by name: first those that were changed."""
     found = checked(admin.describe_configs([("topic", name) for name in topics]))
     return {each.name: sorted(entries.values(), key=lambda entry: (entry.is_default, entry.name)) for each, entries in found.items()}
 

@@ -52,7 +52,7 @@ class _File:
             self._sink.close()
 
     def abandon(self) -> None:
-        """Closes the file, which nobody will read."""
+        """Closes the file, which is incomplete."""
         import pyarrow as pa
 
         with contextlib.suppress(OSError, pa.ArrowException):
@@ -64,7 +64,7 @@ def _unfinished(file: Path) -> Iterator[Path]:
     """A path beside a file, which becomes the file when the block ends well, and else is deleted. What a killed process left is lost.
 
     Raises:
-        UsageError: what is there is no regular file; somebody else is writing it, and would write into ours.
+        UsageError: what is there is no regular file; another program is writing it, and would write into ours.
     """
     import fcntl
 

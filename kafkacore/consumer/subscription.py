@@ -454,7 +454,7 @@ class SubscriptionState:
     def check_stretches(self, token: object) -> None:
         """Raises IllegalStateError if another read has begun since: this one would go on at the other one's place."""
         if self._reading is not token:
-            raise errors.IllegalStateError("another read has begun with this consumer, so this one cannot go on: take a consumer for each")
+            raise errors.IllegalStateError("another read has started with this consumer, so this one cannot go on: use a consumer for each")
 
     def end_stretches(self, token: object) -> None:
         """The read is over, unless another one has begun."""

@@ -132,7 +132,7 @@ def _behind_loss(consumer: KafkaConsumer, options: SourceOptions, wanted: Offset
     except errors.KafkaError:
         raise error from None
     if last < 0:
-        fault = "the partition is gone: the topic was deleted"
+        fault = "the partition no longer exists: the topic was deleted"
     elif at < first:
         fault = f"offsets before {first} aged out or were deleted, or the topic was created again"
     elif last < wanted.end:

@@ -45,7 +45,7 @@ class DecodedRows:
         self._kafka = {each.name: name for each in schema if (name := formats.kafka_column(each.name, options)) is not None}
         self._builder = RowBuilder(topic, partition, ("value", *dict.fromkeys(self._kafka.values())))
         self._wants_corrupt = formats.CORRUPT in schema.names
-        # Nobody would see whether a value can be decoded.
+        # No column of the query would show whether a value can be decoded.
         idle = not fields and not self._wants_corrupt and options.mode in ("permissive", "rowwise") and options.dead_letter_topic is None
         self._decoder = None if idle else formats.decoder(options, fields)
         self._names = [each.name for each in fields]

@@ -283,11 +283,11 @@ def losses(
         low, high = earliest.get((topic, partition)), latest.get((topic, partition))
         reason = None
         if (low is None or high is None) and not names(topic, partition):
-            reason = f"it is not subscribed any longer: the options of the query do not name it (the query stands at offset {wanted})"
+            reason = f"it is not subscribed any longer: the options of the query do not name it (the query is at offset {wanted})"
         elif low is None or high is None:
-            reason = f"the partition is gone: the topic was deleted, or has fewer partitions (the query stands at offset {wanted})"
+            reason = f"the partition no longer exists: the topic was deleted, or has fewer partitions (the query is at offset {wanted})"
         elif topic in renewed:
-            reason = f"the topic was deleted and created again; it holds the offsets {low} to {high} (the query stands at offset {wanted})"
+            reason = f"the topic was deleted and created again; it holds the offsets {low} to {high} (the query is at offset {wanted})"
         elif wanted > high:
             reason = f"its end {high} lies before offset {wanted}, where the query stands: the topic was created again, or lost records"
         elif wanted < low:

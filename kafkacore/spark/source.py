@@ -195,7 +195,7 @@ def check(given: Mapping[str, str]) -> None:
 
 
 def either_options(given: Mapping[str, str]) -> SourceOptions:
-    """The options of a read of which nobody knows yet whether it is to be a stream: what would be wrong for both is said now.
+    """The options of a read, before Spark has said whether it is to be a stream: what would be wrong for both is said now.
 
     Raises:
         errors.ConfigError: they fit neither. Of the two reasons the one that is not about the kind of read.

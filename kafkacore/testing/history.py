@@ -49,7 +49,7 @@ Place = tuple[str, int]
 class Kind(enum.StrEnum):
     """What can be wrong with a history."""
 
-    LOST = "acknowledged, but nobody was shown it"
+    LOST = "acknowledged, but no reader was shown it"
     SKIPPED = "a reader passed over a record that others were shown"
     DUPLICATE = "one value stands at two offsets"
     REORDERED = "records of one producer stand in another order than they were sent"
@@ -258,7 +258,7 @@ class Reader:
         return run
 
     def left(self, topic: str, partition: int) -> None:
-        """Notes that it reads the partition no more."""
+        """Notes that it no longer reads the partition."""
         self._runs.pop((topic, partition), None)
 
     def polled(self, topic: str, partition: int, records: Iterable[tuple[int, Hashable]]) -> None:
@@ -463,7 +463,7 @@ class _Checker:
     def _origin(self, run: Run, offset: int, value: Hashable, at: int) -> None:
         send = self.known.get((self.topic, value))
         if send is None or send.partition not in (None, self.partition):
-            sent = "nobody sent it" if send is None else f"it was sent to partition {send.partition}"
+            sent = "no producer sent it" if send is None else f"it was sent to partition {send.partition}"
             self._report(Kind.PHANTOM, offset, value, f"{run.reader} was shown it, but {sent}")
             return
         if send.sent_at > at:
@@ -514,7 +514,7 @@ class _Checker:
             for run in missed:
                 self._report(Kind.SKIPPED, send.offset, send.value, f"{run.reader} was not shown it")
         elif missed or self._must_have_come(send):
-            readers = ", ".join(sorted({run.reader for run in missed})) or "the end of the log was reached, and nobody"
+            readers = ", ".join(sorted({run.reader for run in missed})) or "a reader at the end of the log"
             self._report(Kind.LOST, send.offset, send.value, f"acknowledged to {send.writer}; {readers} came past")
 
     @staticmethod

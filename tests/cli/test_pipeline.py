@@ -602,7 +602,7 @@ def test_a_run_is_over_since_it_ended(recorded: Project, capsys: pytest.CaptureF
         assert said in capsys.readouterr().out
     recorder.started()
     assert run(["pipeline", "status", "--project", str(recorded.root)]) == 0
-    assert "killed, begun 2026-11-21T18" in capsys.readouterr().out
+    assert "killed, started 2026-11-21T18" in capsys.readouterr().out
 
 
 def test_a_file_that_is_no_status_is_named(recorded: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -774,7 +774,7 @@ def test_a_table_that_is_not_there_cannot_be_computed_anew() -> None:
     defined.check_tables(["counts", "spark_catalog.a.words"], tables)
     with pytest.raises(ConfigError, match=r"no table 'out' to compute again; there is counts, words"):
         defined.check_tables(["words", "out"], tables)
-    with pytest.raises(ConfigError, match=r"there is none"):
+    with pytest.raises(ConfigError, match=r"it defines no table"):
         defined.check_tables(["out"], [])
 
 

@@ -487,12 +487,12 @@ def test_a_read_that_has_not_ended_when_another_begins_is_an_error(address, othe
         next(first)
         second = iter(consumer.read(other, until_end=False))
         next(second)
-        with pytest.raises(errors.IllegalStateError, match="another read has begun"):
+        with pytest.raises(errors.IllegalStateError, match="another read has started"):
             list(first)
         next(second)
         third = list(stream)
         assert sum(map(len, third)) == 600
-        with pytest.raises(errors.IllegalStateError, match="another read has begun"):
+        with pytest.raises(errors.IllegalStateError, match="another read has started"):
             for _ in second:
                 pass
         assert consumer._subscription.default_reset.name == consumer.config.auto_offset_reset

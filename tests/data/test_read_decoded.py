@@ -401,7 +401,7 @@ def test_in_asyncio_a_stream_that_another_read_has_ended(cluster, producer, topi
             stream = consumer.read(topic, until_end=False)
             await anext(stream)
             assert [len(batch) async for batch in consumer.read(topic)] == [1]
-            with pytest.raises(errors.IllegalStateError, match="another read has begun"):
+            with pytest.raises(errors.IllegalStateError, match="another read has started"):
                 await anext(stream)
 
     written(producer, topic, [b"x"])

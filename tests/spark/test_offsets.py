@@ -108,7 +108,7 @@ def test_losses_name_what_happened() -> None:
     assert [(each.partition, each.earliest, each.latest) for each in found] == [(0, 600, 900), (1, 0, 50), (2, None, None)]
     assert "offsets 500 to 599 have aged out" in str(found[0])
     assert "its end 50 lies before offset 500" in str(found[1])
-    assert "the partition is gone" in str(found[2])
+    assert "the partition no longer exists" in str(found[2])
     assert offsets.repaired(start, found, skip=False) == {("t", 0): 600, ("t", 1): 0, ("t", 3): 5}
     assert offsets.repaired(start, found, skip=True) == {("t", 0): 600, ("t", 1): 50, ("t", 3): 5}
 
@@ -117,8 +117,8 @@ def test_a_partition_that_the_options_do_not_name_is_not_called_deleted() -> Non
     start = {("left", 0): 5, ("t", 0): 5}
     found = offsets.losses(start, {}, {}, names=lambda topic, partition: topic == "t")
     assert [str(each) for each in found] == [
-        "left-0: it is not subscribed any longer: the options of the query do not name it (the query stands at offset 5)",
-        "t-0: the partition is gone: the topic was deleted, or has fewer partitions (the query stands at offset 5)",
+        "left-0: it is not subscribed any longer: the options of the query do not name it (the query is at offset 5)",
+        "t-0: the partition no longer exists: the topic was deleted, or has fewer partitions (the query is at offset 5)",
     ]
 
 

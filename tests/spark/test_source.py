@@ -314,7 +314,7 @@ def test_a_topic_that_goes_under_a_task(cluster, admin, producer):
     strict, lenient = (Query(cluster, **options, onDataLoss=what) for what in ("fail", "earliest"))
     plans = [strict.plan(), lenient.plan()]
     admin.delete_topics(["removed"]).check()
-    with pytest.raises(errors.OffsetOutOfRange, match=r"the partition is gone: the topic was deleted .*topic removed, partition 0"):
+    with pytest.raises(errors.OffsetOutOfRange, match=r"partition no longer exists: the topic was deleted .*topic removed, partition 0"):
         read(strict.reader, plans[0])
     assert read(lenient.reader, plans[1]) == []
 
@@ -328,9 +328,9 @@ def test_a_topic_deleted_while_it_is_read(cluster, admin, producer):
     for query in (strict, lenient):
         assert len(query.batch() or []) == 6
     admin.delete_topics(["deleted"]).check()
-    with pytest.raises(errors.OffsetOutOfRange, match=r"deleted-0: the partition is gone.*the query stands at offset 3"):
+    with pytest.raises(errors.OffsetOutOfRange, match=r"deleted-0: the partition no longer exists.*the query is at offset 3"):
         strict.batch()
-    with pytest.raises(errors.OffsetOutOfRange, match=r"deleted-0: the partition is gone"):
+    with pytest.raises(errors.OffsetOutOfRange, match=r"deleted-0: the partition no longer exists"):
         Query(cluster, strict.offset, subscribe="deleted,stays").batch()        # after a restart
     assert lenient.batches() == [[]]
     assert lenient.offset == {"stays": {"0": 3}}

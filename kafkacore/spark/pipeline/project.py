@@ -384,7 +384,7 @@ def _word(kind: type) -> str:
 
 
 def _try_lock(descriptor: int) -> bool:
-    """Whether nobody else held it; held until the file is closed."""
+    """Whether no other process held it; held until the file is closed."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -97,7 +97,7 @@ def missing(remote: str | None = None) -> str | None:
 
 
 def _reach(remote: str) -> None:
-    """Raises unless somebody listens at that address: pyspark would try for ten minutes, and once more when the process ends."""
+    """Raises unless a server listens at that address: pyspark would try for ten minutes, and once more when the process ends."""
     from pyspark.errors import PySparkException
     from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
@@ -374,7 +374,7 @@ class Session:
 
 
 def _listener() -> Any:
-    """A listener that hands on progress reports, and knows when no more are to come."""
+    """A listener that hands on progress reports, and knows when the last one has come."""
     import json
 
     from pyspark.sql.streaming.listener import StreamingQueryListener

@@ -29,7 +29,7 @@ class ResourcePatternType(Ordered):
     LITERAL = 3
     PREFIXED = 4
 class AclOperation(Ordered):
-    """What somebody may do."""
+    """An operation that an ACL allows or denies."""
 
     UNKNOWN = 0
     ANY = 1
