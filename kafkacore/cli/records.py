@@ -172,6 +172,8 @@ def produce(
                 stream: BinaryIO = sys.stdin.buffer if source is None else source.open("rb")
                 with stream, producer.transaction() if transactional else nullcontext():
                     for lines, size in _chunks_of_lines(stream):
+                        if form == "raw" and not sent and _is_of_consume(lines[0]):
+                            say(f"the lines, as those of consume --json, are sent as values; {OF_CONSUME}", err=True)
                         try:
                             for call in reader.calls(lines):
                                 delivery.add(producer.send_many(topic, **call))
@@ -196,6 +198,14 @@ def produce(
         print_json({"topic": topic, "records": sent, "bytes": sent_bytes, "seconds": round(seconds, 6), **done})
     else:
         messages.print(f"{counted(sent, 'record')}, {counted(sent_bytes, 'byte')} to {topic} in {seconds:.2f} s")
+
+
+OF_CONSUME = "with --format json their keys, values and headers are"
+
+
+def _is_of_consume(line: bytes) -> bool:
+    """Whether `consume --json` has printed it: with --json alone, which here is the summary's form, it would be a value."""
+    return line.startswith(b'{"topic":"') and b'","partition":' in line and b',"offset":' in line and b',"timestamp_ms":' in line
 
 
 def _reader(

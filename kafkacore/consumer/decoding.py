@@ -267,8 +267,10 @@ class Decoding:
             raise error from None
         if decoded.faults and self.on_error == "raise":
             row = min(decoded.faults)
+            first = "the first values say, from which the columns were inferred (a schema names others)"
+            says = first if self.inferred else f"{self._format}= says"
             raise errors.SerializationError(
-                f"the value is not what {self._format}= says: {decoded.faults[row]}",
+                f"the value is not what {says}: {decoded.faults[row]}",
                 topic=columns.topic,
                 partition=columns.partition,
                 offset=int(columns.offsets[row]),

@@ -133,6 +133,13 @@ def test_there_and_back(
     typed(printed)
     assert run(["produce", "back", "--format", "json"]) == 0
     assert held(cluster, "back") == held(cluster, "there")
+    assert b"sent as values" not in capsysbinary.readouterr().err
+    typed(printed)
+    assert run(["produce", "back", "--json"]) == 0
+    assert b"with --format json their keys, values and headers are" in capsysbinary.readouterr().err
+    typed(b'{"topic":"mine"}\n')
+    assert run(["produce", "back"]) == 0
+    assert b"sent as values" not in capsysbinary.readouterr().err
     typed(printed)
     assert run(["produce", "single", "--format", "json", "-p", "-1"]) == 0  # a topic with one partition
     assert sorted(each[4] for each in held(cluster, "single")) == [5, 6, 7, 8]
