@@ -144,6 +144,11 @@ class BrokerConfig(config_broker_tls.BrokerTls, config_kerberos.BrokerKerberos, 
         super_users: the principals that may do everything, as User:admin, several with semicolons. The brokers' own must be among them:
             User:ANONYMOUS where they reach each other by PLAINTEXT.
         allow_everyone_if_no_acl_found: whether a resource that has no ACL is open to all.
+        delegation_token_secret_key: what the secrets of delegation tokens are made with, the same for all brokers and the controller; left
+            out, there are no tokens.
+        delegation_token_max_lifetime_ms: after so long a token ends, however often it is renewed.
+        delegation_token_expiry_time_ms: after so long it ends unless it is renewed.
+        delegation_token_expiry_check_interval_ms: how often the controller removes tokens that have ended.
         unclean_leader_election_enable: a replica that is not in sync may lead if no other is alive, at the price of lost records.
         unclean_leader_election_interval_ms: how often partitions without a leader are looked at that may be led so by now.
         auto_leader_rebalance_enable, leader_imbalance_check_interval_seconds: whether and how often first replicas that can lead again are
@@ -261,6 +266,10 @@ class BrokerConfig(config_broker_tls.BrokerTls, config_kerberos.BrokerKerberos, 
     authorizer_class_name: str = ""
     super_users: str = ""
     allow_everyone_if_no_acl_found: bool = False
+    delegation_token_secret_key: str | None = dataclasses.field(default=None, repr=False)
+    delegation_token_max_lifetime_ms: int = between(604_800_000, 1, INT64_MAX)
+    delegation_token_expiry_time_ms: int = between(86_400_000, 1, INT64_MAX)
+    delegation_token_expiry_check_interval_ms: int = between(3_600_000, 1, INT64_MAX)
     unclean_leader_election_enable: bool = False
     unclean_leader_election_interval_ms: int = between(300_000, 1, INT64_MAX)
     auto_leader_rebalance_enable: bool = True

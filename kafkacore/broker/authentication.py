@@ -8,6 +8,7 @@ Rules:
    one ends the connection, and so does a failed dialogue, once the client has its answer.
 2. The users of `sasl.jaas.config` may use PLAIN and, unlike in Kafka, SCRAM, those of the controller's image SCRAM; there they come first.
    OAUTHBEARER takes unsigned tokens, as Kafka does until it is configured to check signed ones: this is a broker for tests.
+   With delegation.token.secret.key SCRAM takes delegation tokens, whose user is their owner, for as long as they are valid.
    GSSAPI takes tickets for a principal of the keytab, whose check needs no KDC and waits for nothing.
 3. SaslHandshake v0, after which tokens come without Kafka's frames, is refused.
 
@@ -16,12 +17,14 @@ Source: org.apache.kafka.common.security.authenticator.SaslServerAuthenticator; 
 
 from __future__ import annotations
 
+import base64
 import hmac
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from kafkacore.broker.cluster import ClusterImage
+from kafkacore.broker.token_keys import TokenKeys, has_expired
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
 from kafkacore.config_authorizer import ANONYMOUS
@@ -53,9 +56,14 @@ from kafkacore.protocol import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from kafkacore.protocol.metadata_log import DelegationTokenRecord
 
 SALT_BYTES = 16
 SCRAM_NUMBERS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+
+
+TokenLogin = Callable[[str], tuple[ScramCredential, str] | None]
+"""Gives what is kept of a delegation token's secret, and its owner."""
 
 
 class Session:
@@ -64,6 +72,7 @@ class Session:
     Attributes:
         user: who it is; empty before that is known.
         principal: the same as ACLs name it.
+        by_token: it was authenticated by a delegation token.
         failed: the dialogue has failed: the connection ends with the answer.
         failure: for the log: who said to be whom, by which mechanism, and why that was refused. No password.
     """
@@ -74,8 +83,10 @@ class Session:
         self._mechanism = ""
         self._expires_ms = NEVER_MS
         self._token_expiry_ms: int | None = None
+        self._has_delegation_token = False
         self.user = ""
         self.principal = ANONYMOUS
+        self.by_token = False
         self.failed = False
         self.failure = ""
 
@@ -103,7 +114,8 @@ class Session:
         else:
             self._mechanism = request.mechanism
             self._token_expiry_ms = None
-            self._machine = self._rules.machine(request.mechanism, self._user_of_token)
+            self._has_delegation_token = False
+            self._machine = self._rules.machine(request.mechanism, self._user_of_token, self._delegation_token)
         return SaslHandshakeResponse(error_code=code, mechanisms=list(offered))
 
     def authenticate(self, request: SaslAuthenticateRequest, now_ms: int) -> SaslAuthenticateResponse:
@@ -124,9 +136,21 @@ class Session:
             self._machine = None
             self.user = machine.user
             self.principal = f"User:{machine.user}"
+            self.by_token = self._has_delegation_token
             lifetime_ms = self._rules.lifetime_ms(self.user, self._token_expiry_ms)
-            self._expires_ms = now_ms + lifetime_ms if lifetime_ms and self._rules.max_reauth_ms else NEVER_MS
+            ends = lifetime_ms and (self._rules.max_reauth_ms or self.by_token)
+            self._expires_ms = now_ms + lifetime_ms if ends else NEVER_MS
         return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=challenge, session_lifetime_ms=lifetime_ms)
+
+    def _delegation_token(self, token_id: str) -> tuple[ScramCredential, str] | None:
+        """The client says that it has a delegation token: what is kept of its secret, and its owner."""
+        self._has_delegation_token = True
+        found = self._rules.delegation_token(token_id, self._mechanism)
+        if found is None:
+            return None
+        credential, token = found
+        self._token_expiry_ms = token.expiration_timestamp
+        return credential, token.owner.partition(":")[2]
 
     def _user_of_token(self, token: str) -> str:
         user, self._token_expiry_ms = read_unsecured_token(token, self._rules.clock.wall_ms())
@@ -166,13 +190,18 @@ class Sessions(ABC):
         self._sessions.clear()
 
     @abstractmethod
-    def machine(self, mechanism: str, user_of_token: Callable[[str], str]) -> SaslServer:
+    def machine(self, mechanism: str, user_of_token: Callable[[str], str], delegation_token: TokenLogin) -> SaslServer:
         """The mechanism's machine for one dialogue.
 
         Args:
             mechanism: that the client has chosen.
             user_of_token: checks a token and gives its user, for mechanisms that have one.
+            delegation_token: looks for a delegation token, for SCRAM.
         """
+
+    def delegation_token(self, token_id: str, mechanism: str) -> tuple[ScramCredential, DelegationTokenRecord] | None:
+        """A delegation token that is valid, and what is kept of its secret; None without one."""
+        return None
 
     def lifetime_ms(self, user: str, token_expiry_ms: int | None) -> int:
         """How long a session that begins now lasts; 0 without limit, as for the brokers' own, which do not authenticate again."""
@@ -199,18 +228,32 @@ class Authentication(Sessions):
         super().__init__(config.sasl_mechanisms(), clock, config.connections_max_reauth_ms, own_user)
         self._image = image
         self._derived: dict[tuple[str, str], ScramCredential] = {}
+        self._token_keys = TokenKeys(config.delegation_token_secret_key) if config.delegation_token_secret_key else None
+        self._of_tokens: dict[tuple[str, str], ScramCredential] = {}
         self._keys = BrokerKeys(config.gssapi_keytab()) if "GSSAPI" in self.mechanisms else None
         self._local_names = LocalNames(config.sasl_kerberos_principal_to_local_rules)
         self.new_client: Callable[[], SaslClient] = new_clients(SaslSettings("PLAIN", own_user, own_password), clock)
 
-    def machine(self, mechanism: str, user_of_token: Callable[[str], str]) -> SaslServer:
+    def machine(self, mechanism: str, user_of_token: Callable[[str], str], delegation_token: TokenLogin) -> SaslServer:
         if mechanism == "PLAIN":
             return PlainServer(self._is_password)
         if mechanism == "OAUTHBEARER":
             return OAuthBearerServer(user_of_token)
         if self._keys is not None and mechanism == "GSSAPI":
             return GssapiServer(self._keys.context(), self._user_of_principal)
-        return ScramServer(mechanism, lambda user: self._credential(user, mechanism))
+        return ScramServer(mechanism, lambda user: self._credential(user, mechanism), token=delegation_token)
+
+    def delegation_token(self, token_id: str, mechanism: str) -> tuple[ScramCredential, DelegationTokenRecord] | None:
+        token = self._image.delegation_tokens.get(token_id)
+        if self._token_keys is None or token is None or has_expired(token, self.clock.wall_ms()):
+            return None
+        credential = self._of_tokens.get((token_id, mechanism))
+        if credential is None:
+            for known in [each for each in self._of_tokens if each[0] not in self._image.delegation_tokens]:
+                del self._of_tokens[known]
+            password = base64.b64encode(self._token_keys.hmac_of(token_id)).decode()
+            credential = self._of_tokens[token_id, mechanism] = _derived_credential(mechanism, password)
+        return credential, token
 
     def _user_of_principal(self, principal: str) -> str:
         assert self._keys is not None  # it has checked the principal's ticket
@@ -226,7 +269,10 @@ class Authentication(Sessions):
             return ScramCredential(bytes(kept.salt), bytes(kept.stored_key), bytes(kept.server_key), kept.iterations)
         derived = self._derived.get((user, mechanism))
         if derived is None and user in self._users:
-            salt = secrets.token_bytes(SALT_BYTES)
-            salted = salted_password(mechanism, self._users[user], salt, MIN_ITERATIONS)
-            derived = self._derived[user, mechanism] = scram_credential(mechanism, salted, salt, MIN_ITERATIONS)
+            derived = self._derived[user, mechanism] = _derived_credential(mechanism, self._users[user])
         return derived
+
+
+def _derived_credential(mechanism: str, password: str) -> ScramCredential:
+    salt = secrets.token_bytes(SALT_BYTES)
+    return scram_credential(mechanism, salted_password(mechanism, password, salt, MIN_ITERATIONS), salt, MIN_ITERATIONS)

@@ -290,6 +290,7 @@ class ClusterImage:
         client_quotas: values by name, by entity.
         acls, acl_ids: entries by id, and ids by entry.
         scram_credentials: by user and mechanism.
+        delegation_tokens: by id.
         supported_features: the levels this node supports, (lowest, highest) by name.
         next_producer_id: the first of the next block.
         listeners: called after every batch.
@@ -322,6 +323,7 @@ class ClusterImage:
         self.acls: dict[bytes, Acl] = {}
         self.acl_ids: dict[Acl, bytes] = {}
         self.scram_credentials: dict[tuple[str, int], m.UserScramCredentialRecord] = {}
+        self.delegation_tokens: dict[str, m.DelegationTokenRecord] = {}
         self.next_producer_id = 0
         self.listeners: list[ImageListener] = []
 
@@ -629,6 +631,12 @@ class ClusterImage:
         if self.scram_credentials.pop((record.name, record.mechanism), None) is None:
             raise InternalError(f"the metadata log removes a SCRAM credential of {record.name!r}, which does not exist")
 
+    def _set_delegation_token(self, record: m.DelegationTokenRecord, delta: ImageDelta) -> None:
+        self.delegation_tokens[record.token_id] = record
+
+    def _remove_delegation_token(self, record: m.RemoveDelegationTokenRecord, delta: ImageDelta) -> None:
+        self.delegation_tokens.pop(record.token_id, None)
+
     def _nothing(self, record: MetadataRecord, delta: ImageDelta) -> None:
         """A record that changes no image."""
 
@@ -672,6 +680,7 @@ class ClusterImage:
         for acl_id, acl in self.acls.items():
             yield m.AccessControlEntryRecord(id=acl_id, **acl._asdict())
         yield from self.scram_credentials.values()
+        yield from self.delegation_tokens.values()
 
 
 def partition_record(topic_id: bytes, index: int, partition: PartitionRegistration) -> m.PartitionRecord:
@@ -709,5 +718,7 @@ _REPLAYS: dict[type[MetadataRecord], Callable[[ClusterImage, Any, ImageDelta], N
     m.RemoveAccessControlEntryRecord: ClusterImage._remove_acl,
     m.UserScramCredentialRecord: ClusterImage._set_scram_credential,
     m.RemoveUserScramCredentialRecord: ClusterImage._remove_scram_credential,
+    m.DelegationTokenRecord: ClusterImage._set_delegation_token,
+    m.RemoveDelegationTokenRecord: ClusterImage._remove_delegation_token,
     m.NoOpRecord: ClusterImage._nothing,
 }

@@ -48,7 +48,8 @@ def jump(image: ClusterImage, target: ClusterImage) -> ImageDelta:
     delta.features |= _differing(image.features, target.features)
     delta.quotas |= _differing(image.client_quotas, target.client_quotas)
     delta.acls |= _differing(image.acls, target.acls)
-    for name in ("configs", "brokers", "nodes", "features", "client_quotas", "acls", "acl_ids", "scram_credentials"):
+    taken_over = ("configs", "brokers", "nodes", "features", "client_quotas", "acls", "acl_ids", "scram_credentials", "delegation_tokens")
+    for name in taken_over:
         mine_now = getattr(image, name)
         theirs = dict(getattr(target, name))
         mine_now.clear()

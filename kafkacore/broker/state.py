@@ -27,6 +27,7 @@ from kafkacore.broker.producer_ids import ProducerIds
 from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.broker.sessions import FetchSessionCache
 from kafkacore.broker.throttling import Metered, Throttling, name_of
+from kafkacore.broker.token_keys import TokenKeys
 from kafkacore.broker.txns.service import TransactionService
 from kafkacore.broker.worker import Worker
 from kafkacore.clock import Clock
@@ -104,6 +105,7 @@ class BrokerState:
         altered: is called when settings were.
         cluster: this broker's image of the cluster; it follows the controller's log.
         authorizer: who may do what; None where everybody may do everything.
+        token_keys: what makes the secrets of delegation tokens; None where they are disabled.
         played: the release whose message format and errors it has.
         quotas: how long clients have to wait that take more than their share.
         controller: the way to the controller, who alone changes the cluster.
@@ -166,6 +168,7 @@ class BrokerState:
         if config.authorizer_class_name:
             self.authorizer = Authorizer(super_users(config.super_users), config.allow_everyone_if_no_acl_found)
             self.cluster.listeners.append(self.authorizer)
+        self.token_keys = TokenKeys(config.delegation_token_secret_key) if config.delegation_token_secret_key else None
         self.api_versions = dict(api_versions)
         self.played = played
         self.clock = clock
@@ -458,6 +461,7 @@ def forward(
     answer: Callable[[Response | KafkaError], Response],
     *,
     counts: bool = False,
+    names_client: bool = False,
 ) -> Outcome:
     """Has the controller carry out a request, and answers when this broker knows the result.
 
@@ -468,13 +472,14 @@ def forward(
         version: of its API.
         answer: makes the response out of the controller's, or out of the reason why it did not come.
         counts: the client wants it, so that its controller_mutation_rate holds, if anybody has one.
+        names_client: the controller has to know who the client is.
     """
     late = LateAnswer(call)
 
     def done(result: Response | KafkaError) -> None:
         late.respond(lambda: answer(result))
 
-    if counts and state.quotas.mutation:
+    if names_client or (counts and state.quotas.mutation):
         state.controller.submit(request, version, done, Requester(name_of(call.principal), call.client_id or ""))
     else:
         state.controller.submit(request, version, done)

@@ -179,7 +179,8 @@ _BASE64 = r"[A-Za-z0-9+/]+={0,2}"
 _NAME = r"(?:[^,=\0]|=2C|=3D)+"
 _EXTENSIONS = r"(?:,[A-Za-z]+=[^,\0]+)*"
 _GS2 = rf"(?P<binding>n|y|p=[A-Za-z0-9.-]+),(?:a=(?P<authzid>{_NAME}))?,"
-_CLIENT_FIRST = re.compile(rf"(?P<gs2>{_GS2})(?P<bare>n=(?P<user>{_NAME}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS})")
+_CLIENT_FIRST = re.compile(rf"(?P<gs2>{_GS2})(?P<bare>n=(?P<user>{_NAME}),r=(?P<nonce>{_PRINTABLE})(?P<extensions>{_EXTENSIONS}))")
+_TOKEN_AUTH = "tokenauth=true"
 _SERVER_FIRST = re.compile(rf"r=(?P<nonce>{_PRINTABLE}),s=(?P<salt>{_BASE64}),i=(?P<iterations>[1-9][0-9]{{0,9}}){_EXTENSIONS}")
 _CLIENT_FINAL = re.compile(rf"(?P<bare>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})")
 _SERVER_FINAL = re.compile(rf"(?:v=(?P<signature>{_BASE64})|e=(?P<error>[^,\0]+)){_EXTENSIONS}")
@@ -242,7 +243,7 @@ class ScramClient:
         self._salted = salted or functools.partial(salted_password, mechanism, password)
         self._nonce = nonce or _new_nonce()
         escaped = username.replace("=", "=3D").replace(",", "=2C")
-        self._first_bare = f"n={escaped},r={self._nonce}" + (",tokenauth=true" if is_delegation_token else "")
+        self._first_bare = f"n={escaped},r={self._nonce}" + (f",{_TOKEN_AUTH}" if is_delegation_token else "")
         self._signature: bytes | None = None
         self._began = False
 
@@ -291,14 +292,24 @@ class ScramServer:
         mechanism: SCRAM-SHA-256 or SCRAM-SHA-512.
         credential: what is kept of a user; None for an unknown user.
         nonce: as for the client; its own half.
+        token: what is kept of a delegation token's secret, by the token's id, and the name of its owner; None for an unknown token. Left
+            out, tokens are not taken.
     """
 
-    def __init__(self, mechanism: str, credential: Callable[[str], ScramCredential | None], nonce: str | None = None) -> None:
+    def __init__(
+        self,
+        mechanism: str,
+        credential: Callable[[str], ScramCredential | None],
+        nonce: str | None = None,
+        token: Callable[[str], tuple[ScramCredential, str] | None] | None = None,
+    ) -> None:
         self.mechanism = mechanism
         self.user = ""
         self.done = False
         self._hash = SCRAM_HASHES[mechanism]
         self._find = credential
+        self._find_token = token
+        self._owner = ""
         self._half = nonce or _new_nonce()
         self.claimed = self._nonce = self._transcript = self._gs2 = ""
         self._credential: ScramCredential | None = None
@@ -315,7 +326,11 @@ class ScramServer:
         self.claimed = first["user"].replace("=2C", ",").replace("=3D", "=")
         if first["authzid"] not in (None, first["user"]):
             raise SaslAuthentication("Authentication failed: Client requested an authorization id that is different from username")
-        self._credential = self._find(self.claimed)
+        if _TOKEN_AUTH in first["extensions"].lower().split(","):
+            found = None if self._find_token is None else self._find_token(self.claimed)
+            self._credential, self._owner = found or (None, "")
+        else:
+            self._credential = self._find(self.claimed)
         if self._credential is None:
             raise SaslAuthentication(self._invalid())
         self._gs2 = first["gs2"]
@@ -335,7 +350,7 @@ class ScramServer:
             raise SaslAuthentication(self._invalid())
         if not hmac.compare_digest(hashlib.new(self._hash, _xor(proof, signature)).digest(), credential.stored_key):
             raise SaslAuthentication(self._invalid())
-        self.user = self.claimed
+        self.user = self._owner or self.claimed
         self.done = True
         return f"v={_base64(hmac.digest(credential.server_key, message, self._hash))}".encode()
 

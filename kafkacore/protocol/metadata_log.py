@@ -218,6 +218,22 @@ class RemoveAccessControlEntryRecord(MetadataRecord, api_key=19, versions="0"):
     id: bytes = F(UUID)
 
 
+class DelegationTokenRecord(MetadataRecord, api_key=10, versions="0"):
+    """owner, requester, renewers: principals as "User:alice". The secret is no part of it."""
+
+    owner: str = F(STRING)
+    requester: str = F(STRING)
+    renewers: list[str] = F([STRING])
+    issue_timestamp: int = F(INT64)
+    max_timestamp: int = F(INT64)
+    expiration_timestamp: int = F(INT64)
+    token_id: str = F(STRING)
+
+
+class RemoveDelegationTokenRecord(MetadataRecord, api_key=26, versions="0"):
+    token_id: str = F(STRING)
+
+
 class UserScramCredentialRecord(MetadataRecord, api_key=11, versions="0"):
     name: str = F(STRING)
     mechanism: int = F(INT8)

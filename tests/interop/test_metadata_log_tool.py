@@ -31,12 +31,12 @@ from tests.interop.java_tools import JavaTools
 pytestmark = pytest.mark.kafka
 
 MESSAGES = [getattr(protocol, name) for name in sorted(BETWEEN_BROKERS)] + list(MetadataRecord.RECORDS.values())
-NOT_HERE = {"DelegationTokenRecord", "RemoveDelegationTokenRecord", "RegisterControllerRecord", "ZkMigrationRecord"} | {
+NOT_HERE = {"RegisterControllerRecord", "ZkMigrationRecord"} | {
     "BeginTransactionRecord",
     "EndTransactionRecord",
     "AbortTransactionRecord",
 }
-"""Records of things that do not exist here: delegation tokens, a quorum of controllers, ZooKeeper, changes too large for a batch."""
+"""Records of things that do not exist here: a quorum of controllers, ZooKeeper, changes too large for a batch."""
 
 
 def definitions(jar: str, folder: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kafkacore.broker.authentication import SALT_BYTES, Sessions
+from kafkacore.broker.authentication import SALT_BYTES, Sessions, TokenLogin
 from kafkacore.clock import Clock
 from kafkacore.net.sasl import (
     MIN_ITERATIONS,
@@ -71,5 +71,5 @@ class ControllerSessions(Sessions):
         salted = salted_password(MECHANISM, secret, salt, MIN_ITERATIONS)
         self._credential: ScramCredential = scram_credential(MECHANISM, salted, salt, MIN_ITERATIONS)
 
-    def machine(self, mechanism: str, user_of_token: Callable[[str], str]) -> SaslServer:
+    def machine(self, mechanism: str, user_of_token: Callable[[str], str], delegation_token: TokenLogin) -> SaslServer:
         return ScramServer(mechanism, lambda user: self._credential if user == BROKERS else None)

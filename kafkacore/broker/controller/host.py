@@ -148,7 +148,7 @@ class ControllerHost:
             The response, and the offset an image must have reached to know what it tells.
         """
         with self._lock:
-            written = self.controller.handle(request, version, self.clock.now_ms(), requester)
+            written = self.controller.handle(request, version, self.clock.now_ms(), requester, self.clock.wall_ms())
             self._write(written.records)
             return written.response, self.controller.image.next_offset
 
@@ -190,6 +190,7 @@ class ControllerHost:
         """
         with self._lock:
             now_ms, state = self.clock.now_ms(), self.controller.state
+            state.wall_ms = self.clock.wall_ms()
             while records := brokers.fence_silent_broker(state, now_ms) or self._periodic.run(state, now_ms):
                 if not self._write_if_possible(records):
                     break

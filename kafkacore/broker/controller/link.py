@@ -209,6 +209,7 @@ class LocalControllerLink(LinkBase):
         self._post = post
         self._notified = threading.Event()
         self._registered = False
+        self._is_for_tokens = False                           # the next heartbeat
         image.apply(*host.follow(self))
 
     # ---- following
@@ -285,9 +286,16 @@ class LocalControllerLink(LinkBase):
             done()
 
     def _schedule_heartbeat(self) -> None:
-        """Only where another broker could notice: one alone needs no heartbeat, and wakes for none."""
-        if self._heartbeat is None and len(self._image.brokers) > 1:
+        """Only where another broker could notice: one alone needs no heartbeat, and wakes for delegation tokens that may end."""
+        if self._is_for_tokens and len(self._image.brokers) > 1:
+            self._cancel_heartbeat()
+        if self._heartbeat is not None:
+            return
+        self._is_for_tokens = len(self._image.brokers) <= 1
+        if not self._is_for_tokens:
             self._plan_heartbeat(self._host.config.broker_heartbeat_interval_ms)
+        elif self._image.delegation_tokens:
+            self._plan_heartbeat(self._host.config.delegation_token_expiry_check_interval_ms)
 
     def shut_down(self, done: Callable[[], None]) -> None:
         if not self._registered:

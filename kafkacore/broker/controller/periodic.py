@@ -1,7 +1,9 @@
-"""What the controller does now and then without being asked: preferred leaders lead again, and what may be led uncleanly is.
+"""What the controller does now and then without being asked: preferred leaders lead again, what may be led uncleanly is, old
+delegation tokens are removed.
 
     auto.leader.rebalance.enable, leader.imbalance.check.interval.seconds     every partition led by another than its first replica
     unclean.leader.election.interval.ms                                      every partition without a leader whose topic allows it
+    delegation.token.expiry.check.interval.ms                                every delegation token
 
 Each is done with what the image says at that time. Kafka 4 knows no leader.imbalance.per.broker.percentage: all preferred replicas that can
 lead do.
@@ -19,8 +21,9 @@ from kafkacore.broker.controller.brokers import partitions_of, without_leader
 from kafkacore.broker.controller.elections import Election
 from kafkacore.broker.controller.partitions import builder_of
 from kafkacore.broker.controller.state import ControllerState
+from kafkacore.broker.token_keys import has_expired
 from kafkacore.config import BrokerConfig
-from kafkacore.protocol.metadata_log import MetadataRecord
+from kafkacore.protocol.metadata_log import MetadataRecord, RemoveDelegationTokenRecord
 
 MAX_ELECTIONS = 1000
 """Elections of one run; the next one follows at once. Source: ReplicationControlManager.MAX_ELECTIONS_PER_IMBALANCE."""
@@ -44,6 +47,13 @@ def unclean_elections(state: ControllerState) -> Iterator[MetadataRecord]:
                 yield record
 
 
+def expired_tokens(state: ControllerState) -> Iterator[MetadataRecord]:
+    """Delegation tokens whose time has passed are removed. Source: DelegationTokenControlManager.sweepExpiredDelegationTokens."""
+    for token in state.image.delegation_tokens.values():
+        if has_expired(token, state.wall_ms):
+            yield RemoveDelegationTokenRecord(token_id=token.token_id)
+
+
 class Periodic:
     """When what is due."""
 
@@ -59,6 +69,8 @@ class Periodic:
         ]
         if config.auto_leader_rebalance_enable:
             self._tasks.append((config.leader_imbalance_check_interval_seconds * 1000, preferred_elections))
+        if config.delegation_token_secret_key:
+            self._tasks.append((config.delegation_token_expiry_check_interval_ms, expired_tokens))
         self._due_ms = [now_ms + period_ms for period_ms, _ in self._tasks]
 
     def next_deadline_ms(self) -> int:

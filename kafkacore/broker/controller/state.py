@@ -20,6 +20,7 @@ from typing import NamedTuple
 from kafkacore import errors
 from kafkacore.broker.cluster import BrokerRegistration, ClusterImage, new_uuid
 from kafkacore.broker.controller.placement import ReplicaPlacer
+from kafkacore.broker.token_keys import TokenKeys
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, CorruptDataError, KafkaError
 from kafkacore.protocol.metadata_log import MetadataRecord
@@ -101,6 +102,16 @@ class ControllerState:
     sessions: dict[int, Session] = field(default_factory=dict)
     permits: Permits = field(default_factory=Permits)
     """Of the request that is being decided."""
+    requester: Requester | None = None
+    """The client that makes it; None if it comes from a broker."""
+    wall_ms: int = 0
+    """Time since the epoch, of the request or of what is due."""
+    token_keys: TokenKeys | None = None
+    """What makes the secrets of delegation tokens; None where they are disabled."""
+
+    def __post_init__(self) -> None:
+        if self.config.delegation_token_secret_key:
+            self.token_keys = TokenKeys(self.config.delegation_token_secret_key)
 
     def has_valid_session(self, broker_id: int, epoch: int, now_ms: int) -> bool:
         """Whether a broker was heard of within broker.session.timeout.ms."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from kafkacore import errors
 from kafkacore.broker.cluster import FEATURES, ClusterImage, ImageDelta
-from kafkacore.broker.controller import acls, brokers, configs, credentials, features, partitions, quotas, topics
+from kafkacore.broker.controller import acls, brokers, configs, credentials, features, partitions, quotas, tokens, topics
 from kafkacore.broker.controller.state import ControllerState, Permits, Requester, Written
 from kafkacore.broker.quotas import MUTATION, MutationQuota
 from kafkacore.config import BrokerConfig
@@ -30,6 +30,9 @@ SERVED: dict[int, Serve] = {
     31: acls.delete_acls,
     33: configs.alter_configs,
     37: topics.create_partitions,
+    38: tokens.create_delegation_token,
+    39: tokens.renew_delegation_token,
+    40: tokens.expire_delegation_token,
     43: partitions.elect_leaders,
     44: configs.incremental_alter_configs,
     45: partitions.alter_partition_reassignments,
@@ -100,7 +103,7 @@ class Controller:
             if self.image.features.get(name, 0) != level
         ]
 
-    def handle(self, request: Request, version: int, now_ms: int, requester: Requester | None = None) -> Written:
+    def handle(self, request: Request, version: int, now_ms: int, requester: Requester | None = None, wall_ms: int = 0) -> Written:
         """Decides about a request.
 
         Args:
@@ -108,6 +111,7 @@ class Controller:
             version: of the API.
             now_ms: monotonic time.
             requester: the client it comes from; None if it comes from a broker.
+            wall_ms: time since the epoch.
 
         Returns:
             The records that carry it out, and the response.
@@ -119,6 +123,7 @@ class Controller:
         if serve is None:
             raise errors.UnsupportedVersion(f"the controller does not serve API {request.API_KEY}")
         self.state.permits = self._permits(request, version, now_ms, requester)
+        self.state.requester, self.state.wall_ms = requester, wall_ms
         return serve(self.state, request, version, now_ms)
 
     def _permits(self, request: Request, version: int, now_ms: int, requester: Requester | None) -> Permits:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kafkacore.broker.authorizer import ALTER, ALTER_CONFIGS, DESCRIBE
+from kafkacore.broker.controller.tokens import create_response, principal_of
 from kafkacore.broker.handlers.access import CLUSTER_REFUSED, may_cluster
 from kafkacore.broker.handlers.common import code_of
 from kafkacore.broker.handlers.parts import not_elected, not_reassigned
@@ -30,6 +31,7 @@ from kafkacore.protocol import (
     CreatableTopicResult,
     CreateAclsRequest,
     CreateAclsResponse,
+    CreateDelegationTokenRequest,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
@@ -43,11 +45,15 @@ from kafkacore.protocol import (
     DeleteTopicsResponse,
     ElectLeadersRequest,
     ElectLeadersResponse,
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
     UpdateFeaturesRequest,
@@ -188,6 +194,18 @@ def _refuse_delete_acls(request: DeleteAclsRequest, code: Code, message: str, ve
     )
 
 
+def _refuse_create_token(request: CreateDelegationTokenRequest, code: Code, message: str, version: int) -> Response:
+    return create_response(version, "", principal_of(request.owner_principal_type, request.owner_principal_name, ""), error_code=code)
+
+
+def _refuse_renew_token(request: RenewDelegationTokenRequest, code: Code, message: str, version: int) -> Response:
+    return RenewDelegationTokenResponse(error_code=code)
+
+
+def _refuse_expire_token(request: ExpireDelegationTokenRequest, code: Code, message: str, version: int) -> Response:
+    return ExpireDelegationTokenResponse(error_code=code)
+
+
 REFUSALS: dict[int, Callable[[Any, Code, str, int], Response]] = {
     19: _refuse_create_topics,
     20: _refuse_delete_topics,
@@ -195,6 +213,9 @@ REFUSALS: dict[int, Callable[[Any, Code, str, int], Response]] = {
     31: _refuse_delete_acls,
     33: _refuse_alter_configs,
     37: _refuse_create_partitions,
+    38: _refuse_create_token,
+    39: _refuse_renew_token,
+    40: _refuse_expire_token,
     43: _refuse_elect_leaders,
     44: _refuse_incremental_alter_configs,
     45: _refuse_alter_reassignments,

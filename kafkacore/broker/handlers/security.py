@@ -1,4 +1,4 @@
-"""Who is who, and how much one may: SCRAM credentials, client quotas; SASL and delegation tokens.
+"""Who is who, and how much one may: SCRAM credentials, client quotas; SASL.
 
 Quotas are obeyed by `throttling.py` and by the controller, credentials by the listeners that ask for them.
 
@@ -9,35 +9,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kafkacore import errors
-from kafkacore.broker.authorizer import CREATE_TOKENS, DESCRIBE, DESCRIBE_CONFIGS
-from kafkacore.broker.authorizer import USER as USER_RESOURCE
+from kafkacore.broker.authorizer import DESCRIBE, DESCRIBE_CONFIGS
 from kafkacore.broker.cluster import QuotaEntity
 from kafkacore.broker.controller.state import code_of
-from kafkacore.broker.handlers.access import may, may_cluster
+from kafkacore.broker.handlers.access import may_cluster
 from kafkacore.broker.quotas import CLIENT_ID, IP, USER
 from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
-from kafkacore.config_authorizer import ANONYMOUS
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
     ClientQuotaEntityPart,
     ClientQuotaValue,
-    CreateDelegationTokenRequest,
-    CreateDelegationTokenResponse,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     DescribedClientQuota,
-    DescribeDelegationTokenRequest,
-    DescribeDelegationTokenResponse,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
-    ExpireDelegationTokenRequest,
-    ExpireDelegationTokenResponse,
-    RenewDelegationTokenRequest,
-    RenewDelegationTokenResponse,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
@@ -48,9 +38,6 @@ from kafkacore.protocol.schema import Response
 from kafkacore.timer import TimerTask
 
 EXACT, DEFAULT, ANY = 0, 1, 2
-REQUESTER = ("token_requester_principal_type", "token_requester_principal_name")
-FIRST_TOKEN_FOR_OTHERS = 3
-NOT_ALLOWED = Code.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 
 # ---- quotas
@@ -141,7 +128,7 @@ def describe_user_scram_credentials(
     return DescribeUserScramCredentialsResponse(error_code=0, error_message="", results=results)
 
 
-# ---- SASL, and delegation tokens, which no client gets
+# ---- SASL
 
 
 def sasl_handshake(state: BrokerState, call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse | Outcome:
@@ -183,51 +170,3 @@ def sasl_authenticate(state: BrokerState, call: Call, request: SaslAuthenticateR
         return Outcome.LATER
     message = "SaslAuthenticate request received after successful authentication"
     return SaslAuthenticateResponse(error_code=Code.ILLEGAL_SASL_STATE, error_message=message, auth_bytes=b"")
-
-
-def _tokens_code(call: Call) -> Code:
-    """Why no client gets a token: not allowed without authentication; else this is a Kafka without delegation.token.secret.key."""
-    return NOT_ALLOWED if call.session is None and call.principal == ANONYMOUS else Code.DELEGATION_TOKEN_AUTH_DISABLED
-
-
-def create_delegation_token(state: BrokerState, call: Call, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
-    """CreateDelegationToken v0-3: refused, as are the other three. A token for another user needs CREATE_TOKENS on that user."""
-    code = _tokens_code(call)
-    requester = call.principal
-    owner = requester
-    if request.owner_principal_name and request.owner_principal_type is not None:
-        owner = f"{request.owner_principal_type}:{request.owner_principal_name}"
-    if code != NOT_ALLOWED:
-        if owner != requester and not may(state, call, CREATE_TOKENS, USER_RESOURCE, owner):
-            code = Code.DELEGATION_TOKEN_AUTHORIZATION_FAILED
-        elif any(each.principal_type != "User" for each in request.renewers):
-            code = Code.INVALID_PRINCIPAL_TYPE
-    kind, _, name = owner.partition(":")
-    named = dict(zip(REQUESTER, requester.split(":", 1), strict=True))
-    more: dict[str, Any] = {} if call.version < FIRST_TOKEN_FOR_OTHERS else named
-    return CreateDelegationTokenResponse(
-        error_code=code,
-        principal_type=kind,
-        principal_name=name,
-        issue_timestamp_ms=-1,
-        expiry_timestamp_ms=-1,
-        max_timestamp_ms=-1,
-        token_id="",
-        hmac=b"",
-        **more,
-    )
-
-
-def renew_delegation_token(state: BrokerState, call: Call, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
-    """RenewDelegationToken v0-2."""
-    return RenewDelegationTokenResponse(error_code=_tokens_code(call), expiry_timestamp_ms=-1)
-
-
-def expire_delegation_token(state: BrokerState, call: Call, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
-    """ExpireDelegationToken v0-2."""
-    return ExpireDelegationTokenResponse(error_code=_tokens_code(call), expiry_timestamp_ms=-1)
-
-
-def describe_delegation_token(state: BrokerState, call: Call, request: DescribeDelegationTokenRequest) -> DescribeDelegationTokenResponse:
-    """DescribeDelegationToken v0-3."""
-    return DescribeDelegationTokenResponse(error_code=_tokens_code(call), tokens=[])
