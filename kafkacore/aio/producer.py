@@ -61,6 +61,9 @@ T = TypeVar("T")
 
 log = logging.getLogger("kafkacore.producer")
 
+_SHARE_OF_MEMORY, _SHARE_MS = 16, 20
+"""Who waits for memory waits for a sixteenth of it, so many milliseconds at most; then for what is needed."""
+
 
 class KafkaProducer:
     """Sends records to Kafka from an event loop. The tasks of one loop may share a producer.
@@ -340,13 +343,26 @@ class KafkaProducer:
         )
 
     async def _memory(self, nbytes: int, left_ms: int) -> None:
-        """Waits until so much memory is free or the producer is closed, `left_ms` at most."""
+        """Waits until so much memory is free or the producer is closed, `left_ms` at most.
+
+        A moment for more than that: a broker answers a few batches at a time, and a wait for each answer costs more CPU than its records.
+        """
+        pool = self._producer._pool
+        share = pool.total_bytes // _SHARE_OF_MEMORY
+        if share > nbytes:
+            share_ms = min(left_ms, _SHARE_MS)
+            await self._granted(share, share_ms)
+            left_ms -= share_ms
+        if left_ms > 0 and pool.available_bytes < nbytes:
+            await self._granted(nbytes, left_ms)
+
+    async def _granted(self, nbytes: int, timeout_ms: int) -> None:
         producer = self._producer
         freed = asyncio.get_running_loop().create_future()
         waiter = producer._pool.watch(nbytes, Gate(wake(freed)))
         try:
             producer._sender.wake(-1, True)
-            await ended_within(freed, left_ms / 1000, self._timer)
+            await ended_within(freed, timeout_ms / 1000, self._timer)
         finally:
             producer._pool.unwatch(waiter)
 
