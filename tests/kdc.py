@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import threading
@@ -17,6 +16,8 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+
+from tests.free_ports import free_port
 
 REALM = "KAFKACORE.TEST"
 TIMEOUT_S = 60
@@ -56,9 +57,7 @@ class Realm:
         }
 
     def _take_port(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.configure()
         (self.directory / "kdc.conf").write_text(
             f"[kdcdefaults]\n kdc_listen = 127.0.0.1:{self.port}\n kdc_tcp_listen = 127.0.0.1:{self.port}\n"

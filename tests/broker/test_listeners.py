@@ -22,6 +22,7 @@ from kafkacore.protocol import DescribeClusterRequest, FindCoordinatorRequest, M
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.brokering import batch
 from tests.broker.wire import Wire, produce_request
+from tests.free_ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 TWO = {
@@ -237,9 +238,8 @@ def test_the_ports_of_further_brokers_follow_those_of_the_first() -> None:
 
 
 def test_a_port_in_use_leaves_none_open() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
-        first, second = free.getsockname()[1], taken.getsockname()[1]
-        free.close()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        first, second = free_port(), taken.getsockname()[1]
         settings = {**NAMED, "inter.broker.listener.name": "A", "listeners": f"A://127.0.0.1:{first},B://127.0.0.1:{second}"}
         broker = Broker(BrokerConfig.from_user(settings))
         with pytest.raises(OSError, match="in use"):

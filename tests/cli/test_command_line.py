@@ -23,6 +23,7 @@ from kafkacore.cli.app import run
 from kafkacore.config_security import sasl_listener
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
+from tests.free_ports import free_port
 
 
 @pytest.fixture(scope="module")
@@ -716,8 +717,7 @@ def test_offsets_are_moved_only_when_that_is_asked_for(at: str, capsys: pytest.C
 def test_without_a_broker_at_the_default_address_the_command_that_starts_one_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]  # nobody listens there once it is closed
+    port = free_port()
     monkeypatch.setattr("kafkacore.cli.app.NOBODY_THERE", (f"127.0.0.1:{port} failed: Connection refused", f"127.0.0.1:{port} (Conn"))
     quick = ["-X", "default.api.timeout.ms=300", "-X", "request.timeout.ms=200"]
     assert run(["topics", "list", "-b", f"127.0.0.1:{port}", *quick]) == 1

@@ -7,7 +7,6 @@ import contextlib
 import importlib
 import logging
 import re
-import socket
 import ssl
 import time
 from pathlib import Path
@@ -26,6 +25,7 @@ from kafkacore.compat.aiokafka.helpers import create_ssl_context
 from kafkacore.compat.aiokafka.listener import EngineListener
 from kafkacore.net.oauth import unsecured_token
 from kafkacore.testing import EmbeddedCluster
+from tests.free_ports import free_port
 
 NOWHERE = "127.0.0.1:1"
 GUARD_S = 90
@@ -207,8 +207,7 @@ def test_a_context_of_the_helper_trusts_what_it_is_given(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", [AIOKafkaProducer, AIOKafkaConsumer, AIOKafkaAdminClient])
 def test_a_client_that_could_not_start_starts_when_there_is_a_broker(kind: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
 
     async def test() -> None:
         client = kind(bootstrap_servers=f"127.0.0.1:{port}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import random
 import shutil
 import signal
 import socket
@@ -17,7 +16,9 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+
+from tests.free_ports import free_port
 
 VERSION = "4.3.1"
 ARTIFACTS = (
@@ -122,31 +123,6 @@ def prepared() -> Path:
 def fast_jvm() -> list[str]:
     """Options of a JVM that lives for seconds; what it thinks of the archive of classes it keeps to itself."""
     return [*FAST_JVM, f"-XX:SharedArchiveFile={prepared() / 'classes.jsa'}", "-XX:+IgnoreUnrecognizedVMOptions", "-Xlog:disable"]
-
-
-PORTS = range(10_000, 32_000)
-"""Below those that systems give to connections by themselves: none of these takes a port after it was chosen, and none that waits for a
-server connects to itself."""
-_reserved: list[IO[bytes]] = []
-
-
-def free_port() -> int:
-    """A port that no other process of these tests has, or will have while this one runs."""
-    directory = Path(tempfile.gettempdir()) / f"kafkacore-ports-{os.getuid()}"
-    directory.mkdir(exist_ok=True)
-    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
-        kept = open(directory / str(port), "wb")  # locked as long as this process lives
-        try:
-            fcntl.flock(kept, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with socket.socket() as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(("127.0.0.1", port))
-        except OSError:
-            kept.close()
-            continue
-        _reserved.append(kept)
-        return port
-    raise RuntimeError("no port is free")
 
 
 class KafkaServer:

@@ -18,8 +18,9 @@ from kafkacore import KafkaAdminClient, NewTopic
 from kafkacore.admin import Acl
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.testing.certificates import Certificates
+from tests.free_ports import free_port
 from tests.interop.accepting import applied, until
-from tests.interop.kafka_server import KafkaServer, free_port
+from tests.interop.kafka_server import KafkaServer
 
 PASSWORD = "alice's secret"
 PROTOCOLS = {"PLAIN": "PLAINTEXT", "SASL": "SASL_PLAINTEXT", "TLS": "SSL", "MUTUAL": "SSL", "SASLTLS": "SASL_SSL"}

@@ -18,8 +18,9 @@ from kafkacore.errors import KafkaError
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.testing.certificates import Certificates
 from tests.broker.wire import Wire
+from tests.free_ports import free_port
 from tests.interop.java_tools import JavaTools
-from tests.interop.kafka_server import KafkaServer, free_port
+from tests.interop.kafka_server import KafkaServer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 

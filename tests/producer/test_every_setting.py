@@ -36,6 +36,7 @@ from kafkacore.errors import (
 from kafkacore.net.oauth import TokenLogin, unsecured_token
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
+from tests.free_ports import free_port
 from tests.net.token_endpoint import token_endpoint
 
 CHECKS: dict[str, Callable[..., None]] = {}
@@ -71,13 +72,13 @@ def started(**settings: Any) -> Bench:
 def silent_broker(wrap: Callable[[socket.socket], socket.socket] = lambda sock: sock, **settings: Any) -> Iterator[Any]:
     """A producer's first connection, whose requests nobody answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(10)
+        listener.settimeout(60)
         p = KafkaProducer(bootstrap_servers=f"localhost:{listener.getsockname()[1]}", **settings)
         try:
             p._metadata.add_topic("t", p._clock.now_ms())
             p._sender.wake(-1, True)
             with listener.accept()[0] as raw:
-                raw.settimeout(10)
+                raw.settimeout(60)
                 with wrap(raw) as connection:
                     yield connection
         finally:
@@ -111,8 +112,7 @@ def asked(cluster: Any, api_key: int, count: int, **settings: Any) -> list[Any]:
 
 @check("bootstrap_servers")
 def bootstrap(cluster: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        refusing = f"127.0.0.1:{listener.getsockname()[1]}"
+    refusing = f"127.0.0.1:{free_port()}"
     with producer(cluster, bootstrap_servers=[refusing, cluster.bootstrap_servers]) as p:
         assert p.send("t", b"x").result(60).offset >= 0
 

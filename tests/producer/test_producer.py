@@ -35,6 +35,7 @@ from kafkacore.producer import KafkaProducer
 from kafkacore.producer.topic_queues import follow
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ProducerRecord
+from tests.free_ports import free_port
 
 
 @pytest.fixture
@@ -49,11 +50,7 @@ def producer(cluster: Any, **settings: Any) -> KafkaProducer:
 @pytest.fixture
 def unreachable() -> str:
     """An address that refuses connections."""
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 def stored(cluster: Any, topic: str) -> list[tuple[int, int, Any, Any]]:
