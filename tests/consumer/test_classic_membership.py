@@ -180,6 +180,38 @@ def test_leaving_is_asked_again_where_the_coordinator_has_moved() -> None:
     assert member.model.member is None
 
 
+def test_leaving_is_asked_again_by_another_network_client() -> None:
+    """The answer to the first client never comes."""
+    member = in_group()
+    member.engine.leave(member.now_ms, "closed")
+    member.interrupt()
+    member.step()
+    assert [flying.api for flying in member.client.flying] == [LEAVES]
+    member.answer()
+    assert not member.engine.leaving
+    assert [m.members[0].member_id for m in sent(member, LEAVES)] == ["m1", "m1"]
+
+
+def test_leaving_ends_with_the_session() -> None:
+    """Then the coordinator has removed the member by itself."""
+    member = in_group()
+    member.model.reachable = False
+    member.link.lost("it moved")
+    member.engine.leave(member.now_ms, "closed")
+    end_ms = member.now_ms + member.settings.session_timeout_ms
+    while member.now_ms < end_ms:
+        assert member.engine.leaving
+        wake_ms = member.engine.next_wake_ms(member.now_ms)
+        assert wake_ms is not None
+        member.now_ms += min(wake_ms, end_ms - member.now_ms)
+        member.step()
+    assert not member.engine.leaving
+    assert member.engine.next_wake_ms(member.now_ms) is None
+    member.model.reachable = True
+    member.step()
+    assert not sent(member, LEAVES)
+
+
 def test_a_static_member_does_not_leave() -> None:
     member = in_group(instance_id="i")
     member.engine.leave(member.now_ms, "closed")
