@@ -39,7 +39,8 @@ def topic(wire: Wire) -> str:
 def test_a_broker_has_exactly_these_settings(wire: Wire) -> None:
     shown = {entry.name: entry for entry in wire.ask(describe((Resource.BROKER, "1")), 4).results[0].configs}
     keys = configs.broker_keys()
-    assert {name for name in shown if shown[name].config_type} == set(keys)  # an unknown name kept by Kafka has no type
+    internal = {"log.initial.task.delay.ms"}  # hidden by Kafka where it is not set, as the tests' Kafka sets it
+    assert {name for name in shown if shown[name].config_type} - internal == set(keys)  # an unknown name kept by Kafka has no type
     for name, key in keys.items():
         entry = shown[name]
         defaults = [synonym.value for synonym in entry.synonyms if synonym.name == name and synonym.source == Source.DEFAULT]
