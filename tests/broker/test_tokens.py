@@ -209,3 +209,20 @@ def test_a_second_broker_is_not_lost_because_the_first_waits_for_tokens(tmp_path
         for broker in cluster._brokers.values():
             link = broker.state.controller
             assert broker.call(lambda link=link: link._heartbeat is not None and not link._is_for_tokens)
+
+
+def test_a_token_whose_time_has_passed_opens_nothing_and_ends_its_sessions():
+    config = BrokerConfig.from_user({**sasl_listener({"alice": "b"}), **KEY, "connection.failed.authentication.delay.ms": 0})
+    with Broker(config, clock=JumpingClock()) as broker, Wire(broker.address, 30) as owner, Wire(broker.address, 30) as bearer:
+        owner.log_in(PlainClient("alice", "b"))
+        made = owner.ask(p.CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=600_000), 3)
+        secret = base64.b64encode(made.hmac).decode()
+        bearer.log_in(ScramClient("SCRAM-SHA-256", made.token_id, secret, is_delegation_token=True))
+        assert bearer.ask(p.MetadataRequest(topics=[]), 9).brokers
+        broker.clock.sleep(600_001)
+        bearer.send(p.MetadataRequest(topics=[]), 9)
+        assert bearer.closed_by_peer
+        with pytest.raises(SaslAuthentication):
+            log_in(broker.address, made)
+        assert owner.ask(p.MetadataRequest(topics=[]), 9).brokers
+        assert broker.call(lambda: broker.state.cluster.delegation_tokens)  # it is there until the controller looks
