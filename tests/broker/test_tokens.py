@@ -212,7 +212,8 @@ def test_a_second_broker_is_not_lost_because_the_first_waits_for_tokens(tmp_path
 
 
 def test_a_token_whose_time_has_passed_opens_nothing_and_ends_its_sessions():
-    config = BrokerConfig.from_user({**sasl_listener({"alice": "b"}), **KEY, "connection.failed.authentication.delay.ms": 0})
+    given = {"connection.failed.authentication.delay.ms": 0, "connections.max.idle.ms": -1}
+    config = BrokerConfig.from_user({**sasl_listener({"alice": "b"}), **KEY, **given})
     with Broker(config, clock=JumpingClock()) as broker, Wire(broker.address, 30) as owner, Wire(broker.address, 30) as bearer:
         owner.log_in(PlainClient("alice", "b"))
         made = owner.ask(p.CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=600_000), 3)
