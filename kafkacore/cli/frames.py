@@ -25,6 +25,7 @@ from kafkacore.plurals import counted
 from kafkacore.producer.frames import is_bytes
 
 _BATCH_ROWS = 32_768
+_JSON_LINES = (".jsonl", ".ndjson", ".json")
 
 
 def export(
@@ -141,6 +142,8 @@ def load(
             raise ended
         absent = any(isinstance(each, errors.UnknownTopicOrPartition) for each in getattr(ended, "attempts", ()))
         hint = "; --create creates it" if absent and not delivered and not create else ""
+        if isinstance(ended, ValueError) and file.suffix.lower() in _JSON_LINES:      # its first megabyte says which columns there are
+            hint = "; kafkacore produce sends lines as they are, whatever fields they have"
         raise Failure(f"{_one_line(ended)}; {arrived} before{hint}") from ended
     assert known is not None
     if known.errors:
@@ -185,7 +188,7 @@ def _rows_of(file: Path) -> tuple[Any, int | None, Iterator[Any]]:
                     if pa.types.is_binary(field.type):
                         raise Failure(f"{file}: column {field.name!r} is not UTF-8")
                 return reader.schema, None, iter(reader)
-            case ".jsonl" | ".ndjson" | ".json":
+            case suffix if suffix in _JSON_LINES:
                 if hasattr(pa.json, "open_json"):
                     reader = _texts_as_they_are(file, pa.json.open_json)
                     return reader.schema, None, iter(reader)
