@@ -257,6 +257,7 @@ class CallThread:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # between the end of a job and an interrupt that is meant for it
         self._current: Job | None = None
+        self._queued = 0  # calls submitted and not begun, also while they are on their way from the queue to the thread
         self._open: Job | None = None  # the call that lets others be made within it
         self._yields = False  # and which an interrupt makes do so
         self._thread: threading.Thread | None = None
@@ -272,7 +273,7 @@ class CallThread:
     @property
     def idle(self) -> bool:
         """True when no call is under way or queued."""
-        return self._current is None and self._jobs.empty()
+        return self._current is None and not self._queued and self._jobs.empty()
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """The running loop, which must always be the same.
@@ -423,6 +424,7 @@ class CallThread:
             if self._closed:
                 raise errors.ClosedError("this client is closed")
             self._jobs.put(job)  # under the lock: behind the end of the thread nothing would make it
+            self._queued += 1
             if self._yields:
                 self._interrupt()
         if self._thread is None:
@@ -456,6 +458,7 @@ class CallThread:
     def make(self, job: Job) -> None:
         """Makes one call."""
         with self._lock:
+            self._queued -= 1
             if job.begun:  # it was given up
                 return
             job.begun = True

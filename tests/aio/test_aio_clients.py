@@ -542,3 +542,17 @@ def test_a_plain_call_beside_a_commit_is_refused() -> None:
                 assert consumer.paused() == {("t", 0)}
 
     asyncio.run(asyncio.wait_for(run(), GUARD_S))
+
+
+def test_a_call_is_under_way_from_its_submission_to_its_end() -> None:
+    """Also between the queue and the thread: whoever finds the thread idle drives the client itself."""
+    calls = CallThread("test", lambda: None, lambda: None)
+    calls._thread = threading.current_thread()  # no thread takes the job
+    assert calls.idle
+    job = Job(lambda: None, lambda: None)
+    calls.submit(job)
+    assert not calls.idle
+    assert calls._jobs.get() is job
+    assert not calls.idle
+    calls.make(job)
+    assert calls.idle
