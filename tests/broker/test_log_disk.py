@@ -290,7 +290,7 @@ def test_acknowledged_records_survive_sigkill(tmp_path):
         consumer.assign([where])
         consumer.seek(where, 0)
         seen: list[int] = []
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while len(seen) < end and time.monotonic() < deadline:
             seen += [int(r.value) for rs in consumer.poll(5).values() for r in rs]
         assert set(acknowledged) <= set(seen)

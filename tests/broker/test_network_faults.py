@@ -64,7 +64,7 @@ def test_a_follower_cut_off_from_its_leader_leaves_the_isr_and_comes_back(cluste
     follower = next(broker for broker in (1, 2, 3) if broker != leader)
     write(cluster, 10)
     cluster.network.isolate(follower, leader)
-    with Wire(servers_of(cluster, leader), timeout_s=20) as wire:
+    with Wire(servers_of(cluster, leader), timeout_s=60) as wire:
         request = produce_request(batch([b"x"] * 10))._replace(timeout_ms=20_000)
         answer = wire.ask(request, 9).responses[0].partition_responses[0]
     assert (answer.error_code, answer.base_offset) == (0, 10)
@@ -76,7 +76,7 @@ def test_a_follower_cut_off_from_its_leader_leaves_the_isr_and_comes_back(cluste
 
 def test_a_half_open_connection_and_a_cut_one(cluster):
     leader = cluster.leader("t", 0)
-    with Wire(servers_of(cluster, leader), timeout_s=20) as wire:
+    with Wire(servers_of(cluster, leader), timeout_s=60) as wire:
         wire.ask(p.MetadataRequest(topics=[]), 12)
         cluster.network.isolate(leader, CLIENTS, direction="from")  # requests arrive, answers do not
         wire.send(produce_request(batch(), acks=1), 9)
@@ -85,7 +85,7 @@ def test_a_half_open_connection_and_a_cut_one(cluster):
         with pytest.raises(TimeoutError):
             wire.sock.recv(1)
         cluster.network.heal(leader)
-        wire.sock.settimeout(20)
+        wire.sock.settimeout(60)
         _, answer = wire.receive(p.ProduceRequest, 9)
         assert answer.responses[0].partition_responses[0].base_offset == 0
         cluster.network.cut(leader, CLIENTS)
@@ -114,7 +114,7 @@ def test_a_slow_reader_hinders_nobody_else(cluster):
         slow.seek(TopicPartition("t", 0), 0)
         slow.poll(timeout=0.2)
         # The followers go on at full speed, and so does what is written.
-        with Wire(servers_of(cluster, leader), timeout_s=20) as wire:
+        with Wire(servers_of(cluster, leader), timeout_s=60) as wire:
             part = wire.ask(produce_request(batch()), 9).responses[0].partition_responses[0]
             assert part.error_code == 0
         eventually(lambda: together(cluster))

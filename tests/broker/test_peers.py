@@ -74,7 +74,7 @@ def broker():
 @pytest.fixture
 def listener():
     with socket.create_server(("127.0.0.1", 0)) as sock:
-        sock.settimeout(10)
+        sock.settimeout(60)
         yield sock
 
 
@@ -179,7 +179,7 @@ def test_a_request_that_is_not_answered_ends_its_connection_and_those_behind_it(
     peers.send(name="first", timeout_ms=500)
     peers.send(name="second", timeout_ms=60_000)
     with listener.accept()[0] as peer:
-        peer.settimeout(10)
+        peer.settimeout(60)
         peers.turn_until(lambda: peers.client.in_flight_count(2) == 2 and len(peers.selector.channels) == 1)
         peers.turn()
         frame_of(peer)
@@ -226,7 +226,7 @@ def test_an_answer_that_does_not_fit_ends_the_connection(peers, listener, fault)
     peers.nodes[2] = address(listener)
     peers.send()
     with listener.accept()[0] as peer:
-        peer.settimeout(10)
+        peer.settimeout(60)
         peers.turn_until(lambda: peers.selector.channels)
         peers.turn()
         request = frame_of(peer)
@@ -249,7 +249,7 @@ def test_a_lost_connection_fails_what_is_in_flight_and_the_next_request_connects
     peers.nodes[2] = address(listener)
     peers.send(name="lost")
     with listener.accept()[0] as peer:
-        peer.settimeout(10)
+        peer.settimeout(60)
         peers.turn_until(lambda: peers.selector.channels)
         peers.turn()
         frame_of(peer)
@@ -258,7 +258,7 @@ def test_a_lost_connection_fails_what_is_in_flight_and_the_next_request_connects
     peers.clock.advance(100)
     peers.turn()
     with listener.accept()[0] as peer:
-        peer.settimeout(10)
+        peer.settimeout(60)
         peers.turn_until(lambda: peers.selector.channels)
         peers.turn()
         answer(peer, frame_of(peer))
@@ -271,7 +271,7 @@ def test_large_requests_queue_behind_each_other(peers, listener):
     for name in range(3):
         peers.send(request=p.MetadataRequest(topics=names), name=name, timeout_ms=600_000)
     with listener.accept()[0] as peer:
-        peer.settimeout(10)
+        peer.settimeout(60)
         peer.setblocking(False)
         received = bytearray()
 

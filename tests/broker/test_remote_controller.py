@@ -202,7 +202,7 @@ def test_a_broker_of_another_cluster_ends(stage, caplog):
 def test_a_second_broker_of_the_same_id_waits_until_the_first_is_gone(stage):
     epoch = stage.host.read(lambda image: image.brokers[2].epoch)
     twin = Broker(CONFIG, 2, stage.server.broker_address)
-    with twin, Wire(twin.address, timeout_s=20) as wire:
+    with twin, Wire(twin.address, timeout_s=60) as wire:
         wire.send(p.MetadataRequest(topics=None), 12)  # which waits, too: a broker that is not registered serves nothing
         stage.brokers.pop(2).stop(clean=False)
         stage.brokers[2] = twin

@@ -98,7 +98,7 @@ def test_a_hanging_follower_leaves_the_isr_and_comes_back():
         follower = next(broker for broker in (1, 2, 3) if broker != cluster.leader("t", 0))
         cluster.pause_broker(follower)
         # A client might ask the broker that hangs for metadata.
-        with Wire(servers_of(cluster, cluster.leader("t", 0)), timeout_s=20) as wire:
+        with Wire(servers_of(cluster, cluster.leader("t", 0)), timeout_s=60) as wire:
             request = produce_request(batch([b"x"] * 10))._replace(timeout_ms=20_000)
             answer = wire.ask(request, 9).responses[0].partition_responses[0]
         assert (answer.error_code, answer.base_offset) == (0, 10)  # once the ISR has shrunk

@@ -397,7 +397,7 @@ def test_a_paused_broker_answers_nothing_until_it_resumes(broker, wire):
     with Wire(broker.address) as late:  # the kernel accepts, the broker does not see it yet
         late.send(VERSIONS, 3)
         broker.resume()
-        wire.sock.settimeout(10)
+        wire.sock.settimeout(60)
         assert wire.receive(p.MetadataRequest, 12)[0] == sent
         assert late.receive(p.ApiVersionsRequest, 3)[1].error_code == 0
 

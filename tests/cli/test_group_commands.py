@@ -317,7 +317,7 @@ def test_a_partition_without_a_committed_offset_has_no_lag(at: str, topic: str, 
 
 def until(look: Callable[[], Any], good: Callable[[Any], bool]) -> Any:
     """What `look` finds, once it is good."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while not good(found := look()):
         assert time.monotonic() < end, found
     return found

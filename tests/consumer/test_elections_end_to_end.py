@@ -31,7 +31,7 @@ def write(cluster, partitions, values):
 def read_to(consumer, tp, end):
     """(offset, value) of what comes until the position is `end`."""
     found = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while consumer.position(tp, timeout=30) != end:
         assert time.monotonic() < deadline, consumer.statistics()["partitions"]
         for records in consumer.poll(0.2).values():
@@ -227,7 +227,7 @@ def move_leader(cluster):
 
 
 def poll_until(consumer, state):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while consumer.statistics()["partitions"]["t-0"]["state"] != state:
         assert time.monotonic() < deadline
         consumer.poll(0.1)

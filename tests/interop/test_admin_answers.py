@@ -216,7 +216,7 @@ def test_a_topic_to_delete_by_name_and_by_id(kafka: Wire, broker: Wire) -> None:
 def test_unknown_versions_and_apis(kafka: Wire, broker: Wire) -> None:
     """KIP-511: an ApiVersions request of a version nobody knows is answered as v0, with what the client needs to ask again."""
     def raw(wire: Wire, api_key: int, version: int) -> Any:
-        with Wire(f"{wire.sock.getpeername()[0]}:{wire.sock.getpeername()[1]}", timeout_s=10) as fresh:
+        with Wire(f"{wire.sock.getpeername()[0]}:{wire.sock.getpeername()[1]}", timeout_s=60) as fresh:
             payload = struct.pack(">hhihs", api_key, version, 7, 1, b"x") + b"\0\0\0"
             fresh.sock.sendall(struct.pack(">i", len(payload)) + payload)
             try:
