@@ -285,6 +285,7 @@ def test_getone_goes_through_all_records(way: str) -> None:
                 return int((await read).value)
 
             assert [await one() for _ in range(250)] == list(range(250))
+            assert reader._short_read.in_time  # what is in hand is there for the first step
             assert await reader.position(T0) == 250
             with pytest.warns(RuntimeWarning, match="coroutine 'AIOKafkaConsumer.getone' was never awaited"):
                 reader.getone()
