@@ -65,6 +65,58 @@ _SHARE_OF_MEMORY, _SHARE_MS = 16, 20
 """Who waits for memory waits for a sixteenth of it, so many milliseconds at most; then for what is needed."""
 
 
+_STEPS = 1000
+"""How often a task looks whether those before it have gone on. A coroutine that is stepped by hand may never do so."""
+
+
+class _Asking:
+    """Tasks that wait for a topic's metadata, in their order. The first that has it closes the short cut of `send` until all have gone on:
+    a task that begins in the same turn would come before those that are only about to be woken.
+
+    Args:
+        short_send: has the short cut.
+        line: of the loop.
+    """
+
+    __slots__ = ("_line", "_numbers", "_short_send", "_shut")
+
+    def __init__(self, short_send: CoroutineSend, line: Line) -> None:
+        self._short_send = short_send
+        self._line = line
+        self._numbers: dict[int, None] = {}
+        self._shut = False
+
+    def enter(self) -> int:
+        """A task's number."""
+        number = next(reversed(self._numbers), 0) + 1
+        self._numbers[number] = None
+        return number
+
+    async def turn(self, number: int) -> None:
+        """The metadata is there: waits until the tasks before have gone on."""
+        if not self._shut and len(self._numbers) > 1:
+            self._shut = True
+            self._short_send.in_line += 1
+        for _ in range(_STEPS):
+            if next(iter(self._numbers)) == number:
+                return
+            await asyncio.sleep(0)
+
+    def leave(self, number: int, line: Line) -> bool:
+        """The task goes on, or has failed. True when it was the last.
+
+        Args:
+            number: its number.
+            line: of the loop now: where that is another one, it has no short cut to open.
+        """
+        del self._numbers[number]
+        if self._numbers:
+            return False
+        if self._shut and self._line is line:
+            self._short_send.in_line -= 1
+        return True
+
+
 class KafkaProducer:
     """Sends records to Kafka from an event loop. The tasks of one loop may share a producer.
 
@@ -92,6 +144,7 @@ class KafkaProducer:
         self._clock = producer._clock
         self._topics = producer._topics
         self._line = Line()
+        self._asking: dict[str, _Asking] = {}  # topics whose metadata tasks wait for
         self._short_send = CoroutineSend(producer, NotNow)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: WheelTimer  # of the loop, for deadlines; since `_bind`
@@ -131,7 +184,9 @@ class KafkaProducer:
         producer = self._producer
         self._bind()
         producer._check_sending()
-        if self._short_send.turn_over():
+        if producer._put_off:
+            producer._put_off = False  # the short cut has looked, and the record has to wait: behind no task that comes later
+        elif self._short_send.turn_over():
             await asyncio.sleep(0)
         deadline_ms = self._clock.now_ms() + self.config.max_block_ms
         record, acknowledged = producer._intercept(topic, value, key, headers, partition, timestamp_ms, None)
@@ -259,14 +314,30 @@ class KafkaProducer:
             self._short_send.bind(running)
             self._short_send.in_line = 0  # what waits in the loop before is none of this one's
             self._line = Line()
+            self._asking = {}
             self._timer = shared_timer(running)
         return running
 
     # ---- waiting to send ---------------------------------------------------------------------------------------------------------
 
     async def _queue_of(self, topic: str) -> TopicQueue:
-        queue = self._topics.get(topic) if isinstance(topic, str) else None
-        return self._producer._queue_for(topic, await self._topic(topic)) if queue is None else queue
+        """The queue of a topic. Tasks that wait for its metadata go on in the order in which they asked, before those that come later."""
+        asking = self._asking.get(topic) if isinstance(topic, str) else None
+        if asking is None:
+            queue = self._topics.get(topic) if isinstance(topic, str) else None
+            if queue is not None:
+                return queue
+            asking = _Asking(self._short_send, self._line)
+            if isinstance(topic, str):
+                self._asking[topic] = asking
+        number = asking.enter()
+        try:
+            info = await self._topic(topic)
+            await asking.turn(number)
+            return self._producer._queue_for(topic, info)
+        finally:
+            if asking.leave(number, self._line) and self._asking.get(topic) is asking:
+                del self._asking[topic]
 
     async def _topic(self, topic: str) -> TopicInfo:
         looks = self._producer._looks_at_topic(topic, self.config.max_block_ms)

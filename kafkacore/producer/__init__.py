@@ -183,6 +183,7 @@ class KafkaProducer(ProducerCore):
         open_senders.add(self._sender)
         self._sender.start()
         self._never_waits = False                         # of an asyncio producer: what would wait raises NotNow
+        self._put_off = False                             # it has raised that since its face looked
         self._asked_again: dict[tuple[str, int], tuple[int, int]] = {}   # the version asked for by it, and when to give up
 
     # ---- sending -----------------------------------------------------------------------------------------------------------------
@@ -215,6 +216,7 @@ class KafkaProducer(ProducerCore):
             try:
                 self._accumulator.roll(queue, chosen, record_bytes, now_ms, 0, left_bytes)
             except BufferFullError:
+                self._put_off = True
                 raise NotNow(max(self._pool.pooled_bytes, record_bytes + BATCH_BYTES_MIN)) from None
             return 0
         # In a delivery callback no other thread can free memory: it would wait for itself.
@@ -241,6 +243,7 @@ class KafkaProducer(ProducerCore):
     ) -> RecordFuture:
         """send() off the fast path: a topic's first record, a ProducerRecord, interceptors, a partitioner, a closed producer."""
         if self._never_waits:
+            self._put_off = True
             raise NotNow                                  # its caller has a general way of its own
         self._check_sending()
         _codec.check_delivery_callback(on_delivery)
@@ -310,8 +313,10 @@ class KafkaProducer(ProducerCore):
                 version = metadata.request_update()
                 self._asked_again[queue.topic, partition] = version, start_ms + self.config.max_block_ms
                 self._sender.wake(start_ms, True)
+                self._put_off = True
                 raise NotNow(version=version)
             if metadata.version <= version and start_ms < until_ms:
+                self._put_off = True
                 raise NotNow(version=version)
             del self._asked_again[queue.topic, partition]
         if not self._sender.in_io_thread and not self._never_waits:

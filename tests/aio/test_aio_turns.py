@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafkacore.aio import KafkaProducer
-from kafkacore.clock import ManualClock
+from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.testing import EmbeddedCluster
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
@@ -22,14 +22,37 @@ WAYS = ["send", "general", "many", "many_general"]
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
+def cluster() -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster() as cluster:
-        yield cluster.bootstrap_servers
+        yield cluster
 
 
 @pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    return str(request.node.name).replace("[", "-").replace("]", "")
+def servers(cluster: EmbeddedCluster) -> str:
+    return cluster.bootstrap_servers
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> str:
+    """It is there: no client waits until it may ask again."""
+    name = str(request.node.name).replace("[", "-").replace("]", "").replace(" ", "-")
+    cluster.create_topic(name)
+    return name
+
+
+class Shifted(SystemClock):
+    """The system's time, which can be moved on."""
+
+    __slots__ = ("_ahead_ms",)
+
+    def __init__(self) -> None:
+        self._ahead_ms = 0
+
+    def advance(self, ms: int) -> None:
+        self._ahead_ms += ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._ahead_ms
 
 
 class Passing:
@@ -45,7 +68,7 @@ class Passing:
 class Sends:
     """Sends records one after another; each takes a millisecond of the producer's clock."""
 
-    def __init__(self, producer: KafkaProducer, clock: ManualClock, topic: str, way: str) -> None:
+    def __init__(self, producer: KafkaProducer, clock: Any, topic: str, way: str) -> None:
         self.producer, self.clock, self.topic, self.way = producer, clock, topic, way
         self.futures: list[Any] = []
 
@@ -65,11 +88,12 @@ class Sends:
 
 
 @asynccontextmanager
-async def sending(servers: str, topic: str, way: str) -> AsyncIterator[Sends]:
-    clock = ManualClock()
+async def sending(servers: str, topic: str, way: str, *, known: bool = True) -> AsyncIterator[Sends]:
+    clock: Any = ManualClock() if known else Shifted()  # what is asked for again, is asked for after a time
     more: dict[str, Any] = {"interceptors": [Passing()]} if way.endswith("general") else {}
     async with KafkaProducer(bootstrap_servers=servers, clock=clock, linger_ms=600_000, delivery_timeout_ms=10**7, **more) as producer:
-        await producer.partitions_for(topic)
+        if known:
+            await producer.partitions_for(topic)
         yield Sends(producer, clock, topic, way)
 
 
@@ -139,6 +163,47 @@ def test_tasks_of_one_turn_keep_their_order(servers: str, topic: str, new_loop: 
             await sends.producer.flush()
             offsets = [future.result().offsets[0] if way.startswith("many") else future.result().offset for future in futures]
             assert offsets == list(range(RECORDS))
+
+    run(new_loop, work)
+
+
+def wait_for_metadata(producer: KafkaProducer, topic: str) -> None:
+    """Keeps the loop until the Sender thread knows the topic."""
+    metadata = producer._producer._metadata
+    while True:
+        version = metadata.version
+        if (found := metadata.snapshot.topics.get(topic)) is not None and found.partition_count:
+            return
+        assert metadata.await_update(version, GUARD_S * 1000)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("when", ["in the turn", "in a long turn", "behind it"])
+def test_tasks_that_wait_for_metadata_keep_their_order(servers: str, topic: str, new_loop: NewLoop, way: str, when: str) -> None:
+    """Also when it comes while some of them have not begun."""
+    async def work() -> None:
+        async with sending(servers, topic, way, known=False) as sends:
+
+            async def one(i: int) -> Any:
+                if when == "in a long turn" and i == 1:
+                    sends.clock.advance(20)
+                if when != "behind it" and i == RECORDS // 2:
+                    wait_for_metadata(sends.producer, topic)
+                if way.startswith("many"):
+                    return await sends.producer.send_many(topic, [b"%d" % i])
+                return await sends.producer.send(topic, b"%d" % i)
+
+            tasks = [asyncio.create_task(one(i)) for i in range(RECORDS)]
+            cancelled = set(range(0, RECORDS, 7))
+            for i in cancelled:
+                asyncio.get_running_loop().call_soon(tasks[i].cancel)
+            await asyncio.wait(tasks)
+            await sends.producer.flush()
+            futures = [task.result() for i, task in enumerate(tasks) if i not in cancelled or not task.cancelled()]
+            offsets = [future.result().offsets[0] if way.startswith("many") else future.result().offset for future in futures]
+            assert offsets == list(range(len(offsets)))
+            assert not sends.producer._asking
+            assert sends.producer._short_send.in_line == 0
 
     run(new_loop, work)
 
