@@ -71,6 +71,9 @@ class LoopDriver:
             if not self._watches:
                 loop.add_reader(self._descriptor.number, _ready, weakref.ref(self), loop, self._descriptor.number)
                 self._watches = True
+            if sender.client.selector.has_more and sender.pass_asked is not loop:
+                loop.call_soon(self._gathered)
+                sender.pass_asked = loop
             if finished:
                 finish_on_loop(loop, finished)  # behind the pass: tasks go on in there
             return

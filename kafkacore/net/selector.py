@@ -631,6 +631,11 @@ class Selector(SelectorCore):
         """What is readable when one of the connections is ready, for an event loop to watch; -1 without such a descriptor."""
         return self._epoll_fd
 
+    @property
+    def has_more(self) -> bool:
+        """Whether the next poll has something to do that `descriptor` does not announce, as a second answer that one read brought."""
+        return self._early or bool(self._buffered or self._immediate or self.closing)
+
     def close(self, id: ConnectionId | None = None) -> None:
         """Closes one connection without reporting it, or, without an id, the selector with all its connections."""
         if id is not None:
