@@ -28,6 +28,7 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
@@ -476,12 +477,18 @@ def _interrupting(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+_WEAK_FILES = {weakref.WeakKeyDictionary.__init__.__code__.co_filename, weakref.WeakSet.__init__.__code__.co_filename}
+
+
 def _in_finalizer(frame: FrameType | None) -> bool:
-    """Whether a `__del__` or a callback of the garbage collector runs: Python itself prints what is raised there, and goes on."""
+    """Whether a `__del__` or a callback of the collector or of a weak set runs: Python itself prints what is raised there, and goes on."""
     callbacks = {getattr(each, "__code__", None) for each in gc.callbacks}
-    while frame is not None and frame.f_code.co_name != "__del__" and frame.f_code not in callbacks:
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "__del__" or code in callbacks or code.co_filename in _WEAK_FILES:
+            return True
         frame = frame.f_back
-    return frame is not None
+    return False
 
 
 def _resident_bytes() -> int:
