@@ -22,6 +22,7 @@ import contextlib
 import logging
 import os
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
@@ -83,7 +84,7 @@ class _Asking:
     def __init__(self, short_send: CoroutineSend, line: Line) -> None:
         self._short_send = short_send
         self._line = line
-        self._numbers: dict[int, None] = {}
+        self._numbers: OrderedDict[int, None] = OrderedDict()  # its first is found at once, however many have left before it
         self._shut = False
 
     def enter(self) -> int:
