@@ -110,14 +110,14 @@ class Job:
         ended: is called, on the client's thread, when there is an outcome.
     """
 
-    __slots__ = ("alone", "begun", "call", "cancelled", "context", "done", "ended", "error", "result")
+    __slots__ = ("alone", "call", "cancelled", "context", "done", "ended", "error", "result", "started")
 
     def __init__(self, call: Callable[[], Any], ended: Callable[[], None]) -> None:
         self.call = call
         self.context = contextvars.copy_context()
         self.ended = ended
         self.alone = False  # not while a listener runs
-        self.begun = False
+        self.started = False
         self.cancelled = False
         self.done = False
         self.result: Any = None
@@ -257,7 +257,7 @@ class CallThread:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # between the end of a job and an interrupt that is meant for it
         self._current: Job | None = None
-        self._queued = 0  # calls submitted and not begun, also while they are on their way from the queue to the thread
+        self._queued = 0  # calls submitted and not started, also while they are on their way from the queue to the thread
         self._open: Job | None = None  # the call that lets others be made within it
         self._yields = False  # and which an interrupt makes do so
         self._thread: threading.Thread | None = None
@@ -343,11 +343,11 @@ class CallThread:
         raise cancelled
 
     def _give_up(self, job: Job, error: Exception) -> None:
-        """A job that has not begun ends with an error, and is never made."""
+        """A job that has not started ends with an error, and is never made."""
         with self._lock:
-            if job.begun:
+            if job.started:
                 return
-            job.begun = True
+            job.started = True
         job.error = error
         job.end()
 
@@ -376,7 +376,7 @@ class CallThread:
             what: it closes.
         """
         with self._lock:
-            if job.begun:
+            if job.started:
                 return
             listening = self._listening
             if not listening:
@@ -459,9 +459,9 @@ class CallThread:
         """Makes one call."""
         with self._lock:
             self._queued -= 1
-            if job.begun:  # it was given up
+            if job.started:  # it was given up
                 return
-            job.begun = True
+            job.started = True
             closes = self._closes
             cut = closes is not None and closes is not job
             before, self._current = self._current, job

@@ -336,8 +336,8 @@ class WholeRequest:
 
     Attributes:
         request: the request before it was cut.
-        answers: of the authorizer, by operation, type and name of the resource: what changes meanwhile counts from the next request on.
-        is_transactional: whether a Produce request holds a batch of a transaction; None while nobody asked.
+        answers: of the authorizer, by operation, type and name of the resource: a change of the ACLs counts from the next request on.
+        is_transactional: whether a Produce request holds a batch of a transaction; None until a handler asks.
     """
 
     __slots__ = ("answers", "is_transactional", "request")

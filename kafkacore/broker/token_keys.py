@@ -45,5 +45,5 @@ class TokenKeys:
 
 
 def has_expired(token: DelegationTokenRecord, wall_ms: int) -> bool:
-    """Whether a token may be used no more."""
+    """Whether a token may no longer be used."""
     return wall_ms > token.max_timestamp or wall_ms > token.expiration_timestamp

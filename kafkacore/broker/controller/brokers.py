@@ -322,8 +322,8 @@ def allocate_producer_ids(state: ControllerState, request: AllocateProducerIdsRe
 
 
 def nobody_is_alive(state: ControllerState) -> list[MetadataRecord]:
-    """The whole cluster starts: all brokers are fenced and nobody leads. The ISRs stay, since a broker that was in one may lead first; it
-    then begins alone (see `leader_and_isr_updates`)."""
+    """The whole cluster starts: all brokers are fenced, no partition has a leader. The ISRs stay, since a broker that was in one may lead
+    first; it then begins alone (see `leader_and_isr_updates`)."""
     records: list[MetadataRecord] = [
         PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, leader=NO_LEADER)
         for topic, index, partition in partitions_of(state)

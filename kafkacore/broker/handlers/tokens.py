@@ -1,6 +1,6 @@
 """Delegation tokens: who may ask for them; the controller makes, renews and ends them, this broker lists them.
 
-Nobody gets one on a connection without authentication, nor on one that was authenticated by a token.
+A client without authentication gets none, and neither does one that a token authenticated.
 
 Source: kafka.server.KafkaApis, kafka.server.DelegationTokenManager.filterToken.
 """
