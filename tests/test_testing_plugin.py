@@ -69,7 +69,7 @@ def test_the_marker_says_which_cluster_and_which_topics(pytester: pytest.Pyteste
             clusters.append(cluster.cluster_id)
             return len(set(clusters))
 
-        @pytest.mark.kafka(topics={"orders": 4, "refunds": 1}, brokers=3, configs={"min.insync.replicas": 2})
+        @pytest.mark.kafkacore(topics={"orders": 4, "refunds": 1}, brokers=3, configs={"min.insync.replicas": 2})
         def test_three(kafka_cluster, request):
             assert kafka_cluster.topics() == {"orders": 4, "refunds": 1}
             assert len(kafka_cluster.bootstrap_servers.split(",")) == 3
@@ -77,24 +77,24 @@ def test_the_marker_says_which_cluster_and_which_topics(pytester: pytest.Pyteste
             assert request.node.name == "test_three"
             assert seen(kafka_cluster) == 1
 
-        @pytest.mark.kafka(topics="orders", configs={"min.insync.replicas": 2}, brokers=3)
+        @pytest.mark.kafkacore(topics="orders", configs={"min.insync.replicas": 2}, brokers=3)
         def test_the_same_three(kafka_cluster):
             assert kafka_cluster.topics() == {"orders": 1}
             assert seen(kafka_cluster) == 1
 
-        @pytest.mark.kafka(topics=["a", "b"])
+        @pytest.mark.kafkacore(topics=["a", "b"])
         def test_one(kafka_cluster, kafka_topic):
             assert kafka_cluster.topics() == {"a": 1, "b": 1, kafka_topic: 1}
             assert len(kafka_cluster.bootstrap_servers.split(",")) == 1
             assert seen(kafka_cluster) == 2
 
-        @pytest.mark.kafka(brokers=2, topics="t")
+        @pytest.mark.kafkacore(brokers=2, topics="t")
         class TestOfTwo:
             def test_of_the_class(self, kafka_cluster):
                 assert len(kafka_cluster.bootstrap_servers.split(",")) == 2
                 assert kafka_cluster.topics() == {"t": 1}
 
-            @pytest.mark.kafka(topics="u")
+            @pytest.mark.kafkacore(topics="u")
             def test_the_nearest_counts(self, kafka_cluster):
                 assert len(kafka_cluster.bootstrap_servers.split(",")) == 2
                 assert kafka_cluster.topics() == {"u": 1}
@@ -117,7 +117,7 @@ def test_topics_of_a_test_do_not_stay_for_the_next(pytester: pytest.Pytester) ->
             kafka_cluster.create_topic("narrow")
 
         @pytest.mark.parametrize("n", [1, 2])
-        @pytest.mark.kafka(topics="marked")
+        @pytest.mark.kafkacore(topics="marked")
         def test_what_is_left(of_the_test, of_the_module, kafka_cluster, n):
             assert kafka_cluster.topics() == {"wide": 1, "narrow": 1, "marked": 1}
             kafka_cluster.create_topic("left")
@@ -137,7 +137,7 @@ def test_brokers_that_a_test_stopped_are_back_for_the_next(pytester: pytest.Pyte
         import pytest
         from kafkacore.testing import CLIENTS, Drop
 
-        pytestmark = pytest.mark.kafka(brokers=3, faults=True)
+        pytestmark = pytest.mark.kafkacore(brokers=3, faults=True)
 
         def counted(request):
             pass
@@ -168,7 +168,7 @@ def test_acls_of_a_test_go_and_come_back(pytester: pytest.Pytester) -> None:
         import pytest
         from kafkacore.admin import Acl, AclFilter, KafkaAdminClient
 
-        pytestmark = pytest.mark.kafka(users={"admin": "a"}, super_users=["admin"], brokers=2)
+        pytestmark = pytest.mark.kafkacore(users={"admin": "a"}, super_users=["admin"], brokers=2)
         KEPT, ADDED = Acl("topic", "kept", "User:a", "read"), Acl("group", "added", "User:a", "read", "10.0.0.1", "deny", "prefixed")
 
         @pytest.fixture
@@ -198,7 +198,7 @@ def test_coroutines_have_the_cluster_of_the_marker(pytester: pytest.Pytester) ->
         import asyncio
         import pytest
 
-        @pytest.mark.kafka(topics="t", brokers=2)
+        @pytest.mark.kafkacore(topics="t", brokers=2)
         def test_aio(aio_kafka_cluster):
             async def go():
                 assert len(aio_kafka_cluster.bootstrap_servers.split(",")) == 2
@@ -217,23 +217,165 @@ def test_coroutines_have_the_cluster_of_the_marker(pytester: pytest.Pytester) ->
 @pytest.mark.parametrize(
     ("marker", "function", "problem"),
     [
+        ("kafkacore('orders')", "def test_it(kafka_cluster): pass", "the marker kafkacore has keywords alone"),
         ("kafka('orders')", "def test_it(kafka_cluster): pass", "the marker kafka has keywords alone"),
-        ("kafka(brokers=3)", "def test_it(): pass", "marked with kafka(...), but no fixture gives it a cluster: add kafka_cluster"),
-        ("kafka(broker=3)", "def test_it(kafka_cluster): pass", "unexpected keyword argument 'broker'"),
+        ("kafkacore(brokers=3)", "def test_it(): pass", "but no fixture gives it kafkacore's cluster: add kafka_cluster"),
+        ("kafkacore(topic='t')", "def test_it(kafka_cluster): pass", "the marker kafkacore has no topic: did you mean topics?"),
+        ("kafka(broker=3)", "def test_it(kafka_topic): pass", "the marker kafkacore has no broker: did you mean brokers?"),
+        ("kafkacore(x=3)", "def test_it(aio_kafka_cluster): pass", "the marker kafkacore has no x: it has topics, brokers, data_dir"),
+        (
+            "parametrize('n', [pytest.param(1, marks=pytest.mark.kafkacore(brokers=3))])",
+            "def test_it(kafka_cluster, n): pass",
+            "brokers: a marker of a test, class or module says what the cluster is to be",
+        ),
     ],
 )
-def test_a_marker_that_says_nothing_is_an_error(pytester: pytest.Pytester, marker: str, function: str, problem: str) -> None:
-    pytester.makepyfile(f"import pytest\n@pytest.mark.{marker}\n{function}")
+def test_a_marker_that_cannot_be_followed_fails_its_test_alone(pytester: pytest.Pytester, marker: str, function: str, problem: str) -> None:
+    pytester.makepyfile(f"import pytest\n@pytest.mark.{marker}\n{function}\ndef test_beside_it(): pass")
     done = pytester.runpytest_inprocess()
-    done.assert_outcomes(errors=1)
+    done.assert_outcomes(errors=1, passed=1)
     done.stdout.fnmatch_lines([f"*{problem.replace('[', '[[]')}*"])
+
+
+def test_the_old_name_of_the_marker(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        pytestmark = pytest.mark.kafka(brokers=2, topics="t")
+
+        @pytest.mark.kafkacore(topics="u")
+        def test_both(kafka_cluster):
+            assert len(kafka_cluster.bootstrap_servers.split(",")) == 2
+            assert kafka_cluster.topics() == {"u": 1}
+
+        def test_old(kafka_cluster):
+            assert kafka_cluster.topics() == {"t": 1}
+        """
+    )
+    pytester.runpytest_inprocess("--strict-markers").assert_outcomes(passed=2)
+
+
+def test_fixtures_and_markers_of_another_project_are_left_alone(pytester: pytest.Pytester) -> None:
+    """Installing kafkacore must not change the tests of a project that has used the same names before."""
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def kafka_cluster():
+            return "of docker compose"
+
+        @pytest.fixture
+        def kafka_topic(kafka_cluster):
+            return "t of " + kafka_cluster
+        """
+    )
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.kafka("needs a broker", version="3.5")
+        def test_plain(): pass
+
+        @pytest.mark.kafka("needs a broker", version="3.5", brokers=3)
+        def test_cluster(kafka_cluster, request):
+            assert kafka_cluster == "of docker compose"
+            assert not hasattr(request, "param")
+
+        @pytest.mark.kafka(topics=["orders"])
+        def test_topic(kafka_topic):
+            assert kafka_topic == "t of of docker compose"
+
+        @pytest.mark.usefixtures("kafka_cluster")
+        @pytest.mark.kafka(topics=1)
+        class TestOfAClass:
+            def test_in_it(self, request):
+                assert request.node.fixturenames == ["kafka_cluster", "request"]
+
+        @pytest.mark.kafka(brokers=2)
+        @pytest.mark.parametrize("kafka_cluster", ["old", "new"])
+        def test_values(kafka_cluster):
+            assert kafka_cluster in ("old", "new")
+
+        class TestWithAFixtureOfItsOwn:
+            @pytest.fixture
+            def kafka_cluster(self):
+                return 5
+
+            def test_in_it(self, kafka_cluster):
+                assert kafka_cluster == 5
+
+        def test_that_kafkacore_was_not_loaded():
+            import sys
+            assert "kafkacore.testing.cluster" not in sys.modules
+        """
+    )
+    pytester.runpytest_subprocess("--strict-markers", timeout=120).assert_outcomes(passed=8)
+
+
+def test_a_fixture_that_overrides_ours_and_asks_for_it(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture
+        def kafka_cluster(kafka_cluster):
+            kafka_cluster.create_topic("of-the-project")
+            return kafka_cluster.bootstrap_servers
+        """
+    )
+    pytester.makepyfile(
+        """
+        import pytest
+        from kafkacore import KafkaAdminClient
+
+        @pytest.mark.kafkacore(brokers=2, topics="t")
+        def test_first(kafka_cluster, kafka_topic):
+            assert len(kafka_cluster.split(",")) == 2
+            with KafkaAdminClient(bootstrap_servers=kafka_cluster) as admin:
+                assert set(admin.list_topics()) == {"of-the-project", "t", kafka_topic}
+
+        @pytest.mark.kafkacore(brokers=2)
+        def test_wrong_type(aio_kafka_cluster): pass
+        """
+    )
+    done = pytester.runpytest_inprocess()
+    done.assert_outcomes(passed=1, errors=1)
+
+
+def test_ours_beside_a_cluster_of_the_project(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from kafkacore.testing import EmbeddedCluster
+
+        class TestStr:
+            @pytest.fixture
+            def kafka_cluster(self):
+                return "localhost:9092"
+
+            def test_topic(self, kafka_topic): pass
+
+        class TestEmbedded:
+            @pytest.fixture
+            def kafka_cluster(self):
+                with EmbeddedCluster() as cluster:
+                    yield cluster
+
+            def test_topic(self, kafka_cluster, kafka_topic):
+                assert kafka_cluster.topics() == {kafka_topic: 1}
+        """
+    )
+    done = pytester.runpytest_inprocess()
+    done.assert_outcomes(passed=1, errors=1)
+    done.stdout.fnmatch_lines(["*kafka_topic needs an EmbeddedCluster, and the fixture kafka_cluster of this test gives a str*"])
 
 
 def test_tests_of_a_marked_module_may_need_no_cluster(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest
-        pytestmark = pytest.mark.kafka(brokers=2)
+        pytestmark = pytest.mark.kafkacore(brokers=2)
 
         def test_without(): pass
 
