@@ -95,6 +95,9 @@ def load(
     header: Annotated[
         list[str] | None, typer.Option("-H", "--header", metavar="NAME=COLUMN", help="A header of each record; may be repeated.")
     ] = None,
+    null: Annotated[
+        list[str] | None, typer.Option("--null", metavar="TEXT", help="CSV: a text that means null, as an empty field; may be repeated.")
+    ] = None,
     no_nulls: Annotated[bool, typer.Option("--no-nulls", help="Leave null fields out of the objects.")] = False,
     create: Annotated[bool, typer.Option("--create", help="Create the topic if it is not there.")] = False,
     partitions: Annotated[int, typer.Option("--partitions", help="With --create: how many; -1 for the broker's default.")] = -1,
@@ -113,7 +116,9 @@ def load(
         raise typer.BadParameter("--format raw takes one --value COLUMN", param_hint="--value")
     if partitions != -1 and not create:
         raise typer.BadParameter("is for --create", param_hint="--partitions")
-    schema, total, batches = _rows_of(file)
+    if null and file.suffix.lower() != ".csv":
+        raise typer.BadParameter("is for CSV: other files say themselves what is null", param_hint="--null")
+    schema, total, batches = _rows_of(file, null or [])
     import pyarrow as pa
 
     how: dict[str, Any] = {"key": key, "timestamp": timestamp, "partition": partition, "null_fields": not no_nulls}
@@ -148,7 +153,8 @@ def load(
     assert known is not None
     if known.errors:
         row = min(known.errors)
-        raise Failure(f"{len(known.errors):,} rows were not delivered, the first is row {row:,}: {known.errors[row]}; {delivered:,} were")
+        refused = f"{counted(len(known.errors), 'row')} {'was' if len(known.errors) == 1 else 'were'} not delivered"
+        raise Failure(f"{refused}, the first is row {row:,}: {known.errors[row]}; {counted(delivered, 'record')} delivered to {topic}")
     if json:
         where = {str(tp.partition): list(offsets) for tp, offsets in sorted(known.stretches.items())}
         print_json({"topic": topic, "records": delivered, "offsets": where})
@@ -166,8 +172,13 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split("Detail: Python exception")[0].split())
 
 
-def _rows_of(file: Path) -> tuple[Any, int | None, Iterator[Any]]:
-    """The schema of a file, how many rows it has if that is known, and its record batches."""
+def _rows_of(file: Path, null: list[str]) -> tuple[Any, int | None, Iterator[Any]]:
+    """The schema of a file, how many rows it has if that is known, and its record batches.
+
+    Args:
+        file: where they are.
+        null: texts of a CSV that mean null, beside an empty field.
+    """
     try:
         import pyarrow as pa
         import pyarrow.csv
@@ -182,7 +193,8 @@ def _rows_of(file: Path) -> tuple[Any, int | None, Iterator[Any]]:
                 stored = pa.parquet.ParquetFile(file)
                 return stored.schema_arrow, stored.metadata.num_rows, stored.iter_batches(_BATCH_ROWS)
             case ".csv":
-                nulls = pa.csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)      # nothing, but not ""
+                # Nothing is null, but not "". By itself pyarrow takes NA for null as well, which is Namibia.
+                nulls = pa.csv.ConvertOptions(null_values=["", *null], strings_can_be_null=True, quoted_strings_can_be_null=False)
                 reader = pa.csv.open_csv(file, convert_options=nulls)
                 for field in reader.schema:
                     if pa.types.is_binary(field.type):

@@ -91,8 +91,12 @@ def _headers(given: Any) -> list[tuple[str, bytes | None]]:
     return found
 
 
-def from_json(line: bytes) -> Sent:
+def from_json(line: bytes, sources: set[str] | None = None) -> Sent:
     """A record out of an object as `as_json` makes it; its topic and offset do not count.
+
+    Args:
+        line: the object.
+        sources: gets the topic that it names.
 
     Raises:
         Wrong: no JSON, no object, a member that no record has, or no value.
@@ -110,6 +114,8 @@ def from_json(line: bytes) -> Sent:
     partition, timestamp_ms = _number(members, "partition"), _number(members, "timestamp_ms")
     if partition is not None and partition >= 1 << 31:
         raise Wrong(f"partition is {partition}: no such number")
+    if sources is not None and isinstance(source := members.get("topic"), str):
+        sources.add(source)
     return Sent(_bytes(members, "key"), _bytes(members, "value"), _headers(members.get("headers") or []), partition, timestamp_ms)
 
 
@@ -168,11 +174,19 @@ class ObjectReader:
     """Objects, one a line, become what `KafkaProducer.send_many` takes.
 
     Args:
-        partition: of every record; -1 leaves it to the partitioner. None: what an object says.
+        partition: of every record; None leaves it to the partitioner.
+        keep_partitions: records go to the partitions that their objects name.
+
+    Attributes:
+        sources: the topics that objects named as theirs.
+        left_out: an object named a partition that does not count.
     """
 
-    def __init__(self, partition: int | None = None) -> None:
+    def __init__(self, partition: int | None = None, *, keep_partitions: bool = False) -> None:
         self._partition = partition
+        self._keep = keep_partitions
+        self.sources: set[str] = set()
+        self.left_out = False
 
     def calls(self, lines: list[bytes]) -> Iterator[dict[str, Any]]:
         """As `LineReader.calls`."""
@@ -180,12 +194,13 @@ class ObjectReader:
         failed = None
         for line in lines:
             try:
-                record = from_json(line)
+                record = from_json(line, self.sources)
             except Wrong as wrong:
                 failed = wrong
                 break
-            if self._partition is not None:
-                record = record._replace(partition=None if self._partition < 0 else self._partition)
+            if not self._keep:
+                self.left_out = self.left_out or record.partition is not None
+                record = record._replace(partition=self._partition)
             records.append(record)
         for (placed, dated), run in itertools.groupby(records, lambda each: (each.partition is not None, each.timestamp_ms is not None)):
             keys, values, headers, partitions, times_ms = map(list, zip(*run, strict=True))

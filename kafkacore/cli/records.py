@@ -23,6 +23,7 @@ from kafkacore.cli.options import (
     Failure,
     Json,
     Settings,
+    admin_client,
     client_settings,
     print_json,
     say,
@@ -132,8 +133,12 @@ def produce(
     ] = None,
     partition: Annotated[
         int | None,
-        typer.Option("-p", "--partition", min=-1, help="The partition of every record; -1 lets the key decide, whatever an object says."),
+        typer.Option("-p", "--partition", min=-1, help="The partition of every record; without it, or with -1, the key decides."),
     ] = None,
+    keep_partitions: Annotated[
+        bool,
+        typer.Option("--keep-partitions", help="With --format json: records go to the partitions that their objects name."),
+    ] = False,
     timestamp_ms: Annotated[
         int | None, typer.Option("--timestamp", metavar="MS", min=0, help="The time of every record, in milliseconds since 1970.")
     ] = None,
@@ -145,7 +150,7 @@ def produce(
     json: Json = False,
 ) -> None:
     """Send the lines of files, or of standard input, to a topic: one record a line."""
-    reader = _reader(form, key_separator, key, header, partition, timestamp_ms, null)
+    reader = _reader(form, key_separator, key, header, partition, timestamp_ms, null, keep_partitions)
     sources: list[Path | None] = [None if file == STANDARD_INPUT else file for file in files or [STANDARD_INPUT]]
     if sources.count(None) > 1:
         raise typer.BadParameter("standard input can be read once", param_hint="FILE")
@@ -166,6 +171,7 @@ def produce(
             say("each line is a record; Ctrl+D ends", err=True)
         delivery = _Delivery()
         committed = 0
+        compared: set[str] = set()
         try:
             for source in sources:
                 name, line_number = ("standard input", 1) if source is None else (str(source), 1)
@@ -180,6 +186,12 @@ def produce(
                                 line_number += len(call["values"])
                         except Wrong as wrong:
                             raise Failure(f"{name}, line {line_number:,}: {wrong}") from None
+                        if isinstance(reader, ObjectReader) and (new := reader.sources - compared):
+                            if keep_partitions:
+                                _compare_partitions(topic, new, bootstrap_server, setting)
+                            elif not compared and partition is None and reader.left_out and len(producer.partitions_for(topic)) > 1:
+                                say("keys decide on partitions; --keep-partitions sends records to those that they came from", err=True)
+                            compared |= new
                         sent += len(lines)
                         sent_bytes += size
                         bar.update(bar.task_ids[0], advance=size, records=counted(sent, "record"))
@@ -200,6 +212,17 @@ def produce(
         messages.print(f"{counted(sent, 'record')}, {counted(sent_bytes, 'byte')} to {topic} in {seconds:.2f} s")
 
 
+def _compare_partitions(topic: str, sources: set[str], bootstrap_server: str, setting: list[str] | None) -> None:
+    """Says which topics have not as many partitions as the one that records go to with their numbers: keys would be found elsewhere."""
+    with admin_client(bootstrap_server, setting) as admin:
+        infos = admin.describe_topics([topic, *sorted(sources - {topic})]).succeeded
+    counts = {name: len(info.partitions) for name, info in infos.items()}
+    for source in sorted(sources - {topic}):
+        if topic in counts and counts.get(source, counts[topic]) != counts[topic]:
+            here = f"{topic} has {counts[topic]:,}"
+            say(f"{source} has {counted(counts[source], 'partition')}, {here}: without --keep-partitions keys decide", err=True)
+
+
 OF_CONSUME = "with --format json their keys, values and headers are"
 
 
@@ -216,16 +239,20 @@ def _reader(
     partition: int | None,
     timestamp_ms: int | None,
     null: str | None,
+    keep_partitions: bool,
 ) -> LineReader | ObjectReader:
     """What makes lines records."""
     if form not in ("raw", "json"):
         raise typer.BadParameter("must be raw or json", param_hint="--format")
+    partition = None if partition == -1 else partition
+    if keep_partitions and (form != "json" or partition is not None):
+        raise typer.BadParameter("is for --format json, without --partition", param_hint="--keep-partitions")
     if form == "json":
         given = {"--key-separator": key_separator, "--key": key, "--header": header, "--timestamp": timestamp_ms, "--null": null}
         for name, value in given.items():
             if value is not None and value != []:
                 raise typer.BadParameter("with --format json the objects say it", param_hint=name)
-        return ObjectReader(partition)
+        return ObjectReader(partition, keep_partitions=keep_partitions)
     if key is not None and key_separator is not None:
         raise typer.BadParameter("either a key for all, or one before the separator in each line", param_hint="--key")
     headers: list[tuple[str, bytes | None]] = []
@@ -239,7 +266,7 @@ def _reader(
         key=None if key is None else os.fsencode(key),
         null=None if null is None else os.fsencode(null),
         headers=headers,
-        partition=None if partition == -1 else partition,
+        partition=partition,
         timestamp_ms=timestamp_ms,
     )
 

@@ -18,6 +18,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
 from kafkacore.cli.app import run
+from kafkacore.cli.member import Output
 from kafkacore.cli.pipe_end import PipeEnd
 from kafkacore.testing import EmbeddedCluster
 
@@ -232,6 +233,26 @@ def test_a_member_may_read_and_commit_nothing(at: str, topic: str, capsys: pytes
     assert len(shown.out.split()) == 3
     assert shown.err == f"3 records of {topic}, not committed for group {topic}\n"
     assert committed(at, topic) == {}
+
+
+def test_a_member_that_could_not_commit_what_it_printed_fails(
+    at: str, topic: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(at, topic, 2)
+    write = Output.write
+
+    def printed(output: Output, lines: list[bytes]) -> int:
+        count = write(output, lines)
+        with KafkaAdminClient(bootstrap_servers=at) as admin:
+            admin.remove_group_members(topic)  # so the commit comes from a stranger
+        return count
+
+    monkeypatch.setattr(Output, "write", printed)
+    assert run(["consume", topic, "-g", topic, "--from", "earliest", "-n", "2", "-X", "heartbeat.interval.ms=2900"]) == 1
+    shown = capsys.readouterr()
+    assert len(shown.out.split()) == 2
+    assert "what was printed since the last commit will be read again" in shown.err
+    assert not any(committed(at, topic).values())
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_a_file_that_breaks_off_says_what_is_there(cluster, load, tmp_path):
 def test_ctrl_c_says_what_is_there(cluster, load, tmp_path, monkeypatch):
     cluster.create_topic("interrupted", partitions=1)
 
-    def rows(file):
+    def rows(file, null):
         def batches():
             yield TABLE.to_batches()[0]
             raise KeyboardInterrupt
@@ -122,3 +122,29 @@ def test_ctrl_c_says_what_is_there(cluster, load, tmp_path, monkeypatch):
 
     monkeypatch.setattr(frames, "_rows_of", rows)
     assert load(tmp_path / "t.parquet", "interrupted") == (130, "", "2 records delivered to interrupted\n")
+
+
+def test_rows_that_the_broker_refuses_are_counted_and_the_command_fails(cluster, load, tmp_path):
+    cluster.create_topic("small", partitions=1, config={"max.message.bytes": 300})
+    (tmp_path / "t.csv").write_text("a\n" + "x" * 5000 + "\n" + "y" * 5000 + "\n")
+    status, out, err = load(tmp_path / "t.csv", "small", "-X", "batch.size=1")
+    assert (status, out) == (1, "") and err.startswith("kafkacore: 2 rows were not delivered, the first is row 0: MESSAGE_TOO_LARGE"), err
+    assert err.endswith("; 0 records delivered to small\n") and cluster.records("small") == []
+    (tmp_path / "t.csv").write_text("a\nshort\n" + "x" * 5000 + "\nlast\n")
+    status, out, err = load(tmp_path / "t.csv", "small", "-X", "batch.size=1", "--json")
+    assert (status, out) == (1, "") and err.startswith("kafkacore: 1 row was not delivered, the first is row 1: "), err
+    assert err.endswith("; 2 records delivered to small\n") and values(cluster, "small") == [{"a": "short"}, {"a": "last"}]
+
+
+def test_an_empty_text_of_a_csv_is_a_text_and_an_empty_field_is_null(cluster, load, tmp_path):
+    cluster.create_topic("empty", partitions=1)
+    (tmp_path / "t.csv").write_text('a,b,n\n"",x,1\n,"",\n"NA",null,3\n')
+    assert load(tmp_path / "t.csv", "empty")[0] == 0
+    assert values(cluster, "empty") == [{"a": "", "b": "x", "n": 1}, {"a": None, "b": "", "n": None}, {"a": "NA", "b": "null", "n": 3}]
+    (tmp_path / "t.csv").write_text('a,n\nNA,1\n"-",-\n')
+    cluster.create_topic("marked", partitions=1)
+    assert load(tmp_path / "t.csv", "marked", "--null", "-")[0] == 0
+    assert values(cluster, "marked") == [{"a": "NA", "n": 1}, {"a": "-", "n": None}]
+    (tmp_path / "t.jsonl").write_text('{"a": 1}')
+    status, _, err = load(tmp_path / "t.jsonl", "marked", "--null", "-")
+    assert status == 2 and "--null" in err

@@ -69,7 +69,7 @@ def test_every_record_comes_back_from_its_object(record: Sent) -> None:
 def test_calls_keep_the_order(records: list[Sent]) -> None:
     lines = [json_line(as_json(SimpleNamespace(topic="t", offset=7, **record._asdict()))).encode() for record in records]  # type: ignore[arg-type]
     found = []
-    for call in ObjectReader().calls(lines):
+    for call in ObjectReader(keep_partitions=True).calls(lines):
         count = len(call["values"])
         columns = [call[name] or [none] * count for name, none in (("headers", []), ("partitions", None), ("timestamps_ms", None))]
         found += map(Sent, call["keys"], call["values"], *columns)
@@ -120,7 +120,7 @@ def test_there_and_back(
         {"key_base64": "/w==", "value_base64": "AP8=", "partition": 0, "timestamp_ms": 8},
     ]
     typed("".join(json.dumps(each) + "\n" for each in objects).encode())
-    assert run(["produce", "there", "--format", "json"]) == 0
+    assert run(["produce", "there", "--format", "json", "--keep-partitions"]) == 0
     assert held(cluster, "there") == [
         (0, b"\xff", b"\x00\xff", [], 8),
         (1, b"k", None, [], 6),
@@ -131,9 +131,10 @@ def test_there_and_back(
     assert run(["consume", "there", "--from", "earliest", "-e", "--json"]) == 0
     printed = capsysbinary.readouterr().out
     typed(printed)
-    assert run(["produce", "back", "--format", "json"]) == 0
+    assert run(["produce", "back", "--format", "json", "--keep-partitions"]) == 0
     assert held(cluster, "back") == held(cluster, "there")
-    assert b"sent as values" not in capsysbinary.readouterr().err
+    err = capsysbinary.readouterr().err
+    assert b"sent as values" not in err and b"without --keep-partitions" not in err
     typed(printed)
     assert run(["produce", "back", "--json"]) == 0
     assert b"with --format json their keys, values and headers are" in capsysbinary.readouterr().err
@@ -141,8 +142,43 @@ def test_there_and_back(
     assert run(["produce", "back"]) == 0
     assert b"sent as values" not in capsysbinary.readouterr().err
     typed(printed)
-    assert run(["produce", "single", "--format", "json", "-p", "-1"]) == 0  # a topic with one partition
+    assert run(["produce", "single", "--format", "json"]) == 0  # a topic with one partition
+    assert b"--keep-partitions" not in capsysbinary.readouterr().err
     assert sorted(each[4] for each in held(cluster, "single")) == [5, 6, 7, 8]
+
+
+def test_a_replay_lets_keys_decide_unless_it_is_to_keep_partitions(
+    cluster: EmbeddedCluster, at: str, typed: Callable[[bytes], None], capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    for name, count in (("dead", 1), ("dead-2", 2), ("pay", 6)):
+        cluster.create_topic(name, partitions=count)
+        if name != "pay":
+            cluster.produce(name, [(f"k{n}", f"v{n}") for n in range(60)])
+    cluster.produce("pay", [(f"k{n}", f"v{n}") for n in range(60)])
+    where = {r.key: r.partition for r in cluster.records("pay")}
+
+    def replay(*words: str) -> tuple[list[tuple[bytes | None, int]], str]:
+        assert run(["consume", "dead", "dead-2", "--from", "earliest", "-e", "--json"]) == 0
+        typed(capsysbinary.readouterr().out)
+        ends = {p: len([r for r in cluster.records("pay") if r.partition == p]) for p in range(6)}
+        assert run(["produce", "pay", "--format", "json", *words]) == 0
+        new = [(r.key, r.partition) for r in cluster.records("pay") if r.offset >= ends[r.partition]]
+        assert len(new) == 120
+        return new, capsysbinary.readouterr().err.decode()
+
+    new, said = replay()
+    assert all(where[key] == partition for key, partition in new)
+    assert said.splitlines()[0] == "keys decide on partitions; --keep-partitions sends records to those that they came from"
+    new, said = replay("-p", "-1")
+    assert all(where[key] == partition for key, partition in new) and "--keep-partitions" not in said
+    new, said = replay("--keep-partitions")
+    assert {partition for _, partition in new} == {0, 1}
+    assert said.splitlines()[:2] == [
+        "dead has 1 partition, pay has 6: without --keep-partitions keys decide",
+        "dead-2 has 2 partitions, pay has 6: without --keep-partitions keys decide",
+    ]
+    new, said = replay("-p", "3")
+    assert {partition for _, partition in new} == {3} and "--keep-partitions" not in said
 
 
 def test_lines_with_a_fixed_key_headers_partition_time_and_tombstones(
@@ -178,6 +214,8 @@ def test_a_bad_object_names_its_line(cluster: EmbeddedCluster, at: str, tmp_path
         (["--format", "xml"], "raw or json"),
         (["--format", "json", "--key", "a"], "the objects say it"),
         (["--format", "json", "-H", "a=b"], "the objects say it"),
+        (["--keep-partitions"], "is for --format json"),
+        (["--format", "json", "--keep-partitions", "-p", "1"], "without --partition"),
         (["--key", "a", "-k", ":"], "either a key for all"),
         (["-H", "a"], "NAME=VALUE"),
         (["-Z"], "--null ''"),
@@ -197,7 +235,7 @@ def test_the_last_ones_and_those_since_a_time(
         {"value": f"{p}{n}", "partition": p, "timestamp_ms": 1_777_593_600_000 + n * minute} for p in (0, 1) for n in range(4 - 3 * p)
     ]
     typed("".join(json.dumps(each) + "\n" for each in objects).encode())  # partition 0: 2026-05-01 from 00:00, 1: one record, 2: none
-    assert run(["produce", "places", "--format", "json"]) == 0
+    assert run(["produce", "places", "--format", "json", "--keep-partitions"]) == 0
     for words, expected in (
         (["--from", "-2"], "02 03 10"),
         (["-o", "-9"], "00 01 02 03 10"),
