@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +23,7 @@ from kafkacore.cli.options import (
     say,
 )
 from kafkacore.plurals import counted
+from kafkacore.printable import printable
 from kafkacore.producer.frames import is_bytes
 
 _BATCH_ROWS = 32_768
@@ -43,6 +45,7 @@ def export(
         str, typer.Option("--on-error", metavar="raise|null|skip", help="What a value that cannot be decoded is: a failure, nulls, no row.")
     ] = "raise",
     last: Annotated[int | None, typer.Option("--last", min=1, metavar="N", help="Only the last N offsets of each partition.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there, without a question.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     settings: Settings = None,
 ) -> None:
@@ -52,6 +55,8 @@ def export(
 
     if file.suffix != ".parquet":
         raise typer.BadParameter(f"{file} is no NAME.parquet", param_hint="FILE")
+    if file.is_symlink():
+        raise typer.BadParameter(f"{file} is a link to {file.readlink()}: name the file itself", param_hint="FILE")
     if file.exists() and not file.is_file():
         raise typer.BadParameter(f"{file} is no regular file", param_hint="FILE")
     if form not in FORMATS:
@@ -62,6 +67,10 @@ def export(
         raise typer.BadParameter(f"is not for --format {form}", param_hint="--text")
     if form in ("binary", "string") and (schema or registry or on_error != "raise"):
         raise typer.BadParameter("--schema, --registry and --on-error are for --format json, avro or auto", param_hint="--format")
+    if file.exists() and not force:
+        if not sys.stdin.isatty():
+            raise typer.BadParameter(f"{file} is there already; --force replaces it", param_hint="FILE")
+        typer.confirm(printable(f"Replace {file}?"), abort=True)
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:

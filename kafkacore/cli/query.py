@@ -37,6 +37,9 @@ SAMPLE = 100
 PAUSE_S = 1.0
 PAUSE_FACTOR = 4
 QUEUED_BATCHES = 8
+NO_FILES = {"enable_external_access": "false", "autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+ASKING = ("SELECT", "EXPLAIN", "COPY", "MULTI")
+"""DuckDB's statements that may be about topics; MULTI is a pivot."""
 OF_RECORDS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_corrupt")
 
 
@@ -197,6 +200,9 @@ def query(
         str, typer.Option("--on-error", metavar="raise|null|skip", help="What a value that cannot be decoded is: a failure, nulls, no row.")
     ] = "raise",
     follow: Annotated[bool, typer.Option("--follow", help="Go on, and ask again when there are new records; Ctrl+C ends.")] = False,
+    no_files: Annotated[
+        bool, typer.Option("--no-files", help="SQL reads and writes no files and no URLs, and loads no extensions: for SQL of others.")
+    ] = False,
     memory: Annotated[str, typer.Option("--memory", help="DuckDB's memory; what takes more goes to disk.")] = "1GB",
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -221,10 +227,13 @@ def query(
     options = Options(own, form, schema, registry, last, on_error)
     with tempfile.TemporaryDirectory(prefix="kafkacore-query-") as directory:
         scans: dict[str, TopicScan] = {}
-        with duckdb.connect(str(Path(directory) / "topics.duckdb")) as database, _interrupting(database) as interrupts:
+        config: Any = NO_FILES if no_files else {}             # what it spills goes beside its own file in any case
+        with duckdb.connect(str(Path(directory) / "topics.duckdb"), config=config) as database, _interrupting(database) as interrupts:
             try:
                 database.execute("set python_enable_replacements = false")     # a name is a topic, never a variable
                 database.execute(f"set memory_limit = {_literal(memory)}")
+                database.execute("set lock_configuration = true")              # the query cannot undo it
+                _check_kind(database, sql)
                 topics = sorted(database.get_table_names(sql))
                 if not topics:
                     raise Failure("the query names no topic after from or join")
@@ -272,6 +281,18 @@ def _interrupting(database: Any) -> Iterator[list[int]]:
         yield came
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _check_kind(database: Any, sql: str) -> None:
+    """Whether it asks for something.
+
+    Raises:
+        Failure: it is another statement, whose names would be looked for as topics.
+    """
+    for statement in database.extract_statements(sql):
+        kind = statement.type.name
+        if kind not in ASKING:
+            raise Failure(f"{kind.lower().replace('_', ' ')} is no query; one asks topics, as: select count(*) from flights")
 
 
 def _literal(text: str) -> str:

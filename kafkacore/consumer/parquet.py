@@ -13,6 +13,7 @@ Rules
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 from collections.abc import Generator, Iterator
@@ -72,7 +73,13 @@ def _unfinished(file: Path) -> Iterator[Path]:
     if whole.exists() and not whole.is_file():
         raise errors.UsageError(f"{file} is no regular file")
     unfinished = whole.with_name(whole.name + ".part")
-    with unfinished.open("ab") as lock:
+    try:
+        opened = os.open(unfinished, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise errors.UsageError(f"{unfinished} is a link, and what it names would be written over") from None
+        raise
+    with open(opened, "ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -109,6 +109,12 @@ def test_a_schema_from_a_file(ask, tmp_path):
         (["selec"], 1, "syntax error"),
         (["select nothing from flights"], 1, "nothing"),
         (["select 1"], 1, "names no topic"),
+        (["create table x (a int)"], 1, "create is no query; one asks topics"),
+        (["create table x as select * from flights"], 1, "create is no query"),
+        (["insert into flights values (1)"], 1, "insert is no query"),
+        (["attach 'x.db'"], 1, "attach is no query"),
+        (["set memory_limit = '1TB'"], 1, "set is no query"),
+        (["select * from flights; drop table flights"], 1, "drop is no query"),
         (["select * from not_there"], 1, "not_there"),
         (["select * from empty"], 1, "no value yet"),
         (["select count(a) from bad"], 1, "[topic bad, partition 0, offset 1]"),
@@ -123,6 +129,24 @@ def test_what_cannot_be_is_one_line(ask, arguments, status, text):
     found, out, err = ask(*arguments)
     assert (found, out) == (status, "") and text in err and err.count("\n") == 1, err
     assert "exception" not in err.lower()                     # the topic's error in its own words, not in DuckDB's
+
+
+def test_without_files_nothing_outside_topics_is_read_or_written(ask, tmp_path):
+    secret, out = tmp_path / "secret.csv", tmp_path / "out.csv"
+    secret.write_text("a\n42\n")
+    reading = f"select f.*, s.a from flights f, read_csv('{secret}') s limit 1"
+    for sql, writes in ((reading, False), (f"copy (from flights) to '{out}'", True)):
+        status, shown, err = ask(sql, "--no-files")
+        assert (status, shown) == (1, "") and "Cannot access file" in err and err.count("\n") == 1 and not out.exists()
+        status, shown, err = ask(sql, "--json")
+        assert (status, err) == (0, "") and ("42" in shown) is not writes and out.exists() is writes
+    for sql in ("select * from flights, read_csv('https://127.0.0.1:1/x.csv')", f"select * from flights, '{secret}' s"):
+        status, shown, err = ask(sql, "--no-files")
+        assert (status, shown) == (1, "") and err.count("\n") == 1, err
+    rows = "select md5(concat(_key, '-', i)) as k, string_agg(repeat('x', 200)) as s from flights, range(10000) r(i) group by 1"
+    asked = ask(f"select sum(length(s)) as n from ({rows})", "--no-files", "--memory", "100MB", "--json")
+    assert asked == (0, '{"n":200000000}\n', "")  # more than the memory: it may spill into its own directory
+    assert ask(AVERAGE, "--no-files", "--json") == ask(AVERAGE, "--json")
 
 
 def test_names_are_topics_and_never_variables(ask):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import resource
 import signal
@@ -40,7 +41,7 @@ def test_pyarrow_reads_the_file(address, tmp_path, capsys):
         (b"k", b"\xff", 2, "t"),
     ]
     assert rows[0]["headers"] == [{"key": "h", "value": b"v"}]
-    assert run(["export", "t", str(tmp_path / "t.parquet"), "--last", "1", "-b", address]) == 0
+    assert run(["export", "t", str(tmp_path / "t.parquet"), "--last", "1", "--force", "-b", address]) == 0
     assert pyarrow.parquet.read_table(tmp_path / "t.parquet")["offset"].to_pylist() == [2]
 
 
@@ -59,14 +60,39 @@ def test_what_fails_leaves_no_file(address, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_link_goes_on_naming_its_file(address, tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    link = tmp_path / "t.parquet"
-    link.symlink_to("elsewhere/real.parquet")
-    for _ in range(2):
-        assert run(["export", "t", str(link), "-b", address]) == 0
-        assert link.is_symlink() and len(pyarrow.parquet.read_table(link)) == 3
-    assert [each.name for each in (tmp_path / "elsewhere").iterdir()] == ["real.parquet"]
+def test_a_link_is_refused_and_what_it_names_stays(address, tmp_path, capsys):
+    real = tmp_path / "real"
+    real.write_text("mine")
+    (tmp_path / "t.parquet").symlink_to("real")
+    (tmp_path / "new.parquet").symlink_to("not-there")
+    for name, words in (("t", []), ("t", ["--force"]), ("new", [])):
+        assert run(["export", "t", str(tmp_path / f"{name}.parquet"), *words, "-b", address]) == 2
+        assert f"{name}.parquet is a link to " in capsys.readouterr().err
+    assert real.read_text() == "mine" and not (tmp_path / "not-there").exists()
+    (tmp_path / "other.parquet.part").symlink_to("real")  # where the rows go until they are complete
+    assert run(["export", "t", str(tmp_path / "other.parquet"), "-b", address]) == 1
+    assert "other.parquet.part is a link" in capsys.readouterr().err
+    assert real.read_text() == "mine" and not (tmp_path / "other.parquet").exists()
+
+
+def test_a_file_that_is_there_is_replaced_by_force_or_a_yes_alone(address, tmp_path, capsys, monkeypatch):
+    file = tmp_path / "t.parquet"
+    file.write_text("mine")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert run(["export", "t", str(file), "-b", address]) == 2
+    err = capsys.readouterr().err
+    assert f"{file} is there already; --force replaces it" in err and err.count("\n") == 1
+    for answer, status in (("n\n", 130), ("", 130), ("y\n", 0)):
+        assert file.read_text() == "mine"
+        typed = io.StringIO(answer)
+        typed.isatty = lambda: True
+        monkeypatch.setattr("sys.stdin", typed)
+        assert run(["export", "t", str(file), "-b", address]) == status
+        assert f"Replace {file}? [y/N]" in capsys.readouterr().out
+    assert len(pyarrow.parquet.read_table(file)) == 3
+    file.write_text("mine")
+    assert run(["export", "t", str(file), "--force", "-b", address]) == 0
+    assert len(pyarrow.parquet.read_table(file)) == 3
 
 
 def test_what_is_no_file_stays(address, tmp_path, capsys):
