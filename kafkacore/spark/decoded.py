@@ -5,7 +5,10 @@ Source: org.apache.spark.sql.catalyst.util.FailureSafeParser.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,13 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkacore import errors
-from kafkacore.config import ClientConfig
 from kafkacore.decode.base import RowFailed
 from kafkacore.producer import KafkaProducer
 from kafkacore.records import RecordColumns
 from kafkacore.spark import formats, secrets
 from kafkacore.spark.options import SourceOptions
 from kafkacore.spark.rows import MAX_BATCH_BYTES, MAX_BATCH_ROWS, RowBuilder
+
+log = logging.getLogger(__name__)
 
 HEADER = "__kafkacore.errors."
 
@@ -83,10 +87,14 @@ class DecodedRows:
         """
         if self._letters is not None:
             # Spark closes the generator when it needs no more rows: what has been read is dealt with then too.
-            if kind is None or kind is GeneratorExit:
-                self._letters.flush()
-            else:
-                self._letters.discard()
+            is_done = False
+            try:
+                if kind is None or kind is GeneratorExit:
+                    self._letters.flush()
+                    is_done = True
+            finally:
+                if not is_done:
+                    self._letters.discard()
 
     def _decoded(self, columns: RecordColumns, batch: pa.RecordBatch, start: int) -> pa.RecordBatch:
         values = batch.column(0)
@@ -132,58 +140,139 @@ class DecodedRows:
 
 # ---- dead letters --------------------------------------------------------------------------------------------------------------------
 
+VALUE_BYTES = 4096
+SHORT_BYTES = 256
+
 _kept: dict[tuple[tuple[str, str], ...], KafkaProducer] = {}
 _lock = threading.Lock()
 
 
+class Letter:
+    """A record as it is sent to the dead letters.
+
+    Attributes:
+        record: as it was read.
+        key, value, headers: as they are sent.
+        is_cut: whether something of the record is left out; a header says what.
+    """
+
+    def __init__(self, record: Any, why: str, cut: tuple[str, ...] = ()) -> None:
+        """Makes the record that is sent.
+
+        Args:
+            record: as it was read.
+            why: it cannot be decoded.
+            cut: what is left out of it: "value", and "key" and "headers" with it.
+        """
+        self.record, self.is_cut = record, bool(cut)
+        self._why, self._cut = why, cut
+        self.value = record.value[: SHORT_BYTES if "key" in cut else VALUE_BYTES] if cut else record.value
+        self.key = record.key[:SHORT_BYTES] if "key" in cut and record.key is not None else record.key
+        own = {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "reason": why[:SHORT_BYTES] if cut else why,
+        }
+        if cut:
+            own |= {"cut": ",".join(cut), "value.bytes": len(record.value)}
+        if "key" in cut:
+            own |= {"key.bytes": len(record.key or b""), "headers.count": len(record.headers or ())}
+        of_record = () if "headers" in cut else record.headers or ()
+        self.headers = [*of_record, *((HEADER + name, str(each).encode("utf-8", "replace")) for name, each in own.items())]
+
+    def less(self) -> Letter | None:
+        """The same with less of the record; None if little is left to leave out."""
+        if not self._cut and len(self.record.value) > VALUE_BYTES:
+            return Letter(self.record, self._why, ("value",))
+        return Letter(self.record, self._why, ("value", "key", "headers")) if "key" not in self._cut else None
+
+
 class DeadLetters:
-    """Sends records as they are to another topic. The producer, made when there is something to send, stays for the process's next task."""
+    """Sends records as they are to another topic. The producer, made when there is something to send, stays for the process's next task.
+
+    A record that the topic does not take because of its size is sent again, cut: a value that cannot be decoded must not stop a query.
+
+    Attributes:
+        cut: how many were cut so far.
+    """
 
     def __init__(self, options: SourceOptions, topic: str) -> None:
         """Prepares; opens nothing yet.
 
         Args:
-            options: of the read: the same brokers are written to.
+            options: of the read, with the settings of the producer.
             topic: where to.
         """
-        known = {*ClientConfig.names(), "allow_auto_create_topics"}
-        self._settings = {name: value for name, value in options.client.items() if name.replace(".", "_") in known}
+        self._settings = options.dead_letter_client
         self._topic = topic
-        self._futures: list[Any] = []
+        self._open: deque[tuple[Any, Letter]] = deque()
+        self._has_failed = False
+        self.cut = 0
 
     def send(self, record: Any, why: str) -> None:
-        """Queues one record, with headers that say where it was and why it is here."""
-        headers = [
-            *(record.headers or ()),
-            (HEADER + "topic", record.topic.encode()),
-            (HEADER + "partition", str(record.partition).encode()),
-            (HEADER + "offset", str(record.offset).encode()),
-            (HEADER + "reason", why.encode("utf-8", "replace")),
-        ]
-        self._futures.append(self._producer().send(self._topic, record.value, key=record.key, headers=headers))
+        """Queues one record, with headers that say where it was and why it is here.
+
+        Raises:
+            errors.DeliveryError: it cannot be sent, or one before it was not.
+        """
+        while self._open and self._open[0][0].done():
+            self._look_at(*self._open.popleft())
+        self._queue(Letter(record, why))
 
     def flush(self) -> None:
         """Waits until all are acknowledged.
 
         Raises:
-            errors.KafkaError: the first that is not, with its cause.
+            errors.DeliveryError: of the first that is not, with its cause.
         """
-        if not self._futures:
-            return
-        futures, self._futures = self._futures, []
+        while self._open:
+            with contextlib.suppress(errors.DeliveryError):        # the futures say more: which record, and why
+                self._producer().flush()
+            for _ in range(len(self._open)):
+                self._look_at(*self._open.popleft())
+
+    def _look_at(self, future: Any, letter: Letter) -> None:
         try:
-            self._producer().flush()
-            for each in futures:
-                each.result()
+            future.result()
+        except (errors.RecordTooLarge, errors.RecordBatchTooLarge) as error:
+            self._send_less(letter, error)
         except errors.KafkaError as error:
-            raise errors.DeliveryError(
-                f"values that cannot be decoded could not be sent to the option deadLetterTopic: {error}", topic=self._topic
-            ) from error
+            raise self._failed(error) from error
+
+    def _queue(self, letter: Letter) -> None:
+        try:
+            future = self._producer().send(self._topic, letter.value, key=letter.key, headers=letter.headers)
+        except errors.RecordTooLarge as error:
+            self._send_less(letter, error)
+        except errors.KafkaError as error:
+            raise self._failed(error) from error
+        else:
+            self._open.append((future, letter))
+
+    def _send_less(self, letter: Letter, error: errors.KafkaError) -> None:
+        less = letter.less()
+        if less is None:
+            raise self._failed(error) from error
+        if not letter.is_cut:
+            self.cut += 1
+            record = letter.record
+            log.warning(
+                "%s-%d, offset %d: a value that cannot be decoded (%d bytes) is too large for topic %s and is sent cut (%d so far): %s",
+                *(record.topic, record.partition, record.offset, len(record.value), self._topic, self.cut, error),
+            )
+        self._queue(less)
+
+    def _failed(self, error: errors.KafkaError) -> errors.DeliveryError:
+        self._has_failed = True
+        return errors.DeliveryError(
+            f"values that cannot be decoded could not be sent to the option deadLetterTopic: {error}", topic=self._topic
+        )
 
     def discard(self) -> None:
         """Drops what is queued, and the producer with it."""
-        if self._futures:
-            self._futures = []
+        if self._open or self._has_failed:                          # after some errors a producer takes nothing any more
+            self._open.clear()
             with _lock:
                 producer = _kept.pop(self._key, None)
             if producer is not None:

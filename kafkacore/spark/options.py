@@ -1,7 +1,8 @@
 """The options of source and sink, read once and checked before a query starts. No pyspark here, no I/O.
 
 Names and defaults are those of Spark's own Kafka source; Spark hands them over in lower case. A name that is not listed is refused with the
-nearest known one. Every `kafka.*` option is a client setting under Kafka's name.
+nearest known one. Every `kafka.*` option is a client setting under Kafka's name, every `deadLetter.kafka.*` one of the producer that sends
+dead letters.
 
 Source: org.apache.spark.sql.kafka010.KafkaSourceProvider.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from kafkacore.config import ConsumerConfig, ProducerConfig
+from kafkacore.config import ClientConfig, ConsumerConfig, ProducerConfig
 from kafkacore.errors import ConfigError
 from kafkacore.spark import offsets, secrets
 from kafkacore.spark.offsets import EARLIEST, LATEST, Partition
@@ -209,6 +210,10 @@ _BY_LOWER = {name.lower(): name for name in _KNOWN}
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 _OF_TOPICS = {"topic", "topics", "path", "subscribe", "subscribePattern", "assign"}
 _OF_CLIENTS = {*ConsumerConfig.names(), *ProducerConfig.names()}
+_OF_BOTH = {*ClientConfig.names(), "allow_auto_create_topics"}
+LETTERS = "deadLetter.kafka."
+LETTER_BYTES = 32 << 20
+LETTER_HEADERS_BYTES = 1 << 20
 
 
 def option_text(given: Mapping[str, Any]) -> dict[str, str]:
@@ -232,18 +237,24 @@ def option_text(given: Mapping[str, Any]) -> dict[str, str]:
     return out
 
 
-def _read_all(given: Mapping[str, str], where: Where) -> tuple[dict[str, Any], dict[str, str]]:
-    """The options of a source or sink, and the client settings among them.
+def _read_all(given: Mapping[str, str], where: Where) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
+    """The options of a source or sink, the client settings among them, and those of the dead letters' producer.
 
     Raises:
         ConfigError: an option that is unknown, has no effect here, or has a value that cannot be read.
     """
     found: dict[str, Any] = {}
     client: dict[str, str] = {}
+    letters: dict[str, str] = {}
     for key, value in given.items():
         lower = key.lower()
         if lower.startswith("kafka.") and lower not in _BY_LOWER:
             client[lower.removeprefix("kafka.")] = value
+            continue
+        if lower.startswith(LETTERS.lower()):
+            if where == "sink":
+                raise ConfigError(f"option {key} has no effect in a write: leave it out")
+            letters[lower.removeprefix(LETTERS.lower())] = value
             continue
         name = _BY_LOWER.get(lower)
         if name is None:
@@ -258,14 +269,15 @@ def _read_all(given: Mapping[str, str], where: Where) -> tuple[dict[str, Any], d
         if where not in places:
             raise ConfigError(f"option {name} has no effect in {_place(where, places)}: leave it out{_topics_by(name, where)}")
         found[name] = reader(name, value)
-    for name in client:
-        if name in FORBIDDEN:
-            raise ConfigError(f"option kafka.{name} is not supported: {FORBIDDEN[name]}")
+    for prefix, settings in (("kafka.", client), (LETTERS, letters)):
+        for name in settings:
+            if name in FORBIDDEN:
+                raise ConfigError(f"option {prefix}{name} is not supported: {FORBIDDEN[name]}")
     if "bootstrap.servers" not in client:
         like = difflib.get_close_matches("bootstrap.servers", client, n=1, cutoff=0.8)
         hint = f" (not kafka.{like[0]})" if like else ""
         raise ConfigError(f"option kafka.bootstrap.servers is missing{hint}: the brokers to connect to, as host:port,host:port")
-    return found, client
+    return found, client, letters
 
 
 def _meant(lower: str, where: Where) -> str:
@@ -295,7 +307,9 @@ _warned: set[frozenset[str]] = set()
 """What this process has warned of: Spark reads the options of a query many times."""
 
 
-def _client_settings(client: Mapping[str, str], config: Any, where: str, extra: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
+def _client_settings(
+    client: Mapping[str, str], config: Any, where: str, extra: Iterable[tuple[str, str]] = (), prefix: str = "kafka."
+) -> dict[str, str]:
     """Kafka's client settings under the names kafkacore knows, secrets still as references; checked against them as far as that goes.
 
     Those that Kafka's clients have and that change nothing here are left out, with one warning.
@@ -305,12 +319,12 @@ def _client_settings(client: Mapping[str, str], config: Any, where: str, extra: 
         settings["ssl.password"] = settings.pop("ssl.key.password")
     if (algorithm := settings.pop("ssl.endpoint.identification.algorithm", None)) is not None:
         if algorithm.lower() not in ("", "https"):
-            raise ConfigError(f"option kafka.ssl.endpoint.identification.algorithm must be https or empty, not {algorithm!r}")
+            raise ConfigError(f"option {prefix}ssl.endpoint.identification.algorithm must be https or empty, not {algorithm!r}")
         settings["ssl.check.hostname"] = "true" if algorithm else "false"
     idle = {name for name in settings if name in WITHOUT_EFFECT or name.replace(".", "_") in _OF_CLIENTS - {*config.names()}}
     if idle and frozenset(idle) not in _warned:
         _warned.add(frozenset(idle))
-        log.warning("settings that have no effect %s are ignored: %s", where, ", ".join(f"kafka.{name}" for name in sorted(idle)))
+        log.warning("settings that have no effect %s are ignored: %s", where, ", ".join(f"{prefix}{name}" for name in sorted(idle)))
     settings = {name: value for name, value in settings.items() if name not in idle}
     for name, value in extra:
         settings.setdefault(name, value)
@@ -324,8 +338,8 @@ def _client_settings(client: Mapping[str, str], config: Any, where: str, extra: 
     except ConfigError as error:
         text = str(error.message or error)
         if (meant := re.search(r"did you mean ([\w.]+)\?", text)) is not None:
-            text = f"{text[: meant.start(1)]}kafka.{meant[1].replace('_', '.')}?"
-        raise ConfigError(f"a kafka.* option is refused: {text}") from None
+            text = f"{text[: meant.start(1)]}{prefix}{meant[1].replace('_', '.')}?"
+        raise ConfigError(f"a {prefix}* option is refused: {text}") from None
     return settings
 
 
@@ -353,6 +367,7 @@ class SourceOptions:
         registry_url, registry_user_info, registry_token, registry_subject: where schemas are; secrets are references still.
         on_unusable_schema: "fail", or "corrupt": values whose schema the registry lacks, or that cannot be read as the columns.
         mode, dead_letter_topic: what becomes of values that cannot be decoded.
+        dead_letter_client: settings of the producer that sends them there; secrets are references still.
         emit: "rows", or "ranges" for the fast path.
     """
 
@@ -389,6 +404,7 @@ class SourceOptions:
     registry_subject: str | None = None
     mode: str = "permissive"
     dead_letter_topic: str | None = None
+    dead_letter_client: dict[str, str] = field(default_factory=dict, repr=False)
     on_unusable_schema: str = "fail"
     emit: str = "rows"
 
@@ -416,7 +432,7 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
     Raises:
         ConfigError: says which option and what is wrong.
     """
-    found, client = _read_all(given, "stream" if streaming else "batch")
+    found, client, letters = _read_all(given, "stream" if streaming else "batch")
     chosen = [name for name in ("assign", "subscribe", "subscribePattern") if name in found]
     if len(chosen) != 1:
         raise ConfigError(
@@ -447,9 +463,12 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
     if "maxTriggerDelay" in found and low is None:
         raise ConfigError("option maxTriggerDelay has no effect without minOffsetsPerTrigger")
     _check_decoding(found)
+    if letters and "deadLetterTopic" not in found:
+        raise ConfigError(f"option {LETTERS}{next(iter(letters))} has no effect without deadLetterTopic")
     # No group is joined, so what the connector uses as a group's name is the label by which brokers know the client.
     label = client.pop("group.id", None) or found.get("groupIdPrefix", "spark-kafkacore")
-    settings = _client_settings(client, ConsumerConfig, "in a read", [("client.id", label), ("max.partition.fetch.bytes", str(8 << 20))])
+    where = f"in a read (for dead letters: {LETTERS}*)" if "deadLetterTopic" in found else "in a read"
+    settings = _client_settings(client, ConsumerConfig, where, [("client.id", label), ("max.partition.fetch.bytes", str(8 << 20))])
     return SourceOptions(
         client=settings,
         assign=found.get("assign", ()),
@@ -484,9 +503,26 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         registry_subject=found.get("schema.registry.subject"),
         mode=found.get("mode", "dropmalformed" if "deadLetterTopic" in found else "permissive"),
         dead_letter_topic=found.get("deadLetterTopic"),
+        dead_letter_client=_of_letters(letters, settings) if "deadLetterTopic" in found else {},
         on_unusable_schema=found.get("onUnusableSchema", "fail"),
         emit=found.get("emit", "rows"),
     )
+
+
+def _of_letters(given: Mapping[str, str], read: Mapping[str, str]) -> dict[str, str]:
+    """Settings of the dead letters' producer: those of the read that all clients have, unless another cluster is named, and what is given.
+
+    It takes records of any size that the read may fetch: what the topic takes, its broker says.
+    """
+    shared = {name: value for name, value in read.items() if name.replace(".", "_") in _OF_BOTH}
+    if "bootstrap.servers" in given:                            # it may be another cluster, which must not see the credentials of this one
+        shared = {}
+    fetched = read["max.partition.fetch.bytes"]
+    most = max(LETTER_BYTES, int(fetched) + LETTER_HEADERS_BYTES if fetched.isdecimal() else 0)
+    limits = {"max.request.size": str(most), "buffer.memory": str(2 * most)}
+    if (limit := given.get("max.request.size", "")).isdecimal():
+        limits["buffer.memory"] = str(max(LETTER_BYTES, 2 * int(limit)))
+    return _client_settings(given, ProducerConfig, "for dead letters", [*shared.items(), *limits.items()], LETTERS)
 
 
 _REGISTRY = ("schema.registry.url", "schema.registry.subject", "schema.registry.basic.auth.user.info", "schema.registry.bearer.auth.token")
@@ -552,7 +588,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     Raises:
         ConfigError: says which option and what is wrong.
     """
-    found, client = _read_all(given, "sink")
+    found, client, _ = _read_all(given, "sink")
     guarantee = found.get("deliveryGuarantee", "at_least_once")
     extra = [*SINK_DEFAULTS.items(), *_partitioner(found, client)]
     return SinkOptions(_client_settings(client, ProducerConfig, "in a write", extra), found.get("topic"), guarantee)

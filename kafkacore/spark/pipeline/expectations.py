@@ -88,7 +88,8 @@ def expect_or_dead_letter(name: str, condition: Any, topic: str, value: str | No
     """Sends the rows of which a condition does not hold to a topic, and drops them from the flow.
 
     Spark's flows have one target each, so this adds a flow of its own, which reads the source a second time and writes at least once. The
-    records carry the headers `expectation`, `condition` and `flow`. The flow must be a streaming one.
+    records carry the headers `expectation`, `condition` and `flow`. The flow must be a streaming one. A row larger than
+    kafka.max.request.size, or than the topic takes, fails the flow.
 
     Args:
         name: as for `expect`.
