@@ -262,7 +262,22 @@ class SerializationError(UsageError):
 
 
 class NoOffsetForPartition(UsageError):
-    """The partition has no position, and auto_offset_reset is "none"."""
+    """The partition has no position, and auto_offset_reset is "none".
+
+    Attributes:
+        partitions: (topic, partition) of all that this is about; `topic` and `partition` are the first.
+    """
+
+    def __init__(self, message: str = "", *, partitions: Iterable[tuple[str, int]] = (), **where: Any) -> None:
+        """Says which partitions have no position.
+
+        Args:
+            message: what happened.
+            partitions: (topic, partition) of all that this is about.
+            **where: as for `KafkaError`.
+        """
+        super().__init__(message, **where)
+        self.partitions: tuple[tuple[str, int], ...] = tuple(partitions)
 
 
 class UnknownCodecError(UsageError, ValueError):

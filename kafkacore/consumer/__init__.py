@@ -287,7 +287,8 @@ class KafkaConsumer:
         Raises:
             errors.IllegalStateError: nothing is subscribed to or assigned, or another thread is using the consumer.
             errors.WakeupError: `wakeup` was called.
-            errors.NoOffsetForPartition, errors.OffsetOutOfRange: no position, and auto_offset_reset is none.
+            errors.NoOffsetForPartition, errors.OffsetOutOfRange: no position, and auto_offset_reset is none. The polls after it go on with
+                the other partitions; it is raised again after retry_backoff_ms, unless `seek` has given the partition a position.
             errors.CorruptDataError: the data at a position is broken; it names the offset, and `seek` behind it goes on without it.
             errors.DecompressedTooLarge: the batch at a position holds more than max_decompressed_bytes; a larger one reads it.
             errors.SerializationError: a deserializer failed; the position stands at that record.
@@ -506,6 +507,7 @@ class KafkaConsumer:
 
         Raises:
             errors.KafkaTimeoutError: no answer in time.
+            errors.NoOffsetForPartition: the partition has no offset, and auto_offset_reset is none.
             errors.LogTruncationError: the log lost records before the position, and auto_offset_reset is none.
         """
         with self._driver:

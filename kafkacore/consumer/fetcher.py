@@ -674,9 +674,9 @@ class Fetcher:
             self._queue.current = None
         if self._owed is not None:
             owner, owed = self._owed
-            if owner is None or owner.assigned:
+            if owner is None or (owner.assigned and not owner.paused and owed.offset in (None, owner.offset)):
                 raise owed
-            self._owed = None
+            self._owed = None  # of a position that is not read any more; once it is, it is asked for again
         queue = self._queue
         while (fetch := queue.head()) is not None:
             state = fetch.state

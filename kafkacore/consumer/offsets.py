@@ -8,6 +8,8 @@ Rules:
    metadata at once: the leader may have changed since it was asked.
 3. A position is validated when the epoch of the record before it is known. `seek(offset)` names none, so the first leader change is not
    validated until a record was read, as in Kafka.
+4. What goes wrong is an error of its partition: `step` notes it, `raise_failure` raises it, and nothing is asked about the partition until
+   then. A paused partition's waits for `resume`. A seek, another assignment or a reset takes the error away, as it does any question.
 
 Source: Kafka's OffsetFetcher, SubscriptionState and OffsetsForLeaderEpochClient; KIP-320 (validation).
 """
@@ -17,7 +19,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from kafkacore.consumer.subscription import LATEST, FetchState, PartitionState, 
 from kafkacore.metadata import ClusterSnapshot, Metadata, PartitionInfo
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.leaders import CONSUMER_REPLICA_ID, LeaderQuery, OffsetQuery, by_topic
+from kafkacore.plurals import counted
 from kafkacore.protocol import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from kafkacore.types import TopicPartition
 
@@ -105,6 +107,16 @@ def _may_have_another_epoch(before: PartitionInfo, now: PartitionInfo) -> bool:
     return before.leader_epoch != now.leader_epoch or before.leader != now.leader
 
 
+def _without_offset(tps: list[TopicPartition]) -> errors.NoOffsetForPartition:
+    named = ", ".join(f"{topic}-{partition}" for topic, partition in tps[:10]) + (f" and {len(tps) - 10} more" if len(tps) > 10 else "")
+    return errors.NoOffsetForPartition(
+        f"no offset to begin at for {counted(len(tps), 'partition')} and auto_offset_reset is none: {named}; seek to choose where to begin",
+        topic=tps[0].topic,
+        partition=tps[0].partition,
+        partitions=tps,
+    )
+
+
 class PositionKeeper:
     """Brings every assigned partition to a valid position and keeps it there.
 
@@ -144,7 +156,8 @@ class PositionKeeper:
         self._awaited_epochs: dict[TopicPartition, tuple[int, int]] = {}  # of a position, and until when a leader of it is waited for
         self._refused: list[tuple[int, int, PartitionState]] = []  # a heap: when they may be asked about again
         self._order = itertools.count()
-        self._errors: OrderedDict[TopicPartition, tuple[PartitionState, errors.KafkaError]] = OrderedDict()
+        self._errors: dict[TopicPartition, tuple[PartitionState, errors.KafkaError]] = {}  # in the order in which they are raised
+        self._of_paused: dict[TopicPartition, tuple[PartitionState, errors.KafkaError]] = {}
 
     @property
     def idle(self) -> bool:
@@ -158,6 +171,8 @@ class PositionKeeper:
         self._validations.clear()
         self._committed.clear()
         self._refused.clear()
+        self._errors.clear()
+        self._of_paused.clear()
         self._checked_snapshot = None  # the check may have been interrupted
 
     def attempts(self, tp: TopicPartition) -> list[errors.KafkaError]:
@@ -166,13 +181,7 @@ class PositionKeeper:
         return [query.last_errors[tp] for query in queries if tp in query.last_errors]
 
     def step(self, now_ms: int, wall_ms: int) -> None:
-        """Starts and continues what the unsettled partitions need.
-
-        Raises:
-            errors.NoOffsetForPartition: a partition has no position and the reset strategy is `none`.
-            errors.LogTruncationError: the log lost records before a position and the reset strategy is `none`.
-            errors.KafkaError: a broker refused for good, for example for lack of authorization.
-        """
+        """Starts and continues what the unsettled partitions need; raises nothing (rule 4)."""
         self._now_ms = now_ms
         snapshot = self._metadata.snapshot
         if snapshot is not self._checked_snapshot:
@@ -183,6 +192,7 @@ class PositionKeeper:
             self._subscription.withdrawn.clear()
             self._refused.clear()
             self._awaited_epochs.clear()
+            self._of_paused.clear()
             return
         self._collect()
         self._start(wall_ms, now_ms)
@@ -190,26 +200,50 @@ class PositionKeeper:
             reset.step(now_ms)
         for validation in self._validations:
             validation.step(now_ms)
-        if self._errors:
-            self._raise_failure()
 
-    def _raise_failure(self) -> None:
-        """Raises one error; refusals of the same kind, which come with one answer, are one. None of a partition that has moved on since."""
+    def raise_failure(self, tp: TopicPartition | None = None) -> None:
+        """Raises what `step` has found wrong, once; the partition is asked about again after the back-off. Refusals of the same kind, which
+        come with one answer, are one error, and so are partitions without an offset. None is of a partition that has moved on since.
+
+        Args:
+            tp: only what is wrong with this partition, paused or not; None for any that is not paused.
+
+        Raises:
+            errors.NoOffsetForPartition: a partition has no position and the reset strategy is `none`.
+            errors.LogTruncationError: the log lost records before a position and the reset strategy is `none`.
+            errors.KafkaError: a broker refused for good, for example for lack of authorization.
+        """
+        if tp is not None:
+            noted = self._errors.pop(tp, None) or self._of_paused.pop(tp, None)
+            if noted is not None and self._still_wrong(*noted):
+                self._raised(noted[0])
+                raise noted[1]
+            return
         found: list[errors.KafkaError] = []
-        kept: list[tuple[PartitionState, errors.KafkaError]] = []
-        while self._errors:
-            _, (state, cause) = self._errors.popitem(last=False)
-            if not state.assigned or state.state is FetchState.FETCHING:
+        for of, (state, cause) in list(self._errors.items()):
+            joins = isinstance(cause, errors.AuthorizationError) or type(cause) is errors.NoOffsetForPartition
+            if found and not (joins and type(cause) is type(found[0])):
                 continue
-            if found and type(cause) is not type(found[0]):
-                kept.append((state, cause))
+            del self._errors[of]
+            if not self._still_wrong(state, cause):
                 continue
+            if state.paused:
+                self._of_paused[of] = state, cause
+                continue
+            self._raised(state)
             found.append(cause)
-            if not isinstance(cause, errors.AuthorizationError):
-                break
-        self._errors.update((state.tp, (state, cause)) for state, cause in kept)
+        if len(found) > 1 and type(found[0]) is errors.NoOffsetForPartition:
+            raise _without_offset([TopicPartition(e.topic, e.partition) for e in found if e.topic is not None and e.partition is not None])
         if found:
             raise errors.joined(found)
+
+    @staticmethod
+    def _still_wrong(state: PartitionState, cause: errors.KafkaError) -> bool:
+        return state.assigned and state.question is cause
+
+    def _raised(self, state: PartitionState) -> None:
+        self._subscription.answered(state)
+        self._ask_later(state)
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long the driver may wait, as far as positions are concerned."""
@@ -226,7 +260,6 @@ class PositionKeeper:
         """Asks about the partitions that need a position or a validation and have no question under way."""
         resets: dict[TopicPartition, tuple[PartitionState, ResetStrategy]] = {}
         validations: dict[TopicPartition, PartitionState] = {}
-        without: list[TopicPartition] = []
         lookups: dict[TopicPartition, PartitionState] = {}
         subscription = self._subscription
         while self._refused and self._refused[0][0] <= now_ms:
@@ -241,7 +274,8 @@ class PositionKeeper:
                 if self.fetch_committed is not None and not state.never_committed:
                     lookups[tp] = state
                 elif not subscription.initialize(state):
-                    without.append(tp)
+                    state.never_committed = False  # there may be an offset by the time it is asked for again
+                    self._failed(state, _without_offset([tp]))
                 elif state.reset is not None:
                     resets[tp] = (state, state.reset)
             elif state.state is FetchState.AWAIT_RESET and state.reset is not None:
@@ -270,13 +304,6 @@ class PositionKeeper:
             self._validations[validation] = validations
             for state in validations.values():
                 subscription.ask(state, validation)
-        if without:
-            raise errors.NoOffsetForPartition(
-                f"no position for {len(without)} partition(s) and auto_offset_reset is none: "
-                + ", ".join(f"{t}-{p}" for t, p in without[:5]),
-                topic=without[0][0],
-                partition=without[0][1],
-            )
 
     def _waits_for_leader(self, state: PartitionState, now_ms: int) -> bool:
         """True while the metadata have an older leader than the position: it would say that it knows no such epoch, and the position would
@@ -357,6 +384,8 @@ class PositionKeeper:
         withdrawn, self._subscription.withdrawn = self._subscription.withdrawn, []
         dropped: dict[LeaderQuery, list[TopicPartition]] = {}
         for question, state in withdrawn:
+            if isinstance(question, errors.KafkaError):
+                continue
             if isinstance(question, CommittedQuery):
                 self._committed.get(question, {}).pop(state.tp, None)
                 continue
@@ -371,10 +400,9 @@ class PositionKeeper:
             query.drop(tps)
 
     def _failed(self, state: PartitionState, cause: errors.KafkaError) -> None:
-        """Reports what a leader refused for good; it is asked again after the back-off."""
-        self._subscription.answered(state)
-        self._ask_later(state)
-        self._errors[state.tp] = (state, cause)
+        """Notes an error of a partition. It takes the place of the question: what takes that away takes the error away."""
+        self._subscription.ask(state, cause)
+        (self._of_paused if state.paused else self._errors)[state.tp] = state, cause
 
     def _validated(self, state: PartitionState, end: EpochEnd) -> None:
         """Kafka's rule: the log is cut where the epoch of our last record ends before our position."""

@@ -91,13 +91,14 @@ class ReadLoop:
 
     # -- a call -------------------------------------------------------------------------------------------------------------------
 
-    def wait(self, collect: Callable[[], T], nothing: Any, timeout: float | None) -> T:
+    def wait(self, collect: Callable[[], T], nothing: Any, timeout: float | None, *, reads: bool = True) -> T:
         """Collects, polling the network until there is something.
 
         Args:
             collect: what is false while there is nothing.
             nothing: what is returned while partitions are being given up.
             timeout: seconds; None for no limit.
+            reads: raises what is wrong with positions; a call that waits for something else leaves that to one that reads.
         """
         driver, group, topics, fetcher, queue, clock = self._driver, self._group, self._topics, self._fetcher, self._queue, self._clock
         driver.check_woken()
@@ -132,6 +133,8 @@ class ReadLoop:
                     self.step(now_ms)
                     if group is not None:
                         now_ms = self._take_part(group, now_ms, deadline_ms)
+                    if reads:
+                        self._positions.raise_failure()
                     if owes:
                         owes = False
                         self._raise_owed()
@@ -301,6 +304,7 @@ class ReadLoop:
 
         def step(now_ms: int) -> int | None:
             self.step(now_ms)
+            self._positions.raise_failure(tp)
             if not found() and (refusal := self._topics.owed.pop(tp.topic, None)) is not None:
                 raise refusal
             due_ms = self._next_step_ms(now_ms)  # the group's, too: it sends the question about committed offsets, and heartbeats meanwhile

@@ -7,7 +7,7 @@ Rules:
 3. `unsettled` names exactly the partitions that are not FETCHING, and `unasked` those of them that nothing is asked about, so that a poll
    looks only at what has something to be done.
 4. What changes a position, its epoch or its leader epoch takes `question` away: an answer counts only for the position it was asked for.
-   The question is left in `withdrawn`, where its asker finds it.
+   The question is left in `withdrawn`, where its asker finds it. An error that nobody has seen yet stands in the question's place.
 5. Whatever may change whether and what to fetch of a partition notes it in `touched`: the fetcher looks at those, and never at all of them.
 6. `partitions` is the truth, the other collections follow from it. An interrupt between two of them is mended by `settle_anew`.
 
@@ -113,6 +113,11 @@ class SubscriptionState:
         self.unasked: dict[PartitionState, None] = {}
         self.withdrawn: list[tuple[object, PartitionState]] = []
         self.touched: dict[PartitionState, None] = {}
+
+    @property
+    def seeks_positions(self) -> bool:
+        """Whether the position of a partition is still being looked up or validated; where that failed, a call that reads says so."""
+        return not all(isinstance(state.question, errors.KafkaError) for state in self.unsettled.values())
 
     # -- the subscription ---------------------------------------------------------------------------------------------------------
 
@@ -355,7 +360,7 @@ class SubscriptionState:
     def start_over(self, tp: TopicPartition) -> None:
         """The topic was deleted and created again: its offsets have nothing to do with the position, and all of it is new.
 
-        It is read from its start; without a reset strategy the next step raises NoOffsetForPartition.
+        It is read from its start; without a reset strategy it has no offset, which is an error of the partition.
         """
         old = self.state_of(tp)
         state = PartitionState(tp)
@@ -370,7 +375,7 @@ class SubscriptionState:
         """Gives a partition without a position its default strategy.
 
         Returns:
-            False when the policy is `none`: the caller has to raise NoOffsetForPartition.
+            False when the policy is `none`: NoOffsetForPartition is the partition's error.
         """
         if self.default_reset.name == "none":
             return False
@@ -429,10 +434,13 @@ class SubscriptionState:
         self.touched[state] = None
 
     def resume(self, tp: TopicPartition) -> None:
-        """Undoes `pause`."""
+        """Undoes `pause`. What went wrong with the partition meanwhile may be over: it is asked about again."""
         state = self.state_of(tp)
         state.paused = False
         self.touched[state] = None
+        if isinstance(state.question, errors.KafkaError):
+            self._withdraw(state)
+            self.ask_again(state)
 
     def begin_stretches(self) -> object:
         """A read of stretches begins: offsets that are not there are errors until it ends. One that was under way is over.

@@ -45,6 +45,7 @@ class TopicWatch:
     Attributes:
         group: this consumer's part in its group, None without one.
         owed: refusals of topics that no call has raised yet.
+        matched: the pattern was compared with the topics of the cluster.
     """
 
     def __init__(self, subscription: SubscriptionState, driver: CallerDriver, fetcher: Fetcher, config: ConsumerConfig) -> None:
@@ -59,7 +60,7 @@ class TopicWatch:
         self.on_missing: Callable[[str], None] = lambda name: None  # called with a topic that does not exist, once until it does
         self._warned: set[str] = set()
         self._deleted: dict[str, int] = {}  # likewise, while stretches are read
-        self._matched = False  # the pattern was compared with the topics of the cluster
+        self.matched = False
         self._names: MetadataQuery | None = None
         self._asked_ids: frozenset[bytes] = frozenset()
         self.group: GroupMember | None = None
@@ -94,7 +95,7 @@ class TopicWatch:
         self._subscription.subscribe_pattern(pattern)
         self._metadata.all_topics = True
         self._metadata.request_update()
-        self._matched = False
+        self.matched = False
         self._stale = self._metadata.snapshot
 
     def subscribe_broker_pattern(self, pattern: str) -> None:
@@ -268,7 +269,7 @@ class TopicWatch:
             if name in subscription.topics or name in subscription.by_topic
         ]
         pattern = subscription.pattern
-        if pattern is not None and self._matched and not subscription.topics:
+        if pattern is not None and self.matched and not subscription.topics:
             found.append(f"the pattern {pattern.pattern!r} matches none of the cluster's topics ({len(self._metadata.snapshot.topics):,})")
         return found
 
@@ -292,7 +293,7 @@ class TopicWatch:
         if pattern is None or snapshot.is_bootstrap or snapshot is self._stale:
             return
         internal = self._exclude_internal
-        self._matched = True
+        self.matched = True
         subscription.topics = frozenset(
             name for name, info in snapshot.topics.items() if pattern.fullmatch(name) and not (internal and info.is_internal)
         )

@@ -302,6 +302,23 @@ def an_offset_that_is_not_there(f: Face) -> Any:
 
 
 @case
+def partitions_without_an_offset(f: Face) -> Any:
+    """Each is a message with an error; the others are read."""
+    f.fill(2, 0)
+    consumer = f.reader(f.tp(0, 0), f.tp(1, f.k.OFFSET_STORED), **{"auto.offset.reset": "error"})
+    values: list[Any] = []
+    failed: set[Any] = set()
+    end = time.monotonic() + WAIT_S
+    while (len(values) < 2 or not failed) and time.monotonic() < end:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is not None:
+            failed.add((message.error().name(), message.topic(), message.partition()))
+        elif message is not None:
+            values.append(message.value())
+    return values, failed
+
+
+@case
 def topics_by_a_pattern(f: Face) -> Any:
     f.fill(2)
     consumer = f.consumer()

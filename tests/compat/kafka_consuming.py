@@ -356,6 +356,17 @@ def no_offset_to_begin_with(k: Face) -> Any:
 
 
 @case
+def a_partition_without_an_offset(k: Face) -> Any:
+    """A seek mends it. (That others have one, kafka-python does not count.)"""
+    k.fill(3)
+    reader = k.reader(0, 1, auto_offset_reset="none", group_id=k.group)
+    reader.seek(k.tp(), 1)
+    failed = k.raised(lambda: reader.position(k.tp(1)))
+    reader.seek(k.tp(1), 0)
+    return failed, reader.position(k.tp()), [record.value for record in k.polled(reader, 2)]
+
+
+@case
 def latest_is_the_default(k: Face) -> Any:
     k.fill(3)
     reader = k.reader(auto_offset_reset="latest")

@@ -98,6 +98,7 @@ class Rig:
         self.now_ms += ms
         self.positions.step(self.now_ms, 1_700_000_000_000)
         self.fetcher.send_fetches(self.now_ms)
+        self.positions.raise_failure()
         self.cluster.deliver()
 
     def values(self, count: int = 500) -> dict[TopicPartition, list[bytes]]:
@@ -597,8 +598,9 @@ def test_lookups_are_batched_by_leader():
 
 def test_no_position_and_no_strategy_is_an_error_naming_the_partition():
     rig = Rig({A: filled()}, reset="none", seek=False)
+    rig.positions.step(0, 0)
     with pytest.raises(errors.NoOffsetForPartition, match="t-0"):
-        rig.positions.step(0, 0)
+        rig.positions.raise_failure()
 
 
 def test_a_lookup_backs_off_and_grows():

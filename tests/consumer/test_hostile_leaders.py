@@ -79,6 +79,7 @@ class LiedTo:
         assert self.steps < 50_000, "no end"
         try:
             rig.positions.step(rig.now_ms, 1_700_000_000_000)
+            rig.positions.raise_failure()
             for tp, values in rig.values().items():
                 self.read[tp] += values
         except errors.KafkaError as error:

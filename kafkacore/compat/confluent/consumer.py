@@ -393,6 +393,9 @@ class Consumer:
             log.warning("%s", error)
             return None
         failed = of(error)
+        if isinstance(error, ours.NoOffsetForPartition):  # a message of each partition
+            text = failed.str()
+            self._ends += [Message(topic, nth, error.offset, value=text.encode(), error=failed) for topic, nth in error.partitions[1:]]
         return Message(error.topic, error.partition, error.offset, value=failed.str().encode(), error=failed)
 
     # -- positions ----------------------------------------------------------------------------------------------------------------
