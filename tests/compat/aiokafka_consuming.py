@@ -504,3 +504,109 @@ async def stop_within_a_loop(k: Face) -> Any:
         seen.append(record.offset)
         await reader.stop()
     return seen
+
+
+@case
+async def records_sent_behind_start(k: Face) -> Any:
+    """`latest` begins where the partitions end when start() returns: with a group, without one, with partitions assigned before."""
+    found: list[Any] = []
+    for group in (k.group, None):
+        reader = await k.consumer(k.topic, group_id=group, auto_offset_reset="latest")
+        await k.fill(3, partition=1)
+        found.append([record.value for record in await k.polled(reader, 3)])
+        await reader.stop()
+    reader = k.new_consumer(auto_offset_reset="latest")
+    reader.assign([k.tp()])
+    await reader.start()
+    await k.fill(2)
+    found.append([record.value for record in await k.polled(reader, 2)])
+    return found
+
+
+@case
+async def what_a_listener_may_ask_within_start(k: Face) -> Any:
+    await k.fill(4)
+    reader = k.new_consumer(group_id=k.group, enable_auto_commit=False)
+    said: list[Any] = []
+
+    class Listener(k.package.ConsumerRebalanceListener):  # type: ignore[name-defined, misc]
+        async def on_partitions_revoked(self, revoked: Any) -> None:
+            pass
+
+        async def on_partitions_assigned(self, assigned: Any) -> None:
+            said.append(await k.raised(lambda: reader.committed(k.tp())))
+            said.append(await k.raised(lambda: reader.position(k.tp())))
+            said.append(await k.raised(lambda: reader.seek_to_end(k.tp())))
+            said.append(await k.raised(lambda: reader.position(k.tp())))
+            said.append(await k.raised(lambda: reader.seek_to_beginning(*assigned)))
+            reader.seek(k.tp(), 2)
+
+    reader.subscribe([k.topic], listener=Listener())
+    await reader.start()
+    return said, [record.value for record in await k.polled(reader, 2)]
+
+
+@case
+async def subscriptions_without_a_read(k: Face) -> Any:
+    """The listener hears of a subscribe() after start(), and of the same one again; positions are there without a read."""
+    heard: list[int] = []
+
+    class Listener(k.package.ConsumerRebalanceListener):  # type: ignore[name-defined, misc]
+        def __init__(self, nth: int) -> None:
+            self.nth, self.called = nth, asyncio.Event()
+
+        async def on_partitions_revoked(self, revoked: Any) -> None:
+            pass
+
+        async def on_partitions_assigned(self, assigned: Any) -> None:
+            heard.append(self.nth)
+            self.called.set()
+
+    reader = await k.consumer(group_id=k.group, enable_auto_commit=False, auto_offset_reset="latest")
+    for nth in range(2):
+        listener = Listener(nth)
+        reader.subscribe([k.topic], listener=listener)
+        await listener.called.wait()
+    await reader.position(k.tp())
+    await k.fill(2)
+    return heard, [record.value for record in await k.polled(reader, 2)]
+
+
+@case
+async def partitions_without_an_offset(k: Face) -> Any:
+    """With auto_offset_reset="none" each is an error of its own: raised by a call that reads it, and no call for another one."""
+    await k.fill(3)
+    await k.fill(3, partition=1)
+    reader = await k.reader(0, 1, auto_offset_reset="none", max_poll_records=3)
+    reader.seek(k.tp(), 0)
+    found = [[record.value for record in await k.polled(reader, 3, k.tp())], await k.raised(lambda: reader.getone(k.tp(1)))]
+    both = [asyncio.ensure_future(reader.getone(k.tp(each))) for each in range(2)]
+    found.append(type((await asyncio.gather(both[1], return_exceptions=True))[0]).__name__)
+    await k.fill(1)
+    found.append((await both[0]).value)
+    found.append(await k.raised(lambda: reader.seek_to_beginning(k.tp())))
+    reader.seek(k.tp(1), 1)
+    found.append([record.value for record in await k.polled(reader, 2, k.tp(1))])
+    reader.seek(k.tp(1), 77)
+    found.append([record.value for record in await k.polled(reader, 4, k.tp())])
+    found.append(await k.raised(lambda: reader.getone(k.tp(1))))
+    return found
+
+
+@case
+async def local_state(k: Face) -> Any:
+    """aiokafka's documented pattern: nothing is committed, and the listener says where to begin."""
+    await k.fill(2)
+    await k.fill(2, partition=1)
+    reader = await k.consumer(group_id=k.group, enable_auto_commit=False, auto_offset_reset="none")
+
+    class Listener(k.package.ConsumerRebalanceListener):  # type: ignore[name-defined, misc]
+        async def on_partitions_revoked(self, revoked: Any) -> None:
+            pass
+
+        async def on_partitions_assigned(self, assigned: Any) -> None:
+            for tp in assigned:
+                await reader.seek_to_beginning(tp)
+
+    reader.subscribe([k.topic], listener=Listener())
+    return [record.value for record in await k.polled(reader, 4)]

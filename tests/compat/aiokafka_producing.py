@@ -156,6 +156,19 @@ async def batches(k: Face) -> Any:
 
 
 @case
+async def batches_without_a_partition(k: Face) -> Any:
+    """The partitioner chooses one, as for a record without a key."""
+    found = []
+    for settings in ({}, {"partitioner": lambda key, every, available: every[-1]}):
+        producer = await k.producer(**settings)
+        batch = producer.create_batch()
+        batch.append(key=b"k", value=b"v", timestamp=None)
+        metadata = await (await producer.send_batch(batch, k.topic, partition=None))
+        found.append((metadata.topic, metadata.partition in (0, 1), metadata.partition if settings else None))
+    return found
+
+
+@case
 async def transactions(k: Face) -> Any:
     producer = await k.producer(transactional_id=k.topic)
     seen = [await k.raised(lambda: producer.send(k.topic, b"outside", partition=0))]

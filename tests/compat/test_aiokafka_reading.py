@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic
+from kafkacore import errors as ours
 from kafkacore.compat.aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition, errors
 from kafkacore.testing import EmbeddedCluster
 
@@ -324,3 +325,54 @@ async def _first(reader: AIOKafkaConsumer, count: int) -> Any:
         count -= 1
         if not count:
             return
+
+
+def test_what_goes_wrong_while_no_task_reads_is_raised_by_the_next_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(servers: str) -> None:
+        async with consumer(servers) as reader:
+            client = reader._engine._client
+            refused = ours.TopicAuthorization("not yours", topic="t")
+            follow = client._topics.follow
+            monkeypatch.setattr(client._topics, "follow", lambda: (follow(), client._topics.owed.update(t=refused)))
+            reader.subscribe(["t"])
+            assert reader._taking_part is not None
+            await reader._taking_part
+            monkeypatch.undo()
+            client._topics.owed.clear()
+            with pytest.raises(errors.TopicAuthorizationFailedError):
+                await reader.getone()
+            assert (await reader.getone()).value == b"0"
+
+    run(test, 1)
+
+
+def test_the_error_of_a_partition_goes_to_the_task_that_reads_it() -> None:
+    """One task waits for both; the other one's partition has no offset."""
+
+    async def test(servers: str) -> None:
+        async with consumer(servers, auto_offset_reset="none") as reader:
+            reader.assign([T0, T1])
+            reader.seek(T0, 1)
+            waiting = asyncio.ensure_future(reader.getone(T0))
+            await asyncio.sleep(0)
+            with pytest.raises(errors.NoOffsetForPartitionError):
+                await reader.getone(T1)
+            assert not waiting.done()
+            with KafkaProducer(bootstrap_servers=servers) as producer:
+                producer.send("t", b"more", partition=0).result()
+            assert (await waiting).value == b"more"
+
+    run(test, 1)
+
+
+def test_a_start_does_not_wait_for_ever_for_a_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(servers: str) -> None:
+        reader = consumer(servers, "t", request_timeout_ms=500)
+        monkeypatch.setattr(reader._engine._client._positions, "_start", lambda wall_ms, now_ms: None)
+        await reader.start()
+        assert reader.assignment() == {T0, T1}
+        monkeypatch.undo()
+        assert (await reader.getone()).value == b"0"
+        await reader.stop()
+
+    run(test, 1)

@@ -18,7 +18,7 @@ from kafkacore.compat import aiokafka as shim
 from kafkacore.compat.aiokafka import errors, structs
 from kafkacore.compat.aiokafka.common_settings import COMMON, COMMON_DEFAULTS
 from kafkacore.compat.aiokafka.consumer_settings import CONSUMER_DEFAULTS, CONSUMER_SETTINGS
-from kafkacore.compat.aiokafka.producer import PRODUCER_DEFAULTS, PRODUCER_SETTINGS
+from kafkacore.compat.aiokafka.producer.producer import PRODUCER_DEFAULTS, PRODUCER_SETTINGS
 from kafkacore.compat.settings import NoEffect, Ours, Own, Refused
 from tests.compat.both_packages import errors_of_the_engine
 
@@ -128,7 +128,7 @@ def every_class() -> list[tuple[str, str]]:
                     continue
                 found.setdefault(name, module)
     found["BatchBuilder"] = "batch"
-    found["TransactionContext"] = "producer"
+    found["TransactionContext"] = "producer.producer"
     return sorted(found.items())
 
 

@@ -80,6 +80,11 @@ class EngineListener(RebalanceListener):
             self._calling = self._caller = None
 
     @property
+    def calls(self) -> bool:
+        """Whether the program's listener is being called."""
+        return self._calling is not None
+
+    @property
     def inside(self) -> bool:
         """Whether this task is the one in which the listener is called."""
         return self._caller is asyncio.current_task()

@@ -263,7 +263,7 @@ class AIOKafkaProducer:
         if headers is not None and type(headers) is not list:
             headers = list(headers)
         if partition is None and self._partitioner is not None and self._quick is not None:
-            partition = self._chosen(topic, key)
+            partition = self._chosen(topic, key, self._partitioner)
         if self._quick is not None and not self._waiting.in_line and (partition is not None or self._partitioner is None):
             try:
                 return self._quick.append(topic, value, key, headers or None, partition, timestamp_ms)
@@ -284,19 +284,19 @@ class AIOKafkaProducer:
         if partition is not None:
             _check_partition(partition, count)
         elif self._partitioner is not None:
-            partition = self._chosen(topic, key)
+            partition = self._chosen(topic, key, self._partitioner)
         with errors.translated():
             future = await engine._send_general(topic, value, key, headers=headers or None, partition=partition, timestamp_ms=timestamp_ms)
         return HeldRecord(future, unanswered=self._unanswered)
 
-    def _chosen(self, topic: str, key: bytes | None) -> int | None:
-        """What the program's partitioner says; None while nothing is known of the topic."""
+    def _chosen(self, topic: str, key: bytes | None, partitioner: Any) -> Any:
+        """What a partitioner says; None while nothing is known of the topic."""
         snapshot = self._started()._producer._metadata.snapshot
         count = snapshot.partition_count(topic)
         if count is None:
             return None
         available = [found.index for found in snapshot.available_partitions(topic)]
-        return self._partitioner(key, list(range(count)), available)  # type: ignore[no-any-return]
+        return partitioner(key, list(range(count)), available)
 
     async def send_and_wait(
         self,
@@ -327,13 +327,13 @@ class AIOKafkaProducer:
             value_serializer=self._value_serializer,
         )
 
-    async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> SentBatch:
+    async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int | None) -> SentBatch:
         """Queues the records of a batch, and closes it.
 
         Args:
             batch: of `create_batch`.
             topic: its name.
-            partition: number.
+            partition: number; None lets the partitioner choose one for all of them, as for a record without a key.
 
         Returns:
             A future of RecordMetadata with the offset of the first record (None with acks=0).
@@ -342,7 +342,10 @@ class AIOKafkaProducer:
             KafkaError, AssertionError, IllegalOperation: as `send`.
         """
         engine = self._started()
-        _check_partition(partition, len(await self.partitions_for(topic)))
+        count = len(await self.partitions_for(topic))
+        if partition is None:
+            partition = self._chosen(topic, None, self._partitioner or _DEFAULT_PARTITIONER)
+        _check_partition(partition, count)
         self._check_transaction(engine)
         batch.close()
         with errors.translated():

@@ -17,7 +17,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from kafkacore import errors as ours
 from kafkacore._codec import MessagesInHand, read_method, recast_records
@@ -122,14 +122,15 @@ class AIOKafkaConsumer:
         self._listener: EngineListener | None = None
         self._leaving: list[Callable[[], None]] | None = None  # what to do once the group has been left
         self._left: asyncio.Future[None] | None = None
-        self._started = self._closed = False
+        self._starts = self._started = self._closed = False
         if topics:
             self.subscribe(topics)
 
     # -- life ---------------------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connects; where topics are subscribed to, waits until they are known and this member has its partitions.
+        """Connects; where topics are subscribed to, waits until they are known, this member has its partitions and these have positions: a
+        record sent after that is read. A partition whose leader does not answer is waited for no longer than request_timeout_ms.
 
         Raises:
             KafkaConnectionError: none of bootstrap_servers could be reached; it can be called again.
@@ -138,16 +139,20 @@ class AIOKafkaConsumer:
         """
         loop = self._loop
         assert loop is asyncio.get_running_loop(), "the consumer belongs to another loop"
-        assert not self._started, "Did you call `start` twice?"
+        assert not self._started and not self._starts, "Did you call `start` twice?"
         await connect(self._engine._calls, self._engine._client._driver, self._engine.config, self._timeout_s)
-        with errors.translated():
-            await self._assigned()
+        self._starts = True
+        try:
+            with errors.translated():
+                await self._assigned()
+        finally:
+            self._starts = False
         self._started = True
         this = weakref.WeakMethod(self._on_news)
         self._engine._client._loop.on_news = lambda: _later(loop, lambda: _call(this))
 
     async def _assigned(self) -> None:
-        """Waits for topics and partitions of a subscription."""
+        """Waits for topics, partitions and positions of what is to be read."""
         client = self._engine._client
         state, snapshot_of = client._subscription, client._metadata
         topics = set(state.topics)
@@ -161,6 +166,10 @@ class AIOKafkaConsumer:
             await self._readers.until(lambda: self._listener is None or self._listener.assigned, None)
         elif state.mode is Mode.TOPICS:
             await self._readers.until(lambda: bool(state.partitions), None)
+        elif state.mode is Mode.PATTERN:
+            await self._readers.until(lambda: client._topics.matched, self._timeout_s)
+        if state.partitions:
+            await self._readers.until(lambda: not state.seeks_positions, self._timeout_s)
 
     async def stop(self) -> None:
         """Commits what was handed out, if that is automatic, leaves the group and closes the connections; again does nothing."""
@@ -200,11 +209,15 @@ class AIOKafkaConsumer:
         """The engine of a consumer that is started, and is not just leaving its group."""
         if self._closed:
             raise errors.ConsumerStoppedError("the consumer is stopped")
-        if not self._started:
-            raise errors.IllegalStateError("await start() first")
+        self._check_started()
         if self._left is not None:
             await asyncio.shield(self._left)
         return self._engine
+
+    def _check_started(self) -> None:
+        """The listener may ask within `start`."""
+        if not self._started and not (self._starts and self._listener is not None and self._listener.calls):
+            raise errors.IllegalStateError("await start() first")
 
     # -- what to read -------------------------------------------------------------------------------------------------------------
 
@@ -254,6 +267,8 @@ class AIOKafkaConsumer:
         def subscribe() -> None:
             self._engine.subscribe(None if pattern is not None else list(topics), matched, heard)
             self._listener = heard
+            if (group := self._engine._client._group) is not None and group.membership.joined:
+                group.rejoin("subscribe() was called")  # also for the same topics: the listener is a new one
 
         self._now(subscribe)
 
@@ -290,10 +305,12 @@ class AIOKafkaConsumer:
     def _now(self, call: Callable[[], None]) -> None:
         """Makes a call of the engine; one that comes while the group is being left waits for that."""
         if self._leaving is not None:
-            self._leaving.append(call)
+            self._leaving.append(lambda: self._now(call))
             return
         with errors.translated():
             self._engine._calls.call_now(call)
+        if self._started:
+            self._on_news()
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hands out nothing of these partitions until `resume`; they stay assigned.
@@ -383,23 +400,41 @@ class AIOKafkaConsumer:
                 group.still_polling(client._clock.now_ms())
 
     def _on_news(self) -> None:
-        """The group waits for this member, and no task reads: what is in hand goes back, and the member takes part by itself."""
+        """The group waits for this member, or there is something else to read now, and no task reads: what is in hand goes back, and the
+        consumer follows by itself.
+        """
         if self._taking_part is None and not self._closed and self._leaving is None:
             self._taking_part = self._loop.create_task(self._take_part())
 
     async def _take_part(self) -> None:
         client = self._engine._client
         group = client._group
+        managed = group is not None and group.managed
         try:
-            if group is not None and group.managed and not group.membership.breached and self._engine._calls.idle:
+            if not (managed and group is not None and group.membership.breached) and self._engine._calls.idle:
                 with client._driver:
                     client._out.rewind()
-                await self._readers.take_part(group)
+                if client._subscription.mode is not Mode.NONE:
+                    await self._readers.follow(self._follows)
         except ours.KafkaError as error:
-            if not self._closed and group is not None and group.managed:
-                log.warning("group %s: %s", self._group_id, error)
+            if not self._closed and client._subscription.mode is not Mode.NONE:
+                self._readers.failure = error
+                if managed:
+                    log.warning("group %s: %s", self._group_id, error)
         finally:
             self._taking_part = None
+
+    def _follows(self) -> bool:
+        """The member has its partitions, and these their positions."""
+        client, listener = self._engine._client, self._listener
+        group, subscription = client._group, client._subscription
+        if group is not None and group.managed:
+            there = group.membership.joined and not group.has_news and listener is not None and listener.assigned
+        elif subscription.mode is Mode.PATTERN:
+            there = client._topics.matched
+        else:
+            there = bool(subscription.partitions)
+        return there and not subscription.seeks_positions
 
     def _chunk_of(self, records: list[Any]) -> None:
         """Records of one partition that are handed out."""
@@ -587,8 +622,7 @@ class AIOKafkaConsumer:
         """
         if not isinstance(offset, int) or offset < 0:
             raise ValueError("Offset must be a positive integer")
-        if not self._started:
-            raise errors.IllegalStateError("await start() first")
+        self._check_started()
         self._state(partition)
         with errors.translated():
             self._engine.seek(partition, offset)
@@ -733,6 +767,16 @@ class AIOKafkaConsumer:
     def _check_group(self) -> None:
         if self._group_id is None:
             raise errors.IllegalOperation("Requires group_id")
+
+    @property
+    def _coordinator(self) -> _Coordinator:
+        """What programs and frameworks read of aiokafka's inside for their log: `consumer._coordinator.member_id`."""
+        group = self._engine._client._group
+        return _Coordinator("" if group is None else group.identity().member_id)
+
+
+class _Coordinator(NamedTuple):
+    member_id: str
 
 
 def _later(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
