@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from kafkacore.bounds import UNPACKED_BYTES
 from kafkacore.config_base import Settings
 from kafkacore.config_broker import BrokerConfig as BrokerConfig
 from kafkacore.config_names import RESETS
@@ -351,7 +352,8 @@ class ConsumerConfig(ClientConfig):
         isolation_level: read_uncommitted or read_committed.
         check_crcs: batches are checked against their CRC-32C.
         max_decompressed_bytes: the most bytes that one compressed batch may hold uncompressed; reading a larger one raises
-            DecompressedTooLarge. Java's consumer has no such bound.
+            DecompressedTooLarge. A call that has unpacked as many hands them out and leaves the rest packed, for the next call. Java's
+            consumer has no such bound.
         key_deserializer, value_deserializer: `f(data) -> value`, or an object with `deserialize(topic, data)`; None leaves bytes.
         client_rack: the rack of this client; lets brokers name a nearer replica (KIP-392), and assignors prefer partitions near to it.
         group_id: of the consumer group: its members share the partitions of their topics, and it keeps the committed offsets.
@@ -395,7 +397,7 @@ class ConsumerConfig(ClientConfig):
     auto_offset_reset: str = "latest"
     isolation_level: str = one_of("read_uncommitted", "read_uncommitted", "read_committed")
     check_crcs: bool = True
-    max_decompressed_bytes: int = between(134_217_728, 1)
+    max_decompressed_bytes: int = between(UNPACKED_BYTES, 1)
     key_deserializer: Deserializer | TopicDeserializer | None = None
     value_deserializer: Deserializer | TopicDeserializer | None = None
     client_rack: str = ""

@@ -1,10 +1,10 @@
 """The house plan, held by a walk over the imports (ast for .py, a line scan for Cython).
 
-    0 values   elsewhere, errors, error_codes, kerberos_names, plurals, types, clock, config, config_authorizer, config_kerberos,
+    0 values   bounds, elsewhere, errors, error_codes, kerberos_names, plurals, types, clock, config, config_authorizer, config_kerberos,
                config_keywords, config_names, config_listeners, config_secrets, config_security, config_text, config_tls,
                config_values, printable, private_files
     1 bytes    _codec, codec, compress, epoch, records, _wheel, timer, purgatory
-    2 protocol protocol
+    2 protocol protocol; http_client, client_credentials
     3 net      net, metadata; decode
     4 engines  producer | consumer | admin | broker      (rooms that know nothing of each other)
     5 faces    the package itself, aio, testing, metrics, legacy, compat, spark, cli, __main__
@@ -26,13 +26,14 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 FLOORS: dict[str, int] = {
-    **dict.fromkeys(("elsewhere", "errors", "error_codes", "kerberos_names", "plurals", "principals", "printable", "private_files"), 0),
+    **dict.fromkeys(("bounds", "elsewhere", "errors", "error_codes", "kerberos_names", "plurals", "principals", "printable"), 0),
+    "private_files": 0,
     **dict.fromkeys(("types", "clock"), 0),
     **dict.fromkeys(("config", "config_authorizer", "config_base", "config_broker", "config_broker_tls", "config_kerberos"), 0),
     **dict.fromkeys(("config_keywords", "config_listeners", "config_names", "config_secrets"), 0),
     **dict.fromkeys(("config_security", "config_text", "config_tls", "config_values"), 0),
     **dict.fromkeys(("_codec", "codec", "compress", "epoch", "records", "_wheel", "timer", "purgatory"), 1),
-    "protocol": 2,
+    **dict.fromkeys(("protocol", "http_client", "client_credentials"), 2),
     **dict.fromkeys(("net", "metadata", "cluster_snapshot", "decode"), 3),
     **dict.fromkeys(("producer", "consumer", "admin", "broker"), 4),
     **dict.fromkeys(("", "aio", "testing", "metrics", "legacy", "compat", "spark", "cli", "__main__", "pyspark_kafkacore"), 5),
@@ -46,8 +47,9 @@ DEPENDENCIES = {"numpy", "lz4", "snappy", "zstandard"}
 EXTRAS_BELOW = {
     "compress": {"isal"},
     "config_tls": {"cryptography"},
-    "net": {"httpx", "gssapi"},
-    "decode": {"pyarrow", "httpx", "fastavro", "google"},
+    "net": {"gssapi"},
+    "http_client": {"httpx"},
+    "decode": {"pyarrow", "fastavro", "google"},
     **{key: {"pyarrow"} for key in ("records", "_codec", "consumer")},
     "producer": {"pyarrow", "fastavro"},
 }

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
-from kafkacore import codec, compress
+from kafkacore import bounds, codec, compress
 from kafkacore.errors import CorruptDataError, DecompressedTooLarge, IllegalStateError
 from kafkacore.records import (
     BatchBuilder,
@@ -127,6 +127,14 @@ def test_control_batch_without_record_is_corrupt():
     builder.append(b"v", key=b"abc")
     (batch,) = read_batches(builder.build())
     with pytest.raises(CorruptDataError, match="control"):
+        _ = batch.control_type
+
+
+def test_a_control_batch_is_not_unpacked_beyond_what_a_marker_takes():
+    builder = BatchBuilder(is_control=True, compression="zstd", max_bytes=1 << 24)
+    builder.append(bytes(bounds.CONTROL_BATCH_BYTES), key=struct.pack(">hh", 0, 1))
+    (batch,) = read_batches(builder.build())
+    with pytest.raises(CorruptDataError, match=f"control batch at base offset 0 holds more than {bounds.CONTROL_BATCH_BYTES} bytes"):
         _ = batch.control_type
 
 

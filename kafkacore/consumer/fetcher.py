@@ -126,7 +126,7 @@ class Fetcher:
         limits: what every fetch says.
         max_partition_bytes: of one partition in one answer.
         check_crcs: check every batch against its CRC-32C.
-        max_decompressed_bytes: the most bytes that one batch may hold uncompressed.
+        max_decompressed_bytes: the most bytes that one batch may hold uncompressed. A call that has unpacked as many opens no other batch.
         retry_backoff_ms: pause before a partition whose leader refused is asked again.
         preferred_max_age_ms: how long a nearer replica is used before the leader is asked again.
     """
@@ -536,6 +536,7 @@ class Fetcher:
         """
         taken: dict[TopicPartition, list[ConsumerRecord]] = {}
         left = max_records
+        self._queue.open_call()
         try:
             while left > 0:
                 if self._subscription.touched:
@@ -544,10 +545,12 @@ class Fetcher:
                     left -= self._queue.take(taken, left)
                     if left <= 0 or (taken and not self._queue):
                         break
+                if taken and self._queue.is_spent:
+                    break
                 fetch = self._next_fetch()
                 if fetch is None:
                     break
-                records = fetch.reader.records(left)  # type: ignore[union-attr]
+                records = self._queue.read_records(fetch, left)
                 count = len(records)
                 if count:
                     tp = fetch.state.tp
@@ -568,7 +571,8 @@ class Fetcher:
         return taken
 
     def collect_columns(self) -> list[RecordColumns]:
-        """Everything held, as columns: one entry per partition; the positions move behind it.
+        """Everything held, as columns: one entry per partition; the positions move behind it. What would unpack to more than a call may
+        hold stays for the next.
 
         Raises:
             errors.KafkaError: as `collect`.
@@ -584,19 +588,22 @@ class Fetcher:
 
     def _take_columns(self, taken: dict[TopicPartition, RecordColumns]) -> None:
         queue = self._queue
+        queue.open_call()
         try:
             while True:
                 if self._subscription.touched:
                     self._take_touched()
                 if self._owed is None:
                     queue.take_columns(taken)
+                if taken and queue.is_spent:
+                    break
                 fetch = self._next_fetch()
                 if fetch is None:
                     break
                 if fetch.state.tp in taken:
                     queue.set_aside(fetch)
                     continue
-                columns = fetch.reader.columns()  # type: ignore[union-attr]
+                columns = queue.read_columns(fetch)
                 count = len(columns)
                 if count:
                     taken[fetch.state.tp] = columns

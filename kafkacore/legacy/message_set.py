@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from kafkacore import errors
+from kafkacore.bounds import UNPACKED_BYTES
 from kafkacore.compress import NAMES
 from kafkacore.plurals import counted
 from kafkacore.records import Batch, BatchBuilder, PartitionReader, read_batches
@@ -33,7 +34,6 @@ _CODECS: Final = NAMES[:4]
 _LARGEST_HEAD_BYTES: Final = 34  # of a message of magic 1, which is the longest
 _MOST_BATCH_BYTES: Final = 61  # the header of a batch; a record's varints are fewer
 _READ_AHEAD: Final = 500
-_MAX_DECOMPRESSED_BYTES: Final = 134_217_728
 
 
 def codec_id(codec: str | int) -> int:
@@ -105,7 +105,7 @@ class ByteBufferMessageSet:
         base_offset: int = 0,
         timestamp_ms: int | None = None,
         start_offset: int = 0,
-        max_decompressed_bytes: int = _MAX_DECOMPRESSED_BYTES,
+        max_decompressed_bytes: int = UNPACKED_BYTES,
     ) -> None:
         if (buffer is None) == (messages is None):
             raise errors.UsageError("a message set is made from a buffer or from messages")
@@ -202,7 +202,7 @@ class ByteBufferMessageSet:
 
     def _records(self) -> Iterator[Any]:
         reader = PartitionReader(self.buffer, start_offset=self.start_offset, max_decompressed_bytes=self._max_decompressed_bytes)
-        while records := reader.records(_READ_AHEAD):
+        while records := reader.records(_READ_AHEAD, self._max_decompressed_bytes):
             yield from records
 
     def __iter__(self) -> Iterator[MessageAndOffset]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from kafkacore.bounds import UNPACKED_BYTES
 from kafkacore.compress import NAMES
 from kafkacore.config import ClientConfig, Serializer, TopicSerializer
 from kafkacore.errors import ConfigError
@@ -89,13 +90,13 @@ class SimpleConsumerConfig(ClientConfig):
         fetch_min_bytes: a broker answers once it has so many bytes,
         fetch_max_wait_ms: or after so long.
         default_api_timeout_ms: bound of a call.
-        max_decompressed_bytes: the most bytes that one compressed set may hold uncompressed.
+        max_decompressed_bytes: the most bytes that one compressed set may hold uncompressed; no further set is unpacked beside as many.
     """
 
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 100
     default_api_timeout_ms: int = 30_000
-    max_decompressed_bytes: int = 134_217_728
+    max_decompressed_bytes: int = UNPACKED_BYTES
 
     def _check(self) -> None:
         super()._check()

@@ -6,6 +6,8 @@
 
 from libc.stdint cimport INT64_MAX, INT64_MIN
 
+from kafkacore.bounds import CONTROL_BATCH_BYTES as _CONTROL_BATCH_BYTES, KEPT_OPEN_BYTES as _KEPT_OPEN_BYTES, UNPACKED_BYTES as _UNPACKED_BYTES
+
 cdef extern from "batch.h" nogil:
     ctypedef struct kc_record:
         int64_t ts_delta
@@ -36,7 +38,15 @@ cdef extern from "batch.h" nogil:
 cdef enum:
     BATCH_MIN_LENGTH = KC_BATCH_HEADER - 12
     MAGIC_AT = 16
-    DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
+
+cdef Py_ssize_t DEFAULT_MAX_DECOMPRESSED_BYTES = _UNPACKED_BYTES
+cdef Py_ssize_t CONTROL_BATCH_BYTES = _CONTROL_BATCH_BYTES
+cdef Py_ssize_t KEPT_OPEN_BYTES = _KEPT_OPEN_BYTES
+
+
+cdef struct Budget:
+    int64_t nbytes                         # that compressed batches may still unpack to; below 0 by the last batch that was opened
+    int64_t rows                           # of columns
 
 cdef tuple RECORD_ERRORS = ("", "is truncated", "has a length that does not fit", "has a key that leaves it", "has a value that leaves it",
                             "has headers that leave it", "is followed by bytes that the batch's record count does not account for")
@@ -338,8 +348,14 @@ cdef int control_type_of(HeldBuffer region, const uint8_t* p, Py_ssize_t total, 
     """Type of the first control record: key = version int16, type int16."""
     cdef kc_batch_reader b
     cdef kc_record r
-    cdef HeldBuffer opened = open_batch(region, p, total, max_decompressed, &b)
-    cdef int error = KC_RECORD_TRUNCATED if b.left < 1 else kc_read_record(&b.p, b.end, &r)
+    cdef HeldBuffer opened
+    cdef int error
+    try:
+        opened = open_batch(region, p, total, min(max_decompressed, CONTROL_BATCH_BYTES), &b)
+    except _DecompressedTooLarge:
+        raise _CorruptDataError(f"control batch at base offset {kc_get64(p)} holds more than {CONTROL_BATCH_BYTES} bytes",
+                                offset=p - <const uint8_t*>region.view.buf) from None
+    error = KC_RECORD_TRUNCATED if b.left < 1 else kc_read_record(&b.p, b.end, &r)
     if error != KC_RECORD_OK or r.key_len < 4:
         raise _CorruptDataError(f"control batch at base offset {b.base_offset} has no control record",
                                 offset=p - <const uint8_t*>region.view.buf)
@@ -549,7 +565,7 @@ cdef class PartitionReader:
                 return True
         return (attributes & ATTR_CONTROL) != 0
 
-    cdef bint _advance(self) except -1:
+    cdef bint _advance(self, Budget* budget) except -1:
         """Opens the next batch that has something to read; False at the end of the buffer."""
         cdef const uint8_t* base = <const uint8_t*>self.region.view.buf
         cdef const uint8_t* p
@@ -571,11 +587,14 @@ cdef class PartitionReader:
                 self.next_offset = max(self.next_offset, kc_wrap_add(last, 1))
                 continue
             if p[MAGIC_AT] == 2:
+                self.opened = None         # before the next one is unpacked
                 self.opened = open_batch(self.region, p, total, self.max_decompressed, &self.b)
                 self.leader_epoch = kc_get32(p + 12)
+                if self.opened is not self.region:
+                    budget.nbytes -= self.opened.view.len
             else:
                 self.legacy = RecordColumns.__new__(RecordColumns)
-                legacy_read(self.legacy, self.region, self.at, total, self.next_offset, self.max_decompressed)
+                budget.nbytes -= legacy_read(self.legacy, self.region, self.at, total, self.next_offset, self.max_decompressed)
                 self.legacy_row = 0
                 self.b.left = 0
             self.in_batch = True
@@ -587,6 +606,7 @@ cdef class PartitionReader:
     cdef int _end_batch(self) except -1:
         self.in_batch = False
         self.legacy = None
+        self.opened = None
         if self.batch_end > self.next_offset:
             self.next_offset = self.batch_end
         if self.at >= self.end_at:
@@ -601,11 +621,20 @@ cdef class PartitionReader:
         self.reading = True
         return 0
 
-    def records(self, max_records=None):
+    cdef int pack(self) except -1:
+        """Lets go of what a large batch was unpacked to; it is opened again when there is something to read."""
+        if self.in_batch and self.legacy is None and self.opened is not self.region and self.opened.view.len > KEPT_OPEN_BYTES:
+            self.in_batch = False
+            self.opened = None
+            self.at = self.batch_at
+        return 0
+
+    def records(self, max_records=None, max_unpacked_bytes=None):
         """The next records as objects.
 
         Args:
             max_records: at most so many; None for all.
+            max_unpacked_bytes: no further batch is opened once compressed ones have become so many bytes; None for no such bound.
 
         Returns:
             List of ConsumerRecord; empty at the end.
@@ -614,15 +643,17 @@ cdef class PartitionReader:
             CorruptDataError: the next batch or record is broken.
             DecompressedTooLarge: the next batch holds more than max_decompressed_bytes.
         """
-        return self.take(0x7fffffffffffffff if max_records is None else max_records)
+        cdef Budget budget
+        budget.nbytes = INT64_MAX if max_unpacked_bytes is None else max_unpacked_bytes
+        return self.take(0x7fffffffffffffff if max_records is None else max_records, &budget)
 
-    cdef list take(self, Py_ssize_t limit):
-        """The next records as objects, at most `limit`."""
+    cdef list take(self, Py_ssize_t limit, Budget* budget):
+        """The next records as objects, at most `limit`; whatever the budget, those of the next batch that has any."""
         cdef list out = []
         cdef Py_ssize_t take
         self._begin()
         try:
-            while len(out) < limit and (self.in_batch or self._advance()):
+            while len(out) < limit and (self.in_batch or ((budget.nbytes > 0 or not out) and self._advance(budget))):
                 if self.legacy is not None:
                     take = min(limit - len(out), self.legacy.store.count - self.legacy_row)
                     out += legacy_records(self.legacy, self.topic, self.partition, self.legacy_row, self.legacy_row + take)
@@ -646,11 +677,12 @@ cdef class PartitionReader:
             self.next_offset = max(self.next_offset, kc_wrap_add((<ConsumerRecord>out[len(out) - 1]).offset, 1))
         return out
 
-    def columns(self, max_records=None):
+    def columns(self, max_records=None, max_unpacked_bytes=None):
         """The next records as columns.
 
         Args:
             max_records: at most so many; None for all.
+            max_unpacked_bytes: as `records` takes it.
 
         Returns:
             RecordColumns over all the batches read; empty at the end.
@@ -659,15 +691,22 @@ cdef class PartitionReader:
             CorruptDataError: the next batch or record is broken.
             DecompressedTooLarge: the next batch holds more than max_decompressed_bytes.
         """
+        cdef Budget budget
+        budget.nbytes = INT64_MAX if max_unpacked_bytes is None else max_unpacked_bytes
+        budget.rows = INT64_MAX if max_records is None else max_records
+        return self.take_columns(&budget)
+
+    cdef RecordColumns take_columns(self, Budget* budget):
+        """The next records as columns, at most `budget.rows`; whatever its bytes, those of the next batch that has any."""
         cdef RecordColumns out = RecordColumns.__new__(RecordColumns)
-        cdef Py_ssize_t limit = 0x7fffffffffffffff if max_records is None else max_records
+        cdef Py_ssize_t limit = budget.rows
         cdef Py_ssize_t take
         cdef int error = 0
         out.topic = self.topic
         out.partition = self.partition
         self._begin()
         try:
-            while out.store.count < limit and (self.in_batch or self._advance()):
+            while out.store.count < limit and (self.in_batch or ((budget.nbytes > 0 or not out.store.count) and self._advance(budget))):
                 if self.legacy is not None:
                     take = min(limit - out.store.count, self.legacy.store.count - self.legacy_row)
                     legacy_move(self.legacy, self.legacy_row, take, out)
@@ -692,6 +731,7 @@ cdef class PartitionReader:
             self.reading = False
         if out.store.count:
             self.next_offset = max(self.next_offset, kc_wrap_add(out.store.rows.offsets[out.store.count - 1], 1))
+            budget.rows -= out.store.count
         out.next_offset = self.next_offset
         return out
 

@@ -6,6 +6,7 @@
 #
 # The queue is a list through the fetches themselves, oldest first: it owns a reference to each. One that waits is in `held` of its state, too.
 
+from kafkacore.bounds import ROWS_PER_CALL as _ROWS_PER_CALL
 from kafkacore.errors import RecordTooLarge
 
 cdef enum:
@@ -22,7 +23,8 @@ cdef class FetchQueue:
         max_bytes: how much is held before nothing more is fetched ahead.
         max_partition_bytes: of one partition in one answer.
         check_crcs: check every batch against its CRC-32C.
-        max_decompressed_bytes: the most bytes that one batch may hold uncompressed.
+        max_decompressed_bytes: the most bytes that one batch may hold uncompressed; once a call has unpacked as many, it hands out what it
+            has, and the rest stays packed.
 
     Attributes:
         current: the fetch being read.
@@ -34,6 +36,7 @@ cdef class FetchQueue:
         offset_bytes: per topic the bytes of an offset, by the last answer that was long enough.
         wants_fetch: something changed since the last fetches, so that another may find a partition to ask for.
         placed: how many partitions took the short cut of `place_again`.
+        rows_per_call: of columns that one call hands out.
         calls: how many times it was said that what had been handed out is processed.
     """
 
@@ -52,6 +55,9 @@ cdef class FetchQueue:
     cdef public bint wants_fetch
     cdef readonly int64_t placed
     cdef readonly int64_t calls
+    cdef public int64_t rows_per_call
+    cdef Budget budget                     # of the call that hands out now
+    cdef int64_t unpacked                  # by the calls before
     cdef PyObject* first
     cdef PyObject* last
     cdef Py_ssize_t count
@@ -65,6 +71,8 @@ cdef class FetchQueue:
         self.offset_bytes = {}
         self.parked, self.later, self.stale = {}, [], {}
         self.runs_ahead = self.wants_fetch = True
+        self.budget.nbytes = max_decompressed_bytes
+        self.budget.rows = self.rows_per_call = _ROWS_PER_CALL
 
     def __dealloc__(self):
         self.unlink_all()
@@ -143,6 +151,8 @@ cdef class FetchQueue:
 
     def park(self, CompletedFetch fetch not None):
         """Takes a fetch out of the queue until its partition is touched."""
+        if fetch.reader is not None:
+            fetch.reader.pack()
         self.parked.setdefault(fetch.state, []).append(fetch)
         self.unlink(fetch)
 
@@ -378,6 +388,30 @@ cdef class FetchQueue:
 
     # -- handing out
 
+    def open_call(self):
+        """A call begins that hands out: it has a budget of its own."""
+        self.unpacked = self.unpacked_bytes
+        self.budget.nbytes = self.max_decompressed_bytes
+        self.budget.rows = self.rows_per_call
+
+    @property
+    def unpacked_bytes(self):
+        """What compressed batches have become in all calls so far."""
+        return self.unpacked + self.max_decompressed_bytes - self.budget.nbytes
+
+    @property
+    def is_spent(self):
+        """Whether a call that has something to hand out is to do so, and to leave the rest packed."""
+        return self.budget.nbytes <= 0 or self.budget.rows <= 0
+
+    def read_records(self, CompletedFetch fetch not None, Py_ssize_t limit):
+        """The next records of a fetch, at most `limit`, within the budget of the call."""
+        return fetch.reader.take(limit, &self.budget)
+
+    def read_columns(self, CompletedFetch fetch not None):
+        """The next columns of a fetch, within the budget of the call."""
+        return fetch.reader.take_columns(&self.budget)
+
     cdef CompletedFetch turn(self):
         """The fetch whose turn it is, if it is plain: None leaves it to `Fetcher._next_fetch`."""
         cdef CompletedFetch fetch = self.current
@@ -409,12 +443,12 @@ cdef class FetchQueue:
         cdef list records, before
         cdef Py_ssize_t count = 0
         try:
-            while count < left:
+            while count < left and (self.budget.nbytes > 0 or not taken):
                 fetch = self.turn()
                 if fetch is None:
                     break
                 self.current = fetch
-                records = fetch.reader.take(left - count)
+                records = fetch.reader.take(left - count, &self.budget)
                 if records:
                     before = taken.get(fetch.state.tp)
                     taken[fetch.state.tp] = records if before is None else before + records
@@ -438,7 +472,7 @@ cdef class FetchQueue:
         cdef RecordColumns columns
         cdef Py_ssize_t count = 0
         try:
-            while True:
+            while (self.budget.nbytes > 0 and self.budget.rows > 0) or not taken:
                 fetch = self.turn()
                 if fetch is None:
                     break
@@ -446,7 +480,7 @@ cdef class FetchQueue:
                     self.set_aside(fetch)
                     continue
                 self.current = fetch
-                columns = fetch.reader.columns()
+                columns = fetch.reader.take_columns(&self.budget)
                 if columns.store.count:
                     taken[fetch.state.tp] = columns
                     count += columns.store.count

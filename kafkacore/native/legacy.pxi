@@ -148,9 +148,9 @@ cdef int legacy_row(RecordColumns out, HeldBuffer region, LegacyMessage* m, int6
     return 0
 
 
-cdef int legacy_read(RecordColumns out, HeldBuffer region, Py_ssize_t at, Py_ssize_t total, int64_t start,
-                     Py_ssize_t max_decompressed) except -1:
-    """Appends the records of the framed message at region[at:], one or a compressed set, to out."""
+cdef Py_ssize_t legacy_read(RecordColumns out, HeldBuffer region, Py_ssize_t at, Py_ssize_t total, int64_t start,
+                            Py_ssize_t max_decompressed) except -1:
+    """Appends the records of the framed message at region[at:], one or a compressed set, to out; returns the bytes that were unpacked."""
     cdef LegacyMessage wrapper, m
     cdef const uint8_t* base = <const uint8_t*>region.view.buf
     cdef Py_ssize_t size, inner_at, next_size
@@ -198,7 +198,7 @@ cdef int legacy_read(RecordColumns out, HeldBuffer region, Py_ssize_t at, Py_ssi
         if m.offset >= start:
             legacy_row(out, inner, &m, m.offset, wrapper.timestamp if append_time else m.timestamp, type)
         inner_at += next_size
-    return 0
+    return size
 
 
 cdef list legacy_records(RecordColumns rows, object topic, int32_t partition, Py_ssize_t row, Py_ssize_t stop):

@@ -8,7 +8,7 @@ import weakref
 import pytest
 from scripted_cluster import COMMIT, Log, ScriptedCluster
 
-from kafkacore import errors
+from kafkacore import bounds, compress, errors
 from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.offsets import PositionKeeper
 from kafkacore.consumer.sessions import FetchLimits
@@ -16,6 +16,7 @@ from kafkacore.consumer.subscription import EARLIEST, FetchState, ResetStrategy,
 from kafkacore.errors import Code
 from kafkacore.net.leaders import OffsetQuery
 from kafkacore.protocol import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kafkacore.records import BatchBuilder
 from kafkacore.types import TopicPartition
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -65,6 +66,7 @@ class Rig:
         max_partition_bytes=1 << 20,
         max_bytes=50 << 20,
         short_cuts=True,
+        max_decompressed_bytes=1 << 20,
         **options,
     ):
         self.cluster = ScriptedCluster(logs, whole=not short_cuts, **options)
@@ -77,7 +79,7 @@ class Rig:
             FetchLimits(500, 1, max_bytes, isolation, ""),
             max_partition_bytes=max_partition_bytes,
             check_crcs=True,
-            max_decompressed_bytes=1 << 20,
+            max_decompressed_bytes=max_decompressed_bytes,
             retry_backoff_ms=100,
             preferred_max_age_ms=300_000,
         )
@@ -776,3 +778,63 @@ def test_partitions_that_one_answer_refuses_are_one_error():
         rig.fetcher.collect(500)
     assert rig.fetcher.collect(500) == {}
     assert rig.fetcher.next_wake_ms(rig.now_ms) == 0
+
+
+# ---- what one call unpacks (tests/consumer/test_decompression_bound.py: through every face)
+
+
+def packed_log(batches: int, size: int, records: int = 1, **options) -> Log:
+    """A log of zstd batches that unpack to `size` bytes each."""
+    log = Log()
+    for base in range(0, batches * records, records):
+        builder = BatchBuilder(base_offset=base, compression=4, max_bytes=1 << 24, **options)
+        for n in range(records):
+            assert builder.append(bytes(size // records), timestamp_ms=base + n)
+        log.batches.append((base, base + records, bytes(builder.build())))
+    return log
+
+
+@pytest.mark.parametrize("short_cuts", [True, False])
+@pytest.mark.parametrize("columns", [True, False])
+def test_a_call_opens_no_further_batch_once_it_has_unpacked_as_much_as_one_may_hold(short_cuts, columns):
+    rig = Rig({A: packed_log(5, 600_000), B: packed_log(4, 600_000)}, short_cuts=short_cuts)
+    rig.round()
+    calls = []
+    while sum(calls) < 9:
+        if columns:
+            found = sum(map(len, rig.fetcher.collect_columns()))
+        else:
+            found = sum(map(len, rig.fetcher.collect(500).values()))
+        if not found:
+            rig.round(200)
+        else:
+            calls.append(found)
+    assert max(calls) == 2 and len(calls) <= 6
+
+
+def test_a_call_hands_out_no_more_rows_than_it_may_hold():
+    rig = Rig({A: packed_log(1, 0, records=10), B: packed_log(1, 0, records=10)})
+    assert rig.fetcher.queue.rows_per_call == bounds.ROWS_PER_CALL
+    rig.fetcher.queue.rows_per_call = 7
+    rig.round()
+    found = []
+    while sum(found) < 20:
+        found.append(sum(map(len, rig.fetcher.collect_columns())))
+    assert found == [7, 7, 6]
+
+
+def test_a_large_batch_of_a_paused_partition_is_packed_again(monkeypatch):
+    """Its first records are out. Many partitions of which some records were read hold no more than they were fetched with."""
+    opened = []
+    decompress = compress.decompress
+    monkeypatch.setattr(compress, "decompress", lambda *args: opened.append(args) or decompress(*args))
+    for size, times in ((bounds.KEPT_OPEN_BYTES // 2, 1), (2 * bounds.KEPT_OPEN_BYTES, 2)):
+        opened.clear()
+        rig = Rig({A: packed_log(1, size, records=4)}, max_decompressed_bytes=4 << 20)
+        rig.round()
+        assert [r.offset for r in rig.fetcher.collect(2)[A]] == [0, 1]
+        rig.subscription.pause(A)
+        assert rig.fetcher.collect(500) == {}
+        rig.subscription.resume(A)
+        assert [r.offset for r in rig.fetcher.collect(500)[A]] == [2, 3]
+        assert len(opened) == times

@@ -280,7 +280,7 @@ class Consumer:
     poll = poll_method(poll)
 
     def consume(self, num_messages: int = 1, timeout: float | None = None) -> list[Any]:
-        """Up to so many messages and events; fewer when the time is up.
+        """Up to so many messages and events; fewer when the time is up, or when they were unpacked from as much as one batch may hold.
 
         Args:
             num_messages: 0 to 1,000,000.
@@ -292,7 +292,11 @@ class Consumer:
         limit = seconds(timeout)
         end = None if limit is None else time.monotonic() + limit
         found: list[Any] = []
+        queue = self._consumer._fetcher.queue
+        most = queue.unpacked_bytes + queue.max_decompressed_bytes
         while len(found) < num_messages:
+            if found and queue.unpacked_bytes >= most and not self._consumer._unread.next():
+                break
             if self._short_poll.in_time and (more := self._consumer._unread.take(num_messages - len(found))):
                 found = found + more if found else more
                 continue
