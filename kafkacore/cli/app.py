@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from kafkacore import __version__, errors
-from kafkacore.cli import foreign
+from kafkacore.cli import foreign, setting_files
 from kafkacore.cli.foreign_words import TABLE, Foreign
 from kafkacore.cli.help_text import tidy
 from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Failure, sentence, without_client_codes
@@ -76,9 +76,10 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
         if named in (None, name):
             command = getattr(importlib.import_module(f"kafkacore.cli.{module}"), attribute)
             if isinstance(command, typer.Typer):
+                setting_files.add_to(command)
                 app.add_typer(command, name=name)
             else:
-                app.command(name)(command)
+                app.command(name)(setting_files.with_files(command))
     return app
 
 

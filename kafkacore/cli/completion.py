@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from kafkacore.cli import options
+from kafkacore.cli import options, setting_files
 
 if TYPE_CHECKING:
     from kafkacore import KafkaAdminClient
@@ -43,7 +43,9 @@ def _asked(context: Any, incomplete: str, ask: Callable[[KafkaAdminClient], Iter
     before = logging.root.manager.disable
     logging.disable()
     try:
-        servers = given.get("bootstrap_server") or options.DEFAULT_BOOTSTRAP
+        files, made = setting_files.of_command(context, given)
+        setting_files.set_current(files)
+        servers = made.get("bootstrap_server") or given.get("bootstrap_server") or options.DEFAULT_BOOTSTRAP
         with options.admin_client(servers, [*patience, *(given.get("setting") or ())]) as admin:
             taken = {word for value in given.values() if isinstance(value, (list, tuple)) for word in value}
             return [name for name in sorted(ask(admin)) if name.startswith(incomplete) and name not in taken]

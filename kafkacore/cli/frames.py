@@ -22,6 +22,8 @@ from kafkacore.cli.options import (
     print_json,
     say,
 )
+from kafkacore.cli.setting_files import was_typed
+from kafkacore.config import ConsumerConfig, ProducerConfig
 from kafkacore.plurals import counted
 from kafkacore.printable import printable
 from kafkacore.producer.frames import is_bytes
@@ -77,7 +79,8 @@ def export(
         raise Failure("export takes pyarrow: pip install pyarrow") from None
     if schema is not None and schema.startswith("@"):
         schema = Path(schema[1:]).read_text(encoding="utf-8")
-    own = client_settings(bootstrap_server, settings, **{"default.api.timeout.ms": PATIENCE_MS})
+    patience: dict[str, Any] = {"default.api.timeout.ms": PATIENCE_MS}
+    own = client_settings(bootstrap_server, settings, kind=ConsumerConfig, **patience)
     options = Options(own, "string" if text else form, schema, registry, last, on_error)
     with KafkaConsumer(own) as consumer:
         stream = consumer.read(topic, None if last is None else -last, **options.arguments(consumer, topic))
@@ -137,11 +140,12 @@ def load(
         how["key_format"] = "json"
     if create:
         _create(topic, partitions, bootstrap_server, settings)
-    own = {"compression.type": compression, "max.block.ms": PATIENCE_MS, "allow.auto.create.topics": "false"}
+    mine = {"compression.type": compression} if was_typed("compression") else {}
+    own = {"max.block.ms": PATIENCE_MS, "allow.auto.create.topics": "false"}
     future, ended = None, None
     with record_progress(topic, total, visible=not json) as bar:
         try:
-            with KafkaProducer(client_settings(bootstrap_server, settings, **own)) as producer:
+            with KafkaProducer(client_settings(bootstrap_server, settings, kind=ProducerConfig, typed=mine, **own)) as producer:
                 frame = pa.RecordBatchReader.from_batches(schema, _counted(batches, lambda n: bar.update(bar.task_ids[0], advance=n)))
                 future = producer.send_frame(topic, frame, **how)
                 future.result()

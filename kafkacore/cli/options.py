@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from kafkacore import config_secrets
-from kafkacore.config import parse_address
+from kafkacore.cli import setting_files
+from kafkacore.config import ClientConfig, parse_address
 from kafkacore.config_broker_tls import field_of
 from kafkacore.config_security import SecuritySettings
 from kafkacore.errors import Code, KafkaError, KafkaTimeoutError
@@ -129,15 +130,38 @@ def separator_of(text: str) -> bytes:
     return found
 
 
-def client_settings(bootstrap_server: str, given: list[str] | None, controllers: str | None = None, /, **more: Any) -> dict[str, Any]:
-    """One dict of client settings: the command's own, then what -X says."""
+def client_settings(
+    bootstrap_server: str,
+    given: list[str] | None,
+    controllers: str | None = None,
+    /,
+    *,
+    kind: type[ClientConfig] | None = None,
+    typed: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """One dict of client settings: the command's own, then what the user's file says, what was typed as an option, and what -X says.
+
+    Args:
+        bootstrap_server: where brokers are.
+        given: the words of -X.
+        controllers: where controllers are, in their place.
+        kind: what they are for; of a file's settings those that it has count. None: those that all clients have.
+        typed: settings that were typed as options of the command.
+        more: the command's own.
+    """
     where = {"bootstrap.servers": with_ports(bootstrap_server)} if controllers is None else {"bootstrap.controllers": controllers}
     _ASKED.set("broker" if controllers is None else "controller")
     by_settings = assignments(given, "-X")
     if "bootstrap.controllers" in (name.replace("_", ".") for name in by_settings):
         raise typer.BadParameter("bootstrap.controllers is --bootstrap-controller, where a command has it", param_hint="-X")
-    settings = {**where, "client.id": "kafkacore-cli", **more, **without_references(by_settings, "-X", SecuritySettings)}
-    _check_names(str(settings.get("bootstrap_servers", *where.values())))
+    files = setting_files.current()
+    by_file = without_references(files.of(kind), files.where, SecuritySettings)
+    settings = {**where, "client.id": "kafkacore-cli", **more}
+    for layer in (by_file, typed or {}, without_references(by_settings, "-X", SecuritySettings)):
+        over = {name.replace("_", ".") for name in layer}
+        settings = {name: value for name, value in settings.items() if name.replace("_", ".") not in over} | dict(layer)
+    _check_names(str(settings.get("bootstrap_servers", settings.get("bootstrap.servers", controllers))))
     return settings
 
 
@@ -178,8 +202,10 @@ def without_references(settings: dict[str, str], option: str, *described: type) 
 def admin_client(bootstrap_server: str, given: list[str] | None, controllers: str | None = None) -> KafkaAdminClient:
     """A client for one command."""
     from kafkacore import KafkaAdminClient
+    from kafkacore.config import AdminConfig
 
-    return KafkaAdminClient(client_settings(bootstrap_server, given, controllers, **{"default.api.timeout.ms": PATIENCE_MS}))
+    own: dict[str, Any] = {"default.api.timeout.ms": PATIENCE_MS}
+    return KafkaAdminClient(client_settings(bootstrap_server, given, controllers, kind=AdminConfig, **own))
 
 
 def checked(results: ItemResults[K, V]) -> dict[K, V]:

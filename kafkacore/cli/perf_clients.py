@@ -19,7 +19,9 @@ from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore.cli import completion
 from kafkacore.cli.options import DEFAULT_BOOTSTRAP, PATIENCE_MS, Bootstrap, Failure, Json, Settings, client_settings, print_json
 from kafkacore.cli.perf_report import Progress, Samples, plot_run, show_rate, show_times, throughput
+from kafkacore.cli.setting_files import was_typed
 from kafkacore.cli.terminal import console, record_progress
+from kafkacore.config import ConsumerConfig, ProducerConfig
 from kafkacore.consumer import RebalanceListener
 from kafkacore.plurals import counted
 
@@ -151,7 +153,8 @@ def produce(
     """Send records and say how fast they were taken: the peer of kafka-producer-perf-test. -X acks=1, -X compression.type=lz4, ..."""
     payloads = payloads_of(payload_file, unescaped(delimiter), size)
     rows = max(1, min(ROWS, _CALL_BYTES // max(map(len, payloads)))) if columns else ROWS // 10
-    settings = client_settings(bootstrap_server, setting, **{"max.block.ms": PATIENCE_MS})
+    patience: dict[str, Any] = {"max.block.ms": PATIENCE_MS}
+    settings = client_settings(bootstrap_server, setting, kind=ProducerConfig, **patience)
     with KafkaProducer(settings) as producer:
         producer.partitions_for(topic)                            # connected, and the topic is known, before the clock starts
         sender = Sender(producer, topic, payloads, rows if columns else 0)
@@ -271,9 +274,10 @@ def consume(
     if start not in ("earliest", "latest"):
         raise typer.BadParameter("must be earliest or latest", param_hint="--from")
     own = {"auto.offset.reset": start, "allow.auto.create.topics": False, "default.api.timeout.ms": PATIENCE_MS}
+    mine = {"auto.offset.reset": start} if was_typed("start") else {}
     if group is not None:
-        own["group.id"] = group
-    with KafkaConsumer(client_settings(bootstrap_server, setting, **own)) as consumer:
+        mine["group.id"] = group
+    with KafkaConsumer(client_settings(bootstrap_server, setting, kind=ConsumerConfig, typed=mine, **own)) as consumer:
         there = [TopicPartition(topic, p) for topic in dict.fromkeys(topics) for p in consumer.partitions_for(topic)]
         joined = _Joined()
         if consumer.config.group_id is None:

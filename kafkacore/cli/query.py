@@ -27,6 +27,7 @@ import typer
 
 from kafkacore import KafkaConsumer, errors
 from kafkacore.cli.options import DEFAULT_BOOTSTRAP, PATIENCE_MS, Bootstrap, Failure, JsonLines, Settings, client_settings, say
+from kafkacore.config import ConsumerConfig
 from kafkacore.plurals import counted
 from kafkacore.printable import printable, printable_json
 from kafkacore.producer.frame_json import json_column
@@ -223,7 +224,8 @@ def query(
         raise typer.BadParameter("goes neither with --json nor with --follow", param_hint="--csv")
     if schema is not None and schema.startswith("@"):
         schema = Path(schema[1:]).read_text(encoding="utf-8")
-    own = client_settings(bootstrap_server, settings, **{"default.api.timeout.ms": PATIENCE_MS})
+    patience: dict[str, Any] = {"default.api.timeout.ms": PATIENCE_MS}
+    own = client_settings(bootstrap_server, settings, kind=ConsumerConfig, **patience)
     options = Options(own, form, schema, registry, last, on_error)
     with tempfile.TemporaryDirectory(prefix="kafkacore-query-") as directory:
         scans: dict[str, TopicScan] = {}
@@ -292,7 +294,7 @@ def _check_kind(database: Any, sql: str) -> None:
     for statement in database.extract_statements(sql):
         kind = statement.type.name
         if kind not in ASKING:
-            raise Failure(f"{kind.lower().replace('_', ' ')} is no query; one asks topics, as: select count(*) from flights")
+            raise Failure(f"{kind.lower().replace('_', ' ')} is no query; one asks topics, and changes nothing")
 
 
 def _literal(text: str) -> str:

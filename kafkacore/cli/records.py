@@ -34,8 +34,9 @@ from kafkacore.cli.pipe_end import PipeEnd
 from kafkacore.cli.places import HELP as PLACES
 from kafkacore.cli.places import Place, place_of
 from kafkacore.cli.record_text import TEMPLATES, LineReader, ObjectReader, Wrong, line_maker, template_of
+from kafkacore.cli.setting_files import was_typed
 from kafkacore.cli.terminal import byte_progress, messages, record_progress
-from kafkacore.config import ConsumerConfig
+from kafkacore.config import ConsumerConfig, ProducerConfig
 from kafkacore.plurals import counted
 from kafkacore.producer import BatchFuture
 
@@ -158,10 +159,10 @@ def produce(
     total_bytes = None if None in sources else sum(sizes)
     sent = sent_bytes = 0
     start = time.monotonic()
-    own = {"compression.type": compression, "max.block.ms": PATIENCE_MS}
+    mine = {"compression.type": compression} if was_typed("compression") else {}
     if transactional_id is not None:
-        own["transactional.id"] = transactional_id
-    settings = client_settings(bootstrap_server, setting, **own)
+        mine["transactional.id"] = transactional_id
+    settings = client_settings(bootstrap_server, setting, kind=ProducerConfig, typed=mine, **{"max.block.ms": PATIENCE_MS})
     typed = None in sources and sys.stdin.isatty()
     with KafkaProducer(settings) as producer, byte_progress(topic, total_bytes or None, visible=not (json or typed)) as bar:
         transactional = producer.config.transactional_id is not None
@@ -343,10 +344,11 @@ def consume(
     reset, begin = (place, None) if isinstance(place, str) else ("none", place)
     if isolation not in (None, "read_committed", "read_uncommitted"):
         raise typer.BadParameter("must be read_committed or read_uncommitted", param_hint="--isolation")
-    own = {"auto.offset.reset": reset, "allow.auto.create.topics": False, "default.api.timeout.ms": PATIENCE_MS}
+    mine = {"auto.offset.reset": reset} if was_typed("start") else {}
     if isolation is not None:
-        own["isolation.level"] = isolation
-    settings = client_settings(bootstrap_server, setting, **own)
+        mine["isolation.level"] = isolation
+    own = {"auto.offset.reset": reset, "allow.auto.create.topics": False, "default.api.timeout.ms": PATIENCE_MS}
+    settings = client_settings(bootstrap_server, setting, kind=ConsumerConfig, typed=mine, **own)
     if group is not None:
         settings = {name: value for name, value in settings.items() if name not in ("group.id", "group_id")} | {"group.id": group}
     config = ConsumerConfig.from_user(settings)

@@ -1,0 +1,249 @@
+"""Client settings out of files: -F, --profile and the user's own file, for every command."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkacore.cli import completion, setting_files
+from kafkacore.cli.app import _app, run
+from kafkacore.config_properties import NoProperties, parse_properties
+from kafkacore.testing import EmbeddedCluster
+
+PASSWORD = "open sesame: \\ = # é"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(users={"alice": PASSWORD}) as started:
+        started.create_topic("flights", partitions=1)
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No setting of the machine counts."""
+    for name in ("KAFKACORE_BOOTSTRAP_SERVERS", "KAFKACORE_PROFILE", "KAFKACORE_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config" / "kafkacore").mkdir(parents=True)
+    return tmp_path
+
+
+def written(path: Path, text: str, mode: int = 0o600) -> Path:
+    path.write_text(text, encoding="utf-8")
+    path.chmod(mode)
+    return path
+
+
+def login(cluster: EmbeddedCluster, password: str = PASSWORD) -> dict[str, str]:
+    return {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "alice",
+        "sasl.password": password,
+    }
+
+
+def properties(settings: dict[str, str]) -> str:
+    return "".join(f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in settings.items())
+
+
+def toml(**profiles: dict[str, str]) -> str:
+    def lines(settings: dict[str, str]) -> str:
+        return "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
+
+    return "".join(f"[profiles.{name}]\n{lines(settings)}" for name, settings in profiles.items())
+
+
+# ---- properties
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", {}),
+        ("# a\n! b\n\n  \t\n", {}),
+        ("a=1\nb: 2\r\nc 3\rd\t=\t4", {"a": "1", "b": "2", "c": "3", "d": "4"}),
+        ("a==1\nb=:2\nc\nd=", {"a": "=1", "b": ":2", "c": "", "d": ""}),
+        ("a\\ b\\=\\:=c\\=d ", {"a b=:": "c=d "}),
+        ("a = x\\\n   y\\\n\tz\nb=1", {"a": "xyz", "b": "1"}),
+        ("a=x\\\\\nb=1", {"a": "x\\", "b": "1"}),
+        ("a=\\t\\n\\q\\u00e9\\ud83d\\ude00\\", {"a": "\t\nqé😀"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("\ufeffa=1", {"a": "1"}),
+        ('jaas=org.x.Plain required user="a" password="b#c";', {"jaas": 'org.x.Plain required user="a" password="b#c";'}),
+    ],
+)
+def test_properties_as_java_reads_them(text: str, found: dict[str, str]) -> None:
+    assert parse_properties(text) == found
+
+
+@pytest.mark.parametrize(("text", "why"), [("a=1\nb=\\u12", "line 2: "), ("=secret", "line 1 has no name")])
+def test_what_is_no_properties_file(text: str, why: str) -> None:
+    with pytest.raises(NoProperties, match=why) as refused:
+        parse_properties(text)
+    assert "secret" not in str(refused.value)
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=12), max_size=4))
+def test_escaped_text_comes_back(settings: dict[str, str]) -> None:
+    def escaped(text: str) -> str:
+        return "".join(f"\\u{int.from_bytes(pair, 'big'):04x}" for at in text for pair in _units(at))
+
+    def _units(at: str) -> list[bytes]:
+        coded = at.encode("utf-16-be", "surrogatepass")
+        return [coded[n : n + 2] for n in range(0, len(coded), 2)]
+
+    assert parse_properties("".join(f"{escaped(name)}={escaped(value)}\n" for name, value in settings.items())) == settings
+
+
+# ---- commands
+
+
+def test_every_command_that_takes_settings_takes_files() -> None:
+    def walk(command: Any, path: str) -> Iterator[tuple[str, set[str]]]:
+        if hasattr(command, "commands"):
+            for name, below in command.commands.items():
+                yield from walk(below, f"{path} {name}")
+        else:
+            yield path, {word for param in command.params for word in param.opts}
+
+    found = dict(walk(typer.main.get_command(_app(())), ""))
+    with_settings = {path for path, words in found.items() if "-X" in words}
+    assert len(with_settings) > 30
+    assert with_settings == {path for path, words in found.items() if {"-F", "--command-config", "--profile"} <= words}
+
+
+def test_a_file_logs_in_for_commands_of_every_kind_of_client(
+    cluster: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = {"linger.ms": "1", "auto.offset.reset": "earliest", "compression.type": "lz4"}  # of one kind of client each
+    file = str(written(tmp_path / "client.properties", "# mine\n" + properties(login(cluster) | more)))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"UA\n")))
+    assert run(["produce", "flights", "-F", file]) == 0
+    capsys.readouterr()
+    assert run(["consume", "flights", "-e", "--command-config", file]) == 0  # from earliest, as the file says
+    assert capsys.readouterr().out == "UA\n"
+    assert run(["consume", "flights", "-e", "--from", "latest", "-F", file]) == 0  # what is typed goes first
+    assert capsys.readouterr().out == ""
+    assert run(["topics", "list", "-F", file]) == 0
+    assert run(["query", "select count(*) as n from flights", "--json", "-F", file]) == 0
+    assert run(["export", "flights", str(tmp_path / "f.parquet"), "-F", file]) == 0
+    written(tmp_path / "t.csv", "a\n1\n")
+    assert run(["load", str(tmp_path / "t.csv"), "flights", "-F", file]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith('flights\n{"n":1}\n') and "warning" not in err
+    for words, status in ((["-X", "sasl.password=wrong"], 1), (["-b", "127.0.0.1:1"], 1)):  # as typed words do
+        assert run(["topics", "list", "-F", file, *words]) == status
+    assert "SASL_AUTHENTICATION_FAILED" in (said := capsys.readouterr().err) and "127.0.0.1:1 " in said
+
+
+def test_profiles_and_the_default_one(
+    cluster: EmbeddedCluster, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = home / "config" / "kafkacore" / "config.toml"
+    good, bad = login(cluster), login(cluster, "wrong")
+    monkeypatch.setenv("PASSWORD_OF_ALICE", PASSWORD)
+    by_reference = login(cluster, "secret://env/PASSWORD_OF_ALICE") | {"sasl_username": "alice"}
+    del by_reference["sasl.username"]
+    written(file, 'default_profile = "good"\n' + toml(good=good, bad=bad, reference=by_reference))
+
+    def listed(*words: str) -> int:
+        return run(["topics", "list", *words])
+
+    assert [listed(), listed("--profile", "good"), listed("--profile", "reference"), listed("--profile", "bad")] == [0, 0, 0, 1]
+    monkeypatch.setenv("KAFKACORE_PROFILE", "bad")
+    assert [listed(), listed("--profile", "good")] == [1, 0]
+    monkeypatch.delenv("KAFKACORE_PROFILE")
+    capsys.readouterr()
+    monkeypatch.setenv("KAFKACORE_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    assert [listed(), listed("--profile", "good")] == [1, 0]  # the default one does not count where something else names the cluster
+    assert "no broker at 127.0.0.1:1" in capsys.readouterr().err
+    monkeypatch.delenv("KAFKACORE_BOOTSTRAP_SERVERS")
+    assert listed("-b", cluster.bootstrap_servers, "-X", "default.api.timeout.ms=500") == 1
+    assert listed("-X", f"bootstrap.servers={cluster.bootstrap_servers}", "-X", "default.api.timeout.ms=500") == 1
+    assert listed("-b", cluster.bootstrap_servers, "--profile", "good") == 0
+    monkeypatch.setenv("KAFKACORE_CONFIG", str(written(home / "other.toml", toml(only=good))))
+    assert [listed("--profile", "only"), listed("--profile", "good")] == [0, 2]
+    assert "has no profile good; it has only" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "why"),
+    [
+        ("retentionms = 1", [], "no client here has the setting retentionms"),
+        ('"security.protocl" = "SSL"', [], "unknown setting 'security.protocl'; did you mean security.protocol?"),
+        ('"ssl.ca.location" = "ca"', [], "did you mean ssl.cafile?"),
+        ("acks = [1]", [], "[profiles.p]: acks is text, a number, true or false"),
+        ('client.id = "a"\nclient_id = "b"', [], "'client_id' is given twice"),
+        ("acks = ", [], "is no TOML: "),
+        ('client.id = "secret://env/HOME"', [], "client.id: a secret:// reference is for a password"),
+        ('sasl.password = "secret://env/NOT_THERE"', [], "NOT_THERE is not set"),
+        ("", ["--profile", "pp"], "has no profile pp; did you mean p?"),
+        ("", ["-F", "file"], "either --command-config or --profile"),
+        ('bootstrap.controllers = "127.0.0.1:1"', [], "names controllers, and this command asks brokers"),
+    ],
+)
+def test_what_is_wrong_in_a_profile_is_one_line(
+    home: Path, text: str, words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(home / "config" / "kafkacore" / "config.toml", f"[profiles.p]\n{text}\n")
+    status = run(["topics", "list", "--profile", "p", *words, "-X", "default.api.timeout.ms=100"])
+    said = capsys.readouterr().err
+    assert why in said and "Traceback" not in said and (status == 1 if "no client" in why else (status, said.count("\n")) == (2, 1))
+
+
+def test_files_that_are_none(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(home / "f", "a=\\u1")
+    for words, why in (
+        (["-F", str(file)], f"{file}: line 1: "),
+        (["-F", str(home / "missing")], "missing: No such file"),
+        (["--profile", "p"], "no profile p: there is no file "),
+    ):
+        assert run(["topics", "list", *words]) in (1, 2)
+        said = capsys.readouterr().err
+        assert why in said and said.count("\n") == 1
+    file.write_bytes(b"\xff")
+    assert run(["topics", "list", "-F", str(file)]) == 2
+    assert "is not UTF-8" in capsys.readouterr().err
+
+
+def test_a_password_that_others_may_read_is_warned_about(
+    cluster: EmbeddedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = ((PASSWORD, 0o644, True), (PASSWORD, 0o600, False), ("secret://env/PW", 0o644, False))
+    for number, (password, mode, warns) in enumerate(cases):
+        file = written(tmp_path / f"{number}.properties", properties(login(cluster, password)), mode)
+        run(["topics", "list", "-F", str(file)])
+        said = capsys.readouterr().err
+        assert (f"{file} holds sasl.password and other users may read it: chmod 600 {file}" in said) is warns
+        assert PASSWORD not in said
+
+
+def test_the_shell_completes_with_a_profile(cluster: EmbeddedCluster, home: Path) -> None:
+    written(home / "config" / "kafkacore" / "config.toml", 'default_profile = "p"\n' + toml(p=login(cluster)))
+    command = typer.main.get_command(_app(["consume"])).commands["consume"]  # type: ignore[attr-defined]
+    before = setting_files.current()
+    try:
+        for words in ([], ["--profile", "p"]):
+            context = command.make_context("consume", [*words, "fl"], resilient_parsing=True)
+            context.params["topics"] = None
+            assert completion.topics(context, "fl") == ["flights"]
+    finally:
+        setting_files.set_current(before)
+
+
+def test_a_controller_by_a_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(home / "f", "bootstrap.controllers=127.0.0.1:1\ndefault.api.timeout.ms=100\n")
+    assert run(["cluster", "-F", str(file)]) == 1
+    assert "no controller at 127.0.0.1:1" in capsys.readouterr().err
