@@ -229,6 +229,7 @@ BROKERS_ONLY = {
     "list_group_offsets": ("g",), "list_groups_offsets": ({"g": None},), "alter_group_offsets": ("g", {TP: 1}),
     "delete_group_offsets": ("g", [TP]), "describe_producers": ([TP],), "list_transactions": (), "describe_transactions": (["x"],),
     "fence_producers": (["x"],), "force_terminate_transaction": ("x",), "abort_transaction": (TP, 1, 0, 0),
+    "commit_transaction": (TP, 1, 0, 0),
     "describe_user_scram_credentials": (), "describe_delegation_tokens": (),
 }  # fmt: skip
 BY_CONTROLLERS = {

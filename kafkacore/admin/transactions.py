@@ -268,13 +268,34 @@ class TransactionsAdmin(AdminBase):
         Raises:
             errors.KafkaError: the leader refused.
         """
-        tp = TopicPartition(*partition)
+        self._write_marker(False, TopicPartition(*partition), producer_id, producer_epoch, coordinator_epoch, timeout)
 
+    def commit_transaction(
+        self, partition: tuple[str, int], producer_id: int, producer_epoch: int, coordinator_epoch: int, *, timeout: float | None = None
+    ) -> None:
+        """Writes the marker of a commit into one partition, without the coordinator. For repairs: where the coordinator has committed the
+        transaction and the marker is missing. Nothing is checked here: of a transaction that was not committed it commits a part.
+
+        Args:
+            partition: where the marker is missing.
+            producer_id: of the transaction.
+            producer_epoch: as `describe_transactions` says it now, which with `transaction.version` 2 is the one after that of the records.
+            coordinator_epoch: as `describe_producers` says it.
+            timeout: seconds.
+
+        Raises:
+            errors.KafkaError: the leader refused; `InvalidProducerEpoch`, as the producer has gone on.
+        """
+        self._write_marker(True, TopicPartition(*partition), producer_id, producer_epoch, coordinator_epoch, timeout)
+
+    def _write_marker(
+        self, commits: bool, tp: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int, timeout: float | None
+    ) -> None:
         def request(tps: list[TopicPartition]) -> tuple[type, Callable[[int], object]]:
             marker = WritableTxnMarker(
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
-                transaction_result=False,
+                transaction_result=commits,
                 topics=[WritableTxnMarkerTopic(name=tp.topic, partition_indexes=[tp.partition])],
                 coordinator_epoch=max(coordinator_epoch, 0),  # -1 where no coordinator has ever written to the partition
             )

@@ -64,6 +64,7 @@ class KafkaAdminClient:
     list_transactions = awaited(Admin.list_transactions)
     describe_transactions = awaited(Admin.describe_transactions)
     abort_transaction = awaited(Admin.abort_transaction)
+    commit_transaction = awaited(Admin.commit_transaction)
     describe_acls = awaited(Admin.describe_acls)
     create_acls = awaited(Admin.create_acls)
     delete_acls = awaited(Admin.delete_acls)
