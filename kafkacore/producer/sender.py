@@ -446,7 +446,7 @@ class Sender(SenderCore):
         """Gives a batch up. While its request is on the wire its memory stays: the buffer is still being read (KAFKA-19012)."""
         try:
             if self.transactional is not None:                        # first: where Ctrl+C comes behind it, the batch fails once more
-                self.transactional.engine.batch_failed(error, batch.has_sequence)
+                self.transactional.batch_failed(error, batch.has_sequence)
             if self.transactions is not None and not batch.in_flight:
                 self.transactions.on_failure(batch, error, sequence_is_free=sequence_is_free)
         finally:                                                      # whatever fails above, the records have their outcome

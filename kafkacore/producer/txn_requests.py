@@ -28,6 +28,7 @@ from kafkacore.producer.transactions import (
     Step,
     StepKind,
     TransactionEngine,
+    advised,
 )
 from kafkacore.protocol import (
     AddOffsetsToTxnRequest,
@@ -63,6 +64,11 @@ REFUSING = frozenset({Phase.ABORTING, Phase.ABORTABLE, Phase.FATAL})
 """What is queued is failed, not sent."""
 CALM = frozenset({Phase.READY, Phase.OPEN})
 """A step of the engine would do nothing but end calls."""
+
+_WITHIN = frozenset({Kind.PARTITIONS, Kind.GROUP, Kind.OFFSETS, Kind.END})
+"""Asks that only an open transaction has."""
+_OF_AGE = frozenset({Code.INVALID_TXN_STATE, Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED, Code.TRANSACTION_ABORTABLE})
+"""What brokers say of a transaction that the coordinator has aborted."""
 
 MARKERS_PENDING = frozenset({"PrepareCommit", "PrepareAbort"})
 """States of a transaction as DescribeTransactions names them."""
@@ -104,6 +110,7 @@ class TransactionRequests:
         self._client = client
         self._transactional_id: str = config.transactional_id
         self._timeout_ms = config.transaction_timeout_ms
+        self._began_ms = 0                                        # of the open transaction
         self._without_timeout = config.transaction_two_phase_commit_enable
         self._clock = clock
         self._backoff_ms, self._backoff_max_ms = config.retry_backoff_ms, config.retry_backoff_max_ms
@@ -121,8 +128,21 @@ class TransactionRequests:
 
     def begin(self, now_ms: int) -> None:
         """Opens a transaction, in a thread of the application."""
+        self._began_ms = now_ms
         adds_by_writing = self.adds_by_writing
         self.engine.begin(adds_by_writing, adds_by_writing and self.marker_wait.begins(now_ms))
+
+    def batch_failed(self, error: KafkaError, sent: bool) -> None:
+        """A batch of the transaction is given up; arguments as of the engine's method."""
+        self.engine.batch_failed(self._dated(error), sent)
+
+    def _dated(self, error: KafkaError) -> KafkaError:
+        """An error, with a sentence where it says in other words that the coordinator has aborted the transaction for its age."""
+        open_ms = self._clock.now_ms() - self._began_ms
+        if error.code not in _OF_AGE or open_ms <= self._timeout_ms or self._without_timeout:
+            return error
+        timeout = f"transaction_timeout_ms ({self._timeout_ms:,})"
+        return advised(error, f"the transaction was open for {open_ms:,} ms, and the coordinator aborts it after {timeout}")
 
     def step(self, now_ms: int) -> int:
         """Does what the transaction needs in this pass.
@@ -237,6 +257,8 @@ class TransactionRequests:
                 return
             try:
                 outcome = self._outcome(ask, api, response, link.broker_id)
+                if outcome.error is not None and ask.kind in _WITHIN:
+                    outcome = outcome._replace(error=self._dated(outcome.error))
                 refresh = self.engine.answered(ask, outcome, self._clock.now_ms())
             except Exception as error:                            # an answer that does not fit: as if it had been lost
                 log.exception("an answer to %s is of no use", api.__name__)

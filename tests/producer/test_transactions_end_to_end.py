@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 import transaction_support
 from transaction_support import GUARD_S, fresh, new_topic, read, transactional
 
-from kafkacore import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, errors, protocol
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, errors, protocol
 from kafkacore.broker.internal_topics import TRANSACTION_TOPIC
 from kafkacore.broker.txns.state import MAX_EPOCH
 from kafkacore.errors import Code, IllegalStateError, KafkaTimeoutError
@@ -552,6 +553,8 @@ def test_a_transaction_that_lasts_too_long_is_aborted_and_the_producer_goes_on()
             with pytest.raises(errors.KafkaError) as failed:
                 producer.commit_transaction()
             assert failed.value.txn_requires_abort, failed.value
+            late = r"was open for [0-9,]+ ms, and the coordinator aborts it after transaction_timeout_ms \(100\)"
+            assert re.search(late, str(failed.value))
             producer.abort_transaction()
             with producer.transaction():
                 producer.send(topic, "next", partition=0)
@@ -565,9 +568,35 @@ def test_a_transaction_of_version_1_that_lasts_too_long_ends_its_producer() -> N
             producer.begin_transaction()
             producer.send(topic, "late", partition=0).result(GUARD_S)
             assert read(servers, topic) == []              # returns when the transaction has ended
-            with pytest.raises(errors.ProducerFenced, match="transaction_timeout_ms") as fenced:
+            with pytest.raises(errors.ProducerFenced, match=r"aborts it after transaction_timeout_ms \(100\)") as fenced:
                 producer.commit_transaction()
             assert fenced.value.fatal
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_record_after_the_time_of_its_transaction_says_so(version: int) -> None:
+    with EmbeddedCluster(brokers=1, features={"transaction.version": version}) as cluster:
+        topic, servers = new_topic(cluster), cluster.bootstrap_servers
+        with transactional(servers, transaction_timeout_ms=100) as producer:
+            producer.begin_transaction()
+            producer.send(topic, "in time", partition=0).result(GUARD_S)
+            assert read(servers, topic) == []              # returns when the transaction has ended
+            with contextlib.suppress(errors.KafkaError):
+                producer.send(topic, "late", partition=0).result(GUARD_S)
+            with pytest.raises(errors.KafkaError, match=r"aborts it after transaction_timeout_ms \(100\)"):
+                producer.commit_transaction()
+
+
+def test_a_fenced_producer_whose_time_is_not_over_is_not_called_late() -> None:
+    with EmbeddedCluster(brokers=1) as cluster:
+        topic, servers = new_topic(cluster), cluster.bootstrap_servers
+        with transactional(servers) as producer, KafkaAdminClient(bootstrap_servers=servers) as admin:
+            producer.begin_transaction()
+            producer.send(topic, "x", partition=0).result(GUARD_S)
+            admin.fence_producers([producer.config.transactional_id]).check()
+            with pytest.raises(errors.ProducerFenced) as fenced:
+                producer.commit_transaction()
+            assert "aborts it after" not in str(fenced.value)
 
 
 @pytest.mark.parametrize("version", [1, 2])
