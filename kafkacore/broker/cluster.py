@@ -55,6 +55,7 @@ class BrokerRegistration:
         fenced: it may neither lead nor be in sync: it has not caught up yet, or is thought dead.
         in_controlled_shutdown: it is handing over what it leads.
         log_dirs: ids of its directories that work; empty for one that keeps its logs in memory.
+        cordoned_log_dirs: those of them that a Kafka wants no new replica in (KIP-1066).
     """
 
     id: int
@@ -66,6 +67,7 @@ class BrokerRegistration:
     fenced: bool = True
     in_controlled_shutdown: bool = False
     log_dirs: tuple[bytes, ...] = ()
+    cordoned_log_dirs: tuple[bytes, ...] | None = None
 
     @property
     def node(self) -> Node:
@@ -102,6 +104,8 @@ class PartitionRegistration:
         adding_replicas, removing_replicas: of a reassignment in progress; both are among the replicas.
         leader_recovery_state: 1 after an unclean election, until the leader says it has recovered.
         directories: where each of the replicas lies (KIP-858); none at all where it is unknown.
+        elr: replicas outside the ISR that have every acknowledged record (KIP-966), as a Kafka left them.
+        last_known_elr: those of which that is likely.
     """
 
     replicas: list[int]
@@ -113,6 +117,8 @@ class PartitionRegistration:
     removing_replicas: list[int] = field(default_factory=list)
     leader_recovery_state: int = 0
     directories: list[bytes] = field(default_factory=list)
+    elr: list[int] = field(default_factory=list)
+    last_known_elr: list[int] = field(default_factory=list)
 
     def directory(self, node: int) -> bytes:
         """Where a replica lies, as far as is known."""
@@ -137,6 +143,8 @@ class PartitionRegistration:
             removing_replicas=self.removing_replicas if record.removing_replicas is None else record.removing_replicas,
             leader_recovery_state=self.leader_recovery_state if recovery < 0 else recovery,
             directories=directories,
+            elr=self.elr if record.eligible_leader_replicas is None else record.eligible_leader_replicas,
+            last_known_elr=self.last_known_elr if record.last_known_elr is None else record.last_known_elr,
         )
 
     @property
@@ -291,6 +299,7 @@ class ClusterImage:
         acls, acl_ids: entries by id, and ids by entry.
         scram_credentials: by user and mechanism.
         delegation_tokens: by id.
+        controllers, zk_migration_state: what a Kafka wrote of its own controllers; kept for it.
         supported_features: the levels this node supports, (lowest, highest) by name.
         next_producer_id: the first of the next block.
         listeners: called after every batch.
@@ -325,6 +334,8 @@ class ClusterImage:
         self.scram_credentials: dict[tuple[str, int], m.UserScramCredentialRecord] = {}
         self.delegation_tokens: dict[str, m.DelegationTokenRecord] = {}
         self.next_producer_id = 0
+        self.controllers: dict[int, m.RegisterControllerRecord] = {}
+        self.zk_migration_state = 0
         self.listeners: list[ImageListener] = []
 
     # ---- reading
@@ -443,6 +454,7 @@ class ClusterImage:
                 record.fenced,
                 record.in_controlled_shutdown,
                 tuple(record.log_dirs),
+                None if record.cordoned_log_dirs is None else tuple(record.cordoned_log_dirs),
             ),
             delta,
         )
@@ -474,6 +486,8 @@ class ClusterImage:
             changes["in_controlled_shutdown"] = True
         if record.log_dirs:
             changes["log_dirs"] = tuple(record.log_dirs)
+        if record.cordoned_log_dirs is not None:
+            changes["cordoned_log_dirs"] = tuple(record.cordoned_log_dirs)
         self._set_broker(replace(broker, **changes), delta)
 
     def _create_topic(self, record: m.TopicRecord, delta: ImageDelta) -> None:
@@ -547,6 +561,8 @@ class ClusterImage:
                 record.removing_replicas,
                 record.leader_recovery_state,
                 record.directories if len(record.directories) == len(record.replicas) else [MIGRATING_DIRECTORY] * len(record.replicas),
+                record.eligible_leader_replicas or [],
+                record.last_known_elr or [],
             )
         )
         self._count(topic.partitions[index], 1)
@@ -561,6 +577,18 @@ class ClusterImage:
         self._count(before, -1)
         self._count(now, 1)
         delta.note_partition(topic, index, before)
+
+    def _clear_elr(self, record: m.ClearElrRecord, delta: ImageDelta) -> None:
+        if record.topic_name and record.topic_name not in self.topics:
+            raise InternalError(f"the metadata log clears the eligible leaders of topic {record.topic_name!r}, which does not exist")
+        for topic in [self.topics[record.topic_name]] if record.topic_name else self.topics.values():
+            topic.partitions = [replace(each, elr=[], last_known_elr=[]) for each in topic.partitions]
+
+    def _set_controller(self, record: m.RegisterControllerRecord, delta: ImageDelta) -> None:
+        self.controllers[record.controller_id] = record
+
+    def _set_zk_migration_state(self, record: m.ZkMigrationStateRecord, delta: ImageDelta) -> None:
+        self.zk_migration_state = record.zk_migration_state
 
     def _set_config(self, record: m.ConfigRecord, delta: ImageDelta) -> None:
         resource = record.resource_type, record.resource_name
@@ -579,7 +607,7 @@ class ClusterImage:
         delta.configs.add(resource)
 
     def _topic_config(self, name: str) -> TopicConfig:
-        return TopicConfig.build(self.configs.get((RESOURCE_TOPIC, name), {}), self.config)
+        return TopicConfig.recorded(self.configs.get((RESOURCE_TOPIC, name), {}), self.config)
 
     def _set_feature(self, record: m.FeatureLevelRecord, delta: ImageDelta) -> None:
         if record.feature_level > 0:
@@ -644,7 +672,7 @@ class ClusterImage:
 
     def records(self) -> Iterator[MetadataRecord]:
         """Records that make the same image out of an empty one, as in a snapshot. Source: org.apache.kafka.image.MetadataImage.write."""
-        for name, level in self.features.items():
+        for name, level in sorted(self.features.items(), key=lambda each: each[0] != "metadata.version"):  # which has to come first
             yield m.FeatureLevelRecord(name=name, feature_level=level)
         for broker in self.brokers.values():
             yield m.RegisterBrokerRecord(
@@ -660,7 +688,11 @@ class ClusterImage:
                 fenced=broker.fenced,
                 in_controlled_shutdown=broker.in_controlled_shutdown,
                 log_dirs=list(broker.log_dirs),
+                cordoned_log_dirs=None if broker.cordoned_log_dirs is None else list(broker.cordoned_log_dirs),
             )
+        yield from self.controllers.values()
+        if self.zk_migration_state:
+            yield m.ZkMigrationStateRecord(zk_migration_state=self.zk_migration_state)
         for topic in self.topics.values():
             yield m.TopicRecord(name=topic.name, topic_id=topic.topic_id)
             for index, partition in enumerate(topic.partitions):
@@ -697,6 +729,8 @@ def partition_record(topic_id: bytes, index: int, partition: PartitionRegistrati
         leader_epoch=partition.leader_epoch,
         partition_epoch=partition.partition_epoch,
         directories=[partition.directory(node) for node in partition.replicas],
+        eligible_leader_replicas=partition.elr or None,
+        last_known_elr=partition.last_known_elr or None,
     )
 
 
@@ -720,5 +754,9 @@ _REPLAYS: dict[type[MetadataRecord], Callable[[ClusterImage, Any, ImageDelta], N
     m.RemoveUserScramCredentialRecord: ClusterImage._remove_scram_credential,
     m.DelegationTokenRecord: ClusterImage._set_delegation_token,
     m.RemoveDelegationTokenRecord: ClusterImage._remove_delegation_token,
+    m.ClearElrRecord: ClusterImage._clear_elr,
+    m.RegisterControllerRecord: ClusterImage._set_controller,
+    m.ZkMigrationStateRecord: ClusterImage._set_zk_migration_state,
     m.NoOpRecord: ClusterImage._nothing,
+    m.AbortTransactionRecord: ClusterImage._nothing,  # what stood in the transaction has been left out: `controller.replay`
 }

@@ -48,13 +48,14 @@ def jump(image: ClusterImage, target: ClusterImage) -> ImageDelta:
     delta.features |= _differing(image.features, target.features)
     delta.quotas |= _differing(image.client_quotas, target.client_quotas)
     delta.acls |= _differing(image.acls, target.acls)
-    taken_over = ("configs", "brokers", "nodes", "features", "client_quotas", "acls", "acl_ids", "scram_credentials", "delegation_tokens")
-    for name in taken_over:
+    held_by_others = ("configs", "brokers", "nodes", "features", "client_quotas", "acls", "acl_ids", "scram_credentials")
+    for name in (*held_by_others, "delegation_tokens", "controllers"):
         mine_now = getattr(image, name)
         theirs = dict(getattr(target, name))
         mine_now.clear()
         mine_now.update(theirs)  # the same dictionaries: others hold them
     image.next_producer_id = target.next_producer_id
+    image.zk_migration_state = target.zk_migration_state
     image.next_offset = target.next_offset
     image.tell(delta)
     return delta

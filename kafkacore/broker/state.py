@@ -274,6 +274,7 @@ class BrokerState:
         Args:
             clean: see `LogManager.close`.
         """
+        self.logs.broker_epoch = self.controller.broker_epoch
         self.logs.close(clean)
 
     def started(self) -> None:

@@ -169,6 +169,35 @@ class TopicConfig:
         return replace(_default_topic_config(broker), overrides=own, **values)
 
 
+    @classmethod
+    def recorded(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
+        """The settings of a topic as the metadata log has them. What a Kafka took and nothing here obeys stays among the overrides, for the
+        next Kafka.
+
+        Args:
+            overrides, broker: as in `build`.
+        """
+        try:
+            return cls.build(overrides, broker)
+        except errors.InvalidConfiguration:
+            kept = cls.refused(overrides, broker)
+            obeyed = cls.build({name: text for name, text in overrides.items() if name not in kept}, broker)
+            return replace(obeyed, overrides=dict(overrides))
+
+    @classmethod
+    def refused(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> dict[str, str]:
+        """Why settings have no effect, by name; empty if `build` takes them all."""
+        why: dict[str, str] = {}
+        obeyed: dict[str, str] = {}
+        for name, text in overrides.items():
+            try:
+                cls.build({**obeyed, name: text}, broker)
+                obeyed[name] = text
+            except errors.InvalidConfiguration as problem:
+                why[name] = problem.message
+        return why
+
+
 _default_config: tuple[BrokerConfig, TopicConfig] | None = None
 
 

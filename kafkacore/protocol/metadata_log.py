@@ -99,6 +99,32 @@ class BrokerRegistrationChangeRecord(MetadataRecord, api_key=17, versions="0-3")
     cordoned_log_dirs: list[bytes] | None = F([UUID], "3+", nullable="3+", default=None, tag=3)
 
 
+# Controllers.
+
+
+class ControllerEndpoint(Struct):
+    name: str = F(STRING)
+    host: str = F(STRING)
+    port: int = F(UINT16)
+    security_protocol: int = F(INT16)
+
+
+class ControllerFeature(Struct):
+    name: str = F(STRING)
+    min_supported_version: int = F(INT16)
+    max_supported_version: int = F(INT16)
+
+
+class RegisterControllerRecord(MetadataRecord, api_key=27, versions="0"):
+    """A node of Kafka's quorum of controllers came up."""
+
+    controller_id: int = F(INT32)
+    incarnation_id: bytes = F(UUID)
+    zk_migration_ready: bool = F(BOOL)
+    end_points: list[ControllerEndpoint] = F([ControllerEndpoint])
+    features: list[ControllerFeature] = F([ControllerFeature])
+
+
 # Topics and partitions.
 
 
@@ -184,6 +210,29 @@ class ProducerIdsRecord(MetadataRecord, api_key=15, versions="0"):
 
 class NoOpRecord(MetadataRecord, api_key=20, versions="0"):
     """Shows that the controller lives."""
+
+
+class ZkMigrationStateRecord(MetadataRecord, api_key=21, versions="0"):
+    """How far a cluster of long ago was on its way from ZooKeeper; 3 when it had arrived."""
+
+    zk_migration_state: int = F(INT8)
+
+
+# Changes too large for one batch (KIP-868): what stands between a begin and an end counts at the end, or not at all.
+
+
+class BeginTransactionRecord(MetadataRecord, api_key=23, versions="0"):
+    name: str | None = F(STRING, nullable="0+", default=None, tag=0)
+
+
+class EndTransactionRecord(MetadataRecord, api_key=24, versions="0"):
+    """Everything since the begin counts."""
+
+
+class AbortTransactionRecord(MetadataRecord, api_key=25, versions="0"):
+    """Nothing since the begin counts."""
+
+    reason: str | None = F(STRING, nullable="0+", default=None, tag=0)
 
 
 # Quotas and access.

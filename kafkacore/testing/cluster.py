@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from kafkacore.broker.cluster import FEATURES, Acl, ClusterImage
 from kafkacore.broker.controller.acls import MAX_RECORDS, creation_of, filter_of
 from kafkacore.broker.controller.host import ControllerHost
+from kafkacore.broker.controller.log import METADATA_TOPIC
 from kafkacore.broker.controller.server import ControllerServer
 from kafkacore.broker.emulation import NEWEST, capped, emulation
 from kafkacore.broker.handlers import API_VERSIONS
@@ -312,6 +313,9 @@ class EmbeddedCluster:
             self.config = self.config.replace(log_memory_max_bytes=log_memory_bytes(self.config) // brokers)
         self._temporary = tempfile.TemporaryDirectory(prefix="kafkacore-") if processes and data_dir is None else None
         directory = Path(self._temporary.name) if self._temporary is not None else None if data_dir is None else Path(data_dir)
+        if directory is not None and (directory / f"{METADATA_TOPIC}-0").is_dir():
+            layout = f"move {METADATA_TOPIC}-0 to controller/, with a copy of meta.properties, and the rest to broker-1/"
+            raise UsageError(f"data_dir {directory} is the log directory of a Kafka: {layout}")
         self._controller = ControllerHost(
             self.config,
             directory=None if directory is None else directory / "controller",

@@ -254,7 +254,7 @@ def test_replaying_the_log_from_its_start_makes_the_same_image(tmp_path):
         else:
             stage.elect(0, None)
     replayed = ClusterImage(stage.config, "cluster")
-    for base_offset, records in stage.host._log.batches():
-        replayed.apply(records, base_offset + len(records))
+    for next_offset, records in stage.host._log.batches():
+        replayed.apply(records, next_offset)
     assert contents(replayed) == contents(stage.image) and len(stage.image.topics) > 5
     stage.host.close()

@@ -28,6 +28,31 @@ WRITTEN_BY_KAFKA = [
             partition_id=0, topic_id=TOPIC_ID, replicas=[1], isr=[1], leader=1, leader_epoch=0, partition_epoch=0, directories=[DIRECTORY]
         ),
     ),
+    ("01170001001212426f6f747374726170207265636f726473", m.BeginTransactionRecord(name="Bootstrap records")),
+    ("01180000", m.EndTransactionRecord()),
+    (
+        "011b000000000199e71313f61c49379dac7f65abdb613e00020b434f4e54524f4c4c45520a3132372e302e302e3170ea000000080e67726f75702e7665727369"
+        "6f6e00000001000e6b726166742e76657273696f6e0000000100116d657461646174612e76657273696f6e0007001e000e73686172652e76657273696f6e0000"
+        "0001001073747265616d732e76657273696f6e0000000100147472616e73616374696f6e2e76657273696f6e000000020021656c696769626c652e6c65616465"
+        "722e7265706c696361732e76657273696f6e000000010000",
+        m.RegisterControllerRecord(
+            controller_id=1,
+            incarnation_id=bytes.fromhex("99e71313f61c49379dac7f65abdb613e"),
+            end_points=[m.ControllerEndpoint(name="CONTROLLER", host="127.0.0.1", port=28906)],
+            features=[
+                m.ControllerFeature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, low, high in [
+                    ("group.version", 0, 1),
+                    ("kraft.version", 0, 1),
+                    ("metadata.version", 7, 30),
+                    ("share.version", 0, 1),
+                    ("streams.version", 0, 1),
+                    ("transaction.version", 0, 2),
+                    ("eligible.leader.replicas.version", 0, 1),
+                ]
+            ],
+        ),
+    ),
     ("010900ebb798f48f754912922c55f6bac7b7e500", m.RemoveTopicRecord(topic_id=TOPIC_ID)),
 ]
 

@@ -159,6 +159,8 @@ def register_broker(state: ControllerState, request: BrokerRegistrationRequest, 
     offered = {feature.name: feature for feature in request.features}
     for name, level in image.features.items():
         feature = offered.get(name)
+        if name not in image.supported_features:
+            continue  # a Kafka's, which nothing here acts on
         if feature is None or not feature.min_supported_version <= level <= feature.max_supported_version:
             return refuse(Code.UNSUPPORTED_VERSION)
     records: list[MetadataRecord] = []

@@ -11,6 +11,8 @@ Rules, in the order in which `build` applies them:
    acceptable replica if none is in sync: it then is the whole ISR, and what the others had beyond its log is lost.
 3. The last replica of an ISR never leaves it, even when it is dead: no other has all acknowledged records.
 4. A replica that is dropped begins a new leader epoch, so that its fetches are fenced.
+5. Where a Kafka left no ISR but eligible replicas (KIP-966), the first acceptable one of these leads; without any the only one that it
+   last knew, uncleanly. No replica stays eligible beside a leader: acknowledged records here may be on replicas in sync alone.
 
 Source: org.apache.kafka.controller.{PartitionChangeBuilder, PartitionReassignmentReplicas, PartitionReassignmentRevert}.
 """
@@ -80,10 +82,10 @@ class PartitionChangeBuilder:
         leader, unclean = self._elect()
         if leader != partition.leader:
             changes["leader"] = leader
-            if unclean:
+            if leader != NO_LEADER and leader not in self.target_isr:
                 changes["isr"] = [leader]
-                if partition.leader_recovery_state != RECOVERING:
-                    changes["leader_recovery_state"] = RECOVERING
+            if unclean and partition.leader_recovery_state != RECOVERING:
+                changes["leader_recovery_state"] = RECOVERING
         elif not set(partition.replicas) <= set(self.target_replicas):
             changes["leader"] = partition.leader
         if "isr" not in changes and self.target_isr and self.target_isr != partition.isr:
@@ -101,6 +103,9 @@ class PartitionChangeBuilder:
             changes["directories"] = directories
         if not changes:
             return None
+        if changes.get("leader", NO_LEADER) != NO_LEADER or changes.get("isr"):
+            changes |= {"eligible_leader_replicas": []} if partition.elr else {}
+            changes |= {"last_known_elr": []} if partition.last_known_elr else {}
         return PartitionChangeRecord(partition_id=self.index, topic_id=self.topic_id, **changes)
 
     def _directory(self, node: int) -> bytes:
@@ -133,6 +138,13 @@ class PartitionChangeBuilder:
         for node in self.target_replicas:
             if self._is_valid_leader(node):
                 return node, False
+        if not self.partition.isr:
+            for node in self.target_replicas:
+                if node in self.partition.elr and self.is_acceptable_leader(node):
+                    return node, False
+            known = self.partition.last_known_elr if not self.partition.elr else []
+            if len(known) == 1 and known[0] in self.target_replicas and self.is_acceptable_leader(known[0]):
+                return known[0], True
         if self.election is Election.UNCLEAN:
             for node in self.target_replicas:
                 if self.is_acceptable_leader(node):

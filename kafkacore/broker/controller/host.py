@@ -29,10 +29,11 @@ from kafkacore.broker.controller.snapshots import SnapshotId
 from kafkacore.broker.controller.state import ControllerState, Requester
 from kafkacore.broker.controller.writer import Controller
 from kafkacore.broker.log import Piece
+from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import KafkaError, UsageError
-from kafkacore.protocol.metadata_log import MetadataRecord
+from kafkacore.protocol.metadata_log import AbortTransactionRecord, MetadataRecord
 from kafkacore.protocol.schema import Request, Response
 
 logger = logging.getLogger(__name__)
@@ -114,7 +115,10 @@ class ControllerHost:
                 self._log.close()
                 raise
         with self._lock:
-            if self.controller.image.next_offset == 0:
+            if self._log is not None and self._log.replay.is_open:
+                self._write([AbortTransactionRecord(reason="the controller that began it is gone")])
+            self._name_what_is_not_served()
+            if not self.controller.image.features:
                 self._write(self.controller.bootstrap())
             self._write(self.controller.finalize(features or {}))
             self._write(brokers.nobody_is_alive(self.controller.state))
@@ -123,8 +127,17 @@ class ControllerHost:
         snapshot = log.load_snapshot()
         if snapshot is not None:
             self.controller.replay(snapshot.records, snapshot.id.end_offset)
-        for base_offset, records in log.batches(self.controller.image.next_offset):
-            self.controller.replay(records, base_offset + len(records))
+        for next_offset, records in log.batches(self.controller.image.next_offset):
+            self.controller.replay(records, next_offset)
+
+    def _name_what_is_not_served(self) -> None:
+        image = self.controller.image
+        unknown = {name: level for name, level in image.features.items() if name not in image.supported_features}
+        if unknown:
+            logger.warning("the directory is of a Kafka with features that are kept, and not served here: %s", unknown)
+        for topic in image.topics.values():
+            for name, why in TopicConfig.refused(topic.config.overrides, image.config).items():
+                logger.warning("topic %s: %s is kept, and has no effect here: %s", topic.name, name, why)
 
     @property
     def cluster_id(self) -> str:
@@ -250,6 +263,11 @@ class ControllerHost:
         with self._lock:
             self._followers.append(follower)
             return list(self.controller.image.records()), self.controller.image.next_offset
+
+    def epoch(self) -> int:
+        """In which the log is written."""
+        with self._lock:
+            return self._served_log().epoch
 
     def end_offset(self) -> int:
         """Of the next record."""

@@ -10,16 +10,21 @@ decision after metadata.log.max.snapshot.interval.ms, a snapshot is taken and a 
 or are older than metadata.max.retention says, the oldest snapshot goes, and with it the segments below the next one. Like all logs this
 one is synced to the disk as flush.messages and flush.ms say, by default when it is closed; snapshots are synced at once.
 
+A directory may come from a Kafka and go back to one. Its quorum's epochs go on: what is written here is of an epoch behind the last one
+that a Kafka voted in (`quorum-state`), as if this controller had been elected, so that another voter finds where its log ends.
+
 Source: org.apache.kafka.raft.KafkaRaftClient, kafka.raft.KafkaMetadataLog, org.apache.kafka.image.publisher.SnapshotGenerator.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from kafkacore.broker.controller.replay import Replay
 from kafkacore.broker.controller.snapshots import Snapshot, SnapshotId, Snapshots
 from kafkacore.broker.log import Log, LogManager
 from kafkacore.broker.log.checkpoints import META_PROPERTIES, read_meta_properties
@@ -28,7 +33,7 @@ from kafkacore.broker.worker import InlineWorker
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import CorruptDataError, KafkaError, RecordTooLarge, UsageError
-from kafkacore.protocol.metadata_log import MetadataRecord, decode_record, encode_record
+from kafkacore.protocol.metadata_log import MetadataRecord, encode_record
 from kafkacore.records import BatchBuilder, read_batches
 
 METADATA_TOPIC = "__cluster_metadata"
@@ -36,14 +41,22 @@ METADATA_TOPIC_ID = bytes(15) + b"\x01"
 CONTROLLER_ID = 3000
 """Node id of the controller; clients never see it."""
 LEADER_EPOCH = 1
+"""Of a log that no Kafka has led."""
 logger = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 20
 _MAX_BATCH_BYTES = 64 << 20
+_QUORUM_STATE = "quorum-state"
 
 
 class MetadataLog:
-    """The log and its directory."""
+    """The log and its directory.
+
+    Attributes:
+        cluster_id: of the cluster.
+        epoch: in which this controller writes.
+        replay: what was read of the log, and whether a Kafka left a transaction open in it.
+    """
 
     def __init__(self, directory: str | os.PathLike[str] | None, config: BrokerConfig, clock: Clock, new_cluster_id: str) -> None:
         """Takes the directory and recovers the log.
@@ -67,6 +80,9 @@ class MetadataLog:
         self._bytes_since_snapshot = 0
         self._snapshot_ms = clock.now_ms()
         self._last_timestamp_ms = 0
+        self.epoch = LEADER_EPOCH
+        self.replay = Replay()
+        self._node_id = found.get("node.id", str(CONTROLLER_ID))  # a Kafka's controller has its own
         self.open()
 
     def open(self) -> None:
@@ -78,10 +94,14 @@ class MetadataLog:
         if not self._logs.on_disk:
             self.log = self._open_log()
         elif not self._logs.is_open:
-            self._logs.start({"cluster.id": self.cluster_id, "node.id": str(CONTROLLER_ID)})
+            self._logs.start({"cluster.id": self.cluster_id, "node.id": self._node_id})
             self.log = self._open_log()
+            path = self._logs.directories[0].path / f"{METADATA_TOPIC}-0"
             with self._logs.directories[0].io():
-                self.snapshots = Snapshots(self._logs.directories[0].path / f"{METADATA_TOPIC}-0")
+                self.snapshots = Snapshots(path)
+                voted = _voted_epoch(path / _QUORUM_STATE)
+            written = [epoch for epoch, _ in self.log.epochs[-1:]] + [each.epoch for each in self.snapshots.ids]
+            self.epoch = max(LEADER_EPOCH, voted + 1, *written)
 
     def _open_log(self) -> Log:
         settings = {
@@ -103,7 +123,7 @@ class MetadataLog:
             if not builder.append(encode_record(record), timestamp_ms=wall_ms):
                 raise RecordTooLarge(f"{len(records)} records of one decision do not fit a batch of {_MAX_BATCH_BYTES} bytes")
         batch = next(iter(read_batches(builder.build(), check_crcs=False)))
-        self.log.append(batch, LEADER_EPOCH, wall_ms=wall_ms)
+        self.log.append(batch, self.epoch, wall_ms=wall_ms)
         self._bytes_since_snapshot += batch.size_bytes
         self._last_timestamp_ms = wall_ms
 
@@ -127,6 +147,7 @@ class MetadataLog:
                     f"the metadata log in {log_dir.path} begins at offset {self.log.start_offset}, and no snapshot has the records before"
                 )
             return None
+        self.replay.quorum.update(snapshot.quorum)
         if self.log.end_offset < snapshot.id.end_offset:  # a loss of power: the snapshot was synced, the end of the log was not
             self.log.truncate_fully_and_start_at(snapshot.id.end_offset)
         return snapshot
@@ -152,7 +173,7 @@ class MetadataLog:
         self._bytes_since_snapshot, self._snapshot_ms = 0, self._clock.now_ms()
         try:
             self.log.roll(self._clock.wall_ms())
-            self.snapshots.write(SnapshotId(self.log.end_offset, LEADER_EPOCH), records, self._last_timestamp_ms)
+            self.snapshots.write(SnapshotId(self.log.end_offset, self.epoch), records, self._last_timestamp_ms, self.replay.quorum)
             self._apply_retention(self.snapshots)
         except (OSError, KafkaError) as error:
             logger.error("no snapshot of the metadata log at offset %d: %s", self.log.end_offset, error)
@@ -172,7 +193,7 @@ class MetadataLog:
     # ---- reading
 
     def batches(self, from_offset: int = 0) -> Iterator[tuple[int, list[MetadataRecord]]]:
-        """What was written: the first offset of each batch, and its records.
+        """What was written: batch for batch, the offset of what follows it, and the records that count once it is read.
 
         Args:
             from_offset: between two batches.
@@ -187,9 +208,20 @@ class MetadataLog:
                 for batch in read_batches(data):
                     self._bytes_since_snapshot += batch.size_bytes
                     self._last_timestamp_ms = batch.max_timestamp_ms
-                    yield batch.base_offset, [decode_record(record.value or b"") for record in batch.records()]
                     offset = batch.last_offset + 1
+                    yield offset, self.replay.batch(batch)
 
     def close(self) -> None:
         """Writes everything to the disk and gives the directory back."""
         self._logs.close()
+
+
+def _voted_epoch(path: Path) -> int:
+    """The last epoch a Kafka's quorum knew of; 0 if no Kafka was here. Source: org.apache.kafka.raft.FileQuorumStateStore."""
+    try:
+        return int(json.loads(path.read_text())["leaderEpoch"])
+    except FileNotFoundError:
+        return 0
+    except (ValueError, KeyError, TypeError) as error:
+        logger.warning("%s is not readable and is ignored: %s", path, error)
+        return 0

@@ -23,7 +23,8 @@ from kafkacore import errors
 from kafkacore.broker.cluster import ClusterImage
 from kafkacore.broker.controller.envelope import answer_of, wrapped
 from kafkacore.broker.controller.link import HEARTBEAT_VERSION, REGISTRATION_VERSION, Done, LinkBase
-from kafkacore.broker.controller.log import CONTROLLER_ID, LEADER_EPOCH, METADATA_TOPIC, METADATA_TOPIC_ID
+from kafkacore.broker.controller.log import CONTROLLER_ID, METADATA_TOPIC, METADATA_TOPIC_ID
+from kafkacore.broker.controller.replay import Replay
 from kafkacore.broker.controller.server import FETCH_SNAPSHOT_VERSION, FETCH_VERSION, LIST_OFFSETS_VERSION
 from kafkacore.broker.controller.snapshots import decode_snapshot
 from kafkacore.broker.controller.state import Requester
@@ -52,7 +53,6 @@ from kafkacore.protocol import (
     SnapshotId,
     TopicSnapshotWanted,
 )
-from kafkacore.protocol.metadata_log import decode_record
 from kafkacore.protocol.schema import Request, Response
 from kafkacore.records import read_batches
 from kafkacore.timer import LoopTimer, TimerTask
@@ -100,6 +100,7 @@ class RemoteControllerLink(LinkBase):
         self._peers = peers
         self._on_refused = on_refused
         self._on_caught_up = on_caught_up
+        self._replay = Replay()  # as old as the image
         self._has_caught_up = False
         self._alive = False
         self._fenced = True
@@ -173,7 +174,7 @@ class RemoteControllerLink(LinkBase):
             if isinstance(records, memoryview) and len(records):
                 for batch in read_batches(records):
                     # Offsets asked for only ever stand between batches, so a batch is applied as a whole.
-                    self._image.apply([decode_record(record.value or b"") for record in batch.records()], batch.last_offset + 1)
+                    self._image.apply(self._replay.batch(batch), batch.last_offset + 1)
 
         self._follow(apply)
 
@@ -219,7 +220,7 @@ class RemoteControllerLink(LinkBase):
                 self._follow(lambda: self._jump(snapshot.end_offset, bytes(held)))
 
         named = FetchedSnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.epoch)
-        wanted = PartitionSnapshotWanted(partition=0, current_leader_epoch=LEADER_EPOCH, snapshot_id=named, position=len(held))
+        wanted = PartitionSnapshotWanted(partition=0, current_leader_epoch=snapshot.epoch, snapshot_id=named, position=len(held))
         request = FetchSnapshotRequest(
             cluster_id=self._image.cluster_id,
             replica_id=self._node_id,
@@ -232,6 +233,7 @@ class RemoteControllerLink(LinkBase):
         target = ClusterImage(self._image.config, self._image.cluster_id, self._image.supported_features)
         target.apply(decode_snapshot(data), end_offset)
         jump(self._image, target)
+        self._replay = Replay()
 
     # ---- life
 

@@ -21,7 +21,7 @@ from kafkacore import protocol
 from kafkacore.broker.controller.access import ControllerAddress, ControllerSessions, new_secret
 from kafkacore.broker.controller.envelope import answer_in, unwrapped
 from kafkacore.broker.controller.host import ControllerHost
-from kafkacore.broker.controller.log import LEADER_EPOCH, METADATA_TOPIC, METADATA_TOPIC_ID
+from kafkacore.broker.controller.log import METADATA_TOPIC, METADATA_TOPIC_ID
 from kafkacore.broker.controller.snapshots import SnapshotId
 from kafkacore.broker.controller.state import Requester, code_of
 from kafkacore.broker.controller.writer import SERVED as DECIDED
@@ -133,14 +133,12 @@ def api_versions(state: ControllerState, call: Call, request: ApiVersionsRequest
 
 def list_offsets(state: ControllerState, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """ListOffsets: the end of the metadata log. A broker asks behind a request of its own, and then knows how far the answer reaches."""
-    end_offset = state.host.end_offset()
+    end_offset, epoch = state.host.end_offset(), state.host.epoch()
     topics = []
     for topic in request.topics:
         code = Code.NONE if topic.name == METADATA_TOPIC else Code.UNKNOWN_TOPIC_OR_PARTITION
         partitions = [
-            ListOffsetsPartitionResponse(
-                partition_index=each.partition_index, error_code=code, offset=end_offset, leader_epoch=LEADER_EPOCH
-            )
+            ListOffsetsPartitionResponse(partition_index=each.partition_index, error_code=code, offset=end_offset, leader_epoch=epoch)
             for each in topic.partitions
         ]
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))

@@ -1,7 +1,7 @@
 """Snapshots of the metadata log: the state that the records up to an offset have made, as records, in a file of its own.
 
     00000000000000000123-0000000001.checkpoint      records below offset 123, in leader epoch 1
-        control batch     SnapshotHeaderRecord: when the last record that it replaces was written
+        control batch     SnapshotHeaderRecord: when the last record that it replaces was written; a Kafka's voters, where it left any
         batches           the state, offsets from 1 on
         control batch     SnapshotFooterRecord: it is whole
 
@@ -17,15 +17,15 @@ import contextlib
 import logging
 import os
 import re
-import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from kafkacore.broker.controller.replay import CONTROL_KEY, SNAPSHOT_FOOTER, SNAPSHOT_HEADER, Replay
 from kafkacore.broker.log.disk import sync_file
 from kafkacore.errors import CorruptDataError, KafkaError
 from kafkacore.private_files import open_file
-from kafkacore.protocol.metadata_log import MetadataRecord, decode_record, encode_record
+from kafkacore.protocol.metadata_log import MetadataRecord, encode_record
 from kafkacore.protocol.stored import SnapshotFooterRecord, SnapshotHeaderRecord
 from kafkacore.records import BatchBuilder, read_batches
 
@@ -35,8 +35,6 @@ SUFFIX = ".checkpoint"
 _PART = ".part"
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint", re.ASCII)
 _BATCH_BYTES = 1 << 20
-_CONTROL_KEY = struct.Struct(">hh")  # version, type
-_HEADER_TYPE, _FOOTER_TYPE = 3, 4
 _FIRST_BYTES = 4096
 
 
@@ -53,19 +51,23 @@ class SnapshotId(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What a snapshot holds."""
+    """What a snapshot holds: the state, and what a Kafka's quorum needs (as `Replay.quorum`)."""
 
     id: SnapshotId
     records: list[MetadataRecord]
+    quorum: dict[int, bytes]
 
 
-def encode_snapshot(records: Iterable[MetadataRecord], epoch: int, last_timestamp_ms: int) -> Iterator[memoryview]:
+def encode_snapshot(
+    records: Iterable[MetadataRecord], epoch: int, last_timestamp_ms: int, quorum: Mapping[int, bytes] | None = None
+) -> Iterator[memoryview]:
     """The batches of a snapshot.
 
     Args:
         records: the state.
         epoch: of the snapshot.
         last_timestamp_ms: when the last record of the log that it replaces was written.
+        quorum: control records by type, as `Replay.quorum`.
     """
     offset = 0
 
@@ -75,9 +77,11 @@ def encode_snapshot(records: Iterable[MetadataRecord], epoch: int, last_timestam
     header = SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_timestamp_ms)
     footer = SnapshotFooterRecord(version=0)
     control = batch(is_control=True)
-    control.append(b"".join(header.encode(0)), key=_CONTROL_KEY.pack(0, _HEADER_TYPE), timestamp_ms=last_timestamp_ms)
+    heads = {SNAPSHOT_HEADER: b"".join(header.encode(0)), **dict(sorted((quorum or {}).items()))}
+    for kind, value in heads.items():
+        control.append(value, key=CONTROL_KEY.pack(0, kind), timestamp_ms=last_timestamp_ms)
     yield control.build()
-    offset += 1
+    offset += len(heads)
     builder, count = batch(), 0
     for record in records:
         value = encode_record(record)
@@ -91,27 +95,30 @@ def encode_snapshot(records: Iterable[MetadataRecord], epoch: int, last_timestam
         yield builder.build()
         offset += count
     control = batch(is_control=True)
-    control.append(b"".join(footer.encode(0)), key=_CONTROL_KEY.pack(0, _FOOTER_TYPE), timestamp_ms=last_timestamp_ms)
+    control.append(b"".join(footer.encode(0)), key=CONTROL_KEY.pack(0, SNAPSHOT_FOOTER), timestamp_ms=last_timestamp_ms)
     yield control.build()
 
 
-def decode_snapshot(data: memoryview | bytes) -> list[MetadataRecord]:
+def decode_snapshot(data: memoryview | bytes, replay: Replay | None = None) -> list[MetadataRecord]:
     """The records of a whole snapshot.
+
+    Args:
+        data: the file.
+        replay: takes what control batches say of a Kafka's quorum.
 
     Raises:
         CorruptDataError: it is torn, or something else.
         UnsupportedVersion: it holds a record of a newer Kafka.
     """
+    replay = replay or Replay()
     found: list[MetadataRecord] = []
     ended, position, offset = False, 0, 0
     for batch in read_batches(data):
         if batch.base_offset != offset or ended:
             raise CorruptDataError(f"a snapshot has a batch at offset {batch.base_offset} where {offset} or its end should be")
         kind = _control_type(batch.control_type, first=not position)
-        if kind is None:
-            found += [decode_record(record.value or b"") for record in batch.records()]
-        elif kind == _FOOTER_TYPE:
-            ended = True
+        found += replay.batch(batch)
+        ended = kind == SNAPSHOT_FOOTER
         position += batch.size_bytes
         offset = batch.last_offset + 1
     if not ended or position != len(data):
@@ -120,7 +127,7 @@ def decode_snapshot(data: memoryview | bytes) -> list[MetadataRecord]:
 
 
 def _control_type(kind: int | None, first: bool) -> int | None:
-    if first != (kind == _HEADER_TYPE):
+    if first != (kind == SNAPSHOT_HEADER):
         raise CorruptDataError("a snapshot begins with its header, and has one")
     return kind
 
@@ -166,14 +173,21 @@ class Snapshots:
         while self.ids and self.ids[-1].end_offset >= usable_from:
             newest = self.ids[-1]
             try:
-                return Snapshot(newest, decode_snapshot(self.path(newest).read_bytes()))
+                replay = Replay()
+                return Snapshot(newest, decode_snapshot(self.path(newest).read_bytes(), replay), replay.quorum)
             except KafkaError as error:
                 logger.error("snapshot %s cannot be used: %s", self.path(newest), error)
                 self.ids.pop()
         return None
 
-    def write(self, snapshot: SnapshotId, records: Iterable[MetadataRecord], last_timestamp_ms: int) -> int:
+    def write(
+        self, snapshot: SnapshotId, records: Iterable[MetadataRecord], last_timestamp_ms: int, quorum: Mapping[int, bytes] | None = None
+    ) -> int:
         """Writes one; after a crash it is there as a whole or not at all.
+
+        Args:
+            snapshot: its name.
+            records, last_timestamp_ms, quorum: as in `encode_snapshot`.
 
         Returns:
             Its size.
@@ -185,7 +199,7 @@ class Snapshots:
         temporary = path.with_name(path.name + _PART)
         try:
             with open_file(temporary, "wb") as file:
-                for batch in encode_snapshot(records, snapshot.epoch, last_timestamp_ms):
+                for batch in encode_snapshot(records, snapshot.epoch, last_timestamp_ms, quorum):
                     file.write(batch)
                 size = file.tell()
                 file.flush()

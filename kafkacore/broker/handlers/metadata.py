@@ -40,7 +40,8 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 def api_versions(state: BrokerState, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """ApiVersions v0-4. Answers the table the broker was started with, and the features of the cluster. A feature whose lowest level is 0
-    is sent to v4 only: clients of v3 took it for a mistake (KAFKA-17011). What is finalized is sent to both."""
+    is sent to v4 only: clients of v3 took it for a mistake (KAFKA-17011). What is finalized is sent to both, but for
+    what a Kafka finalized in this directory and nothing here serves."""
     if call.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
@@ -57,7 +58,7 @@ def api_versions(state: BrokerState, call: Call, request: ApiVersionsRequest) ->
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in state.cluster.features.items()
-            if level > 0
+            if level > 0 and name in state.cluster.supported_features
         ],
     )
 

@@ -103,6 +103,8 @@ class LogManager:
         """Called with the bytes of each new segment in memory."""
         self.on_dir_failure: Callable[[list[Key]], None] = lambda keys: None
         """Called with the partitions that went offline with their directory."""
+        self.broker_epoch = -1
+        """Of the broker's last registration: by it a Kafka that comes next finds that nothing was lost since (KIP-966)."""
         self.is_open = dirs is None
         self.directories = [LogDir(Path(path).absolute(), self._dir_failed) for path in dirs or ()]
         self._worker = worker
@@ -260,7 +262,7 @@ class LogManager:
                 if log_dir.failure is None and log_dir not in unclean:
                     try:
                         if log_dir.path in self._clean or not self._unopened(log_dir.path):
-                            write_file(log_dir.path / checkpoints.CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
+                            write_file(log_dir.path / checkpoints.CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":%d}' % self.broker_epoch)
                             sync_file(log_dir.path)
                     except OSError as error:
                         log_dir.fail(error)
