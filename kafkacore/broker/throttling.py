@@ -140,8 +140,10 @@ class Throttling(ImageListener):
         return wait_ms
 
     def spent(self, metered: Metered, percent: float, now_ms: int) -> None:
-        """Counts time of the broker's thread that came after the answer; the next request pays for it."""
-        if self.request:
+        """Counts time of the broker's thread that came after the answer; the next request pays for it. A write without an answer is no
+        request of this quota, as in Kafka."""
+        unanswered = isinstance(metered.request, ProduceRequest) and metered.request.acks == 0
+        if self.request and not unanswered:
             self.request.count(metered.user, metered.client_id, percent, now_ms)
 
 

@@ -154,6 +154,19 @@ def test_writers_that_want_no_answer_are_not_read_either(stage):
         wire.receive(type(VERSIONS), 3)
 
 
+def test_the_time_of_requests_without_an_answer_is_nobodys(stage):
+    stage.alter({"client": "c"}, request_percentage=0.000001)
+    with stage.client() as wire:
+        for nth in range(2):
+            before = stage.broker.statistics()["log_bytes"]
+            wire.send(produce_request(batch([b"%d" % nth]), acks=0), 9)
+            while stage.broker.statistics()["log_bytes"] == before:
+                pass
+        stage.broker.call(lambda: None)
+        assert used(stage, stage.broker.state.quotas.request) == 0 and stage.broker.statistics()["throttled_requests"] == 0
+        assert wire.ask(produce_request(batch([b"v"])), 9).throttle_time_ms == 1_000
+
+
 def test_old_versions_have_their_connections_muted_too(stage):
     """Metadata v2 has no throttle time, and the client waits all the same."""
     stage.alter({"client": "c"}, request_percentage=0.000001)
