@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import functools
 import linecache
+import os
 import re
 import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-HERE = "/kafkacore/"
+import kafkacore
+
+HERE = os.path.dirname(kafkacore.__file__) + os.sep
 _NO_SIGNAL = re.compile(r"\s*(with |return \w+$)")  # on the way out, before the lock is released; a name is returned without a call
 
 
 @functools.cache
 def _is_ours(file: str) -> bool:
-    return HERE in file and "/tests/" not in file and not file.endswith("/clock.py")  # the system's clock has no Python frame
+    return file.startswith(HERE) and not file.endswith("/clock.py")  # the system's clock has no Python frame
 
 
 @functools.cache

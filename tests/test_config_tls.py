@@ -6,7 +6,8 @@ import ssl
 import pytest
 
 from kafkacore.config import ClientConfig
-from kafkacore.config_tls import pem_text
+from kafkacore.config_security import tls_settings
+from kafkacore.config_tls import ContextSource, pem_text
 from kafkacore.errors import ConfigError
 
 trustme = pytest.importorskip("trustme")
@@ -65,6 +66,7 @@ def shake_hands(context, server):
                 pass
     assert done == {near, far}
     assert far.getpeercert()
+    return far.getpeercert(binary_form=True)
 
 
 TRUST = [
@@ -151,3 +153,32 @@ def test_what_contradicts(settings, why):
 def test_a_key_encrypted_in_the_old_way_keeps_its_headers():
     text = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nabc\n-----END RSA PRIVATE KEY-----"
     assert pem_text(text) == text + "\n"
+
+
+@pytest.mark.parametrize("first", ["client.pem", "client.key"])
+def test_certificate_and_key_in_two_files_are_replaced_one_after_the_other(files, tmp_path, caplog, first):
+    """As certbot does it: in between they do not belong together, and what was read before is used on."""
+    where, server, _ = files
+    for name in ("ca.pem", "client.pem", "client.key"):
+        (tmp_path / name).write_bytes((where / name).read_bytes())
+    names = {"ssl.cafile": "ca.pem", "ssl.certfile": "client.pem", "ssl.keyfile": "client.key"}
+    source = ContextSource(tls_settings(ClientConfig.from_user({**B, **{name: str(tmp_path / file) for name, file in names.items()}})))
+    before = shake_hands(source(), server)
+    authority = trustme.CA()
+    renewed = authority.issue_cert("client")
+    server.load_verify_locations(cadata=authority.cert_pem.bytes().decode())
+    contents = {"client.pem": renewed.cert_chain_pems[0].bytes(), "client.key": renewed.private_key_pem.bytes()}
+    second = "client.key" if first == "client.pem" else "client.pem"
+    replace_file(tmp_path / first, contents[first])
+    assert shake_hands(source(), server) == before
+    assert caplog.text.count("what was read before is used on") == 1
+    replace_file(tmp_path / second, contents[second])
+    assert shake_hands(source(), server) == ssl.PEM_cert_to_DER_cert(contents["client.pem"].decode())
+    assert source() is source()
+
+
+def replace_file(path, content):
+    """By another file, as whoever must not be seen half done does it: time and size need not differ then."""
+    new = path.with_suffix(".new")
+    new.write_bytes(content)
+    new.replace(path)

@@ -188,6 +188,27 @@ def test_a_deleted_offset_takes_the_pending_ones_with_it():
 # ---- expiry and deletion
 
 
+def test_an_offset_with_an_open_transaction_does_not_expire():
+    store = OffsetStore()
+
+    def put(record_offset, producer_id, partition):
+        key = OffsetCommitKey(group="g", topic="a", partition=partition)
+        store.replay(record_offset, producer_id, key, OffsetCommitValue(offset=1, metadata="", commit_timestamp=T0))
+
+    def expired():
+        return store.expired("g", lambda topic: False, lambda committed: True)
+
+    put(0, -1, 0)
+    put(1, -1, 1)
+    put(2, 7, 0)
+    put(3, 8, 0)
+    assert expired() == [A1]
+    store.replay_end_marker(4, 7, False)
+    assert expired() == [A1]  # the second transaction is open
+    store.replay_end_marker(5, 8, True)
+    assert expired() == [A0, A1]
+
+
 def test_offsets_age_from_when_their_group_is_empty():
     bench = bench_with_topic(offsets_retention_minutes=10, offsets_retention_check_interval_ms=MINUTE_MS)
     generation, (member,), _ = bench.stable("x", session_ms=5 * MINUTE_MS)

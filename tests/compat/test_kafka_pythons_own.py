@@ -13,6 +13,7 @@ import tarfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,8 +38,12 @@ LEFT_OUT = {
     "test_kafka_consumer_offsets_for_time_old": "for brokers before 0.10.1, which it skips itself",
 }
 """Tests by name. test_sasl_integration.py and test_ssl_integration.py start brokers by Kafka's shell scripts, which are not there."""
-EMBEDDED_LACKS = {
-    "test_create_describe_delete_acls": "the embedded broker has no authorizer",
+SETTINGS: dict[str, Any] = {
+    "group_min_session_timeout_ms": 500,
+    "num_partitions": 4,
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow_everyone_if_no_acl_found": "true",
+    "super_users": "User:ANONYMOUS",
 }
 
 
@@ -66,24 +71,19 @@ def source() -> Path:
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
-def cluster(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
-    """Which cluster, and its address."""
+def cluster(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a cluster with an authorizer."""
     if request.param == "embedded":
-        with EmbeddedCluster(config={"group_min_session_timeout_ms": 500, "num_partitions": 4}) as embedded:
-            yield request.param, embedded.bootstrap_servers
+        with EmbeddedCluster(config=SETTINGS) as embedded:
+            yield embedded.bootstrap_servers
         return
     if reason := why_unavailable():
         pytest.skip(reason)
-    authorizer = {
-        "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow_everyone_if_no_acl_found": "true",
-        "super_users": "User:ANONYMOUS",
-    }
-    with KafkaServer(group_min_session_timeout_ms=500, num_partitions=4, **authorizer) as server:
-        yield request.param, server.bootstrap_servers
+    with KafkaServer(**SETTINGS) as server:
+        yield server.bootstrap_servers
 
 
-def run(source: Path, servers: str, out: Path, left_out: dict[str, str]) -> dict[str, str]:
+def run(source: Path, servers: str, out: Path) -> dict[str, str]:
     """The tests that ran, each with what became of it: "" when it passed."""
     environment = {
         **os.environ,
@@ -94,7 +94,7 @@ def run(source: Path, servers: str, out: Path, left_out: dict[str, str]) -> dict
         "KAFKA_ROOT": str(source),
     }
     report = out / "report.xml"
-    deselected = [f"--deselect=test/integration/{file}::{name}" for file in FILES for name in left_out]
+    deselected = [f"--deselect=test/integration/{file}::{name}" for file in FILES for name in LEFT_OUT]
     options = ["-p", "kafka_alias", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(source), f"--junitxml={report}", "-q"]
     paths = [f"test/integration/{file}" for file in FILES]
     # kafka-python's repository sets no time limit; a hang shall show here and not at the end of the night
@@ -112,10 +112,8 @@ def run(source: Path, servers: str, out: Path, left_out: dict[str, str]) -> dict
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_its_tests_pass(source: Path, cluster: tuple[str, str], tmp_path: Path) -> None:
-    kind, servers = cluster
-    left_out = LEFT_OUT | (EMBEDDED_LACKS if kind == "embedded" else {})
-    found = run(source, servers, tmp_path, left_out)
+def test_its_tests_pass(source: Path, cluster: str, tmp_path: Path) -> None:
+    found = run(source, cluster, tmp_path)
     failed = {name: why for name, why in found.items() if why}
     assert not failed, "\n\n".join(f"{name}: {why}" for name, why in failed.items())
     assert len(found) >= 40
@@ -123,4 +121,4 @@ def test_its_tests_pass(source: Path, cluster: tuple[str, str], tmp_path: Path) 
 
 def test_what_is_left_out_is_there(source: Path) -> None:
     text = "".join((source / "test" / "integration" / file).read_text() for file in FILES)
-    assert [name for name in {**LEFT_OUT, **EMBEDDED_LACKS} if f"def {name}(" not in text] == []
+    assert [name for name in LEFT_OUT if f"def {name}(" not in text] == []
