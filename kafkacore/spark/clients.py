@@ -186,6 +186,7 @@ class OffsetSource:
         self._partitions: list[Partition] | None = None
         self._asked_ms = 0
         self._seen: set[str] = set()
+        self._with_id: set[str] = set()
         self.topics = Topics(self.admin)
         self._clock = SystemClock()
 
@@ -225,24 +226,27 @@ class OffsetSource:
             time.sleep(self._options.retry_interval_ms / 1000)
         raise AssertionError
 
-    def partitions(self, known: Collection[Partition] = ()) -> list[Partition]:
+    def partitions(self, known: Collection[Partition] = (), topic_ids: Mapping[str, bytes] | None = None) -> list[Partition]:
         """The partitions that are read now, sorted.
 
         Args:
             known: partitions that the query has read; they may be deleted, and others too if it tolerates loss.
+            topic_ids: the ids of their topics, as far as the query's offsets have them.
 
         Raises:
             errors.UnknownTopicOrPartition: a topic or partition named by subscribe or assign does not exist.
         """
         now_ms = self._clock.now_ms()
-        if self._partitions is None or now_ms - self._asked_ms >= self._options.metadata_ttl_ms:
+        has_new_ids = topic_ids is not None and not topic_ids.keys() <= self._with_id
+        if self._partitions is None or has_new_ids or now_ms - self._asked_ms >= self._options.metadata_ttl_ms:
             self._seen.update(topic for topic, _ in known)
-            self._partitions = self._retrying(lambda: self._look_up(known))
+            self._partitions = self._retrying(lambda: self._look_up(known, topic_ids))
+            self._with_id.update(topic_ids or ())
             self._seen.update(topic for topic, _ in self._partitions)
             self._asked_ms = now_ms
         return self._partitions
 
-    def _look_up(self, known: Collection[Partition]) -> list[Partition]:
+    def _look_up(self, known: Collection[Partition], topic_ids: Mapping[str, bytes] | None) -> list[Partition]:
         options = self._options
         option = "assign" if options.assign else "subscribe"
         in_offsets: dict[str, int] = {}
@@ -255,7 +259,7 @@ class OffsetSource:
             names = sorted({*listed, *in_offsets, *self.topics.known()})         # what the list lacks is asked for by name
         else:
             names = sorted(set(options.subscribe) or {topic for topic, _ in options.assign})
-        counts, failed = self.topics.look(names, in_offsets)
+        counts, failed = self.topics.look(names, in_offsets, topic_ids)
         for name, error in failed.items():
             if options.pattern is not None and options.on_data_loss != "fail" and isinstance(error, errors.TopicAuthorization):
                 continue                                        # for a pattern, what may not be seen does not exist

@@ -1,24 +1,30 @@
 """Offsets of a query: their JSON, admission control, splitting, data loss. Pure functions; replays of a batch must get the same answer.
 
-The JSON is that of Spark's own Kafka source, `{"topic":{"0":123}}`, so that a checkpoint written by one is read by the other.
+The JSON is that of Spark's own Kafka source, `{"topic":{"0":123}}`, so that a checkpoint written by one is read by the other. The id of
+a topic may stand beside it, in the form of a topic without partitions: `"topic@wZ4dAfsRTfWrjyXu4F5S6Q":{}`. Spark's source reads over that,
+and no topic can have such a name.
 
 Source: org.apache.spark.sql.kafka010.{JsonUtils, KafkaMicroBatchStream, KafkaOffsetRangeCalculator}.
 """
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafkacore.errors import ConfigError
+from kafkacore.types import topic_id_text
 
 LATEST = -1
 EARLIEST = -2
 TASK_OFFSETS = 1_000
+ID_MARK = "@"
 
 Partition = tuple[str, int]
 Offsets = Mapping[Partition, int]
@@ -38,12 +44,35 @@ class OffsetRange(NamedTuple):
         return self.end - self.start
 
 
-def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Offsets as Spark keeps them, topics and partitions sorted."""
+def to_json(offsets: Offsets, topic_ids: Mapping[str, bytes] | None = None) -> dict[str, dict[str, int]]:
+    """Offsets as Spark keeps them, topics and partitions sorted.
+
+    Args:
+        offsets: by partition.
+        topic_ids: ids of topics; those of the topics that the offsets name are written, too.
+    """
     out: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         out.setdefault(topic, {})[str(partition)] = offset
+    if topic_ids is not None:
+        out.update({f"{topic}{ID_MARK}{topic_id_text(topic_ids[topic])}": {} for topic in list(out) if topic in topic_ids})
     return out
+
+
+def topic_ids(data: Mapping[str, object]) -> dict[str, bytes]:
+    """The ids of topics in offsets as Spark keeps them, by name; those written by Spark's own source have none.
+
+    Raises:
+        ConfigError: what stands in the place of an id is none.
+    """
+    found: dict[str, bytes] = {}
+    for name in data:
+        topic, mark, text = name.partition(ID_MARK)
+        if mark:
+            if not re.fullmatch(r"[A-Za-z0-9_-]{22}", text):
+                raise _malformed("offsets", data)
+            found[topic] = base64.urlsafe_b64decode(f"{text}==")
+    return found
 
 
 def from_json(data: object, option: str = "offsets") -> dict[Partition, int]:
@@ -262,11 +291,17 @@ class Loss:
         return f"{self.topic}-{self.partition}: {self.reason}"
 
 
+def created_again(former: bytes, topic_id: bytes) -> str:
+    """What is said of a topic whose id is no longer the one it was; zeros where brokers are too old for ids."""
+    ids = f" (its id was {topic_id_text(former)} and is {topic_id_text(topic_id)})" if any(former) and any(topic_id) else ""
+    return f"the topic was deleted and created again{ids}"
+
+
 def losses(
     start: Offsets,
     earliest: Offsets,
     latest: Offsets,
-    renewed: Collection[str] = (),
+    renewed: Mapping[str, str] | None = None,
     names: Callable[[str, int], bool] = lambda topic, partition: True,
 ) -> list[Loss]:
     """What cannot be read any more of what follows a query's offsets.
@@ -275,7 +310,7 @@ def losses(
         start: the offsets the query stands at.
         earliest: the first offset there is, by partition that exists.
         latest: the end, by partition that exists.
-        renewed: topics that were deleted and created again since the query looked last.
+        renewed: topics that were deleted and created again since the query looked last, and what is said of them.
         names: whether the query's options name a partition: one that they do not name may well exist.
     """
     found = []
@@ -286,8 +321,8 @@ def losses(
             reason = f"it is not subscribed any longer: the options of the query do not name it (the query is at offset {wanted})"
         elif low is None or high is None:
             reason = f"the partition no longer exists: the topic was deleted, or has fewer partitions (the query is at offset {wanted})"
-        elif topic in renewed:
-            reason = f"the topic was deleted and created again; it holds the offsets {low} to {high} (the query is at offset {wanted})"
+        elif renewed and topic in renewed:
+            reason = f"{renewed[topic]}; it holds the offsets {low} to {high} (the query is at offset {wanted})"
         elif wanted > high:
             reason = f"its end {high} lies before offset {wanted}, where the query stands: the topic was created again, or lost records"
         elif wanted < low:

@@ -341,6 +341,7 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         self._fresh = False                                       # batch 0 is next, and not in Spark's log
         self._moved: dict[str, Any] | None = None                 # where the last loss has moved the query
         self._planned: tuple[Any, Any] | None = None              # the batch last planned: foreachBatch may plan it several times
+        self._offered: Any = None                                 # the end that this process has given last: another one is replayed
         self._newest: dict[Partition, int] = {}
         self._asked_at = self._news_at = 0.0
         self._idle = False
@@ -366,7 +367,7 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
             if not ADMISSION_CONTROL:                             # it has asked for the end first: batch 0 must not begin behind that
                 initial.update({each: min(initial[each], self._newest.get(each, initial[each])) for each in self._at_end})
             self._initial, self._fresh = initial, True
-        return offsets.to_json(self._initial)
+        return self._json(self._initial)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """The query is to stop at what there is now."""
@@ -386,25 +387,29 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
             start: where it begins; None from a Spark before 4.2, which keeps that to itself.
             limit: from `getDefaultReadLimit`, or ReadAllAvailable.
         """
+        end = self._offered = self._next_end(start, limit)
+        return end
+
+    def _next_end(self, start: dict[str, Any] | None, limit: Any) -> dict[str, Any]:
         once = isinstance(limit, ReadAllAvailable)
         fresh, self._fresh = self._fresh, False
         if start is None:
-            self._look({})
-            return offsets.to_json({**self._newest, **(self._pinned(once) if fresh else {})})
-        begin = offsets.from_json(start)
+            self._look({}, {})
+            return self._json({**self._newest, **(self._pinned(once) if fresh else {})})
+        begin, ids = offsets.from_json(start), offsets.topic_ids(start)
         self._commit_to_group(begin)
-        self._look(begin)
+        self._look(begin, ids)
         newest = self._newest
         if fresh and begin == self._initial:
             pinned = self._pinned(once)
             newest = {each: pinned.get(each, offset) for each, offset in newest.items() if each in begin}
-        if (moved := self._moved_by_loss(begin, newest)) is not None:
-            self._moved = offsets.to_json(moved)
+        if (moved := self._moved_by_loss(begin, newest, ids)) is not None:
+            self._moved = self._json(moved, ids)
             return self._moved
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         end = self._admission.end(begin, newest, most, not once, round(time.monotonic() * 1000))
         self._idle = end == begin
-        return start if self._idle else offsets.to_json(end)
+        return start if self._idle else self._json(end, ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The ends of the partitions, for progress reports."""
@@ -413,9 +418,11 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangePartition]:
         """The tasks of a batch; also of one that is replayed, which must get the same.
 
-        So nothing is asked, but where loss is tolerated, and of a topic that the batch is the first to have.
+        So nothing is asked, but where loss is tolerated, of a topic that the batch is the first to have, and whether the topics of a batch
+        that is replayed are still the same.
         """
         begin, until = offsets.from_json(start), offsets.from_json(end)
+        renewed = self._renewed_since(start, end, until)
         # Where loss is tolerated a number may have been behind the end when the query first started.
         of_start: Collection[Partition] = self._looked_up if self.options.on_data_loss == "fail" else until
         looked_up = of_start if begin == self._initial else ()
@@ -424,8 +431,10 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         self._fresh = False
         known, self._planned = self._planned == (start, end), (start, end)
         lost = self._not_forward(begin, until, looked_up)
+        if renewed:
+            lost = [each for each in lost if each.topic not in renewed] + self._of_former(begin, until, renewed)
         if self.options.on_data_loss != "fail":
-            begin, missing = self._there(begin, until)
+            begin, missing = self._there(begin, until, renewed)
             lost = [] if known else lost + missing
         self.tolerate(begin, [] if end == self._moved else lost)
         return self.planned([OffsetRange(*each, begin[each], max(begin[each], until[each])) for each in sorted(until)])
@@ -441,13 +450,23 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
 
     # ---- how it is found out
 
-    def _look(self, begin: Mapping[Partition, int]) -> None:
+    def _json(self, ends: Offsets, ids: Mapping[str, bytes] | None = None) -> dict[str, Any]:
+        """Offsets for Spark's log, with the ids of their topics.
+
+        Args:
+            ends: the offsets.
+            ids: of topics, from where the batch begins: they stay where nothing else is known.
+        """
+        known = {name: self._source.topics.topic_id(name) for name, _ in ends}
+        return offsets.to_json(ends, {**(ids or {}), **{name: found for name, found in known.items() if found != ZERO_ID}})
+
+    def _look(self, begin: Mapping[Partition, int], ids: Mapping[str, bytes]) -> None:
         """Asks Kafka; waits before that if what it said last time was not worth a batch."""
         now = time.monotonic()
         wait_s = min(IDLE_POLL_MS / 1000, (now - self._news_at) * IDLE_SHARE) - (now - self._asked_at)
         if self._idle and wait_s > 0:
             time.sleep(wait_s)
-        before, self._newest = self._newest, self._source.latest_behind(self._source.partitions(begin), begin)
+        before, self._newest = self._newest, self._source.latest_behind(self._source.partitions(begin, ids), begin)
         self._asked_at = time.monotonic()
         if self._newest != before:
             self._news_at = self._asked_at
@@ -463,25 +482,54 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         known = {topic for topic, _ in begin}
         return sorted(each for each in until if each[0] not in known)
 
-    def _moved_by_loss(self, begin: dict[Partition, int], newest: Mapping[Partition, int]) -> dict[Partition, int] | None:
+    def _renewed(self, ids: Mapping[str, bytes]) -> dict[str, str]:
+        """Topics that were created again since the query's offsets had these ids, and what is said of them."""
+        topics = self._source.topics
+        former = {name: topics.former_id(name) for name in topics.renewed}
+        former |= {name: topic_id for name, topic_id in ids.items() if topics.topic_id(name) not in (ZERO_ID, topic_id)}
+        return {name: offsets.created_again(topic_id, topics.topic_id(name)) for name, topic_id in former.items()}
+
+    def _renewed_since(self, start: dict[str, Any], end: dict[str, Any], until: Offsets) -> dict[str, str]:
+        """Topics of which a batch holds no records, since they were created again by then or since then, and what is said of them."""
+        before, behind = offsets.topic_ids(start), offsets.topic_ids(end)
+        if end != self._offered and behind:
+            self._source.partitions(until, behind)
+        found = self._renewed(behind) if end != self._offered else {}
+        changed = {name: topic_id for name, topic_id in before.items() if behind.get(name, topic_id) != topic_id}
+        return found | {name: offsets.created_again(topic_id, behind[name]) for name, topic_id in changed.items()}
+
+    @staticmethod
+    def _of_former(begin: Offsets, until: Offsets, renewed: Mapping[str, str]) -> list[Loss]:
+        """What a batch would have read of topics that others of their names have replaced."""
+        return [
+            Loss(*each, begin[each], end, end, f"{renewed[each[0]]}; the batch begins at offset {begin[each]} and ends at {end}")
+            for each, end in sorted(until.items())
+            if each[0] in renewed and begin[each] != end
+        ]
+
+    def _moved_by_loss(
+        self, begin: dict[Partition, int], newest: Mapping[Partition, int], ids: Mapping[str, bytes]
+    ) -> dict[Partition, int] | None:
         """The end of a batch without records, where the query goes on after a loss; None when nothing is lost.
 
         Args:
             begin: where the query stands.
             newest: the ends of the partitions that the next batch may read.
+            ids: of the topics it has read so far.
 
         Raises:
             errors.OffsetOutOfRange: something is lost, with onDataLoss=fail.
         """
         topics = self._source.topics
-        if newest == begin and not topics.renewed:
+        renewed = self._renewed(ids)
+        if newest == begin and not renewed:
             return None
         earliest = self._source.earliest(sorted(newest))
         fresh = dict.fromkeys(newest.keys() - begin.keys(), 0)
         resumed = {each: self._left_at[key] for each in fresh if (key := (topics.topic_id(each[0]), each[1])) in self._left_at}
         added = {each: earliest[each] for each in self._added(begin, newest) if earliest[each] and each not in resumed}
         fresh |= {**resumed, **added}
-        lost = offsets.losses(begin, earliest, newest, topics.renewed, self.options.names)
+        lost = offsets.losses(begin, earliest, newest, renewed, self.options.names)
         lost += offsets.losses(fresh, earliest, newest)
         topics.renewed.clear()
         if not lost and not resumed:
@@ -530,12 +578,20 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
             lost.append(Loss(*each, begin[each], first, end, why))
         return lost
 
-    def _there(self, begin: Mapping[Partition, int], until: Offsets) -> tuple[dict[Partition, int], list[Loss]]:
-        """Where a batch begins where loss is tolerated, and what is lost of it since it was planned."""
+    def _there(self, begin: Mapping[Partition, int], until: Offsets, renewed: Collection[str]) -> tuple[dict[Partition, int], list[Loss]]:
+        """Where a batch begins where loss is tolerated, and what is lost of it since it was planned.
+
+        Args:
+            begin, until: of the batch.
+            renewed: topics that were created again; the batch behind this one reads them from their beginning, with older Sparks this one.
+        """
         begin, lost = dict(begin), []
         there = set(self._source.partitions(until))
         earliest = self._source.earliest(sorted(there & set(until)))
         for each, end in until.items():
+            if each[0] in renewed:
+                begin[each] = end if ADMISSION_CONTROL or self.options.on_data_loss == "skip" else earliest.get(each, end)
+                continue
             low, first = begin[each], earliest.get(each, end)
             if low < end and low < first and self._skipped.get(each) != end:
                 fault = "have aged out or were deleted" if each in earliest else "are not available: the partition was deleted"

@@ -60,6 +60,8 @@ class Topics:
         self._deleted: dict[str, bytes] = {}                      # confirmed; the last id by name
         self._refused: dict[str, type[errors.KafkaError]] = {}    # confirmed
         self._former: set[bytes] = set()                          # of topics that another one of their name has replaced
+        self._before: dict[str, bytes] = {}                       # the last of them, by name
+        self._in_offsets: set[str] = set()                        # topics whose ids came with the query's offsets
         self.renewed: set[str] = set()
 
     def known(self) -> list[str]:
@@ -71,12 +73,19 @@ class Topics:
         known = self._known.get(name)
         return self._deleted.get(name, ZERO_ID) if known is None else known.topic_id
 
-    def look(self, names: Sequence[str], in_offsets: Mapping[str, int]) -> tuple[dict[str, int], dict[str, errors.KafkaError]]:
+    def former_id(self, name: str) -> bytes:
+        """The id of the topic that the one of this name has replaced; zero when it is not known."""
+        return self._before.get(name, ZERO_ID)
+
+    def look(
+        self, names: Sequence[str], in_offsets: Mapping[str, int], topic_ids: Mapping[str, bytes] | None = None
+    ) -> tuple[dict[str, int], dict[str, errors.KafkaError]]:
         """How many partitions topics have.
 
         Args:
             names: the topics.
             in_offsets: how many partitions the query's offsets name, by topic.
+            topic_ids: the ids that the query's offsets name. The first one of a topic counts for more than what one broker has said so far.
 
         Returns:
             The partition counts, and for the other names the error, which is confirmed.
@@ -87,6 +96,11 @@ class Topics:
         for name, count in in_offsets.items():
             if name not in self._deleted:
                 self._known.setdefault(name, Topic(ZERO_ID, count))
+        for name, topic_id in (topic_ids or {}).items():
+            if name in in_offsets and name not in self._in_offsets:
+                self._in_offsets.add(name)
+                if name in self._known and self._known[name].topic_id != topic_id:
+                    self._known[name] = Topic(topic_id, in_offsets[name])
         described = self._admin().describe_topics(names)
         failed = described.errors
         doubtful = []
@@ -111,8 +125,7 @@ class Topics:
         if known is None:
             before = self._deleted.pop(name, ZERO_ID)
             if ZERO_ID != before != here.topic_id:
-                self._former.add(before)
-                self.renewed.add(name)
+                self._replaced(name, before)
         elif known.topic_id == ZERO_ID or here.topic_id == ZERO_ID:
             if here.partitions < known.partitions:
                 return False
@@ -164,10 +177,14 @@ class Topics:
             failed[name] = errors.UnknownTopicOrPartition("the topic does not exist", topic=name, api="Metadata")
         else:
             if known is not None:
-                self.renewed.add(name)
-                if known.topic_id not in (ZERO_ID, opinion.topic_id):
-                    self._former.add(known.topic_id)
+                self._replaced(name, ZERO_ID if known.topic_id == opinion.topic_id else known.topic_id)
             self._known[name] = opinion
+
+    def _replaced(self, name: str, former: bytes) -> None:
+        self.renewed.add(name)
+        self._before[name] = former
+        if former != ZERO_ID:
+            self._former.add(former)
 
     def _opinions(self, names: Sequence[str], in_offsets: Mapping[str, int], brokers: Sequence[int]) -> dict[str, dict[int, Opinion]]:
         """What brokers say, by topic and broker; without the topics of which one of them says that they are as they were known."""

@@ -36,6 +36,11 @@ class Query:
         query.reader, query.offset, query.replay = reader, offset, []
         return query
 
+    @property
+    def at(self) -> dict[str, Any]:
+        """The offset without the ids of topics."""
+        return places(self.offset)
+
     def plan(self, limit: Any = None) -> list[Any] | None:
         """The tasks of the next batch; None if there is none. The batch is taken as done."""
         end = self.reader.latestOffset(self.offset, limit or self.reader.getDefaultReadLimit())
@@ -56,6 +61,11 @@ class Query:
         while (batch := self.batch()) is not None:
             found.append(batch)
         return found
+
+
+def places(offset: dict[str, Any]) -> dict[str, Any]:
+    """What Spark's log holds of a batch's end, without the ids of topics."""
+    return {name: partitions for name, partitions in offset.items() if "@" not in name}
 
 
 def read(reader: Any, plan: list[Any]) -> list[bytes | None]:

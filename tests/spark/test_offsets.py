@@ -123,7 +123,7 @@ def test_a_partition_that_the_options_do_not_name_is_not_called_deleted() -> Non
 
 
 def test_a_topic_made_anew_is_a_loss_even_if_it_has_grown_past_the_query() -> None:
-    [loss] = offsets.losses({("t", 0): 500}, {("t", 0): 0}, {("t", 0): 800}, renewed={"t"})
+    [loss] = offsets.losses({("t", 0): 500}, {("t", 0): 0}, {("t", 0): 800}, renewed={"t": offsets.created_again(b"a" * 16, b"b" * 16)})
     assert "created again" in str(loss)
     assert offsets.repaired({("t", 0): 500}, [loss], skip=False) == {("t", 0): 0}
 

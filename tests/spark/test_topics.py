@@ -280,7 +280,7 @@ def test_an_old_answer_is_no_loss(cluster: Any, admin: Any, producer: Any, what:
     blind = Blind(query, name, all_brokers=False)
     assert numbers(query.batch()) == [0, 1, 2]
     blind.on = True
-    assert query.batch() is None and query.offset == {name: {"0": 3}}
+    assert query.batch() is None and query.at == {name: {"0": 3}}
     send(producer, name, [3])
     assert numbers(query.batch()) == [3]
 
@@ -299,7 +299,7 @@ def test_what_comes_back_under_its_id_goes_on_where_it_stood(cluster: Any, produ
     assert query.batch() is None
     send(producer, name, [3])
     blind.on = False
-    assert query.batch() == [] and query.offset == {name: {"0": 3, "1": 2}}
+    assert query.batch() == [] and query.at == {name: {"0": 3, "1": 2}}
     assert numbers(query.batch()) == [3]
     assert query.batch() is None
 
@@ -365,7 +365,7 @@ def test_a_topic_that_is_no_longer_subscribed_is_not_called_deleted(cluster: Any
     with pytest.raises(errors.OffsetOutOfRange, match=r"dropped-0: it is not subscribed any longer.* at offset 1"):
         Query(cluster, offset, subscribe="kept").batch()
     lenient = Query(cluster, offset, subscribe="kept", failOnDataLoss="false")
-    assert lenient.batches() == [[]] and lenient.offset == {"kept": {"0": 2}}
+    assert lenient.batches() == [[]] and lenient.at == {"kept": {"0": 2}}
 
 
 @pytest.mark.parametrize("loss", ["fail", "earliest", "skip"])
@@ -376,7 +376,7 @@ def test_a_topic_that_is_added_begins_with_what_it_has(cluster: Any, admin: Any,
         send(producer, name, range(5))
     admin.delete_records({(new, 0): 3}).check()
     query = Query(cluster, {old: {"0": 5}}, subscribe=f"{old},{new}", onDataLoss=loss)
-    assert query.batch() == [] and query.offset == {old: {"0": 5}, new: {"0": 3}}
+    assert query.batch() == [] and query.at == {old: {"0": 5}, new: {"0": 3}}
     admin.delete_records({(new, 0): 4}).check()
     again = Query(cluster, query.offset, subscribe=f"{old},{new}", onDataLoss=loss)
     assert [len(list(each.ranges)) for each in again.reader.partitions(*query.last)] == [0]      # a replay

@@ -149,7 +149,8 @@ class Stream:
     def offsets(self) -> list[Any]:
         """What the checkpoint holds, batch by batch."""
         logs = sorted((self._where / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
-        return [json.loads(path.read_text().splitlines()[2]) for path in logs]
+        found = [json.loads(path.read_text().splitlines()[2]) for path in logs]
+        return [{name: partitions for name, partitions in each.items() if partitions} for each in found]
 
     def places(self) -> list[tuple[str, int, int]]:
         """Topic, partition and offset of everything written."""

@@ -57,9 +57,10 @@ class Program:
         return [json.loads(line) for line in (self._directory / "log").read_text().splitlines()]
 
     def bounds(self, source: int = 0) -> list[Any]:
-        """Where the batches in Spark's log end in a source, as it keeps them."""
+        """Where the batches in Spark's log end in a source, as it keeps them but for the ids of topics."""
         logs = sorted((self._directory / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
-        return [json.loads(path.read_text().splitlines()[2 + source]) for path in logs]
+        found = [json.loads(path.read_text().splitlines()[2 + source]) for path in logs]
+        return [{name: partitions for name, partitions in each.items() if partitions} for each in found]
 
     def written(self) -> collections.Counter[int]:
         """How often each record is in the topic `out`."""
