@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from kafkacore import errors
-from kafkacore.clock import SystemClock
+from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import AdminConfig
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.spark import secrets, workers
@@ -32,6 +32,9 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 KEPT_CONSUMERS = 8
+RETRIES = 3
+OUTAGE_PAUSE_MS = 1_000
+WARN_EVERY_MS = 30_000
 
 _kept: dict[tuple[tuple[str, str], ...], list[KafkaConsumer]] = {}
 _lock = threading.Lock()
@@ -174,13 +177,18 @@ class OffsetSource:
         topics: what is known of the topics that are read.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, *, clock: Clock | None = None, pause: Callable[[float], object] = time.sleep) -> None:
         """Prepares; constructors that Spark calls must not do I/O.
 
         Args:
             options: of the read.
+            clock: the system's by default.
+            pause: waits for so many seconds between two tries.
         """
         self._options = options
+        self._clock: Clock = clock or SystemClock()
+        self._pause = pause
+        self._has_answered = False
         self._consumer: KafkaConsumer | None = None
         self._admin: KafkaAdminClient | None = None
         self._partitions: list[Partition] | None = None
@@ -188,7 +196,6 @@ class OffsetSource:
         self._seen: set[str] = set()
         self._with_id: set[str] = set()
         self.topics = Topics(self.admin)
-        self._clock = SystemClock()
 
     def close(self) -> None:
         """Lets go of the connections."""
@@ -214,17 +221,40 @@ class OffsetSource:
         return self._admin
 
     def _retrying(self, ask: Callable[[], T]) -> T:
-        """Asks again as fetchOffset.numRetries says; after that the last error is the answer. What took its full time is not repeated."""
-        for left in range(self._options.retries, -1, -1):
+        """Asks again as fetchOffset.numRetries says, and where Kafka has answered before for as long as fetchOffset.outageTimeoutMs.
+
+        Without a number what took its full time is not repeated at a query's start: its addresses may be wrong.
+
+        Raises:
+            errors.KafkaError: the last one.
+        """
+        options, began_ms, warned_ms, tries = self._options, self._clock.now_ms(), None, 0
+        while True:
             try:
-                return ask()
-            except errors.KafkaTimeoutError:
-                raise
+                found = ask()
+                break
             except errors.KafkaError as error:
-                if not (error.retriable and left):
+                tries += 1
+                now_ms = self._clock.now_ms()
+                is_timeout = isinstance(error, errors.KafkaTimeoutError)
+                retries = (0 if is_timeout else RETRIES) if options.retries is None else options.retries
+                is_outage = isinstance(error, (errors.KafkaTimeoutError, errors.TransportError))
+                may_wait = is_outage and self._has_answered and now_ms - began_ms < options.outage_timeout_ms
+                if not error.retriable or (tries > retries and not may_wait):
+                    if tries > 1:
+                        error.add_note(f"asked {tries} times in {(now_ms - began_ms) / 1000:.0f} s")
                     raise
-            time.sleep(self._options.retry_interval_ms / 1000)
-        raise AssertionError
+                if may_wait and (is_timeout or tries > retries) and (warned_ms is None or now_ms - warned_ms >= WARN_EVERY_MS):
+                    warned_ms = now_ms
+                    log.warning(
+                        "Kafka does not answer, and the query waits for it: %.0f s so far, up to %.0f s (fetchOffset.outageTimeoutMs): %s",
+                        *((now_ms - began_ms) / 1000, options.outage_timeout_ms / 1000, error),
+                    )
+            self._pause((options.retry_interval_ms if tries <= retries else max(options.retry_interval_ms, OUTAGE_PAUSE_MS)) / 1000)
+        if warned_ms is not None:
+            log.warning("Kafka answers again, and the query goes on after %.0f s", (self._clock.now_ms() - began_ms) / 1000)
+        self._has_answered = True
+        return found
 
     def partitions(self, known: Collection[Partition] = (), topic_ids: Mapping[str, bytes] | None = None) -> list[Partition]:
         """The partitions that are read now, sorted.

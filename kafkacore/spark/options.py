@@ -187,6 +187,7 @@ _KNOWN: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "kafkaConsumer.pollTimeoutMs": (_count(1), _READ),
     "fetchOffset.numRetries": (_count(0), _READ),
     "fetchOffset.retryIntervalMs": (_count(0), _READ),
+    "fetchOffset.outageTimeoutMs": (_count(0), ("stream",)),
     "partition.metadata.cache.ttl.ms": (_count(0), _READ),
     "commitOffsetsToGroup": (_text, ("stream",)),
     "value.format": (_choice(*READ_FORMATS), _READ),
@@ -211,6 +212,7 @@ _SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 _OF_TOPICS = {"topic", "topics", "path", "subscribe", "subscribePattern", "assign"}
 _OF_CLIENTS = {*ConsumerConfig.names(), *ProducerConfig.names()}
 _OF_BOTH = {*ClientConfig.names(), "allow_auto_create_topics"}
+OUTAGE_MS = 600_000
 LETTERS = "deadLetter.kafka."
 LETTER_BYTES = 32 << 20
 LETTER_HEADERS_BYTES = 1 << 20
@@ -359,7 +361,8 @@ class SourceOptions:
         join_down_to: tasks that joining small partitions leaves at least; 0: none are joined; None: the session's default parallelism.
         include_headers: whether there is a headers column.
         poll_timeout_ms: how long a task waits without progress.
-        retries, retry_interval_ms: for asking about offsets.
+        retries, retry_interval_ms: for asking about offsets; without a number three for what brokers refuse, and none after a time-out.
+        outage_timeout_ms: how long a stream that has reached Kafka before waits for it.
         metadata_ttl_ms: for how long the list of partitions holds.
         commit_group: a group that gets the offsets of finished batches.
         value_format, value_schema, value_message, delimiter: how values are decoded.
@@ -389,8 +392,9 @@ class SourceOptions:
     join_down_to: int | None = None
     include_headers: bool = False
     poll_timeout_ms: int = 120_000
-    retries: int = 3
+    retries: int | None = None
     retry_interval_ms: int = 10
+    outage_timeout_ms: int = 0
     metadata_ttl_ms: int = 0
     commit_group: str | None = None
     value_format: str = "binary"
@@ -488,8 +492,9 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         join_down_to=found.get("joinSmallPartitions"),
         include_headers=found.get("includeHeaders", False),
         poll_timeout_ms=found.get("kafkaConsumer.pollTimeoutMs", 120_000),
-        retries=found.get("fetchOffset.numRetries", 3),
+        retries=found.get("fetchOffset.numRetries"),
         retry_interval_ms=found.get("fetchOffset.retryIntervalMs", 10),
+        outage_timeout_ms=found.get("fetchOffset.outageTimeoutMs", OUTAGE_MS if streaming and "fetchOffset.numRetries" not in found else 0),
         metadata_ttl_ms=found.get("partition.metadata.cache.ttl.ms", 0),
         commit_group=found.get("commitOffsetsToGroup"),
         value_format=found.get("value.format", "binary"),

@@ -23,7 +23,7 @@ SCRAM = "kafkashaded.org.apache.kafka.common.security.scram.ScramLoginModule req
 def test_defaults_are_the_connectors() -> None:
     batch, stream = source_options(READ, streaming=False), source_options(READ, streaming=True)
     assert (batch.starting, batch.ending, stream.starting) == ("earliest", "latest", "latest")
-    assert (batch.on_data_loss, batch.max_delay_ms, batch.poll_timeout_ms, batch.retries) == ("fail", 900_000, 120_000, 3)
+    assert (batch.on_data_loss, batch.max_delay_ms, batch.poll_timeout_ms, batch.retries) == ("fail", 900_000, 120_000, None)
     assert batch.client["isolation.level" if "isolation.level" in batch.client else "client.id"] == "spark-kafkacore"
     assert pickle.loads(pickle.dumps(batch)) == batch
 
