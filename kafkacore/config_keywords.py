@@ -29,7 +29,7 @@ class SecurityKeywords(TypedDict, total=False):
     sasl_kerberos_service_name: str | None
     sasl_kerberos_keytab: str | None
     sasl_kerberos_principal: str | None
-    sasl_oauthbearer_token_provider: TokenProvider | None
+    sasl_oauthbearer_token_provider: TokenProvider | str | None
     sasl_oauthbearer_token_endpoint_url: str | None
     sasl_oauthbearer_client_credentials_client_id: str | None
     sasl_oauthbearer_client_credentials_client_secret: str | None

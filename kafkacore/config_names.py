@@ -56,6 +56,10 @@ _LOGGING = "logging.getLogger('kafkacore').setLevel(...) says how much is logged
 _DELIVERY = "give on_delivery to send(), or look at the future that it returns"
 _VERSIONS = "leave it out, each broker is asked for its versions"
 
+BY_PROVIDER = (
+    "With sasl.mechanism=OAUTHBEARER a Python function gives the tokens: sasl.oauthbearer.token.provider=module:function;"
+    " docs/security.md has those of MSK and Google Cloud"
+)
 CALLS = {
     "api_version": _VERSIONS,
     "api_version_request": _VERSIONS,
@@ -76,6 +80,7 @@ CALLS = {
     "metric_reporters": "kafkacore.metrics exports to Prometheus and OpenTelemetry",
     "on_commit": "give a callback to commit_async(), or an interceptor with on_commit",
     "on_delivery": _DELIVERY,
+    "sasl_client_callback_handler_class": f"it names Java code, which cannot run here. {BY_PROVIDER}",
     "rebalance_cb": "subscribe(topics, listener=...) takes a RebalanceListener",
     "socket_nagle_disable": "leave it out, it is always disabled",
     "socket_options": "send_buffer_bytes and receive_buffer_bytes are settings, TCP_NODELAY is always set",

@@ -29,7 +29,9 @@ from kafkacore.config_kerberos import (
     broker_keytab,
     kerberos_settings,
 )
+from kafkacore.config_names import BY_PROVIDER
 from kafkacore.config_tls import ContextSource, Store, TlsSettings, check_stores, make_context, stores_of
+from kafkacore.config_values import function_named
 from kafkacore.errors import ConfigError
 from kafkacore.kerberos_names import LocalNames
 
@@ -131,7 +133,8 @@ def jaas_mechanisms(line: JaasLine) -> tuple[str, ...]:
     mechanisms = _MODULES.get(match["kind"]) if match else None
     if mechanisms is None:
         known = ", ".join([*(name.partition(".")[2] for name in _MODULES), KRB5_MODULE.rpartition(".")[2]])
-        raise ConfigError(f"sasl_jaas_config: {line.module} is Java code that cannot run here; {known} have their counterparts")
+        hint = f". {BY_PROVIDER}" if "iam" in line.module.lower() or "oauth" in line.module.lower() else ""
+        raise ConfigError(f"sasl_jaas_config: {line.module} is Java code that cannot run here; {known} have their counterparts{hint}")
     return mechanisms
 
 
@@ -365,8 +368,13 @@ def _oauth(config: SecuritySettings, options: Mapping[str, str]) -> SaslSettings
             raise ConfigError(f"sasl_jaas_config: option {name} is not known for OAUTHBEARER")
     handler = config.sasl_login_callback_handler_class
     if handler is not None and not _CALLBACK_HANDLER.fullmatch(handler):
-        raise ConfigError(f"sasl_login_callback_handler_class: {handler} is Java code that cannot run here; a token provider may do it")
+        raise ConfigError(f"sasl_login_callback_handler_class: {handler} is Java code that cannot run here. {BY_PROVIDER}")
     provider = config.sasl_oauthbearer_token_provider
+    if isinstance(provider, str):
+        try:
+            provider = function_named(provider)
+        except ValueError as failure:
+            raise ConfigError(f"sasl_oauthbearer_token_provider must be {failure}") from failure
     has_endpoint = any(value is not None for value in endpoint.values())
     possible = (("a token provider", provider), ("a token endpoint", has_endpoint), ("unsecured claims", claims))
     ways = [way for way, there in possible if there]
@@ -441,7 +449,8 @@ class SecuritySettings:
         sasl_kerberos_service_name: the part of the brokers' principals before the slash; "kafka" unless given.
         sasl_kerberos_keytab: file with the keys of a principal (librdkafka's name); left out, a ticket is there already, from kinit.
         sasl_kerberos_principal: who the client is, as alice@REALM (librdkafka's name); left out, who is first in ticket cache or keytab.
-        sasl_oauthbearer_token_provider: a function without arguments that gives (token, when it expires in milliseconds since 1970).
+        sasl_oauthbearer_token_provider: a function without arguments that gives (token, when it expires in milliseconds since 1970), or
+            its name as "module:function", where settings are text.
         sasl_oauthbearer_token_endpoint_url: where a client's id and secret are exchanged for tokens; needs httpx.
         sasl_oauthbearer_client_credentials_client_id, sasl_oauthbearer_client_credentials_client_secret: for that.
         sasl_oauthbearer_scope: asked for along with them.
@@ -475,7 +484,7 @@ class SecuritySettings:
     sasl_kerberos_service_name: str | None = None
     sasl_kerberos_keytab: str | None = None
     sasl_kerberos_principal: str | None = None
-    sasl_oauthbearer_token_provider: TokenProvider | None = field(default=None, repr=False)
+    sasl_oauthbearer_token_provider: TokenProvider | str | None = field(default=None, repr=False)
     sasl_oauthbearer_token_endpoint_url: str | None = field(default=None, repr=False)
     sasl_oauthbearer_client_credentials_client_id: str | None = None
     sasl_oauthbearer_client_credentials_client_secret: str | None = field(default=None, repr=False)
@@ -510,6 +519,8 @@ class SecuritySettings:
         Raises:
             ConfigError: one is missing, contradicts another, or would be ignored.
         """
+        if (self.sasl_mechanism or "").upper() == "AWS_MSK_IAM":
+            raise ConfigError(f"sasl_mechanism=AWS_MSK_IAM is Java code that cannot run here. {BY_PROVIDER}")
         for name, choices in (("security_protocol", SECURITY_PROTOCOLS), ("sasl_mechanism", (None, *SASL_MECHANISMS))):
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name} must be one of {', '.join(filter(None, choices))}, not {getattr(self, name)!r}")

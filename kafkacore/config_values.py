@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import importlib
 import inspect
 import math
 import types
@@ -110,6 +112,33 @@ def convert(hint: Any, value: Any) -> Any:
     if isinstance(hint, type) and isinstance(value, hint):
         return value
     raise ValueError(f"a {getattr(hint, '__name__', hint)}")
+
+
+def function_named(name: str) -> Callable[..., Any]:
+    """The function that a text names as `module:function`, or `module:Class.method`; imports its module.
+
+    Raises:
+        ValueError: says what is not there.
+    """
+    module, colon, path = name.strip().partition(":")
+    if not colon or not all(part.isidentifier() for part in [*module.split("."), *path.split(".")]):
+        raise ValueError(f"a function, or the name of one as module:function, not {name!r}")
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise ValueError(f"a function that can be imported: module {module} needs {error.name}, which is not installed") from error
+        raise ValueError(f"a function that can be imported: there is no module {error.name} that is installed or on PYTHONPATH") from error
+    except Exception as error:
+        raise ValueError(f"a function that can be imported: module {module} fails with {type(error).__name__}: {error}") from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            near = difflib.get_close_matches(part, dir(found), n=1)
+            raise ValueError(f"a function that is there: module {module} has no {path}" + (f"; did you mean {near[0]}?" if near else ""))
+        found = getattr(found, part)
+    if not callable(found):
+        raise ValueError(f"a function: {path} of module {module} is a {type(found).__name__}")
+    return typing.cast("Callable[..., Any]", found)
 
 
 def string_list(value: Any) -> tuple[Any, ...]:

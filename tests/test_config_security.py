@@ -155,6 +155,59 @@ def test_a_token_provider_takes_extensions_from_the_line():
         ClientConfig.from_user({**settings, "sasl.jaas.config": OAUTH + 'unsecuredLoginStringClaim_sub="al";'})
 
 
+def a_token():
+    """Named by `module:function` below."""
+    return "token", 0
+
+
+class Tokens:
+    """The same as a method."""
+
+    @staticmethod
+    def provider():
+        return "token", 0
+
+
+OF_PROVIDER = "sasl.oauthbearer.token.provider"
+
+
+def test_a_token_provider_by_its_name(monkeypatch, tmp_path):
+    settings = {**SASL, "sasl.mechanism": "OAUTHBEARER"}
+    for config in (ClientConfig, ProducerConfig):
+        assert config.from_user({**settings, OF_PROVIDER: f"{__name__}:a_token"}).sasl_settings().token_provider is a_token
+    found = ClientConfig.from_user({**settings, OF_PROVIDER: f" {__name__}:Tokens.provider"}).sasl_settings()
+    assert found.token_provider is Tokens.provider
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "tokens_of_mine.py").write_text("import not_installed_here\n")
+    (tmp_path / "broken_tokens.py").write_text("1 / 0\n")
+    for text, why in {
+        "a_token": "a function, or the name of one as module:function, not 'a_token'",
+        "json:": "a function, or the name of one",
+        "json:dumbs": r"module json has no dumbs; did you mean dumps\?",
+        "json:decoder": "decoder of module json is a module",
+        "nowhere_at_all.tokens:f": "there is no module nowhere_at_all that is installed or on PYTHONPATH",
+        "json.nowhere:f": r"there is no module json\.nowhere",
+        "tokens_of_mine:f": "module tokens_of_mine needs not_installed_here, which is not installed",
+        "broken_tokens:f": "module broken_tokens fails with ZeroDivisionError",
+    }.items():
+        with pytest.raises(ConfigError, match=f"^sasl_oauthbearer_token_provider must be .*{why}"):
+            ClientConfig.from_user({**settings, OF_PROVIDER: text})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler"},
+        {"sasl.mechanism": "AWS_MSK_IAM"},
+        {"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;"},
+        {"sasl.mechanism": "OAUTHBEARER", "sasl.login.callback.handler.class": "com.google.cloud.kafka.GcpLoginCallbackHandler"},
+    ],
+)
+def test_settings_of_java_code_that_gives_tokens_are_answered_with_what_does_it_here(given):
+    with pytest.raises(ConfigError, match=r"cannot run here.* Python function gives the tokens: sasl\.oauthbearer\.token\.provider=mod"):
+        ClientConfig.from_user({**SASL, **given})
+
+
 def test_tokens_by_claims_and_from_an_endpoint():
     line = OAUTH + 'unsecuredLoginStringClaim_sub="al" unsecuredLoginListClaim_scope=",a,b" extension_x=y unsecuredLoginLifetimeSeconds=60;'
     found = ClientConfig.from_user({**SASL, "sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": line}).sasl_settings()

@@ -9,6 +9,7 @@ import pytest
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, protocol
 from kafkacore.broker.authentication import Authentication, Session
 from kafkacore.broker.server import Broker
+from kafkacore.cli.app import run
 from kafkacore.clock import JumpingClock, ManualClock, SystemClock
 from kafkacore.config import BrokerConfig
 from kafkacore.config_security import sasl_listener
@@ -73,9 +74,35 @@ def test_round_trips(cluster, mechanism, user):
     round_trip(as_user(cluster, mechanism, user), "round")
 
 
+def carols_token():
+    """As settings that are text name it."""
+    now_ms = 4_000_000_000_000
+    return unsecured_token({"sub": "carol"}, now_ms, 60), now_ms
+
+
+def test_a_token_provider_by_name_on_the_command_line(cluster, capsys):
+    given = as_token(cluster, f"{__name__}:carols_token")
+    cluster.create_topic("named", partitions=3)
+    words = [word for name, value in given.items() if name != "bootstrap.servers" for word in ("-X", f"{name}={value}")]
+    assert run(["topics", "list", "-b", cluster.bootstrap_servers, *words]) == 0
+    assert "named" in capsys.readouterr().out
+
+
+def test_a_token_provider_by_name_in_spark(cluster):
+    pytest.importorskip("pyspark")
+    from kafkacore.spark.source import KAFKA_SCHEMA, KafkaSource
+
+    given = as_token(cluster, f"{__name__}:carols_token")
+    with KafkaProducer(given) as producer:
+        producer.send("spark", b"v").result(60)
+    reader = KafkaSource({"subscribe": "spark", **{f"kafka.{name}": value for name, value in given.items()}}).reader(KAFKA_SCHEMA)
+    assert [each for task in reader.partitions() for batch in reader.read(task) for each in batch.column("value").to_pylist()] == [b"v"]
+
+
 def test_tokens(cluster):
     now_ms = 4_000_000_000_000
     round_trip(as_token(cluster, lambda: (unsecured_token({"sub": "carol"}, now_ms, 60), now_ms)), "tokens")
+    round_trip(as_token(cluster, f"{__name__}:carols_token"), "tokens")
     expired = as_token(cluster, lambda: (unsecured_token({"sub": "carol"}, 0, 60), now_ms))
     refusal = "the token has expired; the broker refuses the token: invalid_token"
     with pytest.raises(SaslAuthentication, match=refusal), KafkaAdminClient(expired) as admin:

@@ -328,6 +328,7 @@ def test_name_and_password_by_reference(monkeypatch: pytest.MonkeyPatch) -> None
     [
         ({"kafka.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;"}, "IAMLoginModule is Java code that cannot"),
         ({"kafka.sasl.jaas.config": SCRAM + "username=alice password=hush"}, "and a semicolon"),
+        ({"kafka.sasl.client.callback.handler.class": "a.B"}, r"Java code.*token\.provider=module:function"),
         ({"kafka.sasl.mechanism": "NTLM", "kafka.sasl.jaas.config": "x required;"}, "not 'NTLM'"),
         ({"kafka.sasl.kerberos.service.name": "kafka"}, "sasl_kerberos_service_name has no effect with sasl_mechanism=SCRAM"),
         ({}, "needs sasl_username, or sasl_jaas_config"),
