@@ -798,6 +798,8 @@ class ReportedSend:
     def append(
         self, topic: Any, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None, report: Any
     ) -> None: ...
+    def held(self, count: int) -> None: ...
+    def place(self, queue: TopicQueue, records: deque[Any]) -> None: ...
     def ended(self, batch: Reports) -> None: ...
     def serve(self, batch: Reports) -> None: ...
 
@@ -1302,6 +1304,7 @@ class SenderCore:
     _forced: bool
     _disorder: bool
     errand: object
+    unplaced: Any
     _watching: bool
     awaited: Callable[[asyncio.AbstractEventLoop], None] | None
     pass_asked: asyncio.AbstractEventLoop | None

@@ -51,7 +51,7 @@ cdef class Reports:
     def __dealloc__(self):
         free(self.began_s)
 
-    cdef int add(self, ConsumerRecord message, report) except -1:
+    cdef int add(self, ConsumerRecord message, report, double began_s) except -1:
         cdef Py_ssize_t n = PyList_GET_SIZE(<PyObject*> self.messages)
         cdef double *grown
         if n == self.capacity:
@@ -60,7 +60,7 @@ cdef class Reports:
                 raise MemoryError
             self.began_s = grown
             self.capacity = 2 * n + 8
-        self.began_s[n] = kc_steady_s()
+        self.began_s[n] = began_s
         if n == 0:
             self.callback = report
         elif self.callback is not report:
@@ -131,9 +131,25 @@ cdef class ReportedSend:
             KafkaError: as the engine's `send`.
         """
         future = self.producer.send_parsed(topic, value, key, headers, partition, timestamp_ms, None)
-        self.note(future, self.report if report is None else report, value, key)
+        self.note(future, self.report if report is None else report, value, key, kc_steady_s())
 
-    cdef int note(self, RecordFuture future, report, value, key) except -1:
+    def held(self, int64_t count):
+        """So many records more wait elsewhere for their topic; below 0: they do no longer."""
+        self.waiting += count
+
+    def place(self, TopicQueue queue not None, records not None):
+        """Queues the first one of `records`, a deque of `unplaced.HeldRecord`, and takes it out. No Python code of a signal comes in between.
+
+        Raises:
+            KafkaError: as the engine's `send`; the record is still there.
+        """
+        value, key, headers, partition, timestamp_ms, report, began_s, _, _ = records[0]
+        future = self.producer._append(queue, value, key, headers, partition, timestamp_ms, None, 0)
+        self.note(future, report, value, key, began_s)
+        self.waiting -= 1
+        records.popleft()
+
+    cdef int note(self, RecordFuture future, report, value, key, double began_s) except -1:
         """Sees to the report of a record that was queued."""
         cdef Delivery d = future.delivery
         cdef Reports batch = None
@@ -161,7 +177,7 @@ cdef class ReportedSend:
             batch = fresh
         batch.delivery = d
         if message is not None:
-            batch.add(message, report)
+            batch.add(message, report, began_s)
         batch.count += 1
         self.waiting += 1
         if fresh is not None:
@@ -270,7 +286,7 @@ cdef object reported_send(object function, object producer, object held, PyObjec
         (<Reports> future.delivery.reports).count += 1         # as `note` does it
         sends.waiting += 1
     else:
-        sends.note(future, <object> report, <object> given[1], <object> given[2])
+        sends.note(future, <object> report, <object> given[1], <object> given[2], 0.0 if report == PLAN_NONE else kc_steady_s())
     return None
 
 

@@ -329,6 +329,7 @@ cdef class SenderCore:
     cdef public bint _forced
     cdef public bint _disorder                # a pass was cut short, and `_recover` has not put things in order yet
     cdef public object errand                 # something that a pass is to do first: see Sender.do_first
+    cdef public object unplaced               # records of topics that are not known yet, of a face that never waits: see unplaced.py
     cdef public bint _watching                # the Sender thread sleeps until `_io` is free
     cdef Delivery _awaited                    # what the caller that drives waits for
     cdef public object awaited                # called with an event loop that is about to wait for a delivery
@@ -395,6 +396,8 @@ cdef class SenderCore:
             self._on_metadata()
         if self.transactions is not None and not self.transactions.quiet():
             wait_ms = self._prepare_producer_id(now_ms)
+        if self.unplaced is not None:
+            wait_ms = min(wait_ms, <int64_t> self.unplaced.step(now_ms))
         snapshot = metadata.snapshot
         ready = accumulator.ready(snapshot, now_ms)
         wait_ms = min(wait_ms, ready.next_check_ms)

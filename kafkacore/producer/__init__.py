@@ -6,6 +6,7 @@ accumulator holds the batches; the Sender takes them to the brokers (sender.py s
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -299,7 +300,9 @@ class KafkaProducer(ProducerCore):
         """The topic's queues, made if need be."""
         queue = self._topics.get(topic)
         if queue is None:
-            queue = self._topics.setdefault(topic, new_queue(topic, info))
+            unplaced = self._sender.unplaced
+            with contextlib.nullcontext() if unplaced is None else unplaced.change_over(topic):
+                queue = self._topics.setdefault(topic, new_queue(topic, info))
             follow(queue, self._metadata.snapshot.topics.get(topic))  # _update_topics may have been here before the queue was
         return queue
 

@@ -695,6 +695,9 @@ class Sender(SenderCore):
             self.client.close()
         with _logged("what was to be done first"):
             self._run_errand()
+        if self.unplaced is not None:
+            with _logged("failing the records of unknown topics"):
+                self.unplaced.close()
         _each(self.accumulator.take_all(), self._end)
         if self.transactional is not None:
             self.transactional.engine.close()

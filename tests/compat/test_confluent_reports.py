@@ -134,6 +134,29 @@ def test_a_callback_that_raises_leaves_the_rest_for_the_next_call(servers: str) 
         assert (seen, len(made)) == ([b"0", b"1", b"2", b"3"], 0)
 
 
+def test_the_rest_of_a_batch_comes_before_the_next_batch(servers: str) -> None:
+    """Also where its outcome came first, and where a second callback of it raises; and in a flush."""
+    seen: list[Any] = []
+
+    def report(error: Any, m: Any) -> None:
+        seen.append(m.value())
+        if m.value() in (b"a1", b"a2"):
+            raise ValueError("of the callback")
+
+    for call in ("poll", "flush"):
+        seen.clear()
+        with producer(servers, **{"linger.ms": 60_000}) as made:
+            for name in ("a", "b"):  # two batches of one partition, one outcome after the other
+                for nth in range(4):
+                    made.produce("t", f"{name}{nth}", partition=0, on_delivery=report)
+                delivered(made)
+            for _ in range(2 if call == "poll" else 1):
+                with pytest.raises(ValueError, match="of the callback"):
+                    made.poll(0) if call == "poll" else made.flush(WAIT_S)
+            made.poll(0)
+        assert seen == [b"%c%d" % (name, nth) for name in b"ab" for nth in range(4)]
+
+
 @pytest.mark.parametrize("pattern", ["aaaa", "aaba", "abab", "abcd", "a-a-", "ab-b", "-a--"])
 def test_each_message_has_its_callback_whether_they_are_all_the_same_or_not(servers: str, pattern: str) -> None:
     """A batch keeps one callback while there is one only; `-` has none."""
@@ -449,10 +472,3 @@ def test_a_producer_that_another_fenced_has_the_name_that_librdkafka_gives_it(se
             codes.append((caught.value.args[0].code(), caught.value.args[0].fatal()))
         first.close()
     assert codes[-1] == (KafkaError._FENCED, True)
-
-
-def test_a_message_waits_for_its_topic_no_longer_than_it_may_live() -> None:
-    with Producer({"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 200, "linger.ms": 1}) as alone:
-        with pytest.raises(KafkaException, match="within 200 ms") as caught:
-            alone.produce("t", b"v")
-        assert caught.value.args[0].code() == KafkaError._TIMED_OUT

@@ -5,6 +5,7 @@ Source: the properties of librdkafka 2.16 and the callbacks of confluent-kafka 2
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,10 @@ from kafkacore.compat.settings import Kind, NoEffect, Ours, Own, Refused, transl
 
 DEFAULT_PORT = 9092
 INT32_MAX = 2**31 - 1
+NOWHERE = f"bootstrap-servers-is-not-set.invalid:{DEFAULT_PORT}"
+"""Where a client without bootstrap.servers connects to: confluent-kafka lets it be made. RFC 2606 keeps the name free."""
 
+log = logging.getLogger("kafkacore.compat")
 
 ON, OFF = ("true", "t", "1"), ("false", "f", "0")
 
@@ -28,7 +32,10 @@ def _flag(value: Any) -> bool:
 
 def _addresses(servers: Any) -> list[str]:
     given = [each.strip().rpartition("://")[2] for each in str(servers or "").split(",")]
-    return [each if ":" in each.rpartition("]")[2] else f"{each}:{DEFAULT_PORT}" for each in given if each]
+    found = [each if ":" in each.rpartition("]")[2] else f"{each}:{DEFAULT_PORT}" for each in given if each]
+    if not found:
+        log.warning("bootstrap.servers is not set: this client will not be able to connect to a cluster")
+    return found or [NOWHERE]
 
 
 def _token_provider(callback: Any) -> Any:
@@ -162,7 +169,7 @@ def _partitioner(name: Any) -> str:
 _OF_PRODUCER: dict[str, Kind] = {
     "message.max.bytes": Ours("max_request_size"),
     "max.in.flight.requests.per.connection": Own("the producer; at most 5 with enable.idempotence"),
-    "topic.metadata.propagation.max.ms": Own("produce: it waits so long for a topic that it does not know"),
+    "topic.metadata.propagation.max.ms": Own("produce: messages of a topic that the brokers do not have wait so long for it"),
     "transactional.id": Ours("transactional_id"),
     "transaction.timeout.ms": Ours("transaction_timeout_ms"),
     "enable.idempotence": Own("the producer"),

@@ -101,6 +101,16 @@ class Events:
             served += 1
         return served
 
+    def serve_all(self, timeout: float | None = 0) -> Exception | None:
+        """`serve`, which goes on behind callbacks that raise. Returns what the last of them has raised."""
+        raised: Exception | None = None
+        while True:
+            try:
+                self.serve(timeout)
+                return raised
+            except Exception as error:
+                raised, timeout = error, 0
+
     def _run(self, event: Any) -> None:
         me = threading.get_ident()
         outermost = me not in self._serving

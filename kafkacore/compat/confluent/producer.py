@@ -8,6 +8,7 @@ Source: confluent_kafka.Producer, confluent-kafka 2.16.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import operator
@@ -25,6 +26,7 @@ from kafkacore.compat.confluent.kafka_error import KafkaError, KafkaException, l
 from kafkacore.compat.confluent.message import Message
 from kafkacore.compat.confluent.metadata import ClusterMetadata, cluster_of
 from kafkacore.compat.confluent.partitions import engines, engines_offset, listed
+from kafkacore.compat.confluent.unknown_topics import UnknownTopics, outcome
 from kafkacore.config import AdminConfig
 from kafkacore.producer import KafkaProducer as Engine
 from kafkacore.producer.purge import purge
@@ -104,8 +106,6 @@ class Producer:
         settings["linger_ms"] = min(int(settings["linger_ms"]), life_ms - 1)
         settings["request_timeout_ms"] = max(1, min(int(settings["request_timeout_ms"]), life_ms - settings["linger_ms"]))
         self._settings = settings
-        topic_wait_ms = int(given.get("topic.metadata.propagation.max.ms", DEFAULTS["topic.metadata.propagation.max.ms"]))
-        self._topic_wait_ms = min(topic_wait_ms, life_ms)  # a message that waits for its topic lives no longer than others
         self._events = Events()
         log_to(self, given)
         with translated("Failed to create producer"):
@@ -113,9 +113,11 @@ class Producer:
         most = int(given.get("queue.buffering.max.messages", DEFAULTS["queue.buffering.max.messages"])) or INT32_MAX
         only_errors = flag(given, "delivery.report.only.error")
         self._sends = ReportedSend(
-            self._producer, Message, given.get("on_delivery"), most, only_errors, self._again, self._events.put, _outcome
+            self._producer, Message, given.get("on_delivery"), most, only_errors, self._again, self._events.put, outcome
         )
         self._events.serve_reports = self._sends.serve
+        patience_ms = int(given.get("topic.metadata.propagation.max.ms", DEFAULTS["topic.metadata.propagation.max.ms"]))
+        self._unknown = UnknownTopics(self._producer, self._sends, self._events, given.get("on_delivery"), patience_ms)
         sender = self._producer._sender
         Watch(self._events, lambda: sender.client, given)
         self._short_send: ReportedSend | None = self._sends
@@ -137,7 +139,8 @@ class Producer:
         """Queues a message.
 
         Args:
-            topic: topic name. A topic that the producer does not know yet is asked for, which may take topic.metadata.propagation.max.ms.
+            topic: topic name. Messages of a topic that the producer does not know yet wait in the queue, as long as others: one that the
+                brokers do not have fails them after topic.metadata.propagation.max.ms.
             value, key: bytes or str.
             partition: number; -1 lets the partitioner choose.
             callback, on_delivery: called as f(error, message) by `poll` or `flush`.
@@ -146,7 +149,7 @@ class Producer:
 
         Raises:
             BufferError: the queue is full: call `poll`.
-            KafkaException: unknown topic or partition, a message that is too large, a wrong state of the transaction.
+            KafkaException: a message that is too large, a topic or partition that is known to be absent, a wrong state of the transaction.
             RuntimeError: the producer is closed.
         """
         if self._closed:
@@ -170,13 +173,18 @@ class Producer:
         if isinstance(error, ours.BufferFullError):
             raise BufferError("Local: Queue full") from error
         try:
-            if isinstance(error, ours.KafkaTimeoutError) and topic not in self._producer._topics:
-                self._producer._await_topic(topic, self._topic_wait_ms)
-                self._sends.append(topic, value, key, headers, partition, at_ms, report)
-                return
-        except ours.KafkaTimeoutError as late:
-            unknown = any(isinstance(each, ours.UnknownTopicOrPartition) for each in late.attempts)
-            raise KafkaException(_unable("_UNKNOWN_TOPIC" if unknown else "_TIMED_OUT", late)) from late
+            while isinstance(error, ours.KafkaTimeoutError) and topic not in self._producer._topics:
+                if self._unknown.hold(topic, value, key, headers, partition, at_ms, report):
+                    return
+                try:
+                    self._sends.append(topic, value, key, headers, partition, at_ms, report)
+                    return
+                except ours.KafkaTimeoutError as early:  # another thread's message waits for the topic
+                    error = early
+        except ours.BufferFullError as full:
+            raise BufferError("Local: Queue full") from full
+        except (ours.UnknownTopicOrPartition, ours.InvalidTopic) as absent:
+            raise KafkaException(_unable("_UNKNOWN_TOPIC", absent)) from absent
         except ours.KafkaError as failed:
             error = failed
         if type(error) is ours.UsageError and partition is not None:
@@ -232,7 +240,7 @@ class Producer:
         return self._events.serve(seconds(timeout))
 
     def flush(self, timeout: float | None = None) -> int:
-        """Waits until every message has an outcome and its callback has run.
+        """Waits until every message has an outcome and its callback has run; what a callback raises is raised at the end, the last of them.
 
         Args:
             timeout: seconds; None and below 0 without limit.
@@ -244,21 +252,25 @@ class Producer:
             raise RuntimeError("Producer has been closed")
         limit = seconds(timeout)
         end = None if limit is None else time.monotonic() + limit
+        raised: Exception | None = None
         while True:
             left = None if end is None else max(0.0, end - time.monotonic())
             with translated("Failed to flush"):
                 try:
                     self._producer.flush(left)
+                    self._unknown.wait(None if end is None else max(0.0, end - time.monotonic()))
                 except ours.DeliveryError as lost:
                     log.warning("%s", lost)  # of messages without a callback
                 except ours.KafkaTimeoutError:
                     pass  # what is left is counted below
-            self._events.serve()
+            raised = self._events.serve_all() or raised
             waiting = len(self)
             if not waiting or left == 0 or self._events.being_served:
+                if raised is not None:
+                    raise raised
                 return waiting
-            if not self._producer._accumulator.has_incomplete:  # another thread runs the last callbacks
-                self._events.serve(AGAIN_S if left is None else min(left, AGAIN_S))
+            if not self._producer._accumulator.has_incomplete and not self._unknown.any:  # another thread runs the last callbacks
+                raised = self._events.serve_all(AGAIN_S if left is None else min(left, AGAIN_S)) or raised
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """Gives up messages: their callbacks get _PURGE_QUEUE or _PURGE_INFLIGHT. `poll` or `flush` is to be called afterwards.
@@ -271,6 +283,8 @@ class Producer:
         if self._closed:
             raise RuntimeError("Producer has been closed")
         sender = self._producer._sender
+        if in_queue:
+            sender.do_first(functools.partial(self._unknown.purge, ours.PurgedError))
         done = sender.do_first(functools.partial(purge, sender, queued=bool(in_queue), in_flight=bool(in_flight)))
         if blocking:
             sender.wait(done, None)
@@ -321,18 +335,23 @@ class Producer:
     def commit_transaction(self, timeout: float | None = None) -> None:
         """Waits until all messages of the transaction are delivered, runs their callbacks and commits."""
         self._transactional()
+        end = time.monotonic() + limited(timeout)
         try:
             with translated():
-                self._producer.commit_transaction(limited(timeout))
+                self._unknown.wait(limited(timeout))
+                self._producer.commit_transaction(max(0.0, end - time.monotonic()))
         finally:
             self._events.serve()
 
     def abort_transaction(self, timeout: float | None = None) -> None:
         """Aborts; messages that are not on their way fail with _PURGE_QUEUE."""
         self._transactional()
+        end = time.monotonic() + limited(timeout)
+        sender = self._producer._sender
         try:
             with translated():
-                self._producer.abort_transaction(limited(timeout))
+                sender.wait(sender.do_first(functools.partial(self._unknown.purge, ours.TransactionAborted)), limited(timeout))
+                self._producer.abort_transaction(max(0.0, end - time.monotonic()))
         finally:
             self._events.serve()
 
@@ -345,10 +364,15 @@ class Producer:
     # -- looking in ---------------------------------------------------------------------------------------------------------------
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
-        """What a broker says of the cluster: all topics, or one."""
+        """What a broker says of the cluster: all topics, or one, which `produce` knows from then on."""
         if self._closed:
             raise RuntimeError("Handle has been closed")
-        return list_topics(self._settings, topic, timeout)
+        found = list_topics(self._settings, topic, timeout)
+        if topic in found.topics and found.topics[topic].partitions:
+            limit = seconds(timeout)
+            with contextlib.suppress(ours.KafkaError):  # then `produce` asks once more
+                self._producer._await_topic(topic, INT32_MAX if limit is None else round(limit * 1000))
+        return found
 
     def cluster_id(self, timeout: float = -1) -> str | None:
         """The cluster's id."""
@@ -373,15 +397,6 @@ class Producer:
 
     def __exit__(self, exc_type: type[BaseException] | None, exc_value: BaseException | None, exc_traceback: TracebackType | None) -> None:
         self.close()
-
-
-def _outcome(error: BaseException) -> KafkaError:
-    """Why a message failed."""
-    if isinstance(error, ours.KafkaTimeoutError) and not isinstance(error, ours.TransportError):
-        return KafkaError(KafkaError._MSG_TIMED_OUT, str(error))  # type: ignore[attr-defined]
-    if isinstance(error, ours.PurgedError):
-        return KafkaError(KafkaError._PURGE_INFLIGHT if error.in_flight else KafkaError._PURGE_QUEUE, str(error))  # type: ignore[attr-defined]
-    return of(error)
 
 
 def _unable(name: str, error: Exception) -> KafkaError:

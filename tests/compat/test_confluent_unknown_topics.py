@@ -1,0 +1,191 @@
+"""Messages of topics that a compat.confluent Producer does not know yet, where confluent-kafka cannot be asked beside it."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kafkacore import KafkaAdminClient, NewTopic
+from kafkacore.compat.confluent import KafkaException, Producer
+from kafkacore.testing import EmbeddedCluster
+from tests.compat.confluent_serving import NOBODY, wait_for
+
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    """One without topics, which makes none by itself."""
+    with EmbeddedCluster(configs={"auto.create.topics.enable": False}) as started:
+        yield started
+
+
+def by_partition(cluster: EmbeddedCluster, topic: str) -> dict[int, list[bytes]]:
+    found: dict[int, list[bytes]] = defaultdict(list)
+    for record in cluster.records(topic):
+        found[record.partition].append(record.value)
+    return dict(found)
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_the_order_of_a_partition_is_kept(cluster: EmbeddedCluster, idempotent: bool) -> None:
+    """Threads go on producing while the topic appears: no later message goes ahead of one that was held."""
+    begun, stop = threading.Barrier(4), threading.Event()
+    sent: list[int] = [0, 0, 0]
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": idempotent, "linger.ms": 1}) as producer:
+
+        def send(thread: int) -> None:
+            nth = 0
+            while not (stop.is_set() and nth > 200):
+                try:
+                    producer.produce("t", b"%d %d" % (thread, nth), partition=nth % 3)
+                except BufferError:
+                    producer.poll(0.01)
+                    continue
+                nth += 1
+                if nth == 100:
+                    begun.wait(WAIT_S)
+            sent[thread] = nth
+
+        threads = [threading.Thread(target=send, args=(thread,)) for thread in range(3)]
+        for thread in threads:
+            thread.start()
+        begun.wait(WAIT_S)
+        assert len(producer) >= 300
+        cluster.create_topic("t", partitions=3)
+        assert wait_for(lambda: "t" in producer._producer._topics)
+        stop.set()
+        for thread in threads:
+            thread.join(WAIT_S)
+        assert producer.flush(WAIT_S) == 0
+    for partition, values in by_partition(cluster, "t").items():
+        for thread in range(3):
+            mine = [int(value.split()[1]) for value in values if value.startswith(b"%d " % thread)]
+            assert mine == list(range(partition, sent[thread], 3))
+
+
+def test_keys_choose_the_partition_that_they_have_later(cluster: EmbeddedCluster) -> None:
+    where: dict[bytes, set[int]] = defaultdict(set)
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        for round_ in range(2):
+            for nth in range(20):
+                producer.produce("t", b"v", b"%d" % nth, on_delivery=lambda error, m: where[m.key()].add(m.partition()))
+            if not round_:
+                assert len(producer) == 20
+                cluster.create_topic("t", partitions=5)
+            assert producer.flush(WAIT_S) == 0
+    assert {len(each) for each in where.values()} == {1}
+    assert len(set.union(*where.values())) > 1
+
+
+def test_times_and_headers_are_those_of_produce(cluster: EmbeddedCluster) -> None:
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        producer.produce("t", "text", "key", timestamp=1_700_000_000_000, headers={"a": "b", "c": None})
+        producer.produce("t", None)
+        cluster.create_topic("t")
+        assert producer.flush(WAIT_S) == 0
+    first, second = cluster.records("t")
+    assert (first.key, first.value, first.timestamp_ms) == (b"key", b"text", 1_700_000_000_000)
+    assert list(first.headers) == [("a", b"b"), ("c", None)]
+    assert (second.key, second.value) == (None, None)
+
+
+def test_memory_for_a_part_of_them_lets_them_leave_in_parts(cluster: EmbeddedCluster) -> None:
+    """A batch of each of twelve partitions takes more than the queue has."""
+    seen: list[Any] = []
+    settings = {"queue.buffering.max.kbytes": 200, "batch.size": 65_536, "linger.ms": 20}
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers} | settings) as producer:
+        for nth in range(120):
+            producer.produce("t", b"%03d" % nth, partition=nth % 12, on_delivery=lambda error, m: seen.append(error))
+        cluster.create_topic("t", partitions=12)
+        assert producer.flush(WAIT_S) == 0
+    assert seen == [None] * 120
+    assert by_partition(cluster, "t") == {n: [b"%03d" % nth for nth in range(n, 120, 12)] for n in range(12)}
+
+
+def test_a_commit_waits_for_them(cluster: EmbeddedCluster) -> None:
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "x"}) as producer:
+        producer.init_transactions(WAIT_S)
+        producer.begin_transaction()
+        producer.produce("t", b"v")
+        with pytest.raises(KafkaException) as caught:
+            producer.commit_transaction(0.01)
+        assert caught.value.args[0].name() == "_TIMED_OUT"
+        cluster.create_topic("t")
+        producer.commit_transaction(WAIT_S)
+    assert [record.value for record in cluster.records("t")] == [b"v"]
+
+
+def test_a_commit_without_one_of_them_fails(cluster: EmbeddedCluster) -> None:
+    seen: list[Any] = []
+    cluster.create_topic("t")
+    settings = {"transactional.id": "x", "topic.metadata.propagation.max.ms": 1}
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers} | settings) as producer:
+        producer.init_transactions(WAIT_S)
+        producer.begin_transaction()
+        producer.produce("t", b"beside it")
+        producer.produce("no-such", b"v", on_delivery=lambda error, m: seen.append(error.name()))
+        with pytest.raises(KafkaException) as caught:
+            producer.commit_transaction(WAIT_S)
+        assert caught.value.args[0].txn_requires_abort()
+        producer.abort_transaction(WAIT_S)
+        assert seen == ["UNKNOWN_TOPIC_OR_PART"]
+        producer.begin_transaction()
+        producer.produce("t", b"next")
+        producer.commit_transaction(WAIT_S)
+    assert [record.value for record in cluster.records("t")] == [b"next"]
+
+
+def test_an_abort_gives_them_up(cluster: EmbeddedCluster) -> None:
+    seen: list[Any] = []
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "x"}) as producer:
+        producer.init_transactions(WAIT_S)
+        producer.begin_transaction()
+        producer.produce("t", b"v", on_delivery=lambda error, m: seen.append(error.name()))
+        producer.abort_transaction(WAIT_S)
+        assert (seen, len(producer)) == (["_PURGE_QUEUE"], 0)
+        cluster.create_topic("t")
+        producer.begin_transaction()
+        producer.produce("t", b"next")
+        producer.commit_transaction(WAIT_S)
+    assert [record.value for record in cluster.records("t")] == [b"next"]
+
+
+def test_a_producer_that_is_dropped_with_them_ends() -> None:
+    made = Producer({"bootstrap.servers": NOBODY})
+    made.produce("t", b"v", on_delivery=print)
+    thread, gone = made._producer._sender._thread, weakref.ref(made)
+    del made
+    gc.collect()
+    assert gone() is None
+    assert thread is not None
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+
+
+def test_a_listed_topic_is_known(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("t")
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        producer.list_topics("t", timeout=WAIT_S)
+        with pytest.raises(KafkaException) as caught:
+            producer.produce("t", b"v", partition=1)
+        assert caught.value.args[0].name() == "_UNKNOWN_PARTITION"
+
+
+def test_the_brokers_come_after_the_producer(cluster: EmbeddedCluster) -> None:
+    """They were down when it was made: what was produced meanwhile is delivered."""
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("t", 1, 1)]).check()
+    cluster.stop_broker(1)
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers, "reconnect.backoff.max.ms": 100}) as producer:
+        producer.produce("t", b"v")
+        assert producer.flush(0.05) == 1
+        cluster.start_broker(1)
+        assert producer.flush(WAIT_S) == 0
+    assert [record.value for record in cluster.records("t")] == [b"v"]
