@@ -107,7 +107,7 @@ async def keys_choose_the_partition(k: Face) -> Any:
 @case
 async def serializers_and_deserializers(k: Face) -> Any:
     producer = await k.producer(value_serializer=lambda v: repr(v).encode(), key_serializer=str.encode)
-    await producer.send_and_wait(k.topic, {"a": 1}, "x", partition=0)
+    await producer.send_and_wait(k.topic, {"a": "ä€"}, "ü", partition=0)
     reader = await k.reader(value_deserializer=lambda v: v.decode(), key_deserializer=lambda key: key and key.decode())
     record = await reader.getone()
     return record.key, record.value, record.serialized_key_size, record.serialized_value_size

@@ -29,8 +29,9 @@ def sizes_of_a_record(k: Face) -> Any:
     producer = k.producer()
     producer.send(k.topic, None, b"key", partition=0)
     producer.send(k.topic, b"", partition=0)
+    producer.send(k.topic, "ä€".encode(), "ü".encode(), [("größe", "ü".encode()), ("leer", b"")], 0)
     producer.flush(20)
-    return [record[-3:] for record in k.polled(k.reader(), 2)]
+    return [record[-3:] for record in k.polled(k.reader(), 3)]
 
 
 @case

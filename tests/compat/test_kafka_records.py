@@ -10,8 +10,8 @@ from kafkacore.compat.kafka.structs import ConsumerRecord as Shown
 from kafkacore.compat.kafka.structs import DeserializedRecord
 
 
-def shown(value: Any = b"v") -> Any:
-    made = ConsumerRecord(topic="t", partition=1, offset=2, timestamp_ms=3, key=b"k", value=value, headers=[("h", b"1")], leader_epoch=4)
+def shown(value: Any = b"v", key: Any = b"k", headers: Any = (("h", b"1"),)) -> Any:
+    made = ConsumerRecord(topic="t", partition=1, offset=2, timestamp_ms=3, key=key, value=value, headers=list(headers), leader_epoch=4)
     records: list[Any] = [made]
     recast_records(records, Shown)
     return records[0]
@@ -31,3 +31,12 @@ def test_a_deserialized_record_survives_pickling_with_its_sizes() -> None:
     copied = pickle.loads(pickle.dumps(made))
     assert (copied.key, copied.value, copied.serialized_key_size, copied.serialized_value_size) == ("key", {"a": 1}, 1, 1)
     assert (copied.headers, copied.offset, copied == made) == ([("h", b"1")], 2, True)
+
+
+def test_sizes_are_of_bytes_and_not_of_characters() -> None:
+    headers = [("größe", "ü".encode()), ("leer", None), ("", b"")]
+    whole = shown("ä€".encode(), "ü".encode(), headers)
+    for record in (whole, DeserializedRecord.of(whole, "ü", "ä€"), pickle.loads(pickle.dumps(DeserializedRecord.of(whole, "ü", "ä€")))):
+        assert (record.serialized_key_size, record.serialized_value_size, record.serialized_header_size) == (2, 5, 7 + 2 + 4)
+    bare = shown(None, None, [])
+    assert (bare.serialized_key_size, bare.serialized_value_size, bare.serialized_header_size) == (-1, -1, -1)

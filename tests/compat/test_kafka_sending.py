@@ -116,3 +116,11 @@ def test_a_producer_that_nobody_holds_is_collected(cluster: EmbeddedCluster) -> 
     gc.collect()
     assert engine() is None
     assert future.get(60).topic == TOPIC  # the Sender delivers what was queued
+
+
+def test_sizes_are_of_bytes_and_not_of_characters(producer: KafkaProducer, reader: KafkaConsumer) -> None:
+    """What is sent says what is read."""
+    sent = producer.send(TOPIC, "ä€".encode(), "ü".encode(), [("größe", "ü".encode()), ("leer", b"")], 0).get(60)
+    read = stored(reader, 0, sent.offset)
+    for each in (sent, read):
+        assert (each.serialized_key_size, each.serialized_value_size, each.serialized_header_size) == (2, 5, 7 + 2 + 4)
