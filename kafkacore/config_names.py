@@ -90,6 +90,15 @@ CALLS = {
 """What other clients have a setting for, and these a call, or nothing."""
 
 
+OF_LIBRDKAFKA = frozenset(
+    ("batch_num_messages", "default_topic_config", "delivery_report_only_error", "message_max_bytes", "message_send_max_retries",
+     "message_timeout_ms", "metadata_broker_list", "queue_buffering_max_kbytes", "queue_buffering_max_messages", "queue_buffering_max_ms",
+     "request_required_acks", "socket_timeout_ms", "statistics_interval_ms")
+)  # fmt: skip
+"""Names that librdkafka alone has: a producer with them has its default partitioner, too."""
+
+_KEYS = "; partitioner='consistent_random' keeps keys on the partitions that librdkafka has sent them to"
+
 RESETS = {"beginning": "earliest", "smallest": "earliest", "end": "latest", "largest": "latest", "error": "none"}
 """Values of auto_offset_reset that other clients have."""
 
@@ -107,15 +116,16 @@ def hint(name: str, known: Collection[str], others: Mapping[str, Collection[str]
     Returns:
         The end of a sentence; "" where nothing is near.
     """
+    keys = _KEYS if name in OF_LIBRDKAFKA and "partitioner" in known else ""
     if name in CALLS:
-        return f": {CALLS[name]}"
+        return f": {CALLS[name]}{keys}"
     meant = ELSEWHERE.get(name)
     if meant not in known:
         for other, names in others.items():
             if name in names or meant in names:
                 return f": {f'{_spelled(meant, dotted)} is' if meant else 'it is'} a setting of {other}"
         meant = next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
-    return "" if meant is None else f"; did you mean {_spelled(meant, dotted)}?"
+    return keys if meant is None else f"; did you mean {_spelled(meant, dotted)}?{keys and ' ' + keys[2:]}"
 
 
 def _spelled(name: str, dotted: bool) -> str:

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Never
 
 from kafkacore.errors import UsageError
 
+log = logging.getLogger("kafkacore.producer")
+
 _ASYNC_START = "the client starts by itself; `async with`, or close(), ends it"
 
 PRODUCER = {
-    "produce": "send(topic, value, key) queues a record, with on_delivery(metadata, error)",
+    "produce": "send(topic, value, key) queues a record, with on_delivery(metadata, error); partitioner='consistent_random' lets keys"
+    " stay on their partitions",
     "poll": "nothing to poll: a thread of the producer's own sends, and calls on_delivery",
     "send_and_wait": "send(...).result(timeout) waits for the record; in asyncio `await (await producer.send(...))`",
     "partitions_for_topic": "partitions_for(topic)",
@@ -158,6 +163,21 @@ class Answering:
 
     def __repr__(self) -> str:
         return repr(self._function)
+
+
+@functools.cache
+def _said_partitioner() -> None:
+    log.warning(
+        "keys go where Java's default partitioner sends them (murmur2); confluent-kafka, which is imported too, sends them elsewhere"
+        " (CRC-32). partitioner='consistent_random' keeps keys on its partitions, partitioner='murmur2' says that murmur2 is meant"
+    )
+
+
+def check_partitioner() -> None:
+    """Warns a process that has confluent-kafka's producers, too, and sends keys with our default partitioner. Theirs is another one: a
+    producer that moved here would send the same keys to other partitions."""
+    if "confluent_kafka.cimpl" in sys.modules:
+        _said_partitioner()
 
 
 _LONG_S = 1000  # longer waits than a program means, and a second in milliseconds

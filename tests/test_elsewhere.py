@@ -375,3 +375,30 @@ def test_values_of_other_clients_are_answered(given: str, meant: str) -> None:
 def test_the_settings_for_topics_are_the_clients_own() -> None:
     with pytest.raises(ConfigError, match=r"default\.topic\.config.*: give its settings beside the others"):
         KafkaConsumer({"bootstrap.servers": "localhost:1", "default.topic.config": {"auto.offset.reset": "smallest"}})
+
+
+@pytest.mark.parametrize("name", ["queue.buffering.max.ms", "message.timeout.ms", "statistics.interval.ms", "default.topic.config"])
+def test_settings_of_librdkafka_name_its_partitioner_to_producers(name: str) -> None:
+    with pytest.raises(ConfigError, match="partitioner='consistent_random' keeps keys on the partitions"):
+        KafkaProducer({"bootstrap.servers": "localhost:1", name: 1})
+    with pytest.raises(ConfigError) as refused:
+        KafkaConsumer({"bootstrap.servers": "localhost:1", name: 1})
+    assert "consistent_random" not in str(refused.value)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_keys_beside_confluent_kafka_are_warned_of_once(cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture, many: bool) -> None:
+    pytest.importorskip("confluent_kafka.cimpl")
+    elsewhere._said_partitioner.cache_clear()
+
+    def said(key: Any, **settings: Any) -> int:
+        caplog.clear()
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings) as producer:
+            for _ in range(2):
+                producer.send_many("t", [b"v"], keys=key and [key]) if many else producer.send("t", b"v", key)
+        return caplog.text.count("partitioner='consistent_random' keeps keys on its partitions")
+
+    assert said(None) == 0
+    assert said(b"k", partitioner="murmur2") == said(b"k", partitioner="consistent_random") == 0
+    assert said(b"k") == 1
+    assert said(b"k") == 0

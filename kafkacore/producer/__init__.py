@@ -24,7 +24,7 @@ from kafkacore._codec import PartitionQueue, ProducerCore, RecordFuture, StickyP
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import ProducerConfig
 from kafkacore.config_keywords import ProducerKeywords, list_settings
-from kafkacore.elsewhere import PRODUCER, answer_names
+from kafkacore.elsewhere import PRODUCER, answer_names, check_partitioner
 from kafkacore.epoch import Time
 from kafkacore.errors import (
     BufferFullError,
@@ -174,6 +174,7 @@ class KafkaProducer(ProducerCore):
         self._round_robin = settings_.partitioner == "round_robin"
         by_name = settings_.partitioner if isinstance(settings_.partitioner, str) else "murmur2"
         self._place_by(by_name, settings_.partitioner_ignore_keys)
+        self._murmur2_unsaid = settings_.partitioner == "murmur2" and "partitioner" not in settings_.given
         self._key_serializer, self._value_serializer = settings_.key_serializer, settings_.value_serializer
         plain_choice = self._partitioner is None and not self._round_robin
         plain = is_function_of_value(self._key_serializer) and is_function_of_value(self._value_serializer) and not interceptors
@@ -261,6 +262,8 @@ class KafkaProducer(ProducerCore):
 
     def _prepare(self, queue: TopicQueue, record: ProducerRecord, callback: Any, waited_ms: int) -> Callable[[], RecordFuture]:
         """Chooses the partition and serializes; what it returns appends."""
+        if record.key is not None and self._murmur2_unsaid:
+            check_partitioner()
         partition = record.partition
         if partition is None and self._partitioner is not None:
             partition = self._partitioner(record.topic, record.key, record.value, self._metadata.snapshot)
@@ -498,6 +501,8 @@ class KafkaProducer(ProducerCore):
     def _checked_many(
         self, queue: TopicQueue, values: Any, keys: Any, headers: Any, partitions: Any, timestamps_ms: Any, waited_ms: int
     ) -> ManyCall:
+        if keys is not None and self._murmur2_unsaid:
+            check_partitioner()
         call = ManyCall(queue, values, keys, headers, timestamps_ms, waited_ms)
         if partitions is not None:
             call.numbers, call.waited_ms = self._partition_numbers(queue, partitions, call.count, waited_ms)
