@@ -170,12 +170,24 @@ class TokenEndpoint(NamedTuple):
 _LOOPBACK = re.compile(r"localhost|127\.\d+\.\d+\.\d+|::1")
 
 
-def check_token_url(url: str, allowed: Sequence[str] | None) -> None:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine by its name: what goes there crosses no network."""
+    return _LOOPBACK.fullmatch(host) is not None
+
+
+def check_token_url(
+    url: str,
+    allowed: Sequence[str] | None,
+    called: str = "sasl_oauthbearer_token_endpoint_url",
+    remedy: str = "sasl_oauthbearer_allowed_urls may allow an http URL",
+) -> None:
     """Whether a client's secret may be sent to a URL.
 
     Args:
         url: of the token endpoint.
         allowed: the URLs that may be used; None allows each https URL, and http on loopback.
+        called: what the caller knows the URL by, for messages.
+        remedy: what allows another URL, for messages.
 
     Raises:
         ConfigError: no. The text repeats nothing that may be a secret.
@@ -186,17 +198,14 @@ def check_token_url(url: str, allowed: Sequence[str] | None) -> None:
     except ValueError:
         parts, host = urlsplit(""), ""
     if parts.scheme not in ("http", "https") or not host:
-        raise ConfigError("sasl_oauthbearer_token_endpoint_url must be of the form https://host/path")
+        raise ConfigError(f"{called} must be of the form https://host/path")
     if "@" in parts.netloc:
-        raise ConfigError("sasl_oauthbearer_token_endpoint_url holds a name or password: id and secret have settings of their own")
+        raise ConfigError(f"{called} holds a name or password: id and secret have settings of their own")
     if allowed is not None:
         if url not in allowed:
-            raise ConfigError("sasl_oauthbearer_token_endpoint_url is not among sasl_oauthbearer_allowed_urls")
-    elif parts.scheme == "http" and not _LOOPBACK.fullmatch(host):
-        raise ConfigError(
-            "sasl_oauthbearer_token_endpoint_url must be https, or others can read the client's secret; sasl_oauthbearer_allowed_urls"
-            " may allow an http URL"
-        )
+            raise ConfigError(f"{called} is not among sasl_oauthbearer_allowed_urls")
+    elif parts.scheme == "http" and not is_loopback(host):
+        raise ConfigError(f"{called} must be https, or others can read the client's secret; {remedy}")
 
 
 class RefreshWindow(NamedTuple):

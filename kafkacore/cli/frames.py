@@ -20,6 +20,7 @@ from kafkacore.cli.options import (
     assignments,
     client_settings,
     print_json,
+    registry_settings,
     say,
 )
 from kafkacore.cli.setting_files import was_typed
@@ -79,9 +80,10 @@ def export(
         raise Failure("export takes pyarrow: pip install pyarrow") from None
     if schema is not None and schema.startswith("@"):
         schema = Path(schema[1:]).read_text(encoding="utf-8")
+    place, settings = registry_settings(registry, settings)
     patience: dict[str, Any] = {"default.api.timeout.ms": PATIENCE_MS}
     own = client_settings(bootstrap_server, settings, kind=ConsumerConfig, **patience)
-    options = Options(own, "string" if text else form, schema, registry, last, on_error)
+    options = Options(own, "string" if text else form, schema, place, last, on_error)
     with KafkaConsumer(own) as consumer:
         stream = consumer.read(topic, None if last is None else -last, **options.arguments(consumer, topic))
         records = stream.write_parquet(file)

@@ -165,6 +165,20 @@ def client_settings(
     return settings
 
 
+def registry_settings(url: str | None, given: list[str] | None) -> tuple[Any, list[str]]:
+    """The schema registry of --registry, with what -X says under `schema.registry.`, and the other words of -X."""
+    of_registry = [word for word in given or () if word.startswith("schema.registry.")]
+    others = [word for word in given or () if word not in of_registry]
+    if not of_registry:
+        return url, others
+    if url is None:
+        raise typer.BadParameter(f"{of_registry[0].partition('=')[0]} goes with --registry URL", param_hint="-X")
+    from kafkacore.decode.registry import options_of
+
+    named = {name.removeprefix("schema.registry."): value for name, value in assignments(of_registry, "-X").items()}
+    return options_of(url, named, called="--registry"), others
+
+
 def _check_names(servers: str) -> None:
     """A host that no name server knows is a slip of the pen: clients would look for it again and again.
 

@@ -26,7 +26,17 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from kafkacore import KafkaConsumer, errors
-from kafkacore.cli.options import DEFAULT_BOOTSTRAP, PATIENCE_MS, Bootstrap, Failure, JsonLines, Settings, client_settings, say
+from kafkacore.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    PATIENCE_MS,
+    Bootstrap,
+    Failure,
+    JsonLines,
+    Settings,
+    client_settings,
+    registry_settings,
+    say,
+)
 from kafkacore.config import ConsumerConfig
 from kafkacore.plurals import counted
 from kafkacore.printable import printable, printable_json
@@ -51,7 +61,7 @@ class Options(NamedTuple):
         settings: of consumers.
         form: one of FORMATS.
         schema: columns of JSON values, or the schema of Avro values; None for what the values or the registry say.
-        registry: its URL, or None.
+        registry: its URL or `RegistryOptions`, or None.
         last: only so many offsets of each partition; None for all.
         on_error: as `KafkaConsumer.read` takes it.
     """
@@ -59,7 +69,7 @@ class Options(NamedTuple):
     settings: dict[str, Any]
     form: str
     schema: str | None
-    registry: str | None
+    registry: Any
     last: int | None
     on_error: str
 
@@ -224,9 +234,10 @@ def query(
         raise typer.BadParameter("goes neither with --json nor with --follow", param_hint="--csv")
     if schema is not None and schema.startswith("@"):
         schema = Path(schema[1:]).read_text(encoding="utf-8")
+    place, settings = registry_settings(registry, settings)
     patience: dict[str, Any] = {"default.api.timeout.ms": PATIENCE_MS}
     own = client_settings(bootstrap_server, settings, kind=ConsumerConfig, **patience)
-    options = Options(own, form, schema, registry, last, on_error)
+    options = Options(own, form, schema, place, last, on_error)
     with tempfile.TemporaryDirectory(prefix="kafkacore-query-") as directory:
         scans: dict[str, TopicScan] = {}
         config: Any = NO_FILES if no_files else {}             # what it spills goes beside its own file in any case

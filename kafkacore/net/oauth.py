@@ -8,7 +8,7 @@ Rules:
    again; the error of the last one is what connections fail with.
 3. A token is refreshed before it expires, as `sasl.login.refresh.*` says. While there is no new one, the old one is used to its end.
 
-Source: RFC 6749 section 4.4 (client credentials), RFC 7515 (unsecured tokens, for tests only); KIP-255, KIP-768;
+Source: RFC 7515 (unsecured tokens, for tests only); KIP-255, KIP-768;
 org.apache.kafka.common.security.oauthbearer.internals: unsecured, expiring.ExpiringCredentialRefreshingLogin.
 """
 
@@ -16,33 +16,28 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import json
 import logging
 import random
-import socket
-import ssl
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from kafkacore.bounds import HTTP_SECONDS
+from kafkacore.client_credentials import ClientCredentials
 from kafkacore.clock import Clock
-from kafkacore.config_security import RefreshWindow, SaslSettings, TokenEndpoint, TokenProvider
-from kafkacore.config_tls import Store, TlsSettings, make_context
-from kafkacore.errors import AuthenticationFailedError, ConfigError, KafkaError, SaslAuthentication
+from kafkacore.config_security import RefreshWindow, SaslSettings, TokenProvider
+from kafkacore.errors import AuthenticationFailedError, KafkaError, SaslAuthentication
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net.background import call_in_background
 from kafkacore.net.connection import ExponentialBackoff
-from kafkacore.printable import quoted
 
 log = logging.getLogger("kafkacore.net")
 
-ASK_TIMEOUT_MS = 10_000
+ASK_TIMEOUT_MS = int(HTTP_SECONDS * 1000)
 """For a whole answer: resolving the endpoint's name, connecting, every byte."""
 RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS = 100, 10_000
 """Defaults of sasl.login.retry.backoff.ms and .max.ms."""
-MAX_ANSWER_BYTES = 1 << 20
 MAX_UNANSWERED = 3
 """Calls that have not returned after their time: beside so many no further one is made, or threads would pile up."""
 
@@ -245,139 +240,6 @@ def token_provider(settings: SaslSettings, clock: Clock) -> TokenProvider:
         return unsecured_token(claims, now_ms, settings.lifetime_s), now_ms + settings.lifetime_s * 1000
 
     return unsecured
-
-
-class ClientCredentials:
-    """OAuth's client-credentials grant.
-
-    Args:
-        endpoint: where, and as whom.
-        clock: the time.
-
-    Raises:
-        ConfigError: httpx is not installed.
-    """
-
-    def __init__(self, endpoint: TokenEndpoint, clock: Clock) -> None:
-        try:
-            import httpx
-        except ImportError:
-            raise ConfigError("sasl_oauthbearer_token_endpoint_url needs httpx: pip install httpx") from None
-        self._httpx = httpx
-        self._endpoint = endpoint
-        self._clock = clock
-        authority_context(endpoint)  # a file that is missing is an error of the settings
-        if endpoint.proxy is not None:
-            try:
-                httpx.Proxy(endpoint.proxy)
-            except (ValueError, httpx.InvalidURL):
-                raise ConfigError("sasl_oauthbearer_proxy_url must be of the form http://host:port") from None
-
-    def request(self) -> TokenRequest:
-        """One question, to be called on any thread."""
-        return TokenRequest(self._httpx, self._endpoint, self._clock)
-
-    def __call__(self) -> tuple[str, int]:
-        """Asks for a token.
-
-        Raises:
-            AuthenticationFailedError: the endpoint cannot be reached, or gives none.
-        """
-        return self.request()()
-
-
-def authority_context(endpoint: TokenEndpoint) -> ssl.SSLContext | bool:
-    """How the endpoint's certificate is checked: by the authorities of the settings, read now, or else as httpx does.
-
-    Raises:
-        ConfigError: they cannot be read.
-    """
-    nothing = Store(None, None, None)
-    return True if endpoint.ca == nothing else make_context(TlsSettings(endpoint.ca, nothing, nothing, True))
-
-
-@contextlib.contextmanager
-def _no_log_of_urls() -> Iterator[None]:
-    """httpx logs the whole URL of each request; while this thread asks, it does not."""
-    mine = threading.get_ident()
-    logger = logging.getLogger("httpx")
-
-    def others(record: logging.LogRecord) -> bool:
-        return record.thread != mine
-
-    logger.addFilter(others)
-    try:
-        yield
-    finally:
-        logger.removeFilter(others)
-
-
-class TokenRequest:
-    """One question to a token endpoint. `cancel` ends it from another thread."""
-
-    def __init__(self, httpx: Any, endpoint: TokenEndpoint, clock: Clock) -> None:
-        self._httpx = httpx
-        self._endpoint = endpoint
-        self._clock = clock
-        self._sock: Any = None
-        self._cancelled = False
-
-    def cancel(self) -> None:
-        """Ends the question: its call raises soon, unless a name is being resolved for it."""
-        self._cancelled = True
-        sock = self._sock
-        if sock is not None:
-            with contextlib.suppress(OSError):  # it is closed already
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
-
-    def _trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Called by httpx at each of its steps: where the socket can be got at."""
-        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
-            self._sock = info["return_value"].get_extra_info("socket")
-            if self._cancelled:
-                self.cancel()
-
-    def __call__(self) -> tuple[str, int]:
-        """Asks.
-
-        Raises:
-            AuthenticationFailedError: the endpoint cannot be reached, or gives none.
-        """
-        endpoint, httpx = self._endpoint, self._httpx
-        form = {"grant_type": "client_credentials"} | ({"scope": endpoint.scope} if endpoint.scope else {})
-        wall_ms, end_ms = self._clock.wall_ms(), self._clock.now_ms() + ASK_TIMEOUT_MS
-        data = bytearray()
-        try:
-            with (
-                _no_log_of_urls(),
-                httpx.Client(timeout=ASK_TIMEOUT_MS / 1000, verify=authority_context(endpoint), proxy=endpoint.proxy) as client,
-                client.stream(
-                    "POST",
-                    endpoint.url,
-                    data=form,
-                    auth=(endpoint.client_id, endpoint.client_secret),
-                    headers={"Accept-Encoding": "identity"},  # what is unpacked could be larger than any bound
-                    extensions={"trace": self._trace},
-                ) as answer,
-            ):
-                for piece in answer.iter_raw():
-                    data += piece
-                    if len(data) > MAX_ANSWER_BYTES:
-                        raise AuthenticationFailedError(f"{endpoint.shown} answers with more than {MAX_ANSWER_BYTES} bytes")
-                    if self._clock.now_ms() >= end_ms:
-                        raise AuthenticationFailedError(f"{endpoint.shown} has not answered within {ASK_TIMEOUT_MS} ms")
-        except (httpx.HTTPError, httpx.InvalidURL, ConfigError, ValueError) as error:
-            raise AuthenticationFailedError(f"{endpoint.shown} cannot be asked: {type(error).__name__}") from error
-        try:
-            body = json.loads(data)
-        except (ValueError, RecursionError):
-            body = None
-        body = body if isinstance(body, dict) else {}
-        token, life_s = body.get("access_token"), body.get("expires_in", 300)
-        if answer.status_code != 200 or not isinstance(token, str) or not isinstance(life_s, (int, float)) or not 0 < life_s < 1e12:
-            said = quoted(str(body.get("error", "no access_token")))
-            raise AuthenticationFailedError(f"{endpoint.shown} gives {endpoint.client_id} no token: HTTP {answer.status_code}, {said}")
-        return token, wall_ms + int(life_s * 1000)
 
 
 # ---- unsecured tokens

@@ -161,7 +161,7 @@ def _only_values(schema: pa.Schema, options: SourceOptions) -> pa.Schema:
 
 def _where(options: SourceOptions) -> registry.RegistryOptions:
     assert options.registry_url is not None
-    return registry.RegistryOptions(options.registry_url, options.registry_user_info, options.registry_token, secrets.WHEN)
+    return registry.options_of(options.registry_url, options.registry_settings, secrets.WHEN)
 
 
 def _local_message(options: SourceOptions) -> Any:

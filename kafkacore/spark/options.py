@@ -159,6 +159,24 @@ def _pattern(name: str, value: str) -> str:
     return value
 
 
+REGISTRY_SETTINGS = (
+    "basic.auth.user.info",
+    "bearer.auth.token",
+    "bearer.auth.issuer.endpoint.url",
+    "bearer.auth.client.id",
+    "bearer.auth.client.secret",
+    "bearer.auth.scope",
+    "bearer.auth.logical.cluster",
+    "bearer.auth.identity.pool.id",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.key.password",
+    "proxy",
+    "timeout.ms",
+    "allow.http",
+)
+"""How a schema registry is asked; `decode.registry.options_of` takes them, and this file does not load that."""
 Reader = Callable[[str, str], Any]
 Where = Literal["batch", "stream", "sink"]
 _READ = ("batch", "stream")
@@ -197,8 +215,7 @@ _KNOWN: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "value.framing": (_choice("plain", "confluent"), _READ),
     "schema.registry.url": (_text, _READ),
     "schema.registry.subject": (_text, _READ),
-    "schema.registry.basic.auth.user.info": (_text, _READ),
-    "schema.registry.bearer.auth.token": (_text, _READ),
+    **dict.fromkeys((f"schema.registry.{name}" for name in REGISTRY_SETTINGS), (_text, _READ)),
     "mode": (_choice(*CORRUPT_MODES), _READ),
     "deadLetterTopic": (_text, _READ),
     "onUnusableSchema": (_choice("fail", "corrupt"), _READ),
@@ -367,7 +384,8 @@ class SourceOptions:
         commit_group: a group that gets the offsets of finished batches.
         value_format, value_schema, value_message, delimiter: how values are decoded.
         framed: values begin with the schema registry's prefix.
-        registry_url, registry_user_info, registry_token, registry_subject: where schemas are; secrets are references still.
+        registry_url, registry_subject: where schemas are; secrets are references still.
+        registry_settings: how it is asked, by name; as `decode.registry.options_of` takes them.
         on_unusable_schema: "fail", or "corrupt": values whose schema the registry lacks, or that cannot be read as the columns.
         mode, dead_letter_topic: what becomes of values that cannot be decoded.
         dead_letter_client: settings of the producer that sends them there; secrets are references still.
@@ -403,8 +421,7 @@ class SourceOptions:
     delimiter: str = ","
     framed: bool = False
     registry_url: str | None = field(default=None, repr=False)
-    registry_user_info: str | None = field(default=None, repr=False)
-    registry_token: str | None = field(default=None, repr=False)
+    registry_settings: dict[str, str] = field(default_factory=dict, repr=False)
     registry_subject: str | None = None
     mode: str = "permissive"
     dead_letter_topic: str | None = None
@@ -503,8 +520,7 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         delimiter=found.get("value.delimiter", ","),
         framed=found.get("value.framing", "confluent" if "schema.registry.url" in found else "plain") == "confluent",
         registry_url=found.get("schema.registry.url"),
-        registry_user_info=found.get("schema.registry.basic.auth.user.info"),
-        registry_token=found.get("schema.registry.bearer.auth.token"),
+        registry_settings={name: found[full] for name in REGISTRY_SETTINGS if (full := f"schema.registry.{name}") in found},
         registry_subject=found.get("schema.registry.subject"),
         mode=found.get("mode", "dropmalformed" if "deadLetterTopic" in found else "permissive"),
         dead_letter_topic=found.get("deadLetterTopic"),
@@ -530,7 +546,7 @@ def _of_letters(given: Mapping[str, str], read: Mapping[str, str]) -> dict[str, 
     return _client_settings(given, ProducerConfig, "for dead letters", [*shared.items(), *limits.items()], LETTERS)
 
 
-_REGISTRY = ("schema.registry.url", "schema.registry.subject", "schema.registry.basic.auth.user.info", "schema.registry.bearer.auth.token")
+_REGISTRY = ("schema.registry.url", "schema.registry.subject", *(f"schema.registry.{name}" for name in REGISTRY_SETTINGS))
 _DECODES: dict[str, tuple[str, ...]] = {
     "value.schema": ("json", "csv", "avro", "protobuf"),
     "value.message": ("protobuf",),

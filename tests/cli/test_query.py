@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -16,6 +17,7 @@ import pytest
 from kafkacore import KafkaConsumer, KafkaProducer, errors
 from kafkacore.cli import query
 from kafkacore.cli.app import run
+from kafkacore.decode.registry import prefix_of
 from kafkacore.testing import EmbeddedCluster
 
 FLIGHTS = [{"carrier": "UA" if n % 2 else "AA", "delay": n / 2} for n in range(100)]
@@ -71,6 +73,25 @@ def test_text_bytes_schemas_and_parts(ask):
     assert ask("select count(*) as n from flights", "--last", "2", "--json")[1] == '{"n":6}\n'
     assert ask("select count(*) as n, count(a) as a from bad", "--on-error", "null", "--json")[1] == '{"n":2,"a":1}\n'
     assert ask("select count(*) as n from bad", "--on-error", "skip", "--json")[1] == '{"n":1}\n'
+
+
+def test_how_a_registry_is_asked(ask, registry_server, cluster, capsys, monkeypatch, tmp_path):
+    schema = {"type": "object", "properties": {"carrier": {"type": "string"}, "delay": {"type": "number"}}}
+    number = registry_server.add("framed-value", json.dumps(schema), kind="JSON")
+    cluster.create_topic("framed", partitions=1)
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send("framed", prefix_of(number) + b'{"carrier": "UA"}').result()
+    monkeypatch.setenv("LOGIN", "me:hush")
+    words = ["--format", "json", "--registry", registry_server.url, "-X", "schema.registry.basic.auth.user.info=secret://env/LOGIN"]
+    assert ask("select carrier from framed", *words, "--json") == (0, '{"carrier":"UA"}\n', "")
+    assert registry_server.authorizations[-1] == "Basic " + base64.b64encode(b"me:hush").decode()
+    asked = len(registry_server.asked)
+    assert run(["export", "framed", str(tmp_path / "f.parquet"), *words, "-b", cluster.bootstrap_servers]) == 0
+    assert len(registry_server.asked) > asked and capsys.readouterr().out.startswith("1 record of framed")
+    status, _, err = ask("select 1 from framed", "-X", "schema.registry.proxy=http://p")
+    assert status == 2 and "schema.registry.proxy goes with --registry URL" in err
+    status, _, err = ask("select 1 from framed", *words, "-X", "schema.registry.hush=x")
+    assert status != 0 and "schema.registry.hush is no setting" in err
 
 
 @pytest.mark.parametrize("form", ["--json", "--csv"])

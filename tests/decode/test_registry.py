@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import gzip
 import json
 import logging
+import socket
+import ssl
+import threading
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trustme
 
 pytest.importorskip("httpx")
 pytest.importorskip("pyarrow")
 
 from kafkacore import errors
+from kafkacore.bounds import REGISTRY_ANSWER_BYTES
 from kafkacore.decode import registry
 from kafkacore.decode.avro import _flat
-from kafkacore.decode.registry import BACKOFF_S, TRIES, UNKNOWN_S, Registry, RegistryOptions, UnusableSchema
+from kafkacore.decode.registry import BACKOFF_S, TRIES, UNKNOWN_S, Registry, RegistryOptions, UnusableSchema, options_of
+from tests.net.token_endpoint import token_endpoint
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -25,7 +35,7 @@ NOWHERE = "http://127.0.0.1:1"
 class Asking:
     """A registry client whose sleeps are noted and whose clock is moved by hand."""
 
-    def __init__(self, url: str, **more: str) -> None:
+    def __init__(self, url: str, **more: Any) -> None:
         self.slept: list[float] = []
         self.now = 0.0
         self.registry = Registry(RegistryOptions(url, **more), self.slept.append, lambda: self.now)
@@ -149,7 +159,7 @@ def test_a_registry_that_gives_no_schema(registry_server: Any, asking: Asking, a
 
 def test_nobody_there() -> None:
     asking = Asking(NOWHERE)
-    with pytest.raises(errors.KafkaTimeoutError, match=r"http://127.0.0.1:1: ConnectError"):
+    with pytest.raises(errors.KafkaTimeoutError, match=r"http://127.0.0.1:1 cannot be asked: ConnectError"):
         asking.registry.by_id(1, "AVRO")
     assert len(asking.slept) == TRIES - 1
     asking.registry.close()
@@ -212,7 +222,7 @@ def test_what_several_schemas_refer_to_is_asked_for_once(registry_server: Any, a
 
 
 def test_a_schema_with_very_many_references_is_refused(registry_server: Any, asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "MAX_REFERENCES", 3)
+    monkeypatch.setattr(registry, "SCHEMA_REFERENCES", 3)
     for number in range(4):
         registry_server.add(f"s{number}", '"int"')
     references = [{"name": f"r{number}", "subject": f"s{number}", "version": 1} for number in range(4)]
@@ -239,3 +249,343 @@ def test_a_token_that_was_changed_is_taken_up(registry_server: Any, tmp_path: Pa
             asking.registry.latest("t-value", "AVRO")
     assert len(registry_server.authorizations) == 5
     asking.registry.close()
+
+
+# ---- what a registry can make grow, and how it is asked
+
+
+@pytest.fixture
+def raw() -> Iterator[Any]:
+    """A server that sends what the test says, byte by byte; `answer(sock)` is called for each connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        raw = SimpleNamespace(url=f"http://127.0.0.1:{listener.getsockname()[1]}", answer=lambda sock: None, asked=[])
+
+        def serve() -> None:
+            while True:
+                try:
+                    sock, _ = listener.accept()
+                except OSError:
+                    return
+                threading.Thread(target=one, args=(sock,), daemon=True).start()
+
+        def one(sock: socket.socket) -> None:
+            with sock, contextlib.suppress(OSError):
+                if request := sock.recv(65_536):
+                    raw.asked.append(request.split(b" ")[1].decode())
+                    raw.answer(sock)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield raw
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_an_answer_is_bounded_after_decompression(raw: Any) -> None:
+    packed = gzip.compress(b'{"schema": "' + b" " * (2 * REGISTRY_ANSWER_BYTES) + b'"}')
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed)
+    raw.answer = lambda sock: sock.sendall(head + packed)
+    asking = Asking(raw.url)
+    tracemalloc.start()
+    try:
+        with pytest.raises(errors.CorruptDataError, match=f"answers with more than {REGISTRY_ANSWER_BYTES} bytes"):
+            asking.registry.by_id(1, "AVRO")
+        assert tracemalloc.get_traced_memory()[1] < 3 * REGISTRY_ANSWER_BYTES
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_packed_answer_within_the_bound_is_read(raw: Any) -> None:
+    packed = gzip.compress(b'{"schema": "\\"int\\""}')
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed)
+    raw.answer = lambda sock: sock.sendall(head + packed)
+    assert Asking(raw.url).registry.by_id(1, "AVRO").text == '"int"'
+    raw.answer = lambda sock: sock.sendall(head + packed[:-8] + b"x" * 8)
+    with pytest.raises(errors.CorruptDataError, match="broken compressed data"):
+        Asking(raw.url).registry.by_id(1, "AVRO")
+    raw.answer = lambda sock: sock.sendall(head.replace(b"gzip", b"br") + packed)
+    with pytest.raises(errors.CorruptDataError, match="answers in the encoding 'br'"):
+        Asking(raw.url).registry.by_id(1, "AVRO")
+
+
+@pytest.mark.parametrize("part", ["head", "body", "nothing"])
+def test_a_question_ends_as_a_whole_and_not_with_each_byte(raw: Any, part: str) -> None:
+    over = threading.Event()
+
+    def drip(sock: socket.socket) -> None:
+        if part == "body":
+            sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+        if part == "head":
+            sock.sendall(b"HTTP/1.1 200 OK\r\nx-filler: ")
+        while not over.wait(0.02):
+            if part != "nothing":
+                sock.sendall(b" ")
+
+    raw.answer = drip
+    asking = Asking(raw.url, timeout_s=0.2)
+    try:
+        with pytest.raises(errors.KafkaTimeoutError, match="has not answered within 200 ms"):
+            asking.registry.by_id(1, "AVRO")
+        assert len(asking.slept) == TRIES - 1  # by a clock that stands
+    finally:
+        over.set()
+
+
+def test_a_registry_that_hangs_is_not_waited_for_five_times(raw: Any) -> None:
+    over = threading.Event()
+    raw.answer = lambda sock: over.wait(30)
+    asking = Asking(f"{raw.url},{raw.url}/b", timeout_s=0.2)
+    ask = asking.registry._ask
+
+    def slow(*args: Any) -> Any:
+        asking.now += 0.2
+        return ask(*args)
+
+    asking.registry._ask = slow  # type: ignore[method-assign]
+    with pytest.raises(errors.KafkaTimeoutError, match=r"could not be asked, 1 try: .*/b has not answered within 200 ms"):
+        asking.registry.by_id(1, "AVRO")
+    over.set()
+
+
+def test_threads_that_want_the_same_schema_ask_once_and_others_go_on(raw: Any) -> None:
+    asked, answers = threading.Semaphore(0), threading.Event()
+
+    def answer(sock: socket.socket) -> None:
+        if raw.asked[-1].endswith("/2"):
+            asked.release()
+            assert answers.wait(30)
+        sock.sendall(b'HTTP/1.1 200 OK\r\ncontent-length: 21\r\n\r\n{"schema": "\\"int\\""}')
+
+    raw.answer = answer
+    asking = Asking(raw.url)
+    kept = asking.registry.by_id(1, "AVRO")
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda: found.append(asking.registry.by_id(2, "AVRO"))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert asked.acquire(timeout=30)
+    assert asking.registry.by_id(1, "AVRO") is kept  # while the others wait
+    assert asking.registry.by_id(3, "AVRO").text == '"int"'
+    answers.set()
+    for thread in threads:
+        thread.join(30)
+    assert len(found) == 3 and found[0] is found[1] is found[2]
+    assert sorted(raw.asked) == [f"/schemas/ids/{n}" for n in (1, 2, 3)]
+
+
+def test_threads_that_want_the_same_schema_get_the_same_error(raw: Any) -> None:
+    asked, answers = threading.Event(), threading.Event()
+
+    def answer(sock: socket.socket) -> None:
+        asked.set()
+        assert answers.wait(30)
+        sock.sendall(b"HTTP/1.1 401 No\r\ncontent-length: 0\r\n\r\n")
+
+    raw.answer = answer
+    asking = Asking(raw.url)
+    found: list[Any] = []
+
+    def ask() -> None:
+        try:
+            asking.registry.by_id(1, "AVRO")
+        except errors.KafkaError as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    threads[0].start()
+    assert asked.wait(30)
+    for thread in threads[1:]:
+        thread.start()
+    while sum(flight.waiting for flight in asking.registry._once._flights.values()) < 2:
+        threads[1].join(0.001)
+    answers.set()
+    for thread in threads:
+        thread.join(30)
+    assert [type(each) for each in found] == [errors.AuthenticationFailedError] * 3
+    assert len(raw.asked) == 1 and len({str(each) for each in found}) == 1 and len(set(map(id, found))) == 3
+
+
+def test_a_thread_that_is_interrupted_leaves_the_question_to_another(registry_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = registry_server.add("t-value", '"int"')
+    asking = Asking(registry_server.url)
+    get = asking.registry._get
+    began, go = threading.Event(), threading.Event()
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(asking.registry, "_get", get)
+        began.set()
+        assert go.wait(30)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(asking.registry, "_get", interrupted)
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda: found.append(_outcome(lambda: asking.registry.by_id(number, "AVRO")))) for _ in range(2)]
+    threads[0].start()
+    assert began.wait(30)
+    threads[1].start()
+    while not sum(flight.waiting for flight in asking.registry._once._flights.values()):
+        threads[1].join(0.001)
+    go.set()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(type(each).__name__ for each in found) == ["KeyboardInterrupt", "Schema"]
+
+
+def _outcome(call: Any) -> Any:
+    try:
+        return call()
+    except BaseException as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    "more", [{"user_info": "alice:hush"}, {"token": "hush"}, {"token_provider": lambda: ("hush", 1)}, {"url": "http://alice:hush@registry:8081"}]
+)
+def test_a_password_goes_over_https_or_stays_here(more: dict[str, Any]) -> None:
+    url = more.pop("url", "http://registry:8081") if "url" in more else "http://registry:8081"
+    with pytest.raises(errors.ConfigError, match="http://registry:8081 would go over http, where others can read it: use https") as caught:
+        Registry(RegistryOptions(url, **more))
+    assert "hush" not in str(caught.value) and "hush" not in repr(RegistryOptions(url, **more))
+    Registry(RegistryOptions(url, **more, allow_http=True))
+    Registry(RegistryOptions(url.replace("http:", "https:"), **more))
+    Registry(RegistryOptions(url.replace("registry:", "localhost:"), **more))
+    Registry(RegistryOptions("http://registry:8081"))  # where nobody is named, nothing can be read
+
+
+def test_oauth_for_the_registry(registry_server: Any) -> None:
+    number = registry_server.add("t-value", '"int"')
+    with token_endpoint(200, {"access_token": "abc", "expires_in": 600}) as endpoint:
+        given = {
+            "bearer.auth.issuer.endpoint.url": endpoint.url,
+            "bearer.auth.client.id": "me",
+            "bearer.auth.client.secret": "hush",
+            "bearer.auth.scope": "schemas",
+        }
+        asking = Registry(options_of(registry_server.url, given))
+        for _ in range(2):
+            assert asking.latest("t-value", "AVRO").text == '"int"'
+        assert registry_server.authorizations == ["Bearer abc"] * 2 and len(endpoint.asked) == 1
+        registry_server.answers = [(401, b"")]
+        assert asking.by_id(number, "AVRO").text == '"int"'  # a token that was taken back: another one, once
+        assert len(endpoint.asked) == 2
+        registry_server.answers = [(401, b"")] * 9
+        with pytest.raises(errors.AuthenticationFailedError, match="does not let us in"):
+            asking.latest("t-value", "AVRO")
+        assert len(registry_server.answers) == 7
+        with pytest.raises(errors.ConfigError, match="who asks the schema registry is said once, not by a login and by a token endpoint"):
+            Registry(options_of(registry_server.url, {**given, "basic.auth.user.info": "a:b"}))
+    with token_endpoint(401, {"error": "no"}) as endpoint:
+        asking = Registry(options_of(registry_server.url, {**given, "bearer.auth.issuer.endpoint.url": endpoint.url}))
+        with pytest.raises(errors.AuthenticationFailedError, match="gives me no token: HTTP 401") as caught:
+            asking.latest("t-value", "AVRO")
+        assert "hush" not in str(caught.value)
+
+
+def test_a_token_is_asked_for_before_it_expires(registry_server: Any) -> None:
+    registry_server.add("t-value", '"int"')
+    tokens = iter("abc")
+    asking = Registry(RegistryOptions(registry_server.url, token_provider=lambda: (next(tokens), 0)))  # each has expired already
+    for _ in range(2):
+        asking.latest("t-value", "AVRO")
+    assert registry_server.authorizations == ["Bearer a", "Bearer b"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"bearer.auth.client.id": "me"}, "goes with schema.registry.bearer.auth.issuer.endpoint.url"),
+        ({"basic.auth.user": "me"}, "schema.registry.basic.auth.user is no setting"),
+        ({"timeout.ms": "0"}, "milliseconds above 0"),
+        ({"timeout.ms": "hush"}, "milliseconds above 0"),
+        ({"allow.http": "maybe"}, "is true or false"),
+        ({"ssl.ca.location": "/nowhere.pem"}, "/nowhere.pem"),
+        ({"ssl.key.location": "/nowhere.pem"}, "goes with a certificate"),
+        ({"proxy": "gopher://hush"}, "must be of the form http://host:port"),
+    ],
+)
+def test_settings_that_cannot_be_used(given: dict[str, str], says: str) -> None:
+    with pytest.raises(errors.ConfigError, match=says) as caught:
+        Registry(options_of(NOWHERE, given))
+    assert "hush" not in str(caught.value)
+
+
+def test_the_settings_of_the_spark_source_are_those_of_the_registry() -> None:
+    from kafkacore.spark.options import REGISTRY_SETTINGS
+
+    assert REGISTRY_SETTINGS == registry.SETTINGS
+
+
+def test_a_private_authority_and_a_client_certificate(registry_server: Any, tmp_path: Path) -> None:
+    authority, other = trustme.CA(), trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    mine = authority.issue_cert("me@example.org")
+    (tmp_path / "me.pem").write_bytes(b"".join(each.bytes() for each in mine.cert_chain_pems))
+    mine.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    registry_server._server.socket = context.wrap_socket(registry_server._server.socket, server_side=True)
+    url = registry_server.url.replace("http:", "https:")
+    registry_server.add("t-value", '"int"')
+    given = {"ssl.ca.location": str(tmp_path / "ca.pem")}
+    own = {"ssl.certificate.location": str(tmp_path / "me.pem"), "ssl.key.location": str(tmp_path / "key.pem")}
+    other.cert_pem.write_to_path(str(tmp_path / "other.pem"))
+    for wrong in ({}, {"ssl.ca.location": str(tmp_path / "other.pem"), **own}, given):
+        asking = Registry(options_of(url, {**wrong, "timeout.ms": "5000"}), sleep=lambda s: None)
+        with pytest.raises(errors.KafkaTimeoutError, match="cannot be asked"):
+            asking.latest("t-value", "AVRO")
+    assert not registry_server.asked
+    assert Registry(options_of(url, {**given, **own})).latest("t-value", "AVRO").text == '"int"'
+
+
+def test_a_proxy(registry_server: Any) -> None:
+    registry_server.answers = [(200, b'{"schema": "\\"int\\""}')]  # it gets what is for another host
+    asking = Registry(options_of("http://registry.invalid:8081", {"proxy": registry_server.url}))
+    assert asking.by_id(1, "AVRO").text == '"int"'
+    assert registry_server.asked == ["http://registry.invalid:8081/schemas/ids/1"]
+
+
+@pytest.mark.parametrize("references", [5, [5], [{}], [{"name": "n", "subject": "s", "version": "x"}], {"a": 1}])
+def test_references_that_are_none(registry_server: Any, asking: Asking, references: Any) -> None:
+    registry_server.answers = [(200, json.dumps({"schema": '"int"', "references": references}).encode())]
+    with pytest.raises(errors.CorruptDataError, match="references that are none"):
+        asking.registry.by_id(1, "AVRO")
+
+
+def test_json_that_is_too_deep_is_no_registrys_answer(registry_server: Any, asking: Asking) -> None:
+    registry_server.answers = [(200, b"[" * 100_000)]
+    with pytest.raises(errors.CorruptDataError, match="something else than a schema registry's JSON"):
+        asking.registry.by_id(1, "AVRO")
+
+
+def test_schemas_and_their_references_are_bounded_in_bytes_seconds_and_number(
+    registry_server: Any, asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = json.dumps("x" * 3_000)
+    for number in range(3):
+        registry_server.add(f"s{number}", large)
+    references = [{"name": f"r{number}", "subject": f"s{number}", "version": 1} for number in range(3)]
+    number = registry_server.add("t", '"int"', references=references)
+    monkeypatch.setattr(registry, "REGISTRY_ANSWER_BYTES", 8_000)
+    with pytest.raises(errors.CorruptDataError, match=f"schema {number} has more than 8000 characters"):
+        asking.registry.by_id(number, "AVRO")
+    monkeypatch.setattr(registry, "REGISTRY_KEPT_CHARACTERS", 7_000)
+    for _ in range(2):
+        asking.registry.by_id(1, "AVRO")
+        asking.registry.by_id(2, "AVRO")
+    before = len(registry_server.asked)
+    asking.registry.by_id(3, "AVRO")  # the texts are too many: all are forgotten
+    asking.registry.by_id(1, "AVRO")
+    assert len(registry_server.asked) == before + 2
+    monkeypatch.undo()
+    get = asking.registry._get
+
+    def slow(*args: Any, **options: Any) -> Any:
+        asking.now += registry.SCHEMA_SECONDS
+        return get(*args, **options)
+
+    monkeypatch.setattr(asking.registry, "_get", slow)
+    with pytest.raises(errors.KafkaTimeoutError, match="has not come within 60 s"):
+        asking.registry.by_id(number, "AVRO")

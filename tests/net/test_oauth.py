@@ -11,6 +11,9 @@ import threading
 import pytest
 import trustme
 
+from kafkacore import client_credentials
+from kafkacore.bounds import TOKEN_ANSWER_BYTES
+from kafkacore.client_credentials import ClientCredentials
 from kafkacore.clock import ManualClock
 from kafkacore.config_security import RefreshWindow, TokenEndpoint
 from kafkacore.errors import AuthenticationFailedError, RequestTimedOut, SaslAuthentication
@@ -18,9 +21,7 @@ from kafkacore.metadata import NEVER_MS
 from kafkacore.net import oauth
 from kafkacore.net.oauth import (
     ASK_TIMEOUT_MS,
-    MAX_ANSWER_BYTES,
     MAX_UNANSWERED,
-    ClientCredentials,
     TokenLogin,
     read_unsecured_token,
     unsecured_token,
@@ -350,8 +351,8 @@ def test_an_endpoint_that_cannot_be_reached():
 def test_an_answer_without_end_is_bounded():
     pytest.importorskip("httpx")
     with (
-        token_endpoint(200, b'{"access_token": "' + b"x" * MAX_ANSWER_BYTES + b'"}') as endpoint,
-        pytest.raises(AuthenticationFailedError, match=f"answers with more than {MAX_ANSWER_BYTES} bytes"),
+        token_endpoint(200, b'{"access_token": "' + b"x" * TOKEN_ANSWER_BYTES + b'"}') as endpoint,
+        pytest.raises(AuthenticationFailedError, match=f"answers with more than {TOKEN_ANSWER_BYTES} bytes"),
     ):
         ClientCredentials(TokenEndpoint(endpoint.url, "me", "hush", None), ManualClock(0, T0))()
 
@@ -387,7 +388,8 @@ def test_an_answer_that_drips_is_bounded_as_a_whole():
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_an_ask_that_hangs_is_ended_and_no_thread_is_left(end, scheme, monkeypatch, tmp_path):
     pytest.importorskip("httpx")
-    monkeypatch.setattr(oauth, "ASK_TIMEOUT_MS", 3_600_000)  # httpx is to be ended, not to end by itself
+    monkeypatch.setattr(oauth, "ASK_TIMEOUT_MS", 3_600_000)
+    monkeypatch.setattr(client_credentials, "HTTP_SECONDS", 3_600)  # httpx is to be ended, not to end by itself
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))

@@ -8,11 +8,11 @@ import threading
 import pytest
 import trustme
 
+from kafkacore.client_credentials import ClientCredentials
 from kafkacore.clock import ManualClock
 from kafkacore.config import ClientConfig
 from kafkacore.config_security import TokenEndpoint
 from kafkacore.errors import AuthenticationFailedError, ConfigError
-from kafkacore.net.oauth import ClientCredentials
 from tests.net.token_endpoint import Endpoint, token_endpoint
 
 httpx = pytest.importorskip("httpx")

@@ -98,7 +98,7 @@ def test_the_registrys_secrets_stay_references_and_are_not_shown() -> None:
     url = "http://me:hush@r"
     given = {**READ, "value.format": "avro", "schema.registry.url": url, "schema.registry.basic.auth.user.info": "secret://env/NOWHERE"}
     options = source_options(given, streaming=False)
-    assert options.registry_user_info == "secret://env/NOWHERE" and options.framed
+    assert options.registry_settings == {"basic.auth.user.info": "secret://env/NOWHERE"} and options.framed
     assert "hush" not in repr(options) and "NOWHERE" not in repr(options)
 
 
