@@ -19,7 +19,7 @@ BUILD = ROOT / "build" / "sanitize"
 # What reads, writes or hands out memory: bytes, records, protocol, metadata, the way of a record and of a request, logs, timers, JSON.
 TESTS = (
     *(f"test_{name}*.py" for name in ("append", "buffers", "codec", "compress", "fileslice", "filewrite", "fuzz", "records", "sock")),
-    *(f"test_{name}*.py" for name in ("wheel", "timer", "purgatory")),
+    *(f"test_{name}*.py" for name in ("changing_arguments", "wheel", "timer", "purgatory")),
     "aio/test_aio_timer.py",
     *(f"net/test_{name}.py" for name in ("channel", "epoll", "framing", "measure", "metadata", "network_client", "selector")),
     "net/test_transport_contract.py",

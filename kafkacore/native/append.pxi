@@ -398,6 +398,8 @@ cdef class ProducerCore:
                 keys.get(i, &k.p, &k.n)
             chosen = None
             if partitions is not None and partitions[i] >= 0:
+                if partitions[i] >= queue.n:                   # checked before, but another topic may have the name since
+                    raise _usage_error(f"partition {partitions[i]} of topic {queue.topic} does not exist: it has {queue.n}")
                 chosen = <PartitionQueue> PyList_GET_ITEM(<PyObject *> queue.partitions, partitions[i])
             elif k.n >= self._least_key:
                 chosen = self._of_key(queue, &k)

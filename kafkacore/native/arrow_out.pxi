@@ -185,14 +185,18 @@ cdef HeaderBuffers header_buffers(RecordColumns of, Py_ssize_t n, bint none_is_n
         while row < stop:
             if starts[row] >= 0:
                 p = kc_header_count(base + starts[row], end, &count)
-                while count > 0:
+                while count > 0 and p != NULL:
                     count -= 1
                     p = kc_get_header(p, end, &header)
+                    if p == NULL or i == sizes.count or header.value_len > sizes.value_bytes - value_ends[i]:
+                        raise _CorruptDataError("the records were changed while they were read")
                     key = <const char*>header.key
                     key_size = header.key_len
                     if not kc_is_ascii(header.key, header.key_len):
                         text = PyUnicode_DecodeUTF8(key, key_size, "replace")
                         key = PyUnicode_AsUTF8AndSize(text, &key_size)
+                    if key_size > sizes.key_bytes - key_ends[i]:
+                        raise _CorruptDataError("the records were changed while they were read")
                     memcpy(keys.ptr + key_ends[i], key, key_size)
                     key_ends[i + 1] = key_ends[i] + <int32_t>key_size
                     value_ends[i + 1] = value_ends[i]

@@ -154,10 +154,12 @@ KC_INLINE uint8_t *kc_put_framed(uint8_t *p, const kc_frame *f, const uint8_t *v
     return p + n + 1;
 }
 
-/* A run of values that all have the length of the first: their frames differ by the offset delta only. Returns the item after the last. */
+/* A run of values that all have the length of the first, of n bytes: their frames differ by the offset delta only. Returns the item after the
+ * last, whose first byte is at *first then. */
 static __attribute__((noinline)) int64_t kc_write_alike(uint8_t **at, const uint8_t *end, const uint8_t *data, int64_t limit, const void *offsets,
-                                                        int wide, uint64_t shared, int64_t ts_size, uint32_t delta, int64_t i, int64_t last) {
-    int64_t from = kc_offset_at(offsets, i, wide), n = kc_offset_at(offsets, i + 1, wide) - from;
+                                                        int wide, uint64_t shared, int64_t ts_size, uint32_t delta, int64_t i, int64_t last,
+                                                        int64_t *first, int64_t n) {
+    int64_t from = *first;
     kc_frame f = kc_frame_of(shared, ts_size, delta, n);
     int64_t stop = i + (end - *at) / f.size, next_size = delta < 1 << 6 ? 1 << 6 : 1 << 13;
     uint64_t others = f.rest >> (8 * f.delta_size) << (8 * f.delta_size);
@@ -169,6 +171,7 @@ static __attribute__((noinline)) int64_t kc_write_alike(uint8_t **at, const uint
         p = kc_put_framed(p, &f, data + from, n, data + limit);
     }
     *at = p;
+    *first = from;
     return i;
 }
 
@@ -194,10 +197,10 @@ KC_INLINE int64_t kc_write_values(kc_batch_writer *out, const uint8_t *data, int
             looked = i + 16;
             if (last - i > 4 && ((kc_offset_at(offsets, i + 2, wide) ^ (to + n)) | (kc_offset_at(offsets, i + 3, wide) ^ (to + 2 * n)) |
                                  (kc_offset_at(offsets, i + 4, wide) ^ (to + 3 * n))) == 0) {
-                int64_t next = kc_write_alike(&p, end, data, limit, offsets, wide, shared, ts_size, delta, i, last);
+                int64_t next = kc_write_alike(&p, end, data, limit, offsets, wide, shared, ts_size, delta, i, last, &from, n);
                 if (next > i) {
                     delta += (uint32_t)(next - i);
-                    from = kc_offset_at(offsets, looked = next, wide);
+                    looked = next;
                     i = next - 1;
                     continue;
                 }

@@ -355,8 +355,11 @@ cdef class BatchBuilder:
                     break
             # One record by hand: the layouts of Python objects, headers, a first record larger than the batch, a bad item.
             encoded = None
-            if headers is not None and headers[i]:
-                encoded = encode_headers(headers[i])
+            if headers is not None:
+                with cython.boundscheck(True):   # the caller's list, which may have become shorter
+                    pairs = headers[i]
+                if pairs:
+                    encoded = encode_headers(pairs)
             value_column.get(i, &v, &v_len)
             if key_column is not None:
                 key_column.get(i, &k, &k_len)

@@ -63,21 +63,28 @@ cdef HeldBuffer hold_records(object buffer):
     return region
 
 
+cdef inline bint is_v2(const uint8_t* p, Py_ssize_t total) noexcept nogil:
+    """Whether a framed batch is read as one of magic 2. The memory may be the caller's and change after its check: then the length decides."""
+    return p[MAGIC_AT] == 2 and total >= KC_BATCH_HEADER
+
+
 cdef Py_ssize_t frame_at(const uint8_t* base, Py_ssize_t size, Py_ssize_t at, bint check_crc) except -2:
     """Bytes of the batch at base + at, its frame checked; -1 when the rest holds no complete batch."""
     cdef const uint8_t* p = base + at
     cdef Py_ssize_t left = size - at
     cdef int64_t length
+    cdef int magic
     if left < MAGIC_AT + 1:
         return -1
     length = kc_get32(p + 8)
-    if p[MAGIC_AT] > 2:
-        raise _CorruptDataError(f"batch has unknown magic {<int8_t>p[MAGIC_AT]}", offset=at)
-    if length < (BATCH_MIN_LENGTH if p[MAGIC_AT] == 2 else LEGACY_MIN_SIZE):
-        raise _CorruptDataError(f"batch of magic {p[MAGIC_AT]} has length {length}", offset=at)
+    magic = p[MAGIC_AT]
+    if magic > 2:
+        raise _CorruptDataError(f"batch has unknown magic {<int8_t>magic}", offset=at)
+    if length < (BATCH_MIN_LENGTH if magic == 2 else LEGACY_MIN_SIZE):
+        raise _CorruptDataError(f"batch of magic {magic} has length {length}", offset=at)
     if length + 12 > left:
         return -1
-    if p[MAGIC_AT] != 2:
+    if not is_v2(p, length + 12):
         if check_crc:
             legacy_check_crc(p, length, at)
         return length + 12
@@ -171,14 +178,14 @@ cdef class Batch:
     @property
     def base_offset(self):
         """First offset of the batch; for a message of magic 0 and 1 its own offset, a compressed set's first one."""
-        if self.p[MAGIC_AT] == 2 or not self.p[MAGIC_AT + 1] & ATTR_CODEC:
+        if is_v2(self.p, self.size_bytes) or not self.p[MAGIC_AT + 1] & ATTR_CODEC:
             return kc_get64(self.p)
         columns = self.columns()
         return int(columns.offsets[0]) if len(columns) else kc_get64(self.p)
 
     @property
     def last_offset(self):
-        return kc_wrap_add(kc_get64(self.p), kc_get32(self.p + 23)) if self.p[MAGIC_AT] == 2 else kc_get64(self.p)
+        return kc_wrap_add(kc_get64(self.p), kc_get32(self.p + 23)) if is_v2(self.p, self.size_bytes) else kc_get64(self.p)
 
     @property
     def next_offset(self):
@@ -186,15 +193,15 @@ cdef class Batch:
 
     @property
     def leader_epoch(self):
-        return kc_get32(self.p + 12) if self.p[MAGIC_AT] == 2 else -1
+        return kc_get32(self.p + 12) if is_v2(self.p, self.size_bytes) else -1
 
     @property
     def crc(self):
-        return <uint32_t>kc_get32(self.p + (17 if self.p[MAGIC_AT] == 2 else 12))
+        return <uint32_t>kc_get32(self.p + (17 if is_v2(self.p, self.size_bytes) else 12))
 
     @property
     def attributes(self):
-        return kc_get16(self.p + 21) if self.p[MAGIC_AT] == 2 else self.p[MAGIC_AT + 1]
+        return kc_get16(self.p + 21) if is_v2(self.p, self.size_bytes) else self.p[MAGIC_AT + 1]
 
     @property
     def compression(self):
@@ -210,45 +217,45 @@ cdef class Batch:
 
     @property
     def is_transactional(self):
-        return self.p[MAGIC_AT] == 2 and (kc_get16(self.p + 21) & ATTR_TRANSACTIONAL) != 0
+        return is_v2(self.p, self.size_bytes) and (kc_get16(self.p + 21) & ATTR_TRANSACTIONAL) != 0
 
     @property
     def is_control(self):
-        return self.p[MAGIC_AT] == 2 and (kc_get16(self.p + 21) & ATTR_CONTROL) != 0
+        return is_v2(self.p, self.size_bytes) and (kc_get16(self.p + 21) & ATTR_CONTROL) != 0
 
     @property
     def base_timestamp_ms(self):
-        if self.p[MAGIC_AT] == 2:
+        if is_v2(self.p, self.size_bytes):
             return kc_get64(self.p + 27)
         return kc_get64(self.p + 18) if self.p[MAGIC_AT] == 1 else -1
 
     @property
     def max_timestamp_ms(self):
-        return kc_get64(self.p + 35) if self.p[MAGIC_AT] == 2 else self.base_timestamp_ms
+        return kc_get64(self.p + 35) if is_v2(self.p, self.size_bytes) else self.base_timestamp_ms
 
     @property
     def producer_id(self):
-        return kc_get64(self.p + 43) if self.p[MAGIC_AT] == 2 else -1
+        return kc_get64(self.p + 43) if is_v2(self.p, self.size_bytes) else -1
 
     @property
     def producer_epoch(self):
-        return kc_get16(self.p + 51) if self.p[MAGIC_AT] == 2 else -1
+        return kc_get16(self.p + 51) if is_v2(self.p, self.size_bytes) else -1
 
     @property
     def base_sequence(self):
-        return kc_get32(self.p + 53) if self.p[MAGIC_AT] == 2 else -1
+        return kc_get32(self.p + 53) if is_v2(self.p, self.size_bytes) else -1
 
     @property
     def last_sequence(self):
         """Sequence of the last record, wrapped at 2**31; -1 for none."""
-        if self.p[MAGIC_AT] != 2 or kc_get32(self.p + 53) < 0:
+        if not is_v2(self.p, self.size_bytes) or kc_get32(self.p + 53) < 0:
             return -1
         return (<int64_t>kc_get32(self.p + 53) + kc_get32(self.p + 23)) & 0x7fffffff
 
     @property
     def record_count(self):
         """Records, as the header counts them."""
-        if self.p[MAGIC_AT] == 2:
+        if is_v2(self.p, self.size_bytes):
             return kc_get32(self.p + 57)
         return len(self.columns()) if self.p[MAGIC_AT + 1] & ATTR_CODEC else 1
 
@@ -279,7 +286,7 @@ cdef class Batch:
         cdef RecordContext context
         cdef list out = []
         cdef HeldBuffer region
-        if self.p[MAGIC_AT] != 2:
+        if not is_v2(self.p, self.size_bytes):
             return self.columns(start_offset, topic=topic, partition=partition).to_records()
         region = open_batch(self.region, self.p, self.size_bytes, self.max_decompressed, &b)   # the name keeps b's pointers good
         context = record_context(self.topic if topic is None else topic, self.partition if partition is None else partition,
@@ -306,7 +313,7 @@ cdef class Batch:
         columns.partition = self.partition if partition is None else partition
         columns.next_offset = kc_wrap_add(self.last_offset, 1)
         cdef int64_t start = INT64_MIN if start_offset is None else start_offset
-        if self.p[MAGIC_AT] != 2:
+        if not is_v2(self.p, self.size_bytes):
             legacy_read(columns, self.region, self.position, self.size_bytes, start, self.max_decompressed)
             return columns
         region = open_batch(self.region, self.p, self.size_bytes, self.max_decompressed, &b)
@@ -331,7 +338,7 @@ cdef class Batch:
         cdef kc_batch_reader b
         cdef kc_record_facts facts
         cdef int error = 0
-        if self.p[MAGIC_AT] != 2:
+        if not is_v2(self.p, self.size_bytes):
             raise ValueError(f"a message of magic {self.p[MAGIC_AT]} is read by columns()")
         cdef HeldBuffer region = open_batch(self.region, self.p, self.size_bytes, self.max_decompressed, &b)
         kc_scan_records(&b, &facts, &error)
@@ -543,7 +550,7 @@ cdef class PartitionReader:
         self.end_offset = self.next_offset
         if last >= 0:
             self.end_offset = max(self.end_offset, kc_wrap_add(kc_get64(base + last), <int64_t>1 + (
-                kc_get32(base + last + 23) if base[last + MAGIC_AT] == 2 else 0)))
+                kc_get32(base + last + 23) if is_v2(base + last, at - last) else 0)))
         self.end_at = at
         return 0
 
@@ -577,16 +584,16 @@ cdef class PartitionReader:
                 self.exhausted = True
                 return False
             p = base + self.at
-            last = kc_wrap_add(kc_get64(p), kc_get32(p + 23)) if p[MAGIC_AT] == 2 else kc_get64(p)
-            if last < self.next_offset and p[MAGIC_AT] == 2 and self.aborted is None:
+            last = kc_wrap_add(kc_get64(p), kc_get32(p + 23)) if is_v2(p, total) else kc_get64(p)
+            if last < self.next_offset and is_v2(p, total) and self.aborted is None:
                 self.at += total
                 continue
-            if p[MAGIC_AT] == 2 and self._skip_batch(p, total, last):
+            if is_v2(p, total) and self._skip_batch(p, total, last):
                 self.leader_epoch = kc_get32(p + 12)  # the position moves behind it, so its epoch counts
                 self.at += total
                 self.next_offset = max(self.next_offset, kc_wrap_add(last, 1))
                 continue
-            if p[MAGIC_AT] == 2:
+            if is_v2(p, total):
                 self.opened = None         # before the next one is unpacked
                 self.opened = open_batch(self.region, p, total, self.max_decompressed, &self.b)
                 self.leader_epoch = kc_get32(p + 12)
@@ -762,7 +769,8 @@ def set_base_offset(buffer, int64_t offset):
         buffer: writable bytes-like that starts with the batch.
         offset: offset of its first record.
     """
-    cdef HeldBuffer held = hold_writable_batch(buffer)
+    cdef Py_ssize_t size
+    cdef HeldBuffer held = hold_writable_batch(buffer, &size)
     kc_put64(<uint8_t*>held.view.buf, offset)
 
 
@@ -773,7 +781,8 @@ def set_leader_epoch(buffer, int32_t leader_epoch):
         buffer: writable bytes-like that starts with the batch.
         leader_epoch: the epoch.
     """
-    cdef HeldBuffer held = hold_writable_batch(buffer)
+    cdef Py_ssize_t size
+    cdef HeldBuffer held = hold_writable_batch(buffer, &size)
     kc_put32(<uint8_t*>held.view.buf + 12, leader_epoch)
 
 
@@ -784,16 +793,17 @@ def set_log_append_time(buffer, int64_t timestamp_ms):
         buffer: writable bytes-like that starts with the batch.
         timestamp_ms: epoch milliseconds that all its records get.
     """
-    cdef HeldBuffer held = hold_writable_batch(buffer)
+    cdef Py_ssize_t size
+    cdef HeldBuffer held = hold_writable_batch(buffer, &size)
     cdef uint8_t* p = <uint8_t*>held.view.buf
     kc_put16(p + 21, kc_get16(p + 21) | ATTR_LOG_APPEND_TIME)
     kc_put64(p + 35, timestamp_ms)
-    kc_put32(p + 17, <int32_t>kc_crc32c(0, p + 21, kc_get32(p + 8) + 12 - 21))
+    kc_put32(p + 17, <int32_t>kc_crc32c(0, p + 21, size - 21))
 
 
-cdef HeldBuffer hold_writable_batch(object buffer):
+cdef HeldBuffer hold_writable_batch(object buffer, Py_ssize_t* size):
     cdef HeldBuffer held = hold_buffer(buffer, PyBUF_WRITABLE)
-    if held.view.len < KC_BATCH_HEADER or (<uint8_t*>held.view.buf)[MAGIC_AT] != 2 \
-            or frame_at(<const uint8_t*>held.view.buf, held.view.len, 0, False) < 0:
+    size[0] = -1 if held.view.len < KC_BATCH_HEADER else frame_at(<const uint8_t*>held.view.buf, held.view.len, 0, False)
+    if size[0] < 0 or not is_v2(<const uint8_t*>held.view.buf, size[0]):
         raise ValueError("the buffer does not start with a complete batch of magic 2")
     return held

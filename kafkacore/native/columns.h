@@ -48,13 +48,22 @@ struct ArrowArray {
     void *private_data;
 };
 
+/* The caller may change the memory while it is read, also beside the GIL (numpy lets go of it). So what was read is checked and used, and is not
+ * read a second time: by us or by the compiler, which may otherwise load a variable again that it has no register for. */
+#if defined(__GNUC__)
+#define KC_READ_ONCE(v) __asm__("" : "+r"(v))
+#else
+#define KC_READ_ONCE(v) ((void)(v))
+#endif
+
 /* Offsets may be unaligned: a pair's second half is any buffer. */
 static inline int64_t kc_offset_at(const void *offsets, int64_t i, int wide) {
     int32_t narrow;
     int64_t whole;
-    if (wide) { memcpy(&whole, (const uint8_t *)offsets + 8 * i, 8); return whole; }
-    memcpy(&narrow, (const uint8_t *)offsets + 4 * i, 4);
-    return narrow;
+    if (wide) memcpy(&whole, (const uint8_t *)offsets + 8 * i, 8);
+    else { memcpy(&narrow, (const uint8_t *)offsets + 4 * i, 4); whole = narrow; }
+    KC_READ_ONCE(whole);
+    return whole;
 }
 
 static inline int kc_column_get(const kc_column *c, int64_t i, const uint8_t **p, int64_t *n) {
@@ -85,6 +94,9 @@ static inline int kc_column_get(const kc_column *c, int64_t i, const uint8_t **p
         const uint8_t *view = c->data + 16 * i;
         int32_t part[4];                                   /* length, prefix, block, offset */
         memcpy(part, view, 16);
+        KC_READ_ONCE(part[0]);
+        KC_READ_ONCE(part[2]);
+        KC_READ_ONCE(part[3]);
         if (part[0] < 0) return KC_COL_BAD;
         *n = part[0];
         if (part[0] <= 12) { *p = view + 4; return KC_COL_OK; }

@@ -299,12 +299,20 @@ cdef class ColumnSource:
             raise ValueError("the Arrow array was taken by somebody else")
         self.owner = schema_capsule
         self.second = array_capsule
-        column_of_arrow(&self.c, schema, array)
+        column_of_arrow(&self.c, schema, array, arrow_sizes(source))
         self.count = array.length
         return 0
 
 
-cdef int column_of_arrow(kc_column* c, ArrowSchema* schema, ArrowArray* array) except -1:
+cdef dict arrow_sizes(source):
+    """{address: bytes} of the buffers of an array of pyarrow; None of another library's, whose arrays do not tell."""
+    pyarrow = sys.modules.get("pyarrow")
+    if pyarrow is None or not isinstance(source, pyarrow.Array):
+        return None
+    return {each.address: each.size for each in source.buffers() if each is not None}
+
+
+cdef int column_of_arrow(kc_column* c, ArrowSchema* schema, ArrowArray* array, dict sizes) except -1:
     """Points an empty column at an Arrow array, which must stay where it is."""
     cdef const char* form = schema.format
     cdef int wide
@@ -327,10 +335,12 @@ cdef int column_of_arrow(kc_column* c, ArrowSchema* schema, ArrowArray* array) e
             return 0
         c.offsets = <const uint8_t*>array.buffers[1] + array.offset * wide
         c.data = <const uint8_t*>array.buffers[2]
-        # The interface does not tell how long the data is: the last offset is the only bound there is.
+        # The interface does not tell how long the data is: where the array does not either, the last offset is the only bound there is.
         c.limit = kc_offset_at(c.offsets, c.count, wide == 8)
         if c.data == NULL:
             c.limit = 0
+        elif sizes is not None and (size := sizes.get(<size_t>c.data)) is not None:
+            c.limit = min(c.limit, <int64_t>size)
     elif strncmp(form, "w:", 2) == 0:
         c.kind = KC_COL_FIXED
         c.itemsize = int(form[2:])

@@ -69,7 +69,7 @@ cdef class ForeignRecords:
     cdef object corrupt
 
     def __init__(self, Batch batch not None, corrupt):
-        if batch.p[MAGIC_AT] != 2:
+        if not is_v2(batch.p, batch.size_bytes):
             raise ValueError("a message set has records of another kind")
         self.batch = batch
         self.corrupt = corrupt

@@ -162,6 +162,7 @@ static inline const uint8_t *kc_json_string(const uint8_t *p, const uint8_t *end
 static uint8_t *kc_json_unescape(uint8_t *w, const uint8_t *p, const uint8_t *end) {
     while (p < end) {
         if (*p != '\\') { *w++ = *p++; continue; }
+        if (end - p < 2) break;                            /* changed since: what is written stays within the slack */
         p += 2;
         switch (p[-1]) {
         case 'b': *w++ = '\b'; break;

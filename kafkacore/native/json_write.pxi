@@ -95,8 +95,8 @@ cdef class JsonTree:
         self.used += count
         return first
 
-    cdef int fill(self, kc_jw_node* node, ArrowSchema* schema, ArrowArray* array, int64_t least) except -1:
-        """Fills a node; its array must have `least` items."""
+    cdef int fill(self, kc_jw_node* node, ArrowSchema* schema, ArrowArray* array, int64_t least, dict sizes) except -1:
+        """Fills a node; its array must have `least` items. sizes: see `arrow_sizes`."""
         cdef int64_t i
         cdef bytes form = schema.format
         cdef int64_t reach
@@ -112,13 +112,13 @@ cdef class JsonTree:
             if not KC_JW_INT8 <= node.index_kind <= KC_JW_UINT64 or array.dictionary == NULL:
                 raise TypeError(f"a dictionary's indices are whole numbers, not {form.decode()!r}")
             node.kind, node.n_children, node.children = KC_JW_DICTIONARY, 1, self.take(1)
-            self.fill(node.children, schema.dictionary, array.dictionary, 0)
+            self.fill(node.children, schema.dictionary, array.dictionary, 0, sizes)
         elif form[:3] in JSON_PER_SECOND:
             node.kind, node.per_second, node.utc = KC_JW_TIMESTAMP, JSON_PER_SECOND[form[:3]], len(form) > 4
         elif form[:2] == b"d:":
-            sizes = form[2:].split(b",")
-            node.scale = int(sizes[1])
-            if len(sizes) > 2 or not 0 <= node.scale <= 38:
+            parts = form[2:].split(b",")
+            node.scale = int(parts[1])
+            if len(parts) > 2 or not 0 <= node.scale <= 38:
                 raise TypeError(f"no decimal of 128 bits with 0 to 38 digits behind the point: {form.decode()!r}")
             node.kind = KC_JW_DECIMAL
         elif form in JSON_KINDS:
@@ -127,12 +127,12 @@ cdef class JsonTree:
             if node.kind == KC_JW_FLOAT or node.kind == KC_JW_DOUBLE:
                 make_json_powers()
             if node.kind == KC_JW_TEXT:
-                column_of_arrow(&node.text, schema, array)
+                column_of_arrow(&node.text, schema, array, sizes)
             elif node.kind == KC_JW_LIST or node.kind == KC_JW_LARGE_LIST or node.kind == KC_JW_STRUCT:
                 node.n_children, node.children = schema.n_children, self.take(schema.n_children)
                 reach = array.offset + array.length if node.kind == KC_JW_STRUCT else 0
                 for i in range(schema.n_children):
-                    self.fill(&node.children[i], schema.children[i], array.children[i], reach)
+                    self.fill(&node.children[i], schema.children[i], array.children[i], reach, sizes)
                 if node.kind == KC_JW_STRUCT:
                     for i in range(schema.n_children):
                         self.label(&node.children[i], schema.children[i].name)
@@ -198,7 +198,7 @@ def json_rows(rows, tuple ready=(), bint null_fields=True):
     cdef int64_t* end = <int64_t*>ends.ptr
     tree.nodes = filled(count_json_nodes(schema, 0) * sizeof(kc_jw_node), 0)
     top = tree.take(1)
-    tree.fill(top, schema, array, 0)
+    tree.fill(top, schema, array, 0, arrow_sizes(rows))
     for i in ready:
         if top.kind != KC_JW_STRUCT or not 0 <= i < top.n_children:
             raise IndexError(f"there is no field {i}")

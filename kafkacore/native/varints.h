@@ -30,15 +30,7 @@ static inline uint64_t kc_gather7(uint64_t x) {
     return (x & 0x000000000fffffffull) | (x & 0x0fffffff00000000ull) >> 4;
 }
 
-/* All values or-ed: its size is the largest size. */
-static inline uint64_t kc_varints_union(const uint64_t *v, size_t n, int zigzag) {
-    uint64_t all = 0;
-    if (zigzag) for (size_t i = 0; i < n; i++) all |= kc_zigzag((int64_t)v[i]);
-    else for (size_t i = 0; i < n; i++) all |= v[i];
-    return all;
-}
-
-/* Needs room for n times the largest size, and 8 bytes more. */
+/* Needs room for n times KC_MAX_VARLONG bytes, and 8 bytes more. The values are the caller's, who may change them: each is read once. */
 static inline uint8_t *kc_put_varints(uint8_t *p, const uint64_t *v, size_t n, int zigzag) {
     size_t i = 0;
     while (i < n) {

@@ -2,7 +2,6 @@
 from cpython.ref cimport Py_DECREF, PyObject
 
 cdef extern from "varints.h" nogil:
-    uint64_t kc_varints_union(const uint64_t* v, size_t n, int zigzag)
     uint8_t* kc_put_varints(uint8_t* p, const uint64_t* v, size_t n, int zigzag)
     const uint8_t* kc_get_varints(const uint8_t* p, const uint8_t* end, uint64_t* v, size_t n, int zigzag, const uint8_t** bad)
 
@@ -117,7 +116,7 @@ def decode_unsigned_varint(buffer not None, Py_ssize_t pos=0):
 
 
 cdef object as_words(object values, bint signed):
-    """A contiguous one-dimensional array of 64-bit integers with the values, which are not allowed to change."""
+    """A contiguous one-dimensional array of 64-bit integers with the values; perhaps the caller's own, which may change."""
     if _asarray is None:
         load_numpy()
     cdef object array = _asarray(values)
@@ -145,15 +144,14 @@ cdef object encode_array(object values, bint zigzag):
     cdef const uint64_t* words
     cdef uint8_t* start
     cdef uint8_t* stop
-    cdef size_t n, largest
+    cdef size_t n
     PyObject_GetBuffer(array, &view, PyBUF_SIMPLE)
     try:
         words = <const uint64_t*>view.buf
         n = view.len // 8
         if n == 0:
             return b""
-        largest = kc_uvarint_size(kc_varints_union(words, n, zigzag))
-        out = _bytes_of_size(NULL, n * largest + 8)         # pages that are never written cost nothing
+        out = _bytes_of_size(NULL, n * KC_MAX_VARLONG + 8)  # pages that are never written cost nothing
         start = <uint8_t*>PyBytes_AS_STRING(<object>out)
         stop = kc_put_varints(start, words, n, zigzag)
     finally:

@@ -118,26 +118,27 @@ class ManyCall:
 def partition_numbers(given: Any) -> tuple[Any, Any]:
     """The partitions of send_many as int32, -1 where nulls leave them to the partitioner; and those that are named, None without any.
 
+    Both are copies: the caller may change the array while records wait for memory.
+
     Raises:
         TypeError: they are no whole numbers.
         UsageError: one does not fit 32 bits.
     """
-    named = given
+    missing = None
     if hasattr(given, "is_null") or hasattr(given, "isna"):  # Arrow, polars; pandas
         missing = np.asarray(given.is_null() if hasattr(given, "is_null") else given.isna())
         if missing.any():
             given = given.fill_null(-1) if hasattr(given, "fill_null") else given.fillna(-1)
-            named = np.asarray(given)[~missing]
-            if not len(named):
-                return None, None
-        given, named = np.asarray(given), np.asarray(named)
-    else:
-        given = named = np.asarray(given)
+    given = np.array(given)
     if given.size and given.dtype.kind not in "iu":
         raise TypeError(f"partitions must be whole numbers, not {given.ravel()[0]!r:.60}")
     if given.size and not -(1 << 31) <= int(given.min()) <= int(given.max()) < 1 << 31:
         raise UsageError(f"partitions have 31 bits; asked for {given.min()}..{given.max()}")
-    return np.asarray(given, np.int32), np.asarray(named, np.int32)
+    numbers = np.asarray(given, np.int32)
+    if missing is None or not missing.any():
+        return numbers, numbers
+    named = numbers[~missing]
+    return (numbers, named) if len(named) else (None, None)
 
 
 def _column(given: Any, name: str) -> ColumnSource:

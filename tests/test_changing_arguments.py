@@ -1,0 +1,431 @@
+"""Arrays and buffers that change while a call reads them: an index, a length or an offset of theirs is copied or bounded where it is used.
+
+numpy lets go of the GIL while it fills an array, so a thread can change one at any moment, also in the middle of a compiled loop. The last
+tests here do that for a number of rounds. What counts is that the process lives: `make sanitize` runs them with ASAN, which sees each byte
+beside a block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kafkacore import codec, records
+from kafkacore._codec import json_columns, json_rows
+from kafkacore._wheel import TimingWheel
+from kafkacore.errors import KafkaError
+from kafkacore.producer import KafkaProducer
+from kafkacore.producer.many_call import partition_numbers
+from kafkacore.testing import EmbeddedCluster
+
+REFUSALS = (KafkaError, ValueError, TypeError, IndexError, OverflowError, BufferError, pa.ArrowException)
+ROUNDS = 3_000
+N = 1_000  # numpy holds the GIL for 500 items and fewer
+
+
+# ---- one change, at a known place ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        np.zeros(9, np.int32),
+        np.zeros(9, np.int64),
+        np.zeros(18, np.int32)[::2],
+        pa.Array.from_buffers(pa.int32(), 9, [None, pa.py_buffer(np.zeros(9, np.int32))]),
+        np.array(0, np.int32),
+    ],
+    ids=["int32", "int64", "stride", "arrow", "one"],
+)
+def test_partition_numbers_are_a_copy(given: Any) -> None:
+    numbers, named = partition_numbers(given)
+    for each in (numbers, named):
+        assert each.dtype == np.int32
+        assert not np.shares_memory(each, np.asarray(given))
+
+
+@pytest.mark.parametrize("later", [1, -1, 3, 50_000_000], ids=["another", "none", "unknown", "far"])
+def test_partitions_that_change_while_send_many_waits(later: int) -> None:
+    asked = np.zeros(2_000, np.int32)
+
+    class Producer(KafkaProducer):
+        def _roll_many(self, *args: Any) -> int:
+            asked[:] = later
+            return super()._roll_many(*args)
+
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", partitions=2)
+        with Producer(bootstrap_servers=cluster.bootstrap_servers, send_many_batch_size=16_384) as producer:
+            sent = producer.send_many("t", [b"v" * 100] * len(asked), partitions=asked).result(30)
+        assert (asked == later).all()
+        assert not sent.errors
+        assert (sent.partitions == 0).all()
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_headers_whose_list_becomes_shorter(kind: type) -> None:
+    headers: list[Any] = []
+
+    class Pairs(list[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            headers.clear()
+            return iter([("a", b"b")])
+
+    headers += [Pairs([None]) for _ in range(100)]
+    given = headers if kind is list else tuple(headers)
+    builder = records.BatchBuilder()
+    if kind is tuple:
+        assert builder.append_many([b"v"] * 100, headers=given) == 100
+        return
+    with pytest.raises(IndexError):
+        builder.append_many([b"v"] * 100, headers=given)
+
+
+def test_a_message_that_becomes_a_batch() -> None:
+    """Only its length says how far it may be read: a batch header of magic 2 is longer than a whole message."""
+    builder = records.BatchBuilder(magic=1)
+    builder.append(None, timestamp_ms=7)
+    memory = bytearray(builder.build())
+    assert len(memory) == 34
+    (message,) = records.read_batches(memory)
+    seen = (message.record_count, message.last_offset, message.producer_id, message.is_control, message.max_timestamp_ms)
+    memory[16] = 2
+    assert (message.record_count, message.last_offset, message.producer_id, message.is_control) == seen[:4]
+    with pytest.raises(ValueError, match="read by columns"):
+        message.scan()
+    with contextlib.suppress(KafkaError):
+        message.records()
+
+
+def test_log_append_time_of_a_batch_with_another_length() -> None:
+    """The checksum is over the batch that was checked, which is shorter than the memory here."""
+    builder = records.BatchBuilder()
+    builder.append(b"value", timestamp_ms=7)
+    batch = bytes(builder.build())
+    memory = bytearray(batch + bytes(500))
+    records.set_log_append_time(memory, 9)
+    (found,) = records.read_batches(memory[: len(batch)])
+    assert found.records()[0].timestamp_ms == 9
+
+
+def test_the_data_of_an_arrow_array_ends_where_its_buffer_does() -> None:
+    """Not where its last offset says, which may have changed."""
+    offsets = np.arange(0, 44, 4, np.int32)
+    column = pa.Array.from_buffers(pa.binary(), 10, [None, pa.py_buffer(offsets), pa.py_buffer(np.full(40, 65, np.uint8))])
+    text = pa.Array.from_buffers(pa.string(), 10, [None, pa.py_buffer(offsets), pa.py_buffer(np.full(40, 65, np.uint8))])
+    rows = pa.StructArray.from_arrays([text], ["a"])
+    offsets[10] = 1 << 20
+    with pytest.raises(ValueError, match="item 9"):
+        records.BatchBuilder().append_many(column)
+    with pytest.raises(ValueError, match="item 9"):
+        json_columns(column, (b"a",), "l")
+    with pytest.raises(ValueError, match="not inside"):
+        json_rows(rows)
+
+
+@pytest.mark.parametrize("values", [[2**63 - 1] * 20, [-(2**63)] * 20, [0] * 20, [*range(-100, 100)], [1 << n for n in range(63)]])
+def test_varints_of_any_size_have_room(values: list[int]) -> None:
+    encoded = codec.encode_varints(np.array(values, np.int64))
+    assert encoded == b"".join(codec.encode_varint(each) for each in values)
+
+
+# ---- a thread that changes them all the time -------------------------------------------------------------------------------------------
+
+
+class Changing:
+    """Arrays that a thread fills by turns with what fits and with what does not."""
+
+    def __init__(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self._turns: list[tuple[Any, list[Any]]] = []
+        self._lists: list[tuple[list[Any], list[Any]]] = []
+        self._rng = rng
+        self._ended = threading.Event()
+        self._began = threading.Event()
+        self._thread = threading.Thread(target=self._change, name="changes arguments", daemon=True)
+
+    def array(self, fits: Any, *others: Any) -> Any:
+        array = np.array(fits)
+        self._turns.append((array, [np.array(fits), *(np.array(other, array.dtype) for other in others)]))
+        return array
+
+    def odd(self, count: int, dtype: Any) -> Any:
+        """Numbers of any size, most of them near the ends of their range or of what fits."""
+        info, noise = np.iinfo(dtype), np.frombuffer(self._rng.bytes(count * np.dtype(dtype).itemsize), dtype)
+        edges = np.array([info.min, info.max, 0, 1, info.max // 2, min(N, info.max), min(12 * N, info.max)], dtype)
+        return np.where(self._rng.random(count) < 0.5, self._rng.choice(edges, count), noise)
+
+    def offsets(self, dtype: Any, size: int = 10) -> Any:
+        """Those of N values in `size` * N bytes: alike, of different lengths, decreasing, of any number."""
+        fits = np.arange(0, size * N + 1, size, dtype)
+        uneven = np.sort(self._rng.integers(0, size * N, N + 1)).astype(dtype)
+        return self.array(fits, uneven, uneven[::-1], self.odd(N + 1, dtype), np.full(N + 1, -5, dtype))
+
+    def list_of(self, make: Callable[[], Any]) -> list[Any]:
+        given = [make() for _ in range(N)]
+        self._lists.append((given, list(given)))
+        return given
+
+    def _change(self) -> None:
+        for turn in itertools.count():
+            for array, contents in self._turns:
+                array[:] = contents[turn % len(contents)]
+            for given, items in self._lists:
+                if turn % 3 == 0:
+                    del given[N // 2 :]
+                elif turn % 3 == 1:
+                    given[:] = [None] * (N // 4)
+                else:
+                    given[:] = items
+            self._began.set()
+            if self._ended.is_set():
+                return
+
+    def __enter__(self) -> Changing:
+        self._interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-5)
+        self._thread.start()
+        self._began.wait()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._ended.set()
+        sys.setswitchinterval(self._interval)
+        self._thread.join()
+
+
+def changing_batch(changing: Changing, **settings: Any) -> Any:
+    """A batch of records in memory that changes."""
+    builder = records.BatchBuilder(max_bytes=1 << 20, **settings)
+    headers = [[("name", b"value"), ("Ä" * 9, None)]] * 50 if settings.get("magic", 2) == 2 else None
+    builder.append_many([b"v" * 30] * 50, [b"key"] * 50, headers, timestamps_ms=9)
+    fits = np.frombuffer(bytes(builder.build()), np.uint8)
+    wounded = [fits.copy() for _ in range(6)]
+    for each in wounded[:4]:
+        each[changing._rng.integers(0, len(fits), 40)] = changing._rng.integers(0, 256, 40)
+    wounded[4][61:] = changing._rng.integers(0, 256, len(fits) - 61)
+    wounded[5][16] ^= 3
+    return changing.array(fits, *wounded)
+
+
+def changing_json(changing: Changing) -> Any:
+    """Values of one length, of JSON that is right, that ends elsewhere, and noise."""
+    rows = [b'{"a": %6d, "s": "t\\u00e9x\\n%03d"}' % (i, i) for i in range(N)]
+    size = len(rows[0])
+    fits = np.frombuffer(b"".join(rows), np.uint8)
+    noise = [fits.copy() for _ in range(3)]
+    for each in noise:
+        each[changing._rng.integers(0, len(fits), 4_000)] = np.frombuffer(b'\\"u{}0,:', np.uint8)[changing._rng.integers(0, 8, 4_000)]
+    return changing.array(fits, *noise), size
+
+
+def columns(changing: Changing) -> list[Any]:
+    """The layouts of columns in memory, each over arrays that change."""
+    data = changing.array(np.full(10 * N, 65, np.uint8), changing.odd(10 * N, np.uint8))
+    narrow, wide = changing.offsets(np.int32), changing.offsets(np.int64)
+    bits = changing.array(np.full(N, 255, np.uint8), changing.odd(N, np.uint8))
+    views = np.zeros(4 * N, np.int32)
+    views[0::4], views[2::4], views[3::4] = 20, 0, np.arange(N) * 9
+    views = changing.array(views, changing.odd(4 * N, np.int32), np.tile(np.array([13, 0, 0, 10 * N - 13], np.int32), N))
+    return [
+        (data, narrow),
+        (data, wide),
+        data.view("S10"),
+        data.view("V10"),
+        pa.Array.from_buffers(pa.binary(), N, [None, pa.py_buffer(narrow), pa.py_buffer(data)]),
+        pa.Array.from_buffers(pa.large_string(), N, [pa.py_buffer(bits), pa.py_buffer(wide), pa.py_buffer(data)]),
+        pa.Array.from_buffers(pa.binary_view(), N, [None, pa.py_buffer(views), pa.py_buffer(data)]),
+    ]
+
+
+def build_of_columns(changing: Changing) -> Callable[[int], object]:
+    made = columns(changing)
+    times = changing.array(np.arange(N, dtype=np.int64), changing.odd(N, np.int64))
+    plain = [b"v" * 10] * N
+
+    def build(turn: int) -> None:
+        builder = records.BatchBuilder(max_bytes=1 << 20)
+        column, keys = made[turn % len(made)], made[(turn // 2) % len(made)]
+        how = turn % 4
+        values = plain if how == 3 else column
+        builder.append_many(values, keys if how & 1 else None, timestamps_ms=times if how & 2 else None)
+        builder.build()
+
+    return build
+
+
+def build_of_lists(changing: Changing) -> Callable[[int], object]:
+    values = changing.list_of(lambda: b"value" * 3)
+    headers = changing.list_of(lambda: [("a", b"b")])
+
+    def build(turn: int) -> None:
+        records.BatchBuilder(max_bytes=1 << 20).append_many(values, headers=headers if turn & 1 else None)
+
+    return build
+
+
+def build_of_bytearrays(changing: Changing) -> Callable[[int], object]:
+    memory = changing.array(np.full(10_000, 65, np.uint8), changing.odd(10_000, np.uint8))
+    return lambda turn: records.BatchBuilder().append(memory[turn:], memory[:turn], [("a", memoryview(memory)[turn:])])
+
+
+def varints(changing: Changing) -> Callable[[int], object]:
+    signed = changing.array(np.zeros(N, np.int64), changing.odd(N, np.int64), np.full(N, -(1 << 63), np.int64))
+    unsigned = changing.array(np.zeros(N, np.uint64), changing.odd(N, np.uint64))
+    coded = changing.array(np.full(2 * N, 1, np.uint8), changing.odd(2 * N, np.uint8), np.full(2 * N, 255, np.uint8))
+    calls: list[Callable[[], object]] = [
+        lambda: codec.encode_varints(signed),
+        lambda: codec.encode_unsigned_varints(unsigned),
+        lambda: codec.decode_varints(coded, N),
+        lambda: codec.decode_unsigned_varints(coded, N),
+        lambda: codec.decode_varint(coded, 2 * N - 1),
+        lambda: (codec.crc32c(coded), codec.murmur2(coded), codec.fnv1a(coded)),
+    ]
+    return lambda turn: calls[turn % len(calls)]()
+
+
+def header_columns(changing: Changing) -> Callable[[int], object]:
+    made = columns(changing)
+    counts = changing.array(np.ones(N, np.int64), changing.odd(N, np.int64))
+    return lambda turn: records.HeaderColumn(counts, made[turn % 2], made[(turn // 2) % len(made)])
+
+
+def batches(changing: Changing) -> Callable[[int], object]:
+    memories = [changing_batch(changing), changing_batch(changing, magic=1), changing_batch(changing, compression="gzip")]
+
+    def read(turn: int) -> None:
+        memory = memories[turn % len(memories)]
+        for batch in records.read_batches(memory, turn & 1 == 0):
+            repr(batch)
+            for look in ("control_type", "record_count", "base_offset", "base_timestamp_ms", "last_sequence"):
+                with contextlib.suppress(*REFUSALS):
+                    getattr(batch, look)
+            for read_all in (batch.scan, batch.records):
+                with contextlib.suppress(*REFUSALS):
+                    read_all()
+            found = batch.columns()
+            found.to_records()
+            if len(found):
+                pa.record_batch(records.ArrowBatch(found, len(found), "view", "binary", True))
+            found.keys.to_pylist()
+
+    return read
+
+
+def reader(changing: Changing) -> Callable[[int], object]:
+    memories = [changing_batch(changing), changing_batch(changing, magic=0)]
+
+    def read(turn: int) -> None:
+        found = records.PartitionReader(memories[turn % 2], check_crcs=False)
+        found.records(20) if turn & 2 else found.columns(20)
+        found.records()
+
+    return read
+
+
+def stamps(changing: Changing) -> Callable[[int], object]:
+    memory = changing_batch(changing)
+
+    def stamp(turn: int) -> None:
+        (records.set_log_append_time, records.set_base_offset, records.set_leader_epoch)[turn % 3](memory, turn)
+
+    return stamp
+
+
+def json_of_bytes(changing: Changing) -> Callable[[int], object]:
+    data, size = changing_json(changing)
+    offsets = changing.offsets(np.int32, size)
+    column = pa.Array.from_buffers(pa.binary(), N, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return lambda turn: json_columns(column, (b"a", b"s"), ("lu", "gv", "sU", "fv")[turn % 4])
+
+
+def json_of_columns(changing: Changing) -> Callable[[int], object]:
+    data, _ = changing_json(changing)
+    narrow, wide = changing.offsets(np.int32), changing.offsets(np.int64)
+    numbers = changing.array(np.arange(N, dtype=np.int64), changing.odd(N, np.int64))
+    picks = changing.array(np.zeros(N, np.int32), changing.odd(N, np.int32))
+    text = pa.Array.from_buffers(pa.string(), N, [None, pa.py_buffer(narrow), pa.py_buffer(data)])
+    whole = pa.Array.from_buffers(pa.int64(), N, [None, pa.py_buffer(numbers)])
+    listed = pa.Array.from_buffers(pa.large_list(pa.int64()), N // 10, [None, pa.py_buffer(wide)], children=[whole])
+    chosen = pa.DictionaryArray.from_arrays(pa.Array.from_buffers(pa.int32(), N, [None, pa.py_buffer(picks)]), ["a", "b"], safe=False)
+    times = pa.Array.from_buffers(pa.timestamp("us"), N, [None, pa.py_buffer(numbers)])
+    real = pa.Array.from_buffers(pa.float64(), N, [None, pa.py_buffer(numbers)])
+    tables = [
+        pa.StructArray.from_arrays([text, whole], ["s", "n"]),
+        pa.StructArray.from_arrays([chosen, real], ["c", "r"]),
+        pa.StructArray.from_arrays([listed], ["l"]),
+        pa.StructArray.from_arrays([times, text], ["t", "s"]),
+    ]
+    return lambda turn: json_rows(tables[turn % 4], null_fields=turn & 4 == 0)
+
+
+def timers(changing: Changing) -> Callable[[int], object]:
+    wheel = TimingWheel(1, 8, 0)
+    times = changing.array(np.arange(N, dtype=np.int64), changing.odd(N, np.int64))
+    handles = changing.array(wheel.add_many(np.arange(N)), changing.odd(N, np.int64))
+
+    def use(turn: int) -> None:
+        wheel.cancel_many(wheel.add_many(times))
+        wheel.cancel_many(handles)
+        wheel.pop_expired_many(turn)
+
+    return use
+
+
+READERS = [
+    build_of_columns, build_of_lists, build_of_bytearrays, varints, header_columns, batches, reader, stamps, json_of_bytes, json_of_columns,
+    timers,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", READERS, ids=[make.__name__ for make in READERS])
+def test_readers_of_what_changes(make: Callable[[Changing], Callable[[int], object]]) -> None:
+    changing = Changing(7)
+    call = make(changing)
+    for turn in range(24):
+        call(turn)  # nothing is refused while nothing changes
+    with changing:
+        for turn in range(ROUNDS):
+            with contextlib.suppress(*REFUSALS):
+                call(turn)
+
+
+def test_producers_of_what_changes() -> None:
+    changing = Changing(9)
+    made = columns(changing)
+    values = changing.list_of(lambda: b"value" * 3)
+    partitions = changing.array(np.zeros(N, np.int32), np.ones(N, np.int32), changing.odd(N, np.int32))
+    times = changing.array(np.arange(N, dtype=np.int64), changing.odd(N, np.int64))
+    numbers = changing.array(np.arange(N, dtype=np.int64), changing.odd(N, np.int64))
+    frame = pa.table({"p": pa.array(partitions), "n": pa.array(numbers), "t": pa.array(times)})
+    draw = random.Random(5)
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", partitions=2)
+        with KafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers, buffer_memory=1 << 20, max_block_ms=30_000, enable_idempotence=False, acks=0
+        ) as producer:
+            for each in (values, *made):
+                producer.send_many("t", each, each, partitions=partitions, timestamps_ms=times)
+            producer.send_frame("t", frame, value=["n", "t"], value_format="json", partition="p", timestamp="t")
+            with changing:
+                for turn in range(ROUNDS // 10):
+                    with contextlib.suppress(*REFUSALS):
+                        if turn % 6 == 5:
+                            producer.send_frame("t", frame, value=["n", "t"], value_format="json", partition="p", timestamp="t")
+                            continue
+                        producer.send_many(
+                            "t",
+                            values if turn % 3 == 0 else draw.choice(made),
+                            draw.choice((None, values, *made)),
+                            partitions=draw.choice((None, partitions)),
+                            timestamps_ms=draw.choice((None, times)),
+                        )
