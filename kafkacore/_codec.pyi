@@ -841,6 +841,7 @@ class ProducerCore:
     _accumulator: Any
     _clock: Any
     def _add_topic(self, topic: TopicQueue) -> None: ...
+    def _refuse(self, error: BaseException) -> None: ...
     def send(
         self,
         topic: str | ProducerRecord,
@@ -1254,6 +1255,7 @@ class TransactionGate:
     holds: bool
     held: bool
     first_answer_ms: int
+    refused: KafkaError | None
     @property
     def takes_records(self) -> bool: ...
 

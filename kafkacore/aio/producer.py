@@ -181,23 +181,26 @@ class KafkaProducer:
             KafkaTimeoutError: the topic's metadata did not come within max_block_ms; `.attempts` says why.
             KafkaError: as `kafkacore.KafkaProducer.send`.
         """
-        check_delivery_callback(on_delivery)
         producer = self._producer
         self._bind()
         producer._check_sending()
-        if producer._put_off:
-            producer._put_off = False  # the short cut has looked, and the record has to wait: behind no task that comes later
-        elif self._short_send.turn_over():
-            await asyncio.sleep(0)
-        deadline_ms = self._clock.now_ms() + self.config.max_block_ms
-        record, acknowledged = producer._intercept(topic, value, key, headers, partition, timestamp_ms, None)
+        record = None
         try:
+            check_delivery_callback(on_delivery)
+            if producer._put_off:
+                producer._put_off = False  # the short cut has looked, and the record has to wait: behind no task that comes later
+            elif self._short_send.turn_over():
+                await asyncio.sleep(0)
+            deadline_ms = self._clock.now_ms() + self.config.max_block_ms
+            record, acknowledged = producer._intercept(topic, value, key, headers, partition, timestamp_ms, None)
             queue = await self._queue_of(record.topic)
             producer._check_sending()
             append = producer._prepare(queue, record, acknowledged, 0)
             future: RecordFuture = await self._append(append, record.topic, deadline_ms)
         except (Exception, asyncio.CancelledError, GeneratorExit) as error:  # all that comes before the record is queued
-            producer._not_queued(error)
+            producer._refuse(error)
+            if record is not None:
+                producer._not_queued(error)
             raise
         if on_delivery is not None:
             on_delivery_in_loop(future, asyncio.get_running_loop(), on_delivery)
@@ -243,6 +246,7 @@ class KafkaProducer:
                 lambda: producer._checked_many(queue, values, keys, headers, partitions, timestamps_ms, 0), topic, deadline_ms
             )
         except BaseException as error:
+            producer._refuse(error)
             none_queued(error, topic)
             raise
         try:
@@ -254,6 +258,7 @@ class KafkaProducer:
                     record = self._send_general(name, value, key, headers=pairs, partition=partition, timestamp_ms=timestamp_ms)
                     call.progress.add(await record)
         except BaseException as error:
+            producer._refuse(error)
             call.cut_short(error)
             raise
         return call.future()
@@ -292,11 +297,15 @@ class KafkaProducer:
         from kafkacore.producer.frames import send_frame_in_loop  # what it imports nobody else needs
 
         self._bind()
-        return await send_frame_in_loop(
-            self, topic, frame, in_thread, key=key, value=value, value_format=value_format, key_format=key_format,
-            value_schema=value_schema, registry=registry, headers=headers,
-            partition=partition, timestamp=timestamp, null_keys=null_keys, null_fields=null_fields,
-        )  # fmt: skip
+        try:
+            return await send_frame_in_loop(
+                self, topic, frame, in_thread, key=key, value=value, value_format=value_format, key_format=key_format,
+                value_schema=value_schema, registry=registry, headers=headers,
+                partition=partition, timestamp=timestamp, null_keys=null_keys, null_fields=null_fields,
+            )  # fmt: skip
+        except Exception as error:
+            self._producer._refuse(error)
+            raise
 
     def _bind(self) -> asyncio.AbstractEventLoop:
         """The running loop, which must be the same wherever a call may wait.

@@ -188,7 +188,17 @@ cdef class ProducerCore:
         if unknown:
             from kafkacore.elsewhere import refuse_arguments
             refuse_arguments("send()", unknown)
-        return self.send_parsed(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        try:
+            return self.send_parsed(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        except Exception as error:
+            self.refuse(error)
+            raise
+
+    @cython.final
+    cdef int refuse(self, error) except -1:
+        if self._gate is not None and self._gate.is_open():
+            self._refuse(error)
+        return 0
 
     @cython.final
     cdef object send_parsed(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
@@ -207,6 +217,9 @@ cdef class ProducerCore:
             return self._append(queue, value, key, headers, partition, timestamp_ms, on_delivery, 0)
         return self._append(queue, serialized(self._value_serializer, value), serialized(self._key_serializer, key), headers, partition,
                             timestamp_ms, on_delivery, 0)
+
+    def _refuse(self, error):
+        """A record of an open transaction was refused with this error: without it the transaction must not be committed."""
 
     def _await_partition(self, TopicQueue queue, partition, waited_ms):
         """Called for a partition the topic is not known to have; it may have been added since. Returns how long it waited, ms."""

@@ -53,13 +53,9 @@ cdef extern from *:
     static inline PyObject *kc_send_three(PyObject *producer, PyObject **given, PyObject *partition, PyObject *timestamp_ms) {
         return kc_send_parsed(producer, given[0], given[1], given[2], Py_None, partition, timestamp_ms, Py_None);
     }
-    static PyObject *kc_raised(void) {                         /* what is raised already */
-        return NULL;
-    }
     """
     bint kc_plain_record(PyObject *topic, PyObject *value, PyObject *key) noexcept
     PyObject *kc_send_three(PyObject *producer, PyObject **given, PyObject *partition, PyObject *timestamp_ms) noexcept
-    object kc_raised()
     int kc_may_recast(PlanType* type, PlanType* base) noexcept
     void kc_recast(PyObject* o, PlanType* type) noexcept
     object kc_own_method(object type, object descriptor)

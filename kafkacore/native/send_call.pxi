@@ -11,6 +11,7 @@ cdef extern from *:
     enum { KC_SEND_BY_POSITION = 3, KC_SEND_ARGUMENTS = 7 };
     typedef PyObject *(*kc_send_function)(PyObject *, PyObject *, PyObject *, PyObject *, PyObject *, PyObject *, PyObject *, PyObject *);
     static kc_send_function kc_send_parsed;
+    static PyObject *(*kc_send_refused)(PyObject *);        /* goes on raising what is raised */
     static PyObject *kc_send_compiled;                      /* the method as Cython compiled it */
     static PyObject *kc_send_names[KC_SEND_ARGUMENTS];
 
@@ -37,7 +38,8 @@ cdef extern from *:
         PyObject *given[KC_SEND_ARGUMENTS] = {NULL, Py_None, Py_None, Py_None, Py_None, Py_None, Py_None};
         PyObject *method, *future;
         if (nargs >= 1 && kc_send_places(args, nargs, kwnames, KC_SEND_BY_POSITION, KC_SEND_ARGUMENTS, kc_send_names, given))
-            return kc_send_parsed(self, given[0], given[1], given[2], given[3], given[4], given[5], given[6]);
+            return (future = kc_send_parsed(self, given[0], given[1], given[2], given[3], given[4], given[5], given[6])) != NULL
+                       ? future : kc_send_refused(self);
         method = PyMethod_New(kc_send_compiled, self);
         if (method == NULL)
             return NULL;
@@ -48,7 +50,12 @@ cdef extern from *:
 
     static PyMethodDef kc_send_def = {"send", (PyCFunction)(void (*)(void))kc_send, METH_FASTCALL | METH_KEYWORDS, NULL};
 
-    static int kc_install_send(PyObject *type, PyObject *compiled, PyObject *names, const char *doc, kc_send_function parsed) {
+    static PyObject *kc_raised(void) {                         /* what is raised already */
+        return NULL;
+    }
+
+    static int kc_install_send(PyObject *type, PyObject *compiled, PyObject *names, const char *doc, kc_send_function parsed,
+                               PyObject *(*refused)(PyObject *)) {
         PyObject *descriptor;
         Py_ssize_t i;
         int failed;
@@ -57,6 +64,7 @@ cdef extern from *:
             return -1;
         }
         kc_send_parsed = parsed;
+        kc_send_refused = refused;
         Py_INCREF(compiled);
         kc_send_compiled = compiled;
         for (i = 0; i < KC_SEND_ARGUMENTS; i++) {
@@ -75,11 +83,21 @@ cdef extern from *:
     }
     """
     ctypedef void* kc_send_function
-    int kc_install_send(object type, object compiled, tuple names, const char *doc, kc_send_function parsed) except -1
+    ctypedef object (*kc_refused_function)(object)
+    object kc_raised()
+    int kc_install_send(object type, object compiled, tuple names, const char *doc, kc_send_function parsed, kc_refused_function refused) except -1
 
 
 cdef object send_parsed(object producer, topic, value, key, headers, partition, timestamp_ms, on_delivery):
     return (<ProducerCore> producer).send_parsed(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+
+cdef object send_refused(object producer):
+    try:
+        kc_raised()
+    except Exception as error:
+        (<ProducerCore> producer).refuse(error)
+        raise
 
 
 cdef bytes _send_doc = b""                    # the descriptor points into it
@@ -93,7 +111,7 @@ cdef install_send():
     head, text = compiled.__doc__.split("\n", 1)
     _send_doc = ("send($self" + head.partition("(self")[2].replace(", **unknown", "") + "\n--\n\n" + text.lstrip()).encode()
     SEND_NAMES = code.co_varnames[1:code.co_argcount + code.co_kwonlyargcount]
-    kc_install_send(ProducerCore, compiled, SEND_NAMES, PyBytes_AS_STRING(_send_doc), <kc_send_function> send_parsed)
+    kc_install_send(ProducerCore, compiled, SEND_NAMES, PyBytes_AS_STRING(_send_doc), <kc_send_function> send_parsed, send_refused)
 
 
 install_send()

@@ -338,6 +338,8 @@ cdef object sending_queued(ShortCoroutine sending):
         sending.state = SENDING_NEW
         return None
     except BaseException as error:
+        if isinstance(error, Exception):
+            held.producer.refuse(error)
         sending.failed(error)
         raise
 
@@ -357,6 +359,8 @@ cdef object recast_queued(ShortCoroutine sending):
         sending.state = SENDING_NEW
         return None
     except BaseException as error:
+        if isinstance(error, Exception):
+            held.producer.refuse(error)
         sending.failed(error)
         raise
     if type(future) is RecordFuture:

@@ -24,6 +24,7 @@ cdef class TransactionGate:
 
     cdef object _at                           # transactions.Standing
     cdef public dict wanted                   # partitions with batches ready that the transaction does not have yet, in order
+    cdef public object refused                # the error for the next call: send() has refused a record of the transaction; None
     cdef public bint busy                     # the engine wants to be asked in the next pass
     cdef public bint holds                    # transaction.version 2: batches wait until the markers of the last transaction are written
     cdef public bint held                     # a batch waits for that
@@ -49,7 +50,7 @@ cdef class TransactionGate:
 
     cdef inline bint is_open(self):
         """True when send() may take records."""
-        return (<tuple> self._at)[STANDING_PHASE] is PHASE_OPEN
+        return (<tuple> self._at)[STANDING_PHASE] is PHASE_OPEN and self.refused is None
 
     @property
     def takes_records(self):

@@ -202,6 +202,10 @@ class KafkaProducer(ProducerCore):
         if engine is not None and not engine.gate.takes_records:
             engine.check_sending()
 
+    def _refuse(self, error: BaseException) -> None:
+        if self._engine is not None and isinstance(error, Exception) and not isinstance(error, NotNow):
+            self._engine.record_refused(error)            # who interrupts a call has not had a record refused: as in Java
+
     def _roll(self, queue: TopicQueue, chosen: PartitionQueue | None, record_bytes: int) -> int:
         """Called by the append path when the open batch does not take a record; returns how long it waited, ms."""
         return self._roll_within(queue, chosen, record_bytes, 0)
@@ -428,6 +432,7 @@ class KafkaProducer(ProducerCore):
             queue, waited_ms = self._queue_of(topic)
             call = self._checked_many(queue, values, keys, headers, partitions, timestamps_ms, waited_ms)
         except BaseException as error:
+            self._refuse(error)
             none_queued(error, topic)
             raise
         try:
@@ -437,6 +442,7 @@ class KafkaProducer(ProducerCore):
                 for i in range(call.count):
                     call.progress.add(self._send_general(*call.record(i)))
         except BaseException as error:
+            self._refuse(error)
             call.cut_short(error)
             raise
         return call.future()
@@ -492,11 +498,15 @@ class KafkaProducer(ProducerCore):
         """
         from kafkacore.producer.frames import send_frame  # what it imports nobody else needs
 
-        return send_frame(
-            self, topic, frame, key=key, value=value, value_format=value_format, key_format=key_format,
-            value_schema=value_schema, registry=registry, headers=headers,
-            partition=partition, timestamp=timestamp, null_keys=null_keys, null_fields=null_fields,
-        )  # fmt: skip
+        try:
+            return send_frame(
+                self, topic, frame, key=key, value=value, value_format=value_format, key_format=key_format,
+                value_schema=value_schema, registry=registry, headers=headers,
+                partition=partition, timestamp=timestamp, null_keys=null_keys, null_fields=null_fields,
+            )  # fmt: skip
+        except Exception as error:
+            self._refuse(error)
+            raise
 
     def _checked_many(
         self, queue: TopicQueue, values: Any, keys: Any, headers: Any, partitions: Any, timestamps_ms: Any, waited_ms: int

@@ -359,6 +359,7 @@ class TransactionEngine:
         if at.last is not None:                                   # its caller may have been cut short: it must not end this transaction
             at.last.delivery.resolve(-1, -1, None if at.refused is None else fresh(at.refused))
         gate = self.gate
+        gate.refused = None
         gate.holds, gate.held, gate.first_answer_ms = looks and adds_by_writing and not at.reused, False, -1
         self._go(
             Standing(
@@ -378,6 +379,29 @@ class TransactionEngine:
         at = self.at
         if at.phase is not Phase.OPEN:
             raise self._refusal("send", at)
+        if self.gate.refused is not None:
+            raise fresh(self.gate.refused)
+
+    def record_refused(self, error: Exception) -> None:
+        """A record of the open transaction was refused before it was queued: the transaction can only be aborted, or a part of it would be
+        committed. A note for the thread that drives the I/O, which alone changes the standing; `send` obeys it at once.
+
+        Source: KafkaProducer.doSend, TransactionManager.maybeTransitionToErrorState.
+        """
+        gate = self.gate
+        if gate.refused is None and self.at.phase is Phase.OPEN:
+            gate.refused = doomed("send() has refused a record of the transaction", error)
+            gate.busy = True
+
+    def _take_refusal(self) -> None:
+        """What `record_refused` has noted."""
+        told = self.gate.refused
+        if told is None or self.at.phase not in WRITING:
+            return
+        if isinstance(told.__cause__, KafkaError) and told.__cause__.code in FATAL_OF_PRODUCE:
+            self.fail(told.__cause__)
+        else:
+            self._must_abort(told, told, self.at)
 
     def submit(
         self,
@@ -424,6 +448,7 @@ class TransactionEngine:
 
     def settle(self) -> None:
         """Begins steps and ends those whose outcome is known."""
+        self._take_refusal()
         steps = self.steps
         while steps:
             at = self.at
@@ -724,17 +749,7 @@ class TransactionEngine:
             if error.code in FATAL_OF_PRODUCE:
                 self.fail(error)
                 return
-            why = f"{error.name}: {error.message}" if error.message else error.name
-            told = errors.TransactionAbortable(
-                f"a record of the transaction was not delivered ({why}): {ABORT_ADVICE}",
-                topic=error.topic,
-                partition=error.partition,
-                broker=error.broker,
-                api=error.api,
-                attempts=[error],
-            )
-            told.__cause__ = error
-            self._must_abort(told, error, at)
+            self._must_abort(doomed("a record of the transaction was not delivered", error), error, at)
         elif sent and at.phase in (Phase.ABORTING, Phase.ABORTABLE) and not at.adds_by_writing and not at.bump:
             self._go(at._replace(bump=True))                      # its numbers are missing; the next epoch begins at 0
 
@@ -768,6 +783,24 @@ class TransactionEngine:
         while self.steps:
             step = self.steps.popleft()
             step.delivery.resolve(-1, -1, errors.ClosedError(f"the producer was closed before {step.kind.value}() came to its end"))
+
+
+def doomed(what: str, error: Exception) -> KafkaError:
+    """The error of a transaction that can only be aborted, since this has happened to a record of it."""
+    if isinstance(error, KafkaError):
+        why = f"{error.name}: {error.message}" if error.message else error.name
+        told = errors.TransactionAbortable(
+            f"{what} ({why}): {ABORT_ADVICE}",
+            topic=error.topic,
+            partition=error.partition,
+            broker=error.broker,
+            api=error.api,
+            attempts=[error],
+        )
+    else:
+        told = errors.TransactionAbortable(f"{what} ({type(error).__name__}: {error}): {ABORT_ADVICE}")
+    told.__cause__ = error
+    return told
 
 
 def advised(error: KafkaError, advice: str, **flags: bool) -> KafkaError:

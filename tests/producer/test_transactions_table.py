@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from test_refused_in_transaction import CASES
 from test_transactions_engine import answer, ask, asking, opened, outcome_of
 
 from kafkacore import errors
@@ -191,15 +192,17 @@ def next_outcome(code: str, error: str) -> str | None:
 
 # ---- the table of what happens -------------------------------------------------------------------------------------------------------
 
-END_TO_END, SENDER, ENGINE, OURS = (
+END_TO_END, SENDER, ENGINE, REFUSED, OURS = (
     "tests/producer/test_transactions_end_to_end.py",
     "tests/producer/test_transactions_sender.py",
     "tests/producer/test_transactions_engine.py",
+    "tests/producer/test_refused_in_transaction.py",
     "tests/interop/test_our_transactions.py",
 )
 TESTS = {
     "the coordinator moves": [(END_TO_END, "test_a_coordinator_that_errs_in_each_phase")],
     "no answer within the time": [(END_TO_END, "test_a_commit_that_timed_out_can_be_called_again")],
+    "`send`, `send_many` or `send_frame` refused": [(REFUSED, "test_a_refused_record_leaves_only_the_abort")],
     "a record was not delivered": [(END_TO_END, "test_a_send_that_failed_makes_the_commit_fail")],
     "the broker wants an abort": [(ENGINE, "test_every_error_of_every_request")],
     "the group refuses the offsets": [(END_TO_END, "test_a_member_of_an_old_generation_commits_nothing")],
@@ -222,3 +225,21 @@ def test_everything_that_happens_has_a_test() -> None:
     for file, name in (each for tests in TESTS.values() for each in tests):
         defined = [node.name for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.FunctionDef)]
         assert name in defined, (file, name)
+
+
+REFUSALS = {
+    "larger than": {"too large", "too large with a key", "larger than memory"},
+    "no such partition": {"unknown partition", "negative partition"},
+    "no metadata of the topic": {"no metadata", "no such name"},
+    "a serializer or partitioner": {"serializer", "key serializer", "partitioner"},
+    "value, key, headers or time stamp": {"no bytes", "odd headers", "negative time"},
+    "`send_many`": {name for name in CASES if name.startswith("send_many")},
+    "`send_frame`": {name for name in CASES if name.startswith("send_frame")},
+}
+
+
+def test_every_refusal_has_a_test() -> None:
+    rows = [cells[0] for cells in table("Records that the client refuses")]
+    assert [begin for row in rows for begin in REFUSALS if row.startswith(begin)] == list(REFUSALS)
+    assert len(rows) == len(REFUSALS)
+    assert set().union(*REFUSALS.values()) == set(CASES)

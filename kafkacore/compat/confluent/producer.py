@@ -157,10 +157,14 @@ class Producer:
         if self._sends.full:
             raise BufferError("Local: Queue full")
         report = on_delivery if callback is None else callback
-        if not (_is_plain(value) and _is_plain(key)):
-            raise TypeError("a message's value and key are bytes, str or None")
-        pairs = _pairs(headers) if headers else None
-        number, at_ms = (None if partition == -1 else operator.index(partition)), operator.index(timestamp) or None
+        try:
+            if not (_is_plain(value) and _is_plain(key)):
+                raise TypeError("a message's value and key are bytes, str or None")
+            pairs = _pairs(headers) if headers else None
+            number, at_ms = (None if partition == -1 else operator.index(partition)), operator.index(timestamp) or None
+        except Exception as error:
+            self._producer._refuse(error)
+            raise
         try:
             self._sends.append(topic, value, key, pairs, number, at_ms, report)
         except Exception as error:
@@ -168,10 +172,11 @@ class Producer:
 
     def _again(self, error: Exception, topic: Any, value: Any, key: Any, headers: Any, partition: Any, at_ms: Any, report: Any) -> None:
         """What did not go: a topic is waited for, everything else is raised in confluent-kafka's way."""
-        if isinstance(error, TypeError) or not isinstance(error, ours.KafkaError):
-            raise error
         if isinstance(error, ours.BufferFullError):
-            raise BufferError("Local: Queue full") from error
+            raise BufferError("Local: Queue full") from error  # the one refusal after which a program calls again
+        if isinstance(error, TypeError) or not isinstance(error, ours.KafkaError):
+            self._producer._refuse(error)
+            raise error
         try:
             while isinstance(error, ours.KafkaTimeoutError) and topic not in self._producer._topics:
                 if self._unknown.hold(topic, value, key, headers, partition, at_ms, report):
@@ -184,9 +189,11 @@ class Producer:
         except ours.BufferFullError as full:
             raise BufferError("Local: Queue full") from full
         except (ours.UnknownTopicOrPartition, ours.InvalidTopic) as absent:
+            self._producer._refuse(absent)
             raise KafkaException(_unable("_UNKNOWN_TOPIC", absent)) from absent
         except ours.KafkaError as failed:
             error = failed
+        self._producer._refuse(error)
         if type(error) is ours.UsageError and partition is not None:
             raise KafkaException(_unable("_UNKNOWN_PARTITION", error)) from error
         raise KafkaException(of(error, "Unable to produce message")) from error

@@ -78,12 +78,14 @@ class SerializingProducer(Producer, Generic[K, V]):
             try:
                 key_bytes = self._serdes.key(key, context)
             except Exception as error:
+                self._producer._refuse(error)
                 raise KeySerializationError(error) from error
         context.field = MessageField.VALUE
         if self._serdes.value is not None:
             try:
                 value_bytes = self._serdes.value(value, context)
             except Exception as error:
+                self._producer._refuse(error)
                 raise ValueSerializationError(error) from error
         super().produce(topic, value_bytes, key_bytes, partition, on_delivery=on_delivery, timestamp=timestamp, headers=headers)
 

@@ -7,6 +7,7 @@ Source: kafka.producer.kafka, kafka-python 3.0.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import re
@@ -118,7 +119,7 @@ class KafkaProducer:
         self._partitioner = None if isinstance(self.config["partitioner"], DefaultPartitioner) else self.config["partitioner"]
         self._serializes = self.config["key_serializer"] is not None or self.config["value_serializer"] is not None
         plain = self._partitioner is None and not self._serializes
-        self._short_send = RecastSend(self._producer, QueuedRecord, _failed) if plain else None
+        self._short_send = RecastSend(self._producer, QueuedRecord, functools.partial(_failed, self._producer)) if plain else None
         if self.config["api_version"] is None:
             try:
                 self._bootstrap(self.config["bootstrap_timeout_ms"])
@@ -173,18 +174,19 @@ class KafkaProducer:
         """
         if self._closed:
             raise errors.IllegalStateError("KafkaProducer already closed!")
-        if value is None and key is None:
-            raise ValueError("Need at least one: key or value")
-        if headers is None:
-            headers = []
-        if not isinstance(headers, list):
-            raise TypeError("headers must be list-type")
-        if not all(isinstance(h, tuple) and len(h) == 2 and isinstance(h[0], str) and isinstance(h[1], bytes) for h in headers):
-            raise TypeError("All headers items must be (str, bytes) tuples")
-        _check_topic(topic)
-        key_bytes = _serialized(self.config["key_serializer"], topic, headers, key, "key")
-        value_bytes = _serialized(self.config["value_serializer"], topic, headers, value, "value")
+        key_bytes = value_bytes = None
         try:
+            if value is None and key is None:
+                raise ValueError("Need at least one: key or value")
+            if headers is None:
+                headers = []
+            if not isinstance(headers, list):
+                raise TypeError("headers must be list-type")
+            if not all(isinstance(h, tuple) and len(h) == 2 and isinstance(h[0], str) and isinstance(h[1], bytes) for h in headers):
+                raise TypeError("All headers items must be (str, bytes) tuples")
+            _check_topic(topic)
+            key_bytes = _serialized(self.config["key_serializer"], topic, headers, key, "key")
+            value_bytes = _serialized(self.config["value_serializer"], topic, headers, value, "value")
             if partition is None and self._partitioner is not None:
                 self._producer.partitions_for(topic)
                 cluster = Cluster(self._producer._metadata.snapshot)
@@ -193,7 +195,10 @@ class KafkaProducer:
                     raise ValueError(f"Partitioner did not assign a partition for topic {topic}!")
             future = self._producer.send(topic, value_bytes, key_bytes, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
         except ours.KafkaError as error:
-            return _failed(error, topic, value_bytes, key_bytes, headers, partition)
+            return _failed(self._producer, error, topic, value_bytes, key_bytes, headers, partition)
+        except Exception as error:
+            self._producer._refuse(error)
+            raise
         return HeldRecord(future, sum(len(name.encode()) + len(data) for name, data in headers) if headers else -1)
 
     _send_general = send
@@ -334,8 +339,9 @@ class KafkaProducer:
         return f"<KafkaProducer client_id={self.config['client_id']} transactional_id={self.config['transactional_id']}>"
 
 
-def _failed(error: Exception, topic: Any, value: Any, key: Any, headers: Any, partition: Any) -> Any:
+def _failed(engine: Engine, error: Exception, topic: Any, value: Any, key: Any, headers: Any, partition: Any) -> Any:
     """What kafka-python does with an error in `send`: a broker's refusal of the topic is the outcome of the record."""
+    engine._refuse(error)
     if isinstance(error, ours.InvalidTopic):
         _check_topic(topic)
     if isinstance(error, ours.BrokerError) and not isinstance(error, ours.RecordTooLarge) and error.topic is not None:

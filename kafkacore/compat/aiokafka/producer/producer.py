@@ -250,28 +250,37 @@ class AIOKafkaProducer:
             IllegalOperation: a transactional producer is not in a transaction.
             ProducerClosed: the producer is stopped.
         """
-        if value is None and key is None:
-            raise AssertionError("Need at least one: key or value")
-        if self._key_serializer is not None:
-            key = self._key_serializer(key)
-        if self._value_serializer is not None:
-            value = self._value_serializer(value)
-        if type(value) is not bytes:
-            _check_bytes(value, "value")
-        if type(key) is not bytes and key is not None:
-            _check_bytes(key, "key")
-        if headers is not None and type(headers) is not list:
-            headers = list(headers)
-        if partition is None and self._partitioner is not None and self._quick is not None:
-            partition = self._chosen(topic, key, self._partitioner)
-        if self._quick is not None and not self._waiting.in_line and (partition is not None or self._partitioner is None):
-            try:
-                return self._quick.append(topic, value, key, headers or None, partition, timestamp_ms)
-            except (NotNow, ours.KafkaError):
-                pass  # nothing is queued: the general way waits, or says what is wrong
-        return await self._send_general(topic, value, key, partition, timestamp_ms, headers)
+        try:
+            if value is None and key is None:
+                raise AssertionError("Need at least one: key or value")
+            if self._key_serializer is not None:
+                key = self._key_serializer(key)
+            if self._value_serializer is not None:
+                value = self._value_serializer(value)
+            if type(value) is not bytes:
+                _check_bytes(value, "value")
+            if type(key) is not bytes and key is not None:
+                _check_bytes(key, "key")
+            if headers is not None and type(headers) is not list:
+                headers = list(headers)
+            if partition is None and self._partitioner is not None and self._quick is not None:
+                partition = self._chosen(topic, key, self._partitioner)
+            if self._quick is not None and not self._waiting.in_line and (partition is not None or self._partitioner is None):
+                try:
+                    return self._quick.append(topic, value, key, headers or None, partition, timestamp_ms)
+                except (NotNow, ours.KafkaError):
+                    pass  # nothing is queued: the general way waits, or says what is wrong
+            return await self._send_general(topic, value, key, partition, timestamp_ms, headers)
+        except Exception as error:
+            self._refuse(error)
+            raise
 
     send = send_method(send, RecastCoroutine)
+
+    def _refuse(self, error: Exception) -> None:
+        """A record was refused: an open transaction can only be aborted."""
+        if self._engine_ is not None:
+            self._engine_._producer._refuse(error)
 
     async def _send_general(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Outcome:
         """Waits for metadata and memory, asks the program's partitioner, and words every error."""
@@ -342,10 +351,14 @@ class AIOKafkaProducer:
             KafkaError, AssertionError, IllegalOperation: as `send`.
         """
         engine = self._started()
-        count = len(await self.partitions_for(topic))
-        if partition is None:
-            partition = self._chosen(topic, None, self._partitioner or _DEFAULT_PARTITIONER)
-        _check_partition(partition, count)
+        try:
+            count = len(await self.partitions_for(topic))
+            if partition is None:
+                partition = self._chosen(topic, None, self._partitioner or _DEFAULT_PARTITIONER)
+            _check_partition(partition, count)
+        except Exception as error:
+            self._refuse(error)
+            raise
         self._check_transaction(engine)
         batch.close()
         with errors.translated():
