@@ -44,7 +44,7 @@ from kafkacore.net.client_selector import client_selector
 from kafkacore.net.connection import ExponentialBackoff
 from kafkacore.net.measure import Measured, NetworkStats, grouped
 from kafkacore.plurals import counted
-from kafkacore.producer.accumulator import BufferPool, RecordAccumulator
+from kafkacore.producer.accumulator import BufferPool, RecordAccumulator, buffer_bytes
 from kafkacore.producer.endings import close_sender, open_senders
 from kafkacore.producer.frame_future import FrameFuture, FrameMetadata
 from kafkacore.producer.futures import BatchFuture, BatchMetadata
@@ -118,10 +118,9 @@ class KafkaProducer(ProducerCore):
         self._engine = None if settings_.transactional_id is None else TransactionEngine(backoff.backoff_ms)
         gate = self._gate = None if self._engine is None else self._engine.gate
         self._transactions = TransactionManager(gate) if settings_.enable_idempotence else None
-        batch_size = max(settings_.batch_size, _codec.BATCH_OVERHEAD_BYTES)
-        self._pool = BufferPool(settings_.buffer_memory, batch_size)
+        self._pool = BufferPool(settings_.buffer_memory, buffer_bytes(settings_.batch_size, settings_.max_request_size))
         self._accumulator = RecordAccumulator(
-            batch_size=batch_size,
+            batch_size=settings_.batch_size,
             linger_ms=settings_.linger_ms,
             delivery_timeout_ms=settings_.delivery_timeout_ms,
             max_request_size=settings_.max_request_size,

@@ -32,6 +32,11 @@ MANY_SHARE = 32                    # a batch of send_many is no larger than this
 __all__ = ["NEVER_MS", "BufferPool", "Ready", "RecordAccumulator"]
 
 
+def buffer_bytes(batch_size: int, max_request_size: int) -> int:
+    """The buffer of a batch: no larger than max_request_size, so that an open batch has no room for a record that is too large."""
+    return max(min(batch_size, max_request_size), BATCH_OVERHEAD_BYTES)
+
+
 class RecordAccumulator(AccumulatorCore):
     """Per partition a FIFO of batches; says which brokers have work and takes it out, request by request.
 
@@ -54,7 +59,7 @@ class RecordAccumulator(AccumulatorCore):
         """Makes an empty accumulator; settings as in ProducerConfig.
 
         Args:
-            batch_size: bytes of a batch's buffer.
+            batch_size: bytes of a batch's buffer, unless max_request_size is less.
             linger_ms: how long a batch that is not full waits for more records.
             delivery_timeout_ms: from a batch's creation to its failure.
             max_request_size: bound of a record and of a request's records, bytes.
@@ -64,7 +69,7 @@ class RecordAccumulator(AccumulatorCore):
             choose_sticky: next partition for records without a key, called when the sticky one has had its share.
             many_bytes: of a batch that send_many begins, at most; less where max_request_size or a 32nd of the pool is less. 0: batch_size.
         """
-        self.batch_size = max(batch_size, BATCH_OVERHEAD_BYTES)
+        self.batch_size = buffer_bytes(batch_size, max_request_size)
         # What PooledBuffer takes is a power of two: of any other size a part would lie idle, and not be counted.
         limit = min(many_bytes, max_request_size, pool.total_bytes // MANY_SHARE)
         self.many_bytes = 1 << limit.bit_length() - 1 if limit > 0 else 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from producer_support import Bench
 
+from kafkacore._codec import ColumnSource, ManyProgress, record_headers
 from kafkacore.errors import BufferFullError, ClosedError, RecordTooLarge
 from kafkacore.producer.accumulator import NEVER_MS
 
@@ -88,6 +90,33 @@ def test_a_record_above_the_limit_is_refused_and_nothing_kept() -> None:
     assert bench.pool.available_bytes == bench.pool.total_bytes
     bench.send("t", b"x", partition=0)
     assert drain(bench) == [(0, 1)]
+
+
+@pytest.mark.parametrize("before", [0, 1, 3], ids=["no batch", "an open batch", "a closed batch"])
+def test_max_request_size_below_batch_size_holds_for_every_record(before: int) -> None:
+    bench = Bench(partitions=1, batch_size=16_384, max_request_size=1_000, **PLAIN)
+    for _ in range(before):
+        bench.send("t", b"x" * 400, partition=0)
+    with pytest.raises(RecordTooLarge, match="max_request_size"):
+        bench.send("t", b"x" * 4_800, partition=0)
+    with pytest.raises(RecordTooLarge, match="max_request_size"):
+        bench.send("t", b"x", b"k" * 990)
+    bench.send("t", b"x" * 960, partition=0)
+    assert all(batch.size_bytes <= 1_100 for batch in bench.accumulator.incomplete())
+
+
+@pytest.mark.parametrize("large", [970, 2_000, 15_000])
+@pytest.mark.parametrize("kind", ["list", "array", "keys", "headers"])
+def test_max_request_size_below_batch_size_holds_within_send_many(kind: str, large: int) -> None:
+    bench = Bench(partitions=1, batch_size=16_384, max_request_size=1_000, send_many_batch_size=1 << 20, **PLAIN)
+    values = [b"x" * 100] * 30 + [b"x" * large] + [b"x" * 100] * 30
+    progress = ManyProgress()
+    column = ColumnSource(np.array(values) if kind == "array" else values)
+    keys = ColumnSource([b"k"] * len(values)) if kind == "keys" else None
+    headers = record_headers([("a", b"b")]) if kind == "headers" else None
+    with pytest.raises(RecordTooLarge, match="max_request_size"):
+        bench._append_many(bench.topic, column, keys, headers, None, -1, None, progress)
+    assert progress.done == 30
 
 
 def test_partitions_without_leader_are_named_and_do_not_stop_others() -> None:
