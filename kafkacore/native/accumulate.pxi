@@ -32,6 +32,13 @@ cdef inline int64_t time_of(clock) except? -1:
     return clock.now_ms()
 
 
+cdef inline int64_t wall_of(clock) except? -1:
+    """clock.wall_ms(), for the system's clock without a call."""
+    if clock is None or type(clock) is _SystemClock:
+        return kc_wall_ms()
+    return clock.wall_ms()
+
+
 cdef inline bint is_held(lock) except -1:
     return lock.locked() is True
 

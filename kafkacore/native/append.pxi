@@ -266,7 +266,7 @@ cdef class ProducerCore:
         cdef PartitionQueue chosen = None
         cdef PartitionQueue target
         cdef ProducerBatch batch
-        cdef int64_t now = kc_wall_ms() if timestamp_ms is None else given_ms(timestamp_ms)
+        cdef int64_t now = wall_of(self._clock) if timestamp_ms is None else given_ms(timestamp_ms)
         cdef int64_t wanted, started_ms = 0
         cdef bint timed = False
         cdef const uint8_t *h = NULL
@@ -380,7 +380,7 @@ cdef class ProducerCore:
         cdef PartitionQueue chosen
         cdef PartitionQueue target
         cdef ProducerBatch batch
-        cdef int64_t now = kc_wall_ms() if timestamp_ms < 0 else timestamp_ms
+        cdef int64_t now = wall_of(self._clock) if timestamp_ms < 0 else timestamp_ms
         cdef bytes common = headers if type(headers) is bytes else None
         cdef list each = headers if type(headers) is list else None
         cdef ColumnSource column = (<HeaderColumn> headers).encoded if type(headers) is HeaderColumn else None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from producer_support import Bench, all_memory_back, response, sequences, started
 
 from kafkacore import errors, protocol
-from kafkacore._codec import TopicQueue
+from kafkacore._codec import ColumnSource, ManyProgress, TopicQueue
+from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.errors import Code, KafkaTimeoutError, RecordTooLarge
 from kafkacore.metadata import ClusterSnapshot, TopicInfo
 from kafkacore.types import TopicPartition
@@ -20,6 +22,29 @@ def test_acks_0_is_done_when_sent() -> None:
     bench.step()
     assert future.result(0).offset == -1
     assert all_memory_back(bench)
+
+
+@pytest.mark.parametrize("clock", [ManualClock(1_000, wall_ms=1_000_000), None], ids=["injected", "the machine's"])
+def test_records_are_stamped_by_the_producers_clock(clock: ManualClock | None) -> None:
+    bench = Bench(partitions=1, linger_ms=0, enable_idempotence=False, clock=clock)
+    if clock is None:
+        bench._clock = SystemClock()
+    before = bench._clock.wall_ms() - 20  # the coarse clock lags behind
+    bench.send("t", b"a")
+    for values in ([b"b"], np.array([b"c"])):
+        bench._append_many(bench.topic, ColumnSource(values), None, None, None, -1, None, ManyProgress())
+    bench._append_many(bench.topic, ColumnSource([b"d"]), ColumnSource([b"k"]), None, None, -1, None, ManyProgress())
+    bench.send("t", b"e", timestamp_ms=7)
+    after = bench._clock.wall_ms()
+    bench.accumulator.begin_flush()
+    bench.step()
+    (batch,) = bench.requests()[0].values()
+    *stamped, given = [record.timestamp_ms for record in batch.records()]
+    assert given == 7
+    assert len(stamped) == 4
+    assert all(before <= each <= after for each in stamped)
+    if clock is not None:
+        assert set(stamped) == {1_000_000}
 
 
 def test_topic_ids_from_v13_and_names_without_an_id() -> None:
