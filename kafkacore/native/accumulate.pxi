@@ -734,8 +734,7 @@ cdef class AccumulatorCore:
                 self.take_first(queue)
             if self._transactions is not None:
                 self._transactions.on_drain(batch)
-            batch.leader_epoch = queue.leader_epoch
-            batch.drained_ms = now_ms
+            batch.begin_try(now_ms)
             size += batch.pos
             drained.append(batch)
         self._drain_start[node] = start + 1

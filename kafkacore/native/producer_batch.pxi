@@ -10,6 +10,7 @@ cdef extern from "wire.h":
 
 cdef enum:
     BATCH_BYTES_MIN = KC_BATCH_HEADER + KC_SLACK
+    LEADER_HURRIES = 2
 
 BATCH_OVERHEAD_BYTES = BATCH_BYTES_MIN                 # bytes of a batch's buffer that hold no records
 
@@ -37,6 +38,7 @@ cdef class ProducerBatch:
     cdef public int attempts
     cdef public int64_t backoff_ms
     cdef public int leader_epoch
+    cdef int hurries                           # tries that went before their time because the leader had changed
     cdef public bint in_retry
     cdef public bint in_flight
     cdef public bint is_split
@@ -103,12 +105,20 @@ cdef class ProducerBatch:
         self.close_open()
 
     cdef inline int64_t backing_off_ms(self, int64_t now_ms) noexcept:
-        """How long this batch still waits for its next try; a new leader ends the wait. Relies on PartitionQueue.look_up."""
+        """How long this batch still waits for its next try. A new leader ends the wait, but not more than LEADER_HURRIES times: brokers that
+        name a newer leader each time would be asked without a pause. Relies on PartitionQueue.look_up."""
         cdef int64_t left
         if self.attempts == 0:
             return 0
         left = self.backoff_ms - (now_ms - self.last_attempt_ms)
-        return 0 if left <= 0 or self.queue.leader_epoch > self.leader_epoch >= 0 else left
+        return 0 if left <= 0 or (self.hurries < LEADER_HURRIES and self.queue.leader_epoch > self.leader_epoch >= 0) else left
+
+    cdef void begin_try(self, int64_t now_ms) noexcept:
+        """It leaves for the leader that is known now."""
+        if self.attempts and now_ms - self.last_attempt_ms < self.backoff_ms:
+            self.hurries += 1
+        self.leader_epoch = self.queue.leader_epoch
+        self.drained_ms = now_ms
 
     cdef void close_open(self) noexcept:
         if not self.closed:

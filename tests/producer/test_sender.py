@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from producer_support import Bench, all_memory_back, response, sequences, started
@@ -186,6 +188,55 @@ def test_the_leader_named_in_the_answer_is_used_at_once() -> None:
     bench.step()
     bench.step(1)
     assert [request.node_id for request, _ in bench.client.sent] == [2]
+
+
+def refused_by_newer_leaders(bench: Bench, for_ms: int) -> list[int]:
+    """When each Produce left, while two brokers name each other as the new leader, of a higher epoch each time."""
+    left, epoch = [], 0
+    for now_ms in range(for_ms):
+        for _ in range(8):  # passes within a millisecond
+            while bench.client.sent:
+                request, _ = bench.client.sent[0]
+                left.append(now_ms)
+                epoch += 1
+                answer = response((0, Code.NOT_LEADER_OR_FOLLOWER, -1))
+                part = answer.responses[0].partition_responses[0]
+                answer.responses[0].partition_responses[0] = part._replace(
+                    current_leader=type(part.current_leader)(leader_id=3 - request.node_id, leader_epoch=epoch)
+                )
+                bench.client.answer(answer)
+            bench.step()
+        bench.step(1)
+    return left
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_brokers_that_name_a_newer_leader_each_time_are_asked_with_pauses(idempotent: bool) -> None:
+    bench = started(leaders=(1, 2)) if idempotent else Bench(leaders=(1, 2), enable_idempotence=False)
+    future = bench.send("t", b"a", partition=0)
+    bench.step()
+    left = refused_by_newer_leaders(bench, 3_000)
+    assert left[:3] == [0, 0, 0]  # two changes of the leader are followed at once
+    pauses = [after - before for before, after in itertools.pairwise(left[2:])]
+    assert len(left) < 10
+    assert all(pause >= 100 for pause in pauses), pauses
+    assert not future.done()
+    bench.step(10_000)
+    bench.client.answer(response((0, 0, 5)))
+    bench.step()
+    assert future.result(0).offset == 5
+
+
+def test_a_new_leader_ends_the_pause_after_other_errors() -> None:
+    """However often the batch has been tried: what is counted are the tries that a new leader brought forward."""
+    bench = started(leaders=(1, 2))
+    bench.send("t", b"a", partition=0)
+    bench.step()
+    for _ in range(3):
+        bench.client.answer(response((0, Code.KAFKA_STORAGE_ERROR, -1)))
+        bench.step()
+        until_sent(bench)
+    assert refused_by_newer_leaders(bench, 50) == [0, 0, 0]
 
 
 def test_max_in_flight_1_mutes_the_partition() -> None:
