@@ -341,6 +341,7 @@ class PositionKeeper:
                     self._subscription.ask_again(state)
                 else:
                     self.seek(tp, committed.offset, -1 if committed.leader_epoch is None else committed.leader_epoch)
+                    state.topic_id = query.topic_ids.get(tp, b"")
                     if committed.leader_epoch is None:
                         self._check_epoch(state, self._metadata.snapshot)
         for reset, asked in list(self._resets.items()):

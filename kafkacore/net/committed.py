@@ -57,6 +57,7 @@ def offsets_to_fetch(
     require_stable: bool,
     member_id: str | None = None,
     member_epoch: int = -1,
+    topic_ids: Mapping[str, bytes] | None = None,
 ) -> OffsetFetchRequest:
     """A request for what a group has committed.
 
@@ -66,11 +67,15 @@ def offsets_to_fetch(
         topics: partition numbers by topic; None for all that the group has committed.
         require_stable: wait for open transactions; not before version 7.
         member_id, member_epoch: of a member of a consumer group (KIP-848), from version 9 on.
+        topic_ids: by name, from version 10 on.
     """
     if version < FIRST_FETCH_OF_GROUPS:
         named = None if topics is None else [OffsetFetchRequestTopic(name=name, partition_indexes=mine) for name, mine in topics.items()]
         return OffsetFetchRequest(group_id=group_id, topics=named, require_stable=require_stable)
-    listed = None if topics is None else [OffsetFetchRequestTopics(name=name, partition_indexes=mine) for name, mine in topics.items()]
+    ids = topic_ids or {}
+    listed = None
+    if topics is not None:
+        listed = [OffsetFetchRequestTopics(name=n, topic_id=ids.get(n, bytes(16)), partition_indexes=mine) for n, mine in topics.items()]
     group = OffsetFetchRequestGroup(group_id=group_id, member_id=member_id, member_epoch=member_epoch, topics=listed)
     return OffsetFetchRequest(groups=[group], require_stable=require_stable)
 

@@ -17,6 +17,7 @@ def refuse_commits(cluster: EmbeddedCluster, code: int, times: int = 1) -> list[
             topics=[
                 OffsetCommitResponseTopic(
                     name=t.name,
+                    topic_id=t.topic_id,
                     partitions=[OffsetCommitResponsePartition(partition_index=q.partition_index, error_code=code) for q in t.partitions],
                 )
                 for t in request.topics

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_hostile_offsets import OFFSETS, A, B, C, Coordinator
+from test_hostile_offsets import OFFSETS, A, B, C, Coordinator, no_topics
 
 from kafkacore import errors
 from kafkacore import protocol as p
@@ -26,6 +26,7 @@ class Rig:
             self.coordinator,  # type: ignore[arg-type]
             "g",
             lambda: self.member,
+            no_topics(),
             retry_backoff_ms=100,
             retry_backoff_max_ms=100,
             refused=self._hear,

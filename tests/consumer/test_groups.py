@@ -310,7 +310,7 @@ def test_a_commit_with_a_stale_epoch_goes_again(member, shared, topic):
         if not stale:
             return None
         partitions = [OffsetCommitResponsePartition(partition_index=0, error_code=stale.pop())]
-        return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name=topic, partitions=partitions)])
+        return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(topic_id=request.topics[0].topic_id, partitions=partitions)])
 
     shared.control("OffsetCommit", refuse)
     try:
@@ -452,7 +452,7 @@ def test_a_commit_with_a_stale_epoch_asks_for_the_next_one(slow):
             if request.generation_id_or_member_epoch > epoch:
                 return None
             partitions = [OffsetCommitResponsePartition(partition_index=0, error_code=left[0])]
-            return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name=stale, partitions=partitions)])
+            return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(topic_id=request.topics[0].topic_id, partitions=partitions)])
 
         slow.control("OffsetCommit", refuse)
         try:

@@ -14,8 +14,13 @@ from hypothesis import strategies as st
 
 from kafkacore import errors
 from kafkacore import protocol as p
+from kafkacore.clock import ManualClock
+from kafkacore.config import ConsumerConfig
 from kafkacore.consumer.group.commits import Commit, CommittedQuery, OffsetCommits
+from kafkacore.consumer.group.topic_ids import TopicIds
+from kafkacore.consumer.subscription import ResetStrategy, SubscriptionState
 from kafkacore.errors import Code
+from kafkacore.metadata import Metadata
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 LIE_MS = 10_000
@@ -96,15 +101,24 @@ class Coordinator:
         return p.OffsetFetchResponse(topics=topics)
 
 
+def no_topics() -> TopicIds:
+    """Of a consumer that knows nothing of the cluster; an answer about it is always there."""
+    metadata = Metadata(ConsumerConfig(bootstrap_servers="127.0.0.1:1"), ManualClock())
+    metadata.answered = 1
+    return TopicIds(SubscriptionState(ResetStrategy("earliest")), metadata)
+
+
 class Rig:
     def __init__(self, *, fetch_version: int = 9) -> None:
         self.coordinator = Coordinator()
+        self.topics = no_topics()
         self.coordinator.versions[p.OffsetFetchRequest] = fetch_version
         member = ConsumerGroupMetadata("g", 3, "m")
         self.commits = OffsetCommits(
             self.coordinator,  # type: ignore[arg-type]
             "g",
             lambda: member,
+            self.topics,
             retry_backoff_ms=100,
             retry_backoff_max_ms=1_000,
         )

@@ -9,9 +9,14 @@ Rules:
    for another generation, if it names a partition that was given up since: its new owner may have committed more.
 4. A commit that a rebalance refuses is its caller's to repeat, after the poll that takes part in the rebalance. A member that leaves does
    not poll again: its last commits are tried again by themselves, while it is a member.
+5. An offset is of a topic, not of a name: it is never committed for a topic that was created later under the same name. Where all topics
+   of a request have ids and the coordinator takes them (version 10), they go by id; else all go by name, and those are left out that the
+   metadata do not have under the id of the offset. A topic that the coordinator does not know is asked for again once newer metadata have
+   it, and refused once they do not. Before partitions are given up, which may be because of a new topic of that name, a commit by name
+   waits for newer metadata at once.
 
 Source: Kafka's ConsumerCoordinator (sendOffsetCommitRequest, OffsetFetchResponseHandler) and CommitRequestManager; KIP-447 (stable
-offsets).
+offsets); KIP-848 (topic ids in OffsetCommit and OffsetFetch).
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from typing import Any
 
 from kafkacore import errors
 from kafkacore._codec import SampledStat
+from kafkacore.consumer.group.topic_ids import NO_ID, TopicIds
 from kafkacore.errors import Code
 from kafkacore.net.client import ClientResponse
 from kafkacore.net.committed import FIRST_FETCH_OF_GROUPS, committed_offset, offsets_to_fetch, topics_to_commit
@@ -38,6 +44,7 @@ from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicParti
 log = logging.getLogger("kafkacore.consumer")
 
 _BY_NAME = 9  # from version 10 on topics go by id
+_NO_TOPIC = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID})
 _COORDINATOR = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR, Code.REQUEST_TIMED_OUT})
 _EPOCH_ENDED = frozenset({Code.STALE_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID})
 _NO_MEMBER = frozenset({Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.FENCED_MEMBER_EPOCH})
@@ -57,9 +64,25 @@ class Commit:
         error: why it failed, None when it did not.
         asked_as: whom it would have named when it was asked for.
         sent_ms: when it was sent last, -1 before.
+        topic_ids: of the topics that the offsets are of, by partition.
+        refused: offsets that are not sent again, since their topic is gone, and why.
+        asked_metadata: which metadata it waits for, since the coordinator did not know a topic (`TopicIds.ask`); -1 for none.
     """
 
-    __slots__ = ("asked_as", "callback", "done", "error", "last", "offsets", "retried", "sent_ms", "tries")
+    __slots__ = (
+        "asked_as",
+        "asked_metadata",
+        "callback",
+        "done",
+        "error",
+        "last",
+        "offsets",
+        "refused",
+        "retried",
+        "sent_ms",
+        "topic_ids",
+        "tries",
+    )
 
     def __init__(
         self,
@@ -68,9 +91,13 @@ class Commit:
         *,
         retried: bool,
         asked_as: ConsumerGroupMetadata,
+        topic_ids: Mapping[TopicPartition, bytes],
         last: bool = False,
     ) -> None:
         self.offsets = offsets
+        self.topic_ids = topic_ids
+        self.refused: dict[TopicPartition, errors.KafkaError] = {}
+        self.asked_metadata = -1
         self.asked_as = asked_as
         self.callback = callback
         self.retried = retried
@@ -87,15 +114,17 @@ class CommittedQuery:
     Attributes:
         waiting: partitions without an answer.
         results: offset per partition, None where nothing is committed.
+        topic_ids: of the topics that were asked for by id.
         error: why the coordinator refused for good.
         last_error: why the last try failed.
     """
 
-    __slots__ = ("error", "last_error", "results", "tries", "waiting")
+    __slots__ = ("error", "last_error", "results", "topic_ids", "tries", "waiting")
 
     def __init__(self, partitions: Iterable[TopicPartition]) -> None:
         self.waiting: set[TopicPartition] = set(partitions)
         self.results: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        self.topic_ids: dict[TopicPartition, bytes] = {}
         self.error: errors.KafkaError | None = None
         self.last_error: errors.KafkaError | None = None
         self.tries = 0
@@ -113,6 +142,7 @@ class OffsetCommits:
         link: to the coordinator.
         group_id: of the group.
         member: gives the group's name, generation and member as commits name them.
+        topics: knows the topics' ids.
         retry_backoff_ms, retry_backoff_max_ms: before a failed request is sent again, doubled with every failed try.
         names_member: OffsetFetch names member and epoch, as KIP-848 members do.
         refused: hears of an error about the member, and whom the commit named; returns True when the member's next generation may commit.
@@ -130,6 +160,7 @@ class OffsetCommits:
         link: CoordinatorLink,
         group_id: str,
         member: Callable[[], ConsumerGroupMetadata],
+        topics: TopicIds,
         *,
         retry_backoff_ms: int,
         retry_backoff_max_ms: int,
@@ -142,6 +173,7 @@ class OffsetCommits:
         self._names_member = names_member
         self._group_id = group_id
         self._member = member
+        self._topics = topics
         self._refused = refused
         self._assigned = assigned
         self._taken = taken
@@ -151,6 +183,7 @@ class OffsetCommits:
         self._flying: deque[Commit] = deque()
         self._queries: list[CommittedQuery] = []
         self._asked: dict[int, object] = {}  # id of a query -> its request under way
+        self._goes_by_name = False  # the last answer was of a version that names topics
         self._failed_tries = -1  # answers carry no time: the next step starts the back-off
         self._retry_at_ms = 0
         self.answered: deque[Commit] = deque()
@@ -180,12 +213,24 @@ class OffsetCommits:
         callback: Callable[[Mapping[TopicPartition, OffsetAndMetadata], errors.KafkaError | None], object] | None = None,
         retried: bool,
         last: bool = False,
+        gives_up: bool = False,
     ) -> Commit:
-        """Sends these offsets with the next step, behind the commits before them."""
-        commit = Commit(dict(offsets), callback, retried=retried, last=last, asked_as=self._member())
+        """Sends these offsets with the next step, behind the commits before them.
+
+        Args:
+            offsets: to commit.
+            callback: hears of the answer.
+            retried: retriable errors are tried again.
+            last: so is a rebalance.
+            gives_up: the partitions are given up next.
+        """
+        ids = {tp: self._topics.of(tp) for tp in offsets}
+        commit = Commit(dict(offsets), callback, retried=retried, last=last, asked_as=self._member(), topic_ids=ids)
         if not offsets:
             self._end(commit, None)
         else:
+            if gives_up and self._goes_by_name and any(topic_id != NO_ID for topic_id in ids.values()):
+                commit.asked_metadata = self._topics.ask()
             self._waiting.append(commit)
         return commit
 
@@ -221,7 +266,7 @@ class OffsetCommits:
                     self._queries.remove(query)
                 self._link.failure = None  # the callers that wait for these raise it
             return
-        while self._waiting and not self._held and self._link.ready(now_ms):
+        while self._waiting and not self._held and not self._awaits_metadata and self._link.ready(now_ms):
             self._send(self._waiting.popleft(), now_ms)
         for query in queries:
             if self._link.ready(now_ms):
@@ -232,6 +277,12 @@ class OffsetCommits:
         """The commit under way may be tried again."""
         return bool(self._flying) and self._flying[-1].retried
 
+    @property
+    def _awaits_metadata(self) -> bool:
+        """The coordinator did not know a topic of the commit whose turn it is: newer metadata say whether it is sent again."""
+        asked = self._waiting[0].asked_metadata
+        return asked >= 0 and not self._topics.answered_since(asked)
+
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long until `step` has something to do although no answer comes."""
         if self._failed_tries >= 0:
@@ -240,6 +291,8 @@ class OffsetCommits:
             return None
         if now_ms < self._retry_at_ms:
             return self._retry_at_ms - now_ms
+        if self._waiting and self._awaits_metadata:
+            return self._backoff_ms
         return self._link.next_wake_ms(now_ms)
 
     def _send(self, commit: Commit, now_ms: int) -> None:
@@ -249,9 +302,22 @@ class OffsetCommits:
             if gone or member.generation_id < 0:
                 self._end(commit, self._failed(*gone))
                 return
-        topics = topics_to_commit(commit.offsets, OffsetCommitRequestTopic, OffsetCommitRequestPartition)
+        ids, lost = commit.topic_ids, self._topics.lost if commit.asked_metadata >= 0 else self._topics.replaced
+        self._refuse(commit, [tp for tp in commit.offsets if lost(tp, ids[tp])])
+        asked = {tp: found for tp, found in commit.offsets.items() if tp not in commit.refused}
+        if not asked:
+            self._end_refused(commit)
+            return
+        by_id = all(ids[tp] != NO_ID for tp in asked)
 
         def build(version: int) -> OffsetCommitRequest:
+            if version <= _BY_NAME:
+                self._refuse(commit, [tp for tp in asked if ids[tp] != NO_ID and self._topics.lost(tp, ids[tp])])
+            sent = {tp: found for tp, found in asked.items() if tp not in commit.refused}
+            topics = topics_to_commit(sent, OffsetCommitRequestTopic, OffsetCommitRequestPartition)
+            if version > _BY_NAME:
+                id_of = {tp.topic: ids[tp] for tp in sent}
+                topics = [topic._replace(topic_id=id_of[topic.name]) for topic in topics]
             return OffsetCommitRequest(
                 group_id=self._group_id,
                 generation_id_or_member_epoch=member.generation_id,
@@ -267,8 +333,17 @@ class OffsetCommits:
             self._take(commit, member, response)
 
         commit.sent_ms = now_ms
+        commit.asked_metadata = -1
         self._flying.append(commit)
-        self._link.send(OffsetCommitRequest, build, now_ms, answered, max_version=_BY_NAME)
+        self._link.send(OffsetCommitRequest, build, now_ms, answered, max_version=None if by_id else _BY_NAME)
+
+    def _refuse(self, commit: Commit, lost: Iterable[TopicPartition]) -> None:
+        """These offsets are of topics that are gone."""
+        commit.refused.update((tp, self._topics.refusal(tp, commit.topic_ids[tp], commit.offsets[tp])) for tp in lost)
+
+    def _end_refused(self, commit: Commit, others: Iterable[errors.KafkaError] = ()) -> None:
+        refused = [*others, *commit.refused.values()]
+        self._end(commit, errors.joined(refused) if isinstance(refused[0], errors.AuthorizationError) else refused[0])
 
     def _take(self, commit: Commit, member: ConsumerGroupMetadata, response: ClientResponse) -> None:
         if response.error is not None or response.response is None:
@@ -277,18 +352,23 @@ class OffsetCommits:
         data: Any = response.response
         api = f"OffsetCommit v{response.version}"
         refused: list[errors.KafkaError] = []
-        left_out = set(commit.offsets)
+        unknown: errors.KafkaError | None = None
+        left_out = commit.offsets.keys() - commit.refused.keys()
+        by_id = response.version > _BY_NAME
+        self._goes_by_name = not by_id
+        names = {commit.topic_ids[tp]: tp.topic for tp in left_out} if by_id else {}
         for topic in data.topics:
+            name = names.get(bytes(topic.topic_id), "") if by_id else topic.name
             for partition in topic.partitions:
                 code = partition.error_code
-                tp = TopicPartition(topic.name, partition.partition_index)
+                tp = TopicPartition(name, partition.partition_index)
                 if tp not in left_out:  # not asked for, or answered already
                     continue
                 left_out.discard(tp)
                 if not code:
                     continue
                 about = f"group {self._group_id}" if code == Code.GROUP_AUTHORIZATION_FAILED else None
-                where = {"topic": topic.name, "partition": partition.partition_index, "broker": self._link.broker_id, "api": api}
+                where = {"topic": name, "partition": partition.partition_index, "broker": self._link.broker_id, "api": api}
                 cause = errors.from_code(code, about, **where)
                 if code in _COORDINATOR:
                     self._link.lost(cause)
@@ -310,20 +390,34 @@ class OffsetCommits:
                 if code == Code.REBALANCE_IN_PROGRESS:
                     self._rebalancing(commit, cause)
                     return
+                if code in _NO_TOPIC:
+                    if self._topics.lost(tp, commit.topic_ids[tp]):
+                        self._refuse(commit, [tp])
+                    else:
+                        unknown = unknown or cause
+                    continue
                 if cause.retriable or code == Code.UNSTABLE_OFFSET_COMMIT:
                     self._again(commit, cause)
                     return
                 refused.append(cause)
+        if unknown is not None:
+            commit.asked_metadata = self._topics.ask()
+            self._again(commit, unknown)
+            return
         if refused:
-            self._end(commit, errors.joined(refused) if isinstance(refused[0], errors.AuthorizationError) else refused[0])
+            self._end_refused(commit, refused)
             return
         if left_out:
-            names = ", ".join(f"{t}-{i}" for t, i in sorted(left_out)[:5])
-            self._again(commit, errors.UnknownServer(f"the answer leaves out {names}", broker=self._link.broker_id, api=api))
+            missing = ", ".join(f"{t}-{i}" for t, i in sorted(left_out)[:5])
+            self._again(commit, errors.UnknownServer(f"the answer leaves out {missing}", broker=self._link.broker_id, api=api))
             return
         self.latency_ms.record(response.latency_ms, response.request.sent_ms + response.latency_ms)
-        self._taken(commit.offsets)
-        self._end(commit, None)
+        lost = self._topics.lost  # meanwhile, perhaps: then it says nothing of the topic that there is now
+        self._taken({tp: found for tp, found in commit.offsets.items() if tp not in commit.refused and not lost(tp, commit.topic_ids[tp])})
+        if commit.refused:
+            self._end_refused(commit)
+        else:
+            self._end(commit, None)
 
     def _again(self, commit: Commit, cause: errors.KafkaError) -> None:
         if not commit.retried or isinstance(cause, errors.UsageError):
@@ -373,24 +467,25 @@ class OffsetCommits:
         member = self._member()
         topics = {name: [i for i, _ in found] for name, found in by_topic((tp, None) for tp in sorted(query.waiting)).items()}
         asked = self._asked[id(query)] = object()
+        ids = {name: self._topics.snapshot.topic_id(name) for name in topics}
 
         def build(version: int) -> OffsetFetchRequest:
             stable, named = version >= 7, version >= 9 and self._names_member and member.generation_id > 0
             if named:
-                return offsets_to_fetch(version, self._group_id, topics, stable, member.member_id, member.generation_id)
-            return offsets_to_fetch(version, self._group_id, topics, stable)
+                return offsets_to_fetch(version, self._group_id, topics, stable, member.member_id, member.generation_id, ids)
+            return offsets_to_fetch(version, self._group_id, topics, stable, topic_ids=ids)
 
         def answered(response: ClientResponse) -> None:
             if self._asked.get(id(query)) is not asked:
                 return
             del self._asked[id(query)]
-            self._take_query(query, response)
+            self._take_query(query, {topic_id: name for name, topic_id in ids.items()}, response)
             if query.done and query in self._queries:
                 self._queries.remove(query)
 
-        self._link.send(OffsetFetchRequest, build, now_ms, answered, max_version=_BY_NAME)
+        self._link.send(OffsetFetchRequest, build, now_ms, answered, max_version=_BY_NAME if NO_ID in ids.values() else None)
 
-    def _take_query(self, query: CommittedQuery, response: ClientResponse) -> None:
+    def _take_query(self, query: CommittedQuery, names: Mapping[bytes, str], response: ClientResponse) -> None:
         if response.error is not None or response.response is None:
             self._ask_again(query, response.error or errors.DisconnectError("the connection was lost"))
             return
@@ -412,12 +507,18 @@ class OffsetCommits:
             else:
                 query.error = cause
             return
+        by_id = response.version > _BY_NAME
+        self._goes_by_name = not by_id
         for topic in data.topics:
+            topic_id = bytes(topic.topic_id) if by_id else b""
+            name = names.get(topic_id, "") if by_id else topic.name
             for found in topic.partitions:
-                tp = TopicPartition(topic.name, found.partition_index)
+                tp = TopicPartition(name, found.partition_index)
                 if tp not in query.waiting:
                     continue
                 if found.error_code:
+                    if found.error_code == Code.UNKNOWN_TOPIC_ID:
+                        self._topics.ask()  # it may have another id by now, or be gone
                     cause = errors.from_code(found.error_code, topic=tp.topic, partition=tp.partition, broker=self._link.broker_id, api=api)
                     if cause.retriable or found.error_code == Code.UNSTABLE_OFFSET_COMMIT:
                         query.last_error = cause  # an open transaction: asked again
@@ -426,6 +527,8 @@ class OffsetCommits:
                     return
                 query.waiting.discard(tp)
                 query.results[tp] = committed_offset(found)
+                if by_id:
+                    query.topic_ids[tp] = topic_id
         if query.waiting:
             left_out = errors.UnknownServer("the answer leaves partitions out", broker=self._link.broker_id, api=api)
             self._ask_again(query, query.last_error or left_out)

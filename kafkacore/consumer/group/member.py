@@ -18,9 +18,17 @@ from kafkacore import errors
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer.group.commits import Commit, OffsetCommits
 from kafkacore.consumer.group.listener import RebalanceListener
-from kafkacore.consumer.group.member_health import MemberHealth, coordinator_problem, member_health, member_problems
+from kafkacore.consumer.group.member_health import (
+    LONG_COMMIT_MS,
+    MemberHealth,
+    commit_wait,
+    coordinator_problem,
+    member_health,
+    member_problems,
+)
 from kafkacore.consumer.group.membership import Change, GroupSettings, Membership
 from kafkacore.consumer.group.stats import GroupStats
+from kafkacore.consumer.group.topic_ids import TopicIds
 from kafkacore.consumer.subscription import Mode, PartitionState, SubscriptionState
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.coordinator import CoordinatorLink
@@ -31,6 +39,7 @@ log = logging.getLogger("kafkacore.consumer")
 
 CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], errors.KafkaError | None], object]
 _NEVER_MS = 2**62
+_TOPIC_GONE = (errors.UnknownTopicOrPartition, errors.UnknownTopicId)
 _MANAGED = (Mode.TOPICS, Mode.PATTERN, Mode.BROKER_PATTERN)
 
 
@@ -84,10 +93,12 @@ class GroupMember:
             config.client_rack,
         )
         self.membership = membership(self.link, settings)
+        self._topics = TopicIds(subscription, driver.metadata)
         self.commits = OffsetCommits(
             self.link,
             group_id,
             self.identity,
+            self._topics,
             retry_backoff_ms=first_ms,
             retry_backoff_max_ms=longest_ms,
             names_member=config.group_protocol == "consumer",
@@ -106,6 +117,8 @@ class GroupMember:
         self._stage = 0
         self._commit_before: Commit | None = None  # of the change that is being carried out, until it is answered
         self._commit_until_ms = 0
+        self._commit_since_ms = 0
+        self._noted_wait = False
         self._announced: frozenset[TopicPartition] = frozenset()
         self._calling = ""
         self._silent = False
@@ -174,6 +187,8 @@ class GroupMember:
             self._auto = None
             if auto.error is None:
                 pass
+            elif isinstance(auto.error, _TOPIC_GONE):
+                log.info("group %s: auto-commit: %s", self.group_id, auto.error)  # the others are committed
             elif auto.error.retriable or isinstance(auto.error, errors.StaleMemberEpoch):
                 self._next_commit_ms = now_ms + self._config.retry_backoff_ms
             else:
@@ -202,7 +217,7 @@ class GroupMember:
         committed, reached = self._committed, self._reached
         under_way = self.commits.under_way()
         for tp, state in self._subscription.partitions.items():
-            if not state.has_position:
+            if not state.has_position or (state.topic_id and self._topics.replaced(tp, state.topic_id)):
                 continue
             offset, epoch = state.offset, state.offset_epoch
             begun = reached(state)
@@ -213,6 +228,10 @@ class GroupMember:
             if committed.get(tp) != offset:
                 found[tp] = OffsetAndMetadata(offset, leader_epoch=epoch if epoch >= 0 else None)
         return found
+
+    def forget(self, tp: TopicPartition) -> None:
+        """The topic was deleted and created again: what was committed of the one before says nothing of it."""
+        self._committed.pop(tp, None)
 
     # -- by the polling thread ----------------------------------------------------------------------------------------------------
 
@@ -291,7 +310,11 @@ class GroupMember:
         if not self.managed:
             return None, problems
         member = member_health(self.membership, self.link, self._settings, now_ms)
-        return member, problems + member_problems(member, self._settings, joined=self.membership.joined)
+        commit = self._commit_before
+        if commit is not None:
+            waiting_ms = now_ms - self._commit_since_ms
+            member = member._replace(waits_for=commit_wait(commit.offsets, commit.error), waiting_ms=waiting_ms)
+        return member, problems + member_problems(member, self._settings, joined=self.membership.joined, commits=commit is not None)
 
     def silence(self) -> None:
         """Calls no listener, callback or interceptor any more."""
@@ -405,12 +428,13 @@ class GroupMember:
             if not self._config.enable_auto_commit or not self.membership.joined:
                 return True
             offsets = {tp: found for tp, found in self.processed().items() if tp in change.revoked}
-            commit = self._commit_before = self.commits.commit(offsets, retried=True)
+            commit = self._commit_before = self.commits.commit(offsets, retried=True, gives_up=True)
             self._commit_until_ms = now_ms + min(self._config.default_api_timeout_ms, self._config.max_poll_interval_ms // 2)
+            self._commit_since_ms, self._noted_wait = now_ms, False
         until_ms = min(deadline_ms, self._commit_until_ms)
         error: errors.KafkaError | None = None
         try:
-            if not self._driver.run(self._advance, lambda: commit.done, max(0, until_ms - now_ms)):
+            if not self._driver.run(self._advance_to_give_up, lambda: commit.done, max(0, until_ms - now_ms)):
                 if until_ms < self._commit_until_ms:
                     return False
                 error = commit.error or errors.KafkaTimeoutError("no answer in time")
@@ -421,8 +445,27 @@ class GroupMember:
         self._drop_commit_before()
         self.call_back()
         if (error := error or commit.error) is not None:
-            log.warning("group %s: the commit before the rebalance failed, records may come twice: %s", self.group_id, error)
+            self._log_not_committed("the rebalance", error)
         return True
+
+    def _advance_to_give_up(self, now_ms: int) -> int | None:
+        """As `_advance`; says once what a poll waits for that hands out nothing."""
+        wake_ms = self._advance(now_ms)
+        commit = self._commit_before
+        if commit is None or self._noted_wait:
+            return wake_ms
+        left_ms = self._commit_since_ms + LONG_COMMIT_MS - now_ms
+        if left_ms > 0:
+            return left_ms if wake_ms is None else min(left_ms, wake_ms)
+        self._noted_wait = True
+        log.warning("group %s: poll() hands out nothing, it waits for %s", self.group_id, commit_wait(commit.offsets, commit.error))
+        return wake_ms
+
+    def _log_not_committed(self, when: str, error: errors.KafkaError) -> None:
+        if isinstance(error, _TOPIC_GONE):  # no records that could come twice; the offsets of other topics are committed
+            log.info("group %s: at the commit before %s: %s", self.group_id, when, error)
+        else:
+            log.warning("group %s: the commit before %s failed, records may come twice: %s", self.group_id, when, error)
 
     def _drop_commit_before(self) -> None:
         commit, self._commit_before = self._commit_before, None
@@ -440,7 +483,7 @@ class GroupMember:
         found = {}
         for tp, state in self._subscription.partitions.items():
             offset = unread(tp)
-            if offset is not None:
+            if offset is not None and state.has_position and offset < state.offset:  # else of a topic that was created again since
                 epoch = state.epoch_before(offset)
                 found[tp] = OffsetAndMetadata(offset, leader_epoch=epoch if epoch >= 0 else None)
             elif state.has_position:
@@ -577,7 +620,7 @@ class GroupMember:
             if not lost and not self.commits.idle:  # those of commit_async: afterwards they name no member
                 self._driver.run(self._advance, lambda: self.commits.idle, max(0, deadline_ms - clock.now_ms()))
         except errors.KafkaError as error:
-            log.warning("group %s: the commit before leaving failed, records may come twice: %s", self.group_id, error)
+            self._log_not_committed("leaving", error)
         finally:
             try:
                 if owned:

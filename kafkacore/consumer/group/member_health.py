@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
+from kafkacore import errors
 from kafkacore.consumer.group.membership import GroupSettings, Membership
 from kafkacore.net.coordinator import CoordinatorLink
+from kafkacore.types import TopicPartition
 
 _LONG_MS = 30_000
+LONG_COMMIT_MS = 2_000
+"""A commit before partitions are given up that takes so long is a problem: meanwhile poll() hands out nothing."""
 _WAITS_FOR = {
     "out": "poll(), which joins",
     "left": "poll(), which joins again",
@@ -75,10 +80,32 @@ def member_health(membership: Membership, link: CoordinatorLink, settings: Group
     )
 
 
-def member_problems(member: MemberHealth, settings: GroupSettings, *, joined: bool) -> list[str]:
-    """What is wrong with the membership, one sentence each."""
+def commit_wait(partitions: Collection[TopicPartition], error: errors.KafkaError | None) -> str:
+    """What a member waits for that commits before it gives partitions up.
+
+    Args:
+        partitions: whose offsets are committed.
+        error: why the last try failed, None before it has.
+    """
+    named = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(partitions)[:5]) + (", ..." if len(partitions) > 5 else "")
+    return f"the commit before giving up partitions ({named})" + ("" if error is None else f", which failed so far: {error}")
+
+
+def member_problems(member: MemberHealth, settings: GroupSettings, *, joined: bool, commits: bool = False) -> list[str]:
+    """What is wrong with the membership, one sentence each.
+
+    Args:
+        member: how it stands.
+        settings: of the member.
+        joined: it has a generation.
+        commits: it waits for the commit before it gives partitions up.
+    """
     group = member.group_id
     since = f" for {member.waiting_ms // 1000} s" if member.waiting_ms else ""
+    if joined and commits:
+        if member.waiting_ms < LONG_COMMIT_MS:
+            return []
+        return [f"group {group}: poll() hands out nothing{since}: it waits for {member.waits_for}"]
     if not joined:
         return [f"not a member of group {group}{since}: it waits for {member.waits_for}"]
     if member.waiting_ms >= _LONG_MS:
