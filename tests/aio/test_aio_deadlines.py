@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import time
 import weakref
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from kafkacore import errors
 from kafkacore.aio import KafkaConsumer, KafkaProducer, WheelTimer
+from kafkacore.aio.calls import CallThread, NotMade
 from kafkacore.aio.testing import EmbeddedCluster
 from kafkacore.aio.timers import Line, ended_within, shared_timer
 
@@ -112,6 +114,43 @@ def test_deadlines_are_kept() -> None:
             with pytest.raises(errors.KafkaTimeoutError):
                 await producer.partitions_for("unknown")
             await cluster.start_broker(1)
+
+    run(test)
+
+
+def test_a_call_that_has_ended_leaves_no_deadline() -> None:
+    """Of two calls that wait behind a third, the one that ends first leaves the other's."""
+
+    async def test() -> None:
+        timer = shared_timer(asyncio.get_running_loop())
+        thread = CallThread("test", lambda: None, lambda: None)
+        go_on = [threading.Event() for _ in range(3)]
+        blocks = threading.Event()
+        try:
+            waiting = [asyncio.create_task(thread.run(go_on[i].wait, None if i == 0 else GUARD_S + i)) for i in range(3)]
+            await turns(2)
+            assert len(timer) == 2
+            for i, left in enumerate((2, 1, 0)):
+                go_on[i].set()
+                assert await waiting[i]
+                assert len(timer) == left
+            first = asyncio.create_task(thread.run(blocks.wait))
+            await turns(2)
+            with pytest.raises(NotMade):
+                await thread.run(lambda: None, 0.01)
+            cancelled = asyncio.create_task(thread.run(lambda: None, GUARD_S))
+            await turns(2)
+            assert len(timer) == 1
+            cancelled.cancel()
+            blocks.set()
+            await first
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+            assert len(timer) == 0
+        finally:
+            for event in (*go_on, blocks):
+                event.set()
+            thread.close()
 
     run(test)
 

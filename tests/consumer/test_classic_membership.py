@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kafkacore import errors
 from kafkacore import protocol as p
+from kafkacore.consumer.group.assignor import decode_subscription
 from kafkacore.consumer.group.classic import Phase
 from kafkacore.errors import Code
 from kafkacore.types import TopicPartition
@@ -125,6 +126,51 @@ def test_a_heartbeat_refused_while_joining_sends_no_second_join() -> None:
     member.answer(Code.UNKNOWN_MEMBER_ID)
     member.step()
     assert [f.api for f in member.client.flying] == [JOINS]
+
+
+SAID_OF_MEMBERS = [Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.FENCED_INSTANCE_ID, Code.GROUP_AUTHORIZATION_FAILED]
+
+
+@pytest.mark.parametrize("code", SAID_OF_MEMBERS)
+@pytest.mark.parametrize("generations", [1, 2])
+@pytest.mark.parametrize("cooperative", [False, True])
+def test_what_a_heartbeat_of_an_earlier_generation_is_answered_says_nothing_of_this_one(cooperative, generations: int, code: int) -> None:
+    member = in_group(cooperative=cooperative)
+    member.now_ms += 3_000
+    member.step()
+    late = member.client.flying.popleft()
+    assert late.api is BEATS
+    for _ in range(generations):
+        member.engine.rejoin("a test")
+        member.run()
+    identity, calls = member.engine.metadata, list(member.calls)
+    assert identity.generation_id == late.message.generation_id + generations
+    member.model._believe = lambda *_: None  # type: ignore[method-assign]  # it was true of the earlier generation
+    member.client.flying.append(late)
+    member.answer(code)
+    member.poll()
+    assert (member.engine.metadata, member.calls, member.failures, member.engine.failure) == (identity, calls, [], None)
+    assert member.stable
+
+
+def test_a_cooperative_member_gives_topics_up_that_it_does_not_subscribe_to_any_more() -> None:
+    """Before it joins, all that it owns of them, and nothing else; the coordinator may still assign what it owned by its own word."""
+    abc = frozenset({"a", "b", "c"})
+    member = Member(cooperative=True)
+    member.engine.subscribe(abc)
+    member.run()
+    assert member.assignment == all_of("a", "b", "c")
+    joins = len(sent(member, JOINS))
+    member.calls.clear()
+    member.engine.subscribe(A)
+    until_sent(member, JOINS)
+    assert member.calls == [("revoked", all_of("b", "c"))]
+    assert member.assignment == all_of("a")
+    (join,) = sent(member, JOINS)[joins:]
+    (protocol,) = [found for found in join.protocols if found.name == "everything-cooperative"]
+    assert frozenset(decode_subscription(protocol.metadata).owned_partitions) == all_of("a")
+    member.run()
+    assert member.calls[1:] == [("assigned", frozenset())]
 
 
 def test_what_was_given_up_on_leaving_is_not_lost_again() -> None:

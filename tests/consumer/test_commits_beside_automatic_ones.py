@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kafkacore.consumer import KafkaConsumer
+from kafkacore.producer import KafkaProducer
 from kafkacore.testing import Delay, EmbeddedCluster
 from kafkacore.types import TopicPartition
 
@@ -53,3 +54,25 @@ def test_the_automatic_one_takes_nothing_back(shared, topic, reader, way: str) -
         found = reader.committed(tp)
     assert found.offset == RECORDS
     assert asked[asked.index(RECORDS) :] == [RECORDS]
+
+
+@pytest.mark.sync_only("asyncio's loops have one record in hand at a time, which test_aio_clients.py commits")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_commit_in_a_loop_is_of_the_record_in_hand(shared: EmbeddedCluster, topic: str, way: str) -> None:
+    """The records behind it are in hand, too, of both partitions: what the loop has not reached is not processed."""
+    shared.create_topic(two := f"{topic}-two", partitions=2)
+    tps = [TopicPartition(two, index) for index in range(2)]
+    with KafkaProducer(bootstrap_servers=shared.bootstrap_servers) as producer:
+        producer.send_many(two, [b"x"] * 7, partitions=[0, 0, 0, 1, 1, 1, 1]).result(30)
+    settings = {"group_id": f"g-{topic}", "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    read = [0, 0]
+    with KafkaConsumer(bootstrap_servers=shared.bootstrap_servers, **settings) as consumer:
+        consumer.subscribe([two])
+        for record in consumer:
+            read[record.partition] += 1
+            assert record.offset + 1 == read[record.partition]
+            WAYS[way](consumer)
+            found = consumer.committed(tps)
+            assert [0 if found[tp] is None else found[tp].offset for tp in tps] == read
+            if sum(read) == 7:
+                break

@@ -142,3 +142,20 @@ def test_fenced_while_a_commit_is_in_flight(code: Code) -> None:
     assert (request.generation_id_or_member_epoch, request.member_id) == (5, "n")
     rig.coordinator.answer()
     assert (second.done, second.error) == (True, None)
+
+
+def test_after_an_interrupt_commits_are_sent_again_in_their_order() -> None:
+    """Two were under way and two waited: the last one that was asked for decides."""
+    rig = Rig()
+    commits = [rig.commits.commit({A: OffsetAndMetadata(offset)}, retried=False) for offset in (1, 2)]
+    rig.step()
+    commits += [rig.commits.commit({A: OffsetAndMetadata(offset)}, retried=False) for offset in (3, 4)]
+    assert len(rig.sent()) == 2
+    rig.coordinator.flying.clear()  # with the connection
+    rig.commits.start_anew()
+    rig.step()
+    assert [request.topics[0].partitions[0].committed_offset for request in rig.sent()] == [1, 2, 3, 4]
+    for _ in commits:
+        rig.coordinator.answer()
+    assert all(commit.done and commit.error is None for commit in commits)
+    assert rig.coordinator.kept[A][0] == 4

@@ -89,6 +89,29 @@ def test_the_group_is_added_before_its_offsets_by_version_1_only() -> None:
         assert asked.kind is Kind.END, "the coordinator knows of the offsets"
 
 
+@pytest.mark.parametrize("adds_by_writing", [False, True])
+def test_each_group_of_a_transaction_is_added_once(adds_by_writing: bool) -> None:
+    """The markers of the end go to the coordinators of groups that were added: offsets of another one would hang."""
+    engine = ready()
+    for _ in range(2):
+        engine.begin(adds_by_writing)
+        for group, is_new in (("g", True), ("other", True), ("g", False), ("other", False), ("third", True)):
+            step = engine.submit(StepKind.OFFSETS, OFFSETS, GROUP._replace(group_id=group))
+            asked = ask(engine)
+            if is_new and not adds_by_writing:
+                assert asked is not None
+                assert (asked.kind, asked.group and asked.group.group_id) == (Kind.GROUP, group)
+                answer(engine, asked)
+                asked = ask(engine)
+            assert asked is not None
+            assert (asked.kind, asked.group and asked.group.group_id) == (Kind.OFFSETS, group)
+            answer(engine, asked)
+            assert outcome_of(step) == (True, None)
+        commit = engine.submit(StepKind.COMMIT)
+        answer(engine, ask(engine), **({"producer_id": 7, "epoch": engine.at.epoch + 1} if adds_by_writing else {}))
+        assert outcome_of(commit) == (True, None)
+
+
 def test_offsets_that_are_stored_are_not_sent_again() -> None:
     engine = ready()
     engine.begin(True)
