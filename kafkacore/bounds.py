@@ -23,12 +23,14 @@ ROWS_PER_CALL: Final = 4_194_304
 SASL_ANSWER_BYTES: Final = 1 << 20
 """Of one answer of a broker that has not proved who it is."""
 SCRAM_ITERATIONS: Final = 100_000
-"""Of the hash that a broker makes a client compute."""
+"""Of the hash that a broker makes a client compute, once per salt: 0.1 s (SHA-256) or 0.25 s (SHA-512). Kafka stores at most 16384."""
 
 # -- schemas (decode/)
 
 SCHEMA_FIELDS: Final = 10_000
 """Of the columns of one schema, nested ones counted, with names replaced by what they stand for."""
+SCHEMA_TYPES: Final = 100_000
+"""Of one Avro schema that values are read with, columns or not, with names replaced by what they stand for."""
 SCHEMA_DEPTH: Final = 64
 """Of columns within columns."""
 SCHEMA_REFERENCES: Final = 1_000
@@ -38,7 +40,7 @@ SCHEMA_SECONDS: Final = 60.0
 SCHEMAS_KEPT: Final = 10_000
 """Of one registry, in memory; so many ids that it does not know. Beyond it all are forgotten, and asked for again."""
 REGISTRY_KEPT_CHARACTERS: Final = 64 << 20
-"""Of the texts of these schemas together."""
+"""Of the texts of these schemas together; and of those that a decoder has made readers of."""
 MESSAGE_INDEXES: Final = 64
 """Before a Protobuf value of a registry."""
 
@@ -52,3 +54,10 @@ TOKEN_ANSWER_BYTES: Final = 1 << 20
 """Of one answer of a token endpoint, after decompression."""
 HTTP_UNRETURNED: Final = 16
 """Of a process: questions whose time is up and whose threads still stand, in the resolver of names. No further one is asked beside them."""
+
+# -- calls that hang
+
+TOKENS_UNANSWERED: Final = 3
+"""Of a client: calls for a token that have not returned after their time. No further one is made beside them."""
+TICKETS_ASKED: Final = 8
+"""Of a client: threads that ask a KDC."""

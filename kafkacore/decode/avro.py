@@ -23,9 +23,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafkacore.bounds import SCHEMA_TYPES
 from kafkacore.decode import registry
 from kafkacore.decode import values as v
 from kafkacore.decode.base import SchemaDecoder
+from kafkacore.decode.column_count import ColumnCount
 from kafkacore.decode.ddl import name_of, spark_list, spark_map
 from kafkacore.errors import ConfigError
 
@@ -97,7 +99,8 @@ class AvroSchema:
         Raises:
             ConfigError: a field's type has no column.
         """
-        return pa.schema([pa.field(name, self._arrow(kind, name)) for name, kind in self.fields.items()])
+        count = ColumnCount(self.what)
+        return pa.schema([pa.field(name, self._arrow(kind, name, count)) for name, kind in self.fields.items()])
 
     def reader(self, fields: Sequence[Any]) -> Callable[[bytes], Sequence[Any]]:
         """What makes a row of a value's data.
@@ -137,8 +140,8 @@ class AvroSchema:
     def _safe(self, kind: Any, above: tuple[str, ...]) -> bool:
         """Whether a value of this type takes a byte at least; refuses what is not safe to read."""
         self._types += 1
-        if self._types > MAX_TYPES:
-            raise ConfigError(f"{self.what} has more than {MAX_TYPES:,} types, with names replaced by their types: such are not read")
+        if self._types > SCHEMA_TYPES:
+            raise ConfigError(f"{self.what} has more than {SCHEMA_TYPES:,} types, with names replaced by their types: such are not read")
         kind = self._type(kind)
         if isinstance(kind, list):
             return len([self._safe(each, above) for each in kind]) > 0
@@ -153,14 +156,18 @@ class AvroSchema:
             self._safe(kind["values"], above)
         return bool(name != "null" and (name != "fixed" or kind["size"] > 0))
 
-    def _arrow(self, kind: Any, path: str) -> pa.DataType:
+    def _arrow(self, kind: Any, path: str, count: ColumnCount) -> pa.DataType:
+        with count.one():
+            return self._column(kind, path, count)
+
+    def _column(self, kind: Any, path: str, count: ColumnCount) -> pa.DataType:
         kind = self._type(kind)
         if isinstance(kind, list):
             branches = [each for each in map(self._type, kind) if each != "null"]
             if any(map(_is_member, branches)):
-                return pa.struct([member for each in branches for member in self._arrow(each, path)])
+                return pa.struct([member for each in branches for member in self._arrow(each, path, count)])
             if len(branches) == 1:
-                return self._arrow(branches[0], path)
+                return self._column(branches[0], path, count)
             kind = {frozenset(): "null", INTEGERS: "long", REALS: "double"}[frozenset(map(_raw, branches))]
         name = kind if isinstance(kind, str) else kind["type"]
         logical = kind.get("logicalType") if isinstance(kind, dict) else None
@@ -173,11 +180,12 @@ class AvroSchema:
         if name == "fixed":
             return pa.binary()
         if name == "array":
-            return spark_list(self._arrow(kind["items"], f"{path}[]"))
+            return spark_list(self._arrow(kind["items"], f"{path}[]", count))
         if name == "map":
-            return spark_map(pa.string(), self._arrow(kind["values"], f"{path}{{}}"))
+            return spark_map(pa.string(), self._arrow(kind["values"], f"{path}{{}}", count))
         if name in ("record", "error"):
-            return pa.struct([pa.field(each["name"], self._arrow(each["type"], f"{path}.{each['name']}")) for each in kind["fields"]])
+            fields = kind["fields"]
+            return pa.struct([pa.field(each["name"], self._arrow(each["type"], f"{path}.{each['name']}", count)) for each in fields])
         if name == "null":
             raise ConfigError(f"{self.what}: field {path} is always null, and no column is: name the other columns")
         return PRIMITIVE[name]
@@ -257,8 +265,6 @@ class AvroSchema:
         return ConfigError(f"{self.what}: field {path} is of the Avro type {name} and cannot be read as {name_of(wanted)}")
 
 
-MAX_TYPES = 100_000
-"""Of a schema. Records that hold another one twice, which holds one twice, ... make very much of a short text and of an empty value."""
 MEANING = "kafkacore.meaning"
 MEMBER = "kafkacore.member"
 
@@ -352,7 +358,6 @@ class AvroDecoder(SchemaDecoder):
         """
         super().__init__(fields, schemas, framed, lenient)
         self._read = None
-        self._readers: dict[int, Callable[[bytes], Sequence[Any]]] = {}
         if writer is not None:
             absent = [each.name for each in fields if each.name not in writer.fields]
             if absent:
@@ -363,9 +368,10 @@ class AvroDecoder(SchemaDecoder):
         number, data = registry.split(value) if self._framed else (0, value)
         if self._read is not None:
             return self._read(data)
-        reader = self._readers.get(number)
+        reader = self._kept.get(number)
         if reader is None:
-            reader = self._readers[number] = self._reader(number)
+            reader = self._reader(number)
+            self._kept[number] = reader
         return reader(data)
 
     def _reader(self, number: int) -> Callable[[bytes], Sequence[Any]]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkacore import errors
+from kafkacore.bounds import REGISTRY_KEPT_CHARACTERS
 from kafkacore.decode import registry
 from kafkacore.decode import values as v
 
@@ -21,6 +22,7 @@ T = TypeVar("T")
 PIECES = 16
 SMALL = 256
 AFTER_A_FAULT = 2_048
+_LEAST_CHARACTERS = 4_096  # that a schema counts for, also one that is not there
 
 
 class Decoded(NamedTuple):
@@ -144,6 +146,8 @@ class SchemaDecoder(Decoder):
         """
         super().__init__(fields)
         self._schemas, self._framed, self._lenient = schemas, framed, lenient
+        self._kept: dict[Any, Any] = {}  # what was made of schemas, by what a value names
+        self._kept_characters = 0
 
     def _of_schema(self, number: int, kind: str, make: Callable[[registry.Schema, str], T]) -> T:
         """Something made of a schema of the registry and its name.
@@ -156,7 +160,21 @@ class SchemaDecoder(Decoder):
         schemas = self._schemas
         assert schemas is not None
         what = f"schema {number} of the registry"
-        return self._usable(number, lambda: make(schemas.by_id(number, kind, patient=not self._lenient), what))
+        self._weigh(_LEAST_CHARACTERS)
+
+        def made() -> T:
+            found = schemas.by_id(number, kind, patient=not self._lenient)
+            self._weigh(len(found.text) + sum(len(each.text) for _, each in found.references))
+            return make(found, what)
+
+        return self._usable(number, made)
+
+    def _weigh(self, characters: int) -> None:
+        """Makes room for what is kept of one more schema."""
+        self._kept_characters += characters
+        if self._kept_characters > REGISTRY_KEPT_CHARACTERS:
+            self._kept.clear()
+            self._kept_characters = characters
 
     def _usable(self, number: int, make: Callable[[], T]) -> T:
         try:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafkacore.bounds import SCHEMA_DEPTH
 from kafkacore.errors import ConfigError
 
 _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|([^\W\d]\w*)|(\d+)|(.))", re.DOTALL)
-MAX_DEPTH = 64
 
 SIMPLE: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -116,8 +116,8 @@ class _Parser:
         return found
 
     def type(self, depth: int) -> pa.DataType:
-        if depth > MAX_DEPTH:
-            raise ConfigError(f"option {self.option}: types are nested more than {MAX_DEPTH} deep")
+        if depth > SCHEMA_DEPTH:
+            raise ConfigError(f"option {self.option}: types are nested more than {SCHEMA_DEPTH} deep")
         before = self.at
         word = self.name().lower()
         if word in SIMPLE:

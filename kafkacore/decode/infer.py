@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkacore.decode.ddl import MAX_DEPTH, spark_list
-from kafkacore.decode.json_schema import MAX_FIELDS
+from kafkacore.bounds import SCHEMA_DEPTH, SCHEMA_FIELDS
+from kafkacore.decode.ddl import spark_list
 from kafkacore.errors import ConfigError
 
 SAMPLE = 1_000
@@ -42,8 +42,8 @@ def inferred(values: Iterable[bytes]) -> pa.Schema:
                 _merge(found, data, 0)
         except (ValueError, RecursionError):
             continue
-        if _count(found) > MAX_FIELDS:
-            raise ConfigError(f"the first values have more than {MAX_FIELDS:,} different fields: name the columns")
+        if _count(found) > SCHEMA_FIELDS:
+            raise ConfigError(f"the first values have more than {SCHEMA_FIELDS:,} different fields: name the columns")
     return pa.schema([(name, _type(each)) for name, each in found.items()])
 
 
@@ -58,7 +58,7 @@ def _both(known: Any, value: Any, depth: int) -> Any:
     if value is None or known is _ANY:
         return known
     if isinstance(value, (dict, list)):
-        if depth >= MAX_DEPTH:
+        if depth >= SCHEMA_DEPTH:
             return _ANY
         if known is _NOTHING:
             known = {} if isinstance(value, dict) else [_NOTHING]

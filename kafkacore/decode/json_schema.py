@@ -21,10 +21,10 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from kafkacore.decode.ddl import MAX_DEPTH, spark_list, spark_map
+from kafkacore.decode.column_count import ColumnCount
+from kafkacore.decode.ddl import spark_list, spark_map
 from kafkacore.errors import ConfigError
 
-MAX_FIELDS = 10_000
 SIMPLE: dict[str, pa.DataType] = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 FORMATS: dict[str, pa.DataType] = {"date-time": pa.timestamp("us", "UTC"), "date": pa.date32()}
 PYTHON = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", dict: "object", list: "array"}
@@ -57,7 +57,7 @@ class _Reader:
         self._document = document
         self._what = what
         self._how = how
-        self._fields = self._depth = 0
+        self._count = ColumnCount(what)
 
     def _refusal(self, path: str, why: str) -> ConfigError:
         where = f"field {path}" if path else "a value"
@@ -65,12 +65,8 @@ class _Reader:
 
     def type_of(self, schema: Any, path: str, above: tuple[str, ...]) -> pa.DataType:
         """The Arrow type of what a schema describes; `above` are the references that led here."""
-        self._fields, self._depth = self._fields + 1, self._depth + 1
-        if self._fields > MAX_FIELDS or self._depth > MAX_DEPTH:
-            raise ConfigError(f"{self._what} has more than {MAX_FIELDS:,} fields, or some more than {MAX_DEPTH} deep: such are not read")
-        found = self._read(schema, path, above)
-        self._depth -= 1
-        return found
+        with self._count.one():
+            return self._read(schema, path, above)
 
     def _read(self, schema: Any, path: str, above: tuple[str, ...]) -> pa.DataType:
         if not isinstance(schema, dict):

@@ -17,9 +17,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafkacore.bounds import MESSAGE_INDEXES
 from kafkacore.decode import registry
 from kafkacore.decode import values as v
 from kafkacore.decode.base import SchemaDecoder
+from kafkacore.decode.column_count import ColumnCount
 from kafkacore.decode.ddl import name_of, spark_list, spark_map
 from kafkacore.errors import ConfigError
 
@@ -38,7 +40,6 @@ SCALARS: dict[int, pa.DataType] = {
     BYTES: pa.binary(),
 }
 WHOLE = frozenset((INT32, SINT32, SFIXED32, INT64, SINT64, SFIXED64, UINT32, FIXED32, UINT64, FIXED64))
-MAX_INDEXES = 64
 
 Get = Callable[[Any], Any]
 """Takes a message and gives what Arrow takes for one field of it."""
@@ -166,7 +167,7 @@ def split_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
         count, at = decode_varint(data, 0)
         if count == 0:
             return (0,), data[at:]
-        if not 0 < count <= MAX_INDEXES:
+        if not 0 < count <= MESSAGE_INDEXES:
             raise v.Undecodable(f"{count} message indexes before a Protobuf value")
         found = []
         for _ in range(count):
@@ -194,15 +195,21 @@ def derived(message: Any) -> pa.Schema:
     """The columns that a read has when no schema is named.
 
     Raises:
-        ConfigError: a message contains itself.
+        ConfigError: a message contains itself, or has very many fields with those of the messages in it.
     """
-    return pa.schema([pa.field(each.name, _arrow(each, each.name, (message.full_name,))) for each in message.fields])
+    count = ColumnCount(f"message {message.full_name}", "name the columns")
+    return pa.schema([pa.field(each.name, _arrow(each, each.name, (message.full_name,), count)) for each in message.fields])
 
 
-def _arrow(field: Any, path: str, above: tuple[str, ...]) -> pa.DataType:
+def _arrow(field: Any, path: str, above: tuple[str, ...], count: ColumnCount) -> pa.DataType:
+    with count.one():
+        return _type(field, path, above, count)
+
+
+def _type(field: Any, path: str, above: tuple[str, ...], count: ColumnCount) -> pa.DataType:
     if _is_map(field):
         entry = field.message_type.fields_by_name
-        return spark_map(_arrow(entry["key"], path, above), _arrow(entry["value"], f"{path}{{}}", above))
+        return spark_map(_arrow(entry["key"], path, above, count), _arrow(entry["value"], f"{path}{{}}", above, count))
     if field.type not in (MESSAGE, GROUP):
         kind = SCALARS[field.type]
     elif field.message_type.full_name == TIMESTAMP:
@@ -212,7 +219,7 @@ def _arrow(field: Any, path: str, above: tuple[str, ...]) -> pa.DataType:
         if name in above:
             raise ConfigError(f"field {path}: message {name} contains itself, and columns have an end: name the other columns")
         inner = field.message_type.fields
-        kind = pa.struct([pa.field(each.name, _arrow(each, f"{path}.{each.name}", (*above, name))) for each in inner])
+        kind = pa.struct([pa.field(each.name, _arrow(each, f"{path}.{each.name}", (*above, name), count)) for each in inner])
     return spark_list(kind) if _repeated(field) else kind
 
 
@@ -322,8 +329,6 @@ class ProtobufDecoder(SchemaDecoder):
             ConfigError: the message has no such field, or one that cannot become the column.
         """
         super().__init__(fields, schemas, framed, lenient)
-        self._files: dict[int, Any] = {}
-        self._readers: dict[Any, Callable[[bytes], Sequence[Any]]] = {}
         self._read = None if message is None else self._reader(message, absent=False)
 
     def _reader(self, message: Any, absent: bool) -> Callable[[bytes], Sequence[Any]]:
@@ -351,13 +356,16 @@ class ProtobufDecoder(SchemaDecoder):
         indexes, data = split_indexes(data)
         if self._read is not None:
             return self._read(data)
-        reader = self._readers.get((number, indexes))
+        reader = self._kept.get((number, indexes))
         if reader is None:
-            reader = self._readers[number, indexes] = self._of_registry(number, indexes)
+            reader = self._of_registry(number, indexes)
+            self._kept[number, indexes] = reader
         return reader(data)
 
     def _of_registry(self, number: int, indexes: tuple[int, ...]) -> Callable[[bytes], Sequence[Any]]:
-        if number not in self._files:
-            self._files[number] = self._of_schema(number, "PROTOBUF", from_registry)
-        message = by_indexes(self._files[number], indexes)
+        file = self._kept.get(number)
+        if file is None:
+            file = self._of_schema(number, "PROTOBUF", from_registry)
+            self._kept[number] = file
+        message = by_indexes(file, indexes)
         return self._usable(number, lambda: self._reader(message, absent=True))

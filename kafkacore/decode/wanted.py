@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafkacore.decode import ddl, json_schema
+from kafkacore.decode.column_count import ColumnCount
 from kafkacore.errors import ConfigError, UsageError
 
 PYTHON: dict[Any, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_(), bytes: pa.binary()}
@@ -30,14 +31,18 @@ def columns_of(wanted: Any, option: str) -> pa.Schema:
     if isinstance(wanted, str):
         return ddl.parse(wanted, option)
     if hasattr(wanted, "__arrow_c_schema__"):
-        schema = pa.schema(wanted)
+        try:
+            schema = pa.schema(wanted)
+        except pa.ArrowInvalid as error:  # Arrow has a bound of depth, too
+            raise ConfigError(f"{option}: the schema cannot be read: {error}") from None
     elif not isinstance(wanted, Mapping):
         raise UsageError(f"{option} is like 'a INT, b STRING', {{name: type}}, a JSON Schema or an Arrow schema, not {wanted!r}")
     elif isinstance(wanted.get("properties"), Mapping):
         return json_schema.derived(json.dumps(wanted), f"the JSON Schema of {option}", HOW)
     else:
         schema = pa.schema([(str(name), _named(kind, option)) for name, kind in wanted.items()])
-    return pa.schema([(each.name, _plain(each.type, each.name)) for each in schema])
+    count = ColumnCount(option)
+    return pa.schema([(each.name, _plain(each.type, each.name, count)) for each in schema])
 
 
 def _named(kind: Any, option: str) -> pa.DataType:
@@ -46,19 +51,24 @@ def _named(kind: Any, option: str) -> pa.DataType:
     return PYTHON[kind] if isinstance(kind, type) and kind in PYTHON else ddl.parse(f"a {kind}", option).field(0).type
 
 
-def _plain(kind: pa.DataType, path: str) -> pa.DataType:
+def _plain(kind: pa.DataType, path: str, count: ColumnCount) -> pa.DataType:
     """A type as the decoders know it; text and lists have one layout here."""
+    with count.one():
+        return _decoded(kind, path, count)
+
+
+def _decoded(kind: pa.DataType, path: str, count: ColumnCount) -> pa.DataType:
     types = pa.types
     if types.is_large_string(kind) or types.is_string_view(kind):
         return pa.string()
     if types.is_large_binary(kind) or types.is_binary_view(kind):
         return pa.binary()
     if types.is_struct(kind):
-        return pa.struct([(each.name, _plain(each.type, f"{path}.{each.name}")) for each in kind])
+        return pa.struct([(each.name, _plain(each.type, f"{path}.{each.name}", count)) for each in kind])
     if types.is_list(kind) or types.is_large_list(kind):
-        return ddl.spark_list(_plain(kind.value_type, f"{path}[]"))
+        return ddl.spark_list(_plain(kind.value_type, f"{path}[]", count))
     if types.is_map(kind):
-        return ddl.spark_map(_plain(kind.key_type, f"{path}{{}}"), _plain(kind.item_type, f"{path}{{}}"))
+        return ddl.spark_map(_plain(kind.key_type, f"{path}{{}}", count), _plain(kind.item_type, f"{path}{{}}", count))
     if types.is_decimal128(kind) or kind in ddl.SIMPLE.values():
         return kind
     instead = "timestamp[us] or timestamp[us, tz=UTC]" if types.is_timestamp(kind) else f"one of {', '.join(ddl.SIMPLE)}"

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kafkacore import errors
+from kafkacore.bounds import SASL_ANSWER_BYTES
 from kafkacore.clock import Clock
 from kafkacore.config_security import SaslSettings
 from kafkacore.errors import AuthenticationFailedError, Code, ConfigError, CorruptDataError, KafkaError
@@ -43,7 +44,6 @@ from kafkacore.protocol import (
 from kafkacore.protocol.schema import Request
 
 HANDSHAKE_VERSION = 1
-MAX_ANSWER_BYTES = 1 << 20
 _SIZE = struct.Struct(">i")
 
 log = logging.getLogger("kafkacore.net")
@@ -228,7 +228,7 @@ class SaslAuthenticator:
                 continue
             if self._filled == _SIZE.size:
                 [size] = _SIZE.unpack_from(self._in)
-                if not _SIZE.size <= size <= MAX_ANSWER_BYTES:
+                if not _SIZE.size <= size <= SASL_ANSWER_BYTES:
                     raise CorruptDataError(f"{self._peer} answers SASL with a frame of {size} bytes: it does not speak Kafka's protocol")
                 self._in.extend(bytes(size))
                 continue

@@ -4,7 +4,7 @@ Rules:
 
 1. A ticket may have to come from the KDC, over the network and with time-outs of libkrb5's own. So each connection's context starts on a
    helper thread (net/background.py), before there is a connection; what follows (the broker's proof, the last message) is local and done
-   in place. There is a thread per connection at most, and `MAX_ASKING` per client: a KDC that hangs holds only these. No call can be ended
+   in place. There is a thread per connection at most, `TICKETS_ASKED` per client: a KDC that hangs holds only these. No call can be ended
    from outside: where one takes too long its connection's attempt fails, and the next attempt waits for the same call.
 2. A context serves one connection, once. Credentials are looked for each time, so a ticket that kinit has renewed, or a keytab that has
    changed, counts from the next connection on, and for sessions that are renewed (KIP-368).
@@ -29,6 +29,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from kafkacore.bounds import TICKETS_ASKED
 from kafkacore.config_kerberos import BrokerKeytab, KerberosSettings
 from kafkacore.errors import AuthenticationFailedError, ConfigError, KafkaError, NetworkError, SaslAuthentication
 from kafkacore.metadata import NEVER_MS
@@ -41,7 +42,6 @@ __all__ = ["Acceptor", "BrokerKeys", "Initiator", "KerberosLogin", "load"]
 
 TICKET_TIMEOUT_MS = 10_000
 """For a ticket. libkrb5 itself goes on for longer, depending on how many KDCs there are."""
-MAX_ASKING = 8
 RELOGIN_MS, RELOGIN_MAX_MS = 60_000, 3_600_000
 """The first is Kafka's default of sasl.kerberos.min.time.before.relogin."""
 FRESH_MS = 60_000
@@ -355,7 +355,7 @@ class KerberosLogin:
         self._waiting.clear()
 
     def _begin(self) -> None:
-        while self._waiting and len(self._asking) < MAX_ASKING:
+        while self._waiting and len(self._asking) < TICKETS_ASKED:
             wanted = self._waiting.popleft()
             if wanted in self._wanted.values():  # else its node has another address by now
                 self._asking.add(wanted)

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kafkacore.bounds import HTTP_SECONDS
+from kafkacore.bounds import HTTP_SECONDS, TOKENS_UNANSWERED
 from kafkacore.client_credentials import ClientCredentials
 from kafkacore.clock import Clock
 from kafkacore.config_security import RefreshWindow, SaslSettings, TokenProvider
@@ -38,8 +38,6 @@ ASK_TIMEOUT_MS = int(HTTP_SECONDS * 1000)
 """For a whole answer: resolving the endpoint's name, connecting, every byte."""
 RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS = 100, 10_000
 """Defaults of sasl.login.retry.backoff.ms and .max.ms."""
-MAX_UNANSWERED = 3
-"""Calls that have not returned after their time: beside so many no further one is made, or threads would pile up."""
 
 
 class _Ask:
@@ -149,7 +147,7 @@ class TokenLogin:
         return self._clock.wall_ms() < self._expiry_wall_ms
 
     def _begin(self, now_ms: int) -> None:
-        if len(self._unanswered) >= MAX_UNANSWERED:
+        if len(self._unanswered) >= TOKENS_UNANSWERED:
             self._failed(f"{len(self._unanswered)} earlier calls of the provider have not returned", None, now_ms)
             return
         provider, cancel = self._provider, None

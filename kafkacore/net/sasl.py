@@ -29,6 +29,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
+from kafkacore.bounds import SCRAM_ITERATIONS
 from kafkacore.errors import ConfigError, SaslAuthentication
 from kafkacore.printable import quoted
 
@@ -40,8 +41,6 @@ __all__ = [
 SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS = ("PLAIN", *SCRAM_HASHES, "OAUTHBEARER", "GSSAPI")
 MIN_ITERATIONS = 4_096
-MAX_ITERATIONS = 100_000
-"""0.1 s (SHA-256) or 0.25 s (SHA-512) of the thread that does the I/O, once per salt; Kafka itself stores at most 16384."""
 _GS2_HEADER = "n,,"
 
 
@@ -263,9 +262,9 @@ class ScramClient:
         nonce, iterations = first["nonce"], int(first["iterations"])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise SaslAuthentication(f"the broker's {self.mechanism} nonce does not continue the one it was sent")
-        if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+        if not MIN_ITERATIONS <= iterations <= SCRAM_ITERATIONS:
             raise SaslAuthentication(
-                f"the broker asks for {iterations} {self.mechanism} iterations; {MIN_ITERATIONS} to {MAX_ITERATIONS} are accepted"
+                f"the broker asks for {iterations} {self.mechanism} iterations; {MIN_ITERATIONS} to {SCRAM_ITERATIONS} are accepted"
             )
         salted = self._salted(_unbase64(first["salt"], "the broker's salt"), iterations)
         client_key = hmac.digest(salted, b"Client Key", self._hash)

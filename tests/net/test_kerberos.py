@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkacore.bounds import TICKETS_ASKED
 from kafkacore.config_kerberos import BrokerKeytab, KerberosSettings
 from kafkacore.config_security import SaslSettings
 from kafkacore.errors import AuthenticationFailedError, ConfigError, NetworkError, SaslAuthentication
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net.authentication import authenticators
 from kafkacore.net.connection import AWAITING_TOKEN, READY, REAUTHENTICATING
-from kafkacore.net.kerberos import FRESH_MS, MAX_ASKING, TICKET_TIMEOUT_MS, BrokerKeys, Initiator, KerberosLogin
+from kafkacore.net.kerberos import FRESH_MS, TICKET_TIMEOUT_MS, BrokerKeys, Initiator, KerberosLogin
 from kafkacore.net.sasl_gssapi import GssapiClient, GssapiServer
 from tests.kdc import REALM, Realm
 from tests.net.sasl_support import SaslCluster
@@ -415,12 +416,12 @@ def test_a_question_about_one_connection_leaves_the_others_their_deadlines(waiti
 
 def test_a_kdc_that_hangs_holds_a_few_threads(waiting):
     waiting.tickets.hanging = threading.Event()
-    ids = range(3 * MAX_ASKING)
+    ids = range(3 * TICKETS_ASKED)
     for _ in range(2):
         assert not any(waiting.ready(id) for id in ids)
-    for _ in range(MAX_ASKING):
+    for _ in range(TICKETS_ASKED):
         assert waiting.tickets.asked.acquire(timeout=GUARD_S)
-    assert len(waiting.tickets.calls) == MAX_ASKING
+    assert len(waiting.tickets.calls) == TICKETS_ASKED
     waiting.tickets.hanging.set()
     for id in ids:
         waiting.until_ready(id)

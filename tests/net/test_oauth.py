@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from kafkacore import client_credentials
-from kafkacore.bounds import TOKEN_ANSWER_BYTES
+from kafkacore.bounds import TOKEN_ANSWER_BYTES, TOKENS_UNANSWERED
 from kafkacore.client_credentials import ClientCredentials
 from kafkacore.clock import ManualClock
 from kafkacore.config_security import RefreshWindow, TokenEndpoint
@@ -21,7 +21,6 @@ from kafkacore.metadata import NEVER_MS
 from kafkacore.net import oauth
 from kafkacore.net.oauth import (
     ASK_TIMEOUT_MS,
-    MAX_UNANSWERED,
     TokenLogin,
     read_unsecured_token,
     unsecured_token,
@@ -246,7 +245,7 @@ def test_an_ask_has_one_bound_and_a_late_answer_is_still_good(slow):
 
 def test_calls_that_do_not_return_do_not_pile_up(slow):
     rig = SlowRig(slow)
-    for _ in range(MAX_UNANSWERED):
+    for _ in range(TOKENS_UNANSWERED):
         assert not rig.ready()
         rig.clock.advance(ASK_TIMEOUT_MS)
         with pytest.raises(AuthenticationFailedError, match="gave no answer"):
@@ -254,9 +253,9 @@ def test_calls_that_do_not_return_do_not_pile_up(slow):
         rig.clock.advance(10_000)
     with pytest.raises(AuthenticationFailedError, match="3 earlier calls of the provider have not returned"):
         rig.ready()
-    for _ in range(MAX_UNANSWERED):
+    for _ in range(TOKENS_UNANSWERED):
         assert slow.asked.acquire(timeout=WAIT_S)
-    assert slow.calls == MAX_UNANSWERED
+    assert slow.calls == TOKENS_UNANSWERED
     rig.answer(("t1", rig.clock.wall_ms() + 60_000))
     assert rig.ready()
 

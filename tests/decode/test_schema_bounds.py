@@ -1,0 +1,98 @@
+"""How many columns a schema may make, and how deep: short texts that stand for very much, in every format."""
+
+from __future__ import annotations
+
+import base64
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("fastavro")
+pytest.importorskip("google.protobuf")
+
+import pyarrow as pa
+from google.protobuf import descriptor_pb2
+
+from kafkacore.bounds import MESSAGE_INDEXES, REGISTRY_KEPT_CHARACTERS, SCHEMA_DEPTH, SCHEMA_FIELDS
+from kafkacore.codec import encode_varint
+from kafkacore.decode import avro, json_schema, protobuf, registry
+from kafkacore.decode.values import Undecodable
+from kafkacore.decode.wanted import columns_of
+from kafkacore.errors import ConfigError
+
+TOO_MUCH = f"has more than {SCHEMA_FIELDS:,} fields, or some more than {SCHEMA_DEPTH} deep"
+
+
+def of_protobuf(levels: int, fields: int) -> Any:
+    file = descriptor_pb2.FileDescriptorProto(name="x.proto", syntax="proto3", package="p")
+    for level in range(levels):
+        message = file.message_type.add(name=f"M{level}")
+        for number in range(1, fields + 1):
+            if level + 1 < levels:
+                message.field.add(name=f"f{number}", number=number, type=11, label=1, type_name=f".p.M{level + 1}")
+            else:
+                message.field.add(name=f"f{number}", number=number, type=5, label=1)
+    text = base64.b64encode(file.SerializeToString()).decode()
+    return protobuf.derived(protobuf.by_indexes(protobuf.from_registry(registry.Schema("PROTOBUF", text), "schema 1"), (0,)))
+
+
+def of_avro(levels: int, fields: int) -> Any:
+    made: Any = {"type": "record", "name": f"r{levels}", "fields": [{"name": f"f{n}", "type": "int"} for n in range(fields)]}
+    for level in reversed(range(levels - 1)):
+        others = [{"name": f"f{n}", "type": made["name"]} for n in range(1, fields)]
+        made = {"type": "record", "name": f"r{level}", "fields": [{"name": "f0", "type": made}, *others]}
+    return avro.AvroSchema(json.dumps(made), (), "it").derived()
+
+
+def of_json(levels: int, fields: int) -> Any:
+    def level(at: int) -> dict[str, Any]:
+        inner = {"$ref": f"#/d/{at + 1}"} if at + 1 < levels else {"type": "integer"}
+        return {"type": "object", "properties": {f"f{n}": inner for n in range(fields)}}
+
+    return json_schema.derived(json.dumps({**level(0), "d": [level(at) for at in range(levels)]}), "it")
+
+
+def of_arrow(levels: int, fields: int) -> Any:
+    made = pa.int64()
+    for _ in range(levels):
+        made = pa.struct([(f"f{n}", made) for n in range(fields)])
+    return columns_of(pa.schema(list(made)), "json")
+
+
+@pytest.mark.parametrize("derived", [of_protobuf, of_avro, of_json, of_arrow])
+def test_columns_are_bounded_in_number_and_depth(derived: Any) -> None:
+    assert len(derived(8, 2)) == 2
+    for levels, fields in ((14, 2), (SCHEMA_DEPTH + 8, 1), (1, SCHEMA_FIELDS + 1)):
+        with pytest.raises(ConfigError, match=rf"{TOO_MUCH}|Recursion level in ArrowSchema"):
+            derived(levels, fields)
+
+
+@pytest.mark.parametrize("lenient", [True, False])
+def test_a_decoder_forgets_schemas_rather_than_grow(lenient: bool) -> None:
+    doc = "x" * (REGISTRY_KEPT_CHARACTERS // 4)
+    text = json.dumps({"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}], "doc": doc})
+    asked: list[int] = []
+
+    def by_id(number: int, kind: str, *, patient: bool) -> registry.Schema:
+        asked.append(number)
+        return registry.Schema(kind, text)
+
+    schemas: Any = SimpleNamespace(by_id=by_id, places="r")
+    decoder = avro.AvroDecoder([pa.field("a", pa.int32())], None, schemas, True, lenient)
+    for number in (*range(1, 5), *range(1, 5)):
+        assert decoder.decode(pa.array([registry.prefix_of(number) + b"\2"])).columns[0].to_pylist() == [1]
+        assert len(decoder._kept) <= 4
+    assert len(asked) > 4
+
+
+def test_message_indexes_are_bounded() -> None:
+    def encoded(count: int) -> bytes:
+        return b"".join(encode_varint(each) for each in (count, *[0] * count))
+
+    assert protobuf.split_indexes(encoded(MESSAGE_INDEXES) + b"rest") == ((0,) * MESSAGE_INDEXES, b"rest")
+    for count in (MESSAGE_INDEXES + 1, 1 << 30):
+        with pytest.raises(Undecodable, match=f"{count} message indexes before a Protobuf value"):
+            protobuf.split_indexes(encode_varint(count) + bytes(100))
