@@ -10,6 +10,7 @@ Source: org.apache.spark.sql.kafka010.{JsonUtils, KafkaMicroBatchStream, KafkaOf
 from __future__ import annotations
 
 import base64
+import heapq
 import itertools
 import json
 import math
@@ -247,6 +248,36 @@ def joined(pieces: Sequence[OffsetRange], least: int) -> list[list[OffsetRange]]
         else:
             high = limit - 1
     return _grouped(pieces, low)
+
+
+def at_most(tasks: Sequence[list[OffsetRange]], most: int) -> Sequence[list[OffsetRange]]:
+    """Has neighbours share tasks until there are no more than so many, the largest of which is as small as possible.
+
+    A pure function, too. Pieces keep their order, and none is cut. Beside a large piece all small ones could share one task: they are
+    spread over as many tasks as there may be, as each partition is a question to a broker.
+
+    Args:
+        tasks: from `split` or `joined`.
+        most: how many there may be.
+    """
+    if len(tasks) <= most:
+        return tasks
+    pieces = [each for task in tasks for each in task]
+    low, high = max(each.size for each in pieces), sum(each.size for each in pieces)
+    while low < high:
+        limit = (low + high) // 2
+        if len(_grouped(pieces, limit)) <= most:
+            high = limit
+        else:
+            low = limit + 1
+    queue = [(-len(task), task) for task in _grouped(pieces, low)]
+    heapq.heapify(queue)
+    while len(queue) < most:
+        _, task = heapq.heappop(queue)                          # that of most pieces
+        half = len(task) // 2
+        for part in (task[:half], task[half:]):
+            heapq.heappush(queue, (-len(part), part))
+    return sorted(task for _, task in queue)
 
 
 def _grouped(pieces: Iterable[OffsetRange], limit: int) -> list[list[OffsetRange]]:

@@ -198,6 +198,7 @@ _KNOWN: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "minOffsetsPerTrigger": (_count(1), ("stream",)),
     "maxTriggerDelay": (_duration_ms, ("stream",)),
     "minPartitions": (_count(1), _READ),
+    "maxPartitions": (_count(1), _READ),
     "maxRecordsPerPartition": (_count(1), _READ),
     "joinSmallPartitions": (_joining, _READ),
     "groupIdPrefix": (_text, _READ),
@@ -374,7 +375,7 @@ class SourceOptions:
         timestamp_strategy: when no record is that young: "error" or "latest".
         on_data_loss: "fail", "skip" or "earliest".
         max_offsets, min_offsets, max_delay_ms: admission control of streams.
-        min_partitions, max_records: splitting into tasks.
+        min_partitions, max_partitions, max_records: splitting into tasks.
         join_down_to: tasks that joining small partitions leaves at least; 0: none are joined; None: the session's default parallelism.
         include_headers: whether there is a headers column.
         poll_timeout_ms: how long a task waits without progress.
@@ -406,6 +407,7 @@ class SourceOptions:
     min_offsets: int | None = None
     max_delay_ms: int = 900_000
     min_partitions: int | None = None
+    max_partitions: int | None = None
     max_records: int | None = None
     join_down_to: int | None = None
     include_headers: bool = False
@@ -483,6 +485,12 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         raise ConfigError(f"option minOffsetsPerTrigger ({low}) must not exceed maxOffsetsPerTrigger ({high})")
     if "maxTriggerDelay" in found and low is None:
         raise ConfigError("option maxTriggerDelay has no effect without minOffsetsPerTrigger")
+    if (most := found.get("maxPartitions")) is not None:
+        if "maxRecordsPerPartition" in found:
+            raise ConfigError("options maxPartitions and maxRecordsPerPartition exclude each other: one of them says how large a task is")
+        for name in ("minPartitions", "joinSmallPartitions"):
+            if (found.get(name) or 0) > most:
+                raise ConfigError(f"option {name} ({found[name]}) must not exceed maxPartitions ({most})")
     _check_decoding(found)
     if letters and "deadLetterTopic" not in found:
         raise ConfigError(f"option {LETTERS}{next(iter(letters))} has no effect without deadLetterTopic")
@@ -505,6 +513,7 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         min_offsets=low,
         max_delay_ms=found.get("maxTriggerDelay", 900_000),
         min_partitions=found.get("minPartitions"),
+        max_partitions=found.get("maxPartitions"),
         max_records=found.get("maxRecordsPerPartition"),
         join_down_to=found.get("joinSmallPartitions"),
         include_headers=found.get("includeHeaders", False),

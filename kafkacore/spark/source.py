@@ -241,7 +241,9 @@ class _Reading:
         pieces = offsets.split(ranges, self.options.min_partitions, self.options.max_records)
         least = workers.parallelism() if self.options.join_down_to is None else self.options.join_down_to
         as_they_are = not least or self.options.min_partitions is not None or self.options.max_records is not None
-        tasks = [[each] for each in pieces] if as_they_are else offsets.joined(pieces, least)
+        tasks: Sequence[list[OffsetRange]] = [[each] for each in pieces] if as_they_are else offsets.joined(pieces, least)
+        if self.options.max_partitions is not None:
+            tasks = offsets.at_most(tasks, self.options.max_partitions)
         return [RangePartition(*each) for each in tasks] or [RangePartition()]
 
     def read(self, partition: RangePartition) -> Iterator[Any]:

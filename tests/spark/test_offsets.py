@@ -128,6 +128,24 @@ def test_a_topic_made_anew_is_a_loss_even_if_it_has_grown_past_the_query() -> No
     assert offsets.repaired({("t", 0): 500}, [loss], skip=False) == {("t", 0): 0}
 
 
+@given(st.lists(st.integers(1, 5_000), max_size=40), st.integers(1, 12))
+def test_no_more_tasks_than_are_wanted(sizes: list[int], most: int) -> None:
+    pieces = [OffsetRange("t", i, 0, size) for i, size in enumerate(sizes)]
+    tasks = offsets.at_most([[each] for each in pieces], most)
+    assert [each for task in tasks for each in task] == pieces                 # nothing is lost, cut or moved
+    assert len(tasks) == min(most, len(sizes)) and all(tasks)
+    largest = max((sum(each.size for each in task) for task in tasks), default=0)
+    assert largest <= sum(sizes) / most + max(sizes, default=0)                # within one piece of the best there can be
+
+
+def test_the_largest_of_few_tasks_is_as_small_as_possible() -> None:
+    pieces = [[OffsetRange("t", i, 0, size)] for i, size in enumerate([5, 1, 1, 1, 5, 9])]
+    assert [[each.size for each in task] for task in offsets.at_most(pieces, 3)] == [[5, 1, 1, 1], [5], [9]]
+    assert [[each.size for each in task] for task in offsets.at_most(pieces, 4)] == [[5, 1], [1, 1], [5], [9]]
+    assert [len(offsets.at_most(pieces, most)) for most in (1, 2, 5, 6, 7)] == [1, 2, 5, 6, 6]
+    assert offsets.at_most(pieces, 6) is pieces
+
+
 # ---- where batches end
 
 

@@ -173,6 +173,39 @@ def test_small_partitions_share_tasks_down_to_the_session_s_parallelism(cluster,
     assert [tasks(joinSmallPartitions="false"), tasks(minPartitions="2"), tasks(joinSmallPartitions="1")] == [8, 8, 1]
 
 
+@pytest.mark.parametrize("emit", ["rows", "ranges"])
+def test_many_partitions_are_read_by_few_tasks(cluster, producer, monkeypatch, emit):
+    """Of one topic and of several, in batches and streams: equal records, and those of a partition in their order, within a task too."""
+    names = [f"few-{emit}-{i}" for i in range(2)]
+    for name in names:
+        cluster.create_topic(name, partitions=8)
+        for partition in range(8):
+            send(producer, name, range(100 * partition, 100 * partition + 5 * partition), partition)
+    monkeypatch.delenv("KAFKACORE_PARALLELISM", raising=False)
+    schema = KAFKA_SCHEMA if emit == "rows" else source.RANGES_SCHEMA
+
+    def found(kind, **how):
+        given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": ",".join(names), "emit": emit, **how}
+        if kind == "batch":
+            reader = KafkaSource(given).reader(schema)
+            plan = list(reader.partitions())
+        else:
+            reader = stream_reader({**given, "startingOffsets": "earliest"}, schema)
+            start = reader.initialOffset()
+            start = reader.latestOffset(start, reader.getDefaultReadLimit())
+            plan = list(reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit())))
+        rows = [row for task in pickle.loads(pickle.dumps(plan)) for batch in reader.read(task) for row in batch.to_pylist()]
+        return len(plan), [(row["topic"], row["partition"], row.get("offset", (row.get("start"), row.get("end")))) for row in rows]
+
+    for kind in ("batch", "stream"):
+        tasks, whole = found(kind)
+        assert tasks == 14 and whole == sorted(whole)                           # without the two empty ones
+        for most, count in ((1, 1), (3, 3), (5, 5), (14, 14), (100, 14)):
+            assert found(kind, maxPartitions=str(most)) == (count, whole)
+        assert found(kind, maxPartitions="3", joinSmallPartitions="2")[0] == 2
+        assert found(kind, maxPartitions="20", minPartitions="20")[0] <= 20 and found(kind, maxPartitions="4", minPartitions="4")[0] <= 4
+
+
 def test_a_pattern_finds_topics_that_come_and_leaves_kafkas_own_alone(cluster, admin, producer):
     cluster.create_topic("logs.a", partitions=1)
     admin.alter_group_offsets("makes-the-offsets-topic", {("logs.a", 0): 0}).check()
