@@ -106,6 +106,7 @@ class KafkaConsumer:
         topics_ = self._topics = TopicWatch(self._subscription, self._driver, self._fetcher, config)
         self._lookups = Lookups(self._driver, config, isolation_level=self._isolation_level)
         self._unread = Chunks()
+        self._closes = False
         self._stalls = StallWatch(self._subscription, read_committed=self._read_committed)
         self._interceptors = Interceptors(config.interceptors) if config.interceptors else None
         self._group: GroupMember | None = None
@@ -728,8 +729,9 @@ class KafkaConsumer:
     # -- life ---------------------------------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Ends a running or the next poll with WakeupError. The only call another thread may make."""
-        self._driver.wakeup()
+        """Ends a running or the next poll with WakeupError. The only call another thread may make. It does not end a `close`."""
+        if not self._closes:
+            self._driver.wakeup()
 
     def health(self) -> ConsumerHealth:
         """Whether reading goes on: brokers reachable, topics there, positions known, partitions that have records left moving; and how a
@@ -826,6 +828,8 @@ class KafkaConsumer:
         with driver:
             if self._group is not None:
                 self._group.refuse_inside_listener("close")
+            self._closes = True  # a wakeup for a poll, or one that is left over, must not cut the commit before leaving
+            driver.forget_wakeup()
             try:
                 now_ms = self._clock.now_ms()
                 if self._group is not None:

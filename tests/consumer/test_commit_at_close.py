@@ -14,6 +14,7 @@ import pytest
 from numbered import send_numbers
 from refused_commits import refuse_commits
 
+from kafkacore import errors
 from kafkacore.consumer import KafkaConsumer, RebalanceListener
 from kafkacore.errors import Code
 from kafkacore.testing import Delay, Drop, EmbeddedCluster
@@ -194,3 +195,32 @@ def test_a_commit_that_the_rebalance_refuses_is_tried_again(shared, topic, membe
     ENDS[end](leaver)
     assert not refusals
     assert committed(observer, list(processed)) == processed
+
+
+@pytest.mark.parametrize("when", ["left over", "during the commit"])
+@pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
+def test_a_wakeup_does_not_cut_the_commit(member, shared, topic, observer, caplog, group_protocol: str, when: str) -> None:
+    """A signal handler that is called twice, or while the consumer closes."""
+    consumer = member(group_protocol=group_protocol)
+    share(consumer)
+    expected = read_on(shared, topic, consumer)
+    seen: list[Any] = []
+
+    def slow(request: Any) -> Any:
+        if request.topics and not seen:
+            seen.append(request)
+            if when == "during the commit":
+                consumer.wakeup()
+        return Delay(200)
+
+    shared.control("OffsetCommit", slow)
+    if when == "left over":
+        consumer.wakeup()
+        with pytest.raises(errors.WakeupError):
+            consumer.poll(1, max_records=1)
+        consumer.wakeup()
+    consumer.close()
+    assert seen
+    assert "wakeup" not in caplog.text
+    assert {tp: found.offset for tp, found in observer.committed(expected).items()} == expected
+    assert consumer.closed
