@@ -166,6 +166,8 @@ class ReadLoop:
             due_ms = self._next_wake_ms(now_ms)
             while True:  # a large answer comes in many pieces: only what changes something is worth a round
                 if polled and now_ms >= deadline_ms:
+                    if group is not None:
+                        group.poll_ends()
                     self._left(now_ms)
                     return found
                 driver.poll(min(deadline_ms, due_ms) - now_ms, now_ms)

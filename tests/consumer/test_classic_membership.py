@@ -308,11 +308,23 @@ def test_a_fenced_static_member_stays_out(api: type) -> None:
     until_sent(member, api)
     joins = len(sent(member, JOINS))
     member.answer(Code.FENCED_INSTANCE_ID)
-    for _ in range(10):
+    waits_ms = []
+    while len(waits_ms) < 6:
         member.poll()
-        member.now_ms += 1_000
+        raised = len(member.failures)
+        for _ in range(3):
+            member.poll()
+        assert len(member.failures) == raised, "a poll that comes back at once waits"
+        wake_ms = member.engine.next_wake_ms(member.now_ms)
+        assert wake_ms is not None
+        waits_ms.append(wake_ms)
+        member.now_ms += wake_ms
+        member.step()
+        assert member.engine.failure is member.engine.fenced
+    assert waits_ms == [100, 200, 400, 800, 1_000, 1_000]
     assert {type(e) for e in member.failures} == {errors.FencedInstanceId}
-    assert len(member.failures) > 5, "every poll says so"
+    assert "another process uses group_instance_id 'i', so member 'm1' is out of the group. It never joins again" in str(member.failures[0])
+    assert member.failures[0].attempts[0].code == Code.FENCED_INSTANCE_ID
     assert len(sent(member, JOINS)) == joins
     assert member.calls[-1] == ("lost", all_of("a")) or (api is JOINS and member.calls[-1] == ("revoked", all_of("a")))
     assert member.assignment == frozenset()

@@ -288,7 +288,11 @@ def test_a_refused_commit_has_the_member_join_again_without_a_heartbeat(code):
     assert client.engine.phase is Phase.STABLE, "of an earlier epoch"
     client.engine.commit_refused(errors.from_code(code), me)
     assert not client.engine.joined
-    assert isinstance(client.engine.failure, errors.FencedInstanceId) == (code == Code.FENCED_INSTANCE_ID)
+    fenced = client.engine.fenced
+    assert client.engine.failure is fenced
+    assert (fenced is not None) == (code == Code.FENCED_INSTANCE_ID)
+    assert fenced is None or "another process uses group_instance_id" in fenced.message
+    assert fenced is None or "tries to join again, which works once the other one has left" in fenced.message
     client.step()
     client.polls()
     assert client.calls[-1] == ("lost", tps("t", 0, 1))

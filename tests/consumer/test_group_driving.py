@@ -242,16 +242,36 @@ def test_a_fenced_member_hears_what_it_lost_and_stays_out(member) -> None:
 
     first = joined(member(Notes(), group_instance_id="i", heartbeat_interval_ms=50))
     second = joined(member(group_instance_id="i", heartbeat_interval_ms=50))
-    with pytest.raises(errors.FencedInstanceId):
+    with pytest.raises(errors.FencedInstanceId) as caught:
         for _ in range(1000):
             first.poll(0.05)
     assert calls == ["lost"]
     assert first.assignment() == set()
-    for _ in range(3):
-        with pytest.raises(errors.FencedInstanceId):
+    member_id = caught.value.attempts[0].message.split("'")[1]
+    said = (
+        f"group {first.config.group_id}: another process uses group_instance_id 'i', so member '{member_id}' is out of the group. It never "
+        "joins again by itself: stop one of the two, or give it another id; then unsubscribe() and subscribe(), or make a new consumer"
+    )
+    for _ in range(5):
+        with pytest.raises(errors.FencedInstanceId) as caught:
             first.poll(0.1)
-        second.poll(0.1)
+        assert caught.value.message == said
+        second.poll(0)
+    with pytest.raises(errors.FencedInstanceId):
+        first.poll(0)
+    health = first.health()
+    assert health.member.waits_for == said
+    assert said in health.problems
+    with pytest.raises(errors.CommitFailed) as refused:
+        first.commit({(second.assignment().pop().topic, 0): 1})
+    assert refused.value.message == said
     assert len(second.assignment()) == PARTITIONS
+    second.close()
+    topics = first.subscription()
+    first.unsubscribe()
+    first.subscribe(topics)
+    assert len(joined(first).assignment()) == PARTITIONS
+    assert first.health().ok
 
 
 class Scripted:
@@ -261,7 +281,7 @@ class Scripted:
         self.change: Change | None = None
         self.done: list[Change] = []
         self.joined = True
-        self.failure = None
+        self.failure = self.fenced = None
         self.breached = self.leaving = False
         self.heartbeats = self.rebalances = self.failed_rebalances = 0
         self.metadata = ConsumerGroupMetadata("g", 3, "m")

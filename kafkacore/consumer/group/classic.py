@@ -48,7 +48,7 @@ from kafkacore.consumer.group.assignor import (
     encode_subscription,
 )
 from kafkacore.consumer.group.departure import Departure
-from kafkacore.consumer.group.membership import COORDINATOR_ERRORS, Change, GroupSettings, HeartbeatPace
+from kafkacore.consumer.group.membership import COORDINATOR_ERRORS, Change, GroupSettings, HeartbeatPace, taken_over
 from kafkacore.consumer.group.subscribed import WatchedTopics
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
@@ -64,6 +64,9 @@ _JOIN_SPARE_MS = 5_000  # the coordinator answers a JoinGroup when the rebalance
 _AT_ONCE = 5  # so often a member joins without a back-off after a rebalance that another one ended
 _LOST = frozenset({Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION})
 _NONE: frozenset[TopicPartition] = frozenset()
+_OUT_FOR_GOOD = (
+    "It never joins again by itself: stop one of the two, or give it another id; then unsubscribe() and subscribe(), or make a new consumer"
+)
 _NOTHING = MemberAssignment(())
 
 
@@ -105,7 +108,7 @@ class ClassicMembership:
     Attributes:
         topics: subscribed to; None as long as nothing is, and none when a pattern matches nothing.
         owned: what the owner holds, as the last change that was carried out says.
-        fenced: another process has this member's group_instance_id; every poll raises it.
+        fenced: another process has this member's group_instance_id; polls raise it, after a back-off.
     """
 
     def __init__(
@@ -205,9 +208,7 @@ class ClassicMembership:
         self._last_poll_ms = now_ms
         if self.phase is not Phase.LEFT or self.breached:
             return
-        if self.fenced is not None:
-            self.failure = self.fenced
-        else:
+        if self.fenced is None:
             self._move(Phase.OUT)
 
     def _move(self, to: Phase) -> None:
@@ -250,6 +251,9 @@ class ClassicMembership:
             self._departure.step(now_ms)
         phase = self.phase
         if phase is Phase.LEFT:
+            if self._is_to_raise and now_ms >= self._retry_at_ms:
+                self.failure = self.fenced
+                self._failed = True
             return
         if now_ms - self._last_poll_ms >= self._settings.max_poll_interval_ms:
             self._breach(now_ms)
@@ -276,6 +280,8 @@ class ClassicMembership:
         """How long until `step` has something to do although no answer comes."""
         waits = [] if self._departure is None else self._departure.waits_ms(now_ms, self._until_sent_ms)
         if self.phase is Phase.LEFT:
+            if self._is_to_raise:
+                waits.append(0 if self._failed else self._retry_at_ms - now_ms)
             return max(0, min(waits)) if waits else None
         if self._last_poll_ms is not None:
             waits.append(self._last_poll_ms + self._settings.max_poll_interval_ms - now_ms)
@@ -290,6 +296,11 @@ class ClassicMembership:
         if self._has_to_ask:
             waits.append(self._until_sent_ms(self._retry_at_ms, now_ms))
         return max(0, min(waits)) if waits else None
+
+    @property
+    def _is_to_raise(self) -> bool:
+        """The application polls a fenced member, and has heard of that: it hears again after the back-off, or at the end of its poll."""
+        return self.fenced is not None and self.failure is None
 
     def _until_sent_ms(self, at_ms: int, now_ms: int) -> int:
         """How long until a request can be sent that is due at a time and needs the coordinator."""
@@ -561,9 +572,9 @@ class ClassicMembership:
 
     def _fence(self, cause: errors.KafkaError) -> None:
         """Another process has this member's group_instance_id."""
+        self.fenced = taken_over(self._settings, self._member_id, cause, _OUT_FOR_GOOD)
         self._forget_member()
-        self.fenced = cause
-        self._fail(cause)
+        self._fail(self.fenced)
         self.change = Change(self.owned, True, _NONE, None) if self.owned else None
         self._move(Phase.LEFT)
 

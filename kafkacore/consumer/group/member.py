@@ -275,6 +275,16 @@ class GroupMember:
         if self.managed:
             self.raise_failure()
 
+    def poll_ends(self) -> None:
+        """A poll has waited in vain.
+
+        Raises:
+            errors.FencedInstanceId: another process has this member's group_instance_id: nothing will come of this subscription.
+        """
+        fenced = self.membership.fenced
+        if fenced is not None and self.managed and not self.membership.joined:
+            raise fenced
+
     def still_polling(self, now_ms: int) -> None:
         """Before a step inside poll: a caller that waits there for longer than max_poll_interval_ms has polled all the same."""
         if self.managed:
@@ -314,7 +324,8 @@ class GroupMember:
         if commit is not None:
             waiting_ms = now_ms - self._commit_since_ms
             member = member._replace(waits_for=commit_wait(commit.offsets, commit.error), waiting_ms=waiting_ms)
-        return member, problems + member_problems(member, self._settings, joined=self.membership.joined, commits=commit is not None)
+        joined, fenced = self.membership.joined, self.membership.fenced is not None
+        return member, problems + member_problems(member, self._settings, joined=joined, commits=commit is not None, fenced=fenced)
 
     def silence(self) -> None:
         """Calls no listener, callback or interceptor any more."""
@@ -533,6 +544,9 @@ class GroupMember:
 
     def _check_member(self) -> None:
         if self.managed and not self.membership.joined:
+            fenced = self.membership.fenced
+            if fenced is not None:
+                raise errors.CommitFailed(fenced.message, attempts=[fenced])
             why = f": {self._not_polled()}, so it left" if self.membership.breached or self._out_since_breach else ""
             raise errors.CommitFailed(
                 f"this consumer is not a member of group {self.group_id} (any more){why}. poll() joins. Its partitions may belong to "

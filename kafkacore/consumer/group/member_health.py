@@ -66,6 +66,8 @@ def member_health(membership: Membership, link: CoordinatorLink, settings: Group
     identity = membership.metadata
     state = membership.phase.value
     waits_for = coordinator_problem(link, settings.group_id, now_ms) or _WAITS_FOR.get(state, "")
+    if membership.fenced is not None:
+        waits_for = membership.fenced.message
     beat_ms, began_ms = membership.last_heartbeat_ms, membership.rebalance_began_ms
     return MemberHealth(
         settings.group_id,
@@ -91,7 +93,9 @@ def commit_wait(partitions: Collection[TopicPartition], error: errors.KafkaError
     return f"the commit before giving up partitions ({named})" + ("" if error is None else f", which failed so far: {error}")
 
 
-def member_problems(member: MemberHealth, settings: GroupSettings, *, joined: bool, commits: bool = False) -> list[str]:
+def member_problems(
+    member: MemberHealth, settings: GroupSettings, *, joined: bool, commits: bool = False, fenced: bool = False
+) -> list[str]:
     """What is wrong with the membership, one sentence each.
 
     Args:
@@ -99,6 +103,7 @@ def member_problems(member: MemberHealth, settings: GroupSettings, *, joined: bo
         settings: of the member.
         joined: it has a generation.
         commits: it waits for the commit before it gives partitions up.
+        fenced: another process has its group_instance_id.
     """
     group = member.group_id
     since = f" for {member.waiting_ms // 1000} s" if member.waiting_ms else ""
@@ -106,6 +111,8 @@ def member_problems(member: MemberHealth, settings: GroupSettings, *, joined: bo
         if member.waiting_ms < LONG_COMMIT_MS:
             return []
         return [f"group {group}: poll() hands out nothing{since}: it waits for {member.waits_for}"]
+    if fenced and not joined:
+        return [member.waits_for]
     if not joined:
         return [f"not a member of group {group}{since}: it waits for {member.waits_for}"]
     if member.waiting_ms >= _LONG_MS:

@@ -89,6 +89,24 @@ class Change(NamedTuple):
     added: frozenset[TopicPartition] | None
 
 
+def taken_over(settings: GroupSettings, member_id: str, cause: errors.KafkaError, remedy: str) -> errors.FencedInstanceId:
+    """Why a static member is out of its group: what the coordinator says is only that it was fenced.
+
+    Args:
+        settings: of the member.
+        member_id: its name in the group.
+        cause: the coordinator's answer.
+        remedy: whether it joins again by itself, and what to do.
+    """
+    return errors.FencedInstanceId(
+        f"group {settings.group_id}: another process uses group_instance_id {settings.group_instance_id!r}, so member {member_id!r} is out "
+        f"of the group. {remedy}",
+        broker=cause.broker,
+        api=cause.api,
+        attempts=[cause],
+    )
+
+
 class Membership(Protocol):
     """An engine that keeps this consumer in its group; `ClassicMembership` and `ConsumerMembership` are the two.
 
@@ -96,6 +114,7 @@ class Membership(Protocol):
         phase: where the member stands; the values of both engines are words of their files' diagrams.
         change: what the polling thread has to carry out, None for nothing.
         failure: what ended the last try to join; raised by the next poll, which takes it away. The engine tries again after its back-off.
+        fenced: another process has this member's group_instance_id; None when that is not known.
         breached: the member left because the application did not poll for max_poll_interval_ms; the next poll raises
             MaxPollExceeded and takes it away.
         rebalances, failed_rebalances: how many rebalances ended well, and how many did not.
@@ -108,6 +127,7 @@ class Membership(Protocol):
     phase: Any
     change: Change | None
     failure: errors.KafkaError | None
+    fenced: errors.KafkaError | None
     breached: bool
     rebalances: int
     failed_rebalances: int

@@ -37,7 +37,7 @@ from enum import Enum
 from typing import Any
 
 from kafkacore import errors
-from kafkacore.consumer.group.membership import COORDINATOR_ERRORS, Change, GroupSettings, HeartbeatPace
+from kafkacore.consumer.group.membership import COORDINATOR_ERRORS, Change, GroupSettings, HeartbeatPace, taken_over
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.net.client import ClientResponse, NetworkClient
@@ -55,6 +55,7 @@ _FIRST_INTERVAL_MS = 5_000  # until the coordinator has named its own
 _FIRST_REGEX_VERSION = 1
 _NAMES_TRIES = 10
 _NONE: frozenset[TopicPartition] = frozenset()
+_TRIES_AGAIN = "It tries to join again, which works once the other one has left: stop one of the two, or give it another id"
 
 Ids = Mapping[bytes, frozenset[int]]
 
@@ -130,6 +131,7 @@ class ConsumerMembership:
         self.owned: frozenset[TopicPartition] = _NONE
         self.change: Change | None = None
         self.failure: errors.KafkaError | None = None
+        self.fenced: errors.KafkaError | None = None  # until it has joined again
         self.breached = False
         self._member_id = member_id or new_member_id()
         self._member_id_given = False  # by a broker that chooses the id
@@ -495,6 +497,7 @@ class ConsumerMembership:
             self._not_served(data.error_code, data.error_message, response)
             return
         self._tries = 0
+        self.fenced = None
         self._in_doubt = False
         self.last_heartbeat_ms = sent_ms
         if data.heartbeat_interval_ms > 0:  # a heartbeat that comes later than the rebalance timeout misses what it has to give up
@@ -570,7 +573,7 @@ class ConsumerMembership:
         elif code == Code.UNSUPPORTED_VERSION or (code == Code.GROUP_ID_NOT_FOUND and joining):
             self._refuse(self._unsupported(cause))
         else:
-            self._refuse(cause)
+            self._refuse(self._taken_over(cause) if code == Code.FENCED_INSTANCE_ID else cause)
             if not joining:
                 self._lose()
                 self._release = code != Code.FENCED_INSTANCE_ID
@@ -594,9 +597,13 @@ class ConsumerMembership:
             log.warning("group %s: the member joins again: %s", self._settings.group_id, cause)
             self._lose()
         elif cause.code == Code.FENCED_INSTANCE_ID:
-            self._refuse(cause)
+            self._refuse(self._taken_over(cause))
             self._lose()
         return False
+
+    def _taken_over(self, cause: errors.KafkaError) -> errors.KafkaError:
+        self.fenced = taken_over(self._settings, self._member_id, cause, _TRIES_AGAIN)
+        return self.fenced
 
     def _error(self, code: int, message: str | None, response: ClientResponse) -> errors.KafkaError:
         topic = None
@@ -643,7 +650,7 @@ class ConsumerMembership:
         self._go(now_ms)
         self.owned = _NONE
         self.topics, self.pattern = frozenset(), None
-        self.failure = None
+        self.failure = self.fenced = None
         self.breached = False
 
     def _go(self, now_ms: int) -> None:
@@ -704,5 +711,6 @@ class ConsumerMembership:
                 self._failed = True
                 return
             if code == Code.FENCED_INSTANCE_ID and self._unreleased is not None:
+                self.fenced = self._unreleased
                 self._refuse(self._unreleased)  # another member has the instance id
         self._release = False
