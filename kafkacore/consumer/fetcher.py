@@ -476,12 +476,17 @@ class Fetcher:
             if state.preferred_replica >= 0:
                 state.preferred_replica = -1
                 self._queue.note(state, True)
-            self._backing_off.append(state)
+            if code in _HINTED and data.current_leader.leader_id not in (-1, node_id):
+                self._goes_round(state)  # to the leader that it names at once
+            else:
+                self._backing_off.append(state)
             return
         self._queue.hold(CompletedFetch(state, row, node_id, None, code, 0))
 
     def _goes_round(self, state: PartitionState) -> bool:
-        """A leader does not take a position. True when it says so of the same one again: what follows then comes after the back-off."""
+        """A broker does not take a position. True when one says so of the same one again: what follows then comes after the back-off. To
+        send the consumer to each other costs brokers nothing, and the consumer a core.
+        """
         if self._not_taken.pop(state.tp, None) == state.offset:
             self._backing_off.append(state)
             return True
@@ -722,11 +727,12 @@ class Fetcher:
         if fetch.error_code == Code.OFFSET_OUT_OF_RANGE:
             if state.preferred_replica >= 0:
                 state.preferred_replica = -1  # a follower may be behind: ask the leader
+                self._goes_round(state)
                 return
             if self._subscription.default_reset.name != "none":
                 if self._goes_round(state):
                     return
-                log.info("%s-%d: offset %d is out of range, reset to %s", *tp, state.offset, self._subscription.default_reset.name)
+                log.warning("%s-%d: offset %d is out of range, reset to %s", *tp, state.offset, self._subscription.default_reset.name)
                 self._subscription.request_reset(tp, self._subscription.default_reset)
                 return
         refused = [fetch]

@@ -19,11 +19,13 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from kafkacore import errors
 from kafkacore.consumer.group.commits import CommittedQuery
+from kafkacore.consumer.left_out import LeftOut
 from kafkacore.consumer.subscription import LATEST, FetchState, PartitionState, ResetStrategy, SubscriptionState
 from kafkacore.metadata import ClusterSnapshot, Metadata, PartitionInfo
 from kafkacore.net.client import NetworkClient
@@ -156,8 +158,9 @@ class PositionKeeper:
         self._awaited_epochs: dict[TopicPartition, tuple[int, int]] = {}  # of a position, and until when a leader of it is waited for
         self._refused: list[tuple[int, int, PartitionState]] = []  # a heap: when they may be asked about again
         self._order = itertools.count()
-        self._errors: dict[TopicPartition, tuple[PartitionState, errors.KafkaError]] = {}  # in the order in which they are raised
+        self._errors: OrderedDict[TopicPartition, tuple[PartitionState, errors.KafkaError]] = OrderedDict()
         self._of_paused: dict[TopicPartition, tuple[PartitionState, errors.KafkaError]] = {}
+        self._left_out = LeftOut(subscription, metadata, **self._backoff)
 
     @property
     def idle(self) -> bool:
@@ -173,12 +176,22 @@ class PositionKeeper:
         self._refused.clear()
         self._errors.clear()
         self._of_paused.clear()
+        self._left_out.clear()
         self._checked_snapshot = None  # the check may have been interrupted
 
     def attempts(self, tp: TopicPartition) -> list[errors.KafkaError]:
         """Why a partition's position could not be settled so far."""
         queries: list[LeaderQuery] = [*self._resets, *self._validations]
-        return [query.last_errors[tp] for query in queries if tp in query.last_errors]
+        found = [query.last_errors[tp] for query in queries if tp in query.last_errors]
+        state = self._subscription.partitions.get(tp)
+        if state is not None and (has := self._left_out.count(state)) is not None:
+            text = f"the topic has {counted(has, 'partition')}"
+            found.append(errors.UnknownTopicOrPartition(text, topic=tp.topic, partition=tp.partition))
+        if tp in self._awaited_epochs:
+            has, wanted = self._metadata.snapshot.leader_epoch(tp), self._awaited_epochs[tp][0]
+            text = f"the position is of leader epoch {wanted}, metadata have {has}: a newer leader is waited for"
+            found.append(errors.UnknownLeaderEpoch(text, topic=tp.topic, partition=tp.partition))
+        return found
 
     def step(self, now_ms: int, wall_ms: int) -> None:
         """Starts and continues what the unsettled partitions need; raises nothing (rule 4)."""
@@ -186,6 +199,7 @@ class PositionKeeper:
         snapshot = self._metadata.snapshot
         if snapshot is not self._checked_snapshot:
             for state in self._subscription.states_that_differ(self._checked_snapshot, snapshot, _may_have_another_epoch):
+                self._left_out.look(state)
                 self._check_epoch(state, snapshot)
             self._checked_snapshot = snapshot
         if self.idle:
@@ -193,9 +207,11 @@ class PositionKeeper:
             self._refused.clear()
             self._awaited_epochs.clear()
             self._of_paused.clear()
+            self._left_out.clear()
             return
         self._collect()
         self._start(wall_ms, now_ms)
+        self._left_out.step(now_ms)
         for reset in self._resets:
             reset.step(now_ms)
         for validation in self._validations:
@@ -220,18 +236,21 @@ class PositionKeeper:
                 raise noted[1]
             return
         found: list[errors.KafkaError] = []
-        for of, (state, cause) in list(self._errors.items()):
-            joins = isinstance(cause, errors.AuthorizationError) or type(cause) is errors.NoOffsetForPartition
-            if found and not (joins and type(cause) is type(found[0])):
-                continue
-            del self._errors[of]
+        others: list[tuple[PartitionState, errors.KafkaError]] = []
+        while self._errors:
+            of, (state, cause) = self._errors.popitem(last=False)
             if not self._still_wrong(state, cause):
                 continue
             if state.paused:
                 self._of_paused[of] = state, cause
-                continue
-            self._raised(state)
-            found.append(cause)
+            elif found and type(cause) is not type(found[0]):
+                others.append((state, cause))
+            else:
+                self._raised(state)
+                found.append(cause)
+                if not (isinstance(cause, errors.AuthorizationError) or type(cause) is errors.NoOffsetForPartition):
+                    break
+        self._errors.update((state.tp, (state, cause)) for state, cause in others)
         if len(found) > 1 and type(found[0]) is errors.NoOffsetForPartition:
             raise _without_offset([TopicPartition(e.topic, e.partition) for e in found if e.topic is not None and e.partition is not None])
         if found:
@@ -249,6 +268,8 @@ class PositionKeeper:
         """How long the driver may wait, as far as positions are concerned."""
         queries: list[LeaderQuery] = [*self._resets, *self._validations]
         known = [wait for query in queries if (wait := query.next_wake_ms(now_ms)) is not None]
+        if (wait := self._left_out.next_wake_ms(now_ms)) is not None:
+            known.append(wait)
         # An answer that was just read may have asked for a reset: its question starts with the next step, and nothing else would wake it.
         if self._subscription.unasked:
             known.append(0)
@@ -270,8 +291,11 @@ class PositionKeeper:
             tp = state.tp
             if state.unsettled_since_ms < 0:
                 state.unsettled_since_ms = now_ms
+            asks_group = state.state is FetchState.INITIALIZING and self.fetch_committed is not None and not state.never_committed
+            if self._left_out.take(state, asks_leader=not asks_group):
+                continue
             if state.state is FetchState.INITIALIZING:
-                if self.fetch_committed is not None and not state.never_committed:
+                if asks_group:
                     lookups[tp] = state
                 elif not subscription.initialize(state):
                     state.never_committed = False  # there may be an offset by the time it is asked for again
@@ -324,8 +348,7 @@ class PositionKeeper:
         return True
 
     def _ask_later(self, state: PartitionState) -> None:
-        state.retry_at_ms = self._now_ms + self._backoff["retry_backoff_ms"]
-        heapq.heappush(self._refused, (state.retry_at_ms, next(self._order), state))
+        heapq.heappush(self._refused, (self._now_ms + self._backoff["retry_backoff_ms"], next(self._order), state))
 
     def _collect(self) -> None:
         """Takes the answers that have come in."""

@@ -281,7 +281,6 @@ class SubscriptionState:
             raise errors.InternalError(f"{state.tp}: {state.state.value} -> {to.value}")
         state.state = to
         self._withdraw(state)
-        state.retry_at_ms = 0
         if state.assigned:
             if to is FetchState.FETCHING:
                 state.unsettled_since_ms = -1
@@ -328,6 +327,7 @@ class SubscriptionState:
         state.offset = offset
         state.offset_epoch = offset_epoch
         state.epochs = [(offset - 1, offset_epoch)]
+        state.retry_at_ms = 0
         self._move(state, FetchState.FETCHING)
         state.reset = None
 

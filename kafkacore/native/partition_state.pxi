@@ -30,7 +30,7 @@ cdef class PartitionState:
         high_watermark, last_stable_offset, log_start_offset: the leader's last answer, -1 before the first.
         paused: the application asked for no records of it.
         reset: the strategy to find a position with while AWAIT_RESET.
-        retry_at_ms: no request about this partition before this time.
+        retry_at_ms: no fetch of this partition before this time.
         question: the lookup or validation whose answer it waits for, None when nothing is asked about it.
         unsettled_since_ms: since when it has not been FETCHING, -1 while it is or before a poll has seen it.
         topic_id: of the topic this position was fetched from; b"" until then, and always where topics are fetched by name.

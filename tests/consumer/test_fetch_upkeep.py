@@ -240,6 +240,9 @@ class Upkeep(RuleBasedStateMachine):
                 (state in subscription.unasked)
                 + any(state.question is q for q in [*self.rig.positions._resets, *self.rig.positions._validations])
                 + any(state is refused for _, _, refused in self.rig.positions._refused)
+                + any(state.question is cause for _, cause in self.rig.positions._errors.values())
+                + any(state.question is cause for _, cause in self.rig.positions._of_paused.values())
+                + (state in self.rig.positions._left_out._states)
             ) >= 1, "nobody asks about it"
         assert all(s.question is None and s.tp in unsettled for s in subscription.unasked)
         queued = [*fetcher._queue, *(f for parked in fetcher._queue.parked.values() for f in parked)]
@@ -286,6 +289,7 @@ class Upkeep(RuleBasedStateMachine):
             rig.now_ms += 1000
             with contextlib.suppress(errors.KafkaError):
                 rig.positions.step(rig.now_ms, 0)
+                rig.positions.raise_failure()
             rig.fetcher.send_fetches(rig.now_ms)
             rig.cluster.refresh()
             if all(s.state is FetchState.FETCHING and s.offset == rig.log(tp).end for tp, s in rig.subscription.partitions.items()):
@@ -545,7 +549,9 @@ def test_truncated_partitions_are_reported_in_steps_that_do_not_grow():
     for _ in range(3):
         taken.count = 0
         with pytest.raises(errors.LogTruncationError):
-            rig.positions._raise_failure() if rig.positions._errors else rig.positions.step(rig.now_ms, 0)
+            if not rig.positions._errors:
+                rig.positions.step(rig.now_ms, 0)
+            rig.positions.raise_failure()
         assert 0 < taken.count <= 3
 
 

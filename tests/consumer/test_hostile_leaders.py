@@ -237,6 +237,59 @@ def test_an_answer_that_sends_the_consumer_round_in_circles(bend: Bend, short_cu
     lied_to.reads_all()
 
 
+def follower(**fields: Any) -> Callable[[int, Any], Any]:
+    """The leader names a nearer replica, and that answers with these fields."""
+    return lambda node, q: q._replace(records=b"", **(fields if node == 2 else {"preferred_read_replica": 2}))
+
+
+def rising(code: int) -> Callable[[int, Any], Any]:
+    """Each broker says that the other one leads, in another epoch each time."""
+    epochs = itertools.count(10)
+    return lambda node, q: q._replace(
+        records=b"", error_code=code, current_leader=p.LeaderIdAndEpoch(leader_id=3 - node, leader_epoch=next(epochs))
+    )
+
+
+TO_EACH_OTHER: dict[str, Callable[[int, Any], Any]] = {
+    "each names the other": lambda node, q: q._replace(records=b"", preferred_read_replica=3 - node),
+    "a follower is behind": follower(error_code=Code.OFFSET_OUT_OF_RANGE),
+    "a follower is none": follower(error_code=Code.NOT_LEADER_OR_FOLLOWER),
+    "a follower has diverged": follower(diverging_epoch=p.FetchEpochEndOffset(epoch=0, end_offset=3)),
+    "each is led by the other": rising(Code.NOT_LEADER_OR_FOLLOWER),
+    "each is fenced by the other": rising(Code.FENCED_LEADER_EPOCH),
+}
+
+
+@pytest.mark.parametrize("follows_hints", [True, False], ids=["the hints are followed", "the hints are not"])
+@pytest.mark.parametrize("short_cuts", [True, False])
+@pytest.mark.parametrize("answer", [pytest.param(answer, id=name) for name, answer in TO_EACH_OTHER.items()])
+def test_brokers_that_send_the_consumer_to_each_other(answer: Callable[[int, Any], Any], short_cuts: bool, follows_hints: bool) -> None:
+    """Their answers cost them nothing. After the second one without progress comes a back-off."""
+    lied_to = LiedTo(p.FetchRequest, short_cuts=short_cuts)
+    cluster, asked = lied_to.rig.cluster, [0]
+    handle = cluster.handle
+
+    def handled(node_id: int, version: int, request: Any) -> Any:
+        asked[0] = node_id
+        return handle(node_id, version, request)
+
+    def moved(hints: dict[TopicPartition, tuple[int, int]], nodes: Any) -> None:
+        for tp, (leader, epoch) in hints.items():
+            cluster.logs[tp].leader, cluster.logs[tp].epoch = leader, epoch
+        cluster.refresh()
+
+    cluster.handle = handled  # type: ignore[method-assign]
+    if follows_hints:
+        cluster.update_leaders = moved  # type: ignore[method-assign]
+    lied = lied_to.lies(
+        lambda reply: reply._replace(
+            responses=[t._replace(partitions=[answer(asked[0], q) for q in t.partitions]) for t in reply.responses]
+        )
+    )
+    assert lied <= 2 * MOST_PER_SECOND  # each partition goes its own way
+    lied_to.reads_all()
+
+
 @pytest.mark.parametrize("whole", [True, False], ids=["the answer", "each partition"])
 def test_every_error_code_of_a_fetch(whole: bool) -> None:
     for code in CODES:
