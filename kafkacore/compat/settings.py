@@ -6,14 +6,19 @@
   no effect;
 * `Refused`: what it asks for is not there: any other value than the client's default is an error that says why.
 
-So no setting is ignored without a word, and a setting that would change what a program sees is never dropped.
+So no setting is ignored without a word, and a setting that would change what a program sees is never dropped, unless the program asks for
+that: with the environment variable KAFKACORE_COMPAT=warn refused settings are log lines, too, so that it starts and can be looked at.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+
+MODE = "KAFKACORE_COMPAT"
+"""The environment variable; `warn` is its one value."""
 
 log = logging.getLogger("kafkacore.compat")
 
@@ -68,12 +73,17 @@ def translated(
     Raises:
         Exception: what `refuse` made.
     """
+    mode = os.environ.get(MODE, "")
+    if mode not in ("", "warn"):
+        raise refuse(f"{MODE}={mode!r} in the environment: it is warn, or is not set")
     found: dict[str, Any] = {}
     for name, kind in table.items():
         value = given.get(name, defaults[name])
         changed = name in given and not _same(value, defaults[name])
         if isinstance(kind, Ours):
             found[kind.name or name] = value if kind.convert is None else kind.convert(value)
+        elif changed and isinstance(kind, Refused) and mode:
+            log.warning("%s=%r is not honoured: %s", name, value, kind.why)
         elif changed and isinstance(kind, Refused):
             raise refuse(f"{name}={value!r}: {kind.why}")
         elif changed and isinstance(kind, NoEffect):

@@ -13,13 +13,13 @@ import pytest
 from kafkacore.compat import confluent as ours
 from kafkacore.compat.confluent.client_settings import ALIASES, CONSUMER_SETTINGS, DEFAULTS, PRODUCER_SETTINGS
 from kafkacore.compat.settings import Refused
-from tests.compat import confluent_clients, confluent_serving, confluent_unknown_topics
+from tests.compat import confluent_clients, confluent_details, confluent_serving, confluent_unknown_topics
 from tests.compat.both_packages import CLUSTERS, cluster_of, own_topic, plain
 from tests.compat.confluent_clients import CASES, Face
 
 real = pytest.importorskip("confluent_kafka", minversion="2.16")
 
-SUBJECTS = (confluent_clients, confluent_serving, confluent_unknown_topics)  # each adds its cases to CASES
+SUBJECTS = (confluent_clients, confluent_serving, confluent_unknown_topics, confluent_details)  # each adds its cases to CASES
 
 
 @pytest.fixture(scope="module", params=CLUSTERS)

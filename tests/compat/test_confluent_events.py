@@ -180,7 +180,7 @@ def test_a_logger_gets_lines_from_its_level_on_and_as_long_as_the_client_lives()
 
 @pytest.mark.parametrize(
     "settings",
-    [{"log_level": 3}, {"logger": "no logger"}, {"logger": logging.Logger("x"), "log_level": 9}, {"debug": "all"}, {"stats_cb": print}],
+    [{"logger": "no logger"}, {"log_level": 9, "logger": logging.Logger("x")}, {"debug": "no such"}],
 )
 def test_what_cannot_be_honoured_is_refused(settings: Any) -> None:
     for client in (Producer, Consumer):
@@ -188,3 +188,52 @@ def test_what_cannot_be_honoured_is_refused(settings: Any) -> None:
             client({"bootstrap.servers": NOBODY, "group.id": "g"} | settings)
         assert caught.value.args[0].name() == "_INVALID_ARG"
         assert next(iter(settings)) in caught.value.args[0].str()
+
+
+def test_debug_writes_until_the_last_client_with_it_has_gone() -> None:
+    lines: list[tuple[str, int]] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append((record.name, record.levelno))
+
+    logger = logging.Logger("of a program")
+    logger.addHandler(Keep())
+    net, producers = logging.getLogger("kafkacore.net"), logging.getLogger("kafkacore.producer")
+    before = net.level, producers.level
+    clients = [Producer({"bootstrap.servers": NOBODY, "logger": logger, "debug": each}) for each in ("broker", "protocol,msg")]
+    net.debug("a line")
+    producers.debug("another")
+    assert lines.count(("kafkacore.net", logging.DEBUG)) >= 2  # of each client
+    assert lines.count(("kafkacore.producer", logging.DEBUG)) >= 1
+    for left in ((logging.DEBUG, before[1]), before):
+        clients.pop().close()
+        gc.collect()
+        assert (net.level, producers.level) == left
+
+
+def test_debug_without_a_logger_writes_to_stderr_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = logging.getLogger("kafkacore")
+    monkeypatch.setattr(source, "propagate", False)
+    monkeypatch.setattr(source, "handlers", [])
+    made = Producer({"bootstrap.servers": NOBODY, "debug": "broker"})
+    assert [type(each) for each in source.handlers] == [logging.StreamHandler]
+    made.close()
+    del made
+    gc.collect()
+    assert source.handlers == []
+
+
+def test_a_mode_for_the_first_start_warns_of_what_is_refused(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    settings = {"bootstrap.servers": NOBODY, "group.id": "g", "queuing.strategy": "lifo", "plugin.library.paths": "x.so"}
+    for client in (Producer, Consumer):
+        monkeypatch.delenv("KAFKACORE_COMPAT", raising=False)
+        with pytest.raises(KafkaException, match=r"plugin\.library\.paths"):
+            client(settings)
+        monkeypatch.setenv("KAFKACORE_COMPAT", "warn")
+        caplog.clear()
+        client(settings).close()
+        assert "plugin.library.paths='x.so' is not honoured: C libraries cannot be loaded" in caplog.text
+        monkeypatch.setenv("KAFKACORE_COMPAT", "off")
+        with pytest.raises(KafkaException, match="KAFKACORE_COMPAT='off'"):
+            client(settings)

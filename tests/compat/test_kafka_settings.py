@@ -157,3 +157,13 @@ def test_a_table_of_settings(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.getMessage() for record in caplog.records] == ["c=2 has no effect: it is not needed"]
     with pytest.raises(ValueError, match="d=2: it is not there"):
         shared.translated(table, defaults, {"d": 2}, ValueError)
+
+
+def test_a_mode_for_the_first_start_warns_of_what_is_refused(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    refused = NOWHERE | {"client_dns_lookup": "resolve_canonical_bootstrap_servers_only"}
+    monkeypatch.setenv("KAFKACORE_COMPAT", "warn")
+    KafkaProducer(**refused).close(timeout=0)
+    assert "client_dns_lookup='resolve_canonical_bootstrap_servers_only' is not honoured" in caplog.text
+    monkeypatch.delenv("KAFKACORE_COMPAT")
+    with pytest.raises(Exception, match="client_dns_lookup"):
+        KafkaProducer(**refused)

@@ -97,7 +97,7 @@ COMMON: dict[str, Kind] = {
     "enable.ssl.certificate.verification": Refused("certificates are always verified; name the authority in ssl.ca.location"),
     "logger": _LOGGER,
     "log_level": _LOGGER,
-    "debug": Refused("what the engine logs has no contexts; set the level of Python's logger kafkacore to DEBUG"),
+    "debug": Own("the clients: each context is one of the engine's loggers (kafkacore.net, .producer, .consumer, .admin), set to DEBUG"),
     "log.queue": _LOGS,
     "log.thread.name": _LOGS,
     "log.connection.close": _LOGS,

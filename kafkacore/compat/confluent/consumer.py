@@ -22,8 +22,9 @@ from kafkacore import errors as ours
 from kafkacore import types
 from kafkacore._codec import MessagesInHand, poll_method, recast_records
 from kafkacore.compat.confluent.client_settings import CONSUMER_SETTINGS, engine_settings, flag, joined
-from kafkacore.compat.confluent.events import Events, Watch, log_to, set_credentials
+from kafkacore.compat.confluent.events import Events, Watch, set_credentials
 from kafkacore.compat.confluent.kafka_error import KafkaError, KafkaException, local, of, translated
+from kafkacore.compat.confluent.logs import log_to
 from kafkacore.compat.confluent.message import Message, record_offset
 from kafkacore.compat.confluent.metadata import ClusterMetadata
 from kafkacore.compat.confluent.partitions import (
@@ -112,9 +113,9 @@ class Consumer:
     """
 
     __slots__ = ("__dict__", "__weakref__", "_short_poll")
+    _closed = True  # of a subclass that skips __init__, too
 
     def __init__(self, config: dict[str, Any] | None = None, /, **kwargs: Any) -> None:
-        self._closed = True
         given = joined(config, kwargs)
         if given.get("group.id") is None:
             raise ValueError("Failed to create consumer: group.id must be set")
@@ -308,6 +309,7 @@ class Consumer:
 
     def _next(self, timeout: float | None) -> Any:
         """What is next when there is nothing in hand, or when it is time to let the group have its turn."""
+        self._open()
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             self._events.serve()
@@ -484,8 +486,11 @@ class Consumer:
         if self._auto_store:
             raise local("_INVALID_ARG", "StoreOffsets failed: enable.auto.offset.store must be set to False")
         assigned = engine.assignment()
-        if missing := [each for each in wanted if engines(each) not in assigned]:
-            raise local("_STATE", f"StoreOffsets failed: {missing[0].topic}-{missing[0].partition} is not assigned")
+        if missing := [tp for tp in map(engines, wanted) if tp not in assigned]:
+            topic = missing[0].topic
+            known = topic in engine._driver.client.metadata.snapshot.topics or any(tp.topic == topic for tp in assigned)
+            name = "_STATE" if known else "_UNKNOWN_PARTITION"
+            raise local(name, f"StoreOffsets failed: {missing[0].topic}-{missing[0].partition} is not assigned")
         self._stored |= {engines(each): engines_offset(each) for each in wanted}
 
     def commit(self, message: Any = None, offsets: Any = None, asynchronous: bool = True) -> Any:
@@ -499,11 +504,13 @@ class Consumer:
             The committed offsets; None when asynchronous.
 
         Raises:
-            KafkaException: _NO_OFFSET when nothing is stored, or the commit failed.
+            KafkaException: _NO_OFFSET when there is nothing to wait for, or the commit failed.
         """
         engine = self._open()
         given = _one_of(message, offsets)
         wanted: Any = self._to_commit() if given is None else {engines(each): engines_offset(each) for each in given if each.offset >= 0}
+        if not wanted and asynchronous and given is None:
+            return None
         if not wanted:
             raise local("_NO_OFFSET", "Commit failed: Local: No offset stored")
         with translated("Commit failed"):
@@ -575,7 +582,8 @@ class Consumer:
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
         """What a broker says of the cluster: all topics, or one."""
-        self._open()
+        if self._closed:
+            raise RuntimeError("Handle has been closed")
         return list_topics(self._settings, topic, timeout)
 
     def cluster_id(self, timeout: float = -1) -> str | None:

@@ -1,4 +1,4 @@
-"""What a client's `poll` serves: delivery reports, and the callbacks error_cb and throttle_cb; and where its logger gets its lines from.
+"""What a client's `poll` serves: delivery reports, and the callbacks error_cb and throttle_cb.
 
 Any thread puts events in; the threads that call `poll` run them. What raises ends its call; the events behind it are for the next one.
 
@@ -8,26 +8,18 @@ Source: rd_kafka_poll, the reply queue of librdkafka 2.16.
 from __future__ import annotations
 
 import functools
-import logging
 import queue
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from kafkacore import errors as ours
 from kafkacore._codec import Reports
-from kafkacore.compat.confluent.kafka_error import CODES, KafkaError, code_of, local, translated
+from kafkacore.compat.confluent.kafka_error import CODES, KafkaError, code_of, translated
 from kafkacore.net.authentication import Authenticators
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.node_ids import broker_of
-
-ENGINE_LOGGER = "kafkacore"
-LOG_LEVEL = 6
-"""librdkafka's default, INFO."""
-LEVELS = (logging.CRITICAL,) * 3 + (logging.ERROR, logging.WARNING, logging.WARNING, logging.INFO, logging.DEBUG)
-"""Python's levels of syslog's 0 to 7."""
 
 
 class ThrottleEvent:
@@ -166,44 +158,6 @@ class Watch:
         node = None if number is None else self._client().metadata.snapshot.nodes.get(number)
         event = ThrottleEvent("" if node is None else node.host, -1 if number is None else number, throttle_ms / 1000)
         self._put(functools.partial(self._throttle_cb, event))
-
-
-class _Forward(logging.Handler):
-    """Hands the engine's log lines to a program's logger as well."""
-
-    def __init__(self, logger: logging.Logger, level: int) -> None:
-        super().__init__(level)
-        self._logger = logger
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if self._logger.isEnabledFor(record.levelno):
-            self._logger.handle(record)
-
-
-def log_to(client: Any, given: Mapping[str, Any]) -> None:
-    """Has a program's logger get the engine's lines for as long as the client lives.
-
-    Args:
-        client: a Producer or Consumer.
-        given: the program's settings: logger, log_level.
-
-    Raises:
-        KafkaException: a level without a logger, or a level or logger that is none.
-    """
-    logger, level = given.get("logger"), given.get("log_level")
-    if logger is None:
-        if level is not None and int(level) != LOG_LEVEL:
-            raise local("_INVALID_ARG", f"log_level={level!r}: it is the level of what `logger` gets, and there is no logger")
-        return
-    level = LOG_LEVEL if level is None else int(level)
-    if not isinstance(logger, logging.Logger) or not 0 <= level < len(LEVELS):
-        raise local("_INVALID_ARG", f"logger={logger!r}, log_level={level}: a logging.Logger and a number from 0 to 7 are needed")
-    source = logging.getLogger(ENGINE_LOGGER)
-    if logger is logging.root or logger is source or logger.name.startswith(f"{ENGINE_LOGGER}."):
-        return  # it has these lines anyway
-    handler = _Forward(logger, LEVELS[level])
-    source.addHandler(handler)
-    weakref.finalize(client, source.removeHandler, handler).atexit = False
 
 
 def set_credentials(client: NetworkClient, username: Any, password: Any) -> None:

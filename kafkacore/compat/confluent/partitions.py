@@ -120,11 +120,11 @@ def listed(partitions: Any) -> list[TopicPartition]:
 
 def engines_offset(partition: TopicPartition) -> types.OffsetAndMetadata:
     """The engine's tuple of a position to commit."""
-    return types.OffsetAndMetadata(partition.offset, partition.leader_epoch, partition.metadata or "")
+    return types.OffsetAndMetadata(partition.offset, partition.leader_epoch, partition.metadata)  # type: ignore[arg-type]
 
 
 def of_offset(tp: tuple[str, int], found: types.OffsetAndMetadata | None) -> TopicPartition:
     """A committed position of the engine; OFFSET_INVALID where nothing is committed."""
     if found is None:
         return TopicPartition(*tp)
-    return TopicPartition(tp[0], tp[1], found.offset, found.metadata or None, found.leader_epoch)
+    return TopicPartition(tp[0], tp[1], found.offset, found.metadata, found.leader_epoch)

@@ -21,8 +21,9 @@ from kafkacore import types
 from kafkacore._codec import ReportedSend, send_method
 from kafkacore.admin import KafkaAdminClient
 from kafkacore.compat.confluent.client_settings import DEFAULTS, INT32_MAX, PRODUCER_SETTINGS, engine_settings, flag, joined
-from kafkacore.compat.confluent.events import Events, Watch, log_to, set_credentials
+from kafkacore.compat.confluent.events import Events, Watch, set_credentials
 from kafkacore.compat.confluent.kafka_error import KafkaError, KafkaException, local, of, translated
+from kafkacore.compat.confluent.logs import log_to
 from kafkacore.compat.confluent.message import Message
 from kafkacore.compat.confluent.metadata import ClusterMetadata, cluster_of
 from kafkacore.compat.confluent.partitions import engines, engines_offset, listed
@@ -82,9 +83,9 @@ class Producer:
     """
 
     __slots__ = ("__dict__", "__weakref__", "_short_send")
+    _closed = True  # of a subclass that skips __init__, too
 
     def __init__(self, config: dict[str, Any] | None = None, /, **kwargs: Any) -> None:
-        self._closed = True
         given = joined(config, kwargs)
         settings = engine_settings(PRODUCER_SETTINGS, given)
         transactional = settings.get("transactional_id") is not None
@@ -388,7 +389,7 @@ class Producer:
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Connections from now on authenticate with these."""
         if self._closed:
-            raise RuntimeError("Producer has been closed")
+            raise RuntimeError("Handle has been closed")
         set_credentials(self._producer._sender.client, username, password)
 
     def close(self) -> bool:

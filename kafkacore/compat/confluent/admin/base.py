@@ -22,8 +22,8 @@ from kafkacore import errors as ours
 from kafkacore.admin import ItemResults
 from kafkacore.admin import KafkaAdminClient as Engine
 from kafkacore.compat.confluent.client_settings import COMMON, CONSUMER_SETTINGS, PRODUCER_SETTINGS, engine_settings, joined
-from kafkacore.compat.confluent.events import log_to
 from kafkacore.compat.confluent.kafka_error import KafkaError, KafkaException, of, translated
+from kafkacore.compat.confluent.logs import log_to
 from kafkacore.compat.settings import Kind, NoEffect, Refused
 from kafkacore.config import AdminConfig
 
@@ -123,8 +123,16 @@ def _end(engines: Engines, jobs: queue.SimpleQueue[Any]) -> None:
     jobs.put(None)
 
 
+_CLOSED = threading.Event()
+_CLOSED.set()
+
+
 class AdminBase:
     """Settings, the thread, and ways to run a call."""
+
+    _closed = _CLOSED  # of a subclass that skips __init__, too
+    _under_way = 0
+    _default_s = MOST_S
 
     def __init__(self, conf: dict[str, Any], **kwargs: Any) -> None:
         if not isinstance(conf, dict):
@@ -183,6 +191,8 @@ class AdminBase:
         futures = {key: new_future() for key in keys}
         if not futures:
             return futures
+        if self._closed.is_set():
+            raise RuntimeError("AdminClient has been closed")
         engines = self._engines
 
         def run() -> None:
@@ -214,7 +224,7 @@ class AdminBase:
             work: asks the engine, within so many seconds.
         """
         if self._closed.is_set():
-            raise RuntimeError("AdminClient has been closed")
+            raise RuntimeError("Handle has been closed")
         seconds = MOST_S if timeout is None or timeout < 0 else timeout
         engine = self._engines.now
         with translated(what), engine._drivers.lent():

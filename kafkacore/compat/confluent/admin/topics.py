@@ -154,6 +154,9 @@ class TopicAdmin(AdminBase):
             raise TypeError("Expected input to be instance of TopicCollection")
         wanted = list(dict.fromkeys(a_list(topics.topic_names, str, "topic names"))) if topics.topic_names != [] else []
 
+        if "" in wanted:
+            raise ValueError(f"Empty topic name at index {topics.topic_names.index('')} isn't allowed")
+
         def work(engine: Engine) -> dict[str, Any]:
             answer = engine._metadata(wanted, round(options.left() * 1000), options.include_authorized_operations)
             nodes = {each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in answer.brokers}

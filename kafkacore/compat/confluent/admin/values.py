@@ -5,6 +5,7 @@ Source: confluent_kafka.admin, confluent_kafka.cimpl.{NewTopic, NewPartitions}, 
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import total_ordering
@@ -45,7 +46,7 @@ class NewTopic(_Named):
         config: dict[str, str] | None = None,
     ) -> None:
         self.topic = topic
-        self.num_partitions = num_partitions
+        self.num_partitions = operator.index(num_partitions)
         self.replication_factor = replication_factor
         self.replica_assignment = replica_assignment
         self.config = config
@@ -63,7 +64,7 @@ class NewPartitions(_Named):
 
     def __init__(self, topic: str, new_total_count: int, replica_assignment: list[list[int]] | None = None) -> None:
         self.topic = topic
-        self.new_total_count = new_total_count
+        self.new_total_count = operator.index(new_total_count)
         self.replica_assignment = replica_assignment
 
     def __hash__(self) -> int:

@@ -1,0 +1,138 @@
+"""Programs that run over confluent-kafka and over kafkacore.compat.confluent: small things, where types and codes of errors count."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from tests.compat.confluent_clients import WAIT_S, Face, case
+
+
+@case
+def notes_of_offsets(f: Face) -> Any:
+    """None, empty and other metadata of a commit."""
+    found: list[Any] = []
+    consumer = f.consumer(**{"enable.auto.commit": False, "on_commit": lambda error, ps: found.append([p.metadata for p in ps])})
+    consumer.assign([f.tp(0, 0)])
+    for note in (None, "", "a note"):
+        at = f.tp(0, 1) if note is None else f.k.TopicPartition(f.topic, 0, 1, note)
+        found.append((at.metadata, [p.metadata for p in consumer.commit(offsets=[at], asynchronous=False)]))
+        if note is not None:
+            found.append([p.metadata for p in consumer.committed([f.tp(0), f.tp(1)], timeout=WAIT_S)])
+    return found
+
+
+@case
+def levels_without_a_logger(f: Face) -> Any:
+    made = [f.raised(lambda n=n: f.producer(log_level=n) and n) for n in (0, 3, 7, 8, -1)]  # type: ignore[misc]
+    return made, f.raised(lambda: f.consumer(log_level=3) and 3)
+
+
+@case
+def contexts_of_debug(f: Face) -> Any:
+    quiet = logging.Logger("of nobody", logging.CRITICAL)
+    texts = ("generic,broker", "all", "", "nope", "broker, topic", "generic,nope", "cgrp,fetch,eos,telemetry,conf,mock")
+    return [f.raised(lambda text=text: f.producer(debug=text, logger=quiet) and text) for text in texts]  # type: ignore[misc]
+
+
+@case
+def partitions_of_keys_that_are_refused(f: Face) -> Any:
+    return [
+        f.raised(lambda fn=fn, args=args: getattr(f.k, fn)(*args))[:1]  # type: ignore[misc]
+        for fn in ("murmur2", "consistent", "fnv1a")
+        for args in (
+            (b"k", 0), (b"k", -1), (b"k", 2**31), ("k", 3), (None, 3), (b"k", 1.5), (b"k",), (bytearray(b"k"), 3), (memoryview(b"k"), 3),
+        )
+    ] + [f.raised(lambda: f.k.murmur2(key=b"k", partition_count=3))]  # fmt: skip
+
+
+@case
+def offsets_of_partitions_that_are_not_assigned(f: Face) -> Any:
+    consumer = f.consumer(**{"enable.auto.offset.store": False})
+    before = f.raised(lambda: consumer.store_offsets(offsets=[f.tp(1, 1)]))
+    consumer.assign([f.tp(0, 0)])
+    f.fill(1)
+    f.read(consumer, 1)
+    return before, [f.raised(lambda nth=nth: consumer.store_offsets(offsets=[f.tp(nth, 1)])) for nth in (0, 1)]  # type: ignore[misc]
+
+
+@case
+def commits_of_nothing(f: Face) -> Any:
+    consumer = f.consumer(**{"enable.auto.offset.store": False})
+    found = []
+    for _ in range(2):
+        found += [f.raised(lambda: consumer.commit()), f.raised(lambda: consumer.commit(message=None)),
+                  f.raised(lambda: consumer.commit(asynchronous=False))]  # fmt: skip
+        consumer.assign([f.tp(0, 0)])
+    return found
+
+
+@case
+def a_message_of_nothing(f: Face) -> Any:
+    m = f.k.Message()
+    return (
+        m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.headers(), m.timestamp(), m.latency(), m.leader_epoch(), m.error(),
+        len(m),
+    )  # fmt: skip
+
+
+def said(fn: Callable[[], Any]) -> Any:
+    """What it gives, or its error with the text."""
+    try:
+        return fn()
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+@case
+def subclasses_that_skip_the_constructor(f: Face) -> Any:
+    admin: Any = importlib.import_module(f"{f.k.__name__}.admin")
+
+    def skips(base: Any) -> Any:
+        return type("Skips", (base,), {"__init__": lambda self: None})()
+
+    producer, consumer, client = skips(f.k.Producer), skips(f.k.Consumer), skips(admin.AdminClient)
+    return [
+        said(fn)
+        for fn in (
+            lambda: producer.produce(f.topic, b"v"), lambda: producer.poll(0), lambda: producer.flush(0), lambda: len(producer),
+            lambda: producer.purge(), lambda: producer.list_topics(timeout=1), lambda: producer.init_transactions(1),
+            lambda: producer.produce_batch(f.topic, [{"value": b"v"}]), lambda: producer.set_sasl_credentials("a", "b"), producer.close,
+            lambda: consumer.poll(0), lambda: consumer.consume(1, 0), lambda: consumer.subscribe([f.topic]), lambda: consumer.assign([]),
+            consumer.assignment, consumer.commit, lambda: consumer.committed([f.tp()]), lambda: consumer.position([f.tp()]),
+            lambda: consumer.seek(f.tp(0, 0)), lambda: consumer.list_topics(timeout=1), consumer.memberid, consumer.close,
+            lambda: client.create_topics([admin.NewTopic("x", 1, 1)]), lambda: client.list_topics(timeout=1), lambda: client.poll(0),
+            lambda: len(client),
+        )
+    ]  # fmt: skip
+
+
+@case
+def arguments_that_an_admin_client_refuses(f: Face) -> Any:
+    k: Any = f.k
+    a: Any = importlib.import_module(f"{k.__name__}.admin")
+    client = a.AdminClient({"bootstrap.servers": f.servers})
+    group = k.ConsumerGroupTopicPartitions
+    calls: list[Callable[[], Any]] = [
+        lambda: client.create_topics([a.NewTopic("x", 1, 1)], operation_timeout="x"),
+        lambda: client.create_topics([a.NewTopic("x", 1, 1)], no=1),
+        lambda: client.create_topics([a.NewTopic("x", 1, 1)], request_timeout=-2), lambda: client.delete_topics("x"),
+        lambda: client.describe_configs([]), lambda: client.describe_configs(["x"]), lambda: client.incremental_alter_configs(["x"]),
+        lambda: client.describe_consumer_groups([]), lambda: client.describe_consumer_groups("g"),
+        lambda: client.describe_consumer_groups(None), lambda: client.list_consumer_group_offsets([]),
+        lambda: client.list_consumer_group_offsets(None), lambda: client.list_consumer_group_offsets([group("g"), group("h")]),
+        lambda: client.list_consumer_group_offsets([group("g", [])]), lambda: client.list_consumer_group_offsets([group("")]),
+        lambda: client.list_consumer_group_offsets([group("g", [k.TopicPartition("t", -1)])]),
+        lambda: client.alter_consumer_group_offsets(None), lambda: client.alter_consumer_group_offsets([group("g")]),
+        lambda: client.delete_consumer_groups([]), lambda: client.delete_consumer_groups([1]), lambda: client.list_offsets({"x": 1}),
+        lambda: client.list_offsets([]), lambda: client.list_offsets({k.TopicPartition("t", -1): a.OffsetSpec.latest()}),
+        lambda: client.alter_user_scram_credentials([]), lambda: client.alter_user_scram_credentials([1]), lambda: client.create_acls([]),
+        lambda: client.create_acls(["x"]), lambda: client.delete_acls([]), lambda: client.delete_records("x"),
+        lambda: client.delete_records([1]), lambda: client.elect_leaders(k.ElectionType.PREFERRED, [1]), lambda: client.elect_leaders(1),
+        lambda: client.describe_topics(["t"]), lambda: client.describe_topics(k.TopicCollection([""])),
+        lambda: client.describe_cluster(no=1), lambda: a.NewTopic(), lambda: a.NewTopic("x", "y", 1), lambda: a.NewTopic("x", 1, 1, no=2),
+        lambda: a.NewPartitions("x"), lambda: a.NewPartitions("x", "y"), lambda: a.ConfigResource("no such", "x"),
+    ]  # fmt: skip
+    return [f.raised(call)[0] for call in calls]
