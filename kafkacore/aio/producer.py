@@ -279,13 +279,14 @@ class KafkaProducer:
         timestamp: str | Time | None = None,
         null_keys: bool = False,
         null_fields: bool = True,
+        keep: bool | list[str] = False,
     ) -> FrameFuture:
         """Queues the rows of a table, in order. Rows are encoded by a thread, so that other tasks run.
 
         Args:
             frame: as for `kafkacore.KafkaProducer.send_frame`; or an asynchronous iterator of Arrow batches, which `read` of a consumer is.
-            topic, key, value, value_format, key_format, value_schema, registry, headers, partition, timestamp, null_keys, null_fields:
-                as there.
+            topic, key, value, value_format, key_format, value_schema, registry, headers, partition, timestamp, null_keys, null_fields,
+                keep: as there.
 
         Returns:
             FrameFuture; `await future` gives a FrameMetadata.
@@ -301,7 +302,7 @@ class KafkaProducer:
             return await send_frame_in_loop(
                 self, topic, frame, in_thread, key=key, value=value, value_format=value_format, key_format=key_format,
                 value_schema=value_schema, registry=registry, headers=headers,
-                partition=partition, timestamp=timestamp, null_keys=null_keys, null_fields=null_fields,
+                partition=partition, timestamp=timestamp, null_keys=null_keys, null_fields=null_fields, keep=keep,
             )  # fmt: skip
         except Exception as error:
             self._producer._refuse(error)

@@ -112,6 +112,9 @@ def load(
     null: Annotated[
         list[str] | None, typer.Option("--null", metavar="TEXT", help="CSV: a text that means null, as an empty field; may be repeated.")
     ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave columns in the objects that are keys, times, partitions or headers too.")
+    ] = False,
     no_nulls: Annotated[bool, typer.Option("--no-nulls", help="Leave null fields out of the objects.")] = False,
     create: Annotated[bool, typer.Option("--create", help="Create the topic if it is not there.")] = False,
     partitions: Annotated[int, typer.Option("--partitions", help="With --create: how many; -1 for the broker's default.")] = -1,
@@ -128,6 +131,8 @@ def load(
         raise typer.BadParameter("must be json or raw", param_hint="--format")
     if form == "raw" and len(value or ()) != 1:
         raise typer.BadParameter("--format raw takes one --value COLUMN", param_hint="--value")
+    if keep and value:
+        raise typer.BadParameter("--value says which columns there are", param_hint="--keep")
     if partitions != -1 and not create:
         raise typer.BadParameter("is for --create", param_hint="--partitions")
     if null and file.suffix.lower() != ".csv":
@@ -135,7 +140,7 @@ def load(
     schema, total, batches = _rows_of(file, null or [])
     import pyarrow as pa
 
-    how: dict[str, Any] = {"key": key, "timestamp": timestamp, "partition": partition, "null_fields": not no_nulls}
+    how: dict[str, Any] = {"key": key, "timestamp": timestamp, "partition": partition, "null_fields": not no_nulls, "keep": keep}
     how["headers"] = assignments(header, "--header") or None
     how["value"], how["value_format"] = (value[0], None) if form == "raw" and value else (list(value) if value else None, "json")
     if key is not None and key in schema.names and not is_bytes(schema.field(key).type):

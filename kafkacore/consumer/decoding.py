@@ -174,9 +174,9 @@ class Decoding:
     # -- decoding -----------------------------------------------------------------------------------------------------------------
 
     def _prepare(self, schema: Any) -> None:
+        from kafkacore.decode.arrow_types import json_decoder
         from kafkacore.decode.avro import AvroDecoder
         from kafkacore.decode.base import Unframed
-        from kafkacore.decode.jsons import JsonDecoder
         from kafkacore.decode.protobuf import ProtobufDecoder
 
         fields = [each.with_nullable(True) for each in schema]
@@ -192,9 +192,9 @@ class Decoding:
         lenient, framed = self.on_error != "raise", self._registry is not None
         made: Any
         if self._format == "json":
-            made = JsonDecoder(fields, keeps_good_fields=self.on_error == "null")
+            made, plain = json_decoder(fields, keeps_good_fields=self.on_error == "null")
             if self.on_error != "null" and not framed:         # which have a column _corrupt, and a prefix
-                self._plain = made.plain
+                self._plain = plain
             made = Unframed(made) if framed else made
         else:
             schemas = self._schemas() if framed else None

@@ -1,7 +1,7 @@
 """JSON objects as columns.
 
-Where all columns are plain ones, a compiled pass takes the values about which there is no doubt: one object each of strict JSON whose
-fields are what the columns hold. It decides nothing else. The rest, and all values for other columns, goes the long way:
+Where all columns are plain ones, or dates and times, a compiled pass takes the values about which there is no doubt: one object each of
+strict JSON whose fields are what the columns hold. It decides nothing else. The rest, and all values for other columns, goes the long way:
 
 Arrow reads a whole batch at once, from text that is joined first. It does not care where one value ends and the next begins, so a value
 like `{"a":1}{"a":2}` would shift all that follow, to other offsets. Each value is therefore put into an object of its own under a name
@@ -120,23 +120,29 @@ class JsonDecoder(BlockDecoder):
         )
         self._around = (pa.scalar(f'{{"{self._name}":'.encode(), pa.binary()), pa.scalar(b"}\n", pa.binary()), pa.scalar(b"", pa.binary()))
         self._kind = pa.struct(self.fields)
-        self.plain = self._plain_columns()
+        self.plain = self._plain_columns([field.type for field in fields])
+        self._raw = [v.raw_type(field.type) for field in fields]
+        self._compiled = self._plain_columns(self._raw)        # dates and times as text first
 
-    def _plain_columns(self) -> tuple[tuple[bytes, ...], str] | None:
+    def _plain_columns(self, kinds: Sequence[pa.DataType]) -> tuple[tuple[bytes, ...], str] | None:
         """Names and kinds for the compiled pass; None if there are columns that it does not make."""
         names = tuple(field.name.encode() for field in self.fields)
-        kinds = "".join(PLAIN.get(field.type, "") for field in self.fields if field.nullable)
-        return (names, kinds) if len(names) == len(set(names)) == len(kinds) <= MAX_PLAIN and names else None
+        letters = "".join(PLAIN.get(kind, "") for kind, field in zip(kinds, self.fields, strict=True) if field.nullable)
+        return (names, letters) if len(names) == len(set(names)) == len(letters) <= MAX_PLAIN and names else None
 
     def _structs(self, values: Any, faults: dict[int, str]) -> Any:
-        if self.plain is None or values.type != pa.binary():
+        if self._compiled is None or values.type != pa.binary():
             return super()._structs(values, faults)
-        found, doubtful = json_columns(values, *self.plain)
+        found, doubtful = json_columns(values, *self._compiled)
         count = len(values)
         columns = [
-            pa.Array.from_buffers(field.type, count, [None if each is None else pa.py_buffer(each) for each in buffers], nulls)
-            for field, (nulls, buffers) in zip(self.fields, found, strict=True)
+            pa.Array.from_buffers(kind, count, [None if each is None else pa.py_buffer(each) for each in buffers], nulls)
+            for kind, (nulls, buffers) in zip(self._raw, found, strict=True)
         ]
+        try:
+            columns = [v.typed(column, field.type) for column, field in zip(columns, self.fields, strict=True)]
+        except v.FAULTS:                                       # a text is no time, or they have several forms: the long way says which
+            return super()._structs(values, faults)
         if doubtful is not None:
             here: dict[int, str] = {}
             mask = pa.Array.from_buffers(pa.bool_(), count, [None, pa.py_buffer(doubtful)])

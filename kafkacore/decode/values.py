@@ -61,6 +61,8 @@ _TIME = re.compile(
     re.ASCII,
 )
 _EPOCH = datetime.datetime(1970, 1, 1)
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 LAST_SECOND = 253_402_300_799                                # of the year 9999
 
 
@@ -84,6 +86,21 @@ def instant_us(path: str, text: str, zoned: bool) -> int:
         minutes = int(match[8][1:3]) * 60 + int(match[8][3:].lstrip(":") or 0)
         micros += (-60_000_000 if match[8][0] == "+" else 60_000_000) * minutes
     return micros
+
+
+def instant_ns(path: str, text: str, zoned: bool) -> int:
+    """As `instant_us`, nanoseconds.
+
+    Raises:
+        Undecodable: it is no time, or none between 1677 and 2262, which 64 bits hold.
+    """
+    micros = instant_us(path, text, zoned)
+    match = _TIME.fullmatch(text)
+    digits = "" if match is None or match[7] is None else match[7]
+    found = micros * 1_000 + int(digits[6:9].ljust(3, "0"))
+    if not -(1 << 63) <= found < 1 << 63:
+        refuse(path, text, "timestamp of nanoseconds, which end in 2262")
+    return found
 
 
 def seconds_us(path: str, seconds: int) -> int:
@@ -171,12 +188,42 @@ def typed(array: Any, kind: pa.DataType) -> Any:
     if pa.types.is_list(kind):
         children = typed(array.values, kind.value_type)
         return pa.ListArray.from_arrays(array.offsets, children, type=kind, mask=array.is_null() if array.null_count else None)
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        try:
-            return array.cast(kind)
-        except pa.ArrowInvalid:
-            return array.cast(NAIVE_US).view(kind)
+    if pa.types.is_timestamp(kind):
+        return _instants(array, kind)
     return array.cast(kind)
+
+
+def floored(instants: Any, kind: Any) -> Any:
+    """Times of a finer unit in a coarser one, rounded down."""
+    import numpy
+
+    factor = _PER_SECOND[instants.type.unit] // _PER_SECOND[kind.unit]
+    numbers = instants.view(pa.int64()).fill_null(0).to_numpy()
+    mask = instants.is_null().to_numpy(zero_copy_only=False) if instants.null_count else None
+    return pa.array(numpy.floor_divide(numbers, factor), pa.int64(), mask=mask).view(kind)
+
+
+def _instants(texts: Any, kind: Any) -> Any:
+    """Texts as times. Arrow takes no more digits than the unit has: with nine they are read as nanoseconds and cut. It looks at all texts
+    before it says that one does not fit, so the first one decides what is tried first."""
+    at = texts.is_valid().index(True).as_py() if texts.null_count else 0
+    match = _TIME.fullmatch(texts[at].as_py()) if 0 <= at < len(texts) else None
+    if match is None:
+        return texts.cast(kind)
+    digits, zone = match[7] or "", match[8]
+    if zone is not None and kind.tz is None:
+        raise Undecodable("a text has a zone, and the column none")
+    units = ("ns", kind.unit) if len(digits) > _DIGITS[kind.unit] else (kind.unit, "ns")
+    zones = (kind.tz,) if kind.tz is None else (kind.tz, None) if zone is not None else (None, kind.tz)
+    for unit in units:
+        fine = pa.timestamp(unit, kind.tz)
+        for tz in zones:
+            try:
+                found = texts.cast(pa.timestamp(unit, tz)).view(fine)
+            except pa.ArrowInvalid:
+                continue
+            return found if unit == kind.unit else floored(found, kind)
+    raise Undecodable("some texts are no times, or in several forms")
 
 
 # ---- rows ----------------------------------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def columns_of(wanted: Any, option: str) -> pa.Schema:
     else:
         schema = pa.schema([(str(name), _named(kind, option)) for name, kind in wanted.items()])
     count = ColumnCount(option)
-    return pa.schema([(each.name, _plain(each.type, each.name, count)) for each in schema])
+    return pa.schema([(each.name, _plain(each.type, each.name, option == "json", count)) for each in schema])
 
 
 def _named(kind: Any, option: str) -> pa.DataType:
@@ -51,25 +51,41 @@ def _named(kind: Any, option: str) -> pa.DataType:
     return PYTHON[kind] if isinstance(kind, type) and kind in PYTHON else ddl.parse(f"a {kind}", option).field(0).type
 
 
-def _plain(kind: pa.DataType, path: str, count: ColumnCount) -> pa.DataType:
-    """A type as the decoders know it; text and lists have one layout here."""
+def _plain(kind: pa.DataType, path: str, any_type: bool, count: ColumnCount) -> pa.DataType:
+    """A type as the decoders know it; text and lists have one layout here.
+
+    Args:
+        kind: as it was asked for.
+        path: of the column, for messages.
+        any_type: of JSON all types of Arrow are made (`arrow_types`), else those that Spark has.
+        count: of the schema's columns.
+    """
     with count.one():
-        return _decoded(kind, path, count)
+        return _decoded(kind, path, any_type, count)
 
 
-def _decoded(kind: pa.DataType, path: str, count: ColumnCount) -> pa.DataType:
+def _decoded(kind: pa.DataType, path: str, any_type: bool, count: ColumnCount) -> pa.DataType:
     types = pa.types
     if types.is_large_string(kind) or types.is_string_view(kind):
         return pa.string()
     if types.is_large_binary(kind) or types.is_binary_view(kind):
         return pa.binary()
     if types.is_struct(kind):
-        return pa.struct([(each.name, _plain(each.type, f"{path}.{each.name}", count)) for each in kind])
-    if types.is_list(kind) or types.is_large_list(kind):
-        return ddl.spark_list(_plain(kind.value_type, f"{path}[]", count))
+        return pa.struct([(each.name, _plain(each.type, f"{path}.{each.name}", any_type, count)) for each in kind])
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_list_view(kind) or types.is_large_list_view(kind):
+        return ddl.spark_list(_plain(kind.value_type, f"{path}[]", any_type, count))
     if types.is_map(kind):
-        return ddl.spark_map(_plain(kind.key_type, f"{path}{{}}", count), _plain(kind.item_type, f"{path}{{}}", count))
+        return ddl.spark_map(_plain(kind.key_type, f"{path}{{}}", any_type, count), _plain(kind.item_type, f"{path}{{}}", any_type, count))
     if types.is_decimal128(kind) or kind in ddl.SIMPLE.values():
+        return kind
+    if any_type:
+        from kafkacore.decode import arrow_types
+
+        if types.is_fixed_size_list(kind):
+            return pa.list_(_plain(kind.value_type, f"{path}[]", any_type, count), kind.list_size)
+        if types.is_dictionary(kind):
+            return pa.dictionary(kind.index_type, _plain(kind.value_type, path, any_type, count), kind.ordered)
+        arrow_types.plan(kind, path)
         return kind
     instead = "timestamp[us] or timestamp[us, tz=UTC]" if types.is_timestamp(kind) else f"one of {', '.join(ddl.SIMPLE)}"
     raise ConfigError(f"column {path} is {kind}, which values are not decoded to: make it {instead}")

@@ -462,6 +462,7 @@ class KafkaProducer(ProducerCore):
         timestamp: str | Time | None = None,
         null_keys: bool = False,
         null_fields: bool = True,
+        keep: bool | list[str] = False,
     ) -> FrameFuture:
         """Queues the rows of a table, in order. It takes pyarrow. Memory holds some megabytes of the frame's records at a time.
 
@@ -485,6 +486,8 @@ class KafkaProducer(ProducerCore):
             timestamp: column of timestamps, dates or epoch milliseconds; or one time for all; None for now.
             null_keys: rows whose key is null are sent without a key, instead of being refused.
             null_fields: False leaves null fields out of JSON objects.
+            keep: columns that are keys, times, partitions or headers and stay in the value as well, where `value` is None; True for all of
+                them. A record's time has milliseconds: of a column with more digits it is a part.
 
         Returns:
             FrameFuture; its result says where the rows are by partition, and which failed.
@@ -501,7 +504,7 @@ class KafkaProducer(ProducerCore):
             return send_frame(
                 self, topic, frame, key=key, value=value, value_format=value_format, key_format=key_format,
                 value_schema=value_schema, registry=registry, headers=headers,
-                partition=partition, timestamp=timestamp, null_keys=null_keys, null_fields=null_fields,
+                partition=partition, timestamp=timestamp, null_keys=null_keys, null_fields=null_fields, keep=keep,
             )  # fmt: skip
         except Exception as error:
             self._refuse(error)

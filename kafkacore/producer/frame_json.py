@@ -15,6 +15,7 @@ How values are written:
     lists, structs, maps  arrays; objects; objects, whose keys are text: that of the key's own JSON
     dictionary columns    their values, as those of columns of runs
     UUIDs, JSON           "6ba7b810-..."; what arrow.json columns hold, as it is
+    pandas' periods       their text: "2026-05", "2026Q2"; other extension types as what they are stored as
     null                  null, or left out where it is a field
 
 Two ways lead to the same bytes: the compiled one (`native/json_write.pxi`) for the types it knows, and `_texts` for all. A struct's odd
@@ -153,6 +154,11 @@ def _of_extension(array: Any, null_fields: bool) -> list[str | None]:
         return [None if each is None else str(each) for each in stored.to_pylist()]
     if name == "arrow.uuid":
         return [None if each is None else f'"{uuid.UUID(bytes=each)}"' for each in stored.to_pylist()]
+    if name == "arrow.bool8":
+        return _texts(stored.cast("bool"), null_fields)
+    if name == "pandas.period":
+        there = array.is_valid().to_pylist()
+        return [f'"{each}"' if is_there else None for each, is_there in zip(array.to_pandas(), there, strict=True)]
     return _texts(stored, null_fields)
 
 

@@ -37,8 +37,8 @@ class FrameRows:
     Args:
         topic: for errors.
         schema: of the frame.
-        key, value, value_format, key_format, value_schema, registry, headers, partition, timestamp, null_keys, null_fields: as `send_frame`
-            of a producer has them.
+        key, value, value_format, key_format, value_schema, registry, headers, partition, timestamp, null_keys, null_fields, keep: as
+            `send_frame` of a producer has them.
 
     Attributes:
         encoded_bytes: of the values and keys that the last call of `arguments` made.
@@ -63,6 +63,7 @@ class FrameRows:
         timestamp: str | Time | None = None,
         null_keys: bool = False,
         null_fields: bool = True,
+        keep: bool | list[str] = False,
     ) -> None:
         self._topic = topic
         self._schema = schema
@@ -94,12 +95,13 @@ class FrameRows:
             for name in self._names(names):
                 if name not in taken:
                     taken.append(name)
+        kept = self._kept(keep, taken, value)
         self._key_format, self._value_format = key_format, value_format
         self._key = None if key is None else self._source(key, key_format, "key")
         if value is None:
             if value_format is None:
                 self._refuse("say which column is the value, or value_format='json' for one of all other columns")
-            value = [name for name in schema.names if name not in taken]
+            value = [name for name in schema.names if name not in taken or name in kept]
             if not value:
                 self._refuse("no column is left for the value: name those that it is to hold, value=[...]")
         self._value = self._source(value, value_format, "value")
@@ -111,6 +113,21 @@ class FrameRows:
         elif headers is not None:
             self._check_header_lists(headers)
         self._avro = self._avro_rows(value_schema, registry) if value_format == "avro" else None
+
+    def _kept(self, keep: Any, taken: list[str], value: Any) -> list[str]:
+        """The columns that stay in the value, of those that another argument names."""
+        if keep is False:
+            return []
+        if value is not None:
+            self._refuse("value says which columns it holds: leave keep out")
+        if keep is True:
+            return taken
+        if not isinstance(keep, (list, tuple)):
+            self._refuse(f"keep is a list of columns, or True for all that other arguments name, not {keep!r:.100}")
+        for name in self._names(keep):
+            if name not in taken:
+                self._refuse(f"keep names column {name!r}, which is in the value anyway: no other argument names it")
+        return list(keep)
 
     def _refuse(self, why: str) -> Never:
         raise UsageError(why, topic=self._topic)

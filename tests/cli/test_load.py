@@ -66,6 +66,18 @@ def test_columns_become_keys_headers_and_raw_values(cluster, load, tmp_path):
     ]
 
 
+def test_keys_and_times_stay_in_the_objects_if_they_are_to(cluster, load, tmp_path):
+    pa.parquet.write_table(TABLE, tmp_path / "t.parquet")
+    cluster.create_topic("kept", partitions=1)
+    assert load(tmp_path / "t.parquet", "kept", "-k", "id", "--timestamp", "at", "--keep")[0] == 0
+    assert [(r.key, json.loads(r.value)) for r in cluster.records("kept")] == [
+        (b"1", {"id": 1, "name": "a", "at": "2026-05-01T12:00:00Z"}),
+        (b"2", {"id": 2, "name": None, "at": "2026-05-01T12:00:00Z"}),
+    ]
+    status, _, err = load(tmp_path / "t.parquet", "kept", "-v", "id", "--keep")
+    assert status == 2 and "--keep" in err
+
+
 def test_what_cannot_be_is_one_line(cluster, load, tmp_path):
     pa.parquet.write_table(TABLE, tmp_path / "t.parquet")
     (tmp_path / "bad.jsonl").write_text("{")

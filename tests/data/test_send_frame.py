@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import decimal
 import io
 import json
 import weakref
@@ -101,6 +102,81 @@ def test_values_of_named_columns_and_keys_of_any_type(cluster, topic, producer):
         (None, b'{"id":2}'),
     ]
     assert {record.timestamp_ms for record in records(cluster, topic)[4:6]} == {NOON_MS}
+
+
+def test_columns_that_are_keys_and_times_stay_in_the_value_if_they_are_to(cluster, topic, producer):
+    fine = pa.array([1_777_593_600_000_000_001], pa.timestamp("ns"))
+    frame = pa.table({"id": ["a"], "at": fine, "p": [1], "n": [7]})
+    roles = {"key": "id", "timestamp": "at", "partition": "p", "headers": {"h": "id"}, "value_format": "json"}
+    for keep in (False, True, ["at"], ("id", "p")):
+        producer.send_frame(topic, frame, keep=keep, **roles).result(60)
+    at = "2026-05-01T00:00:00.000000001"
+    assert [json.loads(record.value) for record in records(cluster, topic)] == [
+        {"n": 7},
+        {"id": "a", "at": at, "p": 1, "n": 7},
+        {"at": at, "n": 7},
+        {"id": "a", "p": 1, "n": 7},
+    ]
+    for how, says in (
+        ({"keep": ["n"]}, "keep names column 'n', which is in the value anyway"),
+        ({"keep": ["x"]}, "no column 'x'"),
+        ({"keep": "at"}, "keep is a list of columns"),
+        ({"keep": 1}, "keep is a list of columns"),
+        ({"keep": True, "value": ["n"]}, "value says which columns it holds"),
+        ({"keep": ["at"], "value": "n"}, "value says which columns it holds"),
+    ):
+        with pytest.raises(errors.UsageError, match=says):
+            producer.send_frame(topic, frame, **{**roles, **how})
+
+
+def test_periods_of_pandas_are_text(cluster, topic, producer):
+    frame = pd.DataFrame(
+        {
+            "month": pd.PeriodIndex(["2026-01", None, "2026-03"], freq="M"),
+            "quarter": pd.PeriodIndex(["2026Q1", "2026Q2", "2026Q3"], freq="Q"),
+            "day": pd.period_range("2026-05-01", periods=3),
+            "flag": pd.array([True, None, False], dtype="boolean"),
+        }
+    )
+    producer.send_frame(topic, frame, value_format="json", partition=0).result(60)
+    assert [json.loads(record.value) for record in records(cluster, topic)] == [
+        {"month": "2026-01", "quarter": "2026Q1", "day": "2026-05-01", "flag": True},
+        {"month": None, "quarter": "2026Q2", "day": "2026-05-02", "flag": None},
+        {"month": "2026-03", "quarter": "2026Q3", "day": "2026-05-03", "flag": False},
+    ]
+
+
+def test_a_frame_comes_back_with_its_own_schema(cluster, topic, producer):
+    berlin = pl.Datetime("ns", "Europe/Berlin")
+    frame = pl.DataFrame(
+        {
+            "u8": pl.Series([255, None], dtype=pl.UInt8),
+            "u64": pl.Series([2**64 - 1, 0], dtype=pl.UInt64),
+            "cat": pl.Series(["x", "y"], dtype=pl.Categorical),
+            "enum": pl.Series(["b", "a"], dtype=pl.Enum(["a", "b", "c"])),
+            "time": [datetime.time(1, 2, 3, 4), None],
+            "ns": pl.Series([1_777_593_600_000_000_001, None]).cast(berlin),
+            "ms": pl.Series([1_777_593_600_001, 0]).cast(pl.Datetime("ms")),
+            "arr": pl.Series([[1, 2], None], dtype=pl.Array(pl.Int16, 2)),
+            "list": [[{"a": 1}], []],
+            "dec": pl.Series([decimal.Decimal("1.50"), None], dtype=pl.Decimal(38, 2)),
+            "bin": [b"a", None],
+            "day": [datetime.date(2026, 5, 1), None],
+        }
+    )
+    producer.send_frame(topic, frame, value_format="json", partition=0).result(60)
+    with kafkacore.KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        back = pl.DataFrame(consumer.read(topic, json=frame.schema, record_columns=False))
+        # Arrow has no Enum: it comes back as categories
+        assert back.with_columns(pl.col("enum").cast(frame.schema["enum"])).equals(frame)
+        assert {name: kind for name, kind in back.schema.items() if name != "enum"} == {
+            name: kind for name, kind in frame.schema.items() if name != "enum"
+        }
+        pandas = frame.drop("arr", "list", "enum").to_pandas()
+        producer.send_frame(topic, pandas, value_format="json", partition=1).result(60)
+        schema = pa.Schema.from_pandas(pandas)
+        table = pa.table(consumer.read({(topic, 1): (0, None)}, json=schema, record_columns=False))
+    pd.testing.assert_frame_equal(table.to_pandas(), pandas, check_dtype=False, check_categorical=False)
 
 
 def test_a_header_is_left_out_where_its_column_is_null(cluster, topic, producer):
