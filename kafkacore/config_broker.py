@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from kafkacore import config_authorizer, config_broker_tls, config_kerberos, config_listeners, config_security
+from kafkacore import config_authorizer, config_broker_start, config_broker_tls, config_kerberos, config_listeners, config_security
 from kafkacore.config_base import Settings
 from kafkacore.config_security import PASSWORD_MECHANISMS
 from kafkacore.config_values import INT32_MAX, INT64_MAX, between, one_of, sentences_of, string_list
@@ -37,6 +38,7 @@ class BrokerConfig(config_broker_tls.BrokerTls, config_kerberos.BrokerKerberos, 
         socket_send_buffer_bytes, socket_receive_buffer_bytes: SO_SNDBUF and SO_RCVBUF; -1 leaves the system's default.
         connections_max_idle_ms: connections unused for so long are closed; -1 never.
         max_connections: with so many open, further ones wait to be accepted.
+        listener_name_max_connections: the same for the connections of one listener, by its name: as listener.name.NAME.max.connections.
         max_connections_per_ip: an address with so many open has further ones closed at once.
         max_connections_per_ip_overrides: other limits for some addresses or names, like "127.0.0.1:200,some.host:5".
         max_connection_creation_rate: connections accepted per second; more wait.
@@ -156,6 +158,11 @@ class BrokerConfig(config_broker_tls.BrokerTls, config_kerberos.BrokerKerberos, 
         quota_window_num, quota_window_size_seconds: how many windows, of how many seconds each, count for quotas of bytes, of the brokers'
             time and of new connections.
         controller_quota_window_num, controller_quota_window_size_seconds: the same for controller_mutation_rate.
+        leader_replication_throttled_rate: bytes a second that this broker sends to followers outside the ISR, of partitions whose topic
+            names them in leader.replication.throttled.replicas.
+        follower_replication_throttled_rate: bytes a second that it fetches itself of such, as follower.replication.throttled.replicas says.
+        replication_quota_window_num, replication_quota_window_size_seconds: how many windows, of how many seconds each, count for both.
+        other_settings: Kafka's settings, by their dotted names, that nothing here obeys; DescribeConfigs shows them.
     """
 
     auto_create_topics_enable: bool = True
@@ -168,6 +175,7 @@ class BrokerConfig(config_broker_tls.BrokerTls, config_kerberos.BrokerKerberos, 
     socket_receive_buffer_bytes: int = between(102_400, -1)
     connections_max_idle_ms: int = between(600_000, -1)
     max_connections: int = between(INT32_MAX, 0)
+    listener_name_max_connections: Mapping[str, int] | None = None
     max_connections_per_ip: int = between(INT32_MAX, 0)
     max_connections_per_ip_overrides: str = ""
     max_connection_creation_rate: int = between(INT32_MAX, 1)
@@ -278,12 +286,32 @@ class BrokerConfig(config_broker_tls.BrokerTls, config_kerberos.BrokerKerberos, 
     quota_window_size_seconds: int = between(1, 1)
     controller_quota_window_num: int = between(11, 1)
     controller_quota_window_size_seconds: int = between(1, 1)
+    leader_replication_throttled_rate: int = between(INT64_MAX, 0, INT64_MAX)
+    follower_replication_throttled_rate: int = between(INT64_MAX, 0, INT64_MAX)
+    replication_quota_window_num: int = between(11, 1)
+    replication_quota_window_size_seconds: int = between(1, 1)
+    other_settings: Mapping[str, str] | None = dataclasses.field(default=None, repr=False)
 
     @classmethod
     def from_user(cls, mapping: Mapping[str, Any] | None = None, /, **settings: Any) -> Self:
         if isinstance(mapping, Mapping):
             mapping = config_kerberos.gathered_by_listener(config_broker_tls.gathered(mapping))
+            mapping = config_broker_start.translated(mapping, cls.names())
         return super().from_user(mapping, **settings)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], /, **settings: Any) -> Self:
+        """Builds the settings from a file such as Kafka's server.properties.
+
+        Args:
+            path: of the file; what it says of Kafka's controllers is left out (`config_broker_start`).
+            **settings: more of them, instead of those in the file.
+
+        Raises:
+            ConfigError: the file cannot be read, or as `from_user`.
+        """
+        found = config_broker_start.read_properties(path)
+        return cls.from_user({name: value for name, value in found.items() if name.replace(".", "_") not in settings}, **settings)
 
     @classmethod
     @functools.cache

@@ -31,6 +31,7 @@ FLOORS: dict[str, int] = {
     "private_files": 0,
     **dict.fromkeys(("types", "clock"), 0),
     **dict.fromkeys(("config", "config_authorizer", "config_base", "config_broker", "config_broker_tls", "config_kerberos"), 0),
+    **dict.fromkeys(("config_broker_start", "config_broker_tables"), 0),
     **dict.fromkeys(("config_keywords", "config_listeners", "config_names", "config_properties", "config_secrets"), 0),
     **dict.fromkeys(("config_security", "config_text", "config_tls", "config_values"), 0),
     **dict.fromkeys(("_codec", "codec", "compress", "epoch", "records", "_wheel", "timer", "purgatory"), 1),

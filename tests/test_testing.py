@@ -168,9 +168,11 @@ def test_clusters_that_cannot_be(arguments, problem):
         EmbeddedCluster(**arguments)
 
 
-def test_unknown_settings_are_refused():
-    with pytest.raises(ConfigError):
-        EmbeddedCluster(config={"num.partition": 1})
+def test_unknown_settings_are_refused_in_pythons_spelling_and_kept_with_a_warning_in_kafkas(caplog):
+    with pytest.raises(ConfigError, match="did you mean num_partitions"):
+        EmbeddedCluster(config={"num_partition": 1})
+    assert EmbeddedCluster(config={"num.partition": 1}).config.num_partitions == 1
+    assert caplog.text.count("unknown settings are kept, and nothing reads them: num.partition; did you mean num.partitions?") == 1
 
 
 NEED_BROKERS = {

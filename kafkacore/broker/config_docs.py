@@ -6,11 +6,13 @@ of all other settings it says why they do nothing.
 
 from __future__ import annotations
 
-from kafkacore.broker.configs import HARMLESS, UNITS, ConfigKey, Resource
+from kafkacore.broker.configs import UNITS, ConfigKey, Resource
 from kafkacore.config import BrokerConfig
+from kafkacore.config_broker_tables import HARMLESS
 from kafkacore.config_broker_tls import field_of
 
-NOT_IMPLEMENTED = "Not implemented by the embedded broker: described with the value Kafka has by default, and can be set to that alone."
+NOT_IMPLEMENTED = "Not implemented by the embedded broker: what is set is kept and shown, and has no effect."
+THROTTLED = "Replicas, as PARTITION:BROKER pairs or *, that {side} copy no faster than {side}.replication.throttled.rate of the broker."
 UNSEEN = "Taken and not used: it says how Kafka spends threads, buffers and files, and no client could see it."
 METRICS = "Kept and reported; no metrics are asked for."
 _FACTS = {
@@ -36,6 +38,8 @@ def documentation(kind: int, key: ConfigKey) -> str:
     name = key.link if kind in (Resource.TOPIC, Resource.GROUP) and key.link else key.name
     if name in HARMLESS or key.name in HARMLESS:
         return UNSEEN
+    if key.name.endswith(".replication.throttled.replicas"):
+        return THROTTLED.format(side=key.name.partition(".")[0])
     sentence = BrokerConfig.sentences().get(field_of(name)) or (_FACTS.get(name) if kind == Resource.BROKER else None)
     if sentence is not None:
         return f"{sentence[0].upper()}{sentence[1:]}"

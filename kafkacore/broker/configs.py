@@ -9,8 +9,9 @@ Which alterations are taken:
 1. What Kafka refuses (unknown name, wrong type, out of limits, not dynamic) is refused with Kafka's words.
 2. What the embedded broker implements is taken and obeyed.
 3. What only says how Kafka spends its threads, buffers and files (`HARMLESS`) is taken: no client could see whether it is obeyed.
-4. Everything else is described with its default and can be set to just that: any other value is INVALID_CONFIG. Nothing is taken and then
-   not obeyed.
+4. Everything else that Kafka takes is kept and described, as Kafka keeps what its plug-ins may want; it has no effect here, and the log
+   says so. Security settings without a listener's prefix have none in Kafka either, but for listeners that are added.
+5. What cannot be left without effect (`NOT_ALTERED`) can be set to the value in force alone.
 
 Source: org.apache.kafka.common.config.ConfigDef, kafka.server.{ConfigHelper, DynamicBrokerConfig}.
 """
@@ -23,9 +24,11 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from kafkacore import config_broker_tables as tables
 from kafkacore import errors
-from kafkacore.broker import config_tables
 from kafkacore.config import BrokerConfig
+from kafkacore.config_broker_tables import HARMLESS
+from kafkacore.errors import ConfigError
 
 
 class Resource(enum.IntEnum):
@@ -188,20 +191,31 @@ def _read(table: str) -> Mapping[str, ConfigKey]:
 @functools.cache
 def broker_keys() -> Mapping[str, ConfigKey]:
     """All settings of a broker, by name."""
-    return _read(config_tables.BROKER)
+    return _read(tables.BROKER)
 
 
-_OF_LISTENER = re.compile(r"listener\.name\.(?P<listener>[^.]*)\.(?P<name>ssl\..+)")
+@functools.cache
+def dynamic_keys() -> Mapping[str, ConfigKey]:
+    """Settings that exist only while a broker runs, and are shown only where they are set."""
+    return _read(tables.DYNAMIC_BROKER)
+
+
+_OF_LISTENER = re.compile(r"listener\.name\.(?P<listener>[^.]*)\.(?P<name>.+)")
 """Source: DynamicBrokerConfig.LISTENER_CONFIG_REGEX."""
+_OF_MECHANISM = ("sasl.jaas.config", "sasl.login.callback.handler.class", "sasl.login.class", "sasl.server.callback.handler.class")
+"""What stands behind the name of a mechanism. Source: DynamicBrokerConfig.LISTENER_MECHANISM_CONFIGS."""
 
 
-def broker_key(name: str) -> ConfigKey | None:
-    """A setting of a broker, also one with the prefix of a listener; None if there is no such."""
-    match = _OF_LISTENER.fullmatch(name)
-    if match is None:
-        return broker_keys().get(name)
-    general = broker_keys().get(match["name"])
-    return None if general is None else general._replace(name=name)
+def broker_key(name: str) -> ConfigKey:
+    """A setting of a broker, also one with the prefix of a listener. One that Kafka does not know has no type: a plug-in may read it."""
+    general = _general(name)
+    key = broker_keys().get(general) or dynamic_keys().get(general)
+    return ConfigKey(name, ConfigType.UNKNOWN, None, "*", "") if key is None else key._replace(name=name)
+
+
+def is_known(name: str) -> bool:
+    """Whether a setting is Kafka's own, also with the prefix of a listener, or the authorizer's."""
+    return _general(name) in broker_keys() or name in dynamic_keys() or name in AUTHORIZER_KEYS
 
 
 AUTHORIZER_KEYS: Mapping[str, ConfigKey] = {
@@ -213,70 +227,28 @@ AUTHORIZER_KEYS: Mapping[str, ConfigKey] = {
 def _general(name: str) -> str:
     """A setting's name without the prefix of a listener."""
     match = _OF_LISTENER.fullmatch(name)
-    return name if match is None else match["name"]
+    if match is None:
+        return name
+    return next((each for each in _OF_MECHANISM if match["name"].endswith(f".{each}")), match["name"])
 
 
 @functools.cache
 def topic_keys() -> Mapping[str, ConfigKey]:
     """All settings of a topic, by name."""
-    return _read(config_tables.TOPIC)
+    return _read(tables.TOPIC)
 
 
 @functools.cache
 def group_keys() -> Mapping[str, ConfigKey]:
     """All settings of a group, by name."""
-    return _read(config_tables.GROUP)
+    return _read(tables.GROUP)
 
 
 @functools.cache
 def client_metrics_keys() -> Mapping[str, ConfigKey]:
     """All settings of a client metrics subscription, by name."""
-    return _read(config_tables.CLIENT_METRICS)
+    return _read(tables.CLIENT_METRICS)
 
-
-HARMLESS = frozenset(
-    {
-        # How many threads and how large buffers work on it.
-        "background.threads",
-        "group.coordinator.cached.buffer.max.bytes",
-        "log.cleaner.backoff.ms",
-        "log.cleaner.dedupe.buffer.size",
-        "log.cleaner.io.buffer.load.factor",
-        "log.cleaner.io.buffer.size",
-        "log.cleaner.io.max.bytes.per.second",
-        "log.cleaner.threads",
-        "num.io.threads",
-        "num.network.threads",
-        "num.recovery.threads.per.data.dir",
-        "num.replica.fetchers",
-        "share.coordinator.cached.buffer.max.bytes",
-        # How files are laid out beside the records, and when those of deleted records go.
-        "file.delete.delay.ms",
-        "index.interval.bytes",
-        "log.index.interval.bytes",
-        "log.index.size.max.bytes",
-        "log.preallocate",
-        "log.segment.delete.delay.ms",
-        "preallocate",
-        "segment.index.bytes",
-        # Of tiered storage, which is off: Kafka does not look at them either.
-        "follower.fetch.last.tiered.offset.enable",
-        "local.retention.bytes",
-        "local.retention.ms",
-        "log.local.retention.bytes",
-        "log.local.retention.ms",
-        "remote.fetch.max.wait.ms",
-        "remote.list.offsets.request.timeout.ms",
-        "remote.log.index.file.cache.total.size.bytes",
-        "remote.log.manager.copier.thread.pool.size",
-        "remote.log.manager.copy.max.bytes.per.second",
-        "remote.log.manager.expiration.thread.pool.size",
-        "remote.log.manager.fetch.max.bytes.per.second",
-        "remote.log.manager.follower.thread.pool.size",
-        "remote.log.reader.threads",
-    }
-)
-"""Settings whose obedience no client could see."""
 
 UNITS = (
     ("log.roll.ms", "log.roll.hours"),
@@ -342,7 +314,7 @@ class BrokerLayers:
         """The values of a setting by layer, the strongest first. Source: ConfigHelper.configSynonyms."""
         keys = broker_keys()
         general = _general(name)
-        hidden = (AUTHORIZER_KEYS.get(name) or keys[general]).is_sensitive
+        hidden = (AUTHORIZER_KEYS.get(name) or broker_key(name)).is_sensitive
         names = _SAME.get(name, tuple(dict.fromkeys((name, general))))
         found = []
         for layer, source in (
@@ -365,14 +337,13 @@ class BrokerLayers:
         for layer in (self.dynamic, self.dynamic_default, self.static):
             if name in layer:
                 return layer[name]
-        return self.value(general) if (general := _general(name)) != name else broker_keys()[name].default
+        return self.value(general) if (general := _general(name)) != name else broker_key(name).default
 
     def _keys(self) -> Iterable[ConfigKey]:
         """Those that each broker has, and those of single listeners that have a value."""
         yield from broker_keys().values()
-        for name in sorted({*self.dynamic, *self.static} - broker_keys().keys()):
-            if (key := AUTHORIZER_KEYS.get(name) or broker_key(name)) is not None:
-                yield key
+        for name in sorted({*self.dynamic, *self.dynamic_default, *self.static} - broker_keys().keys()):
+            yield AUTHORIZER_KEYS.get(name) or broker_key(name)
 
     def describe(self) -> Iterable[Described]:
         """All settings of the broker. Source: ConfigHelper.createBrokerConfigEntry."""
@@ -382,14 +353,14 @@ class BrokerLayers:
                 key,
                 None if key.is_sensitive else self.value(key.name),
                 synonyms[0].source if synonyms else Source.DEFAULT,
-                key.link == "fixed" or key.name not in broker_keys(),  # so Kafka says of a listener's own, which it lets change
+                key.link == "fixed" or not (key.name in broker_keys() or key.name in dynamic_keys()),  # so Kafka says of a listener's own
                 synonyms,
             )
 
     def describe_defaults(self) -> Iterable[Described]:
         """The settings that all brokers share, as the resource with the empty name has them."""
         for name, value in self.dynamic_default.items():
-            key = broker_keys()[name]
+            key = broker_key(name)
             synonym = Synonym(name, None if key.is_sensitive else value, Source.DYNAMIC_DEFAULT_BROKER)
             yield Described(key, synonym.value, synonym.source, key.link == "fixed", [synonym])
 
@@ -436,7 +407,7 @@ def static_settings(config: BrokerConfig, facts: Mapping[str, str]) -> Mapping[s
         config: its settings.
         facts: what is no setting of ours but one of Kafka's: its id, its listeners.
     """
-    settings = dict(facts)
+    settings = {**(config.other_settings or {}), **facts}
     for field in config.names():
         name = field.replace("_", ".")
         value = getattr(config, field)
@@ -454,6 +425,19 @@ def static_settings(config: BrokerConfig, facts: Mapping[str, str]) -> Mapping[s
     return settings
 
 
+def check_started(config: BrokerConfig) -> None:
+    """Checks what a broker is started with and has no field of its settings.
+
+    Raises:
+        ConfigError: Kafka would not start with it; in Kafka's words.
+    """
+    for name, text in (config.other_settings or {}).items():
+        try:
+            broker_key(name).parse(text)
+        except errors.InvalidConfiguration as problem:
+            raise ConfigError(problem.message) from None
+
+
 def effective(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerConfig:
     """A broker's settings with dynamic ones in their places.
 
@@ -461,16 +445,34 @@ def effective(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerConfig:
         config: what it was started with.
         layers: dynamic settings by Kafka's names, the weaker layer first.
     """
-    known = set(config.names())
+    known = {field for field in config.names() if not field.startswith(("sasl_", "ssl_"))} - _NOT_ALTERED_FIELDS
     changes: dict[str, Any] = {}
     of_listeners = {listener: {**own} for listener, own in (config.listener_name_settings or {}).items()}
     for layer in layers:
         changes |= {field: text for name, text in layer.items() if (field := name.replace(".", "_")) in known}
         for name, text in layer.items():
-            if match := _OF_LISTENER.fullmatch(name):
+            match = _OF_LISTENER.fullmatch(name)
+            if match is None:
+                continue
+            if match["name"] in _PER_LISTENER:
                 of_listeners.setdefault(match["listener"].upper(), {})[match["name"].replace(".", "_")] = text
                 changes["listener_name_settings"] = of_listeners
+            elif match["name"] == "max.connections":
+                changes["listener_name_max_connections"] = changes.get(
+                    "listener_name_max_connections", config.listener_name_max_connections or {}
+                ) | {match["listener"].upper(): int(text)}
     return config.replace(**changes) if changes else config
+
+
+def is_obeyed(name: str, served: Collection[str]) -> bool:
+    """Whether altering a setting has the effect it has in Kafka, or one that no client sees.
+
+    Args:
+        name: of the setting.
+        served: those without the prefix of a listener that are implemented.
+    """
+    match = _OF_LISTENER.fullmatch(name)
+    return name in served or name in HARMLESS or (match is not None and match["name"] in _PER_LISTENER | {"max.connections"})
 
 
 # ---- altering
@@ -478,8 +480,24 @@ def effective(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerConfig:
 SERVED_GROUP = frozenset({"consumer.assignment.interval.ms", "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"})
 """The group settings that are implemented."""
 
-SERVED_BROKER = frozenset({"producer.id.expiration.ms"})
+SERVED_BROKER = frozenset(
+    {
+        "follower.replication.throttled.rate",
+        "group.consumer.assignment.interval.ms",
+        "leader.replication.throttled.rate",
+        "max.connection.creation.rate",
+        "max.connections",
+        "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+        "producer.id.expiration.ms",
+        "transaction.partition.verification.enable",
+    }
+)
 """The settings of a running broker that are implemented, besides those that give topics their defaults."""
+
+NOT_ALTERED = frozenset({"cordoned.log.dirs", "listener.security.protocol.map", "listeners"})
+"""What Kafka obeys at once and the embedded broker cannot: it has the listeners and places for replicas that it was started with."""
+_NOT_ALTERED_FIELDS = {name.replace(".", "_") for name in NOT_ALTERED}
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
@@ -548,20 +566,11 @@ def check_operations(operations: Collection[Operation]) -> None:
         raise errors.InvalidRequest(f"Null value not supported for : {','.join(empty)}")
 
 
-def _refuse_unserved(key: ConfigKey, text: str, value: str, in_force: str | None, is_served: bool) -> None:
-    if not is_served and key.name not in HARMLESS and value != in_force:
-        shown = "null" if in_force is None else in_force
-        raise errors.InvalidConfiguration(
-            f"Invalid value {text} for configuration {key.name}: the embedded broker does not implement it, so its value stays {shown}"
-        )
-
-
-def check_topic(overrides: Mapping[str, str], served: Collection[str]) -> None:
+def check_topic(overrides: Mapping[str, str]) -> None:
     """Checks all own settings of a topic.
 
     Args:
         overrides: by Kafka's names.
-        served: the settings that are implemented.
 
     Raises:
         InvalidConfiguration: in Kafka's words where Kafka refuses it, too.
@@ -581,9 +590,6 @@ def check_topic(overrides: Mapping[str, str], served: Collection[str]) -> None:
         raise errors.InvalidConfiguration(
             "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
         )
-    for name, value in values.items():
-        key = topic_keys()[name]
-        _refuse_unserved(key, overrides[name], value, key.default, name in served)
 
 
 _PER_LISTENER = frozenset(
@@ -603,29 +609,22 @@ _PER_LISTENER = frozenset(
 """What Kafka lets change for one listener at a time. Source: DynamicBrokerConfig.DYNAMIC_SECURITY_CONFIGS."""
 
 
-def check_broker(
-    settings: Mapping[str, str], changed: Collection[str], per_broker: bool, served: Collection[str], static: Mapping[str, str]
-) -> None:
+def check_broker(settings: Mapping[str, str], changed: Collection[str], per_broker: bool, static: Mapping[str, str]) -> None:
     """Checks the dynamic settings of a broker, or of all.
 
     Args:
         settings: all of them, by Kafka's names.
         changed: those that are new.
         per_broker: they are one broker's.
-        served: the settings that are implemented.
         static: what the broker was started with.
 
     Raises:
         InvalidRequest: Kafka does not take it; in Kafka's words.
-        InvalidConfiguration: there is no such setting (Kafka would keep it for its plug-ins), or it is not implemented here.
+        InvalidConfiguration: it is one of `NOT_ALTERED`.
 
     Source: DynamicBrokerConfig.validate.
     """
-    keys: dict[str, ConfigKey] = {}
-    for name in changed:
-        if (key := broker_key(name)) is None:
-            raise errors.InvalidConfiguration(f"Unknown broker config name: {name}")
-        keys[name] = key
+    keys = {name: broker_key(name) for name in changed}
     fixed = [name for name in changed if keys[name].link == "fixed"]
     if fixed:
         raise errors.InvalidRequest(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
@@ -646,9 +645,12 @@ def check_broker(
             f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(single)}]"
         )
     for name, value in values.items():
-        key = keys[name]
-        in_force = static.get(name, static.get(_general(name), _IMPLIED.get(name, key.default)))
-        _refuse_unserved(key, settings[name], value, in_force, name in served or _general(name) in _PER_LISTENER)
+        in_force = static.get(name, keys[name].default)
+        if name in NOT_ALTERED and value != in_force:
+            raise errors.InvalidConfiguration(
+                f"Invalid value {settings[name]} for configuration {name}: the embedded broker does not implement its alteration,"
+                f" so its value stays {'null' if in_force is None else in_force}"
+            )
 
 
 _CLIENT_MATCHES = frozenset(
@@ -663,12 +665,11 @@ _CLIENT_MATCHES = frozenset(
 )
 
 
-def check_group(overrides: Mapping[str, str], served: Collection[str], layers: BrokerLayers) -> None:
+def check_group(overrides: Mapping[str, str], layers: BrokerLayers) -> None:
     """Checks all own settings of a group.
 
     Args:
         overrides: by Kafka's names.
-        served: the settings that are implemented.
         layers: gives the limits that the broker sets.
 
     Raises:
@@ -688,8 +689,6 @@ def check_group(overrides: Mapping[str, str], served: Collection[str], layers: B
             limit = f"group.{kind}.{bound}.{rest}"
             if limit in broker_keys() and is_wrong(int(value), int(layers.value(limit) or "0")):
                 raise errors.InvalidConfiguration(f"{name} must be {word} than or equal to {limit}")
-        key = group_keys()[name]
-        _refuse_unserved(key, overrides[name], value, layers.value(key.link) if key.link else key.default, name in served)
 
 
 def check_client_metrics(overrides: Mapping[str, str]) -> None:

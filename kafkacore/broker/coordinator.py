@@ -351,6 +351,10 @@ class CoordinatorRuntime(Generic[S]):
         context = self._contexts.get(partition)
         return context is not None and context.ready
 
+    def shards(self) -> list[S]:
+        """All that are here, loaded or not."""
+        return [context.shard for context in self._contexts.values()]
+
     def partitions(self) -> list[int]:
         """The partitions whose shards are here and loaded."""
         return [index for index, context in self._contexts.items() if context.ready]

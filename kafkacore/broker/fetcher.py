@@ -12,7 +12,8 @@ Rules:
 3. The log is truncated where the leader's answer says that it diverges (KIP-320, KIP-595), never by the high watermark.
 4. After an error a partition rests, longer with every failure in a row, at most replica.fetch.backoff.ms; a decision of the controller
    about it ends the rest.
-5. A partition stays in the long Fetch, as a *member* of its session, until an answer names it, its log changes by itself (`changed`) or it
+5. A partition whose replica is throttled (`ReplicationQuotas`) rests until the rate is back.
+6. A partition stays in the long Fetch, as a *member* of its session, until an answer names it, its log changes by itself (`changed`) or it
    goes. The next Fetch names those alone, so a round trip costs what has changed and not what is followed.
 
 No sockets and no clock here: `send` takes requests, `now_ms` tells the time, a timer calls back.
@@ -32,6 +33,7 @@ from typing import NamedTuple, Protocol
 
 from kafkacore.broker.fault_handler import contained, handle
 from kafkacore.broker.partition import Partition
+from kafkacore.broker.replication_quota import ReplicationQuotas
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, KafkaError
@@ -239,10 +241,32 @@ class LeaderFetcher:
         if self._short or (self._long and not self._ready):
             return
         ready, self._ready = self._ready, {}
+        if self._owner.quotas.follower.is_active:
+            ready = self._unthrottled(ready, now_ms)
+            if self._long and not ready:
+                return
         if self._long:
             self._send_short(ready)
         else:
             self._send_long(ready)
+
+    def _unthrottled(self, ready: Mapping[WireKey, Followed], now_ms: int) -> dict[WireKey, Followed]:
+        """Those that may be fetched now; the others rest."""
+        free = {}
+        for key, each in ready.items():
+            wait_ms = self._owner.quotas.follower_wait_ms(each.partition)
+            if wait_ms:
+                self._rest_for(each, wait_ms)
+            else:
+                free[key] = each
+        if len(free) < len(ready):
+            self._set_alarm(self._resting[0][0] - now_ms)
+        return free
+
+    def _rest_for(self, each: Followed, delay_ms: int) -> None:
+        each.resume_at_ms = self._owner.clock.now_ms() + delay_ms
+        heapq.heappush(self._resting, (each.resume_at_ms, next(self._rests), each))
+        self._session.leaves(each)
 
     def _set_alarm(self, delay_ms: int | None) -> None:
         if self._wake is not None:
@@ -319,9 +343,7 @@ class LeaderFetcher:
             delay_ms = self._owner.backoff.backoff_ms(each.failures)
         each.failures += 1
         if self.followed.get(each.partition.key) is each:
-            each.resume_at_ms = self._owner.clock.now_ms() + delay_ms
-            heapq.heappush(self._resting, (each.resume_at_ms, next(self._rests), each))
-            self._session.leaves(each)
+            self._rest_for(each, delay_ms)
 
     def _answers(self, response: FetchResponse) -> dict[WireKey, PartitionData]:
         answers: dict[WireKey, PartitionData] = {}
@@ -364,6 +386,7 @@ class LeaderFetcher:
             if diverging.epoch >= 0 or diverging.end_offset >= 0:
                 self._truncate(partition, partition.truncation_offset(diverging.epoch, diverging.end_offset))
             elif partition.append_as_follower(answer.records, answer.high_watermark, answer.log_start_offset, self._owner.clock.wall_ms()):
+                self._owner.quotas.fetched(partition, answer.records)
                 self._owner.changed(partition)
         elif code == Code.OFFSET_OUT_OF_RANGE:
             self._look_up(each, asked, _LATEST)
@@ -454,6 +477,7 @@ class ReplicaFetchers:
         broker_epoch: Callable[[], int],
         changed: Callable[[Partition], None],
         versions: Mapping[int, tuple[int, int]],
+        quotas: ReplicationQuotas,
         rng: random.Random | None = None,
     ) -> None:
         """Follows no leader yet.
@@ -467,11 +491,13 @@ class ReplicaFetchers:
             broker_epoch: of this broker's registration now.
             changed: called when a partition's log or high watermark moved.
             versions: that the brokers serve, (min, max) by API key.
+            quotas: the rates of throttled replicas.
             rng: the jitter of rests.
         """
         self.node_id = node_id
         self.config = config
         self.clock = clock
+        self.quotas = quotas
         self.timer = timer
         self.changed = changed
         longest_ms = config.replica_fetch_backoff_ms

@@ -94,12 +94,11 @@ class ConnectionQuotas:
         Raises:
             ConfigError: max.connections.per.ip.overrides names an unknown host.
         """
-        self._max = config.max_connections
-        self._max_per_ip = config.max_connections_per_ip
-        self._overrides = _resolve(config.connection_overrides())
-        self._rate = config.max_connection_creation_rate
+        self.update(config)
         self.hosts: dict[ConnectionId, str] = {}
         self._per_host: Counter[str] = Counter()
+        self._per_listener: Counter[str] = Counter()
+        self._came_by: dict[ConnectionId, str] = {}
         self._allowance = self._rate * _MILLIS  # in thousandths of a connection; a second's worth at most
         self._allowance_ms: int | None = None
         self.deadline_ms: int | None = None
@@ -110,6 +109,36 @@ class ConnectionQuotas:
 
     def __len__(self) -> int:
         return len(self.hosts)
+
+    def update(self, config: BrokerConfig) -> None:
+        """Other limits; connections that are open stay.
+
+        Args:
+            config: the limits.
+
+        Raises:
+            ConfigError: as in the constructor.
+        """
+        self._overrides = connection_limits(config)
+        self._max = config.max_connections
+        self._max_per_ip = config.max_connections_per_ip
+        self._rate = config.max_connection_creation_rate
+        self._max_per_listener = config.listener_name_max_connections or {}
+
+    def of_listener(self, name: str) -> ListenerAdmission:
+        """Counts those of one listener, too."""
+        return ListenerAdmission(self, name)
+
+    def is_full(self, listener: str) -> bool:
+        """Whether a listener has as many connections as it may have of its own."""
+        limit = self._max_per_listener.get(listener)
+        return limit is not None and self._per_listener[listener] >= limit
+
+    def came_by(self, id: ConnectionId, listener: str) -> None:
+        """Which listener a connection came in by; nothing if it is not counted."""
+        if id in self.hosts:
+            self._came_by[id] = listener
+            self._per_listener[listener] += 1
 
     def wait_ms(self, now_ms: int) -> int:
         """0: a connection may be taken from the listener; -1: after one was closed; else how long to wait."""
@@ -161,12 +190,49 @@ class ConnectionQuotas:
             self._per_host[host] -= 1
             if not self._per_host[host]:
                 del self._per_host[host]
+        listener = self._came_by.pop(id, None)
+        if listener is not None:
+            self._per_listener[listener] -= 1
 
 
-def _resolve(overrides: dict[str, int]) -> dict[str, int]:
-    """Limits by address; a name means all its addresses."""
+class ListenerAdmission:
+    """Who may connect to one listener of several, as its selector asks it."""
+
+    def __init__(self, quotas: ConnectionQuotas, name: str) -> None:
+        """Args:
+        quotas: of the server.
+        name: of the listener.
+        """
+        self._quotas = quotas
+        self._name = name
+
+    def wait_ms(self, now_ms: int) -> int:
+        """As `ConnectionQuotas.wait_ms`."""
+        return WAIT_FOR_A_CLOSE if self._quotas.is_full(self._name) else self._quotas.wait_ms(now_ms)
+
+    def out_of_descriptors(self, now_ms: int) -> None:
+        """As `ConnectionQuotas.out_of_descriptors`."""
+        self._quotas.out_of_descriptors(now_ms)
+
+    def opened(self, id: ConnectionId, host: str) -> bool:
+        """As `ConnectionQuotas.opened`."""
+        is_open = self._quotas.opened(id, host)
+        self._quotas.came_by(id, self._name)
+        return is_open
+
+    def closed(self, id: ConnectionId) -> None:
+        """As `ConnectionQuotas.closed`."""
+        self._quotas.closed(id)
+
+
+def connection_limits(config: BrokerConfig) -> dict[str, int]:
+    """max.connections.per.ip.overrides by address; a name means all its addresses.
+
+    Raises:
+        ConfigError: a host is unknown.
+    """
     found: dict[str, int] = {}
-    for host, limit in overrides.items():
+    for host, limit in config.connection_overrides().items():
         try:
             addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except OSError as error:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from kafkacore.config_listeners import Listener
 from kafkacore.net.channel import ConnectionId
-from kafkacore.net.selector import Selector, endpoint_of
+from kafkacore.net.selector import Admission, Selector, endpoint_of
 from kafkacore.net.transport import Transports
 
 _BACKLOG = 1024
@@ -42,15 +42,18 @@ class Ports:
             self.close(None)
             raise
 
-    def accept_by(self, selector: Selector, transports: Callable[[Listener], Transports | None]) -> None:
+    def accept_by(
+        self, selector: Selector, transports: Callable[[Listener], Transports | None], admission: Callable[[str], Admission]
+    ) -> None:
         """Has a selector accept connections.
 
         Args:
             selector: of the server.
             transports: how to wrap those of a listener; None for the selector's own way.
+            admission: who may connect to a listener, by its name.
         """
         for sock, listener in zip(self._sockets, self.listeners, strict=True):
-            selector.listen(sock, transports(listener))
+            selector.listen(sock, transports(listener), admission(listener.name))
 
     def close(self, selector: Selector | None) -> None:
         """Closes all that are open.

@@ -10,6 +10,7 @@ from typing import Self
 
 from kafkacore.broker.authentication import Authentication
 from kafkacore.broker.cluster import FEATURES, ClusterImage
+from kafkacore.broker.configs import check_started
 from kafkacore.broker.controller.access import ControllerAddress
 from kafkacore.broker.controller.host import ControllerHost
 from kafkacore.broker.controller.link import ControllerLink, LocalControllerLink
@@ -89,6 +90,7 @@ class Broker(Server):
         played = emulation(emulate)
         is_old = played.versions is not None
         listeners = listeners_of(config, host, port)
+        check_started(config)
         tls = broker_contexts(config, listeners)  # before anything is opened
         super().__init__(
             SERVED,
@@ -143,8 +145,9 @@ class Broker(Server):
         self.throttling = self.state.quotas if active else None
 
     def _altered(self) -> None:
-        """Certificates of listeners may be others: connections that are made from now on have them."""
+        """Limits of connections may be others, and certificates of listeners: connections that are made from now on have them."""
         config = self.state.config
+        self._limit_connections(config)
         if same_tls(config, self._tls_config):
             return
         self._tls_config = config

@@ -52,7 +52,7 @@ from kafkacore.config import BrokerConfig
 from kafkacore.config_authorizer import ANONYMOUS
 from kafkacore.config_broker_tls import BrokerContexts
 from kafkacore.config_listeners import LOOPBACK, Listener
-from kafkacore.errors import CorruptDataError, ForkedClientError, KafkaError, KafkaTimeoutError, UsageError
+from kafkacore.errors import ConfigError, CorruptDataError, ForkedClientError, KafkaError, KafkaTimeoutError, UsageError
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net.authentication import SaslAuthenticator
 from kafkacore.net.channel import ConnectionId
@@ -277,7 +277,7 @@ class Server:
         selector.quiet = True
         selector.half_duplex = True
         if self._accepts_at_once:
-            self._ports.accept_by(selector, self._transports_of)
+            self._ports.accept_by(selector, self._transports_of, self._quotas.of_listener)
         return selector
 
     def _transports(self, contexts: Callable[[], ssl.SSLContext] | None = None) -> Transports:
@@ -297,10 +297,19 @@ class Server:
             return None
         return self._transports(lambda: self.tls.listeners[listener.name]())  # looked up each time: they may be altered
 
+    def _limit_connections(self, config: BrokerConfig) -> None:
+        """Other limits of connections: a listener that waited for one to close may go on."""
+        try:
+            self._quotas.update(config)
+        except ConfigError as error:  # the host was known when it was altered
+            logger.error("%s: the limits of connections stay: %s", self.name, error)
+        if self._selector is not None:
+            self._selector.rearm_listeners()
+
     def _accept(self) -> None:
         """Begins to accept connections, which have waited in the listener's queue so far."""
         if self._selector is not None:
-            self._ports.accept_by(self._selector, self._transports_of)
+            self._ports.accept_by(self._selector, self._transports_of, self._quotas.of_listener)
 
     def _authenticator(self, connection: ConnectionId) -> SaslAuthenticator | None:
         """For connections to those that want to know who this server is."""

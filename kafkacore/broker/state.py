@@ -25,6 +25,7 @@ from kafkacore.broker.log import LogManager
 from kafkacore.broker.peers import PeerClient
 from kafkacore.broker.producer_ids import ProducerIds
 from kafkacore.broker.replicas import ReplicaManager
+from kafkacore.broker.replication_quota import ReplicationQuotas
 from kafkacore.broker.sessions import FetchSessionCache
 from kafkacore.broker.throttling import Metered, Throttling, name_of
 from kafkacore.broker.token_keys import TokenKeys
@@ -92,6 +93,9 @@ class DynamicSettings(ImageListener):
             except ConfigError as error:  # another broker, started with other settings, found nothing wrong with them
                 logger.error("broker %d: the altered settings do not fit those it was started with: %s", state.node_id, error)
             state.cluster.set_config(state.config)
+            state.replicas.config = state.config
+            state.groups.set_config(state.config)
+            state.throttled_replication.update(state.config)
             state.altered()
         for partition in list(state.replicas.partitions.values()):
             partition.log.config = partition.config
@@ -108,6 +112,7 @@ class BrokerState:
         token_keys: what makes the secrets of delegation tokens; None where they are disabled.
         played: the release whose message format and errors it has.
         quotas: how long clients have to wait that take more than their share.
+        throttled_replication: the rates of replicas that are moved.
         controller: the way to the controller, who alone changes the cluster.
         producer_ids: ids for idempotent producers.
         clock: the time.
@@ -182,6 +187,7 @@ class BrokerState:
         self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
         self.quotas = Throttling(config, self.sessions)
         self.cluster.listeners.append(self.quotas)
+        self.throttled_replication = ReplicationQuotas(config, clock)
         self.worker = Worker(post, f"kafkacore-worker-{node_id}")
         self.cleaner = Worker(post, f"kafkacore-cleaner-{node_id}")
         self.checker = Worker(post, f"kafkacore-checks-{node_id}")
@@ -218,7 +224,15 @@ class BrokerState:
         self.replicas.assignments = DirectoryAssignments(node_id, self.controller.submit, self._epoch, self.timer)
         self.replicas.proposals = IsrProposals(node_id, self.controller.submit, self._epoch, clock, self.timer, self.replicas.changed)
         self.replicas.fetchers = ReplicaFetchers(
-            node_id, config, clock, self.timer, self.peers.send, self._epoch, self.replicas.changed, peer_versions or self.api_versions
+            node_id,
+            config,
+            clock,
+            self.timer,
+            self.peers.send,
+            self._epoch,
+            self.replicas.changed,
+            peer_versions or self.api_versions,
+            self.throttled_replication,
         )
 
     def _node(self, node_id: int) -> Node | None:

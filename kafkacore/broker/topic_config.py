@@ -108,7 +108,8 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
 
 @dataclass(frozen=True)
 class TopicConfig:
-    """A topic's settings in force; `overrides` are those set on the topic itself."""
+    """A topic's settings in force; `overrides` are those set on the topic itself. The throttled replicas (KIP-73) are PARTITION:BROKER
+    pairs with commas, or "*"."""
 
     max_message_bytes: int
     message_timestamp_type: str
@@ -136,6 +137,8 @@ class TopicConfig:
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     unclean_leader_election_enable: bool = False
+    leader_throttled_replicas: str = ""
+    follower_throttled_replicas: str = ""
     overrides: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -157,7 +160,7 @@ class TopicConfig:
         own = {name: text for name, text in overrides.items() if text is not None}
         if not own:
             return _default_topic_config(broker)
-        configs.check_topic(own, TOPIC_SETTINGS)
+        configs.check_topic(own)
         values: dict[str, Any] = {}
         for name in own.keys() & TOPIC_SETTINGS.keys():
             try:
@@ -166,6 +169,9 @@ class TopicConfig:
                 raise errors.InvalidConfiguration(
                     f"Invalid value {own[name]} for configuration {name}: the embedded broker does not implement it: {problem}"
                 ) from None
+        for role in ("leader", "follower"):
+            if text := own.get(f"{role}.replication.throttled.replicas"):
+                values[f"{role}_throttled_replicas"] = configs.topic_keys()[f"{role}.replication.throttled.replicas"].parse(text)
         return replace(_default_topic_config(broker), overrides=own, **values)
 
 

@@ -16,6 +16,7 @@ import typer
 from kafkacore.broker.emulation import EMULATIONS
 from kafkacore.cli.options import Failure, JsonLines, assignments, print_json, say, without_references
 from kafkacore.config import BrokerConfig
+from kafkacore.config_broker_start import read_properties
 from kafkacore.config_listeners import LOOPBACK, is_everywhere, joined, listeners_of
 from kafkacore.config_security import PASSWORD_MECHANISMS
 from kafkacore.testing import EmbeddedCluster
@@ -111,6 +112,9 @@ def broker(
         Path | None, typer.Option("--data-dir", metavar="DIR", help="Keep topics and records here, in Kafka's file format; else in memory.")
     ] = None,
     processes: Annotated[bool, typer.Option("--processes", help="Each broker in a process of its own.")] = False,
+    config_file: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings in a file as Kafka's server.properties; --set counts more.")
+    ] = None,
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A broker setting by Kafka's name, secrets by secret://env/NAME; may be repeated."),
@@ -133,7 +137,10 @@ def broker(
     starts those again that have ended."""
     if emulate is not None and emulate not in EMULATIONS:
         raise typer.BadParameter(f"{emulate!r} is not one of {', '.join(EMULATIONS)}", param_hint="--emulate")
-    config = without_references(assignments(setting, "--set"), "--set", BrokerConfig)
+    given = assignments(setting, "--set")
+    if config_file is not None:
+        given = {**{name: value for name, value in read_properties(config_file).items() if name.replace(".", "_") not in given}, **given}
+    config = without_references(given, "--set" if config_file is None else "--set or --config", BrokerConfig)
     if "listeners" not in config:
         port = DEFAULT_PORT if port is None else port
         if advertised_host is None and is_everywhere(host):

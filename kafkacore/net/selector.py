@@ -262,7 +262,7 @@ class Selector(SelectorCore):
         self._poller.register(self._waker.fd, READ)
         self._by_fd = {}
         self._memory = {}  # channels without a descriptor
-        self._listeners: dict[int, tuple[socket.socket, Transports]] = {}
+        self._listeners: dict[int, tuple[socket.socket, Transports, Admission | None]] = {}
         self._starved: list[int] = []  # listeners waiting for a free descriptor, or for their admission
         self._immediate = []  # connected by the connect call itself
         self._buffered = {}  # reads that no event will announce
@@ -319,16 +319,17 @@ class Selector(SelectorCore):
         self._require_free(id)
         self._established(id, transport)
 
-    def listen(self, sock: socket.socket, transports: Transports | None = None) -> None:
+    def listen(self, sock: socket.socket, transports: Transports | None = None, admission: Admission | None = None) -> None:
         """Accepts connections from a listening socket, which stays the caller's; new channels appear in `accepted`.
 
         Args:
             sock: Bound, listening socket.
             transports: How to wrap its connections; the selector's own way by default.
+            admission: Who may connect to it; the selector's own by default.
         """
         sock.setblocking(False)
         fd = sock.fileno()
-        self._listeners[fd] = (sock, transports or self._transports)
+        self._listeners[fd] = (sock, transports or self._transports, admission or self._admission)
         self._poller.register(fd, READ)
 
     def unlisten(self, sock: socket.socket) -> None:
@@ -481,8 +482,7 @@ class Selector(SelectorCore):
         entry = self._listeners.get(fd)
         if entry is None:
             return
-        listener, transports = entry
-        admission = self._admission
+        listener, transports, admission = entry
         for _ in range(_ACCEPTS_PER_POLL):
             if admission is not None and admission.wait_ms(self.now_ms):
                 self._starve(fd)

@@ -20,6 +20,7 @@ from kafkacore.broker.limits import log_memory_bytes, raise_descriptor_limit
 from kafkacore.broker.server import Control
 from kafkacore.config import BrokerConfig
 from kafkacore.config_authorizer import STANDARD_AUTHORIZER
+from kafkacore.config_broker_start import read_properties
 from kafkacore.config_broker_tls import TLS_PROTOCOLS, broker_contexts, client_stores, gathered, tls_of
 from kafkacore.config_listeners import (
     LOOPBACK,
@@ -219,9 +220,9 @@ class EmbeddedCluster:
         self,
         brokers: int = 1,
         data_dir: str | os.PathLike[str] | None = None,
-        config: Mapping[str, Any] | BrokerConfig | None = None,
+        config: Mapping[str, Any] | BrokerConfig | str | os.PathLike[str] | None = None,
         *,
-        configs: Mapping[str, Any] | BrokerConfig | None = None,
+        configs: Mapping[str, Any] | BrokerConfig | str | os.PathLike[str] | None = None,
         users: Mapping[str, str] | None = None,
         super_users: Sequence[str] | None = None,
         tls: bool | str = False,
@@ -241,8 +242,9 @@ class EmbeddedCluster:
             brokers: how many; their ids are 1, 2, ...
             data_dir: None keeps the logs in memory. In a directory they have Kafka's file format, one `broker-<id>` each and one
                 `controller`, and the cluster goes on where it stopped.
-            config, configs: Kafka's broker settings, under dotted or snake names; the two are one argument under two names. Without
-                default.replication.factor topics get a replica on every broker, up to three.
+            config, configs: Kafka's broker settings, under dotted or snake names, or the path of a file with them, as Kafka's
+                server.properties; the two are one argument under two names. Without default.replication.factor topics get a replica on
+                every broker, up to three.
             users: passwords by name: the brokers let in only these, by SASL_PLAINTEXT with PLAIN or SCRAM. OAUTHBEARER admits anyone with
                 an unsigned token, and only if `sasl.enabled.mechanisms` in config names it. Nothing else in config may say who is let in.
             super_users: those of the users that may do everything, or without users and with tls="mutual" those of the names in clients'
@@ -278,6 +280,8 @@ class EmbeddedCluster:
             ConfigError: a setting is unknown or wrong.
         """
         config = _either(config=config, configs=configs)
+        if isinstance(config, (str, os.PathLike)):
+            config = read_properties(config)
         self._life = _NOT_STARTED
         if brokers < 1:
             raise UsageError(f"a cluster has at least one broker, not {brokers}")

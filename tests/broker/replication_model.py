@@ -52,7 +52,7 @@ class Model:
             state.replicas.fetchers = ReplicaFetchers(
                 node, self.config, self.clock, state.timer, functools.partial(self.send, node),
                 lambda state=state: state.controller.broker_epoch, state.replicas.changed, API_VERSIONS,
-                random.Random(node),
+                state.throttled_replication, random.Random(node),
             )  # fmt: skip
             self.states[node] = state
         for node in self.news:

@@ -199,28 +199,64 @@ def test_contradicting_operations():
         configs.check_operations([Operation("a", SET, None), Operation("b", APPEND, None), Operation("c", DELETE, None)])
 
 
-def test_what_is_not_implemented_keeps_its_default():
-    configs.check_topic({"flush.ms": str(2**63 - 1), "min.compaction.lag.ms": "0"}, served=())  # as it is anyway
-    configs.check_topic({"index.interval.bytes": "100"}, served=())  # nobody could tell
-    with pytest.raises(errors.InvalidConfiguration, match=r"flush.ms: the embedded broker does not implement it, so its value stays 9223"):
-        configs.check_topic({"flush.ms": "5"}, served=())
-    configs.check_topic({"flush.ms": "5"}, served=("flush.ms",))
-    with pytest.raises(errors.InvalidConfiguration, match="does not implement it"):
-        configs.check_group({"share.isolation.level": "read_committed"}, configs.SERVED_GROUP, NO_LAYERS)
-    static = {"log.roll.ms": "5"}
-    configs.check_broker({"log.roll.ms": "5"}, ["log.roll.ms"], True, (), static)
-    with pytest.raises(errors.InvalidConfiguration, match="its value stays 5"):
-        configs.check_broker({"log.roll.ms": "6"}, ["log.roll.ms"], True, (), static)
+def test_what_kafka_takes_is_taken():
+    configs.check_topic({"remote.log.copy.disable": "true", "leader.replication.throttled.replicas": "0:1,1:2"})
+    configs.check_group({"share.isolation.level": "read_committed"}, NO_LAYERS)
+    taken = {
+        "some.plugin.setting": "x",
+        "listener.name.internal.num.network.threads": "4",
+        "listener.name.sasl.plain.sasl.jaas.config": "secret",
+        "sasl.kerberos.min.time.before.relogin": "58000",
+        "leader.replication.throttled.rate": "0",
+        "ssl.client.auth": "required",
+    }
+    configs.check_broker(taken, list(taken), True, {})
+    with pytest.raises(errors.InvalidRequest, match=r"leader\.replication\.throttled\.rate: Value must be at least 0"):
+        configs.check_broker({"leader.replication.throttled.rate": "-5"}, ["leader.replication.throttled.rate"], True, {})
+    listeners = {"listeners": "PLAINTEXT://:1"}
+    configs.check_broker(listeners, ["listeners"], True, listeners)
+    with pytest.raises(errors.InvalidConfiguration, match="does not implement its alteration, so its value stays PLAINTEXT://:2"):
+        configs.check_broker(listeners, ["listeners"], True, {"listeners": "PLAINTEXT://:2"})
+
+
+def test_what_is_obeyed_and_what_is_kept():
+    layers = {"ssl.client.auth": "required", "sasl.enabled.mechanisms": "PLAIN"}
+    layers |= {"max.connections": "7", "listener.name.a.max.connections": "3"}
+    config = configs.effective(BrokerConfig(), layers)
+    assert (config.max_connections, config.listener_name_max_connections, config.ssl_client_auth) == (7, {"A": 3}, "none")
+    assert config.sasl_enabled_mechanisms is None
+    obeyed = [name for name in layers if configs.is_obeyed(name, configs.SERVED_BROKER)]
+    assert obeyed == ["max.connections", "listener.name.a.max.connections"]
+
+
+def test_how_settings_are_shown_that_only_some_broker_has():
+    dynamic = {
+        "some.plugin.setting": "x",
+        "leader.replication.throttled.rate": "5",
+        "listener.name.a.max.connections": "3",
+        "listener.name.a.plain.sasl.jaas.config": "secret",
+    }
+    found = shown(BrokerLayers(dynamic, {"leader.replication.throttled.rate": "9"}, {"other.plugin": "y"}).describe())
+    told = {name: (found[name].value, found[name].read_only, found[name].key.is_sensitive) for name in [*dynamic, "other.plugin"]}
+    assert told == {
+        "some.plugin.setting": (None, True, True),
+        "leader.replication.throttled.rate": ("5", False, False),
+        "listener.name.a.max.connections": ("3", True, False),
+        "listener.name.a.plain.sasl.jaas.config": (None, True, True),
+        "other.plugin": (None, True, True),
+    }
+    synonyms = found["leader.replication.throttled.rate"].synonyms
+    assert [(each.value, each.source) for each in synonyms] == [("5", Source.DYNAMIC_BROKER), ("9", Source.DYNAMIC_DEFAULT_BROKER)]
+    assert "follower.replication.throttled.rate" not in found
 
 
 def test_limits_of_groups_are_the_brokers():
     layers = BrokerLayers({"group.consumer.max.session.timeout.ms": "70000"}, {}, {})
-    served = ("consumer.session.timeout.ms",)
-    configs.check_group({"consumer.session.timeout.ms": "70000"}, served, layers)
+    configs.check_group({"consumer.session.timeout.ms": "70000"}, layers)
     with pytest.raises(errors.InvalidConfiguration, match=r"must be less than or equal to group.consumer.max.session.timeout.ms"):
-        configs.check_group({"consumer.session.timeout.ms": "70000"}, served, NO_LAYERS)
+        configs.check_group({"consumer.session.timeout.ms": "70000"}, NO_LAYERS)
     with pytest.raises(errors.InvalidConfiguration, match=r"must be greater than or equal to group.consumer.min.session.timeout.ms"):
-        configs.check_group({"consumer.session.timeout.ms": "5"}, served, NO_LAYERS)
+        configs.check_group({"consumer.session.timeout.ms": "5"}, NO_LAYERS)
 
 
 TOO_DEEP = "client_id=" + "(" * 5000 + ")" * 5000

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kafkacore import protocol as p
 from kafkacore.broker.fetcher import LONG_LANE, SHORT_LANE, Followed, LeaderFetcher, ReplicaFetchers
 from kafkacore.broker.handlers import API_VERSIONS
+from kafkacore.broker.replication_quota import ReplicationQuotas
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, DisconnectError, KafkaStorage
@@ -53,8 +54,9 @@ class Follower:
         self.clock = ManualClock()
         self.timer = LoopTimer(clock=self.clock)
         self.sent = []                                         # (leader, request, lane, done)
+        self.quotas = ReplicationQuotas(BrokerConfig(), self.clock)
         self.fetchers = ReplicaFetchers(
-            1, BrokerConfig(), self.clock, self.timer, self.send, lambda: 7, self.changed, API_VERSIONS, random.Random(1)
+            1, BrokerConfig(), self.clock, self.timer, self.send, lambda: 7, self.changed, API_VERSIONS, self.quotas, random.Random(1)
         )
 
     def send(self, leader, request, version, done, timeout_ms, lane=""):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import select
 import selectors
 import socket
 import struct
@@ -21,6 +22,7 @@ from brokering import batch
 from controlling import create_topic
 from wire import Wire, produce_request
 
+from kafkacore import KafkaAdminClient
 from kafkacore import protocol as p
 from kafkacore._codec import FrameReader, ReceiveMemory, decode_request_body
 from kafkacore.broker.limits import (
@@ -39,6 +41,7 @@ from kafkacore.errors import ConfigError, InvalidRequest, NetworkError
 from kafkacore.net.channel import ConnectionId
 from kafkacore.net.selector import Selector
 from kafkacore.net.transport import MemoryTransport, SocketTransports, memory_pair
+from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import Node
 
 VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
@@ -301,6 +304,37 @@ def test_a_connection_too_many_is_served_when_another_ends() -> None:
             assert broker.call(broker.num_connections) == 2
             second.sock.close()
             assert third.receive(p.ApiVersionsRequest, 3)[1].error_code == 0
+
+
+def test_limits_of_all_listeners_and_of_one_may_be_altered() -> None:
+    """A connection that waits is let in when the limit is raised, without another one closed."""
+    protocols = "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"
+    config = {"listeners": "PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:0", "listener.security.protocol.map": protocols}
+    with EmbeddedCluster(config={**config, "listener.name.other.max.connections": 1}) as cluster:
+        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin, ExitStack() as stack:
+
+            def alter(**settings: Any) -> None:
+                admin.alter_configs({("broker", "1"): {name.replace("_", "."): value for name, value in settings.items()}}).check()
+
+            def wire(address: str) -> Wire:
+                return stack.enter_context(Wire(address))
+
+            wire(cluster.listener("OTHER")).ask(VERSIONS, 3)
+            late = wire(cluster.listener("OTHER"))
+            late.send(VERSIONS, 3)
+            wire(cluster.bootstrap_servers).ask(VERSIONS, 3)  # the other listener has no limit of its own
+            assert select.select([late.sock], [], [], 0)[0] == []
+            alter(listener_name_other_max_connections=2)
+            assert late.receive(p.ApiVersionsRequest, 3)[1].error_code == 0
+            alter(max_connections=1)
+            later = wire(cluster.bootstrap_servers)
+            later.send(VERSIONS, 3)
+            admin.describe_cluster()  # open connections stay
+            assert select.select([later.sock], [], [], 0)[0] == []
+            alter(max_connections=None)
+            assert later.receive(p.ApiVersionsRequest, 3)[1].error_code == 0
+            alter(max_connections_per_ip=1)
+            assert wire(cluster.bootstrap_servers).closed_by_peer
 
 
 def test_an_address_with_too_many_connections_is_turned_away() -> None:

@@ -583,10 +583,22 @@ def test_a_broker_that_could_not_authorize_does_not_start(capsys: pytest.Capture
     assert why in failure(capsys)
 
 
+def test_a_broker_reads_kafkas_file_of_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "server.properties"
+    command = ["broker", "-p", "0", "--config", str(file)]
+    assert run(command) == 2
+    assert "server.properties is no file of settings" in failure(capsys)
+    file.write_text("num.partitions = many\n")
+    assert run(command) == 2
+    assert "num_partitions must be" in failure(capsys)
+    assert run([*command, "--set", "num.partitions=1", "--set", "super.users=User:a"]) == 2  # which counts more
+    assert "super_users has no effect" in failure(capsys)
+
+
 def test_a_broker_alone_on_the_directory_of_several_says_whose_data_it_leaves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("broker-1", "broker-2", "broker-3", "broker-x"):
         (tmp_path / name).mkdir()
-    command = ["broker", "-p", "0", "--data-dir", str(tmp_path), "--brokers", "2", "--set", "no.such.setting=1"]
+    command = ["broker", "-p", "0", "--data-dir", str(tmp_path), "--brokers", "2", "--set", "num.partitions=many"]
     assert run(command) == 2  # for the setting, so that nothing starts
     assert "broker 3, which --brokers 2 leaves out" in capsys.readouterr().err
 

@@ -148,8 +148,6 @@ def no_reason(*indexes: int) -> Callable[[int, Any], Any]:
 
 
 DIFFERENCES: dict[str, Callable[[int, Any], Any]] = {
-    # Kafka keeps unknown settings of brokers, for plug-ins; the embedded broker has none and refuses what nobody would obey.
-    "alter-wrongly": no_reason(29, 30),
     "api-versions": lambda index, answer: shown_apis(answer),
     "describe-quorum": lambda index, answer: no_controller_listener(answer),
 }

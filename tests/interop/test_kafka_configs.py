@@ -101,7 +101,7 @@ def test_topic_settings_are_refused_in_the_same_words(wire: Wire, topic: str, ke
     for value in wrong_values(key):
         answer = wire.ask(alter((Resource.TOPIC, topic, [(key.name, SET, value)]), validate_only=True), 1).responses[0]
         with pytest.raises(errors.InvalidConfiguration) as refused:
-            configs.check_topic({key.name: value}, served={key.name})
+            configs.check_topic({key.name: value})
         assert (answer.error_code, answer.error_message) == (errors.Code.INVALID_CONFIG, refused.value.message), value
 
 
@@ -111,7 +111,7 @@ def test_dynamic_broker_settings_are_refused_in_the_same_words(wire: Wire, key: 
         for name, per_broker in (("1", True), ("", False)):
             answer = wire.ask(alter((Resource.BROKER, name, [(key.name, SET, value)]), validate_only=True), 1).responses[0]
             with pytest.raises(errors.InvalidRequest) as refused:
-                configs.check_broker({key.name: value}, [key.name], per_broker, {key.name}, {})
+                configs.check_broker({key.name: value}, [key.name], per_broker, {})
             assert (answer.error_code, answer.error_message) == (errors.Code.INVALID_REQUEST, refused.value.message), (value, name)
 
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_altered_is_refused_in_the_same_words(wire: Wire) -> None
         if key.link == "fixed" or key.name in configs._PER_LISTENER:
             answer = wire.ask(alter((Resource.BROKER, "1", [(key.name, SET, key.default or "x")]), validate_only=True), 1).responses[0]
             with pytest.raises(errors.InvalidRequest) as refused:
-                configs.check_broker({key.name: key.default or "x"}, [key.name], True, {key.name}, {})
+                configs.check_broker({key.name: key.default or "x"}, [key.name], True, {})
             assert (answer.error_code, answer.error_message) == (errors.Code.INVALID_REQUEST, refused.value.message), key.name
 
 
@@ -130,5 +130,5 @@ def test_group_settings_are_refused_in_the_same_words(wire: Wire, key: ConfigKey
     for value in wrong_values(key):
         answer = wire.ask(alter((Resource.GROUP, "g", [(key.name, SET, value)]), validate_only=True), 1).responses[0]
         with pytest.raises(errors.InvalidConfiguration) as refused:
-            configs.check_group({key.name: value}, {key.name}, layers)
+            configs.check_group({key.name: value}, layers)
         assert (answer.error_code, answer.error_message) == (errors.Code.INVALID_CONFIG, refused.value.message), value

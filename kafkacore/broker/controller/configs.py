@@ -133,9 +133,6 @@ def _check(state: ControllerState, kind: int, name: str, settings: Mapping[str, 
     elif kind == Resource.BROKER:
         if name and not name.isdecimal():
             raise errors.InvalidRequest(f"Unable to parse broker name as a base 10 number: {name}")
-        for key in settings:
-            if configs.broker_key(key) is None:
-                raise errors.InvalidConfiguration(f"Unknown broker config name: {key}")
     elif kind == Resource.CLIENT_METRICS:
         if not name:
             raise errors.InvalidRequest("Subscription name can't be empty")
@@ -145,7 +142,7 @@ def _check(state: ControllerState, kind: int, name: str, settings: Mapping[str, 
             raise errors.InvalidRequest("Default group resources are not allowed.")
         defaults = image.configs.get((Resource.BROKER, ""), {})
         layers = BrokerLayers({}, defaults, configs.static_settings(state.config, {}))
-        configs.check_group(settings, configs.SERVED_GROUP, layers)
+        configs.check_group(settings, layers)
 
 
 def track(state: ControllerState, delta: ImageDelta) -> None:

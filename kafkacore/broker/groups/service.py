@@ -118,6 +118,16 @@ class GroupCoordinator(ImageListener):
             GROUP_TOPIC, replicas, self._make_shard, timer, clock, config.offsets_commit_timeout_ms
         )
 
+    def set_config(self, config: BrokerConfig) -> None:
+        """Other settings of the broker.
+
+        Args:
+            config: from now on.
+        """
+        self._config = config
+        for shard in self.runtime.shards():
+            shard.config = config
+
     def _make_shard(self, partition: int, timers: ShardTimers[GroupShard]) -> GroupShard:
         def submit(operation: Callable[[], Nothing]) -> None:
             def run(current: GroupShard) -> Nothing:

@@ -23,6 +23,7 @@ from kafkacore.broker.controller.configs import NAME_TWICE, keys_of
 from kafkacore.broker.controller.state import code_of
 from kafkacore.broker.handlers.access import CLUSTER_REFUSED, GROUP_REFUSED, TOPIC_REFUSED, may, may_cluster
 from kafkacore.broker.handlers.common import MALFORMED
+from kafkacore.broker.limits import connection_limits
 from kafkacore.broker.state import BrokerState, Call, Outcome, forward
 from kafkacore.broker.topic_config import TOPIC_SETTINGS
 from kafkacore.config_broker_tls import broker_contexts
@@ -48,6 +49,8 @@ from kafkacore.protocol import (
     ListConfigResourcesResponse,
 )
 from kafkacore.protocol.schema import Response
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R", AlterConfigsResponse, IncrementalAlterConfigsResponse)
 
@@ -384,10 +387,14 @@ def _check_node(state: BrokerState, name: str) -> None:
 def _check_broker_settings(state: BrokerState, name: str, settings: Mapping[str, str], changed: list[str]) -> None:
     if name:
         _check_broker(state, name, "Node", "expected {}, but received {}")
-    configs.check_broker(settings, changed, bool(name), SERVED_BY_BROKERS, state.config_layers().static)
+    configs.check_broker(settings, changed, bool(name), state.config_layers().static)
     try:
         altered = configs.effective(state.static_config, settings)
         if any(name.startswith("listener.name.") for name in changed):
             broker_contexts(altered, listeners_of(altered))  # as Kafka looks into them first
+        connection_limits(altered)
     except ConfigError as error:
         raise errors.InvalidRequest(str(error)) from None
+    unused = [each for each in changed if not configs.is_obeyed(each, SERVED_BY_BROKERS)]
+    if unused:
+        logger.warning("broker %d keeps and shows altered settings that have no effect here: %s", state.node_id, ", ".join(unused))

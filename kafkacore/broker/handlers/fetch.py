@@ -158,6 +158,8 @@ class _WaitingPartition:
             offset, log = wanted.fetch_offset, partition.log
             if not log.start_offset <= offset <= log.end_offset:
                 return None
+            if self.reader.is_follower and self.state.throttled_replication.leader_waits(partition, self.reader.replica_id):
+                return 0
             upper_offset = self.reader.upper_offset(partition)
             if self.segment_base is None:
                 self.segment_base = log.segment_base(offset)
@@ -291,7 +293,9 @@ class _Reading:
             limit = min(wanted.partition_max_bytes, self.max_bytes - self.read_bytes)
             at_least_one = self.read_bytes == 0
             end_offset = log.end_offset
-            if limit > 0 or at_least_one:
+            throttled = self.state.throttled_replication
+            is_held = reader.is_follower and throttled.leader_waits(partition, reader.replica_id)
+            if (limit > 0 or at_least_one) and not is_held:
                 if reader.is_follower:
                     upper_offset = end_offset
                 else:
@@ -327,6 +331,13 @@ class _Reading:
         if self.context.session is not None and diverging is None and not records:
             self._may_leave_out(self.context.session, partition, topic, wanted, answer)
         return answer
+
+    def _count_throttled(self, answers: list[tuple[TopicKey, PartitionData]]) -> None:
+        for topic, answer in answers:
+            known = self.state.cluster.topics_by_id.get(topic) if isinstance(topic, bytes) else self.state.cluster.topics.get(topic)
+            partition = None if known is None else self.state.replicas.partitions.get((known.name, answer.partition_index))
+            if partition is not None:
+                self.state.throttled_replication.sent(partition, answer.records)
 
     def _check_access(self, topic: TopicKey) -> None:
         """A consumer may READ the topic; a broker copies everything, with CLUSTER_ACTION on the cluster."""
@@ -368,6 +379,8 @@ class _Reading:
 
     def response(self, answers: list[tuple[TopicKey, PartitionData]]) -> FetchResponse:
         """The answers grouped by topic, less what an incremental session knows already."""
+        if self.reader.is_follower and self.state.throttled_replication.leader.is_active:
+            self._count_throttled(answers)
         topics: dict[TopicKey, list[PartitionData]] = {}
         for topic, answer in self.context.filter(answers):
             topics.setdefault(topic, []).append(answer)

@@ -1,4 +1,4 @@
-"""The names of Kafka 4.3's settings, as facts: one row per setting, read by `configs`.
+"""The names of Kafka 4.3's settings, as facts: one row per setting, read by `broker.configs`.
 
 Columns: name, type, default (null for none, "" for the empty one), limits (low..high, a/b/c for a choice, ~a/b/c for a choice in any case,
 1..9|-1 for either; replicas for partition:broker pairs; * for none), and what it is linked to: of a broker setting how it can be altered
@@ -353,6 +353,12 @@ transactional.id.expiration.ms int 604800000 1.. fixed
 unclean.leader.election.enable boolean false * cluster
 """
 
+DYNAMIC_BROKER = """
+follower.replication.throttled.rate long 9223372036854775807 0.. cluster
+leader.replication.throttled.rate long 9223372036854775807 0.. cluster
+replica.alter.log.dirs.io.max.bytes.per.second long 9223372036854775807 0.. cluster
+"""
+
 TOPIC = """
 cleanup.policy list delete compact/delete log.cleanup.policy
 compression.gzip.level int -1 1..9|-1 compression.gzip.level
@@ -414,3 +420,47 @@ interval.ms int 300000 * -
 match list "" * -
 metrics list "" * -
 """
+
+HARMLESS = frozenset(
+    {
+        # How many threads and how large buffers work on it.
+        "background.threads",
+        "group.coordinator.cached.buffer.max.bytes",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "share.coordinator.cached.buffer.max.bytes",
+        # How files are laid out beside the records, and when those of deleted records go.
+        "file.delete.delay.ms",
+        "index.interval.bytes",
+        "log.index.interval.bytes",
+        "log.index.size.max.bytes",
+        "log.preallocate",
+        "log.segment.delete.delay.ms",
+        "preallocate",
+        "segment.index.bytes",
+        # Of tiered storage, which is off: Kafka does not look at them either.
+        "follower.fetch.last.tiered.offset.enable",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "log.local.retention.bytes",
+        "log.local.retention.ms",
+        "remote.fetch.max.wait.ms",
+        "remote.list.offsets.request.timeout.ms",
+        "remote.log.index.file.cache.total.size.bytes",
+        "remote.log.manager.copier.thread.pool.size",
+        "remote.log.manager.copy.max.bytes.per.second",
+        "remote.log.manager.expiration.thread.pool.size",
+        "remote.log.manager.fetch.max.bytes.per.second",
+        "remote.log.manager.follower.thread.pool.size",
+        "remote.log.reader.threads",
+    }
+)
+"""Settings whose obedience no client could see."""
