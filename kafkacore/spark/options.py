@@ -231,6 +231,10 @@ _OF_TOPICS = {"topic", "topics", "path", "subscribe", "subscribePattern", "assig
 _OF_CLIENTS = {*ConsumerConfig.names(), *ProducerConfig.names()}
 _OF_BOTH = {*ClientConfig.names(), "allow_auto_create_topics"}
 OUTAGE_MS = 600_000
+NO_TABLE = (
+    "(CREATE TABLE ... USING kafkacore): Spark hands its options to no source in Python. In SQL a topic is"
+    " CREATE TEMPORARY VIEW name USING kafkacore OPTIONS (`kafka.bootstrap.servers` 'host:port', subscribe 'topic')"
+)
 LETTERS = "deadLetter.kafka."
 LETTER_BYTES = 32 << 20
 LETTER_HEADERS_BYTES = 1 << 20
@@ -263,6 +267,8 @@ def _read_all(given: Mapping[str, str], where: Where) -> tuple[dict[str, Any], d
     Raises:
         ConfigError: an option that is unknown, has no effect here, or has a value that cannot be read.
     """
+    if not {"provider", "owner"}.isdisjoint(map(str.lower, given)):
+        raise ConfigError(f"a table cannot be stored {NO_TABLE}")
     found: dict[str, Any] = {}
     client: dict[str, str] = {}
     letters: dict[str, str] = {}
@@ -296,7 +302,8 @@ def _read_all(given: Mapping[str, str], where: Where) -> tuple[dict[str, Any], d
     if "bootstrap.servers" not in client:
         like = difflib.get_close_matches("bootstrap.servers", client, n=1, cutoff=0.8)
         hint = f" (not kafka.{like[0]})" if like else ""
-        raise ConfigError(f"option kafka.bootstrap.servers is missing{hint}: the brokers to connect to, as host:port,host:port")
+        stored = "" if given else f". Of a stored table there are none {NO_TABLE}"
+        raise ConfigError(f"option kafka.bootstrap.servers is missing{hint}: the brokers to connect to, as host:port,host:port{stored}")
     return found, client, letters
 
 

@@ -35,6 +35,21 @@ def test_every_column_of_every_record(spark: Any, cluster: EmbeddedCluster) -> N
         assert headers == ([("h", b"x"), ("n", None)] if i % 2 else None)
 
 
+def test_in_sql_a_topic_is_a_temporary_view_and_no_table(spark: Any, cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("in-sql", partitions=1)
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send("in-sql", b'{"a":1}').result(30)
+    options = f"OPTIONS (`kafka.bootstrap.servers` '{cluster.bootstrap_servers}', subscribe 'in-sql', `value.format` 'json')"
+    with pytest.raises(Exception, match="a table cannot be stored") as caught:
+        spark.sql(f"CREATE TABLE in_sql USING kafkacore {options}")
+    assert "CREATE TEMPORARY VIEW name USING kafkacore OPTIONS" in str(caught.value)
+    spark.sql(f"CREATE TEMPORARY VIEW in_sql (a INT, _offset BIGINT) USING kafkacore {options}")
+    try:
+        assert [tuple(row) for row in spark.sql("SELECT * FROM in_sql").collect()] == [(1, 0)]
+    finally:
+        spark.sql("DROP VIEW in_sql")
+
+
 def test_a_schema_chooses_columns(spark: Any, cluster: EmbeddedCluster) -> None:
     produce(cluster, "chosen", 10)
     frame = spark.read.format("kafkacore").schema("offset long, value binary").options(**options(cluster, subscribe="chosen")).load()
