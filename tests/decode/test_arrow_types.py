@@ -192,3 +192,11 @@ def test_nine_digits_are_cut_where_the_column_has_microseconds() -> None:
 def test_a_float_that_is_none_is_null() -> None:
     table = pa.RecordBatch.from_arrays([pa.array([math.nan, 1.5], pa.float16())], ["f"])
     assert decoded(json_column(table.to_struct_array()), table.schema).columns[0].to_pylist() == [None, 1.5]
+
+
+def test_the_second_of_a_row_s_list_is_a_moment_that_pyarrow_does_not_read() -> None:
+    kind = pa.list_(pa.timestamp("ns"))
+    sent = pa.array([[None, -9_223_372_036_000_000_001, 7], [8]], kind)
+    found = decoded(json_column(pa.StructArray.from_arrays([sent], ["c0"])), pa.schema([("c0", kind)]))
+    assert not found.faults
+    assert found.columns[0].cast(kind).to_pylist() == sent.to_pylist()
