@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -153,11 +154,13 @@ def test_confluent_kafka(cluster: Any, topic: str, case: str, first: bool) -> No
         producer.begin_transaction()
         if not first:
             producer.produce(topic, value=b"before")
-        with pytest.raises((confluent.KafkaException, ValueError, TypeError, LookupError)):
+            producer.flush(GUARD_S)
+        reported = first and case == "unknown partition"  # nothing is known of the topic yet, and produce() does not wait
+        with nullcontext() if reported else pytest.raises((confluent.KafkaException, ValueError, TypeError, LookupError)):
             refused(producer, topic)
         with pytest.raises(confluent.KafkaException) as ended:
             producer.commit_transaction(GUARD_S)
-        assert is_abortable(ended.value)
+        assert reported or is_abortable(ended.value)
         assert ended.value.args[0].txn_requires_abort()
         producer.abort_transaction(GUARD_S)
         producer.begin_transaction()
