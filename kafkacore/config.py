@@ -218,7 +218,7 @@ class ProducerConfig(ClientConfig):
         send_many_batch_size: bytes of a batch of `KafkaProducer.send_many`, at most (256 KiB with a codec); 0 leaves it to batch_size.
         buffer_memory: bytes for records not yet delivered.
         max_block_ms: how long send may wait for memory or metadata.
-        max_request_size: bytes of one record and of one request.
+        max_request_size: bytes of one record and of one request. A larger batch_size counts for no more than that.
         max_in_flight_requests_per_connection: requests unanswered at a time per broker; at most 5 with idempotence.
         retries: how often a batch may be sent again, within delivery_timeout_ms.
         delivery_timeout_ms: from send to success or failure; at least linger_ms + request_timeout_ms, which it follows unless set.

@@ -106,6 +106,14 @@ def test_a_message_that_becomes_a_batch() -> None:
         message.records()
 
 
+@pytest.mark.parametrize("aborted", [[(1,)], [()], [[1]], [(1, 2, 3)], [None]], ids=repr)
+def test_aborted_transactions_that_are_no_pairs(aborted: list[Any]) -> None:
+    builder = records.BatchBuilder(producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    builder.append(b"value")
+    with pytest.raises((TypeError, ValueError)):
+        records.PartitionReader(builder.build(), aborted=aborted).records()
+
+
 def test_log_append_time_of_a_batch_with_another_length() -> None:
     """The checksum is over the batch that was checked, which is shorter than the memory here."""
     builder = records.BatchBuilder()

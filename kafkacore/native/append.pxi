@@ -387,7 +387,7 @@ cdef class ProducerCore:
         cdef bytes one
         cdef const uint8_t *h
         cdef Py_ssize_t h_len
-        cdef int32_t slot
+        cdef int32_t slot, wanted
         cdef int64_t started_ms = 0
         cdef bint timed
         k.p = NULL
@@ -410,10 +410,11 @@ cdef class ProducerCore:
             if keys is not None:
                 keys.get(i, &k.p, &k.n)
             chosen = None
-            if partitions is not None and partitions[i] >= 0:
-                if partitions[i] >= queue.n:                   # checked before, but another topic may have the name since
-                    raise _usage_error(f"partition {partitions[i]} of topic {queue.topic} does not exist: it has {queue.n}")
-                chosen = <PartitionQueue> PyList_GET_ITEM(<PyObject *> queue.partitions, partitions[i])
+            wanted = -1 if partitions is None else partitions[i]
+            if wanted >= 0:
+                if wanted >= queue.n:                          # checked before, but another topic may have the name since
+                    raise _usage_error(f"partition {wanted} of topic {queue.topic} does not exist: it has {queue.n}")
+                chosen = <PartitionQueue> PyList_GET_ITEM(<PyObject *> queue.partitions, wanted)
             elif k.n >= self._least_key:
                 chosen = self._of_key(queue, &k)
             if timestamps is not None:

@@ -517,7 +517,7 @@ cdef class PartitionReader:
         if self.region is not None:
             raise IllegalStateError("a PartitionReader reads one buffer")
         self._open(hold_records(buffer), topic, partition, start_offset, check_crcs, max_decompressed_bytes)
-        self.aborted = list(aborted) if aborted else None
+        self.aborted = [(producer_id, first) for producer_id, first in aborted] if aborted else None     # pairs: indexed without a check
 
     cdef int _open(self, HeldBuffer region, topic, int32_t partition, int64_t start_offset, bint check_crcs,
                    Py_ssize_t max_decompressed) except -1:

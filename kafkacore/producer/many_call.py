@@ -129,12 +129,12 @@ def partition_numbers(given: Any) -> tuple[Any, Any]:
         missing = np.asarray(given.is_null() if hasattr(given, "is_null") else given.isna())
         if missing.any():
             given = given.fill_null(-1) if hasattr(given, "fill_null") else given.fillna(-1)
-    given = np.array(given)
+    given = np.asarray(given)
     if given.size and given.dtype.kind not in "iu":
         raise TypeError(f"partitions must be whole numbers, not {given.ravel()[0]!r:.60}")
     if given.size and not -(1 << 31) <= int(given.min()) <= int(given.max()) < 1 << 31:
         raise UsageError(f"partitions have 31 bits; asked for {given.min()}..{given.max()}")
-    numbers = np.asarray(given, np.int32)
+    numbers = np.array(given, np.int32)
     if missing is None or not missing.any():
         return numbers, numbers
     named = numbers[~missing]
