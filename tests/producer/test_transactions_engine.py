@@ -579,3 +579,53 @@ def test_another_process_has_ended_the_prepared_transaction_the_other_way(adds_b
     engine.settle()
     assert isinstance(outcome_of(abort)[1], errors.PreparedTransactionCommitted)
     engine.begin(adds_by_writing)
+
+
+# ---- records that send() has refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adds_by_writing", [False, True])
+def test_a_refusal_is_a_note_until_the_next_pass(adds_by_writing: bool) -> None:
+    """The application's thread writes it while the other one exchanges the standing: neither takes the other's back."""
+    engine = opened(adds_by_writing)
+    engine.gate.busy = False
+    standing, cause = engine.at, errors.RecordTooLarge("of 7 bytes", topic="t")
+    engine.record_refused(cause)
+    engine.record_refused(ValueError("a second one"))
+    assert engine.at is standing
+    assert engine.gate.busy
+    assert not engine.gate.takes_records
+    engine._go(standing._replace(asked=True))
+    with pytest.raises(errors.TransactionAbortable) as sent:
+        engine.check_sending()
+    assert (sent.value.__cause__, sent.value.topic) == (cause, "t")
+    step = engine.submit(StepKind.COMMIT)
+    assert ask(engine) is None
+    assert engine.at.phase is Phase.ABORTABLE
+    assert engine.at.asked
+    assert isinstance(outcome_of(step)[1], errors.TransactionAbortable)
+
+
+def test_a_refusal_that_is_fatal_for_a_batch_is_fatal() -> None:
+    engine = opened(True)
+    engine.record_refused(errors.ClusterAuthorization("no"))
+    engine.settle()
+    assert engine.at.phase is Phase.FATAL
+
+
+def test_a_refusal_between_two_transactions_is_none() -> None:
+    engine = ready()
+    engine.record_refused(errors.RecordTooLarge())
+    engine.begin(True)
+    engine.check_sending()
+    engine.record_refused(errors.RecordTooLarge())
+    step = engine.submit(StepKind.ABORT)
+    asked = ask(engine)
+    while asked is not None:
+        answer(engine, asked, producer_id=7, epoch=asked.epoch + 1)
+        asked = ask(engine)
+    assert outcome_of(step) == (True, None)
+    engine.begin(True)
+    engine.check_sending()
+    engine.settle()
+    assert engine.at.phase is Phase.OPEN
