@@ -282,7 +282,7 @@ class TopicWatch:
                 tp = state.tp
                 log.warning("%s-%d: the topic was deleted and created again, offset %d no longer counts", *tp, state.offset)
                 if self.group is not None:
-                    self.group.forget(tp)
+                    self.group.start_over(tp, state.topic_id)
                 if indexes is None or tp.partition in indexes:
                     subscription.start_over(tp)
                 else:  # it has fewer partitions now; metadata that briefly leave one out take nothing away

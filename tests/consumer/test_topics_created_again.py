@@ -444,7 +444,12 @@ def test_a_commit_in_a_loop_over_records_of_the_old_topic_commits_nothing_for_th
                     with KafkaAdminClient(bootstrap_servers=shared.bootstrap_servers) as admin:
                         admin.describe_topics([world.a.topic])
                 consumer.commit()
+                with pytest.raises(errors.UnknownTopicOrPartition, match="created again"):
+                    consumer.commit({world.a: record.offset + 1})
                 assert world.committed().get(world.a, 0) == 0
+            if record.value == b"new8":
+                consumer.commit({world.a: record.offset + 1})
+                assert world.committed()[world.a] == 9
             if record.value == b"new9":
                 consumer.commit()
                 break

@@ -217,7 +217,7 @@ class GroupMember:
         committed, reached = self._committed, self._reached
         under_way = self.commits.under_way()
         for tp, state in self._subscription.partitions.items():
-            if not state.has_position or (state.topic_id and self._topics.replaced(tp, state.topic_id)):
+            if not state.has_position or self._topics.is_before(tp) or (state.topic_id and self._topics.replaced(tp, state.topic_id)):
                 continue
             offset, epoch = state.offset, state.offset_epoch
             begun = reached(state)
@@ -229,9 +229,10 @@ class GroupMember:
                 found[tp] = OffsetAndMetadata(offset, leader_epoch=epoch if epoch >= 0 else None)
         return found
 
-    def forget(self, tp: TopicPartition) -> None:
-        """The topic was deleted and created again: what was committed of the one before says nothing of it."""
+    def start_over(self, tp: TopicPartition, topic_id: bytes) -> None:
+        """The topic was deleted and created again: what was committed or processed of the one before, with this id, does not count."""
         self._committed.pop(tp, None)
+        self._topics.started_over(tp, topic_id)
 
     # -- by the polling thread ----------------------------------------------------------------------------------------------------
 
@@ -245,6 +246,7 @@ class GroupMember:
         """
         if self._calling:
             self.refuse_inside_listener("poll")
+        self._topics.polled()
         if self.commits.answered:
             self.call_back()
         if self._subscription.mode not in _MANAGED:
@@ -493,6 +495,8 @@ class GroupMember:
         """
         found = {}
         for tp, state in self._subscription.partitions.items():
+            if self._topics.is_before(tp):
+                continue
             offset = unread(tp)
             if offset is not None and state.has_position and offset < state.offset:  # else of a topic that was created again since
                 epoch = state.epoch_before(offset)

@@ -23,6 +23,7 @@ class TopicIds:
     def __init__(self, subscription: SubscriptionState, metadata: Metadata) -> None:
         self._subscription = subscription
         self._metadata = metadata
+        self._before: dict[TopicPartition, bytes] = {}  # what was handed out last is of these topics, and there are others by now
 
     @property
     def snapshot(self) -> ClusterSnapshot:
@@ -31,8 +32,26 @@ class TopicIds:
 
     def of(self, tp: TopicPartition) -> bytes:
         """The id of the topic that a partition's position is of; without a position, of the topic of this name. NO_ID when not known."""
+        if self.is_before(tp):
+            return self._before[tp]
         state = self._subscription.partitions.get(tp)
         return (state.topic_id if state is not None else b"") or self._metadata.snapshot.topic_id(tp.topic)
+
+    def started_over(self, tp: TopicPartition, topic_id: bytes) -> None:
+        """A partition's position is of a new topic; the application has records of the one before, whose id this is, in hand."""
+        self._before[tp] = topic_id
+
+    def polled(self) -> None:
+        """The application polls: it has no old records in hand any more."""
+        if self._before:
+            self._before = {}
+
+    def is_before(self, tp: TopicPartition) -> bool:
+        """The application may still be at records of the topic before: none of the new one was handed out."""
+        if tp not in self._before:
+            return False
+        state = self._subscription.partitions.get(tp)
+        return state is not None and not state.handed_records
 
     def replaced(self, tp: TopicPartition, topic_id: bytes) -> bool:
         """The metadata name another topic under this name."""
