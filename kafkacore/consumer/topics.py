@@ -281,10 +281,10 @@ class TopicWatch:
             if state.topic_id and info.topic_id not in (ZERO_TOPIC_ID, state.topic_id):
                 tp = state.tp
                 log.warning("%s-%d: the topic was deleted and created again, offset %d no longer counts", *tp, state.offset)
-                if self.group is not None:
-                    self.group.start_over(tp, state.topic_id)
                 if indexes is None or tp.partition in indexes:
                     subscription.start_over(tp)
+                    if self.group is not None:
+                        self.group.start_over(tp, state.topic_id)
                 else:  # it has fewer partitions now; metadata that briefly leave one out take nothing away
                     subscription.remove([tp])
 

@@ -406,6 +406,27 @@ def test_what_is_processed_of_the_new_topic_is_committed_at_the_same_offset(made
 
 
 @pytest.mark.usefixtures("client_face")
+def test_an_offset_that_could_not_be_committed_before_does_not_count_for_the_new_topic(made, shared) -> None:
+    """The application keeps it, and commits it after another poll, by which the topic is another one."""
+    world = made(shared)
+    with KafkaConsumer(**world.settings("eager", enable_auto_commit=False)) as consumer:
+        consumer.assign([world.a])
+        world.write("a", b"old0", b"old1")
+        world.until(consumer, lambda: len(world.got["a"]) == 2)
+        world.delete()
+        world.create()
+        world.until(consumer, lambda: consumer.position(world.a) == 0)
+        with pytest.raises(errors.UnknownTopicOrPartition, match="created again"):
+            consumer.commit({world.a: 2})
+        consumer.commit()
+        assert world.committed().get(world.a, 0) == 0
+        world.write("a", b"new0")
+        world.until(consumer, lambda: len(world.got["a"]) == 3)
+        consumer.commit({world.a: 1})
+    assert world.committed()[world.a] == 1
+
+
+@pytest.mark.usefixtures("client_face")
 def test_a_committed_position_is_of_the_topic_that_it_was_committed_for(made, shared) -> None:
     """A member that has not fetched yet: the partition is paused as it comes."""
     world = made(shared)

@@ -246,7 +246,6 @@ class GroupMember:
         """
         if self._calling:
             self.refuse_inside_listener("poll")
-        self._topics.polled()
         if self.commits.answered:
             self.call_back()
         if self._subscription.mode not in _MANAGED:

@@ -5,7 +5,7 @@ topic is none of the new one.
 from __future__ import annotations
 
 from kafkacore import errors
-from kafkacore.consumer.subscription import SubscriptionState
+from kafkacore.consumer.subscription import PartitionState, SubscriptionState
 from kafkacore.metadata import ClusterSnapshot, Metadata
 from kafkacore.types import OffsetAndMetadata, TopicPartition
 
@@ -23,7 +23,7 @@ class TopicIds:
     def __init__(self, subscription: SubscriptionState, metadata: Metadata) -> None:
         self._subscription = subscription
         self._metadata = metadata
-        self._before: dict[TopicPartition, bytes] = {}  # what was handed out last is of these topics, and there are others by now
+        self._before: dict[TopicPartition, tuple[PartitionState, bytes]] = {}  # what was handed out last is of topics with these ids
 
     @property
     def snapshot(self) -> ClusterSnapshot:
@@ -33,25 +33,24 @@ class TopicIds:
     def of(self, tp: TopicPartition) -> bytes:
         """The id of the topic that a partition's position is of; without a position, of the topic of this name. NO_ID when not known."""
         if self.is_before(tp):
-            return self._before[tp]
+            return self._before[tp][1]
         state = self._subscription.partitions.get(tp)
         return (state.topic_id if state is not None else b"") or self._metadata.snapshot.topic_id(tp.topic)
 
     def started_over(self, tp: TopicPartition, topic_id: bytes) -> None:
-        """A partition's position is of a new topic; the application has records of the one before, whose id this is, in hand."""
-        self._before[tp] = topic_id
-
-    def polled(self) -> None:
-        """The application polls: it has no old records in hand any more."""
-        if self._before:
-            self._before = {}
+        """A partition's position is of a new topic; the application may have records of the one before, whose id this is, in hand."""
+        self._before[tp] = self._subscription.partitions[tp], topic_id
 
     def is_before(self, tp: TopicPartition) -> bool:
         """The application may still be at records of the topic before: none of the new one was handed out."""
-        if tp not in self._before:
+        found = self._before.get(tp)
+        if found is None:
             return False
-        state = self._subscription.partitions.get(tp)
-        return state is not None and not state.handed_records
+        state = found[0]
+        if state.assigned and not state.handed_records:
+            return True
+        del self._before[tp]
+        return False
 
     def replaced(self, tp: TopicPartition, topic_id: bytes) -> bool:
         """The metadata name another topic under this name."""
