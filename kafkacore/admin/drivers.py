@@ -42,10 +42,12 @@ class Drivers:
 
     Attributes:
         first: always there; what is not part of a call uses it.
+        made: called with each driver that is made later.
     """
 
     def __init__(self, make: Callable[[], CallerDriver]) -> None:
         self._make = make
+        self.made: Callable[[CallerDriver], object] = lambda driver: None
         self.first = make()
         self._all = [self.first]
         self._free = [self.first]
@@ -85,6 +87,7 @@ class Drivers:
             errors.ClosedError: the client is closed.
         """
         driver = self._make()
+        self.made(driver)
         self._all.append(driver)
         if self.first.closed:  # perhaps `close` did not see this one
             driver.close()

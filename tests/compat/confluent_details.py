@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
 from tests.compat.confluent_clients import WAIT_S, Face, case
+from tests.compat.confluent_serving import NOBODY
 
 
 @case
@@ -19,7 +22,7 @@ def notes_of_offsets(f: Face) -> Any:
     for note in (None, "", "a note"):
         at = f.tp(0, 1) if note is None else f.k.TopicPartition(f.topic, 0, 1, note)
         found.append((at.metadata, [p.metadata for p in consumer.commit(offsets=[at], asynchronous=False)]))
-        if note is not None:
+        if note != "":
             found.append([p.metadata for p in consumer.committed([f.tp(0), f.tp(1)], timeout=WAIT_S)])
     return found
 
@@ -136,3 +139,88 @@ def arguments_that_an_admin_client_refuses(f: Face) -> Any:
         lambda: a.NewPartitions("x"), lambda: a.NewPartitions("x", "y"), lambda: a.ConfigResource("no such", "x"),
     ]  # fmt: skip
     return [f.raised(call)[0] for call in calls]
+
+
+SAME = ("type", "client_id", "msg_max", "msg_size_max", "msg_cnt", "txmsgs", "rxmsgs")
+OF_PARTITION = (
+    "partition", "broker", "leader", "desired", "unknown", "next_offset", "app_offset", "stored_offset", "lo_offset", "hi_offset",
+    "ls_offset", "consumer_lag_stored",
+)  # fmt: skip
+
+
+@case
+def statistics_of_a_producer(f: Face) -> Any:
+    seen: list[str] = []
+    producer = f.producer(**{"statistics.interval.ms": 100, "stats_cb": seen.append, "client.id": "me"})
+    before = len(seen), producer.poll(0)
+    producer.produce(f.topic, b"v", partition=1)
+    producer.flush(WAIT_S)
+    seen.clear()
+    served = producer.poll(WAIT_S)
+    found = json.loads(seen[-1])
+    broker = next(each for each in found["brokers"].values() if each["nodeid"] >= 0)
+    partition = found["topics"][f.topic]["partitions"]["1"]
+    return (
+        before, served, {name: found[name] for name in SAME}, broker["state"], broker["source"],
+        broker["name"].endswith(f"/{broker['nodeid']}"), found["tx"] >= broker["tx"] > 0, found["rx_bytes"] > 0,
+        {name: partition[name] for name in ("partition", "broker", "leader")},
+    )  # fmt: skip
+
+
+@case
+def statistics_of_a_consumer(f: Face) -> Any:
+    f.fill(3)
+    seen: list[str] = []
+    consumer = f.consumer(**{"statistics.interval.ms": 100, "stats_cb": seen.append, "enable.auto.commit": False})
+    consumer.subscribe([f.topic])
+    f.read(consumer, 3)
+    consumer.commit(asynchronous=False)
+    end = time.monotonic() + WAIT_S
+    while time.monotonic() < end:
+        seen.clear()
+        while not seen:
+            assert consumer.poll(0.2) is None
+        found = json.loads(seen[-1])
+        partition = found["topics"][f.topic]["partitions"]["0"]
+        if partition["consumer_lag"] == 0:
+            break
+    return {name: partition[name] for name in (*OF_PARTITION, "committed_offset", "consumer_lag")}, found["rxmsgs"], found["cgrp"]["state"]
+
+
+@case
+def statistics_that_nobody_wants(f: Face) -> Any:
+    seen: list[str] = []
+    producer = f.producer(stats_cb=seen.append)
+    f.producer(**{"statistics.interval.ms": 50}).poll(0.2)
+    return producer.poll(0.2), seen, f.raised(lambda: f.producer(**{"statistics.interval.ms": "x"}))
+
+
+@case
+def a_statistics_callback_that_raises(f: Face) -> Any:
+    def refuse(text: str) -> None:
+        raise ValueError("of the callback")
+
+    producer = f.producer(**{"statistics.interval.ms": 50, "stats_cb": refuse})
+    return f.raised(lambda: producer.poll(WAIT_S)), f.raised(lambda: producer.poll(WAIT_S))
+
+
+@case
+def an_admin_client_without_brokers(f: Face) -> Any:
+    admin: Any = importlib.import_module(f"{f.k.__name__}.admin")
+    seen: list[str] = []
+    client = admin.AdminClient({"bootstrap.servers": NOBODY, "error_cb": lambda error: seen.append(error.name())})
+    served, end = 0, time.monotonic() + WAIT_S
+    while len(set(seen)) < 2 and time.monotonic() < end:
+        served += client.poll(0.1)
+    return served >= 2, seen[:2]
+
+
+@case
+def statistics_of_an_admin_client(f: Face) -> Any:
+    admin: Any = importlib.import_module(f"{f.k.__name__}.admin")
+    seen: list[str] = []
+    client = admin.AdminClient({"bootstrap.servers": f.servers, "statistics.interval.ms": 100, "stats_cb": seen.append, "client.id": "me"})
+    client.list_topics(timeout=WAIT_S)
+    served = client.poll(WAIT_S)
+    found = json.loads(seen[0])
+    return served, found["type"], found["client_id"], found["tx"] > 0, len(found["brokers"]) > 0

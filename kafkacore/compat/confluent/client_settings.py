@@ -102,10 +102,10 @@ COMMON: dict[str, Kind] = {
     "log.thread.name": _LOGS,
     "log.connection.close": _LOGS,
     "error_cb": Own("poll"),
-    "stats_cb": Refused("librdkafka's statistics are not there; kafkacore's clients have metrics()"),
+    "stats_cb": Own("poll: librdkafka's JSON, without what the engine does not count"),
     "throttle_cb": Own("poll"),
     "oauth_cb": Ours("sasl_oauthbearer_token_provider", _token_provider),
-    "statistics.interval.ms": Refused("librdkafka's statistics are not there; kafkacore's clients have metrics()"),
+    "statistics.interval.ms": Own("poll"),
     "plugin.library.paths": Refused("C libraries cannot be loaded"),
     "topic.blacklist": Refused("it is not implemented"),
     "broker.address.family": Refused("addresses of both families are tried"),
@@ -324,6 +324,19 @@ def engine_settings(table: Mapping[str, Kind], given: Mapping[str, Any]) -> dict
     protocol = str(found["security_protocol"]).upper()
     unused = [prefix for prefix, has in (("ssl_", "SSL" in protocol), ("sasl_", "SASL" in protocol)) if not has]
     return {name: value for name, value in found.items() if value is not None and not name.startswith(tuple(unused))}
+
+
+def number(given: Mapping[str, Any], name: str) -> int:
+    """A setting that is a whole number.
+
+    Raises:
+        KafkaException: it is none.
+    """
+    value = given.get(name)
+    try:
+        return int(DEFAULTS[name] if value is None else value)
+    except (TypeError, ValueError) as error:
+        raise local("_INVALID_ARG", f'Invalid value "{value}" for configuration property "{name}"') from error
 
 
 def flag(given: Mapping[str, Any], name: str) -> bool:

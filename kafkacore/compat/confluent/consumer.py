@@ -13,6 +13,7 @@ import functools
 import logging
 import re
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from types import TracebackType
@@ -21,7 +22,8 @@ from typing import Any, Self
 from kafkacore import errors as ours
 from kafkacore import types
 from kafkacore._codec import MessagesInHand, poll_method, recast_records
-from kafkacore.compat.confluent.client_settings import CONSUMER_SETTINGS, engine_settings, flag, joined
+from kafkacore.compat.confluent import statistics
+from kafkacore.compat.confluent.client_settings import CONSUMER_SETTINGS, engine_settings, flag, joined, number
 from kafkacore.compat.confluent.events import Events, Watch, set_credentials
 from kafkacore.compat.confluent.kafka_error import KafkaError, KafkaException, local, of, translated
 from kafkacore.compat.confluent.logs import log_to
@@ -36,9 +38,11 @@ from kafkacore.compat.confluent.partitions import (
     engines,
     engines_offset,
     listed,
+    of_committed,
     of_offset,
 )
 from kafkacore.compat.confluent.producer import limited, list_topics, seconds
+from kafkacore.compat.confluent.statistics import Statistics
 from kafkacore.consumer import KafkaConsumer as Engine
 from kafkacore.consumer.chunks import Chunk
 from kafkacore.consumer.group.listener import RebalanceListener
@@ -133,7 +137,9 @@ class Consumer:
                 del settings[name]
         elif int(settings["heartbeat_interval_ms"]) >= int(settings["session_timeout_ms"]):
             settings["heartbeat_interval_ms"] = max(1, int(settings["session_timeout_ms"]) // 3)
-        if self._on_commit is not None:
+        interval_ms = number(given, "statistics.interval.ms")
+        regular = interval_ms > 0 and given.get("stats_cb") is not None
+        if self._on_commit is not None or regular:
             settings["interceptors"] = (_Watch(self),)
         self._settings = settings
         self._interval_s = int(settings["auto_commit_interval_ms"]) / 1000
@@ -142,6 +148,7 @@ class Consumer:
         self._handed: dict[types.TopicPartition, None] = {}  # partitions of which a message was handed out
         self._stored: dict[types.TopicPartition, types.OffsetAndMetadata] = {}
         self._committed: dict[types.TopicPartition, int] = {}
+        self._seen: dict[types.TopicPartition, int] = {}  # commits, for statistics
         self._not_at_end: dict[types.TopicPartition, None] = {}
         self._ends: list[Message] = []  # messages that are events
         self._inside = False
@@ -153,6 +160,10 @@ class Consumer:
         self._consumer._topics.on_missing = weakly(self._no_topic)
         driver = self._consumer._driver
         Watch(self._events, lambda: driver.client, given)
+        if regular:
+            this, client_id = weakref.ref(self), str(settings["client_id"])
+            more = lambda: {} if (me := this()) is None else me._counted()  # noqa: E731
+            self._events.statistics = Statistics("consumer", client_id, given["stats_cb"], interval_ms, lambda: driver.client, more)
         self._closed = False
 
     def _open(self) -> Engine:
@@ -313,9 +324,15 @@ class Consumer:
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             self._events.serve()
-            found = self._step(None if end is None else max(0.0, end - time.monotonic()))
-            if found is not None or not self._events.any:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            found = self._step(self._events.until_statistics(left))
+            if found is not None or not (self._events.look_at_statistics() or self._events.any):
                 return found
+
+    def _counted(self) -> dict[str, Any]:
+        """What statistics say of this consumer."""
+        reached = {tp: self._reached(tp) for tp in self._consumer._subscription.partitions if tp in self._handed}
+        return statistics.of_consumer(self._consumer, reached.get, self._stored, self._seen)
 
     def _step(self, timeout: float | None) -> Any:
         """What is next; ends early for events that are to be served."""
@@ -468,7 +485,7 @@ class Consumer:
         wanted = [engines(each) for each in listed(partitions)]
         with translated("Failed to get committed offsets"):
             found = self._open().committed(wanted, limited(timeout))
-        return [of_offset(tp, found[tp]) for tp in wanted]
+        return [of_committed(tp, found[tp]) for tp in wanted]
 
     # -- commits ------------------------------------------------------------------------------------------------------------------
 
@@ -617,6 +634,7 @@ class _Watch:
         self._consumer = consumer
 
     def on_commit(self, offsets: Any) -> None:
+        self._consumer._seen |= {tp: each.offset for tp, each in offsets.items()}
         callback = self._consumer._on_commit
         if callback is not None and offsets != self._consumer._waited_for:  # the program has that outcome from commit()
             callback(None, [of_offset(tp, each) for tp, each in offsets.items()])

@@ -17,6 +17,7 @@ from typing import Any
 from kafkacore import errors as ours
 from kafkacore._codec import Reports
 from kafkacore.compat.confluent.kafka_error import CODES, KafkaError, code_of, translated
+from kafkacore.compat.confluent.statistics import Statistics
 from kafkacore.net.authentication import Authenticators
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.node_ids import broker_of
@@ -45,7 +46,10 @@ class Events:
 
     Attributes:
         put: takes Reports, or a function without arguments. Any thread may call it.
+        statistics: served when their time has come; None without stats_cb.
     """
+
+    statistics: Statistics | None = None
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -77,11 +81,14 @@ class Events:
             How many events were served; the reports of one batch are one event.
         """
         served = 0
+        self.look_at_statistics()
         if timeout != 0 and not self.any:
             try:
-                event = self._queue.get(timeout=None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+                event = self._queue.get(timeout=self.until_statistics(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)))
             except queue.Empty:
-                return 0
+                if not self.look_at_statistics():
+                    return 0
+                event = self._queue.get()
             self._run(event)
             served = 1
         for _ in range(len(self)):
@@ -92,6 +99,22 @@ class Events:
             self._run(event)
             served += 1
         return served
+
+    def until_statistics(self, timeout: float | None) -> float | None:
+        """A time-out, cut where statistics are due before."""
+        if self.statistics is None:
+            return timeout
+        due_s = max(0.0, self.statistics.due_s())
+        return due_s if timeout is None else min(timeout, due_s)
+
+    def look_at_statistics(self) -> bool:
+        """Makes an event of statistics that are due."""
+        due = self.statistics is not None and self.statistics.due_s() <= 0
+        if due:
+            assert self.statistics is not None
+            self.statistics.schedule()
+            self.put(self.statistics.tell)
+        return due
 
     def serve_all(self, timeout: float | None = 0) -> Exception | None:
         """`serve`, which goes on behind callbacks that raise. Returns what the last of them has raised."""

@@ -124,7 +124,14 @@ def engines_offset(partition: TopicPartition) -> types.OffsetAndMetadata:
 
 
 def of_offset(tp: tuple[str, int], found: types.OffsetAndMetadata | None) -> TopicPartition:
-    """A committed position of the engine; OFFSET_INVALID where nothing is committed."""
+    """A position of the engine, with its note as the program has given it; OFFSET_INVALID where there is none."""
     if found is None:
         return TopicPartition(*tp)
     return TopicPartition(tp[0], tp[1], found.offset, found.metadata, found.leader_epoch)
+
+
+def of_committed(tp: tuple[str, int], found: types.OffsetAndMetadata | None) -> TopicPartition:
+    """What a broker has of a commit, for which no note is an empty one. librdkafka writes an empty note as a zero byte."""
+    if found is None:
+        return TopicPartition(*tp)
+    return of_offset(tp, found._replace(metadata="" if found.metadata == "\0" else found.metadata or None))  # type: ignore[arg-type]

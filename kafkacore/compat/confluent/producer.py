@@ -20,13 +20,15 @@ from kafkacore import errors as ours
 from kafkacore import types
 from kafkacore._codec import ReportedSend, send_method
 from kafkacore.admin import KafkaAdminClient
-from kafkacore.compat.confluent.client_settings import DEFAULTS, INT32_MAX, PRODUCER_SETTINGS, engine_settings, flag, joined
+from kafkacore.compat.confluent import statistics
+from kafkacore.compat.confluent.client_settings import DEFAULTS, INT32_MAX, PRODUCER_SETTINGS, engine_settings, flag, joined, number
 from kafkacore.compat.confluent.events import Events, Watch, set_credentials
 from kafkacore.compat.confluent.kafka_error import KafkaError, KafkaException, local, of, translated
 from kafkacore.compat.confluent.logs import log_to
 from kafkacore.compat.confluent.message import Message
 from kafkacore.compat.confluent.metadata import ClusterMetadata, cluster_of
 from kafkacore.compat.confluent.partitions import engines, engines_offset, listed
+from kafkacore.compat.confluent.statistics import Statistics
 from kafkacore.compat.confluent.unknown_topics import UnknownTopics, outcome
 from kafkacore.config import AdminConfig
 from kafkacore.producer import KafkaProducer as Engine
@@ -121,6 +123,10 @@ class Producer:
         self._unknown = UnknownTopics(self._producer, self._sends, self._events, given.get("on_delivery"), patience_ms)
         sender = self._producer._sender
         Watch(self._events, lambda: sender.client, given)
+        if (interval_ms := number(given, "statistics.interval.ms")) > 0 and (tell := given.get("stats_cb")) is not None:
+            more = functools.partial(statistics.of_producer, self._producer, self._sends, most)
+            client_id = str(settings["client_id"])
+            self._events.statistics = Statistics("producer", client_id, tell, interval_ms, lambda: sender.client, more)
         self._short_send: ReportedSend | None = self._sends
         self._closed = False
 

@@ -21,23 +21,23 @@ from typing import Any, Self, TypeVar
 from kafkacore import errors as ours
 from kafkacore.admin import ItemResults
 from kafkacore.admin import KafkaAdminClient as Engine
-from kafkacore.compat.confluent.client_settings import COMMON, CONSUMER_SETTINGS, PRODUCER_SETTINGS, engine_settings, joined
+from kafkacore.compat.confluent.client_settings import COMMON, CONSUMER_SETTINGS, PRODUCER_SETTINGS, engine_settings, joined, number
+from kafkacore.compat.confluent.events import Events, Watch
 from kafkacore.compat.confluent.kafka_error import KafkaError, KafkaException, of, translated
 from kafkacore.compat.confluent.logs import log_to
-from kafkacore.compat.settings import Kind, NoEffect, Refused
+from kafkacore.compat.confluent.statistics import Statistics
+from kafkacore.compat.settings import Kind, NoEffect
 from kafkacore.config import AdminConfig
+from kafkacore.net.driver import CallerDriver
 
 K = TypeVar("K")
 MOST_S = 3600.0
+PROBE_MS = 1_000
 _OF_OTHERS = NoEffect("it is a setting of producers or consumers")
-
-_EVENTS = Refused("this client has no events: futures have the errors of their calls, and the engine logs why brokers cannot be reached")
 
 ADMIN_SETTINGS: dict[str, Kind] = {
     **dict.fromkeys(sorted({*PRODUCER_SETTINGS, *CONSUMER_SETTINGS}), _OF_OTHERS),
     **COMMON,
-    "error_cb": _EVENTS,
-    "throttle_cb": _EVENTS,
 }
 
 
@@ -89,20 +89,31 @@ class Options:
 
 
 class Engines:
-    """The engine of a client: another one after `set_sasl_credentials`."""
+    """The engine of a client: another one after `set_sasl_credentials`.
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self._settings = settings
+    Args:
+        settings: the engine's.
+        watch: called with each of its drivers.
+    """
+
+    def __init__(self, settings: dict[str, Any], watch: Callable[[CallerDriver], object]) -> None:
+        self._settings, self._watch = settings, watch
         self._lock = threading.Lock()
         self._ended = False
-        self.now = Engine(**settings)
+        self.now = self._made()
+
+    def _made(self) -> Engine:
+        made = Engine(**self._settings)
+        made._drivers.made = self._watch
+        self._watch(made._drivers.first)
+        return made
 
     def change(self, **changes: Any) -> None:
         """Goes on with other settings."""
         with self._lock:
             if not self._ended:
                 before, self._settings = self.now, self._settings | changes
-                self.now = Engine(**self._settings)
+                self.now = self._made()
                 before.close()
 
     def end(self) -> None:
@@ -110,6 +121,10 @@ class Engines:
         with self._lock:
             self._ended = True
             self.now.close()
+
+
+def _nothing() -> None:
+    """The event that ends a `poll` of a client that is closed."""
 
 
 def _serve(jobs: queue.SimpleQueue[Callable[[], None] | None]) -> None:
@@ -142,8 +157,12 @@ class AdminBase:
         known = set(AdminConfig.names())
         settings = {name: value for name, value in settings.items() if name in known}
         log_to(self, given)
+        events = self._events = Events()
         with translated("Failed to create admin client"):
-            self._engines = Engines(settings)
+            engines = self._engines = Engines(settings, lambda driver: Watch(events, lambda: driver.client, given))
+        if (interval_ms := number(given, "statistics.interval.ms")) > 0 and (tell := given.get("stats_cb")) is not None:
+            client = str(settings["client_id"])
+            self._events.statistics = Statistics("producer", client, tell, interval_ms, lambda: engines.now._drivers.first.client, dict)
         self._default_s = self._engines.now.config.request_timeout_ms / 1000
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -151,6 +170,8 @@ class AdminBase:
         self._under_way = 0
         self._closed = threading.Event()
         self._ending = weakref.finalize(self, _end, self._engines, self._jobs)
+        if given.get("error_cb") is not None:  # as librdkafka does: it connects at once, and so says at once what is wrong
+            self._one(lambda engine: engine._metadata([], PROBE_MS))
 
     def __enter__(self) -> Self:
         return self
@@ -160,6 +181,7 @@ class AdminBase:
         with self._lock:
             self._closed.set()
             self._ending()
+            self._events.put(_nothing)
 
     def __len__(self) -> int:
         return self._under_way
@@ -246,18 +268,18 @@ class AdminBase:
         self._one(lambda _: engines.change(sasl_username=username, sasl_password=password))
 
     def poll(self, timeout: float | None = -1) -> int:
-        """Waits for events, of which this client has none: futures need no `poll`.
+        """Serves error_cb, throttle_cb and stats_cb; futures need no `poll`.
 
         Args:
-            timeout: seconds; without limit when it is -1 or None.
+            timeout: seconds to wait for an event; without limit when it is -1 or None.
 
         Returns:
-            0.
+            How many were served.
         """
         if self._closed.is_set():
             raise RuntimeError("AdminClient has been closed")
-        self._closed.wait(None if timeout is None or timeout < 0 else timeout)
-        return 0
+        served = self._events.serve(None if timeout is None or timeout < 0 else timeout)
+        return 0 if self._closed.is_set() else served
 
 
 def new_future() -> Future[Any]:

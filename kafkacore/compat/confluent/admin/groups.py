@@ -30,7 +30,7 @@ from kafkacore.compat.confluent.admin.values import (
 from kafkacore.compat.confluent.kafka_error import KafkaException, of
 from kafkacore.compat.confluent.metadata import BrokerMetadata
 from kafkacore.compat.confluent.model import ConsumerGroupState, ConsumerGroupTopicPartitions, ConsumerGroupType, node_of
-from kafkacore.compat.confluent.partitions import OFFSET_INVALID, TopicPartition, engines_offset, listed, of_offset
+from kafkacore.compat.confluent.partitions import OFFSET_INVALID, TopicPartition, engines_offset, listed, of_committed
 
 _STATES = {
     "Unknown": ConsumerGroupState.UNKNOWN,
@@ -177,7 +177,7 @@ class GroupAdmin(AdminBase):
 
         def work(engine: Engine) -> dict[str, Any]:
             found = engine.list_group_offsets(asked.group_id, wanted, require_stable=options.require_stable, timeout=options.left())
-            answer = [of_offset(tp, offset) for tp, offset in sorted(found.items(), key=lambda item: item[0])]
+            answer = [of_committed(tp, offset) for tp, offset in sorted(found.items(), key=lambda item: item[0])]
             return {asked.group_id: ConsumerGroupTopicPartitions(asked.group_id, answer)}
 
         return self._each([asked.group_id], work)
