@@ -3,6 +3,7 @@
 What differs is in docs/moving-from-confluent-kafka.md.
 """
 
+from importlib import import_module
 from typing import Any
 
 from kafkacore.compat.confluent import admin
@@ -69,6 +70,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "aio":  # asyncio is imported for those who want it
+        return import_module("kafkacore.compat.confluent.aio")
     if name in NOT_COVERED:
         raise ImportError(reason(name))
     raise AttributeError(f"module {__name__} has no attribute {name!r}")

@@ -109,7 +109,7 @@ class Producer:
         settings["linger_ms"] = min(int(settings["linger_ms"]), life_ms - 1)
         settings["request_timeout_ms"] = max(1, min(int(settings["request_timeout_ms"]), life_ms - settings["linger_ms"]))
         self._settings = settings
-        self._events = Events()
+        self._events = self._make_events()
         log_to(self, given)
         with translated("Failed to create producer"):
             self._producer = Engine(**settings)
@@ -129,6 +129,9 @@ class Producer:
             self._events.statistics = Statistics("producer", client_id, tell, interval_ms, lambda: sender.client, more)
         self._short_send: ReportedSend | None = self._sends
         self._closed = False
+
+    def _make_events(self) -> Events:
+        return Events()
 
     # -- sending ------------------------------------------------------------------------------------------------------------------
 
