@@ -66,9 +66,25 @@ def _place(text: str) -> list[str]:
     """Where kcat and rpk begin to read."""
     if text == ":end":
         return ["--from", "earliest", "-e"]
-    if text.startswith(("+", "e@", ":")) or re.search(r"\d:", text) or text == "stored":
-        raise Foreign(f"-o {text}: --from is earliest, latest, an offset, -N or @TIME; -e and --max say where reading ends")
+    if text.startswith("e@"):
+        return ["--to", text[1:]]
+    if text.startswith(("+", ":")) or re.search(r"\d:", text) or text == "stored":
+        raise Foreign(f"-o {text}: --from is earliest, latest, an offset, -N or @TIME; --to, -e and --max say where reading ends")
     return ["--from", text]
+
+
+def _registry(text: str) -> list[str]:
+    """kcat's -r, which is rpk's word for a pattern."""
+    if not text.startswith("http"):
+        raise Foreign(f"-r {text}: topics are named one by one: `kafkacore consume TOPIC...`; --registry URL names a schema registry")
+    return ["--registry", text]
+
+
+def _decoded(text: str) -> list[str]:
+    part, equals, form = text.rpartition("=")
+    if form != "avro" or part not in ("", "key", "value"):
+        raise Foreign(f"-s {text}: {_DECODED}")
+    return [word for each in ([part] if equals else ["key", "value"]) for word in (f"--{each}-format", form)]
 
 
 def _acks(text: str) -> list[str]:
@@ -102,7 +118,7 @@ _ONE_BY_ONE = "settings go one by one: -X KEY=VALUE"
 _LOGIN = "-X security.protocol=SASL_SSL -X sasl.mechanism=SCRAM-SHA-256 -X sasl.username=NAME -X sasl.password=secret://env/NAME"
 _KEYS = r"-k '\t' prints keys, what stands between key and value; --json all of a record"
 _PARSED = "-k : takes the key from in front of the separator, --key is one for all records, -H NAME=VALUE a header"
-_DECODED = "values are printed as they are; docs/recipes.md decodes them"
+_DECODED = "--value-format avro|protobuf|json and --key-format, with --registry URL"
 _OF_A_CLIENT = "quotas: `kafkacore quotas describe|set|unset` with --user, --client-id, --ip; passwords: `kafkacore users set NAME`"
 
 SPELLINGS: list[Spelling] = [
@@ -160,6 +176,8 @@ SPELLINGS: list[Spelling] = [
         ("-D", "", "records end with a newline; -f '%v;' prints another end"),
     ),
     *_turned("consume", "-o, --offset", _place, "beginning", "--from beginning"),
+    *_turned("consume", "-r", _registry, "http://h", "--registry http://h"),
+    *_turned("consume", "-s", _decoded, "avro", "--key-format avro --value-format avro"),
     *_each(
         "consume",
         ("--from-beginning", "--from earliest"),
@@ -169,14 +187,12 @@ SPELLINGS: list[Spelling] = [
         ("-J", "--json"),
         ("-Z", "--null NULL"),
         ("-G", "--group {}"),
-        ("-r", "", f"topics are named one by one, and {_DECODED}"),
         ("-E", ""),
         ("--isolation-level", "--isolation {}"),
         ("--consumer-property", "-X {}"),
         ("--command-property", "-X {}"),
         ("--skip-message-on-error", ""),
         ("--pretty-print", ""),
-        ("-s", "", _DECODED),
         ("--property", "", _KEYS),
         ("--formatter-property", "", _KEYS),
         ("--formatter", "", f"{_KEYS}, -f TEMPLATE anything"),

@@ -22,7 +22,8 @@ import typer
 from kafkacore import ConsumerRecord, KafkaConsumer, TopicPartition, errors
 from kafkacore.cli.options import say
 from kafkacore.cli.pipe_end import PipeEnd, descriptor_of
-from kafkacore.cli.places import Place
+from kafkacore.cli.places import Place, ends_of
+from kafkacore.cli.record_choice import Choice, Lines
 from kafkacore.cli.terminal import messages, record_progress
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer import RebalanceListener
@@ -132,10 +133,10 @@ class GroupReader(RebalanceListener):
         consumer: with a group and without automatic commits.
         output: where records go.
         end: its other end.
-        line_of: a record as it is printed.
+        choice: records as they are printed.
         start: where a partition begins for which the group has committed none; None leaves that to auto.offset.reset.
         commits: False only reads.
-        exit_at_end: stop at the records that were there when a partition was assigned.
+        to: where to stop, no further than what was there when a partition was assigned; None for no end.
 
     Attributes:
         count: records printed.
@@ -148,19 +149,20 @@ class GroupReader(RebalanceListener):
         consumer: KafkaConsumer,
         output: Output,
         end: PipeEnd,
-        line_of: Callable[[ConsumerRecord], bytes],
+        choice: Choice,
         *,
         start: Place | None,
         commits: bool,
-        exit_at_end: bool,
+        to: str | Place | None,
     ) -> None:
         self._consumer = consumer
         self._output = output
         self._end = end
-        self._line_of = line_of
+        self._choice = choice
         self._start = start
         self._commits = commits
-        self._ends: dict[TopicPartition, int] | None = {} if exit_at_end else None
+        self._to = to
+        self._ends: dict[TopicPartition, int] | None = None if to is None else {}
         self._assigned = False
         self.failed = self.cut_off = False
         self._commit_at = 0.0
@@ -179,8 +181,9 @@ class GroupReader(RebalanceListener):
             fresh = [tp for tp in partitions if committed[tp] is None]
             for topic in sorted({tp.topic for tp in fresh}):
                 seek_to(consumer, [tp for tp in fresh if tp.topic == topic], self._start)
-        if self._ends is not None:
-            self._ends.update(_again(lambda: consumer.end_offsets(partitions)))
+        if self._ends is not None and self._to is not None:
+            to = self._to
+            self._ends.update(_again(lambda: ends_of(consumer, partitions, to)))
 
     def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
         """What was printed is committed before other members go on there, and before this member leaves.
@@ -219,7 +222,7 @@ class GroupReader(RebalanceListener):
             stop.woken = self._end.notify = consumer.wakeup
             try:
                 if not stop.signal and not self._end.closed:
-                    left = MOST_AT_ONCE if most is None else min(MOST_AT_ONCE, most - self.count)
+                    left = MOST_AT_ONCE if most is None or self._choice.chooses else min(MOST_AT_ONCE, most - self.count)
                     polled = consumer.poll(min(interval_s, 1.0), left)
             except errors.WakeupError:
                 pass
@@ -227,31 +230,35 @@ class GroupReader(RebalanceListener):
                 messages.print(f"kafkacore: warning: {error}")
             finally:
                 stop.woken = self._end.notify = None
-            self._print(polled)
+            self._print(polled, most)
             bar.update(bar.task_ids[0], completed=self.count)
             if self._commits and (now := time.monotonic()) >= self._commit_at:
                 self._commit_at = now + interval_s
                 with contextlib.suppress(errors.CommitFailed):  # the next poll joins again
                     consumer.commit_async()
 
-    def _print(self, polled: dict[TopicPartition, list[ConsumerRecord]]) -> None:
+    def _print(self, polled: dict[TopicPartition, list[ConsumerRecord]], most: int | None) -> None:
         """Prints what was polled; the position goes back to what could not be printed."""
         stopped = False
-        failure: OSError | None = None
+        failure: Exception | None = None
         for tp, records in polled.items():
             wanted = records
             if self._ends is not None:
                 wanted = [record for record in records if record.offset < self._ends[tp]]
-            lines = [] if stopped else [self._line_of(record) for record in wanted]
+            chosen = self._choice(wanted) if not stopped else Lines([], [], 0)
+            room = len(chosen.lines) if most is None else most - self.count
+            lines = chosen.lines[:room]
             written = 0
             try:
                 written = self._output.write(lines) if lines else 0
             except OSError as error:  # a full disk: how much of the lines is in the file is not known
                 failure = error
             self.count += written
-            stopped = stopped or written < len(lines)
-            if written < len(records):
-                self._consumer.seek(tp, records[written].offset)
+            done = chosen.end if written == len(chosen.lines) else chosen.rows[written]
+            failure = failure or (chosen.failure if written == len(chosen.lines) else None)
+            stopped = stopped or written < len(chosen.lines) or chosen.failure is not None
+            if done < len(records):
+                self._consumer.seek(tp, records[done].offset)
         if failure is not None:
             raise failure
 
@@ -290,11 +297,11 @@ def seek_to(consumer: KafkaConsumer, where: list[TopicPartition], wanted: Place)
 def consume_as_member(
     config: ConsumerConfig,
     topics: list[str],
-    line_of: Callable[[ConsumerRecord], bytes],
+    choice: Choice,
     *,
     start: Place | None,
     most: int | None,
-    exit_at_end: bool,
+    to: str | Place | None,
     quiet: bool,
 ) -> tuple[int, bool]:
     """Reads topics as a member of `config.group_id` and prints them.
@@ -302,10 +309,8 @@ def consume_as_member(
     Args:
         config: the settings; with enable_auto_commit=false nothing is committed.
         topics: names.
-        line_of: a record as it is printed.
-        start: as for `GroupReader`.
+        choice, start, to: as for `GroupReader`.
         most: stop after so many records; None for no end.
-        exit_at_end: stop at the records that were there when a partition was assigned.
         quiet: after a signal, do not say what was done.
 
     Returns:
@@ -329,7 +334,7 @@ def consume_as_member(
             except errors.WakeupError:
                 stop.end()
             stop.woken = None
-            reader = GroupReader(consumer, output, end, line_of, start=start, commits=commits, exit_at_end=exit_at_end)
+            reader = GroupReader(consumer, output, end, choice, start=start, commits=commits, to=to)
             consumer.subscribe(topics, listener=reader)
             reader.read(stop, most, bar)
             if stop.signal:

@@ -45,6 +45,22 @@ class Place(NamedTuple):
         return {tp: end[tp] if (at := found[tp]) is None else at.offset for tp in where}
 
 
+def ends_of(consumer: KafkaConsumer, where: Iterable[TopicPartition], to: str | Place) -> dict[TopicPartition, int]:
+    """Where reading ends in partitions, no further than where they end now.
+
+    Args:
+        consumer: asks.
+        where: the partitions.
+        to: what `place_of` gives.
+    """
+    partitions = list(where)
+    ends = consumer.end_offsets(partitions)
+    if isinstance(to, str):
+        return ends if to == "latest" else consumer.beginning_offsets(partitions)
+    found = to.find(consumer, partitions)
+    return {tp: min(end, found[tp]) for tp, end in ends.items()}
+
+
 class Spans(NamedTuple):
     """Where partitions begin and end."""
 

@@ -265,7 +265,7 @@ def query(
                     raise KeyboardInterrupt from None          # which DuckDB has taken
                 if isinstance(wrong, OSError):                 # of the output, or of the cluster before there was a scan
                     raise
-                raise Failure(_one_line(wrong)) from None
+                raise Failure(one_line(wrong)) from None
             finally:
                 for topic in scans:
                     with contextlib.suppress(duckdb.Error):        # rows that were not read: they end with the connection
@@ -316,7 +316,7 @@ def _name(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """DuckDB's message without the drawing of where in the query it was."""
     return " ".join(str(error).split("\n\nLINE ")[0].split())
 

@@ -18,6 +18,7 @@ import typer
 
 from kafkacore import ConsumerRecord
 from kafkacore.cli.options import json_line, unescaped
+from kafkacore.printable import printable_json
 
 _MEMBERS = ("topic", "partition", "offset", "timestamp_ms", "key", "key_base64", "value", "value_base64", "headers")
 
@@ -34,6 +35,25 @@ class Sent(NamedTuple):
     headers: list[tuple[str, bytes | None]]
     partition: int | None
     timestamp_ms: int | None
+
+
+class Shown(NamedTuple):
+    """A record of which key or value was decoded.
+
+    Attributes:
+        topic, partition, offset, timestamp_ms, headers: as of a `ConsumerRecord`.
+        key, value: bytes as they were, or JSON text.
+        coded: which of the two is JSON.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Any
+    coded: frozenset[str]
 
 
 def _text(data: bytes | None, name: str) -> dict[str, str | None]:
@@ -176,14 +196,18 @@ class ObjectReader:
     Args:
         partition: of every record; None leaves it to the partitioner.
         keep_partitions: records go to the partitions that their objects name.
+        headers: come behind those of each object.
 
     Attributes:
         sources: the topics that objects named as theirs.
         left_out: an object named a partition that does not count.
     """
 
-    def __init__(self, partition: int | None = None, *, keep_partitions: bool = False) -> None:
+    def __init__(
+        self, partition: int | None = None, *, keep_partitions: bool = False, headers: list[tuple[str, bytes | None]] | None = None
+    ) -> None:
         self._partition = partition
+        self._headers = headers or []
         self._keep = keep_partitions
         self.sources: set[str] = set()
         self.left_out = False
@@ -201,6 +225,8 @@ class ObjectReader:
             if not self._keep:
                 self.left_out = self.left_out or record.partition is not None
                 record = record._replace(partition=self._partition)
+            if self._headers:
+                record = record._replace(headers=[*record.headers, *self._headers])
             records.append(record)
         for (placed, dated), run in itertools.groupby(records, lambda each: (each.partition is not None, each.timestamp_ms is not None)):
             keys, values, headers, partitions, times_ms = map(list, zip(*run, strict=True))
@@ -215,15 +241,31 @@ class ObjectReader:
             raise failed
 
 
-def line_maker(as_objects: bool, separator: bytes | None, null: bytes = b"") -> Callable[[ConsumerRecord], bytes]:
+def _line_of_decoded(record: Any) -> bytes:
+    """An object in which what was decoded is JSON, not text."""
+    members = [
+        f"{json.dumps(name)}:{data.decode() if name in record.coded and (data := getattr(record, name)) is not None else _compact(value)}"
+        for name, value in as_json(record).items()
+    ]
+    return (printable_json("{" + ",".join(members) + "}") + "\n").encode()
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def line_maker(as_objects: bool, separator: bytes | None, null: bytes = b"", decoded: bool = False) -> Callable[[Any], bytes]:
     """What makes a record the bytes that are printed.
 
     Args:
         as_objects: as JSON.
         separator: printed between key and value; None prints no keys.
         null: printed for a null key or value.
+        decoded: records are `Shown`.
     """
     if as_objects:
+        if decoded:
+            return _line_of_decoded
         return lambda record: json_line(as_json(record)).encode()
     if separator is None:
         return lambda record: (null if record.value is None else record.value) + b"\n"

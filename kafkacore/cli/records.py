@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from kafkacore import ConsumerRecord, KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore.cli import completion
 from kafkacore.cli.member import MOST_AT_ONCE, Output, Stop, consume_as_member, describe, seek_to
 from kafkacore.cli.options import (
@@ -32,8 +33,10 @@ from kafkacore.cli.options import (
 )
 from kafkacore.cli.pipe_end import PipeEnd
 from kafkacore.cli.places import HELP as PLACES
-from kafkacore.cli.places import Place, place_of
+from kafkacore.cli.places import Place, ends_of, place_of
+from kafkacore.cli.record_choice import COLUMNS, Choice, Where
 from kafkacore.cli.record_text import TEMPLATES, LineReader, ObjectReader, Wrong, line_maker, template_of
+from kafkacore.cli.registry_text import FORMATS, RegistryText
 from kafkacore.cli.setting_files import was_typed
 from kafkacore.cli.terminal import byte_progress, messages, record_progress
 from kafkacore.config import ConsumerConfig, ProducerConfig
@@ -41,6 +44,7 @@ from kafkacore.plurals import counted
 from kafkacore.producer import BatchFuture
 
 CHUNK_BYTES = 1 << 20
+_AS_JSON = "avro, protobuf, json: values of a schema registry's wire format, printed as JSON; each names its schema."
 STANDARD_INPUT = Path("-")
 _GOODBYE_S = 5.0
 
@@ -130,7 +134,8 @@ def produce(
     ] = "raw",
     key: Annotated[str | None, typer.Option("--key", help="The key of every record.")] = None,
     header: Annotated[
-        list[str] | None, typer.Option("-H", "--header", metavar="NAME=VALUE", help="A header of every record; may be repeated.")
+        list[str] | None,
+        typer.Option("-H", "--header", metavar="NAME=VALUE", help="A header of every record, behind those of an object; may be repeated."),
     ] = None,
     partition: Annotated[
         int | None,
@@ -150,7 +155,10 @@ def produce(
     setting: Settings = None,
     json: Json = False,
 ) -> None:
-    """Send the lines of files, or of standard input, to a topic: one record a line."""
+    """Send the lines of files, or of standard input, to a topic: one record a line.
+
+    Dead letters once more: kafkacore consume dead -e --from earliest --json | kafkacore produce flights --format json -H replayed=1
+    """
     reader = _reader(form, key_separator, key, header, partition, timestamp_ms, null, keep_partitions)
     sources: list[Path | None] = [None if file == STANDARD_INPUT else file for file in files or [STANDARD_INPUT]]
     if sources.count(None) > 1:
@@ -249,27 +257,32 @@ def _reader(
     if keep_partitions and (form != "json" or partition is not None):
         raise typer.BadParameter("is for --format json, without --partition", param_hint="--keep-partitions")
     if form == "json":
-        given = {"--key-separator": key_separator, "--key": key, "--header": header, "--timestamp": timestamp_ms, "--null": null}
+        given: dict[str, Any] = {"--key-separator": key_separator, "--key": key, "--timestamp": timestamp_ms, "--null": null}
         for name, value in given.items():
-            if value is not None and value != []:
+            if value is not None:
                 raise typer.BadParameter("with --format json the objects say it", param_hint=name)
-        return ObjectReader(partition, keep_partitions=keep_partitions)
+        return ObjectReader(partition, keep_partitions=keep_partitions, headers=_headers(header))
     if key is not None and key_separator is not None:
         raise typer.BadParameter("either a key for all, or one before the separator in each line", param_hint="--key")
-    headers: list[tuple[str, bytes | None]] = []
-    for word in header or ():  # a name may stand twice
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise typer.BadParameter(f"{word!r} is not NAME=VALUE", param_hint="--header")
-        headers.append((name, os.fsencode(value)))
     return LineReader(
         separator=None if key_separator is None else separator_of(key_separator),
         key=None if key is None else os.fsencode(key),
         null=None if null is None else os.fsencode(null),
-        headers=headers,
+        headers=_headers(header),
         partition=partition,
         timestamp_ms=timestamp_ms,
     )
+
+
+def _headers(words: list[str] | None) -> list[tuple[str, bytes | None]]:
+    """Of NAME=VALUE words; a name may stand twice."""
+    headers: list[tuple[str, bytes | None]] = []
+    for word in words or ():
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{word!r} is not NAME=VALUE", param_hint="--header")
+        headers.append((name, os.fsencode(value)))
+    return headers
 
 
 def _reason(ended: BaseException) -> str:
@@ -303,6 +316,37 @@ def consume(
     most: Annotated[int | None, typer.Option("-n", "--max", min=1, help="Stop after so many records.")] = None,
     partition: Annotated[int | None, typer.Option("-p", "--partition", min=0, help="Only this partition.")] = None,
     exit_at_end: Annotated[bool, typer.Option("-e", "--exit-at-end", help="Stop at the records that are there at the start.")] = False,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="PLACE",
+            autocompletion=completion.words("latest"),
+            help="Stop before this place, written as for --from, and no further than what is there at the start.",
+        ),
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Only records with this key.")] = None,
+    grep: Annotated[
+        str | None, typer.Option("--grep", metavar="REGEX", help="Only records with this pattern of Python's in the text of key or value.")
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--filter", metavar="SQL", help=f"Only records for which this is true, as \"json->>'carrier' = 'UA'\". Columns: {COLUMNS}."
+        ),
+    ] = None,
+    registry: Annotated[
+        str | None, typer.Option("--registry", metavar="URL", help="A schema registry, for --value-format and --key-format.")
+    ] = None,
+    value_format: Annotated[
+        str | None, typer.Option("--value-format", metavar="FORM", autocompletion=completion.words(*FORMATS), help=_AS_JSON)
+    ] = None,
+    key_format: Annotated[
+        str | None, typer.Option("--key-format", metavar="FORM", autocompletion=completion.words(*FORMATS), help="The same for keys.")
+    ] = None,
+    on_error: Annotated[
+        str, typer.Option("--on-error", metavar="raise|null|skip", help="What one that cannot be decoded is: a failure, null, no record.")
+    ] = "raise",
     isolation: Annotated[
         str | None,
         typer.Option(
@@ -330,17 +374,35 @@ def consume(
     setting: Settings = None,
     json: Annotated[bool, typer.Option("--json", help="As --format json, and no summary on stderr.")] = False,
 ) -> None:
-    """Print the records of topics, until Ctrl+C, --max or the end; several commands with one --group share their partitions."""
+    """Print the records of topics, until Ctrl+C, --max, --to or the end; several commands with one --group share their partitions.
+
+    The last hour's with UA in them: kafkacore consume flights --from @-1h --to latest --grep UA
+
+    Late ones of Avro: kafkacore consume flights -e --registry URL --value-format avro --filter "(json->>'delay')::int > 60"
+    """
     if form not in ("raw", "json") and "%" not in form:
         raise typer.BadParameter("must be raw, json or a text with % signs", param_hint="--format")
     if "%" in form and (json or key_separator is not None):
         raise typer.BadParameter("with --format a key or an object has its place in it", param_hint="--json" if json else "--key-separator")
     place = place_of(start)
     shown = b"" if null is None else os.fsencode(null)
+    texts = _registry_texts(registry, key_format, value_format, on_error)
     if "%" in form:
         line_of = template_of(form, shown)
     else:
-        line_of = line_maker(json or form == "json", None if key_separator is None else separator_of(key_separator), shown)
+        separator = None if key_separator is None else separator_of(key_separator)
+        line_of = line_maker(json or form == "json", separator, shown, decoded=bool(texts))
+    if to is not None and exit_at_end:
+        raise typer.BadParameter("says where to stop: leave --exit-at-end out", param_hint="--to")
+    end = place_of(to, "--to") if to is not None else "latest" if exit_at_end else None
+    choice = Choice(
+        line_of,
+        key=None if key is None else os.fsencode(key),
+        grep=None if grep is None else _pattern(grep),
+        where=None if where is None else Where(where),
+        texts=texts,
+        on_error=on_error,
+    )
     reset, begin = (place, None) if isinstance(place, str) else ("none", place)
     if isolation not in (None, "read_committed", "read_uncommitted"):
         raise typer.BadParameter("must be read_committed or read_uncommitted", param_hint="--isolation")
@@ -356,24 +418,48 @@ def consume(
     if config.group_id is not None:
         if partition is not None:
             raise typer.BadParameter("a group says who reads which partition: leave it out, or --group", param_hint="--partition")
-        count, committed = consume_as_member(config, topics, line_of, start=begin, most=most, exit_at_end=exit_at_end, quiet=json)
+        count, committed = consume_as_member(config, topics, choice, start=begin, most=most, to=end, quiet=json)
         what = describe(topics, config, committed)
     else:
         printed = _Printed()
         what = ", ".join(topics)
         try:
-            _consume_alone(settings, topics, line_of, begin, most, partition, exit_at_end, printed)
+            _consume_alone(settings, topics, choice, begin, most, partition, end, printed)
         except (KeyboardInterrupt, typer.Exit):
             if not sys.stdout.isatty() and not json:
                 messages.print(f"{counted(printed.count, 'record')} of {what}")
             raise
-        except errors.KafkaError as failed:
+        except (errors.KafkaError, Failure) as failed:
             if not printed.count:
                 raise
             raise Failure(f"{sentence(failed)}; {counted(printed.count, 'record')} printed before") from failed
         count = printed.count
+    if choice.skipped:
+        say(f"{counted(choice.skipped, 'record')} could not be decoded", err=True)
     if not sys.stdout.isatty() and not json:
         messages.print(f"{counted(count, 'record')} of {what}")
+
+
+def _registry_texts(registry: str | None, key_format: str | None, value_format: str | None, on_error: str) -> dict[str, RegistryText]:
+    """What makes text of keys and values that a schema registry describes."""
+    forms = {name: form for name, form in (("key", key_format), ("value", value_format)) if form is not None}
+    for name, form in forms.items():
+        if form not in FORMATS:
+            raise typer.BadParameter(f"must be one of {', '.join(FORMATS)}", param_hint=f"--{name}-format")
+    if on_error not in ("raise", "null", "skip"):
+        raise typer.BadParameter("must be raise, null or skip", param_hint="--on-error")
+    if on_error != "raise" and not forms:
+        raise typer.BadParameter("is for --value-format and --key-format", param_hint="--on-error")
+    if bool(forms) != (registry is not None):
+        raise typer.BadParameter("goes with --value-format or --key-format, and they with it", param_hint="--registry")
+    return {name: RegistryText(registry or "", form, on_error != "raise") for name, form in forms.items()}
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as wrong:
+        raise typer.BadParameter(f"{text!r} is no regular expression: {wrong}", param_hint="--grep") from None
 
 
 def _holds_records(consumer: KafkaConsumer, where: list[TopicPartition]) -> bool:
@@ -390,11 +476,11 @@ class _Printed:
 def _consume_alone(
     settings: dict[str, Any],
     topics: list[str],
-    line_of: Callable[[ConsumerRecord], bytes],
+    choice: Choice,
     start: Place | None,
     most: int | None,
     partition: int | None,
-    exit_at_end: bool,
+    to: str | Place | None,
     printed: _Printed,
 ) -> None:
     """Prints all partitions, or `partition`, of topics."""
@@ -408,34 +494,38 @@ def _consume_alone(
                 raise Failure(f"topic {topic} has no partition {partition}, only {others}")
             where += [TopicPartition(topic, p) for p in (there if partition is None else [partition])]
         consumer.assign(where)
-        if start is None and not exit_at_end and consumer.config.auto_offset_reset == "latest" and _holds_records(consumer, where):
+        if start is None and to is None and consumer.config.auto_offset_reset == "latest" and _holds_records(consumer, where):
             say("waiting for new records; --from earliest for those that are there", err=True)
         if start is not None:
             for topic in topics:
                 seek_to(consumer, [tp for tp in where if tp.topic == topic], start)
-        ends = consumer.end_offsets(where) if exit_at_end else {}
-        total = most if most is not None else sum(ends[tp] - consumer.position(tp) for tp in where) if exit_at_end else None
+        ends = ends_of(consumer, where, to) if to is not None else {}
+        total = most if most is not None else sum(max(0, ends[tp] - consumer.position(tp)) for tp in ends) if ends else None
         sys.stdout.flush()
         bar = record_progress(", ".join(topics), total, visible=not sys.stdout.isatty())
         with Stop().on_signals() as stop, bar:
             output = Output(out, stop, end)
             while not stop.signal and (most is None or printed.count < most):
-                if exit_at_end and all(consumer.position(tp) >= ends[tp] for tp in where):
+                reached = [tp for tp, last in ends.items() if consumer.position(tp) >= last]
+                if ends and len(reached) == len(ends):
                     break
-                left = MOST_AT_ONCE if most is None else min(MOST_AT_ONCE, most - printed.count)
+                consumer.pause(*reached)
+                left = MOST_AT_ONCE if most is None or choice.chooses else min(MOST_AT_ONCE, most - printed.count)
                 stop.woken = end.notify = consumer.wakeup
                 try:
                     wanted = not end.closed and not stop.signal
-                    polled = consumer.poll(timeout=1.0 if exit_at_end else None, max_records=left) if wanted else {}
+                    polled = consumer.poll(timeout=1.0 if ends else None, max_records=left) if wanted else {}
                 except errors.WakeupError:
                     polled = {}
                 stop.woken = end.notify = None
                 for tp, records in polled.items():
-                    mine = [r for r in records if r.offset < ends[tp]] if exit_at_end else records
-                    written = output.write([line_of(r) for r in mine])
+                    found = choice([r for r in records if r.offset < ends[tp]] if ends else records)
+                    written = output.write(found.lines if most is None else found.lines[: most - printed.count])
                     printed.count += written
-                    if written < len(mine):
+                    if written < len(found.lines):
                         break
+                    if found.failure is not None:
+                        raise found.failure
                 if end.closed:
                     raise BrokenPipeError
                 bar.update(bar.task_ids[0], completed=printed.count)

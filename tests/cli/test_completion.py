@@ -55,7 +55,8 @@ def test_the_shell_is_offered_topics_groups_and_words(at: str) -> None:
 
 
 def test_completions(at: str) -> None:
-    context: Any = type("Context", (), {"params": {"bootstrap_server": at, "topics": ["flags"]}})
+    source = staticmethod(lambda parameter: None)
+    context: Any = type("Context", (), {"params": {"bootstrap_server": at, "topics": ["flags"]}, "get_parameter_source": source})
     assert completion.topics(context, "fl") == ["flights"]  # flags stands there already
     assert completion.groups(context, "") == ["readers"]
     assert completion.brokers(context, "") == ["1"]

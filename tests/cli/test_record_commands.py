@@ -213,7 +213,7 @@ def test_a_bad_object_names_its_line(cluster: EmbeddedCluster, at: str, tmp_path
     [
         (["--format", "xml"], "raw or json"),
         (["--format", "json", "--key", "a"], "the objects say it"),
-        (["--format", "json", "-H", "a=b"], "the objects say it"),
+        (["--format", "json", "-H", "a"], "NAME=VALUE"),
         (["--keep-partitions"], "is for --format json"),
         (["--format", "json", "--keep-partitions", "-p", "1"], "without --partition"),
         (["--key", "a", "-k", ":"], "either a key for all"),
