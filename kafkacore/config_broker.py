@@ -49,7 +49,7 @@ class BrokerConfig(config_broker_tls.BrokerTls, config_kerberos.BrokerKerberos, 
         log_message_timestamp_before_max_ms: how far behind the broker a producer's timestamp may be.
         log_message_timestamp_after_max_ms: how far ahead of the broker a producer's timestamp may be.
         log_retention_ms: batches older than this are deleted, in whole segments; -1 keeps them.
-        log_retention_bytes: a partition larger than this loses its oldest segments; -1 for no limit.
+        log_retention_bytes: a partition larger than this loses its oldest segments; -1, or any other below 0, for no limit.
         log_memory_max_bytes: what all logs of a broker in memory may hold together; beyond it the largest lose their oldest segments, and
             a warning says so. 0 means no limit, -1 a quarter of the machine's memory, shared by the brokers of an
             EmbeddedCluster. Not a setting of Kafka.
@@ -185,7 +185,7 @@ class BrokerConfig(config_broker_tls.BrokerTls, config_kerberos.BrokerKerberos, 
     log_message_timestamp_before_max_ms: int = between(INT64_MAX, 0, INT64_MAX)
     log_message_timestamp_after_max_ms: int = between(3_600_000, 0, INT64_MAX)
     log_retention_ms: int = between(604_800_000, -1, INT64_MAX)
-    log_retention_bytes: int = between(-1, -1, INT64_MAX)
+    log_retention_bytes: int = between(-1, -INT64_MAX - 1, INT64_MAX)
     log_memory_max_bytes: int = between(-1, -1, INT64_MAX)
     log_segment_bytes: int = between(1_073_741_824, 1_048_576)
     log_cleanup_policy: str = one_of("delete", "delete", "compact", "compact,delete", "delete,compact")
@@ -240,7 +240,7 @@ class BrokerConfig(config_broker_tls.BrokerTls, config_kerberos.BrokerKerberos, 
     group_consumer_heartbeat_interval_ms: int = between(5_000, 1)
     group_consumer_max_size: int = between(INT32_MAX, 1)
     group_consumer_assignment_interval_ms: int = between(0, 0)
-    group_consumer_migration_policy: str = one_of("bidirectional", "bidirectional", "upgrade", "downgrade", "disabled")
+    group_consumer_migration_policy: str = one_of("bidirectional", "bidirectional", "upgrade", "downgrade", "disabled", any_case=True)
     group_consumer_regex_refresh_interval_ms: int = between(600_000, 10_000)
     transaction_state_log_num_partitions: int = between(50, 1)
     transaction_state_log_replication_factor: int = between(3, 1)
@@ -356,6 +356,10 @@ class BrokerConfig(config_broker_tls.BrokerTls, config_kerberos.BrokerKerberos, 
     def plain_users(self) -> tuple[str, str, dict[str, str]]:
         """The brokers' own name and password, and the passwords of PLAIN's users."""
         return config_security.plain_users(self.sasl_jaas_config)
+
+    def migration_policy(self) -> str:
+        """group_consumer_migration_policy, in small letters."""
+        return self.group_consumer_migration_policy.lower()
 
     def connection_overrides(self) -> dict[str, int]:
         """max_connections_per_ip_overrides, as host -> limit."""

@@ -30,17 +30,19 @@ class Range(typing.NamedTuple):
 
 class OneOf(typing.NamedTuple):
     choices: tuple[Any, ...]
+    any_case: bool = False
 
     def problem(self, value: Any) -> str | None:
-        return None if value in self.choices else f"must be one of {', '.join(map(str, self.choices))}"
+        known = value in self.choices or (self.any_case and value.lower() in self.choices)
+        return None if known else f"must be one of {', '.join(map(str, self.choices))}"
 
 
 def between(default: Any, low: int, high: int = INT32_MAX) -> Any:
     return dataclasses.field(default=default, metadata={"check": Range(low, high)})
 
 
-def one_of(default: Any, *choices: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"check": OneOf(choices)})
+def one_of(default: Any, *choices: Any, any_case: bool = False) -> Any:
+    return dataclasses.field(default=default, metadata={"check": OneOf(choices, any_case)})
 
 
 _TRUE = frozenset({"true", "1", "yes", "on"})

@@ -202,6 +202,8 @@ def dynamic_keys() -> Mapping[str, ConfigKey]:
 
 _OF_LISTENER = re.compile(r"listener\.name\.(?P<listener>[^.]*)\.(?P<name>.+)")
 """Source: DynamicBrokerConfig.LISTENER_CONFIG_REGEX."""
+_OF_LISTENERS_OF_ALL = ("max.connection.creation.rate", "max.connections", "num.network.threads")
+"""What may be set for a listener of all brokers at once. Source: DynamicBrokerConfig.CLUSTER_LEVEL_LISTENER_CONFIGS."""
 _OF_MECHANISM = ("sasl.jaas.config", "sasl.login.callback.handler.class", "sasl.login.class", "sasl.server.callback.handler.class")
 """What stands behind the name of a mechanism. Source: DynamicBrokerConfig.LISTENER_MECHANISM_CONFIGS."""
 
@@ -210,7 +212,10 @@ def broker_key(name: str) -> ConfigKey:
     """A setting of a broker, also one with the prefix of a listener. One that Kafka does not know has no type: a plug-in may read it."""
     general = _general(name)
     key = broker_keys().get(general) or dynamic_keys().get(general)
-    return ConfigKey(name, ConfigType.UNKNOWN, None, "*", "") if key is None else key._replace(name=name)
+    key = ConfigKey(name, ConfigType.UNKNOWN, None, "*", "") if key is None else key._replace(name=name)
+    if _OF_LISTENER.fullmatch(name) is None or key.link == "fixed":
+        return key
+    return key._replace(link="cluster" if general in _OF_LISTENERS_OF_ALL else "broker")
 
 
 def is_known(name: str) -> bool:

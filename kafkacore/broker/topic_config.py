@@ -95,7 +95,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
     "min.compaction.lag.ms": TopicSetting(_integer(0, _INT64_MAX), "log_cleaner_min_compaction_lag_ms"),
     "min.insync.replicas": TopicSetting(_integer(1, 2**31 - 1), "min_insync_replicas"),
     "preallocate": TopicSetting(_boolean, "log_preallocate"),
-    "retention.bytes": TopicSetting(_integer(-1, _INT64_MAX), "log_retention_bytes"),
+    "retention.bytes": TopicSetting(_integer(-_INT64_MAX - 1, _INT64_MAX), "log_retention_bytes"),
     "retention.ms": TopicSetting(_integer(-1, _INT64_MAX), "log_retention_ms"),
     "segment.bytes": TopicSetting(_integer(1 << 20, 2**31 - 1), "log_segment_bytes"),
     "segment.index.bytes": TopicSetting(_integer(4, 2**31 - 1), "log_index_size_max_bytes"),

@@ -99,7 +99,7 @@ class MixedMembership:
         """
         group_id, config = classic.group_id, self._owner.config
         prefix = f"Cannot upgrade classic group {group_id} to consumer group because"
-        if config.group_consumer_migration_policy not in _UPGRADES:
+        if config.migration_policy() not in _UPGRADES:
             raise errors.GroupIdNotFound(f"{prefix} online upgrade is disabled.")
         if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise errors.GroupIdNotFound(f"{prefix} the group does not use the consumer embedded protocol.")
@@ -176,7 +176,7 @@ class MixedMembership:
 
     def _may_downgrade(self, members: int) -> bool:
         config = self._owner.config
-        return config.group_consumer_migration_policy in _DOWNGRADES and members <= config.group_max_size
+        return config.migration_policy() in _DOWNGRADES and members <= config.group_max_size
 
     def _downgrade(
         self,
@@ -248,7 +248,7 @@ class MixedMembership:
             BrokerError: why the member is not let in.
         """
         owner, group_id = self._owner, group.group_id
-        if owner.config.group_consumer_migration_policy == "disabled":
+        if owner.config.migration_policy() == "disabled":
             raise errors.InconsistentGroupProtocol(f"group {group_id} takes no members of the classic protocol")
         unknown = not request.member_id
         member_id = request.member_id or make.new_member_id()
