@@ -53,6 +53,8 @@ class BrokerConfig(config_broker_tls.BrokerTls, config_kerberos.BrokerKerberos, 
         log_memory_max_bytes: what all logs of a broker in memory may hold together; beyond it the largest lose their oldest segments, and
             a warning says so. 0 means no limit, -1 a quarter of the machine's memory, shared by the brokers of an
             EmbeddedCluster. Not a setting of Kafka.
+        log_dirs_failure_halts: a broker alone in its cluster stops when its last log directory fails, as Kafka does, so that clients find
+            nobody there; False leaves it up, and it answers with KAFKA_STORAGE_ERROR. One of several is fenced. Not a setting of Kafka.
         log_segment_bytes: the largest segment; in memory a segment never exceeds 16 MiB.
         log_cleanup_policy: delete (old segments go), compact (of every key the last value stays), or both with a comma.
         log_cleaner_backoff_ms: how often is looked for something to compact.
@@ -187,6 +189,7 @@ class BrokerConfig(config_broker_tls.BrokerTls, config_kerberos.BrokerKerberos, 
     log_retention_ms: int = between(604_800_000, -1, INT64_MAX)
     log_retention_bytes: int = between(-1, -INT64_MAX - 1, INT64_MAX)
     log_memory_max_bytes: int = between(-1, -1, INT64_MAX)
+    log_dirs_failure_halts: bool = True
     log_segment_bytes: int = between(1_073_741_824, 1_048_576)
     log_cleanup_policy: str = one_of("delete", "delete", "compact", "compact,delete", "delete,compact")
     log_cleaner_backoff_ms: int = between(15_000, 0, INT64_MAX)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 from kafkacore.broker.authentication import Authentication
@@ -121,6 +121,9 @@ class Broker(Server):
             post=self.post,
         )
         self.state.altered = self._altered
+        self.state.halt = self._halt
+        self.on_halt: Callable[[], None] = lambda: None
+        """Called in the broker's thread when it stops by itself, for want of a disk."""
         self.clocked = self.state.clocked
         self.peers = self.state.peers
         self.connection_rates = self.state.quotas.connections
@@ -155,6 +158,12 @@ class Broker(Server):
             self.tls = broker_contexts(config, self.listeners)
         except ConfigError as error:
             logger.error("broker %d: what was read before is used on: %s", self.node_id, error)
+
+    def _halt(self) -> None:
+        """Ends at once, without handing anything over: the disk takes nothing any more."""
+        self._clean = False
+        self._set_stopping()
+        self.on_halt()
 
     def set_controller(self, controller: ControllerAddress) -> None:
         """Where a controller that is reached over a connection listens. To be called before `start`."""

@@ -107,6 +107,7 @@ class BrokerState:
     Attributes:
         config, static_config: its settings, with and without what was altered while it runs.
         altered: is called when settings were.
+        halt: is called when this broker cannot go on.
         cluster: this broker's image of the cluster; it follows the controller's log.
         authorizer: who may do what; None where everybody may do everything.
         token_keys: what makes the secrets of delegation tokens; None where they are disabled.
@@ -167,6 +168,7 @@ class BrokerState:
         """
         self.config = self.static_config = config
         self.altered: Callable[[], None] = lambda: None
+        self.halt: Callable[[], None] = lambda: None
         self.node_id = node_id
         self.cluster = ClusterImage(config, cluster_id, supported_features)
         self.authorizer: Authorizer | None = None
@@ -241,8 +243,8 @@ class BrokerState:
         return controller if controller is not None and node_id == controller.id else self.cluster.nodes.get(node_id)
 
     def _dir_failed(self, keys: list[tuple[str, int]]) -> None:
-        """A log directory is offline. Others are to lead what lies there. A broker without any left has others lead all; alone it answers
-        with the error."""
+        """A log directory is offline. Others are to lead what lies there. A broker without any left has others lead all; alone it stops, or
+        answers with the error."""
         self.replicas.storage_failed(keys)
         if not self.logs.is_offline:
             self.controller.log_dir_failed()
@@ -250,7 +252,11 @@ class BrokerState:
             logger.error("broker %d has no log directory left and leads nothing until it starts again", self.node_id)
             self.controller.fence()
         elif self.is_up:  # else `Broker.start` says so
-            logger.error("broker %d has no log directory left and takes no records until it starts again", self.node_id)
+            if self.static_config.log_dirs_failure_halts:
+                logger.error("broker %d stops: all its log directories have failed: %s", self.node_id, self.logs.failures())
+                self.halt()
+            else:
+                logger.error("broker %d has no log directory left and takes no records until it starts again", self.node_id)
 
     def _epoch(self) -> int:
         return self.controller.broker_epoch

@@ -85,7 +85,10 @@ def _watch(cluster: EmbeddedCluster, end: int, json: bool) -> None:
                 typer.echo(f"broker {node_id} (process {pid}) has ended; kill -HUP {os.getpid()} starts it again", err=True)
         if end not in readable:
             continue
-        if os.read(end, 1) != b"s":
+        why = os.read(end, 1)
+        if why == b"h":
+            raise Failure("the broker has stopped: all its log directories have failed")
+        if why != b"s":
             return
         for node_id in members:
             if node_id not in lives:
@@ -95,6 +98,10 @@ def _watch(cluster: EmbeddedCluster, end: int, json: bool) -> None:
                     print_json({"started": node_id, "pid": lives[node_id].pid})
                 else:
                     typer.echo(f"broker {node_id} is process {lives[node_id].pid}")
+
+
+def _tell(ring: int) -> None:
+    os.write(ring, b"h")
 
 
 def broker(
@@ -163,6 +170,7 @@ def broker(
     end, ring = os.pipe()  # not an Event: its lock may be held, by this very thread, when a second signal comes
     signal.signal(signal.SIGTERM, lambda *_: os.write(ring, b"e"))
     signal.signal(signal.SIGHUP, lambda *_: os.write(ring, b"s" if processes else b"e"))
+    cluster.on_halt = lambda _: _tell(ring)
     with cluster:
         if json:
             print_json({"bootstrap_servers": cluster.bootstrap_servers, **_pids(cluster), **_for_clients(cluster, tls)})

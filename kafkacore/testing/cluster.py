@@ -330,6 +330,8 @@ class EmbeddedCluster:
         # Brokers whose connections can break reach the controller over one, too: as in Kafka only the end of their session fences them.
         self._server = ControllerServer(self._controller, fences_disconnected=processes) if processes or faults else None
         self._hanging: set[int] = set()
+        self.on_halt: Callable[[int], None] = lambda broker: None
+        """Called in a broker's thread, with its id, when it stops by itself: it was alone, and its disk has failed."""
         self._kept_ports = KeptPorts()
         self._faults = faults
         self._network = Network([*range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)]) if faults and not processes else None
@@ -351,7 +353,9 @@ class EmbeddedCluster:
                 return ProcessMember(self._controller, settings, node_id, jumping_clock=faults, **options)
             if self._network is not None:
                 return FaultyMember(self._controller, self._network, settings, node_id, **options)
-            return ThreadMember(settings, node_id, self._controller, **options)
+            made = ThreadMember(settings, node_id, self._controller, **options)
+            made.on_halt = lambda: self.on_halt(node_id)
+            return made
 
         self._brokers = {node_id: member(node_id) for node_id in range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)}
 

@@ -3,12 +3,14 @@
 import errno
 import io
 import os
+import socket
 from pathlib import Path
 
 import pytest
 from brokering import T0, batch
 from logs import Disk, topic_config, write_by
 from test_log_disk import MAX, append, content, full
+from test_replicated_cluster import eventually
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore.broker.log import LogManager, read_one_batch
@@ -340,9 +342,33 @@ def test_a_broker_that_finds_its_only_disk_broken_says_so_once_and_does_not_star
     assert not caplog.records
 
 
+def test_a_broker_that_loses_its_only_disk_while_it_runs_stops(tmp_path, monkeypatch, caplog):
+    caplog.set_level("WARNING", "kafkacore.broker")
+    halted = []
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+        cluster.on_halt = halted.append
+        cluster.create_topic("t")
+        host, port = cluster.bootstrap_servers.split(":")
+        settings = {"bootstrap_servers": cluster.bootstrap_servers, "retries": 0, "enable_idempotence": False}
+        with KafkaProducer(settings) as producer, monkeypatch.context() as patched:
+            producer.send("t", b"kept").result(60)
+            write_by(patched, full)
+            with pytest.raises(errors.KafkaError):
+                producer.send("t", b"lost").result(60)
+            eventually(lambda: not cluster._brokers[1].running)
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((host, int(port)), 60)
+        assert halted == [1]
+    told = [record.getMessage() for record in caplog.records if record.name != "kafkacore.broker.controller.host"]
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:  # the disk is mended
+        assert [record.value for record in cluster.records("t")] == [b"kept"]
+    assert "broker-1 is offline" in told[0]
+    assert told[1].startswith("broker 1 stops: all its log directories have failed: ") and "broker-1: " in told[1]
+
+
 def test_a_broker_that_loses_its_only_disk_while_it_runs_says_what_it_still_does(tmp_path, monkeypatch, caplog):
     caplog.set_level("WARNING", "kafkacore.broker")
-    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+    with EmbeddedCluster(data_dir=tmp_path, config={"log_dirs_failure_halts": False}) as cluster:
         cluster.create_topic("t", partitions=2)
         settings = {"bootstrap_servers": cluster.bootstrap_servers, "retries": 0, "enable_idempotence": False}
         with KafkaProducer(settings) as producer, monkeypatch.context() as patched:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic, TopicPartition,
 from kafkacore.cli import transactions
 from kafkacore.cli.app import run
 from kafkacore.config_security import sasl_listener
-from kafkacore.errors import Code
+from kafkacore.errors import Code, KafkaError
 from kafkacore.testing import EmbeddedCluster
 from tests.free_ports import free_port
 
@@ -658,6 +659,26 @@ def test_broker_as_a_process_of_its_own(tmp_path: Path) -> None:
         broker.send_signal(signal.SIGINT)
         assert broker.wait(60) == 0
         broker.stdout.close()
+
+
+@pytest.mark.slow
+def test_a_broker_whose_disk_fails_ends_with_one_line(tmp_path: Path) -> None:
+    def small_disk() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
+
+    command = [sys.executable, "-m", "kafkacore", "broker", "--port", "0", "--json", "--data-dir", str(tmp_path)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes, preexec_fn=small_disk) as broker:  # type: ignore[call-overload]
+        try:
+            address = json.loads(broker.stdout.readline())["bootstrap_servers"]
+            with KafkaProducer(bootstrap_servers=address, retries=0, enable_idempotence=False) as producer:
+                failed = [producer.send("t", bytes(900_000), partition=0) for _ in range(3)][-1]
+                with pytest.raises(KafkaError):
+                    failed.result(60)
+            assert broker.wait(60) == 1
+            assert "the broker has stopped: all its log directories have failed" in broker.stderr.read().splitlines()[-1]
+        finally:
+            broker.kill()
 
 
 def test_dump_log_shows_what_looks_like_markup_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
