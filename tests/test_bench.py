@@ -18,6 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 BENCH = ROOT / "bench"
 COMPILER = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
+GUARD_S = 900  # a hang has no end; a busy machine, on which this takes ten times as long, has one
 PARTITIONS, TOPICS = ("1 partition", "10 partitions", "100 partitions"), ("1 topic", "10 topics", "100 topics")
 READ = ("10 partitions", "100 partitions")
 QUICK = {
@@ -57,10 +58,11 @@ QUICK = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(GUARD_S + 60)
 def test_each_piece_runs_once() -> None:
     options = ["-q", "-n", "0", "-p", "no:cacheprovider", "--benchmark-disable"]
     command = [sys.executable, "-m", "pytest", *options, str(BENCH / "test_pieces.py")]
-    done = subprocess.run(command, cwd=BENCH.parent, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=BENCH.parent, capture_output=True, text=True, timeout=GUARD_S)
     assert done.returncode == 0, done.stdout[-3000:]
     assert "passed" in done.stdout
 
@@ -68,7 +70,7 @@ def test_each_piece_runs_once() -> None:
 def scale(*options: str) -> Any:
     command = [sys.executable, str(BENCH / "scale.py"), "--quick", "--json", *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=GUARD_S)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 
@@ -81,6 +83,7 @@ def rows_of(rooms: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(GUARD_S + 60)
 @pytest.mark.parametrize("rooms", QUICK)
 def test_the_bench_of_growth_measures_every_row(rooms: str) -> None:
     if rooms == "producer" and shutil.which(COMPILER) is None:
@@ -94,6 +97,7 @@ def test_the_bench_of_growth_measures_every_row(rooms: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(GUARD_S + 60)
 def test_the_bench_of_growth_measures_two_checkouts_by_turns_and_draws_them(tmp_path: Path) -> None:
     (table,) = scale("--only", "timers.add", "--against", str(ROOT), "--plot", str(tmp_path / "growth.png"))["tables"]
     assert all(list(row) == ["kafkacore", "against"] for row in table["rows"].values())
@@ -103,13 +107,14 @@ def test_the_bench_of_growth_measures_two_checkouts_by_turns_and_draws_them(tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(GUARD_S + 60)
 @pytest.mark.skipif(shutil.which(COMPILER) is None, reason="the null broker needs a C compiler")
 def test_the_bench_of_other_clients_names_measures_every_row() -> None:
     pytest.importorskip("kafka", minversion="3.0")
     pytest.importorskip("aiokafka", minversion="0.14")
     pytest.importorskip("confluent_kafka")
     command = [sys.executable, str(BENCH / "compat.py"), "--quick", "--json"]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=GUARD_S)
     assert done.returncode == 0, done.stderr[-3000:]
     tables = json.loads(done.stdout)["tables"]
     names = (
