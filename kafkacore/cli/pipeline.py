@@ -56,17 +56,17 @@ def init(
     example: Annotated[str, typer.Option("--example", metavar="EXAMPLE", help=f"What to begin with: {', '.join(TEMPLATES)}.")] = "flights",
     json: Json = False,
 ) -> None:
-    """Write a project that runs as it is: flights from Kafka, counted by the hour, joined, written to Parquet and a topic."""
+    """Write a project that runs as it is. flights: counted by the hour, joined, written to Parquet and a topic. empty: one small flow."""
     written = create(Path(name), example)
+    install = "pip install '.[cli,spark,demo]' in a checkout of kafkacore"
     if absent := lacking(example):
-        needs = f"the example needs {' and '.join(absent)}, not installed here"
-        typer.echo(f"{needs}: pip install '.[cli,spark,demo]' in a checkout of kafkacore", err=True)
+        typer.echo(f"the example needs {' and '.join(absent)}, not installed here: {install}; --example empty needs nothing", err=True)
     if json:
         print_json({"project": str(Path(name).absolute()), "files": [str(path) for path in written]})
         return
     for path in written:
         typer.echo(f"wrote {path}")
-    typer.echo(f"next: cd {name} && kafkacore pipeline run && kafkacore pipeline status")
+    typer.echo(f"next: {f'{install}, then ' if absent else ''}cd {name} && kafkacore pipeline run && kafkacore pipeline status")
 
 
 @app.command()

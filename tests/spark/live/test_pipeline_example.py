@@ -48,3 +48,9 @@ def test_the_example_counts_as_pandas_does(tmp_path: Path) -> None:
         assert flow["expectations"]["flights.whole"]["failed"] == 2
         assert flow["expectations"]["flights.departed"]["failed"] > 100
         assert flow["expectations"]["flights.departed"]["rows"] == flow["rows"] - 5
+
+
+def test_an_empty_project_runs_as_init_says(tmp_path: Path) -> None:
+    root = Path(one(kafkacore("init", "mine", "--example", "empty", "--json", cwd=tmp_path))["project"])
+    update = one(kafkacore("run", "--json", cwd=root))
+    assert (update["seeded"], update["flows"]["output"]["rows"], update["flows"]["output"]["behind"]) == (10, 10, 0)
