@@ -193,6 +193,7 @@ _KNOWN: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "endingTimestamp": (_count(0), ("batch",)),
     "endingOffsetsByTimestamp": (_timestamps, ("batch",)),
     "failOnDataLoss": (_flag, _READ),
+    "checkTopicIds": (_flag, ("stream",)),
     "onDataLoss": (_choice("fail", "skip", "earliest"), _READ),
     "maxOffsetsPerTrigger": (_count(1), ("stream",)),
     "minOffsetsPerTrigger": (_count(1), ("stream",)),
@@ -381,6 +382,7 @@ class SourceOptions:
         starting_timestamps_ms, ending_timestamps_ms: one for all, or by partition; they come before the offsets.
         timestamp_strategy: when no record is that young: "error" or "latest".
         on_data_loss: "fail", "skip" or "earliest".
+        check_topic_ids: whether the ids of topics in a checkpoint must be those of the topics that there are.
         max_offsets, min_offsets, max_delay_ms: admission control of streams.
         min_partitions, max_partitions, max_records: splitting into tasks.
         join_down_to: tasks that joining small partitions leaves at least; 0: none are joined; None: the session's default parallelism.
@@ -410,6 +412,7 @@ class SourceOptions:
     ending_timestamps_ms: int | dict[Partition, int] | None = None
     timestamp_strategy: str = "error"
     on_data_loss: str = "fail"
+    check_topic_ids: bool = True
     max_offsets: int | None = None
     min_offsets: int | None = None
     max_delay_ms: int = 900_000
@@ -516,6 +519,7 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         ending_timestamps_ms=found.get("endingTimestamp", found.get("endingOffsetsByTimestamp")),
         timestamp_strategy=found.get("startingOffsetsByTimestampStrategy", "error"),
         on_data_loss=loss,
+        check_topic_ids=found.get("checkTopicIds", True),
         max_offsets=high,
         min_offsets=low,
         max_delay_ms=found.get("maxTriggerDelay", 900_000),

@@ -43,6 +43,7 @@ IDLE_POLL_MS = 50
 IDLE_SHARE = 0.1
 GROUP_COMMIT_TIMEOUT_S = 5.0
 GROUP_COMMIT_PAUSE_S = 30.0
+KEPT = "; where its records kept their offsets, as in a mirrored cluster, checkTopicIds=false goes on"
 UNLIMITED = (1 << 63) - 1
 """Rows of a batch where no option limits them: ReadAllAvailable is how Trigger.Once is recognized."""
 KAFKA_SCHEMA = StructType(
@@ -398,7 +399,7 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         if start is None:
             self._look({}, {})
             return self._json({**self._newest, **(self._pinned(once) if fresh else {})})
-        begin, ids = offsets.from_json(start), offsets.topic_ids(start)
+        begin, ids = offsets.from_json(start), self._ids(start)
         self._commit_to_group(begin)
         self._look(begin, ids)
         newest = self._newest
@@ -452,6 +453,10 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
 
     # ---- how it is found out
 
+    def _ids(self, logged: Mapping[str, Any]) -> dict[str, bytes]:
+        """The ids of topics in offsets of Spark's log, as far as they count."""
+        return offsets.topic_ids(logged) if self.options.check_topic_ids else {}
+
     def _json(self, ends: Offsets, ids: Mapping[str, bytes] | None = None) -> dict[str, Any]:
         """Offsets for Spark's log, with the ids of their topics.
 
@@ -489,11 +494,12 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         topics = self._source.topics
         former = {name: topics.former_id(name) for name in topics.renewed}
         former |= {name: topic_id for name, topic_id in ids.items() if topics.topic_id(name) not in (ZERO_ID, topic_id)}
-        return {name: offsets.created_again(topic_id, topics.topic_id(name)) for name, topic_id in former.items()}
+        said = {name: offsets.created_again(topic_id, topics.topic_id(name)) for name, topic_id in former.items()}
+        return {name: f"{text}{KEPT if name in ids else ''}" for name, text in said.items()}
 
     def _renewed_since(self, start: dict[str, Any], end: dict[str, Any], until: Offsets) -> dict[str, str]:
         """Topics of which a batch holds no records, since they were created again by then or since then, and what is said of them."""
-        before, behind = offsets.topic_ids(start), offsets.topic_ids(end)
+        before, behind = self._ids(start), self._ids(end)
         if end != self._offered and behind:
             self._source.partitions(until, behind)
         found = self._renewed(behind) if end != self._offered else {}

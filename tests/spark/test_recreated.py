@@ -71,8 +71,8 @@ def test_it_is_reported_with_both_ids(cluster: Any, admin: Any, producer: Any, k
     with pytest.raises(errors.OffsetOutOfRange, match="deleted and created again") as caught:
         run.batch()
     said = str(caught.value)
-    assert f"{name}-0: the topic was deleted and created again (its id was {made.before} and is {made.after})" in said
-    assert "it holds the offsets 0 to 8 (the query is at offset 5)" in said
+    assert f"{name}-0: the topic was deleted and created again (its id was {made.before} and is {made.after}); where its" in said
+    assert "checkTopicIds=false goes on; it holds the offsets 0 to 8 (the query is at offset 5)" in said
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == (name, 0, 5)
 
 
@@ -94,6 +94,16 @@ def test_where_loss_is_tolerated_the_new_topic_is_read(cluster: Any, admin: Any,
             assert numbers(each.batch()) == [200]
 
 
+def test_a_topic_whose_records_were_kept_goes_on_where_that_is_said(cluster: Any, admin: Any, producer: Any) -> None:
+    """As in a mirrored cluster: other ids, the same offsets."""
+    made = Recreated(cluster, admin, producer, "mirrored")
+    kept = made.run(checkTopicIds="false")
+    assert numbers(read(kept.reader, kept.reader.partitions(*made.last))) == list(range(100, 105))      # a batch that is replayed
+    assert [numbers(batch) for batch in kept.batches()] == [[105, 106, 107]]
+    assert offsets.topic_ids(kept.offset).keys() == {"mirrored"}
+    assert made.run(kept.offset).batch() is None                          # its new id is known from then on
+
+
 def test_a_checkpoint_without_ids_goes_on(cluster: Any, admin: Any, producer: Any) -> None:
     """One of an earlier version, or of Spark's own connector; from its next batch on there are ids."""
     cluster.create_topic("no-ids", partitions=1)
@@ -107,7 +117,7 @@ def test_a_checkpoint_without_ids_goes_on(cluster: Any, admin: Any, producer: An
 def test_a_batch_that_is_replayed_reads_nothing_of_another_topic(cluster: Any, admin: Any, producer: Any, caplog: Any) -> None:
     """It was planned, and the process ended before it was done; it is planned again without a question about its end."""
     made = Recreated(cluster, admin, producer, "replayed")
-    with pytest.raises(errors.OffsetOutOfRange, match=rf"{made.before} and is {made.after}\); the batch begins at offset 0 and ends at 5"):
+    with pytest.raises(errors.OffsetOutOfRange, match=rf"is {made.after}.*; the batch begins at offset 0 and ends at 5"):
         made.run().reader.partitions(*made.last)
     lenient = made.run(onDataLoss="earliest")
     for _ in range(2):                                                  # foreachBatch may plan it twice
