@@ -64,7 +64,7 @@ def topic_ids(data: Mapping[str, object]) -> dict[str, bytes]:
     """The ids of topics in offsets as Spark keeps them, by name; those written by Spark's own source have none.
 
     Raises:
-        ConfigError: what stands in the place of an id is none.
+        ConfigError: an id is malformed.
     """
     found: dict[str, bytes] = {}
     for name in data:

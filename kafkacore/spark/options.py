@@ -303,7 +303,7 @@ def _read_all(given: Mapping[str, str], where: Where) -> tuple[dict[str, Any], d
     if "bootstrap.servers" not in client:
         like = difflib.get_close_matches("bootstrap.servers", client, n=1, cutoff=0.8)
         hint = f" (not kafka.{like[0]})" if like else ""
-        stored = "" if given else f". Of a stored table there are none {NO_TABLE}"
+        stored = "" if given else f". A stored table has no options {NO_TABLE}"
         raise ConfigError(f"option kafka.bootstrap.servers is missing{hint}: the brokers to connect to, as host:port,host:port{stored}")
     return found, client, letters
 

@@ -59,7 +59,7 @@ def test_names_may_be_written_in_any_case() -> None:
         ({**READ, "minPartitions": "0"}, False, "option minPartitions must be at least 1"),
         ({**READ, "provider": "kafkacore"}, False, r"a table cannot be stored .CREATE TABLE.*TEMPORARY VIEW name USING kafkacore OPTIONS"),
         ({"owner": "me"}, False, r"a table cannot be stored"),
-        ({}, False, r"bootstrap.servers is missing.*Of a stored table there are none.*CREATE TEMPORARY VIEW"),
+        ({}, False, r"bootstrap.servers is missing.*A stored table has no options.*CREATE TEMPORARY VIEW"),
         ({**READ, "maxPartitions": "0"}, True, "option maxPartitions must be at least 1"),
         ({**READ, "maxPartitions": "4", "minPartitions": "5"}, False, r"minPartitions \(5\) must not exceed maxPartitions \(4\)"),
         ({**READ, "maxPartitions": "4", "joinSmallPartitions": "5"}, True, r"joinSmallPartitions \(5\) must not exceed maxPartitions"),
