@@ -14,6 +14,7 @@ too; --json ends stdout with one line of figures. The exit code is 1 with findin
 
 --group plays members of one group instead, by each protocol in turn (tests/soak_groups.py). --transactions plays transactional producers,
 a group that copies what they write, and readers (tests/soak_transactions.py): first in one process, then with a process for each broker.
+--servers HOST:PORT plays the group on a Kafka whose brokers stay as they are.
 --face aio plays each of them with the asyncio clients, all in one event loop (tests/faces.py).
 """
 
@@ -398,9 +399,9 @@ class Soak:
                     world.find(f"THE GROUP PASSED OVER {send.value!r} at {TOPIC}-{send.partition}, offset {send.offset}")
 
 
-def group_soaks(seconds: float, seed: int, say: Callable[[str], object]) -> dict[str, Any]:
+def group_soaks(seconds: float, seed: int, say: Callable[[str], object], servers: str | None = None) -> dict[str, Any]:
     """A run of a group by each protocol, which share the time."""
-    runs = [GroupSoak(protocol, seed, seconds=seconds / len(PROTOCOLS), say=say).run() for protocol in PROTOCOLS]
+    runs = [GroupSoak(protocol, seed, seconds=seconds / len(PROTOCOLS), say=say, servers=servers).run() for protocol in PROTOCOLS]
     return {"seed": seed, "runs": runs, "findings": [f"{run['protocol']}: {finding}" for run in runs for finding in run["findings"]]}
 
 
@@ -419,6 +420,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="the same faults again")
     parser.add_argument("--memory", action="store_true", help="the brokers keep their logs in memory, not in a temporary directory")
     parser.add_argument("--group", action="store_true", help="members of one group under faults, by each protocol")
+    parser.add_argument("--servers", help="with --group: a Kafka whose brokers stay as they are; members and a topic have faults")
     parser.add_argument("--transactions", action="store_true", help="transactional producers, a copying group and readers under faults")
     parser.add_argument("--face", choices=("sync", "aio"), default="sync", help="the synchronous clients, or those for asyncio")
     parser.add_argument("--json", action="store_true", help="figures as one line of JSON at the end")
@@ -432,7 +434,7 @@ def main() -> int:
     say(f"soak: seed {seed}, {options.seconds:.0f} s")
     with face_in(options.face, *FACED):
         if options.group:
-            figures = group_soaks(options.seconds, seed, say)
+            figures = group_soaks(options.seconds, seed, say, options.servers)
         elif options.transactions:
             figures = transaction_soaks(options.seconds, seed, say)
         else:

@@ -4,13 +4,20 @@ Three brokers; a producer; members of one group, of which some commit by themsel
 begin, records are sent, the faults end, and the group has to process everything before the next step begins. At the end the members leave,
 and `kafkacore.testing.group_history` judges.
 
+Beside the topic that stays there is one that a fault deletes, with records that nobody may have read, and creates again. Its records name
+their generation, and history knows each generation as a topic of its own. By the seed, members subscribe to names or to a pattern.
+
+With a cluster of its own elsewhere (`servers`) the faults are those of members and of that topic.
+
 The seed decides which faults come in which order; what they meet is up to the machine.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
+import re
 import threading
 import time
 import traceback
@@ -18,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, SubscriptionPattern, TopicPartition, errors
 from kafkacore.broker.internal_topics import GROUP_TOPIC
 from kafkacore.consumer import RebalanceListener
 from kafkacore.errors import KafkaError
@@ -28,6 +35,7 @@ from kafkacore.testing.group_history import GroupHistory
 from kafkacore.testing.history import Finding, History
 
 TOPIC, PARTITIONS, GROUP = "group-soak", 6, "group-soak"
+AGAIN, AGAIN_PARTITIONS = "group-soak-again", 2
 BROKERS = (1, 2, 3)
 RECORDS_PER_STEP = 60
 MAX_POLL_INTERVAL_MS = 1_500
@@ -56,7 +64,9 @@ FAULTS = (
     "member joins",
     "member leaves",
     "member stalls",
+    "topic again",
 )
+OF_CLIENTS = ("member joins", "member leaves", "member stalls", "topic again")
 CONFIG = {
     "min.insync.replicas": 2,
     "replica.lag.time.max.ms": 1_500,
@@ -79,6 +89,18 @@ NEVER_EXPECTED = (
 """What no fault explains."""
 
 Rows = Mapping[TopicPartition, list[ConsumerRecord]]
+Place = tuple[str, int]
+
+
+def place_of(record: ConsumerRecord) -> Place:
+    """Where history has a record: of the topic that is created again the generation that the record names."""
+    if record.topic != AGAIN:
+        return record.topic, record.partition
+    return generation_name(int(record.value.split(b":")[0])), record.partition
+
+
+def generation_name(generation: int) -> str:
+    return f"{AGAIN}#{generation}"
 
 
 class SoakMember(RebalanceListener):
@@ -100,6 +122,7 @@ class SoakMember(RebalanceListener):
         self.goes_on.set()
         self.consumer: KafkaConsumer
         self.next: dict[TopicPartition, int] = {}  # processed and not committed
+        self.places: dict[TopicPartition, Place | None] = {}  # owned, by history's names; None before a record says the generation
         self._unprocessed: Rows = {}
         self._turn = 0
         self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
@@ -127,11 +150,12 @@ class SoakMember(RebalanceListener):
             max_poll_records=20,
             max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
             default_api_timeout_ms=3_000,
+            metadata_max_age_ms=500,  # by which classic members see new topics of a pattern
             **CLIENT,
             **PROTOCOLS[self.soak.protocol],
         )
         try:
-            self.consumer.subscribe([TOPIC], listener=self)
+            self._subscribe()
             while not self.leaving.is_set():
                 self._try(self._step)
                 self.goes_on.wait(WAIT_S)
@@ -139,6 +163,15 @@ class SoakMember(RebalanceListener):
                 self._try(self._commit)
         finally:
             self._try(lambda: self.consumer.close(10))
+
+    def _subscribe(self) -> None:
+        match self.soak.subscribes:
+            case "names":
+                self.consumer.subscribe([TOPIC, AGAIN], listener=self)
+            case "pattern":
+                self.consumer.subscribe(pattern=re.compile(f"{TOPIC}.*"), listener=self)
+            case _:
+                self.consumer.subscribe(pattern=SubscriptionPattern(f"{TOPIC}.*"), listener=self)
 
     def _try(self, call: Callable[[], None]) -> None:
         try:
@@ -149,7 +182,10 @@ class SoakMember(RebalanceListener):
     def _step(self) -> None:
         rows = self.poll()
         for tp, records in rows.items():
-            self.member.polled(*tp, [(record.offset, record.value) for record in records])
+            for place, of_topic in itertools.groupby(records, place_of):
+                if tp in self.places and self.places[tp] != place:
+                    self._own(tp, place)
+                self.member.polled(*place, [(record.offset, record.value) for record in of_topic])
         self.soak.counts["handed out"] += sum(map(len, rows.values()))
         self.handle(rows)
 
@@ -166,7 +202,7 @@ class SoakMember(RebalanceListener):
     def _process(self) -> None:
         rows, self._unprocessed = self._unprocessed, {}
         for tp, records in rows.items():
-            self.member.processed(*tp, records[-1].offset + 1)
+            self.member.processed(*place_of(records[-1]), records[-1].offset + 1)
             if not self.auto:
                 self.next[tp] = records[-1].offset + 1
             self.soak.processed(records)
@@ -177,44 +213,66 @@ class SoakMember(RebalanceListener):
             return
         self._turn += 1
         offsets = dict(self.next)
-        call = self.member.commit(offsets)
+        call = self.member.commit(self._by_place(offsets))
         if self._turn % 3 == 0:
             self.next.clear()
             self.consumer.commit_async(offsets, callback=lambda _, error: call.taken() if error is None else None)
             return
-        self.consumer.commit(offsets)
+        try:
+            self.consumer.commit(offsets)
+        except errors.UnknownTopicOrPartition as error:
+            if error.topic != AGAIN:
+                raise
+            self.soak.counts["commits of the topic before"] += 1
+            for tp in [tp for tp in self.next if tp.topic == AGAIN]:  # the others are committed with the next call
+                del self.next[tp]
+            return
         call.taken()
         self.soak.counts["commits"] += 1
         self.next.clear()
+
+    def _by_place(self, offsets: Mapping[TopicPartition, int]) -> dict[Place, int]:
+        return {place: offset for tp, offset in offsets.items() if (place := self.places.get(tp)) is not None}
+
+    def _own(self, tp: TopicPartition, place: Place) -> None:
+        """A record says which generation of the topic this partition is of."""
+        before = self.places[tp]
+        if before is not None:
+            self.member.revoked([before])
+        self.member.assigned([place])
+        self.places[tp] = place
 
     # ---- listener
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
         self.soak.counts["assigned"] += len(partitions)
-        self.member.assigned(partitions)
+        for tp in partitions:
+            self.places[tp] = None
+            if tp.topic != AGAIN:
+                self._own(tp, tp)
 
     def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
         self.soak.counts["revoked"] += len(partitions)
         mine = {tp: offset for tp, offset in self.next.items() if tp in partitions}
         try:
             if mine:
-                call = self.member.commit(mine)
+                call = self.member.commit(self._by_place(mine))
                 self.consumer.commit(mine)
                 call.taken()
         except KafkaError as error:
             self.soak.count(self, error)
         finally:
-            self._forget(partitions)
-            self.member.revoked(partitions)
+            self.member.revoked(self._forget(partitions))
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
         self.soak.counts["lost"] += len(partitions)
-        self._forget(partitions)
-        self.member.lost(partitions)
+        self.member.lost(self._forget(partitions))
 
-    def _forget(self, partitions: Collection[TopicPartition]) -> None:
+    def _forget(self, partitions: Collection[TopicPartition]) -> list[Place]:
+        """Returns what history calls those that it knows as this member's."""
         for tp in partitions:
             self.next.pop(tp, None)
+        return [place for tp in partitions if (place := self.places.pop(tp)) is not None]
 
 
 class GroupSoak:
@@ -228,6 +286,7 @@ class GroupSoak:
         member: makes a member; tests plant faults with it.
         wait_s: see WAIT_S.
         say: is handed lines of progress.
+        servers: a cluster of the caller's, whose brokers stay as they are; None for one of its own.
     """
 
     def __init__(
@@ -239,10 +298,15 @@ class GroupSoak:
         member: type[SoakMember] = SoakMember,
         wait_s: float = WAIT_S,
         say: Callable[[str], object] = lambda line: None,
+        servers: str | None = None,
     ) -> None:
+        self.given = servers
         self.protocol, self.seed, self.steps, self.seconds, self.wait_s, self.say = protocol, seed, steps, seconds, wait_s, say
         self._make = member
         self.rng = random.Random(seed)
+        self.subscribes = ("names", "pattern", "broker's pattern" if protocol == "consumer" else "pattern")[seed % 3]
+        self.generation = 0
+        self._again: set[bytes] = set()  # what was sent to any generation
         self.history = History()
         self.group = GroupHistory(self.history)
         self.counts: Counter[str] = Counter()
@@ -259,6 +323,7 @@ class GroupSoak:
         self._stalled: list[SoakMember] = []
         self._writer = self.history.writer("writer")
         self._acked: set[bytes] = set()
+        self._doomed: set[bytes] = set()  # what was sent to a generation that is deleted since
         self._done: set[bytes] = set()
         self._moved = threading.Condition()
         self._over = threading.Event()
@@ -295,10 +360,14 @@ class GroupSoak:
     def run(self) -> dict[str, Any]:
         """Plays, judges, and returns the figures; `findings` among them is empty when nothing was broken."""
         began = time.monotonic()
-        with EmbeddedCluster(brokers=3, config=CONFIG) as cluster:
-            self.cluster = cluster
-            self.servers = cluster.bootstrap_servers
-            cluster.create_topic(TOPIC, PARTITIONS, 3)
+        with contextlib.ExitStack() as stack:
+            if self.given is None:
+                self.cluster = stack.enter_context(EmbeddedCluster(brokers=3, config=CONFIG))
+            self.servers = self.given or self.cluster.bootstrap_servers
+            self.admin = stack.enter_context(KafkaAdminClient(bootstrap_servers=self.servers, **CLIENT))
+            copies = min(3, len(self.admin.describe_cluster().nodes))
+            self.topics = {name: NewTopic(name, count, copies) for name, count in ((TOPIC, PARTITIONS), (AGAIN, AGAIN_PARTITIONS))}
+            self.admin.create_topics([*self.topics.values()]).check()
             producer = KafkaProducer(bootstrap_servers=self.servers, acks="all", linger_ms=1, **CLIENT)
             observer = threading.Thread(target=self._observe, daemon=True)
             try:
@@ -319,11 +388,13 @@ class GroupSoak:
                 self._over.set()
                 observer.join(WAIT_S)
             self.group.drained()
-            self._look_at_the_end(cluster)
+            self._look_at_the_end()
         self.judged = self.history.check()
         self.findings += [str(finding) for finding in self.judged[:20]]
         return {
             "protocol": self.protocol,
+            "subscribes": self.subscribes,
+            "generations": self.generation + 1,
             "seed": self.seed,
             "steps": step,
             "seconds": round(time.monotonic() - began, 1),
@@ -336,7 +407,8 @@ class GroupSoak:
         }
 
     def _step(self, producer: KafkaProducer, step: int) -> None:
-        chosen = self.rng.sample(FAULTS, self.rng.choice((1, 2)))
+        chosen = self.rng.sample(FAULTS if self.given is None else OF_CLIENTS, self.rng.choice((1, 2)))
+        chosen.sort(key=lambda kind: kind == "topic again")  # what it deletes has been sent while the others went on
         for kind in chosen:
             self.faults[kind] += 1
             getattr(self, "_" + kind.replace(" ", "_"))()
@@ -346,15 +418,19 @@ class GroupSoak:
         self._end_faults()
         if self._stalled:  # until the others have taken over
             producer.flush(self.wait_s)
-            self._wait(lambda: self._acked <= self._done, TAKEN_OVER_S)
+            self._wait(lambda: self._missing() == set(), TAKEN_OVER_S)
             self._go_on()
         self._all_processed(producer)
         self.say(f"group soak: step {step}: {', '.join(chosen)}; {len(self._acked)} records, {sum(self.errors.values())} errors raised")
 
     def _send(self, producer: KafkaProducer, count: int) -> None:
         for nth in range(count):
-            value = b"%d" % next(self._numbers)
-            send = self._writer.send(TOPIC, value, nth % PARTITIONS)
+            again = nth % 6 == 5
+            topic, partition = (AGAIN, nth // 6 % AGAIN_PARTITIONS) if again else (TOPIC, nth % PARTITIONS)
+            value = b"%d:%d" % (self.generation, next(self._numbers))
+            if again:
+                self._again.add(value)
+            send = self._writer.send(generation_name(self.generation) if again else topic, value, partition)
 
             def settled(future: Any, send: Any = send, value: bytes = value) -> None:
                 if future.exception() is None:
@@ -363,13 +439,16 @@ class GroupSoak:
                         self._acked.add(value)
                         self._moved.notify_all()
 
-            producer.send(TOPIC, value, partition=nth % PARTITIONS).add_done_callback(settled)
+            producer.send(topic, value, partition=partition).add_done_callback(settled)
 
     def _all_processed(self, producer: KafkaProducer) -> None:
         producer.flush(self.wait_s)
-        if not self._wait(lambda: self._acked <= self._done, self.wait_s):
-            missing = sorted(self._acked - self._done)[:5]
-            self.find(f"STUCK: {len(self._acked - self._done)} records are not processed, such as {missing}")
+        if not self._wait(lambda: self._missing() == set(), self.wait_s):
+            self.find(f"STUCK: {len(self._missing())} records are not processed, such as {sorted(self._missing())[:5]}")
+
+    def _missing(self) -> set[bytes]:
+        """Acknowledged, still there, and not processed."""
+        return self._acked - self._done - self._doomed
 
     def _observe(self) -> None:
         """What members commit by themselves is seen here."""
@@ -385,25 +464,52 @@ class GroupSoak:
             return {}
         found = {tp: answer.offset for tp, answer in answers.items() if answer is not None}
         for tp, offset in found.items():
-            self.group.committed(*tp, offset)
+            if tp.topic != AGAIN:  # asked by name, coordinators tell an offset of a deleted topic until they have forgotten it
+                self.group.committed(*tp, offset)
         with self._moved:
             self.counts["looks"] += 1
             self._moved.notify_all()
         return found
 
-    def _look_at_the_end(self, cluster: EmbeddedCluster) -> None:
+    def _look_at_the_end(self) -> None:
         """All members left in peace, so that all is committed that was processed."""
         with KafkaAdminClient(bootstrap_servers=self.servers, **CLIENT) as admin:
             found = self._see(admin, WAIT_S)
-        for partition in range(PARTITIONS):
-            leader = cluster.leader(TOPIC, partition)
-            assert leader is not None
-            end = cluster.end_offset(TOPIC, partition, leader)
-            committed = found.get(TopicPartition(TOPIC, partition), 0)
-            if committed != end and not self.findings:
-                self.find(f"COMMITTED: {committed} of {end} in partition {partition} when all members had left")
+        with KafkaConsumer(bootstrap_servers=self.servers, **CLIENT) as consumer:
+            tps = [TopicPartition(name, index) for name, topic in self.topics.items() for index in range(topic.num_partitions)]
+            for tp, end in consumer.end_offsets(tps).items():
+                committed = found.get(tp, 0)
+                if committed != end and not self.findings:
+                    self.find(f"COMMITTED: {committed} of {end} in {tp.topic}-{tp.partition} when all members had left")
 
     # ---- faults
+
+    def _topic_again(self) -> None:
+        """Deletes the topic with what nobody has processed of it, and creates it again, after a while or at once."""
+        producer = KafkaProducer(bootstrap_servers=self.servers, acks="all", linger_ms=1, **CLIENT)
+        self._send(producer, 12)
+        producer.close(FAULT_S)
+        gone = self.generation
+        self.group.deleted(generation_name(gone))
+        with self._moved:
+            self._doomed.update(value for value in self._again if value.startswith(b"%d:" % gone))
+        self._until_done(lambda: self.admin.delete_topics([AGAIN], timeout=FAULT_S).check(), errors.UnknownTopicOrPartition)
+        self._wait(lambda: False, self.rng.choice((0, 0, 0.3, 1.0)))
+        self._until_done(lambda: self.admin.create_topics([self.topics[AGAIN]], timeout=FAULT_S).check(), errors.TopicExists)
+        self.generation += 1
+
+    def _until_done(self, call: Callable[[], object], *already: type[KafkaError]) -> None:
+        """Answers may be lost: what is there already was done by a try before."""
+        until = time.monotonic() + WAIT_S
+        while time.monotonic() < until:
+            try:
+                call()
+                return
+            except already:
+                return
+            except KafkaError as error:
+                self.errors[f"admin: {type(error).__name__}"] += 1
+        self.find("STUCK: the topic cannot be deleted or created")
 
     def _end_faults(self) -> None:
         ends, self._ends = self._ends, []

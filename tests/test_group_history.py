@@ -250,3 +250,34 @@ def test_a_history_that_cannot_be_is_refused() -> None:
     member.lost([(TOPIC, 0)])
     with pytest.raises(UsageError, match="does not own"):
         member.revoked([(TOPIC, 0)])
+
+
+def test_two_generations_of_a_topic_are_two_topics() -> None:
+    """What was not processed of the deleted one is lost with it; an offset of it that counts for the new one is found."""
+    history = History()
+    group = GroupHistory(history)
+    writer, member = history.writer("p"), group.member("m")
+    for topic, values in (("t#0", "abc"), ("t#1", "xyz")):
+        for offset, value in enumerate(values):
+            writer.send(topic, value, 0).acked(offset)
+    member.assigned([("t#0", 0)])
+    member.polled("t#0", 0, [(0, "a"), (1, "b")])
+    member.processed("t#0", 0, 2)
+    group.deleted("t#0")
+    member.revoked([("t#0", 0)])
+    member.assigned([("t#1", 0)])
+    member.polled("t#1", 0, [(0, "x"), (1, "y"), (2, "z")])
+    member.processed("t#1", 0, 3)
+    group.committed("t#1", 0, 3)
+    group.drained()
+    assert history.check() == []
+    late = group.member("late")
+    writer.send("t#2", "first", 0).acked(0)
+    writer.send("t#2", "second", 0).acked(1)
+    group.committed("t#2", 0, 1)
+    late.assigned([("t#2", 0)])
+    late.polled("t#2", 0, [(1, "second")])
+    late.processed("t#2", 0, 2)
+    group.drained()
+    found = history.check()
+    assert {(finding.kind, finding.topic, finding.value) for finding in found} == {(Kind.UNPROCESSED, "t#2", "first")}

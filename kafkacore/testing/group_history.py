@@ -21,6 +21,8 @@ Rules, beside those of history.py:
 3. A member that another one has followed in a partition commits there no longer: the coordinator refuses it.
 4. A commit without `taken` may have been taken or not. What a client commits by itself is noted when it is seen (`GroupHistory.committed`).
 5. The group begins at the start of the log; seeks are not noted, so there must be none.
+6. A topic that is deleted and created again is two topics: they are noted under two names, and `deleted` ends the first. What nobody had
+   processed of it is lost with it.
 """
 
 from __future__ import annotations
@@ -136,6 +138,7 @@ class GroupHistory:
         self._seen: dict[Place, list[tuple[int, int]]] = defaultdict(list)  # when, and which offset was found committed
         self._unowned: list[Finding] = []
         self._drained_at: int | None = None
+        self._deleted: set[str] = set()
         history.judge(self._findings)
 
     def member(self, name: str, read_committed: bool = False) -> Member:
@@ -153,6 +156,10 @@ class GroupHistory:
     def drained(self) -> None:
         """Notes that the group has nothing left to read: all that was acknowledged before must have been processed."""
         self._drained_at = self.history.tick()
+
+    def deleted(self, topic: str) -> None:
+        """Notes that a topic is about to be deleted, under the name that only this one has."""
+        self._deleted.add(topic)
 
     def _owns(self, place: Place, member: str, run: Run) -> _Ownership:
         ownership = _Ownership(member, self.history.tick(), run)
@@ -184,7 +191,7 @@ class GroupHistory:
                 passed.look(commit.offsets[place], commit.called_at, f"{commit.member} committed")
             for at, offset in self._seen.get(place, []):
                 passed.look(offset, at, "the group had committed")
-            if self._drained_at is not None:
+            if self._drained_at is not None and place[0] not in self._deleted:
                 end = max((send.offset + 1 for send in sends[place] if (send.acked_at or 0) < self._drained_at), default=0)
                 passed.look(end, self._drained_at, "the group had nothing left to read below")
             found += passed.found

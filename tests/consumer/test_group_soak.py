@@ -24,7 +24,7 @@ FACED = [soak_groups]
 def test_a_group_under_faults_keeps_its_promises(protocol: str, seed: int) -> None:
     figures = GroupSoak(protocol, seed, steps=6).run()
     assert figures["findings"] == []
-    assert figures["records"] == 7 * 60
+    assert 0 <= figures["records"] - 7 * 60 <= 12 * (figures["generations"] - 1)
     assert figures["commits"] > 0
     assert figures["looks"] > 0
     assert figures["revoked"] > 0
