@@ -28,7 +28,7 @@ from kafkacore.consumer.group.engines import engines
 from kafkacore.consumer.group.listener import RebalanceListener
 from kafkacore.consumer.group.member import CommitCallback, GroupMember
 from kafkacore.consumer.handing import HandOut
-from kafkacore.consumer.health import ConsumerHealth, StallWatch, describe_partitions, held_back_problems
+from kafkacore.consumer.health import ConsumerHealth, HealthWatch, describe_partitions
 from kafkacore.consumer.interceptors import ConsumerInterceptor, Interceptors
 from kafkacore.consumer.lookups import Lookups
 from kafkacore.consumer.offsets import PositionKeeper
@@ -107,7 +107,6 @@ class KafkaConsumer:
         self._lookups = Lookups(self._driver, config, isolation_level=self._isolation_level)
         self._unread = Chunks()
         self._closes = False
-        self._stalls = StallWatch(self._subscription, read_committed=self._read_committed)
         self._interceptors = Interceptors(config.interceptors) if config.interceptors else None
         self._group: GroupMember | None = None
         fetcher, unread = self._fetcher, self._unread
@@ -123,6 +122,9 @@ class KafkaConsumer:
             )
             self._positions.fetch_committed = self._group.commits.fetch
             open_members.add(self)
+        self._health = HealthWatch(
+            self._driver, self._subscription, self._positions, fetcher, topics_, self._group, config, read_committed=self._read_committed
+        )
         self._loop = ReadLoop(
             self._driver,
             self._subscription,
@@ -737,20 +739,14 @@ class KafkaConsumer:
         """Whether reading goes on: brokers reachable, topics there, positions known, partitions that have records left moving; and how a
         member stands in its group: id, generation, coordinator, last heartbeat, what it waits for.
 
-        A partition that is not paused is stalled when its position has not moved for 30 s although there are records behind it, or when it
-        has been awaiting a position or its validation for 30 s. The first clock starts at the first call of `health` that sees it standing,
-        so call it regularly; the second at the first poll that found nothing to fetch. In read_committed `held_back` names the partitions
-        in which an open transaction keeps this reader from going on.
+        Every wait of 5 s is named: for an answer, a connection, credentials, the end of a throttle, metadata, a position, a commit before a
+        rebalance, an open transaction (read_committed), and a partition whose position has not moved for so long although there are records
+        behind it. Records that have come and that the program does not take are no fault for 30 s: it may be at work. Some of these clocks
+        start at the first call of `health` that sees the partition standing, so call it regularly; it takes in what has arrived, and waits
+        for nothing.
         """
         with self._driver:
-            now_ms = self._clock.now_ms()
-            problems = self._driver.unreachable(now_ms)  # what everything else may come of
-            member, of_group = (None, []) if self._group is None else self._group.health(now_ms)
-            of_partitions, stalled = self._stalls.look(self._metadata, self._driver.client, now_ms)
-            problems += of_partitions + self._topics.problems(now_ms) + of_group
-            held = self._stalls.held_back(now_ms)
-            problems += held_back_problems(held)
-            return ConsumerHealth(not problems, tuple(problems), tuple(stalled), member, held)
+            return self._health.look(self._clock.now_ms())
 
     @overload
     def metrics(self, *, detail: Literal[False] = False) -> dict[str, float]: ...
@@ -869,7 +865,7 @@ class KafkaConsumer:
             return
         if loop.background is None:
             self._driver.abandon(self)
-        else:
+        elif not self._driver.reported:
             warn_unclosed(self)  # its background thread leaves the group
 
     def __reduce__(self) -> Never:

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kafkacore import errors
 from kafkacore._codec import CompletedFetch, FetchedPartitions, FetchQueue, FetchRow, SampledStat
+from kafkacore.consumer.refusals import Refusals
 from kafkacore.consumer.sessions import MAX_VERSION_BY_NAME, ZERO_TOPIC_ID, FetchLimits, FetchPlan, FetchSession, FetchTarget
 from kafkacore.consumer.subscription import FetchState, PartitionState, SubscriptionState
 from kafkacore.errors import Code
@@ -129,6 +130,9 @@ class Fetcher:
         max_decompressed_bytes: the most bytes that one batch may hold uncompressed. A call that has unpacked as many opens no other batch.
         retry_backoff_ms: pause before a partition whose leader refused is asked again.
         preferred_max_age_ms: how long a nearer replica is used before the leader is asked again.
+
+    Attributes:
+        refusals: errors that may pass, for `health`.
     """
 
     def __init__(
@@ -168,6 +172,7 @@ class Fetcher:
         self._unready: list[Node] = []
         self._not_taken: dict[TopicPartition, int] = {}  # the position that a leader last refused
         self._owed: tuple[PartitionState | None, errors.KafkaError] | None = None
+        self.refusals = Refusals(retry_backoff_ms)
 
     @property
     def queue(self) -> FetchQueue:
@@ -223,6 +228,8 @@ class Fetcher:
 
     def _start_waits(self, now_ms: int) -> None:
         """Back-offs and uses of nearer replicas begin now."""
+        if self.refusals.fresh:
+            self.refusals.note(now_ms)
         if self._backing_off:
             until_ms = now_ms + self._retry_backoff_ms
             for state in self._backing_off:
@@ -470,6 +477,7 @@ class Fetcher:
             return
         self.metrics.errors += 1
         if code in _REFRESH_AND_RETRY or code in _RETRY:
+            self.refusals.fresh[state] = code
             log.debug("%s-%d: broker %d answered %s", tp[0], tp[1], node_id, errors.NAMES.get(code, code))
             if code in _REFRESH_AND_RETRY:
                 self._metadata.request_update()
@@ -649,6 +657,7 @@ class Fetcher:
         self._leaderless.clear()
         self._snapshot = None
         self._owed = None
+        self.refusals.clear()
         self._unready.clear()
         self.wants_fetch = True
 

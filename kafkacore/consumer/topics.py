@@ -268,6 +268,10 @@ class TopicWatch:
             for name, since_ms in self._missing.items()
             if name in subscription.topics or name in subscription.by_topic
         ]
+        known = self._metadata.snapshot.topics
+        for name in sorted(subscription.topics - subscription.by_topic.keys() - self._missing.keys()):  # of others their partitions say so
+            if (info := known.get(name)) is not None and info.error is not None:
+                found.append(f"topic {name}: {info.error}")
         pattern = subscription.pattern
         if pattern is not None and self.matched and not subscription.topics:
             found.append(f"the pattern {pattern.pattern!r} matches none of the cluster's topics ({len(self._metadata.snapshot.topics):,})")

@@ -181,11 +181,11 @@ def stands(**changes: Any) -> MemberHealth:
     ("member", "joined", "said"),
     [
         (stands(), True, []),
-        (stands(state="joining", waits_for="the others", waiting_ms=29_999), True, []),
+        (stands(state="joining", waits_for="the others", waiting_ms=4_999), True, []),
         (
-            stands(state="joining", waits_for="the others", waiting_ms=30_000),
+            stands(state="joining", waits_for="the others", waiting_ms=5_000),
             True,
-            ["group g has been rebalancing for 30 s: m waits for the others"],
+            ["group g has been rebalancing for 5 s: m waits for the others"],
         ),
         (stands(state="out", waits_for="poll()", waiting_ms=2_000), False, ["not a member of group g for 2 s: it waits for poll()"]),
         (stands(heartbeat_age_ms=44_999), True, []),

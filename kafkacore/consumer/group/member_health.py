@@ -8,9 +8,9 @@ from typing import NamedTuple
 from kafkacore import errors
 from kafkacore.consumer.group.membership import GroupSettings, Membership
 from kafkacore.net.coordinator import CoordinatorLink
+from kafkacore.net.waits import LONG_MS
 from kafkacore.types import TopicPartition
 
-_LONG_MS = 30_000
 LONG_COMMIT_MS = 2_000
 """A commit before partitions are given up that takes so long is a problem: meanwhile poll() hands out nothing."""
 _WAITS_FOR = {
@@ -115,7 +115,7 @@ def member_problems(
         return [member.waits_for]
     if not joined:
         return [f"not a member of group {group}{since}: it waits for {member.waits_for}"]
-    if member.waiting_ms >= _LONG_MS:
+    if member.waiting_ms >= LONG_MS:
         return [f"group {group} has been rebalancing{since}: {member.member_id} waits for {member.waits_for}"]
     if member.state == "stable" and (member.heartbeat_age_ms or 0) >= settings.session_timeout_ms:
         return [

@@ -1,0 +1,284 @@
+"""`health` names every wait of 5 s: whatever stands still, it does not say ok."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from test_fetcher import Rig, filled
+
+from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
+from kafkacore import protocol as p
+from kafkacore.clock import JumpingClock
+from kafkacore.consumer.health import ConsumerHealth
+from kafkacore.errors import Code
+from kafkacore.net.connection import AWAITING_TOKEN, CONNECTING, READY, RESOLVING
+from kafkacore.net.waits import waits
+from kafkacore.testing import Drop, EmbeddedCluster
+
+WAIT_MS = 6_000
+POLLS = 500
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(config={"group_initial_rebalance_delay_ms": 0, "auto_create_topics_enable": False}) as cluster:
+        cluster.create_topic("t", partitions=2)
+        cluster.produce("t", [b"x"] * 20)
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared: EmbeddedCluster) -> Iterator[EmbeddedCluster]:
+    apis: set[str] = set()
+    control = shared.control
+
+    def noted(api: str, fn: Any) -> None:
+        apis.add(api)
+        control(api, fn)
+
+    shared.control = noted  # type: ignore[method-assign, assignment]
+    yield shared
+    del shared.control  # type: ignore[method-assign]
+    for api in apis:
+        shared.control(api, None)
+    shared.resume_broker(1)
+
+
+class Reader:
+    """A consumer whose time can be moved."""
+
+    def __init__(self, cluster: EmbeddedCluster, stack: ExitStack, **settings: Any) -> None:
+        self.clock = JumpingClock()
+        quick = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10, "fetch_max_wait_ms": 20, "auto_offset_reset": "earliest"}
+        self.consumer = KafkaConsumer("t", bootstrap_servers=cluster.bootstrap_servers, clock=self.clock, **{**quick, **settings})
+        stack.callback(self.consumer.close, 0)
+        self.read = 0
+
+    def poll(self) -> None:
+        self.read += sum(map(len, self.consumer.poll(0.01).values()))
+
+    def until(self, done: Callable[[], object]) -> None:
+        for _ in range(POLLS):
+            if done():
+                return
+            self.poll()
+        raise AssertionError(f"it did not come to that: {self.consumer.health()}")
+
+    def reads_all(self, count: int = 20) -> None:
+        self.until(lambda: self.read >= count and self.consumer.health().ok)
+
+    def later(self) -> ConsumerHealth:
+        """What it says after 6 s in which nothing comes. The first look starts the clocks of what stands still."""
+        for _ in range(10):
+            self.poll()
+        self.consumer.health()
+        self.clock.sleep(WAIT_MS)
+        for _ in range(3):
+            self.poll()
+        return self.consumer.health()
+
+
+def dropped(_: Any) -> Drop:
+    return Drop()
+
+
+GROUPS: dict[str, dict[str, Any]] = {
+    "no group": {},
+    "classic": {"group_id": "g"},
+    "consumer": {"group_id": "g8", "group_protocol": "consumer"},
+}
+
+
+APIS = "ApiVersions Metadata FindCoordinator JoinGroup SyncGroup ConsumerGroupHeartbeat OffsetFetch ListOffsets Fetch".split()
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_broker_that_hangs(cluster: EmbeddedCluster, group: str) -> None:
+    """Everything was read: the lag is 0 as of the last answer."""
+    with ExitStack() as stack:
+        reader = Reader(cluster, stack, **GROUPS[group])
+        reader.reads_all()
+        cluster.pause_broker(1)
+        health = reader.later()
+        assert any("broker 1 (127.0.0.1:" in problem and "has not answered Fetch for " in problem for problem in health.problems)
+        cluster.resume_broker(1)
+        reader.until(lambda: reader.consumer.health().ok)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("api", APIS)
+def test_an_answer_that_does_not_come_from_the_start(cluster: EmbeddedCluster, api: str, group: str) -> None:
+    of_groups = {"FindCoordinator": ("classic", "consumer"), "OffsetFetch": ("classic", "consumer"), "JoinGroup": ("classic",)}
+    of_groups |= {"SyncGroup": ("classic",), "ConsumerGroupHeartbeat": ("consumer",)}
+    if group not in of_groups.get(api, tuple(GROUPS)):
+        return
+    settings = {**GROUPS[group], **({} if group == "no group" else {"group_id": f"{api}-{group}"})}
+    with ExitStack() as stack:
+        cluster.control(api, dropped)
+        reader = Reader(cluster, stack, **settings)
+        health = reader.later()
+        assert not health.ok
+        waits_for = {"JoinGroup": "its join", "SyncGroup": "the assignment", "ConsumerGroupHeartbeat": "its join"}
+        assert any(api in problem or waits_for.get(api, api) in problem for problem in health.problems), health.problems
+        cluster.control(api, None)
+
+
+@pytest.mark.parametrize(("api", "group"), [("Heartbeat", "classic"), ("ConsumerGroupHeartbeat", "consumer")])
+def test_heartbeats_that_are_not_answered(cluster: EmbeddedCluster, api: str, group: str) -> None:
+    with ExitStack() as stack:
+        reader = Reader(cluster, stack, **{**GROUPS[group], "group_id": f"beats-{group}"})
+        reader.reads_all()
+        cluster.control(api, dropped)
+        reader.clock.sleep(5_500)  # the next one is due
+        health = reader.later()
+        assert any(f"has not answered {api} for " in problem for problem in health.problems), health.problems
+
+
+@pytest.mark.parametrize("code", [Code.NOT_LEADER_OR_FOLLOWER, Code.KAFKA_STORAGE_ERROR, Code.UNKNOWN_SERVER_ERROR])
+def test_a_leader_that_refuses_for_ever(cluster: EmbeddedCluster, code: Code) -> None:
+    """Errors that may pass are raised nowhere. The partition is at its end, as far as the consumer knows."""
+    with ExitStack() as stack:
+        reader = Reader(cluster, stack)
+        reader.reads_all()
+
+        def refused(request: Any) -> Any:
+            partitions = [p.PartitionData(partition_index=index, error_code=code, high_watermark=-1, records=b"") for index in (0, 1)]
+            topic_id = reader.consumer._metadata.snapshot.topic_id("t")
+            return p.FetchResponse(responses=[p.FetchableTopicResponse(topic="", topic_id=topic_id, partitions=partitions)])
+
+        cluster.control("Fetch", refused)
+        for _ in range(8):
+            for _ in range(10):
+                reader.poll()
+            reader.clock.sleep(1_000)
+        problems = reader.consumer.health().problems
+        assert any(problem.startswith("t-") and "refused by its broker for " in problem and code.name in problem for problem in problems)
+
+
+def test_a_row_of_refusals_is_named_with_its_code() -> None:
+    tp = TopicPartition("t", 0)
+    rig = Rig({tp: filled()})
+    rig.log(tp).error = Code.KAFKA_STORAGE_ERROR
+    for _ in range(60):
+        rig.round(100)
+    ((state, (since_ms, code)),) = rig.fetcher.refusals.going_on(rig.now_ms).items()
+    assert (state.tp, code, rig.now_ms - since_ms > 5_000) == (tp, Code.KAFKA_STORAGE_ERROR, True)
+    rig.log(tp).error = 0
+    assert rig.poll()
+    assert rig.fetcher.refusals.going_on(rig.now_ms) == {}
+
+
+def test_a_throttle(cluster: EmbeddedCluster) -> None:
+    with ExitStack() as stack:
+        reader = Reader(cluster, stack)
+        reader.reads_all()
+        cluster.control("Fetch", lambda _: p.FetchResponse(throttle_time_ms=60_000))
+        client, (node,) = reader.consumer._driver.client, reader.consumer._metadata.snapshot.node_list
+        reader.until(lambda: client.throttle_delay_ms(node, reader.clock.now_ms()))
+        assert any("throttles this client for another " in problem for problem in reader.later().problems)
+
+
+def test_an_open_transaction(cluster: EmbeddedCluster) -> None:
+    """After 5 s, whether its producer still lives or its markers are missing for good."""
+    cluster.create_topic("held", partitions=1)
+    with ExitStack() as stack, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="x") as producer:
+        reader = Reader(cluster, stack, isolation_level="read_committed")
+        reader.consumer.subscribe(["held"])
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("held", b"open").result()
+        reader.until(lambda: reader.consumer.health().held_back)
+        health = reader.later()
+        assert [problem for problem in health.problems if problem.startswith("held-0: an open transaction has held readers")]
+        producer.abort_transaction()
+
+
+def test_a_commit_before_a_rebalance(cluster: EmbeddedCluster) -> None:
+    with ExitStack() as stack:
+        first, second = (Reader(cluster, stack, group_id="commits", heartbeat_interval_ms=100) for _ in range(2))
+        first.reads_all()
+        cluster.control("OffsetCommit", dropped)
+
+        def both() -> bool:
+            second.poll()
+            group = first.consumer._group
+            return group is not None and group.gives_up
+
+        first.until(both)
+        problems = first.later().problems
+        assert any("it waits for the commit before giving up partitions (" in problem for problem in problems), problems
+
+
+def test_a_topic_without_partitions_so_far(cluster: EmbeddedCluster) -> None:
+    with ExitStack() as stack:
+        reader = Reader(cluster, stack)
+        reader.consumer.subscribe(["not-there"])
+        assert any("not-there" in problem for problem in reader.later().problems)
+
+
+def test_many_absent_partitions_are_one_sentence(cluster: EmbeddedCluster) -> None:
+    with ExitStack() as stack:
+        reader = Reader(cluster, stack)
+        reader.consumer.unsubscribe()
+        reader.consumer.assign([("t", index) for index in range(5_000)])
+        reader.until(lambda: reader.consumer.health().problems)
+        assert reader.consumer.health().problems == ("t-2 and 4,997 partitions more do not exist: topic t has 2 partitions",)
+
+
+def test_a_program_that_does_not_take_its_records_is_at_work(cluster: EmbeddedCluster) -> None:
+    """For 30 s. The answer is taken in by the look itself: the broker is not accused."""
+    with ExitStack() as stack:
+        reader = Reader(cluster, stack, max_poll_records=1)
+        reader.until(lambda: reader.read)
+        client = reader.consumer._driver.client
+        while client.in_flight.count:
+            client.poll(10, reader.clock.now_ms())
+        reader.consumer.health()
+        reader.clock.sleep(WAIT_MS)
+        assert reader.consumer.health().problems == ()
+        reader.clock.sleep(30_000)
+        assert "has not moved" in reader.consumer.health().problems[0]
+
+
+def test_connections_that_are_being_set_up(cluster: EmbeddedCluster) -> None:
+    with ExitStack() as stack:
+        reader = Reader(cluster, stack)
+        reader.reads_all()
+        client, now_ms = reader.consumer._driver.client, reader.clock.now_ms()
+        connection = client._connections[1]
+        said = {AWAITING_TOKEN: "credentials for it", RESOLVING: "its name has been looked up", CONNECTING: "it has been connected to"}
+        reader.consumer.unsubscribe()
+        while client.in_flight.oldest(1) is not None:
+            client.poll(10, reader.clock.now_ms())
+        for state, text in said.items():
+            connection.state, connection.last_attempt_ms = state, now_ms
+            assert waits(client, now_ms + 4_999, {}) == []
+            (problem,) = waits(client, now_ms + 7_000, {})
+            assert text in problem
+            assert problem.endswith(" for 7 s")
+        connection.state = READY
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_stops_at_random(seed: int) -> None:
+    """Brokers hang, before the start or while a member reads: some of them, then all. It says ok only while everything is read."""
+    rng = random.Random(seed)
+    with EmbeddedCluster(brokers=3, config={"group_initial_rebalance_delay_ms": 0}) as cluster, ExitStack() as stack:
+        cluster.create_topic("t", partitions=6, replication_factor=3)
+        cluster.produce("t", [(b"%d" % nth, b"x") for nth in range(60)])
+        reader = Reader(cluster, stack, **GROUPS[rng.choice([*GROUPS])])
+        if rng.random() < 0.7:
+            reader.until(lambda: reader.read > rng.randrange(60))
+        hang = rng.sample([1, 2, 3], rng.randrange(1, 4))
+        for broker in hang:
+            cluster.pause_broker(broker)
+        health = reader.later()
+        assert not health.ok, (hang, health)
+        for broker in hang:
+            cluster.resume_broker(broker)
+        reader.until(lambda: reader.read == 60)
