@@ -324,6 +324,20 @@ class ReadLoop:
             )
         return state_of(tp).offset
 
+    def settle(self, timeout_ms: int) -> bool:
+        """Looks positions up until all are known, or are an error that a call that reads raises. False when the time was up.
+
+        Raises:
+            errors.KafkaError: an attempt to connect failed for a reason that waiting does not end.
+        """
+
+        def step(now_ms: int) -> int | None:
+            self.step(now_ms)
+            due_ms = self._next_step_ms(now_ms)
+            return None if due_ms == _NEVER_MS else due_ms - now_ms
+
+        return self._driver.run(step, lambda: not self._subscription.seeks_positions, timeout_ms)
+
     # -- what is due --------------------------------------------------------------------------------------------------------------
 
     def step(self, now_ms: int) -> None:

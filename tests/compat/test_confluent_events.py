@@ -237,3 +237,32 @@ def test_a_mode_for_the_first_start_warns_of_what_is_refused(monkeypatch: pytest
         monkeypatch.setenv("KAFKACORE_COMPAT", "off")
         with pytest.raises(KafkaException, match="KAFKACORE_COMPAT='off'"):
             client(settings)
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+def test_messages_sent_behind_an_assign_are_read(incremental: bool) -> None:
+    """From the end, which confluent-kafka looks up in the background: there it takes a moment."""
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", partitions=1)
+        cluster.produce("t", [b"before"])
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": "latest"})
+        (consumer.incremental_assign if incremental else consumer.assign)([TopicPartition("t", 0)])
+        cluster.produce("t", [b"behind"])
+        message = consumer.poll(WAIT_S)
+        assert message is not None
+        assert message.value() == b"behind"
+        consumer.close()
+
+
+def test_an_assign_with_the_broker_away_raises_nothing() -> None:
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", partitions=1)
+        cluster.stop_broker(1)
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": "error"})
+        consumer.assign([TopicPartition("t", 0)])
+        cluster.start_broker(1)
+        message = consumer.poll(WAIT_S)
+        while message is None:
+            message = consumer.poll(WAIT_S)
+        assert message.error().name() == "_AUTO_OFFSET_RESET"
+        consumer.close()

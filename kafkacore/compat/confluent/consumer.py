@@ -55,6 +55,8 @@ LOOK_MS = 100
 """A program that takes so long over the messages in hand lets the group have its turn between two of them."""
 AT_ONCE = 2_000
 """Messages that are taken in hand at once, at most."""
+SETTLING_MS = 1_000
+"""So long `assign` waits for the positions of partitions: a round trip or two, unless brokers are away."""
 MOST_MESSAGES = 1_000_000
 
 
@@ -217,6 +219,7 @@ class Consumer:
                 engine.assign([engines(each) for each in wanted])
                 self._handed.clear()
             self._begin_at(wanted)
+            self._settle()
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Reads these partitions as well."""
@@ -229,6 +232,7 @@ class Consumer:
                     raise local("_CONFLICT", f"Failed to set assignment: {there[0].topic}-{there[0].partition} is assigned already")
                 engine.assign([*engine.assignment(), *(engines(each) for each in wanted)])
             self._begin_at(wanted)
+            self._settle()
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Reads these partitions no longer; in on_revoke and on_lost they go anyway."""
@@ -245,6 +249,14 @@ class Consumer:
         if not self._inside:
             with translated("Failed to remove assignment"):
                 self._open().assign(())
+
+    def _settle(self) -> None:
+        """What is sent after an assignment is read, also from the end: librdkafka looks positions up in the background."""
+        engine = self._open()
+        if self._inside or not engine.assignment():
+            return
+        with engine._driver, contextlib.suppress(ours.KafkaError):  # a poll meets it again, and makes a message of it
+            engine._loop.settle(SETTLING_MS)
 
     def _begin_at(self, partitions: list[TopicPartition]) -> None:
         for each in partitions:
