@@ -21,8 +21,9 @@ from kafkacore.bounds import UNPACKED_BYTES
 from kafkacore.config_base import Settings
 from kafkacore.config_broker import BrokerConfig as BrokerConfig
 from kafkacore.config_names import RESETS
+from kafkacore.config_plugins import loaded
 from kafkacore.config_security import WORDS, SecuritySettings
-from kafkacore.config_values import INT32_MAX, INT64_MAX, between, one_of
+from kafkacore.config_values import INT32_MAX, INT64_MAX, between, one_of, string_list
 from kafkacore.errors import ConfigError
 
 COMPRESSION_TYPES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -49,6 +50,17 @@ class TopicDeserializer(typing.Protocol):
 
     def deserialize(self, topic: str, data: bytes, /) -> Any:
         """Turns bytes into a key or value."""
+
+
+@typing.runtime_checkable
+class TopicPartitioner(typing.Protocol):
+    """A partitioner as an object (org.apache.kafka.clients.producer.Partitioner).
+
+    It may as well have Java's arguments: partition(topic, key, key_bytes, value, value_bytes, cluster).
+    """
+
+    def partition(self, topic: str, key: Any, value: Any, cluster: Any, /) -> int:
+        """Returns the partition of a record: its number."""
 
 
 PartitionerName = Literal[
@@ -205,6 +217,25 @@ class ClientConfig(SecuritySettings, Settings):
         return [parse_address(address) for address in self._entry_points()[1]]
 
 
+_PARTITIONERS: tuple[str, ...] = typing.get_args(PartitionerName)
+_PRODUCER_INTERCEPTS = ("on_send", "on_acknowledgement")
+
+
+def _load(settings: Any, **wanted: str) -> None:
+    """Puts classes in the place of their names.
+
+    Args:
+        settings: of a client.
+        **wanted: settings, and what else each may be, for errors.
+    """
+    for name, what in wanted.items():
+        value = getattr(settings, name)
+        if name != "interceptors":
+            object.__setattr__(settings, name, loaded(name, value, what))
+        elif isinstance(value, (str, list, tuple)):
+            object.__setattr__(settings, name, tuple(loaded(name, each, what) for each in string_list(value)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProducerConfig(ClientConfig):
     """Settings of `KafkaProducer`.
@@ -224,18 +255,20 @@ class ProducerConfig(ClientConfig):
         delivery_timeout_ms: from send to success or failure; at least linger_ms + request_timeout_ms, which it follows unless set.
         compression_type: none, gzip, snappy, lz4 or zstd; None is none.
         compression_gzip_level, compression_lz4_level, compression_zstd_level: None for the codec's default.
-        partitioner: "murmur2" (keyed by Kafka's hash, unkeyed sticky), "round_robin", a callable, or one of librdkafka's, whose keys go
-            where it sends them: "consistent_random", its default (CRC-32; an empty key counts as none), "murmur2_random" (what "murmur2"
-            is here), "fnv1a_random"; or one that treats no key as an empty key, which is one partition for all: "consistent" (CRC-32),
-            "fnv1a", and for librdkafka's "murmur2" "murmur2_null_too".
+        partitioner: "murmur2" (keyed by Kafka's hash, unkeyed sticky), "round_robin", a callable `f(topic, key, value, cluster)`, an object
+            with `partition`, its class or "module:Class" (also as partitioner_class); or one of librdkafka's, whose keys go where it sends
+            them: "consistent_random", its default (CRC-32; an empty key counts as none), "murmur2_random" (what "murmur2" is here),
+            "fnv1a_random"; or one that treats no key as an empty key, which is one partition for all: "consistent" (CRC-32), "fnv1a", and
+            for librdkafka's "murmur2" "murmur2_null_too".
         partitioner_ignore_keys: keyed records are spread like unkeyed ones.
         partitioner_rack_aware: unkeyed records go to partitions whose leader is in client_rack, as long as there are any (KIP-1123).
         client_rack: the rack of this client.
         partitioner_adaptive_partitioning_enable: unkeyed records favour brokers with short queues (KIP-794).
         partitioner_availability_timeout_ms: brokers that took no batch for so long get no unkeyed records; 0 turns this off.
-        key_serializer, value_serializer: `f(value) -> bytes`, or an object with `serialize(topic, value)`; None takes bytes-like and
-            str (UTF-8).
-        interceptors: objects with `on_send(record)` and `on_acknowledgement(metadata, error)`, called in this order.
+        key_serializer, value_serializer: `f(value) -> bytes`, or an object with `serialize(topic, value)`, its class or "module:Class";
+            None takes bytes-like and str (UTF-8).
+        interceptors: objects with `on_send(record)` and `on_acknowledgement(metadata, error)`, called in this order; classes, or names as
+            "module:Class,module:Class" (also as interceptor_classes).
         transactional_id: the name under which this producer writes transactions; a producer that takes it over fences the one before. Needs
             enable_idempotence.
         transaction_timeout_ms: the coordinator aborts a transaction that is open for so long; at most the broker's
@@ -261,14 +294,14 @@ class ProducerConfig(ClientConfig):
     compression_gzip_level: int | None = between(None, 1, 9)
     compression_lz4_level: int | None = between(None, 1, 17)
     compression_zstd_level: int | None = between(None, -131_072, 22)
-    partitioner: PartitionerName | Partitioner = "murmur2"
+    partitioner: PartitionerName | Partitioner | TopicPartitioner | type[Any] | str = "murmur2"
     partitioner_ignore_keys: bool = False
     partitioner_rack_aware: bool = False
     client_rack: str = ""
     partitioner_adaptive_partitioning_enable: bool = True
     partitioner_availability_timeout_ms: int = between(0, 0)
-    key_serializer: Serializer | TopicSerializer | None = None
-    value_serializer: Serializer | TopicSerializer | None = None
+    key_serializer: Serializer | TopicSerializer | type[Any] | str | None = None
+    value_serializer: Serializer | TopicSerializer | type[Any] | str | None = None
     interceptors: tuple[Any, ...] = ()
     transactional_id: str | None = None
     transaction_timeout_ms: int = between(60_000, 1)
@@ -276,6 +309,10 @@ class ProducerConfig(ClientConfig):
     allow_auto_create_topics: bool = True
 
     def __post_init__(self) -> None:
+        if not isinstance(self.partitioner, str) or self.partitioner not in _PARTITIONERS:
+            _load(self, partitioner=f"one of {', '.join(map(repr, _PARTITIONERS))} or a callable, an object with partition()")
+        serializer = "a callable, an object with serialize()"
+        _load(self, key_serializer=serializer, value_serializer=serializer, interceptors="objects")
         acks = _ACKS.get(str(self.acks).strip().lower())
         if acks is None or isinstance(self.acks, bool):
             raise ConfigError(f"acks must be 0, 1 or all (-1), not {self.acks!r}")
@@ -314,6 +351,9 @@ class ProducerConfig(ClientConfig):
 
     def _check(self) -> None:
         super()._check()
+        for interceptor in self.interceptors:
+            if not any(hasattr(interceptor, m) for m in _PRODUCER_INTERCEPTS):
+                raise ConfigError(f"interceptors: {interceptor!r} is no object with {' or '.join(_PRODUCER_INTERCEPTS)}")
         if self.transaction_two_phase_commit_enable and "transaction_timeout_ms" in self.given:
             raise ConfigError("transaction_timeout_ms has no meaning with transaction_two_phase_commit_enable: set one of the two")
         least_ms = self.linger_ms + self.request_timeout_ms
@@ -354,7 +394,8 @@ class ConsumerConfig(ClientConfig):
         max_decompressed_bytes: the most bytes that one compressed batch may hold uncompressed; reading a larger one raises
             DecompressedTooLarge. A call that has unpacked as many hands them out and leaves the rest packed, for the next call. Java's
             consumer has no such bound.
-        key_deserializer, value_deserializer: `f(data) -> value`, or an object with `deserialize(topic, data)`; None leaves bytes.
+        key_deserializer, value_deserializer: `f(data) -> value`, or an object with `deserialize(topic, data)`, its class or "module:Class";
+            None leaves bytes.
         client_rack: the rack of this client; lets brokers name a nearer replica (KIP-392), and assignors prefer partitions near to it.
         group_id: of the consumer group: its members share the partitions of their topics, and it keeps the committed offsets.
         group_instance_id: of a static member (KIP-345): it may restart within the session timeout without a rebalance.
@@ -373,7 +414,7 @@ class ConsumerConfig(ClientConfig):
             Kafka 0.11 create topics by their own setting alone: False, when it is set, refuses to talk to them.
         exclude_internal_topics: a pattern does not match the brokers' own topics.
         interceptors: objects with any of `on_consume(records)`, `on_consume_batch(batches)`, `on_commit(offsets)` and `close()`, called in
-            this order; see `kafkacore.ConsumerInterceptor`.
+            this order; see `kafkacore.ConsumerInterceptor`. Classes, or names as "module:Class,module:Class" (also as interceptor_classes).
     """
 
     default_api_timeout_ms: int = between(60_000, 0)
@@ -398,15 +439,20 @@ class ConsumerConfig(ClientConfig):
     isolation_level: str = one_of("read_uncommitted", "read_uncommitted", "read_committed")
     check_crcs: bool = True
     max_decompressed_bytes: int = between(UNPACKED_BYTES, 1)
-    key_deserializer: Deserializer | TopicDeserializer | None = None
-    value_deserializer: Deserializer | TopicDeserializer | None = None
+    key_deserializer: Deserializer | TopicDeserializer | type[Any] | str | None = None
+    value_deserializer: Deserializer | TopicDeserializer | type[Any] | str | None = None
     client_rack: str = ""
     interceptors: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        deserializer = "a callable, an object with deserialize()"
+        _load(self, key_deserializer=deserializer, value_deserializer=deserializer, interceptors="objects")
+        super().__post_init__()
 
     def _check(self) -> None:
         super()._check()
         for interceptor in self.interceptors:
-            if isinstance(interceptor, (str, type)) or not any(hasattr(interceptor, m) for m in _CONSUMER_INTERCEPTS):
+            if not any(hasattr(interceptor, m) for m in _CONSUMER_INTERCEPTS):
                 raise ConfigError(f"interceptors: {interceptor!r} is no object with {', '.join(_CONSUMER_INTERCEPTS[:-1])} or on_commit")
         if self.group_protocol == "consumer":
             classic = self.given & {"session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy"}

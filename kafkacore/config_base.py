@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from kafkacore.config_names import hint
+from kafkacore.config_names import OF_JAVA, hint
 from kafkacore.config_values import convert, sentences_of
 from kafkacore.errors import ConfigError
 
@@ -88,6 +88,8 @@ class Settings:
             if not isinstance(given, str):
                 raise ConfigError(f"a setting's name must be a string, not {given!r}")
             name = given.replace(".", "_")
+            if name not in known and OF_JAVA.get(name) in known:
+                name = OF_JAVA[name]
             if name not in known and name in _OF_KINIT:
                 raise ConfigError(
                     f"{given} cannot be set: no command is run for Kerberos tickets. A keytab gets new ones by itself; those of a cache are"

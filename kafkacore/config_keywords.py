@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, Literal, TypedDict
 
-from kafkacore.config import Deserializer, Partitioner, PartitionerName, Serializer, TopicDeserializer, TopicSerializer
+from kafkacore.config import Deserializer, Partitioner, PartitionerName, Serializer, TopicDeserializer, TopicPartitioner, TopicSerializer
 from kafkacore.config_security import TokenProvider
 
 __all__ = ["AdminKeywords", "ClientKeywords", "ConsumerKeywords", "ProducerKeywords", "SecurityKeywords", "list_settings"]
@@ -97,14 +97,14 @@ class ProducerKeywords(ClientKeywords, total=False):
     compression_gzip_level: int | None
     compression_lz4_level: int | None
     compression_zstd_level: int | None
-    partitioner: PartitionerName | Partitioner
+    partitioner: PartitionerName | Partitioner | TopicPartitioner | type[Any] | str
     partitioner_ignore_keys: bool
     partitioner_rack_aware: bool
     client_rack: str
     partitioner_adaptive_partitioning_enable: bool
     partitioner_availability_timeout_ms: int
-    key_serializer: Serializer | TopicSerializer | None
-    value_serializer: Serializer | TopicSerializer | None
+    key_serializer: Serializer | TopicSerializer | type[Any] | str | None
+    value_serializer: Serializer | TopicSerializer | type[Any] | str | None
     interceptors: Sequence[Any]
     transactional_id: str | None
     transaction_timeout_ms: int
@@ -137,8 +137,8 @@ class ConsumerKeywords(ClientKeywords, total=False):
     isolation_level: str
     check_crcs: bool
     max_decompressed_bytes: int
-    key_deserializer: Deserializer | TopicDeserializer | None
-    value_deserializer: Deserializer | TopicDeserializer | None
+    key_deserializer: Deserializer | TopicDeserializer | type[Any] | str | None
+    value_deserializer: Deserializer | TopicDeserializer | type[Any] | str | None
     client_rack: str
     interceptors: Sequence[Any]
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Mapping
 
+OF_JAVA = {"interceptor_classes": "interceptors", "partitioner_class": "partitioner"}
+"""Kafka's names of settings that are more than classes here."""
+
 ELSEWHERE = {
     "api_version_auto_timeout_ms": "request_timeout_ms",
     "auto_commit_enable": "enable_auto_commit",

@@ -1,8 +1,8 @@
 """The house plan, held by a walk over the imports (ast for .py, a line scan for Cython).
 
     0 values   bounds, elsewhere, errors, error_codes, kerberos_names, plurals, types, clock, config, config_authorizer, config_kerberos,
-               config_keywords, config_names, config_listeners, config_properties, config_secrets, config_security, config_text,
-               config_tls,
+               config_keywords, config_names, config_plugins, config_listeners, config_properties, config_secrets, config_security,
+               config_text, config_tls,
                config_values, printable, private_files
     1 bytes    _codec, codec, compress, epoch, records, _wheel, timer, purgatory
     2 protocol protocol; http_client, client_credentials
@@ -31,7 +31,7 @@ FLOORS: dict[str, int] = {
     "private_files": 0,
     **dict.fromkeys(("types", "clock"), 0),
     **dict.fromkeys(("config", "config_authorizer", "config_base", "config_broker", "config_broker_tls", "config_kerberos"), 0),
-    **dict.fromkeys(("config_broker_start", "config_broker_tables"), 0),
+    **dict.fromkeys(("config_broker_start", "config_broker_tables", "config_plugins"), 0),
     **dict.fromkeys(("config_keywords", "config_listeners", "config_names", "config_properties", "config_secrets"), 0),
     **dict.fromkeys(("config_security", "config_text", "config_tls", "config_values"), 0),
     **dict.fromkeys(("_codec", "codec", "compress", "epoch", "records", "_wheel", "timer", "purgatory"), 1),

@@ -16,6 +16,7 @@ from kafkacore import errors
 from kafkacore.clock import Clock
 from kafkacore.config import ConsumerConfig
 from kafkacore.config_keywords import ConsumerKeywords, list_settings
+from kafkacore.config_plugins import made, made_list
 from kafkacore.consumer.arguments import milliseconds, offset_of, partition_of
 from kafkacore.consumer.at_exit import open_members
 from kafkacore.consumer.batches import RecordBatches
@@ -107,7 +108,8 @@ class KafkaConsumer:
         self._lookups = Lookups(self._driver, config, isolation_level=self._isolation_level)
         self._unread = Chunks()
         self._closes = False
-        self._interceptors = Interceptors(config.interceptors) if config.interceptors else None
+        interceptors = made_list(config, "interceptors", ("on_consume", "on_consume_batch", "on_commit"))
+        self._interceptors = Interceptors(interceptors) if interceptors else None
         self._group: GroupMember | None = None
         fetcher, unread = self._fetcher, self._unread
         if config.group_id is not None:
@@ -140,7 +142,12 @@ class KafkaConsumer:
             self._subscription,
             fetcher,
             unread,
-            Deserializers(config.key_deserializer, config.value_deserializer, self._subscription, fetcher),
+            Deserializers(
+                made(config, "key_deserializer", ("deserialize", "__call__")),
+                made(config, "value_deserializer", ("deserialize", "__call__")),
+                self._subscription,
+                fetcher,
+            ),
             self._interceptors,
             config.max_poll_records,
         )

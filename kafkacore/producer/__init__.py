@@ -24,6 +24,7 @@ from kafkacore._codec import PartitionQueue, ProducerCore, RecordFuture, StickyP
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import ProducerConfig
 from kafkacore.config_keywords import ProducerKeywords, list_settings
+from kafkacore.config_plugins import made, made_list, partition_method
 from kafkacore.elsewhere import PRODUCER, answer_names, check_partitioner
 from kafkacore.epoch import Time
 from kafkacore.errors import (
@@ -53,7 +54,7 @@ from kafkacore.producer.many_call import ManyCall, none_queued, partition_number
 from kafkacore.producer.not_now import NotNow
 from kafkacore.producer.producer_metrics import TransactionStats, of_producer
 from kafkacore.producer.sender import Sender
-from kafkacore.producer.serializers import is_function_of_value, serialize
+from kafkacore.producer.serializers import as_bytes, is_function_of_value, serialize
 from kafkacore.producer.topic_queues import checked_name, follow, follow_changes, new_queue
 from kafkacore.producer.transaction_calls import Transaction, await_step, checked_group, checked_offsets
 from kafkacore.producer.transactions import CALLS, Step, StepKind, TransactionEngine
@@ -165,16 +166,20 @@ class KafkaProducer(ProducerCore):
             engine=self._engine,
         )
         self._transaction_stats = TransactionStats()
-        interceptors = Interceptors(settings_.interceptors)
+        interceptors = Interceptors(made_list(settings_, "interceptors", ("on_send", "on_acknowledgement")))
         self._intercept, self._not_queued = interceptors.on_send, interceptors.not_queued
         self._made: set[str] = set()
         self._topics_version = -1  # of the metadata that _update_topics has taken in
-        self._partitioner = settings_.partitioner if callable(settings_.partitioner) else None
+        self._partitioner, self._partitions_bytes = None, False
+        if not isinstance(settings_.partitioner, str):
+            own = made(settings_, "partitioner", ("partition", "__call__", "__init__"))
+            self._partitioner, self._partitions_bytes = partition_method(own)
         self._round_robin = settings_.partitioner == "round_robin"
         by_name = settings_.partitioner if isinstance(settings_.partitioner, str) else "murmur2"
         self._place_by(by_name, settings_.partitioner_ignore_keys)
         self._murmur2_unsaid = settings_.partitioner == "murmur2" and "partitioner" not in settings_.given
-        self._key_serializer, self._value_serializer = settings_.key_serializer, settings_.value_serializer
+        self._key_serializer = made(settings_, "key_serializer", ("serialize", "__call__"))
+        self._value_serializer = made(settings_, "value_serializer", ("serialize", "__call__"))
         plain_choice = self._partitioner is None and not self._round_robin
         plain = is_function_of_value(self._key_serializer) and is_function_of_value(self._value_serializer) and not interceptors
         self._fast = plain and plain_choice
@@ -268,12 +273,15 @@ class KafkaProducer(ProducerCore):
         if record.key is not None and self._murmur2_unsaid:
             check_partitioner()
         partition = record.partition
-        if partition is None and self._partitioner is not None:
+        if partition is None and self._partitioner is not None and not self._partitions_bytes:
             partition = self._partitioner(record.topic, record.key, record.value, self._metadata.snapshot)
         elif partition is None and self._round_robin:
             partition = self._next_in_turn(queue)
         value = serialize(self._value_serializer, record.topic, record.value)
         key = serialize(self._key_serializer, record.topic, record.key)
+        if partition is None and self._partitioner is not None and self._partitions_bytes:
+            cluster = self._metadata.snapshot
+            partition = self._partitioner(record.topic, record.key, as_bytes(key), record.value, as_bytes(value), cluster)
         return functools.partial(
             self._append_serialized, queue, value, key, record.headers or None, partition, record.timestamp_ms, callback, waited_ms
         )

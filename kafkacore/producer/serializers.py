@@ -15,3 +15,10 @@ def serialize(serializer: Any, topic: str, value: Any) -> Any:
     if serializer is None or value is None:
         return value
     return serializer.serialize(topic, value) if hasattr(serializer, "serialize") else serializer(value)
+
+
+def as_bytes(data: Any) -> bytes | None:
+    """A serialized key or value as a partitioner with Java's arguments gets it."""
+    if data is None:
+        return None
+    return data.encode() if isinstance(data, str) else bytes(data)

@@ -211,7 +211,14 @@ def test_ctrl_c_inside_loses_no_record(consumer):
     assert sorted((r.partition, r.offset) for r in records) == [(p, o) for p in (0, 1) for o in range(10)]
 
 
-@pytest.mark.parametrize("wrong", [Marks, "org.example.Interceptor", object()])
-def test_what_is_no_interceptor_is_refused(wrong):
-    with pytest.raises(errors.ConfigError, match="is no object with on_consume, on_consume_batch or on_commit"):
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (int, "is no object with on_consume, on_consume_batch or on_commit"),
+        ("org.example.Interceptor", "interceptors='org.example.Interceptor' cannot be loaded"),
+        (object(), "is no object with on_consume, on_consume_batch or on_commit"),
+    ],
+)
+def test_what_is_no_interceptor_is_refused(wrong, problem):
+    with pytest.raises(errors.ConfigError, match=problem):
         ConsumerConfig.from_user(bootstrap_servers="h:1", interceptors=[wrong])
