@@ -80,7 +80,7 @@ _EARLY_MS = 2_000
 WANTS_MORE = "its listener may want SASL or TLS"
 _SPEAKS_TLS = "speaks TLS"  # what a frame reader says of an alert of TLS
 WANTS_TLS = "its listener wants TLS, that is security_protocol=SSL or SASL_SSL"
-_WHY_EARLY = f"{WANTS_MORE}, that is another security_protocol, or it is a Kafka before 0.10"
+_WHY_EARLY = f"{WANTS_MORE}, that is another security_protocol, or it is a Kafka before 0.10, which broker_version='0.8' (or '0.9') says"
 _EARLY_HINT = ", soon after it was opened and several times in a row: "
 _WHY_EARLY_TLS = "its listener may want SASL, or refuse the client certificate"
 

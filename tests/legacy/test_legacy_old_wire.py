@@ -12,6 +12,7 @@ from kafkacore.legacy import (
     EARLIEST_TIME,
     LATEST_TIME,
     AsyncProducer,
+    DefaultEventHandler,
     FailedToSendMessageError,
     KeyedMessage,
     SimpleConsumer,
@@ -118,6 +119,16 @@ def test_a_broker_that_is_asked_closes_the_connection():
         with producer, pytest.raises(FailedToSendMessageError, match="closed the connection"):
             producer.send(KeyedMessage("t", b"m"))
         assert {key for key, _ in broker.requests} == {18}
+
+
+def test_the_error_of_an_old_broker_names_the_setting():
+    with OldBroker(t=1) as broker:
+        quick = {"request_timeout_ms": 500, "retry_backoff_ms": 1, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 1}
+        with (
+            DefaultEventHandler(bootstrap_servers=broker.bootstrap_servers, **quick) as handler,
+            pytest.raises(FailedToSendMessageError, match=r"it is a Kafka before 0\.10, which broker_version='0\.8' \(or '0\.9'\) says"),
+        ):
+            handler.handle([KeyedMessage("t", b"m")])
 
 
 def test_other_versions_are_refused():
