@@ -200,3 +200,38 @@ def test_a_list_shows_its_expiration_and_counter():
     one.set_expiration(40)
     assert one.expiration == 40
     assert repr(one) == "<TimerTaskList of 0 at 40 ms>"
+
+
+def test_the_queue_has_the_buckets_of_all_levels_the_next_one_first():
+    wheel = TimingWheel(1, 20, 0)
+    assert wheel.queue == ()
+    for delay_ms in (445, 7, 30, 7, 31):
+        wheel.call_at(delay_ms, print)
+    assert [(bucket.get_expiration(), len(bucket)) for bucket in wheel.queue] == [(7, 2), (20, 2), (400, 1)]
+    assert wheel.queue[0] == wheel.buckets[7]
+    assert wheel.overflow_wheel.queue == wheel.queue
+    wheel.run_expired(20)
+    assert [(bucket.get_expiration(), len(bucket)) for bucket in wheel.queue] == [(30, 1), (31, 1), (400, 1)]
+
+
+def test_an_overflow_wheel_that_is_asked_for_is_the_one_that_is_used():
+    wheel = TimingWheel(1, 20, 7)
+    wheel.add_overflow_wheel()
+    wheel.add_overflow_wheel()
+    above = wheel.overflow_wheel
+    assert (above.tick_ms, above.interval, above.start_ms, above.overflow_wheel, len(wheel.levels)) == (20, 400, 7, None, 2)
+    above.add_overflow_wheel()
+    assert wheel.levels[2][:2] == (400, 8_000)
+    wheel.call_at(7 + 445, print)
+    assert len(wheel.levels) == 3
+    assert [bucket.get_expiration() for bucket in wheel.queue] == [400]
+    assert wheel.run_expired(451) == 0
+    assert wheel.run_expired(452) == 1
+
+
+def test_levels_end_where_times_do():
+    wheel = TimingWheel(1, 2**20, 0)
+    wheel.add_overflow_wheel()
+    wheel.overflow_wheel.add_overflow_wheel()
+    with pytest.raises(ValueError, match="all the levels"):
+        wheel.overflow_wheel.overflow_wheel.add_overflow_wheel()

@@ -32,6 +32,7 @@ cdef extern from "wheel.h" nogil:
     const int64_t KW_FOREVER
     int kw_init(kw_wheel* w, int64_t tick, int32_t size, int64_t start)
     int kw_init_rings(kw_wheel* w)
+    int kw_new_level(kw_wheel* w, int64_t tick, int64_t now)
     void kw_release(kw_wheel* w)
     int kw_reserve(kw_wheel* w, int64_t more)
     int32_t kw_add(kw_wheel* w, int64_t expiration, void* payload, int refuse)
@@ -474,6 +475,15 @@ cdef class TimingWheel(TaskStore):
     def overflow_wheel(self):
         """The next level as an `OverflowWheel`; None while no timer has needed it."""
         return overflow_of(self, 1)
+
+    @property
+    def queue(self):
+        """The delay queue of all levels: the buckets that wait to be due, a `TimerTaskListView` each, the next one first."""
+        return queue_of(self)
+
+    def add_overflow_wheel(self):
+        """Makes the next level, as the first timer that needs it would; nothing where there is one."""
+        add_overflow(self, 1)
 
     @property
     def levels(self):

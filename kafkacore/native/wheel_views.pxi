@@ -12,6 +12,29 @@ cdef object overflow_of(TimingWheel wheel, int32_t level):
     return OverflowWheel(wheel, level) if level < wheel.wheel.levels else None
 
 
+cdef tuple queue_of(TimingWheel wheel):
+    cdef int32_t level, slot
+    found = []
+    for level in range(wheel.wheel.levels):
+        for slot in range(wheel.wheel.size):
+            if wheel.wheel.nodes[wheel.wheel.level[level].first + slot].expiration != KW_IDLE:
+                found.append(TimerTaskListView(wheel, level, slot))
+    found.sort(key=lambda bucket: bucket.expiration)
+    return tuple(found)
+
+
+cdef int add_overflow(TimingWheel wheel, int32_t level) except -1:
+    """Makes a level, unless it is there."""
+    cdef kw_level *below = &wheel.wheel.level[level - 1]
+    if level < wheel.wheel.levels:
+        return 0
+    if level == KW_MAX_LEVELS or below.interval > KW_FOREVER // wheel.wheel.size:
+        raise ValueError(f"{wheel!r} has all the levels that there are times for")
+    if kw_new_level(&wheel.wheel, below.interval, below.now) < 0:
+        raise MemoryError
+    return 0
+
+
 @cython.final
 @cython.no_gc_clear                                       # a view without a wheel is never seen; wheels break the cycles
 cdef class OverflowWheel:
@@ -74,6 +97,15 @@ cdef class OverflowWheel:
     def overflow_wheel(self):
         """The next level; None while no timer has needed it."""
         return overflow_of(self.wheel, self.level + 1)
+
+    @property
+    def queue(self):
+        """The delay queue of all levels, as `TimingWheel.queue`."""
+        return queue_of(self.wheel)
+
+    def add_overflow_wheel(self):
+        """Makes the next level, as `TimingWheel.add_overflow_wheel`."""
+        add_overflow(self.wheel, self.level + 1)
 
     def __eq__(self, other):
         if not isinstance(other, OverflowWheel):
