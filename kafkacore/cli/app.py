@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from kafkacore import __version__, errors
-from kafkacore.cli import foreign, setting_files
+from kafkacore.cli import foreign, hints, setting_files
 from kafkacore.cli.foreign_words import TABLE, Foreign
 from kafkacore.cli.help_text import tidy
 from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Failure, sentence, without_client_codes
@@ -138,6 +138,7 @@ def run(arguments: Sequence[str]) -> int:
         The exit status: 0 ok, 1 failed, 2 wrong usage, 130 interrupted, 141 the reader of the output has left. A failure is one line on
         stderr, never a traceback; before it may stand what went wrong on the way and was tried again.
     """
+    hints.begin()
     try:
         command: Any = typer.main.get_command(_app(arguments))
         tidy(command)
@@ -173,7 +174,7 @@ def run(arguments: Sequence[str]) -> int:
         _tell(str(wrong))
         return 2
     except (errors.KafkaError, Failure) as failed:
-        _tell(sentence(failed))
+        _tell(sentence(failed) + hints.hint(failed))
         return 1
     except OSError as failed:
         where = f"{failed.filename}: " if failed.filename else ""

@@ -106,7 +106,7 @@ def _quota_default(text: str) -> list[str]:
 
 
 _TOPICS = "topics list, topics create, topics describe, topics offsets, topics alter, topics delete, topics trim"
-_GROUPS = "groups list, groups describe, groups reset, groups delete, groups delete-offsets"
+_GROUPS = "groups list, groups describe, groups lag, groups reset, groups delete, groups delete-offsets"
 _CONFIGS = "configs describe, configs set, configs unset"
 _ACLS = "acls list, acls add, acls remove"
 _QUOTAS = "quotas describe, quotas set, quotas unset"

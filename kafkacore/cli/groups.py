@@ -1,7 +1,9 @@
-"""`kafkacore groups`: list, describe, reset, delete."""
+"""`kafkacore groups`: list, describe, lag, reset, delete."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -16,6 +18,7 @@ from kafkacore.cli.options import (
     Bootstrap,
     Failure,
     Json,
+    JsonLines,
     Settings,
     Yes,
     admin_client,
@@ -27,6 +30,7 @@ from kafkacore.cli.options import (
     report,
     report_items,
     say,
+    sentence,
 )
 from kafkacore.cli.places import offsets_at, place_of, spans_of
 from kafkacore.cli.terminal import console
@@ -37,6 +41,7 @@ from kafkacore.plurals import counted
 app = typer.Typer(help="List, describe, reset and delete consumer groups and their offsets.", no_args_is_help=True)
 Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.", autocompletion=completion.groups)]
 
+pause = time.sleep
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
@@ -193,6 +198,85 @@ def _committed_of(admin: KafkaAdminClient, groups: list[str], failed: dict[str, 
 def _ends(admin: KafkaAdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Where partitions end; those whose topic is gone are left out."""
     return {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(partitions, "latest")).succeeded.items()}
+
+
+@app.command("lag")
+def lag(
+    groups: Annotated[
+        list[str] | None, typer.Argument(metavar="[GROUP...]", help="Names of groups; all if left out.", autocompletion=completion.groups)
+    ] = None,
+    watch: Annotated[
+        float | None, typer.Option("--watch", min=0.1, metavar="SECONDS", help="Again after so long, with what has changed; Ctrl+C ends.")
+    ] = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: JsonLines = False,
+) -> None:
+    """Show how many records groups have not committed yet, by partition and in all.
+
+    Every five seconds: `kafkacore groups lag readers --watch 5`.
+    """
+    before: dict[tuple[str, TopicPartition], int] = {}
+    with admin_client(bootstrap_server, setting) as admin:
+        while True:
+            failed: dict[str, KafkaError] = {}
+            listed = Listed[GroupListing]()
+            try:
+                listed = Listed[GroupListing]() if groups else admin.list_groups(partial=True)
+                names = list(dict.fromkeys(groups or (each.group_id for each in listed)))
+                committed = _committed_of(admin, names, failed)
+                ends = _ends(admin, set().union(*committed.values()))
+            except KafkaError as error:
+                if watch is None:
+                    raise
+                say(f"kafkacore: warning: {sentence(error)}", err=True)
+            else:
+                lags = {
+                    name: {tp: max(ends[tp] - each.offset, 0) for tp, each in sorted(offsets.items()) if tp in ends}
+                    for name, offsets in committed.items()
+                    if name not in failed
+                }
+                _show_lags(lags, committed, ends, before, watch is not None, json)
+                before = {(name, tp): count for name, counts in lags.items() for tp, count in counts.items()}
+                if watch is None:
+                    check_listed(listed, failed)
+                    return
+                for name, why in failed.items():
+                    say(f"kafkacore: warning: {name}: {sentence(why)}", err=True)
+            pause(watch)
+
+
+def _show_lags(
+    lags: dict[str, dict[TopicPartition, int]],
+    committed: dict[str, Offsets],
+    ends: dict[TopicPartition, int],
+    before: dict[tuple[str, TopicPartition], int],
+    again: bool,
+    json: bool,
+) -> None:
+    """A table, or an object a group and round."""
+    if json:
+        for name, counts in lags.items():
+            rows = [
+                {"topic": tp.topic, "partition": tp.partition, "committed": committed[name][tp].offset, "end": ends[tp], "lag": count}
+                for tp, count in counts.items()
+            ]
+            print_json({"group": name, "lag": sum(counts.values()), "partitions": rows})
+        sys.stdout.flush()
+        return
+    if again and sys.stdout.isatty():
+        sys.stdout.write("\x1b[2J\x1b[H")
+    table = Table("group", "topic", "partition", "committed", "end", "lag", *(["change"] if before else []))
+    for name, counts in lags.items():
+        changes = []
+        for tp, count in counts.items():
+            changes.append(count - before.get((name, tp), count))
+            change = [f"{changes[-1]:+,}"] if before else []
+            table.add_row(name, tp.topic, str(tp.partition), f"{committed[name][tp].offset:,}", f"{ends[tp]:,}", f"{count:,}", *change)
+        total = [f"{sum(changes):+,}"] if before else []
+        table.add_row(name, "in all", "", "", "", f"{sum(counts.values()):,}", *total, end_section=True)
+    console.print(table)
+    sys.stdout.flush()
 
 
 @app.command("reset")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from kafkacore import config_secrets
-from kafkacore.cli import setting_files
-from kafkacore.config import ClientConfig, parse_address
+from kafkacore.cli import hints, setting_files
+from kafkacore.config import AdminConfig, ClientConfig, parse_address
 from kafkacore.config_broker_tls import field_of
 from kafkacore.config_security import SecuritySettings
 from kafkacore.errors import Code, KafkaError, KafkaTimeoutError
@@ -85,6 +85,7 @@ class Failure(Exception):
 
 def sentence(error: BaseException) -> str:
     """An error for a person. Where none was ever reached, which ones and why, and not every try."""
+    hints.saw(error)
     attempts = getattr(error, "attempts", ())
     found = [_NOT_REACHED.fullmatch(each.message) if isinstance(each, KafkaError) else None for each in attempts]
     reached = [match for match in found if match is not None]
@@ -161,6 +162,8 @@ def client_settings(
     for layer in (by_file, typed or {}, without_references(by_settings, "-X", SecuritySettings)):
         over = {name.replace("_", ".") for name in layer}
         settings = {name: value for name, value in settings.items() if name.replace("_", ".") not in over} | dict(layer)
+    by_admin = {name: value for name, value in settings.items() if name.replace(".", "_") in AdminConfig.names()}
+    hints.ask_by(lambda: _hinting(by_admin))
     _check_names(str(settings.get("bootstrap_servers", settings.get("bootstrap.servers", controllers))))
     return settings
 
@@ -177,6 +180,16 @@ def registry_settings(url: str | None, given: list[str] | None) -> tuple[Any, li
 
     named = {name.removeprefix("schema.registry."): value for name, value in assignments(of_registry, "-X").items()}
     return options_of(url, named, called="--registry"), others
+
+
+def _hinting(settings: Mapping[str, Any]) -> KafkaAdminClient:
+    """A client that asks what may have been meant, and does not ask for long."""
+    from kafkacore import KafkaAdminClient
+
+    patience = ("default.api.timeout.ms", "request.timeout.ms", "socket.connection.setup.timeout.ms")
+    fields = {name.replace(".", "_") for name in patience}
+    given = {name: value for name, value in settings.items() if name.replace(".", "_") not in fields}
+    return KafkaAdminClient(given | dict.fromkeys(patience, hints.PATIENCE_MS))
 
 
 def _check_names(servers: str) -> None:
@@ -216,7 +229,6 @@ def without_references(settings: dict[str, str], option: str, *described: type) 
 def admin_client(bootstrap_server: str, given: list[str] | None, controllers: str | None = None) -> KafkaAdminClient:
     """A client for one command."""
     from kafkacore import KafkaAdminClient
-    from kafkacore.config import AdminConfig
 
     own: dict[str, Any] = {"default.api.timeout.ms": PATIENCE_MS}
     return KafkaAdminClient(client_settings(bootstrap_server, given, controllers, kind=AdminConfig, **own))

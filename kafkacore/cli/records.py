@@ -157,7 +157,7 @@ def produce(
 ) -> None:
     """Send the lines of files, or of standard input, to a topic: one record a line.
 
-    Dead letters once more: kafkacore consume dead -e --from earliest --json | kafkacore produce flights --format json -H replayed=1
+    Dead letters once more: `kafkacore consume dead -e --from earliest --json | kafkacore produce flights --format json -H replayed=1`.
     """
     reader = _reader(form, key_separator, key, header, partition, timestamp_ms, null, keep_partitions)
     sources: list[Path | None] = [None if file == STANDARD_INPUT else file for file in files or [STANDARD_INPUT]]
@@ -376,9 +376,9 @@ def consume(
 ) -> None:
     """Print the records of topics, until Ctrl+C, --max, --to or the end; several commands with one --group share their partitions.
 
-    The last hour's with UA in them: kafkacore consume flights --from @-1h --to latest --grep UA
+    The last hour's with UA in them: `kafkacore consume flights --from @-1h --to latest --grep UA`.
 
-    Late ones of Avro: kafkacore consume flights -e --registry URL --value-format avro --filter "(json->>'delay')::int > 60"
+    Late ones of Avro: `kafkacore consume flights -e --registry URL --value-format avro --filter "(json->>'delay')::int > 60"`.
     """
     if form not in ("raw", "json") and "%" not in form:
         raise typer.BadParameter("must be raw, json or a text with % signs", param_hint="--format")

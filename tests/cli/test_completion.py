@@ -109,6 +109,7 @@ def test_help_reads_well(path: str, command: Any, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(("path", "command"), [*commands()], ids=[path for path, _ in commands()])
 def test_json_says_what_it_is(path: str, command: Any) -> None:
     others = {"consume": "As --format json", "dump-log": "an object a line", "broker": "an object a line", "query": "an object a line"}
+    others["groups lag"] = "an object a line"
     for param in command.params:
         if "--json" in param.opts:
             assert others.get(path, "one JSON document") in param.help

@@ -1,0 +1,131 @@
+"""What may have been meant by a name that the cluster does not know; `groups lag`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkacore import KafkaAdminClient, OffsetAndMetadata, TopicPartition, errors
+from kafkacore.cli import groups, hints
+from kafkacore.cli.app import run
+from kafkacore.testing import EmbeddedCluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as started:
+        started.create_topic("orders.v1", partitions=2)
+        started.create_topic("pay", partitions=1)
+        started.produce("orders.v1", [("k", f"v{n}") for n in range(10)])
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def at(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("KAFKACORE_BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
+    return cluster.bootstrap_servers
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("topics delete order.v1 -y", "; did you mean orders.v1?"),
+        ("topics describe ORDERS-V1", "; did you mean orders.v1?"),
+        ("topics describe order.v1 payy", "; did you mean orders.v1 for order.v1, pay for payy?"),
+        ("topics describe xyzzy", ""),
+        ("topics offsets order.v1", "; did you mean orders.v1?"),
+        ("topics alter order.v1 --partitions 9", "; did you mean orders.v1?"),
+        ("consume order.v1 -e", "; did you mean orders.v1?"),
+        ("consume order.v1 -e -X max.poll.records=5", "; did you mean orders.v1?"),
+        ("produce order.v1 FILE -X max.block.ms=200", "; did you mean orders.v1?"),
+        ("load FILE order.v1 -X max.block.ms=200", "; did you mean orders.v1?"),
+        ("query 'select * from payy'", "; did you mean pay?"),
+        ("perf consume order.v1 -n 1", "; did you mean orders.v1?"),
+        ("consume orders.v1:1 -e", "; the topic is orders.v1, and --partition 1 says which partition, where a command takes one"),
+        ("configs set retentionms=1 --topic pay", "; did you mean retention.ms?"),
+        ("configs set log.retention.hour=1 --broker-defaults", "; did you mean log.retention.hours?"),
+        ("topics create new -c cleanup_policy=compact", "; did you mean cleanup.policy?"),
+        ("topics create new -c nonsense=1", ""),
+    ],
+)
+def test_what_may_have_been_meant(words: str, hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "f.csv").write_text("a\n1\n")
+    arguments = words.replace("FILE", str(tmp_path / "f.csv")).split() if "'" not in words else ["query", words.split("'")[1]]
+    more = ["-X", "allow.auto.create.topics=false"] if words.startswith("produce") else []
+    assert run([*arguments, *more]) == 1
+    said = capsys.readouterr().err
+    assert said.rstrip().endswith(hint or "]") and said.count("did you mean") == ("did you mean" in hint), said
+
+
+def test_a_cluster_that_does_not_answer_costs_no_more(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(KafkaAdminClient, "list_topics", lambda *_, **__: (_ for _ in ()).throw(errors.KafkaTimeoutError("late")))
+    assert run(["consume", "order.v1", "-e"]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "did you mean" not in said
+    hints.begin()
+    assert hints.hint(errors.UnknownTopicOrPartition("gone", topic="order.v1")) == ""  # nobody was asked yet
+
+
+# ---- groups lag
+
+
+def commit(at: str, group: str, offsets: dict[tuple[str, int], int]) -> None:
+    with KafkaAdminClient(bootstrap_servers=at) as admin:
+        admin.alter_group_offsets(group, {TopicPartition(*tp): OffsetAndMetadata(n) for tp, n in offsets.items()}).check()
+
+
+def lines(text: str) -> list[list[str]]:
+    rows = [[cell.strip() for cell in line.strip("│┃").replace("┃", "│").split("│")] for line in text.splitlines()]
+    return [row for row in rows if len(row) > 4]
+
+
+def test_lag_of_groups(cluster: EmbeddedCluster, at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (used,) = {record.partition for record in cluster.records("orders.v1")}
+    commit(at, "slow", {("orders.v1", used): 4, ("orders.v1", 1 - used): 0, ("pay", 0): 0})
+    commit(at, "fast", {("orders.v1", used): 10})
+    capsys.readouterr()
+    assert run(["groups", "lag", "slow", "fast", "--json"]) == 0
+    slow, fast = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (slow["group"], slow["lag"], fast["group"], fast["lag"]) == ("slow", 6, "fast", 0)
+    assert {"topic": "orders.v1", "partition": used, "committed": 4, "end": 10, "lag": 6} in slow["partitions"]
+    assert len(slow["partitions"]) == 3
+    assert run(["groups", "lag"]) == 0
+    found = lines(capsys.readouterr().out)
+    assert found[0] == ["group", "topic", "partition", "committed", "end", "lag"]
+    assert ["slow", "orders.v1", str(used), "4", "10", "6"] in found and ["slow", "in all", "", "", "", "6"] in found
+
+
+def test_lag_is_watched_until_ctrl_c_and_over_failures(
+    cluster: EmbeddedCluster, at: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.create_topic("watched", partitions=1)
+    commit(at, "watcher", {("watched", 0): 0})
+    rounds = 0
+    real = KafkaAdminClient.list_groups_offsets
+
+    def asked(admin: Any, *arguments: Any, **how: Any) -> Any:
+        if rounds == 1:
+            raise errors.KafkaTimeoutError("nobody answers")
+        return real(admin, *arguments, **how)
+
+    def pause(seconds: float) -> None:
+        nonlocal rounds
+        assert seconds == 2.5
+        rounds += 1
+        if rounds == 3:
+            raise KeyboardInterrupt
+        cluster.produce("watched", ["a", "b"])
+
+    monkeypatch.setattr(KafkaAdminClient, "list_groups_offsets", asked)
+    monkeypatch.setattr(groups, "pause", pause)
+    assert run(["groups", "lag", "watcher", "--watch", "2.5"]) == 130
+    out, err = capsys.readouterr()
+    assert [row for row in lines(out) if "watched" in row] == [
+        ["watcher", "watched", "0", "0", "0", "0"],
+        ["watcher", "watched", "0", "0", "4", "4", "+4"],
+    ]
+    assert err == "kafkacore: warning: nobody answers\n"
