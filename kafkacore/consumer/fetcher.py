@@ -55,6 +55,9 @@ _FETCHING = FetchState.FETCHING     # a look at an enum's class costs more than 
 _NO_NODE = -1                       # not to be fetched from anywhere so far, or perhaps from another broker than before
 _OFFSET_BYTES = 1024                # until an answer has shown better
 _TELLING_OFFSETS = 100              # the first batch comes whole: an answer with fewer offsets looks larger than it is (fetch_queue.pxi)
+_EMPTY_AT_ONCE = 20                 # answers in a row without anything, of a broker that was to wait for records: they cost it nothing, and
+_REST_MS = 10                       # the consumer a core; then there is a pause between two
+_FROM_NOW = -1
 _SPARE_BYTES = 32_768               # two batches of the default size: one more than needed is cheaper than one more fetch
 _REFRESH_AND_RETRY = frozenset(
     {
@@ -156,6 +159,7 @@ class Fetcher:
         self._check_crcs = check_crcs
         self._max_decompressed_bytes = max_decompressed_bytes
         self._read_committed = limits.isolation_level == 1
+        self._too_soon_ms = limits.max_wait_ms // 4 if limits.min_bytes else 0
         self._retry_backoff_ms = retry_backoff_ms
         self._preferred_max_age_ms = preferred_max_age_ms
         self.metrics = FetchMetrics()
@@ -170,6 +174,7 @@ class Fetcher:
         self._preferred_ends: list[tuple[int, int, PartitionState]] = []
         self._order = itertools.count()
         self._unready: list[Node] = []
+        self._resting: list[FetchSession] = []
         self._not_taken: dict[TopicPartition, int] = {}  # the position that a leader last refused
         self._owed: tuple[PartitionState | None, errors.KafkaError] | None = None
         self.refusals = Refusals(retry_backoff_ms)
@@ -212,6 +217,7 @@ class Fetcher:
         if self._leaderless:
             self._metadata.request_update()
         self._unready.clear()
+        self._resting.clear()
         sent = 0
         for node_id, session in self._sessions.items():
             if not session.rows.wanted or node_id in in_flight:
@@ -219,6 +225,13 @@ class Fetcher:
             node = self._metadata.snapshot.nodes.get(node_id)
             if node is None:
                 continue
+            if session.rests_until_ms:
+                if session.rests_until_ms == _FROM_NOW:
+                    session.rests_until_ms = now_ms + _REST_MS
+                if session.rests_until_ms > now_ms:
+                    self._resting.append(session)
+                    continue
+                session.rests_until_ms = 0
             if self._client.ready(node, now_ms):
                 self._send(node, session, now_ms)
                 sent += 1
@@ -388,11 +401,19 @@ class Fetcher:
             if answer.error_code not in _OTHER_SESSION or session.in_vain > 1:
                 self._backing_off.extend(self._states_in(plan))
             return
-        before_bytes = self.metrics.bytes
+        metrics = self.metrics
+        before_bytes, before = metrics.bytes, (metrics.errors, metrics.stale_answers, len(self._backing_off), len(self._fresh_preferred))
         hints: dict[TopicPartition, tuple[int, int]] = {}
         for topic_id, rows, partitions in plan.answered:
             self._take_answers(rows, topic_id, node_id, partitions, hints)
-        self.metrics.answer_bytes.record(self.metrics.bytes - before_bytes, now_ms)
+        metrics.answer_bytes.record(metrics.bytes - before_bytes, now_ms)
+        if metrics.bytes == before_bytes and response.latency_ms < self._too_soon_ms and not answer.throttle_time_ms:
+            if before == (metrics.errors, metrics.stale_answers, len(self._backing_off), len(self._fresh_preferred)):
+                session.empty_at_once += 1
+                if session.empty_at_once > _EMPTY_AT_ONCE:
+                    session.rests_until_ms = _FROM_NOW
+        else:
+            session.empty_at_once = 0
         if hints:  # KIP-951: a broker that is no longer the leader says who is
             self._metadata.update_leaders(hints, [Node(e.node_id, e.host, e.port, e.rack) for e in answer.node_endpoints])
 
@@ -505,8 +526,8 @@ class Fetcher:
 
     @property
     def waits_for_nodes(self) -> bool:
-        """A broker could not be asked because it is not connected yet: the next event may change that."""
-        return bool(self._unready)
+        """A broker could not be asked because it is not connected yet, or rests: the next event may change that."""
+        return bool(self._unready or self._resting)
 
     @property
     def buffered_bytes(self) -> int:
@@ -769,11 +790,12 @@ class Fetcher:
         if self._backing_off:
             return 0
         retries = self._retries
-        if not retries and not self._unready:
+        if not retries and not self._unready and not self._resting:
             return None
         while retries and retries[0][0] != retries[0][2].retry_at_ms:
             heapq.heappop(retries)  # it has moved on since
         waits = [self._client.poll_delay_ms(node, now_ms) for node in self._unready]
+        waits += [max(0, session.rests_until_ms - now_ms) for session in self._resting]
         if retries:
             waits.append(max(0, retries[0][0] - now_ms))
         return min(waits) if waits else None

@@ -116,9 +116,11 @@ class FetchSession:
     Attributes:
         rows: what is to be fetched, and what of that was sent.
         in_vain: how many answers in a row were of no use.
+        empty_at_once: how many in a row had nothing and came at once.
+        rests_until_ms: the broker is not asked before; 0 when it does not rest, -1 when a rest begins.
     """
 
-    __slots__ = ("_renewed", "by_id", "epoch", "in_vain", "names", "node_id", "rows", "session_id")
+    __slots__ = ("_renewed", "by_id", "empty_at_once", "epoch", "in_vain", "names", "node_id", "rests_until_ms", "rows", "session_id")
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -127,7 +129,7 @@ class FetchSession:
         self.rows = FetchRows(node_id)
         self.names: dict[bytes, str] = {}
         self.by_id = False
-        self.in_vain = 0
+        self.in_vain = self.empty_at_once = self.rests_until_ms = 0
         self._renewed = False
 
     def want(self, tp: TopicPartition, target: FetchTarget) -> FetchRow:

@@ -839,3 +839,25 @@ def test_a_large_batch_of_a_paused_partition_is_packed_again(monkeypatch):
         rig.subscription.resume(A)
         assert [r.offset for r in rig.fetcher.collect(500)[A]] == [2, 3]
         assert len(opened) == times
+
+
+@pytest.mark.parametrize("short_cuts", [True, False])
+def test_a_broker_that_answers_nothing_at_once_is_asked_after_pauses(short_cuts):
+    """It was to wait for records. Asked again at once it would say the same: at no cost of its own, and for a core of the consumer's."""
+    rig = Rig({A: filled(1), C: Log(leader=2)}, short_cuts=short_cuts)
+    assert len(rig.poll()[A]) == 10
+    asked = len(rig.fetches())
+    for _ in range(1_000):
+        rig.round(1)
+    assert 100 < len(rig.fetches()) - asked < 2 * (20 + 100) + 20
+    rig.round(100)
+    for _ in range(3):
+        rig.round()
+    assert rig.fetcher.waits_for_nodes and 0 < rig.fetcher.next_wake_ms(rig.now_ms) <= 10
+    rig.log(A).append(b"more")
+    rig.round(10)
+    assert rig.values() == {A: [b"more"]}  # a pause is short, and over
+    asked = len(rig.fetches())
+    for _ in range(15):
+        rig.round()
+    assert len(rig.fetches()) - asked >= 10  # there was something: it may be asked at once again
