@@ -4,8 +4,9 @@
 
 A proxy on loopback passes requests on, and answers as they are, with other bytes, with other values in their fields (edges of numbers,
 empty and doubled arrays, strange texts), as a random message of the same type and version, or with another size. Producer, consumer,
-admin client and the command line go through it in turns. They may fail with errors of `kafkacore.errors`; a foreign exception, a
-traceback in the log, a call that takes far longer than its time-out, and memory that grows beyond a bound are bugs found.
+admin client, the command line and the other faces (hostile_faces.py) go through it in turns, and now and then one that is lied to in
+the same way again and again (hostile_lies.py). They may fail with errors of `kafkacore.errors`, or of the face; a foreign exception, a
+traceback in the log, a call that takes far longer than its time-out, requests in a loop, and memory that grows beyond a bound are bugs.
 
 Names are looked up nowhere, and only loopback is connected to: an answer may name any host. A run is repeated by its seed but for what
 threads and clocks do; tests/security/test_hostile_brokers.py runs a short piece of it.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import faulthandler
+import functools
 import gc
 import io
 import logging
@@ -42,6 +44,7 @@ from kafkacore.net import background
 from kafkacore.protocol.schema import Struct
 from kafkacore.testing import EmbeddedCluster
 from tests.fuzz_loop import mutate, random_message
+from tests.security.hostile_faces import FACES, OTHERS
 
 CALL_S = 0.25
 """The time-out of calls."""
@@ -113,9 +116,14 @@ def lie(key: int, version: int, frame: bytes, rng: random.Random) -> bytes:
 
 
 class Proxy:
-    """Between clients and a broker, on a thread of its own.
+    """Between clients and a broker, on a thread of its own. It has two ports: a broker that seems to be two.
 
     Attributes:
+        ports: where it listens; `port` is the first.
+        asked: requests that have come, by API.
+        bend: `bend(API, response, node)` gives other answers in the place of one: the first that the version can carry is sent. None while
+            answers are changed by chance.
+        broken: why it could not, at last.
         share: of the answers that are changed, 0 to 1.
         left: how many answers are changed at most; then comes the truth.
         changed: answers changed, by API.
@@ -127,8 +135,13 @@ class Proxy:
         self.left = 0
         self.changed: Counter[str] = Counter()
         self.target: tuple[str, int] | None = None
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
+        self.asked: Counter[str] = Counter()
+        self.bend: Callable[[str, Any, int], list[Any]] | None = None
+        self.broken: Exception | None = None
+        self._listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+        self.ports: list[int] = [each.getsockname()[1] for each in self._listeners]
+        self.port = self.ports[0]
+        self._nodes: weakref.WeakKeyDictionary[socket.socket, int] = weakref.WeakKeyDictionary()
         self._wake, self._waker = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="hostile broker")
 
@@ -139,7 +152,7 @@ class Proxy:
     def close(self) -> None:
         self._waker.send(b"x")
         self._thread.join()
-        for each in (self._listener, self._wake, self._waker):
+        for each in (*self._listeners, self._wake, self._waker):
             each.close()
 
     def _run(self) -> None:
@@ -149,16 +162,17 @@ class Proxy:
         asked: dict[socket.socket, list[tuple[int, int]]] = {}
         while True:
             poller = select.poll()
-            watched = {each.fileno(): each for each in (self._wake, self._listener, *others)}
+            watched = {each.fileno(): each for each in (self._wake, *self._listeners, *others)}
             for fd in watched:
                 poller.register(fd, select.POLLIN)
             readable = [watched[fd] for fd, _ in poller.poll()]
             if self._wake in readable:
                 break
             for sock in readable:
-                if sock is self._listener:
+                if sock in self._listeners:
                     client, _ = sock.accept()
                     broker = socket.socket()  # not create_connection, which looks names up
+                    self._nodes[broker] = self._listeners.index(sock) + 1
                     broker.connect(self.target)
                     for end in (client, broker):
                         end.settimeout(LATE_S)
@@ -193,14 +207,32 @@ class Proxy:
             if is_client:
                 key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
                 asked[to].append((key, version))
+                self.asked[protocol.APIS[key].name if key in protocol.APIS else str(key)] += 1
             else:
                 key, version = asked[source].pop(0)
-                if self.left > 0 and self.rng.random() < self.share * RARER.get(key, 1.0):
+                if self.bend is not None:
+                    out = self._bent(self.bend, key, version, frame, self._nodes[source])
+                elif self.left > 0 and self.rng.random() < self.share * RARER.get(key, 1.0):
                     self.left -= 1
                     self.changed[protocol.APIS[key].name] += 1
                     out = lie(key, version, frame, self.rng)
             to.sendall(out)
         held[source] = data
+
+
+    def _bent(self, bend: Callable[[str, Any, int], list[Any]], key: int, version: int, frame: bytes, node: int) -> bytes:
+        try:
+            correlation_id, start = protocol.decode_response_header(key, version, frame)
+            api = protocol.APIS[key]
+            response = api.response.decode(version, frame, start)
+            for bent in bend(api.name, response, node):
+                try:
+                    return b"".join(bytes(part) for part in protocol.encode_response(bent, version, correlation_id))
+                except KafkaError as error:  # a field that this version does not have
+                    self.broken = error
+        except Exception as error:  # the lie fits no wire type: its table is wrong
+            self.broken = error
+        return len(frame).to_bytes(4, "big") + frame
 
 
 # ---- what clients do
@@ -338,6 +370,8 @@ class Attack:
             ("cli", lambda: self.command(COMMANDS)),
             ("cli groups", lambda: self.command(GROUP_COMMANDS)),
             ("cli reads", lambda: self.command(READING_COMMANDS)),
+            *((face, functools.partial(self.face, face)) for face in FACES),
+            ("lies", self.consistent),
         ]
         name, use = self.rng.choice(uses)
         self.proxy.share = self.rng.choice((0.1, 0.3, 0.6, 1.0))
@@ -423,6 +457,37 @@ class Attack:
                     raise
                 except KafkaError as error:
                     self.faults[type(error).__name__] += 1
+
+    def face(self, name: str) -> None:
+        """What a program over one of the other faces does; see hostile_faces.py."""
+        drive = self.rng.choice(sorted(FACES[name]))
+        self.words = [name, drive]
+        settings = {"group.id": f"f{self.rng.randrange(1000)}"} if drive == "group" else {}
+        try:
+            FACES[name][drive](self.settings["bootstrap.servers"], 2 * CALL_S, settings, self._failed)
+        except InternalError:
+            raise
+        except KafkaError as error:
+            if name in OTHERS:
+                raise Found(f"{name} {drive}: an error under our name, {error!r}") from error
+            raise
+
+    def consistent(self) -> None:
+        """One lie, told again and again, and how often the client asked for it; see hostile_lies.py."""
+        from tests.security import hostile_lies
+
+        self.proxy.share = 0.0
+        face = self.rng.choice(sorted(FACES))
+        name, drive = self.rng.choice(hostile_lies.cases(face))
+        self.words = [face, drive, name]
+        pace = hostile_lies.measured(self, name, drive, face)
+        if pace.rate > hostile_lies.PACE:
+            raise Found(f"{face} {drive}, {name}: {pace}")
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, InternalError):
+            raise error
+        self.faults[type(error).__name__] += 1
 
     def command(self, table: Sequence[list[str]]) -> None:
         from kafkacore.cli.app import run

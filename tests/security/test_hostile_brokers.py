@@ -15,14 +15,18 @@ import pytest
 from kafkacore import KafkaAdminClient, protocol
 from kafkacore.errors import CorruptDataError, KafkaError
 from tests.fuzz_loop import random_message
+from tests.security import hostile_lies
 from tests.security.hostile_brokers import Attack, Found, _interrupting, lie, run, twisted
+from tests.security.hostile_faces import FACES
 
 SECONDS = float(os.environ.get("KAFKACORE_HOSTILE_SECONDS", "0"))
 
 
+@pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")  # Ctrl+C came before the command had its directory in hand
 def test_clients_take_lies():
-    attack = run(7, seconds=SECONDS) if SECONDS else run(7, rounds=30)
-    assert set(attack.done) == {"producer", "consumer", "admin", "cli", "cli groups", "cli reads"}
+    attack = run(7, seconds=SECONDS) if SECONDS else run(7, rounds=60)
+    assert set(attack.done) >= {"producer", "consumer", "admin", "cli", "cli groups", "cli reads", "lies"}
+    assert len(set(attack.done) & set(FACES)) >= 4
     assert len(attack.proxy.changed) >= 10
     assert attack.faults
 
@@ -45,6 +49,56 @@ def test_every_answer_can_be_lied_about(key):
                 pass
             assert type(twisted(made, rng)) is api.response
     assert True in outcomes
+
+
+@pytest.fixture(scope="module")
+def lied_to():
+    with Attack(1)() as attack:
+        yield attack
+
+
+NATIVE = hostile_lies.cases("kafkacore")
+
+
+@pytest.mark.parametrize(("name", "drive"), NATIVE, ids=[f"{drive}: {name}" for name, drive in NATIVE])
+def test_a_lie_that_is_told_again_and_again_keeps_no_client_busy(lied_to, name, drive):
+    """Counted are requests: a slow machine makes fewer of them. What a lie is about is reached, or it would show nothing."""
+    pace = hostile_lies.measured(lied_to, name, drive, seconds=0.6)
+    assert pace.told, pace
+    assert pace.rate < hostile_lies.PACE, pace
+
+
+@pytest.mark.parametrize("face", sorted(set(FACES) - {"kafkacore"}))
+@pytest.mark.parametrize(
+    ("name", "drive"),
+    [
+        ("a nearer replica that is behind", "read"),
+        ("fetch: nothing, at once, and much behind it", "read"),
+        ("produce: not the leader, which is this one, with a rising epoch", "write"),
+        ("committed offsets beyond the log", "group"),
+    ],
+)
+def test_nor_a_client_of_another_face(lied_to, face, name, drive):
+    if (name, drive) not in hostile_lies.cases(face):
+        pytest.skip("this face has no such setting")
+    pace = hostile_lies.measured(lied_to, name, drive, face, seconds=0.6)
+    assert pace.told, pace
+    assert pace.rate < hostile_lies.PACE, pace
+
+
+def test_a_client_that_is_busy_is_found(lied_to, monkeypatch):
+    def busy(address, seconds, settings, failed):
+        with KafkaAdminClient(bootstrap_servers=address) as admin:
+            for _ in range(300):
+                admin.list_topics()
+
+    monkeypatch.setitem(FACES["kafkacore"], "read", busy)
+    pace = hostile_lies.measured(lied_to, "metadata: no leader", "read", seconds=0)
+    assert pace.requests["Metadata"] >= 300
+    monkeypatch.setattr(hostile_lies, "PACE", 0)
+    monkeypatch.setattr(lied_to.rng, "choice", lambda options: "kafkacore" if "aio" in options else ("metadata: no leader", "read"))
+    with pytest.raises(Found, match=r"kafkacore read, metadata: no leader: \d+ requests/s"):
+        lied_to.consistent()
 
 
 def _foreign(self, *_, **__):
