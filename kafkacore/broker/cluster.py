@@ -36,9 +36,14 @@ MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, LOST_DIRECTORY = (bytes(15) + bytes([
 """Ids that are no directory's: it is unknown where it lies; its broker has to say; it lay in one that is gone."""
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
-FEATURES: Mapping[str, tuple[int, int]] = {"metadata.version": (7, 30), "group.version": (0, 1), "transaction.version": (0, 2)}
+FEATURES: Mapping[str, tuple[int, int]] = {
+    "metadata.version": (7, 30),
+    "group.version": (0, 1),
+    "transaction.version": (0, 2),
+    "kraft.version": (0, 0),
+}
 """The features brokers of this kind support, (lowest, highest) level by name; level 0 is "off". Of metadata.version 30 is Kafka 4.3, 7 the
-oldest that Kafka 4 knows."""
+oldest that Kafka 4 knows. The voters are fixed (kraft.version 0): there is one controller."""
 
 
 @dataclass(frozen=True)

@@ -126,10 +126,10 @@ def without_elr(answer: Any) -> Any:
 
 
 def shown_apis(answer: Any) -> Any:
-    """Kafka serves more APIs and has more features; what both have is equal."""
+    """Kafka serves more APIs, has more features, and can make its voters dynamic (kraft.version 1); what both have is equal."""
     answer["api_keys"] = [each for each in answer["api_keys"] if each["api_key"] in SERVED]
     for field in ("supported_features", "finalized_features"):
-        answer[field] = [each for each in answer[field] if each["name"] in FEATURES]
+        answer[field] = [each for each in answer[field] if each["name"] in FEATURES and each["name"] != "kraft.version"]
     return answer
 
 

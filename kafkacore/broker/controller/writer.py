@@ -81,7 +81,7 @@ class Controller:
     def bootstrap(self) -> list[MetadataRecord]:
         """The first records of a new cluster: the features at their highest levels. Source: BootstrapMetadata."""
         supported = self.image.supported_features
-        return [FeatureLevelRecord(name=name, feature_level=highest) for name, (_, highest) in supported.items()]
+        return [FeatureLevelRecord(name=name, feature_level=highest) for name, (_, highest) in supported.items() if highest]
 
     def finalize(self, levels: Mapping[str, int]) -> list[MetadataRecord]:
         """Features at other levels than the highest ones, to play an older cluster.
