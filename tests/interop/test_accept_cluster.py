@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import ElectionType, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from kafkacore import KafkaAdminClient
 from kafkacore.testing import EmbeddedCluster
 from tests.interop.accepting import (
     WAIT_S,
@@ -171,13 +172,25 @@ def test_kafkas_tools_on_three_brokers(cluster: EmbeddedCluster, java: JavaTools
         partition["replicas"] = [3, 1]
         partition["log_dirs"] = ["any", "any"]
     move.write_text(json.dumps(wanted))
-    java.run(command, *where, "--reassignment-json-file", move, "--execute").ok()
+    rates = "--throttle", 50_000_000, "--replica-alter-log-dirs-throttle", 50_000_000
+    said = java.run(command, *where, "--reassignment-json-file", move, "--execute", *rates).ok()
+    assert "The inter-broker throttle limit was set to 50000000 B/s" in said
+
+    def throttles() -> set[str]:
+        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as own:
+            wanted = [("topic", topic), *(("broker", each) for each in "123")]
+            found = [entry for entries in own.describe_configs(wanted).check().values() for entry in entries.values()]
+            return {entry.name for entry in found if ".throttled." in entry.name and entry.value and not entry.is_default}
+
+    names = {f"{side}.replication.throttled.{what}" for side in ("leader", "follower") for what in ("rate", "replicas")}
+    assert throttles() == names
 
     def done() -> bool:
         said = java.run(command, *where, "--reassignment-json-file", move, "--verify").ok()
         return len(re.findall(rf"Reassignment of partition {topic}-\d is completed", said)) == 3
 
     until(done, "the tool says that it is done")
+    assert throttles() == set()  # the tool takes away what it has set
     described = "TopicCommand", *where, "--describe", "--topic", topic
     until(lambda: len(re.findall(r"Replicas: 3,1\s+Isr: (?:1,3|3,1)", java.run(*described).ok())) == 3, "both replicas are in sync")
     java.run("LeaderElectionCommand", *where, "--election-type", "preferred", "--all-topic-partitions").ok()
