@@ -389,6 +389,9 @@ class GroupSoak:
                 observer.join(WAIT_S)
             self.group.drained()
             self._look_at_the_end()
+            if self.given is not None:  # for the next run
+                self.admin.delete_topics([*self.topics]).check()
+                self.admin.delete_groups([GROUP]).check()
         self.judged = self.history.check()
         self.findings += [str(finding) for finding in self.judged[:20]]
         return {
