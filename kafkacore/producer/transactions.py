@@ -395,13 +395,13 @@ class TransactionEngine:
 
     def _take_refusal(self) -> None:
         """What `record_refused` has noted."""
-        told = self.gate.refused
-        if told is None or self.at.phase not in WRITING:
+        refusal = self.gate.refused
+        if refusal is None or self.at.phase not in WRITING:
             return
-        if isinstance(told.__cause__, KafkaError) and told.__cause__.code in FATAL_OF_PRODUCE:
-            self.fail(told.__cause__)
+        if isinstance(refusal.__cause__, KafkaError) and refusal.__cause__.code in FATAL_OF_PRODUCE:
+            self.fail(refusal.__cause__)
         else:
-            self._must_abort(told, told, self.at)
+            self._must_abort(refusal, refusal, self.at)
 
     def submit(
         self,
@@ -789,7 +789,7 @@ def doomed(what: str, error: Exception) -> KafkaError:
     """The error of a transaction that can only be aborted, since this has happened to a record of it."""
     if isinstance(error, KafkaError):
         why = f"{error.name}: {error.message}" if error.message else error.name
-        told = errors.TransactionAbortable(
+        said = errors.TransactionAbortable(
             f"{what} ({why}): {ABORT_ADVICE}",
             topic=error.topic,
             partition=error.partition,
@@ -798,18 +798,18 @@ def doomed(what: str, error: Exception) -> KafkaError:
             attempts=[error],
         )
     else:
-        told = errors.TransactionAbortable(f"{what} ({type(error).__name__}: {error}): {ABORT_ADVICE}")
-    told.__cause__ = error
-    return told
+        said = errors.TransactionAbortable(f"{what} ({type(error).__name__}: {error}): {ABORT_ADVICE}")
+    said.__cause__ = error
+    return said
 
 
 def advised(error: KafkaError, advice: str, **flags: bool) -> KafkaError:
     """The error with a sentence that says what to do, and flags of its own."""
-    told = fresh(error)
-    told.message = f"{told.message}: {advice}" if told.message else advice
+    said = fresh(error)
+    said.message = f"{said.message}: {advice}" if said.message else advice
     for name, value in flags.items():
-        setattr(told, name, value)
-    return told
+        setattr(said, name, value)
+    return said
 
 
 def fresh(error: KafkaError | None) -> KafkaError:
