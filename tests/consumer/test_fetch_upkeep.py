@@ -56,7 +56,8 @@ class Upkeep(RuleBasedStateMachine):
         logs = {tp: Log(leader=1 + index % 3) for index, tp in enumerate(TPS)}
         for log in logs.values():
             log.append(*numbered(0, 10))
-        self.rig = Rig(logs, max_bytes=700, max_partition_bytes=300, short_cuts=self.short_cuts)
+        # These brokers answer at once: with a wait they would be asked with pauses after a while.
+        self.rig = Rig(logs, max_bytes=700, max_partition_bytes=300, short_cuts=self.short_cuts, max_wait_ms=0)
         self.read = []
 
     def assigned(self, index: int) -> TopicPartition | None:
@@ -386,7 +387,7 @@ class Counting(Rig):
 @pytest.fixture
 def many(monkeypatch):
     """A rig with many partitions in a running session, all read; from then on walks are refused and looks at one partition counted."""
-    rig = Counting({TopicPartition("t", i): filled(leader=1 + i % 3) for i in range(MANY)})
+    rig = Counting({TopicPartition("t", i): filled(leader=1 + i % 3) for i in range(MANY)}, max_wait_ms=0)
     read = 0
     while read < 10 * MANY:
         read += sum(map(len, rig.poll().values()))

@@ -67,6 +67,7 @@ class Rig:
         max_bytes=50 << 20,
         short_cuts=True,
         max_decompressed_bytes=1 << 20,
+        max_wait_ms=500,
         **options,
     ):
         self.cluster = ScriptedCluster(logs, whole=not short_cuts, **options)
@@ -76,7 +77,7 @@ class Rig:
             self.subscription,
             self.cluster,
             self.cluster,
-            FetchLimits(500, 1, max_bytes, isolation, ""),
+            FetchLimits(max_wait_ms, 1, max_bytes, isolation, ""),
             max_partition_bytes=max_partition_bytes,
             check_crcs=True,
             max_decompressed_bytes=max_decompressed_bytes,
