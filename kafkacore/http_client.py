@@ -72,6 +72,18 @@ class HttpWay(NamedTuple):
         return make_context(TlsSettings(self.ca, self.own, self.key, True))
 
 
+def tls_context(way: HttpWay) -> ssl.SSLContext:
+    """The context for `HttpQuestion`s of one way, to be kept by who asks many.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    import httpx
+
+    found = way.context()
+    return httpx.create_ssl_context() if found is None else found
+
+
 def check_proxy(url: str | None, setting: str) -> None:
     """Raises ConfigError unless a proxy can be asked by this URL; ImportError without httpx."""
     import httpx
@@ -109,6 +121,7 @@ class HttpQuestion:
         headers: of the request.
         form: posted; without one it is a GET.
         auth: user and password.
+        context: of TLS, if the caller has one: reading the authorities of a way takes 20 ms.
         clock: seconds.
     """
 
@@ -120,8 +133,10 @@ class HttpQuestion:
         headers: Mapping[str, str] | None = None,
         form: Mapping[str, str] | None = None,
         auth: tuple[str, str] | None = None,
+        context: ssl.SSLContext | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._context = context
         self._url = url
         self._way = way
         # What comes packed all the same is unpacked piece by piece, by `_Body`.
@@ -159,13 +174,13 @@ class HttpQuestion:
 
         way = self._way
         end_s = self._clock() + way.seconds
-        context = way.context()
+        context: ssl.SSLContext | bool | None = self._context
+        if context is None:
+            context = False if self._url.startswith("http://") else way.context() or True  # redirects, to https, are not followed
         try:
             with (
                 _no_log_of_urls(),
-                httpx.Client(
-                    timeout=way.seconds, verify=True if context is None else context, proxy=way.proxy, follow_redirects=False
-                ) as client,
+                httpx.Client(timeout=way.seconds, verify=context, proxy=way.proxy, follow_redirects=False) as client,
                 client.stream(
                     "GET" if self._form is None else "POST",
                     self._url,

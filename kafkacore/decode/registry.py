@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -32,7 +33,17 @@ from kafkacore.clock import SystemClock
 from kafkacore.config_security import TokenEndpoint, TokenProvider, check_token_url, is_loopback
 from kafkacore.config_tls import Store
 from kafkacore.decode.values import Undecodable
-from kafkacore.http_client import NO_STORE, HttpAnswer, HttpFailed, HttpQuestion, HttpUnusable, HttpWay, answer_in_time, check_proxy
+from kafkacore.http_client import (
+    NO_STORE,
+    HttpAnswer,
+    HttpFailed,
+    HttpQuestion,
+    HttpUnusable,
+    HttpWay,
+    answer_in_time,
+    check_proxy,
+    tls_context,
+)
 from kafkacore.plurals import counted
 
 PREFIX_BYTES = 5
@@ -281,6 +292,7 @@ class Registry:
         self._kept_characters = 0
         self._unknown: dict[int, float] = {}
         self._token: tuple[str, float] = "", 0.0
+        self._context: ssl.SSLContext | None = None
 
     def _resolved(self) -> _Access:
         """How it is asked, by secrets and files that are read now.
@@ -460,6 +472,7 @@ class Registry:
                     raise errors.CorruptDataError(f"the schema registry {base} {failed}") from failed
                 except HttpFailed as failed:
                     why = f"{base} {failed}"
+                    self._context = None  # a certificate may be another one by now
                     continue
                 if answer.status == 200:
                     return _json(answer, base)
@@ -489,7 +502,10 @@ class Registry:
         headers = dict(access.headers)
         if access.tokens is not None:
             headers["Authorization"] = f"Bearer {self._bearer(access.tokens)}"
-        question = HttpQuestion(url, access.way, headers=headers, auth=auth)
+        context = None
+        if url.startswith("https:"):
+            context = self._context = self._context or tls_context(access.way)
+        question = HttpQuestion(url, access.way, headers=headers, auth=auth, context=context)
         return answer_in_time(question, access.way.seconds)
 
     def _bearer(self, tokens: TokenProvider) -> str:
