@@ -14,7 +14,8 @@
 #
 # Encodings (classic | flexible, KIP-482):
 #  string  i16 length, -1 null        | uvarint length+1, 0 null          array   i32 count, -1 null | uvarint count+1, 0 null
-#  bytes, records  i32 length, -1 null | uvarint length+1, 0 null         struct  its fields; nullable: i8 -1 null, 1 present
+#  bytes, records  i32 length, -1 null | uvarint length+1, 0 null         struct  its fields; nullable: i8 -1 null, 1 present;
+#                                                                        a tagged one: 0 null, 1 present
 #  a flexible struct ends with tagged fields: uvarint count, then (uvarint tag, uvarint size, value), tags ascending
 
 from cpython.buffer cimport PyObject_CheckBuffer
@@ -108,6 +109,9 @@ cdef int[14] PLAN_FIXED_BYTES
 PLAN_FIXED_BYTES[:] = [1, 1, 2, 2, 4, 4, 8, 8, 16, 0, 0, 0, 0, 0]
 
 cdef Py_ssize_t PLAN_ANY_ELEMENTS = <Py_ssize_t>0x7FFFFFFFFFFFFFFF
+
+cdef enum:
+    PLAN_TAGGED_NULLABLE = 2         # how a walk is asked for a nullable value that is tagged; 1 for any other
 
 cdef struct PlanOp:
     int type

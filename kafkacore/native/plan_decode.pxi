@@ -41,7 +41,14 @@ cdef inline Py_ssize_t walk_take_length(PlanOp* op, int type_, PlanWalk* w, int 
     return n
 
 
-cdef PyObject* walk_decode_value(PlanOp* op, int type_, bint nullable, PlanWalk* w, int level) except NULL:
+cdef inline bint walk_takes_null(int nullable, PlanWalk* w, int level) except -1:
+    """Reads whether a nullable struct is there. A tagged one that is null is 0; older versions of this package wrote -1."""
+    walk_need(w, level, 1)
+    w.p += 1
+    return <int8_t>(w.p - 1)[0] < (1 if nullable == PLAN_TAGGED_NULLABLE else 0)
+
+
+cdef PyObject* walk_decode_value(PlanOp* op, int type_, int nullable, PlanWalk* w, int level) except NULL:
     """One value; a new reference."""
     cdef Py_ssize_t n
     cdef const uint8_t* p
@@ -75,12 +82,9 @@ cdef PyObject* walk_decode_value(PlanOp* op, int type_, bint nullable, PlanWalk*
         memcpy(&number, &bits, 8)
         return plan_float(number)
     if type_ == W_STRUCT:
-        if nullable:
-            walk_need(w, level, 1)
-            w.p += 1
-            if <int8_t>(w.p - 1)[0] < 0:
-                plan_incref(PLAN_NONE)
-                return PLAN_NONE
+        if nullable and walk_takes_null(nullable, w, level):
+            plan_incref(PLAN_NONE)
+            return PLAN_NONE
         struct = walk_decode_struct(op.sub, w, level + 1)
         plan_incref(<PyObject*>struct)
         return <PyObject*>struct
@@ -250,9 +254,9 @@ cdef int walk_decode_tagged(PlanCode* code, PyObject* struct, PlanCell* cells, P
             w.end = w.p + size
             w.steps[level].op = op
             if struct is NULL:
-                walk_skip_value(op, op.type, op.nullable, w, level, &cells[op.slot] if cells is not NULL else NULL)
+                walk_skip_value(op, op.type, PLAN_TAGGED_NULLABLE if op.nullable else 0, w, level, &cells[op.slot] if cells is not NULL else NULL)
             else:
-                plan_tuple_set(struct, op.slot, walk_decode_value(op, op.type, op.nullable, w, level))
+                plan_tuple_set(struct, op.slot, walk_decode_value(op, op.type, PLAN_TAGGED_NULLABLE if op.nullable else 0, w, level))
             if w.p != w.end:
                 walk_corrupt(w, level, f"tagged field is {w.end - w.p} bytes longer than its value")
             w.end = outer
@@ -266,7 +270,7 @@ cdef int walk_decode_tagged(PlanCode* code, PyObject* struct, PlanCell* cells, P
     return 0
 
 
-cdef int walk_skip_value(PlanOp* op, int type_, bint nullable, PlanWalk* w, int level, PlanCell* cell) except -1:
+cdef int walk_skip_value(PlanOp* op, int type_, int nullable, PlanWalk* w, int level, PlanCell* cell) except -1:
     """Goes past a value with all checks of walk_decode_value, and makes no object. The cell may be NULL."""
     cdef Py_ssize_t n, i
     cdef PlanCell found
@@ -295,10 +299,7 @@ cdef int walk_skip_value(PlanOp* op, int type_, bint nullable, PlanWalk* w, int 
         return 0
     found.value, found.count = 0, -1
     if type_ == W_STRUCT:
-        if nullable:
-            walk_need(w, level, 1)
-            w.p += 1
-        if not nullable or <int8_t>(w.p - 1)[0] >= 0:
+        if not (nullable and walk_takes_null(nullable, w, level)):
             found.value, found.count = w.p - w.start, 1
             walk_skip_struct(op.sub, w, level + 1, NULL)
     else:

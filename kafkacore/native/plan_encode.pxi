@@ -89,7 +89,7 @@ cdef int walk_check_struct(PlanCode* code, PyObject* value, PlanWalk* w, int lev
     return 0
 
 
-cdef Py_ssize_t walk_measure_value(PlanOp* op, int type_, bint nullable, PyObject* value, PlanWalk* w, int level) except -1:
+cdef Py_ssize_t walk_measure_value(PlanOp* op, int type_, int nullable, PyObject* value, PlanWalk* w, int level) except -1:
     """Bytes of one value without the records it refers to (those are added to w.records_bytes)."""
     cdef Py_ssize_t n = 0, i, total
     if type_ < W_STRING:
@@ -102,9 +102,9 @@ cdef Py_ssize_t walk_measure_value(PlanOp* op, int type_, bint nullable, PyObjec
         return walk_length_size(op, type_, n) + n
     elif type_ == W_STRUCT:
         if row_stands_for(op.sub, value):
-            return nullable + row_measure(op.sub, <NumberRow><object>value, w, level + 1)
+            return (nullable != 0) + row_measure(op.sub, <NumberRow><object>value, w, level + 1)
         walk_check_struct(op.sub, value, w, level)
-        return nullable + walk_measure_struct(op.sub, plan_tuple_items(value), w, level + 1)
+        return (nullable != 0) + walk_measure_struct(op.sub, plan_tuple_items(value), w, level + 1)
     elif type_ == W_BYTES:
         n = walk_buffer_bytes(w, level, value)
         return walk_length_size(op, type_, n) + n
@@ -280,7 +280,7 @@ cdef int walk_write_fixed(int type_, PyObject* value, PlanWalk* w, int level) ex
     return 0
 
 
-cdef int walk_write_value(PlanOp* op, int type_, bint nullable, PyObject* value, PlanWalk* w, int level) except -1:
+cdef int walk_write_value(PlanOp* op, int type_, int nullable, PyObject* value, PlanWalk* w, int level) except -1:
     cdef Py_ssize_t n = 0, i
     cdef const char* text
     if type_ < W_STRING:
@@ -288,7 +288,7 @@ cdef int walk_write_value(PlanOp* op, int type_, bint nullable, PyObject* value,
     if type_ == W_STRUCT:
         if nullable:
             walk_room(w, level, 1)
-            w.out[0] = 0xFF if value is PLAN_NONE else 1
+            w.out[0] = 1 if value is not PLAN_NONE else 0 if nullable == PLAN_TAGGED_NULLABLE else 0xFF
             w.out += 1
             if value is PLAN_NONE:
                 return 0
@@ -401,7 +401,7 @@ cdef int walk_write_struct(PlanCode* code, PyObject** slots, PlanWalk* w, int le
             walk_room(w, level, kc_uvarint_size(op.tag) + kc_uvarint_size(<uint64_t>size) + size)
             w.out = kc_put_uvarint(w.out, op.tag)
             w.out = kc_put_uvarint(w.out, <uint64_t>size)
-            walk_write_value(op, op.type, op.nullable, value, w, level)
+            walk_write_value(op, op.type, PLAN_TAGGED_NULLABLE if op.nullable else 0, value, w, level)
         op += 1
     return 0
 

@@ -65,6 +65,17 @@ def write(bootstrap: str, who: str) -> None:
         for name in [*older, who]:
             for nth in range(30):
                 producer.send(name, f"{who} {nth}".encode(), partition=nth % 3)
+    with KafkaProducer(bootstrap_servers=bootstrap, transactional_id="the same") as producer:
+        producer.init_transactions()
+        for decision in (producer.abort_transaction, producer.commit_transaction):
+            producer.begin_transaction()
+            producer.send(who, f"{who} in a transaction, {decision.__name__}".encode(), partition=0)
+            decision()
+    for protocol in ("classic", "consumer"):
+        settings = {"group_id": f"{protocol}-{who}", "group_protocol": protocol, "auto_offset_reset": "earliest"}
+        with KafkaConsumer(who, bootstrap_servers=bootstrap, **settings, enable_auto_commit=False) as consumer:
+            until(lambda consumer=consumer: consumer.poll(1), "records for a member")
+            consumer.commit()
 
 
 def look(bootstrap: str) -> dict[str, Any]:
@@ -78,7 +89,9 @@ def look(bootstrap: str) -> dict[str, Any]:
             for (_, name), entries in admin.describe_configs([("topic", name) for name in names]).check().items()
         }
         quotas = admin.describe_client_quotas()
-    with KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        until(lambda: len(admin.list_groups()) == 2 * len(names), "the coordinator has loaded the groups of each writer")
+        groups = {each.group_id: admin.list_group_offsets(each.group_id) for each in admin.list_groups()}
+    with KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
         wanted = [TopicPartition(name, index) for name in names for index in range(3)]
         ends = consumer.end_offsets(wanted)
         consumer.assign([tp for tp in wanted if ends[tp]])
@@ -87,12 +100,13 @@ def look(bootstrap: str) -> dict[str, Any]:
             for tp, batch in consumer.poll(10).items():
                 records[tp.topic] += [bytes(record.value or b"") for record in batch]
     values = {name: sorted(each) for name, each in records.items()}
-    return {"ids": ids, "settings": settings, "quotas": quotas, "records": values}
+    return {"ids": ids, "settings": settings, "quotas": quotas, "groups": groups, "records": values}
 
 
 def expected(*writers: str) -> dict[str, list[bytes]]:
     """The records of each topic: its own writer's, and those of all later ones."""
-    return {who: sorted(f"{each} {nth}".encode() for each in writers[at:] for nth in range(30)) for at, who in enumerate(writers)}
+    found = {who: [f"{each} {nth}".encode() for each in writers[at:] for nth in range(30)] for at, who in enumerate(writers)}
+    return {who: sorted([*values, f"{who} in a transaction, commit_transaction".encode()]) for who, values in found.items()}
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=lambda each: each.name)

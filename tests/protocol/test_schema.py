@@ -7,6 +7,7 @@ import pytest
 from kafkacore import protocol
 from kafkacore.errors import CorruptDataError, InternalError, UsageError
 from kafkacore.protocol.schema import BOOL, BYTES, FLOAT64, INT8, INT32, INT64, STRING, UINT16, UINT32, UUID, F, Message, Struct, Versions
+from kafkacore.protocol.stored import ConsumerGroupMemberMetadataValue
 
 
 class Point(Struct):
@@ -206,3 +207,36 @@ def test_a_list_that_changes_while_it_is_encoded_is_caught():
     with pytest.raises(UsageError, match=r"changed while|bytes-like"):
         request.encode(3)
     assert whole(protocol.MetadataRequest(topics=Growing(topics)).encode(0)) == b"\0\0\0\2\0\1a\0\1b"
+
+
+class Tagged(Message, versions="0", flexible="0+"):
+    corner: Point | None = F(Point, nullable="0+", tag=0)
+    other: Point | None = F(Point, nullable="0+", default=None, tag=1)
+
+
+@pytest.mark.parametrize(
+    ("message", "encoded"),
+    [
+        (Tagged(), "00"),  # both have their defaults: an empty struct, and none
+        (Tagged(corner=None), "01 00 01 00"),
+        (Tagged(corner=Point(x=5)), "01 00 06 01 00000005 00"),
+        (Tagged(corner=None, other=Point(x=5)), "02 00 01 00 01 06 01 00000005 00"),
+    ],
+)
+def test_a_tagged_struct_that_may_be_null_says_so_by_zero(message, encoded):
+    """By -1 elsewhere. Source: MessageDataGenerator.generateClassWriter of Apache Kafka."""
+    data = bytes.fromhex(encoded)
+    assert whole(message.encode(0)) == data
+    assert Tagged.decode(0, data, 0) == message
+
+
+def test_minus_one_is_read_too():
+    """Brokers of this package wrote it into __consumer_offsets."""
+    assert Tagged.decode(0, bytes.fromhex("01 00 01 ff"), 0) == Tagged(corner=None)
+
+
+def test_a_member_of_a_consumer_group_as_kafka_4_3_1_wrote_it():
+    written = "00000a6b61666b61636f72650b2f3132372e302e302e3102066b61666b6101000493e00001000100"
+    member = ConsumerGroupMemberMetadataValue.decode(0, bytes.fromhex(written), 0)
+    assert (member.subscribed_topic_names, member.rebalance_timeout_ms, member.classic_member_metadata) == (["kafka"], 300_000, None)
+    assert whole(member.encode(0)).hex() == written
