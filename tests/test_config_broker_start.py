@@ -118,9 +118,11 @@ def test_a_value_that_kafka_would_not_start_with(given, why):
 
 
 def test_what_is_kept_is_described():
-    with Broker(BrokerConfig.from_user({"num.io.threads": "4", "some.plugin": "x", "node.id": "9"})) as broker:
+    given = {"num.io.threads": "4", "some.plugin": "x", "node.id": "9", "listener.name.plaintext.max.connections": 50}
+    with Broker(BrokerConfig.from_user(given)) as broker:
         found = {each.key.name: (each.value, each.source) for each in broker.call(lambda: list(broker.state.config_layers().describe()))}
     assert found["num.io.threads"] == ("4", 4) and found["some.plugin"] == (None, 4) and found["node.id"] == ("1", 4)
+    assert found["listener.name.plaintext.max.connections"] == ("50", 4)
 
 
 def test_settings_given_twice_are_refused():

@@ -427,6 +427,8 @@ def static_settings(config: BrokerConfig, facts: Mapping[str, str]) -> Mapping[s
             settings[name] = text
     for listener, own in (config.listener_name_settings or {}).items():
         settings |= {f"listener.name.{listener.lower()}.{name.replace('_', '.')}": setting_text(value) for name, value in own.items()}
+    for listener, limit in (config.listener_name_max_connections or {}).items():
+        settings[f"listener.name.{listener.lower()}.max.connections"] = str(limit)
     return settings
 
 
