@@ -29,6 +29,7 @@ class BrokerConfig(config_broker_tls.BrokerTls, config_kerberos.BrokerKerberos, 
     """Settings of an embedded broker, under Kafka's names; topic settings are the defaults of new topics.
 
     Attributes:
+        node_id: of the broker; in a cluster of several, of the first one, and the others follow.
         auto_create_topics_enable: a Metadata request may create the topics it names.
         num_partitions: of topics created without a number.
         default_replication_factor: of topics created without one.
@@ -167,6 +168,7 @@ class BrokerConfig(config_broker_tls.BrokerTls, config_kerberos.BrokerKerberos, 
         other_settings: Kafka's settings, by their dotted names, that nothing here obeys; DescribeConfigs shows them.
     """
 
+    node_id: int = between(1, 0)
     auto_create_topics_enable: bool = True
     num_partitions: int = between(1, 1)
     default_replication_factor: int = between(1, 1)

@@ -4,7 +4,8 @@
     log.retention.hours=168                            in milliseconds, unless log.retention.ms is there
     listener.name.plaintext.max.connections=100        among those of all listeners
     num.network.threads=3                              kept and described; no effect that a client could see
-    node.id=7                                          kept; a warning says what counts instead
+    broker.id=7                                        as node.id
+    log.dirs=/var/kafka                                kept; a warning says what counts instead
     some.plugin.setting=1                              kept, as Kafka keeps it for plug-ins, with a warning; without a dot it is refused
 
 Source: org.apache.kafka.common.config.AbstractConfig, kafka.server.KafkaConfig, org.apache.kafka.storage.internals.log.LogConfig.
@@ -37,13 +38,10 @@ _IN_MS = {
 }
 """Coarser settings, the stronger ones first, and how many milliseconds their unit has."""
 _INSTEAD = {
-    "broker.id": "brokers are numbered from 1",
     "log.dir": "data_dir says where the logs are",
     "log.dirs": "data_dir says where the logs are",
     "metadata.log.dir": "data_dir says where the logs are",
-    "node.id": "brokers are numbered from 1",
 }
-_AS_IT_IS = {("node.id", "1"), ("broker.id", "1")}
 _OF_CONTROLLERS = ("controller.", "process.roles", "initial.broker.registration.timeout.ms")
 """Beginnings of names that say how Kafka's controllers find each other."""
 _MAX_CONNECTIONS = re.compile(r"listener[._]name[._](?P<listener>[^.]*)[._]max[._]connections")
@@ -95,9 +93,9 @@ def translated(settings: Mapping[str, Any], fields: Collection[str]) -> dict[str
             others[name] = _text(name, value)
             if name not in _defaults():
                 unknown.append(f"{name}{hint(name.replace('.', '_'), meant, {}, dotted=True)}")
-            elif name in _INSTEAD and (name, others[name].strip()) not in _AS_IT_IS:
+            elif name in _INSTEAD:
                 logger.warning("%s=%s has no effect: %s", name, others[name], _INSTEAD[name])
-            elif name not in HARMLESS and name not in _IN_MS and name not in _INSTEAD and not name.startswith(_OF_CONTROLLERS):
+            elif name not in HARMLESS and name not in _IN_MS and name != "broker.id" and not name.startswith(_OF_CONTROLLERS):
                 unused += [name] if others[name] != _defaults()[name] else []
         else:
             continue
@@ -106,6 +104,8 @@ def translated(settings: Mapping[str, Any], fields: Collection[str]) -> dict[str
         logger.warning("settings that have no effect on an embedded broker are kept: %s", ", ".join(sorted(unused)))
     if unknown:
         logger.warning("unknown settings are kept, and nothing reads them: %s", "; ".join(unknown))
+    if "broker.id" in others and "node.id" not in found and "node_id" not in found:
+        found["node_id"] = others.pop("broker.id")
     _convert_units(found, others)
     _drop_controllers(found, others)
     return found | ({"other_settings": others} if others else {}) | ({"listener_name_max_connections": own_limits} if own_limits else {})

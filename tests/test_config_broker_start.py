@@ -4,7 +4,7 @@ import pytest
 
 from kafkacore.broker.server import Broker
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import ConfigError
+from kafkacore.errors import ConfigError, UsageError
 from kafkacore.testing import EmbeddedCluster
 
 SERVER_PROPERTIES = r"""
@@ -86,6 +86,9 @@ def test_a_file_that_is_none(tmp_path, content):
         ({"log_roll_hours": "2"}, "log_roll_ms", 7_200_000),
         ({"log.roll.jitter.hours": "1"}, "log_roll_jitter_ms", 3_600_000),
         ({"listener.name.internal.max.connections": "5"}, "listener_name_max_connections", {"INTERNAL": 5}),
+        ({"node.id": "7"}, "node_id", 7),
+        ({"broker.id": "7"}, "node_id", 7),
+        ({"broker.id": "7", "node.id": "7"}, "node_id", 7),
         ({"sasl.kerberos.kinit.cmd": "/bin/kinit"}, "other_settings", {"sasl.kerberos.kinit.cmd": "/bin/kinit"}),
         ({"metric.reporters": ["a.B", "c.D"]}, "other_settings", {"metric.reporters": "a.B,c.D"}),
         ({"num_io_threads": 3, "auto.leader.rebalance.enable": False}, "other_settings", {"num.io.threads": "3"}),
@@ -101,6 +104,8 @@ def test_what_becomes_of_a_setting(given, name, value):
         ({"log.retention.hours": "x"}, "log.retention.hours must be a whole number"),
         ({"listener.name.a.max.connections": "-1"}, "must be a whole number of at least 0"),
         ({"num_thread": "3"}, "unknown setting 'num_thread'"),
+        ({"node.id": "x"}, "node_id must be"),
+        ({"broker.id": "-1"}, "node_id must"),
         ({"num.io.threads": object()}, "num.io.threads: a value is a text"),
     ],
 )
@@ -110,7 +115,8 @@ def test_what_is_refused(given, why):
 
 
 @pytest.mark.parametrize(
-    ("given", "why"), [({"num.io.threads": "0"}, "Value must be at least 1"), ({"node.id": "x"}, "Not a number of type INT")]
+    ("given", "why"),
+    [({"num.io.threads": "0"}, "Value must be at least 1"), ({"max.connections.per.ip.overrides": "h"}, "form host:limit")],
 )
 def test_a_value_that_kafka_would_not_start_with(given, why):
     with pytest.raises(ConfigError, match=why):
@@ -121,10 +127,23 @@ def test_what_is_kept_is_described():
     given = {"num.io.threads": "4", "some.plugin": "x", "node.id": "9", "listener.name.plaintext.max.connections": 50}
     with Broker(BrokerConfig.from_user(given)) as broker:
         found = {each.key.name: (each.value, each.source) for each in broker.call(lambda: list(broker.state.config_layers().describe()))}
-    assert found["num.io.threads"] == ("4", 4) and found["some.plugin"] == (None, 4) and found["node.id"] == ("1", 4)
+    assert found["num.io.threads"] == ("4", 4) and found["some.plugin"] == (None, 4) and found["node.id"] == found["broker.id"] == ("9", 4)
     assert found["listener.name.plaintext.max.connections"] == ("50", 4)
 
 
 def test_settings_given_twice_are_refused():
     with pytest.raises(ConfigError, match="given twice"):
         BrokerConfig.from_user({"num.partitions": 1, "num_partitions": 2})
+
+
+@pytest.mark.parametrize("first", [0, 7])
+def test_brokers_are_numbered_from_the_id_that_is_set(first, tmp_path):
+    with EmbeddedCluster(brokers=2, data_dir=tmp_path, config={"node.id": first}, racks=["a", "b"]) as cluster:
+        cluster.create_topic("t", partitions=2)
+        assert sorted(cluster.isr("t", 0)) == [first, first + 1] and cluster.leader("t", 0) in (first, first + 1)
+        cluster.stop_broker(first + 1)
+        assert cluster.leader("t", 0) == cluster.leader("t", 1) == first
+        cluster.start_broker(first + 1)
+        with pytest.raises(UsageError, match=f"there is no broker {first + 2}"):
+            cluster.stop_broker(first + 2)
+    assert {f"broker-{first}", f"broker-{first + 1}", "controller"} == {each.name for each in tmp_path.iterdir()}

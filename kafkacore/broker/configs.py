@@ -417,7 +417,7 @@ def static_settings(config: BrokerConfig, facts: Mapping[str, str]) -> Mapping[s
         name = field.replace("_", ".")
         value = getattr(config, field)
         key = AUTHORIZER_KEYS.get(name) or broker_keys().get(name)
-        if key is None or value is None:
+        if key is None or value is None or name == "node.id":  # which is a fact: of several brokers each has its own
             continue
         text = setting_text(value)
         if name in AUTHORIZER_KEYS and not value and field not in config.given:

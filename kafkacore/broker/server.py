@@ -56,7 +56,7 @@ class Broker(Server):
     def __init__(
         self,
         config: BrokerConfig | None = None,
-        node_id: int = 1,
+        node_id: int | None = None,
         controller: ControllerHost | ControllerAddress | None = None,
         *,
         host: str = LOOPBACK,
@@ -71,7 +71,7 @@ class Broker(Server):
 
         Args:
             config: settings; Kafka's defaults if left out.
-            node_id: its id in the cluster.
+            node_id: its id in the cluster; that of config if left out.
             controller: of the cluster it belongs to, in this process or another; one of its own if left out.
             host, port: the address to listen on and to give clients, unless config has listeners; port 0 lets the system choose, and the
                 choice holds for every later start.
@@ -87,6 +87,7 @@ class Broker(Server):
             ConfigError: a certificate or key cannot be used.
         """
         config = config or BrokerConfig()
+        node_id = config.node_id if node_id is None else node_id
         played = emulation(emulate)
         is_old = played.versions is not None
         listeners = listeners_of(config, host, port)

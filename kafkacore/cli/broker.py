@@ -41,13 +41,13 @@ def _check_ports(host: str, port: int, brokers: int) -> None:
             raise Failure(f"{joined(host, each)}: {failed.strerror}; {hint}") from None
 
 
-def _tell_of_idle_data(data_dir: Path, brokers: int) -> None:
+def _tell_of_idle_data(data_dir: Path, cluster: range) -> None:
     """Says when the directory holds data of brokers that will not run: their partitions would be without a leader, silently."""
     ids = (entry.name.removeprefix("broker-") for entry in data_dir.glob("broker-*") if entry.is_dir())
-    idle = sorted(int(each) for each in ids if each.isdecimal() and int(each) > brokers)
+    idle = sorted(int(each) for each in ids if each.isdecimal() and int(each) not in cluster)
     if idle:
         named = ", ".join(map(str, idle))
-        say(f"{data_dir} also holds data of broker {named}, which --brokers {brokers} leaves out", err=True)
+        say(f"{data_dir} also holds data of broker {named}, which --brokers {len(cluster)} leaves out", err=True)
 
 
 def _pids(cluster: EmbeddedCluster) -> dict[str, dict[int, int]]:
@@ -155,7 +155,8 @@ def broker(
             raise typer.BadParameter(f"{host or 'it'} {problem}", param_hint="--host")
         _check_ports(host, port, brokers)
     if data_dir is not None:
-        _tell_of_idle_data(data_dir, brokers)
+        first = next((config[name] for name in ("node.id", "node_id", "broker.id") if name in config), "1")
+        _tell_of_idle_data(data_dir, range(int(first), int(first) + brokers) if first.isdecimal() else range(1, brokers + 1))
     cluster = EmbeddedCluster(
         brokers=brokers,
         data_dir=data_dir,

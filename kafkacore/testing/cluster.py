@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from kafkacore.records import ConsumerRecord
     from kafkacore.types import RecordMetadata
 
-_FIRST_NODE_ID = 1
 _DEFAULT_REPLICAS = 3
 _FIRST_FETCH_WITH_DIVERGENCE = 12
 _NOT_STARTED = "not started: use with, or start()"
@@ -173,7 +172,7 @@ def _check_ports(config: BrokerConfig, brokers: int) -> None:
     for nth in range(brokers):
         moved = config.replace(**shifted(config, nth))
         for each in listeners_of(moved):
-            here = f"{each.name} of broker {nth + _FIRST_NODE_ID}"
+            here = f"{each.name} of broker {nth + config.node_id}"
             if each.port and (before := taken.setdefault((each.host, each.port), here)) is not here:
                 rule = "the ports of further brokers follow the first one's"
                 raise ConfigError(f"listeners: {before} and {here} have the same port {each.port}; {rule}")
@@ -239,7 +238,7 @@ class EmbeddedCluster:
         """Prepares a cluster.
 
         Args:
-            brokers: how many; their ids are 1, 2, ...
+            brokers: how many; their ids are 1, 2, ..., or begin with node.id of config
             data_dir: None keeps the logs in memory. In a directory they have Kafka's file format, one `broker-<id>` each and one
                 `controller`, and the cluster goes on where it stopped.
             config, configs: Kafka's broker settings, under dotted or snake names, or the path of a file with them, as Kafka's
@@ -334,10 +333,11 @@ class EmbeddedCluster:
         """Called in a broker's thread, with its id, when it stops by itself: it was alone, and its disk has failed."""
         self._kept_ports = KeptPorts()
         self._faults = faults
-        self._network = Network([*range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)]) if faults and not processes else None
+        ids = range(self.config.node_id, self.config.node_id + brokers)
+        self._network = Network([*ids]) if faults and not processes else None
 
         def member(node_id: int) -> ThreadMember | ProcessMember:
-            nth = node_id - _FIRST_NODE_ID
+            nth = ids.index(node_id)
             own = {**shifted(self.config, nth), **({} if racks is None else {"broker_rack": racks[nth]})}
             settings = self.config.replace(**own) if own else self.config
             own_port = port + nth if port else 0
@@ -357,7 +357,7 @@ class EmbeddedCluster:
             made.on_halt = lambda: self.on_halt(node_id)
             return made
 
-        self._brokers = {node_id: member(node_id) for node_id in range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)}
+        self._brokers = {node_id: member(node_id) for node_id in ids}
 
     def start(self) -> EmbeddedCluster:
         """Starts all brokers. The process's soft limit of file descriptors becomes the hard one: every partition on disk keeps a file open.
@@ -458,7 +458,7 @@ class EmbeddedCluster:
         self._check_started()
         every = [[each for each in broker.listeners if each.name == name.upper()] for broker in self._brokers.values()]
         if not every[0]:
-            names = ", ".join(each.name for each in self._brokers[_FIRST_NODE_ID].listeners)
+            names = ", ".join(each.name for each in self._brokers[self.config.node_id].listeners)
             raise UsageError(f"there is no listener {name!r}; there are {names}")
         return ",".join(found.address for (found,) in every)
 

@@ -24,7 +24,7 @@ SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": 2000, "metadata.
 
 def kafka_node(directory: Path, drops: tuple[str, ...] = (), **settings: Any) -> KafkaServer:
     """A node on the directories of an embedded cluster of one broker; `drops` are settings it is not to have."""
-    layout = {"log_dirs": directory / "broker-1", "metadata_log_dir": directory / "controller"}
+    layout = {"log_dirs": directory / f"broker-{settings.get('node_id', 1)}", "metadata_log_dir": directory / "controller"}
     node = KafkaServer(**{**layout, **settings})
     lines = node.properties.read_text().splitlines()
     node.properties.write_text("".join(f"{line}\n" for line in lines if line.partition("=")[0] not in drops))
@@ -114,7 +114,9 @@ def expected(*writers: str) -> dict[str, list[bytes]]:
 def test_from_kafka_to_here_and_back(quorum: str, how: signal.Signals, tmp_path: Path) -> None:
     drops = ("controller.quorum.voters",) if quorum == "dynamic" else ()
     more = {name.replace(".", "_"): value for name, value in SNAPSHOTS.items()} if how is signal.SIGTERM else {}
-    node = kafka_node(tmp_path, drops, **more)
+    node_id = 4 if quorum == "dynamic" else 1
+    config = {**SNAPSHOTS, "node.id": node_id}
+    node = kafka_node(tmp_path, drops, **more, node_id=node_id)
     if quorum == "dynamic":
         with node.properties.open("a") as file:
             file.write(f"controller.quorum.bootstrap.servers={node.bootstrap_controllers}\n")
@@ -127,7 +129,7 @@ def test_from_kafka_to_here_and_back(quorum: str, how: signal.Signals, tmp_path:
         if how is signal.SIGKILL:
             node.kill()
     for _ in range(2):  # the second time what was written here is read
-        with EmbeddedCluster(data_dir=tmp_path, config=SNAPSHOTS) as cluster:
+        with EmbeddedCluster(data_dir=tmp_path, config=config) as cluster:
             if "here" not in cluster.topics():
                 assert look(cluster.bootstrap_servers) == before
                 write(cluster.bootstrap_servers, "here")
@@ -140,10 +142,10 @@ def test_from_kafka_to_here_and_back(quorum: str, how: signal.Signals, tmp_path:
         assert look(bootstrap) == seen
         with KafkaAdminClient(bootstrap_servers=bootstrap) as admin:
             assert admin.describe_features().finalized == features
-            assert [each.replica_id for each in admin.describe_quorum().voters] == [1]
+            assert [each.replica_id for each in admin.describe_quorum().voters] == [node_id]
         write(bootstrap, "kafka-again")
         seen = look(bootstrap)
-    with EmbeddedCluster(data_dir=tmp_path, config=SNAPSHOTS) as cluster:
+    with EmbeddedCluster(data_dir=tmp_path, config=config) as cluster:
         assert look(cluster.bootstrap_servers) == seen
         assert seen["records"] == expected("kafka", "here", "kafka-again")
 
