@@ -43,6 +43,8 @@ WAIT_S = 60.0
 """How long the group may take to process everything after the faults of a step."""
 FAULT_S = 3.0
 """How long faults last at most; they end as soon as half of the records that were sent meanwhile are processed."""
+CALM_LOOKS, CALM_S = 4, 0.2
+"""So often, and so far apart, the group is found stable before the members leave."""
 TAKEN_OVER_S = 3 * MAX_POLL_INTERVAL_MS / 1000
 """How long the others may take to read what a stalled member has; then it goes on."""
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -216,7 +218,17 @@ class SoakMember(RebalanceListener):
         call = self.member.commit(self._by_place(offsets))
         if self._turn % 3 == 0:
             self.next.clear()
-            self.consumer.commit_async(offsets, callback=lambda _, error: call.taken() if error is None else None)
+            places = dict(self.places)
+
+            def answered(_: object, error: KafkaError | None) -> None:
+                if error is None:
+                    call.taken()
+                    return
+                for tp, offset in offsets.items():  # a rebalance refuses it, for example: with the next commit
+                    if tp in places and self.places.get(tp) == places[tp]:
+                        self.next.setdefault(tp, offset)
+
+            self.consumer.commit_async(offsets, callback=answered)
             return
         try:
             self.consumer.commit(offsets)
@@ -592,6 +604,11 @@ class GroupSoak:
                     return False
                 return group.state == "Stable" and len(group.members) == len(self.members)
 
+            until = time.monotonic() + self.wait_s
+            calm = 0  # one rebalance may follow another, as where a topic has just been created again
+            while calm < CALM_LOOKS and not self.findings and time.monotonic() < until:
+                calm = calm + 1 if stable() else 0
+                self._wait(lambda: False, CALM_S)
             while self.members:
                 if not self.findings:
                     self._wait(stable, self.wait_s)
