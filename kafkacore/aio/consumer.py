@@ -474,7 +474,7 @@ class KafkaConsumer:
 
     def __del__(self) -> None:
         client = self.__dict__.get("_client")
-        if client is not None and not client.closed and client._group is None:  # a member warns itself
+        if client is not None and not client.closed and client._group is None and not client._driver.reported:  # a member warns itself
             client._driver.reported = True
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2)
 

@@ -30,7 +30,6 @@ class LoopDriver:
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._watches = False
         self._in_line: Gate | None = None
         fd = sender.client.selector.descriptor()
         self._descriptor = _Descriptor(os.dup(fd) if fd >= 0 else -1)  # its own: the thread may close the selector while the loop watches
@@ -49,7 +48,8 @@ class LoopDriver:
             if self._loop is not None and not self._loop.is_closed():
                 return  # the producer belongs to another loop: the thread wakes this one
             self._leave_line()  # what a closed loop had started
-            self._loop, self._watches, self._sender.pass_asked = loop, False, None
+            self._descriptor.watched = False
+            self._loop, self._sender.pass_asked = loop, None
         if self._sender.pass_asked is not loop:
             loop.call_soon(self._gathered)
             self._sender.pass_asked = loop  # until then nothing need ask again
@@ -60,17 +60,17 @@ class LoopDriver:
 
     def ready(self) -> None:
         """Makes a pass; where a thread drives, joins the line behind it."""
-        sender, loop = self._sender, self._loop
-        if loop is None or self._descriptor.number < 0:
+        sender, loop, descriptor = self._sender, self._loop, self._descriptor
+        if loop is None or descriptor.number < 0:
             return
         if sender._forced:  # the thread ends the I/O and fails what is left
             self._unwatch()
             return
         finished = sender.pass_by(loop)
         if finished is not None:
-            if not self._watches:
-                loop.add_reader(self._descriptor.number, _ready, weakref.ref(self), loop, self._descriptor.number)
-                self._watches = True
+            if not descriptor.watched and descriptor.number >= 0:  # the producer may have been closed in the pass
+                loop.add_reader(descriptor.number, _ready, weakref.ref(self), loop, descriptor.number)
+                descriptor.watched = True
             if sender.client.selector.has_more and sender.pass_asked is not loop:
                 loop.call_soon(self._gathered)
                 sender.pass_asked = loop
@@ -103,17 +103,17 @@ class LoopDriver:
         return True
 
     def _unwatch(self) -> None:
-        if self._watches and self._loop is not None:
-            self._watches = False
-            self._loop.remove_reader(self._descriptor.number)
+        descriptor = self._descriptor
+        if descriptor.watched and self._loop is not None:
+            descriptor.watched = False
+            self._loop.remove_reader(descriptor.number)
 
     def close(self) -> None:
         """Leaves the passes to the thread, for good."""
         self._sender.awaited = None
         self._leave_line()
         descriptor, self._descriptor = self._descriptor, _Descriptor(-1)
-        watches, self._watches = self._watches, False
-        if not watches or self._loop is None:
+        if not descriptor.watched or self._loop is None:
             descriptor.close()
             return
         try:
@@ -127,12 +127,18 @@ class LoopDriver:
 
 
 class _Descriptor:
-    """A descriptor that is closed with its last reference: where the loop is closed before it makes the call that would close it, too."""
+    """A descriptor that is closed with its last reference: where the loop is closed before it makes the call that would close it, too.
 
-    __slots__ = ("number",)
+    Attributes:
+        number: of the open descriptor, -1 once it is closed.
+        watched: the loop's selector has it.
+    """
+
+    __slots__ = ("number", "watched")
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.watched = False
 
     def close(self) -> None:
         """Closes it, once."""
@@ -152,8 +158,10 @@ def _ready(driver: weakref.ref[LoopDriver], loop: asyncio.AbstractEventLoop, fd:
 
 
 def _forget(loop: asyncio.AbstractEventLoop, descriptor: _Descriptor) -> None:
-    loop.remove_reader(descriptor.number)
-    descriptor.close()
+    """Called once for each close; threads may close at the same time."""
+    if descriptor.number >= 0:
+        loop.remove_reader(descriptor.number)
+        descriptor.close()
 
 
 def _call(loop: asyncio.AbstractEventLoop, method: weakref.ref[Callable[[], None]]) -> None:

@@ -141,6 +141,7 @@ class KafkaProducer:
         """
         producer = self._producer = Producer(config, clock=clock, **settings)
         producer._never_waits = True
+        self._reported = False  # a warning has said that it was not closed
         self.config: ProducerConfig = producer.config
         self._clock = producer._clock
         self._topics = producer._topics
@@ -574,7 +575,7 @@ class KafkaProducer:
 
     def __del__(self) -> None:
         producer = self.__dict__.get("_producer")
-        if producer is not None and not producer.closed:
+        if producer is not None and not producer.closed and not self._reported:
             warnings.warn(f"{self!r} was never closed: what it still held is delivered in the background", ResourceWarning, stacklevel=2)
 
     # ---- looking in --------------------------------------------------------------------------------------------------------------

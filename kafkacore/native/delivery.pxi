@@ -17,6 +17,9 @@ cdef enum:
     DELIVERY_FINISHED = 2
     FAILURES_KEPT = 16
     FINISHED_PER_TURN = 256                            # waiting tasks that an event loop goes on with before others have a turn
+    FINISHED_PER_LOOK = 16                             # of these, between two looks at the loop's time
+
+cdef double FINISHING_S = 0.01                         # a turn ends after this: what the tasks do next may take long
 
 _append_log = _logging.getLogger("kafkacore.producer")
 _record_metadata = None                                # types.RecordMetadata, set by producer/__init__ (the extension imports nothing above it)
@@ -385,9 +388,14 @@ def finish_on_loop(loop, list items, Py_ssize_t at=0):
         loop: it.
         items: futures, AwaitedDelivery objects and (RecordFuture, fn, context); from number `at` on.
     """
-    cdef Py_ssize_t end = min(len(items), at + FINISHED_PER_TURN)
+    cdef Py_ssize_t begin = at, end = min(len(items), at + FINISHED_PER_TURN)
+    cdef double until_s = 0.0
+    if end - begin > FINISHED_PER_LOOK:
+        until_s = loop.time() + FINISHING_S
     try:
         while at < end:
+            if at - begin and (at - begin) % FINISHED_PER_LOOK == 0 and loop.time() >= until_s:
+                break
             item = items[at]
             at += 1
             if type(item) is AwaitedDelivery:

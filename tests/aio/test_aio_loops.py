@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from cancelling import GUARD_S, run
 from kafkacore import KafkaAdminClient as SyncAdmin
 from kafkacore import KafkaConsumer as SyncConsumer
 from kafkacore import KafkaProducer as SyncProducer
+from kafkacore._codec import finish_on_loop
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
 from kafkacore.testing import EmbeddedCluster
 
@@ -74,6 +76,7 @@ UNCLOSED = """
 import asyncio, gc, sys, warnings
 import uvloop
 from kafkacore import KafkaConsumer as SyncConsumer
+from kafkacore._codec import finish_on_loop
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
 
 servers, topic, kind, end = sys.argv[1:]
@@ -294,7 +297,7 @@ def test_a_producer_collected_between_the_stop_and_the_close_of_its_loop(servers
 
     async def work() -> KafkaProducer:
         producer = KafkaProducer(bootstrap_servers=servers, linger_ms=0)
-        while not producer._driver._watches:
+        while not producer._driver._descriptor.watched:
             await (await producer.send(f"stopped-{new_loop.__module__}", b"x"))
         return producer
 
@@ -307,3 +310,101 @@ def test_a_producer_collected_between_the_stop_and_the_close_of_its_loop(servers
         gc.collect()
     loop.close()
     assert not os.path.exists(f"/proc/self/fd/{number}") or os.fstat(number) != before
+
+
+def test_a_descriptor_that_two_threads_close_is_forgotten_once(servers: str) -> None:
+    """Both have asked the loop to forget it."""
+    logged: list[dict[str, Any]] = []
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: logged.append(context))
+        async with KafkaProducer(bootstrap_servers=servers, linger_ms=0) as producer:
+            driver = producer._driver
+            while not driver._descriptor.watched:
+                await (await producer.send("two-threads", b"x"))
+            descriptor = driver._descriptor
+            driver.close()
+            driver._descriptor = descriptor  # as the other thread has seen it
+            driver.close()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert descriptor.number == -1
+
+    asyncio.run(work())
+    assert logged == []
+
+
+class Turns:
+    """A loop with a time of its own, which notes how much each call has finished."""
+
+    def __init__(self, task_s: float) -> None:
+        self.task_s = task_s
+        self.now_s = 0.0
+        self.finished: list[int] = [0]
+        self.calls: list[Callable[[], None]] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_soon(self, fn: Callable[..., None], *args: Any) -> None:
+        self.calls.append(lambda: fn(*args))
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, _: None) -> None:
+        """A task goes on, and takes its time."""
+        self.now_s += self.task_s
+        self.finished[-1] += 1
+
+
+@pytest.mark.parametrize(("task_s", "most"), [(0.0, 256), (0.000_1, 112), (0.000_5, 32), (0.1, 16)])
+def test_deliveries_are_finished_in_turns(task_s: float, most: int) -> None:
+    """At most 256 tasks go on in a call of the loop, and none begins 10 ms after its start, looked at with every 16th."""
+    turns: Any = Turns(task_s)
+    finish_on_loop(turns, [turns] * 2_000)
+    while turns.calls:
+        turns.finished.append(0)
+        turns.calls.pop()()
+    assert sum(turns.finished) == 2_000
+    assert max(turns.finished) == turns.finished[0] == most
+
+
+def test_many_deliveries_at_once_do_not_hold_the_loop() -> None:
+    """Thousands of tasks wait for a delivery, and some are cancelled: no call of the loop goes on with more than 256 of them."""
+    calls = 0
+
+    async def work(cluster: EmbeddedCluster) -> list[int]:
+        async with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
+            await (await producer.send("t", b"the topic is there"))
+            cluster.pause_broker(1)
+            went_on: list[int] = []
+
+            async def send(number: int) -> None:
+                future = await producer.send("t", b"%d" % number)
+                await future
+                went_on.append(calls)
+
+            tasks = [asyncio.create_task(send(number)) for number in range(2_000)]
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            for task in tasks[::40]:
+                task.cancel()
+            cluster.resume_broker(1)
+            await asyncio.wait(tasks)
+            assert sum(task.cancelled() for task in tasks) == 50
+            return went_on
+
+    def counted(handle: asyncio.Handle) -> None:
+        nonlocal calls
+        calls += 1
+        run(handle)
+
+    run = asyncio.Handle._run
+    with EmbeddedCluster() as cluster, pytest.MonkeyPatch.context() as patch:
+        cluster.create_topic("t")
+        patch.setattr(asyncio.Handle, "_run", counted)
+        went_on = asyncio.run(work(cluster))
+    assert len(went_on) == 1_950
+    assert max(Counter(went_on).values()) <= 256

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import types
+import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -19,9 +21,9 @@ GUARD_S = 90
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def run(test: Callable[..., Awaitable[None]], *counts: int) -> None:
+def run(test: Callable[..., Awaitable[None]], *counts: int, **config: Any) -> None:
     """Runs a coroutine beside a cluster whose topic t has so many records in its two partitions."""
-    with EmbeddedCluster(config={"group_min_session_timeout_ms": 500}) as cluster:
+    with EmbeddedCluster(config={"group_min_session_timeout_ms": 500, **config}) as cluster:
         servers = cluster.bootstrap_servers
         with KafkaAdminClient(bootstrap_servers=servers) as admin:
             admin.create_topics([NewTopic("t", 2, 1)]).check()
@@ -376,3 +378,28 @@ def test_a_start_does_not_wait_for_ever_for_a_position(monkeypatch: pytest.Monke
         await reader.stop()
 
     run(test, 1)
+
+
+@pytest.mark.parametrize("group", ["g", None])
+def test_a_consumer_that_is_not_stopped_is_named_as_the_program_knows_it(group: str | None) -> None:
+    """Also one whose start() raised."""
+    async def test(servers: str) -> None:
+        for topic in ("t", "no-such-topic"):
+            made = consumer(servers, topic, group_id=group, request_timeout_ms=300)
+            if topic == "t":
+                await made.start()
+                await made.getone()
+            else:
+                with pytest.raises(errors.UnknownTopicOrPartitionError):
+                    await made.start()
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                del made
+                said: list[str] = []
+                while not said:  # it may still be taking part in its group
+                    await asyncio.sleep(0.01)
+                    gc.collect()
+                    said = [str(each.message) for each in seen if servers in str(each.message)]  # other tests may have left some, too
+            assert [text.partition("(")[0] for text in said] == ["unclosed AIOKafkaConsumer"]
+
+    run(test, 1, auto_create_topics_enable=False)

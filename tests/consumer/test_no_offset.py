@@ -97,6 +97,7 @@ def test_an_offset_that_is_committed_later_is_found() -> None:
     assert consumer.poll() == {A: numbered(4, 6)}
 
 
+@pytest.mark.usefixtures("client_face")
 def test_the_position_of_one_says_nothing_of_another(broker: Any) -> None:
     with KafkaConsumer(bootstrap_servers=broker.address, auto_offset_reset="none", retry_backoff_ms=10) as consumer:
         consumer.assign([A, B])
@@ -109,6 +110,7 @@ def test_the_position_of_one_says_nothing_of_another(broker: Any) -> None:
             consumer.position(B, timeout=60)
 
 
+@pytest.mark.usefixtures("client_face")
 @pytest.mark.parametrize("how", ["poll", "poll_batch", "for"])
 def test_every_way_of_reading_goes_on_with_the_neighbours(broker: Any, how: str) -> None:
     produce(broker.address, "t", 0, numbered(0, 100))
@@ -134,6 +136,7 @@ def test_every_way_of_reading_goes_on_with_the_neighbours(broker: Any, how: str)
         consumer.poll()
 
 
+@pytest.mark.usefixtures("client_face")
 def test_an_offset_out_of_range_is_an_error_of_its_partition(broker: Any) -> None:
     produce(broker.address, "t", 0, numbered(0, 10))
     with KafkaConsumer(bootstrap_servers=broker.address, auto_offset_reset="none", retry_backoff_ms=10) as consumer:

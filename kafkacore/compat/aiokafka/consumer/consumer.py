@@ -14,6 +14,7 @@ import contextlib
 import logging
 import re
 import time
+import warnings
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
@@ -105,6 +106,7 @@ class AIOKafkaConsumer:
         self._loop, settings = engine_settings(
             CONSUMER_SETTINGS, CONSUMER_DEFAULTS, given, ConsumerConfig, {"allow_auto_create_topics": True}
         )
+        self._closed = False
         self._engine = Engine(**settings)
         self._readers = Readers(self._engine, self._loop)
         self._group_id = group_id
@@ -122,7 +124,7 @@ class AIOKafkaConsumer:
         self._listener: EngineListener | None = None
         self._leaving: list[Callable[[], None]] | None = None  # what to do once the group has been left
         self._left: asyncio.Future[None] | None = None
-        self._starts = self._started = self._closed = False
+        self._starts = self._started = False
         if topics:
             self.subscribe(topics)
 
@@ -197,6 +199,15 @@ class AIOKafkaConsumer:
                 if listener is None or listener.inside or self._loop is not asyncio.get_running_loop():
                     raise
                 await asyncio.sleep(0)  # the call that it is about has just begun
+
+    def __del__(self) -> None:
+        engine: Engine | None = self.__dict__.get("_engine")
+        if engine is not None and not self._closed and not engine.closed:
+            engine._client._driver.reported = True  # by the name that the program knows
+            warnings.warn(f"unclosed {self!r}: await stop(), or use it in an async with block", ResourceWarning, source=self)
+
+    def __repr__(self) -> str:
+        return f"AIO{self._engine._client!r}"
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -384,7 +395,7 @@ class AIOKafkaConsumer:
                 self._short_read.begin(chunk, _NO_LIMIT_MS)
             self._seen_left = -1
             if self._look_at is None and client._group is not None and client._group.managed:
-                self._look_at = self._loop.call_later(self._look_s, self._look)
+                self._look_at = self._loop.call_later(self._look_s, _call, weakref.WeakMethod(self._look))
 
     def _look(self) -> None:
         """Now and then while a member has records in hand, which cost no call of the engine: a program that goes on has polled."""
@@ -393,7 +404,7 @@ class AIOKafkaConsumer:
         group, left = client._group, self._chunk.__length_hint__()
         if self._closed or group is None or not left:
             return
-        self._look_at = self._loop.call_later(self._look_s, self._look)
+        self._look_at = self._loop.call_later(self._look_s, _call, weakref.WeakMethod(self._look))
         if calls.idle and left != self._seen_left:
             self._seen_left = left
             with client._driver:

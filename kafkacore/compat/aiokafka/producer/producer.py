@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import warnings
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -203,6 +204,12 @@ class AIOKafkaProducer:
         self._closed, self._quick, self._short_send = True, None, None
         if self._engine_ is not None:
             await self._engine_.close(None)
+
+    def __del__(self) -> None:
+        engine: Engine | None = getattr(self, "_engine_", None)
+        if engine is not None and not self._closed and not engine._producer.closed:
+            engine._reported = True  # by the name that the program knows
+            warnings.warn(f"unclosed {self!r}: await stop(), or use it in an async with block", ResourceWarning, source=self)
 
     async def __aenter__(self) -> Self:
         await self.start()
