@@ -320,7 +320,7 @@ class AIOKafkaConsumer:
             return
         with errors.translated():
             self._engine._calls.call_now(call)
-        if self._started:
+        if self._started and not self._loop.is_closed():
             self._on_news()
 
     def pause(self, *partitions: TopicPartition) -> None:
