@@ -12,6 +12,7 @@ Source: rd_kafka_topic_assign_uas and rd_kafka_topic_propagate_notexists, librdk
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 import weakref
 from collections import deque
@@ -153,7 +154,7 @@ class Unplaced:
             if held is None and topic in self._refused:
                 if info is not None and info.error is not None:
                     self._metadata.request_topic(topic)
-                    raise self._refused[topic]
+                    raise copy.copy(self._refused[topic])  # each with a traceback of its own
                 del self._refused[topic]
             if self._nbytes + nbytes > pool.available_bytes:
                 raise BufferFullError(f"{nbytes} bytes are needed, {max(0, pool.available_bytes - self._nbytes)} are free", topic=topic)

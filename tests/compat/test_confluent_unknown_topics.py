@@ -13,6 +13,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, NewTopic
 from kafkacore.compat.confluent import KafkaException, Producer
+from kafkacore.errors import KafkaTimeoutError
 from kafkacore.testing import EmbeddedCluster
 from tests.compat.confluent_serving import NOBODY, wait_for
 
@@ -189,3 +190,15 @@ def test_the_brokers_come_after_the_producer(cluster: EmbeddedCluster) -> None:
         cluster.start_broker(1)
         assert producer.flush(WAIT_S) == 0
     assert [record.value for record in cluster.records("t")] == [b"v"]
+
+
+def test_a_topic_that_becomes_known_during_the_call(cluster: EmbeddedCluster) -> None:
+    """Between the engine's "no metadata" and the look at what is held."""
+    cluster.create_topic("t")
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        producer.produce("t", b"0")
+        assert producer.flush(WAIT_S) == 0
+        early = KafkaTimeoutError("no metadata of topic t within 0 ms", topic="t")
+        producer._again(early, "t", b"1", None, None, None, None, None)
+        assert producer.flush(WAIT_S) == 0
+    assert [record.value for record in cluster.records("t")] == [b"0", b"1"]

@@ -188,12 +188,14 @@ class Producer:
             self._producer._refuse(error)
             raise error
         try:
-            while isinstance(error, ours.KafkaTimeoutError) and topic not in self._producer._topics:
+            while isinstance(error, ours.KafkaTimeoutError):
                 if self._unknown.hold(topic, value, key, headers, partition, at_ms, report):
                     return
-                try:
+                try:  # it has become known
                     self._sends.append(topic, value, key, headers, partition, at_ms, report)
                     return
+                except ours.BufferFullError:
+                    raise
                 except ours.KafkaTimeoutError as early:  # another thread's message waits for the topic
                     error = early
         except ours.BufferFullError as full:
