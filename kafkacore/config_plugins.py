@@ -38,7 +38,7 @@ def loaded(name: str, value: Any, wanted: str) -> Any:
         wanted: what else it may be, for errors.
 
     Raises:
-        ConfigError: there is no such class.
+        ConfigError: there is no such class, or it is something else.
     """
     if not isinstance(value, str):
         return value
@@ -55,6 +55,8 @@ def loaded(name: str, value: Any, wanted: str) -> Any:
             found = getattr(found, part)
     except Exception as error:  # of the module's own code, too
         raise ConfigError(f"{name}={value!r} cannot be loaded: {error}") from error
+    if not isinstance(found, type):  # text of a settings file calls no function
+        raise ConfigError(f"{name}={value!r} is no class")
     return found
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from kafkacore import KafkaConsumer, KafkaProducer
+from kafkacore import KafkaConsumer, KafkaProducer, aio
 from kafkacore.errors import ConfigError
 from kafkacore.testing import EmbeddedCluster
 
@@ -169,6 +170,15 @@ def test_javas_own_classes_are_what_they_are_here(cluster: EmbeddedCluster) -> N
     assert record.value == "ä"
 
 
+def test_the_asyncio_producer_asks_them_too(cluster: EmbeddedCluster) -> None:
+    async def main() -> set[int]:
+        settings = {"bootstrap.servers": cluster.bootstrap_servers, "partitioner.class": HotDataPartitioner}
+        async with aio.KafkaProducer(settings | {"value.serializer": Tagged}) as producer:
+            return {(await (await producer.send("hot", nth, "hot_data"))).partition for nth in range(5)}
+
+    assert asyncio.run(main()) == {3}
+
+
 def test_classes_that_are_functions_stay_functions(cluster: EmbeddedCluster) -> None:
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, value_deserializer=int, key_deserializer=str) as consumer:
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
@@ -197,6 +207,7 @@ class Needs:
         ("partitioner", Refuses, "partitioner: configure() of Refuses failed: no such rule"),
         ("key.serializer", "latin-1", "must be a callable, an object with serialize(), a class or its name as module:Class, not 'latin-1'"),
         ("interceptor.classes", f"{HERE}:Keeps", "is no object with on_send or on_acknowledgement"),
+        ("value.serializer", "os:system", "value_serializer='os:system' is no class"),
         ("interceptors", [5], "interceptors: 5 is no object with on_send or on_acknowledgement"),
     ],
 )
