@@ -112,6 +112,8 @@ class FrameRows:
                 self._check_bytes(name, "header")
         elif headers is not None:
             self._check_header_lists(headers)
+        for name in self._names(timestamp) + (self._names(value) if value_format == "avro" else []):
+            self._check_no_periods(name)
         self._avro = self._avro_rows(value_schema, registry) if value_format == "avro" else None
 
     def _kept(self, keep: Any, taken: list[str], value: Any) -> list[str]:
@@ -168,6 +170,11 @@ class FrameRows:
         if not is_bytes(kind):
             other = "" if role == "header" else f", or write it with {role}_format='json'"
             self._refuse(f"column {name!r} holds {kind}, and a {role} is text or bytes: cast it{other}")
+
+    def _check_no_periods(self, name: str) -> None:
+        """Periods of pandas are kept as counts of months and the like since 1970, which look like other numbers."""
+        if getattr(self._schema.field(name).type, "extension_name", "") == "pandas.period":
+            self._refuse(f"column {name!r} holds periods of pandas: make it text, astype(str), or times, .dt.to_timestamp()")
 
     def _check_header_lists(self, name: str) -> None:
         import pyarrow as pa

@@ -146,6 +146,15 @@ def test_periods_of_pandas_are_text(cluster, topic, producer):
     ]
 
 
+@pytest.mark.parametrize(
+    "how", [{"value_format": "avro"}, {"value_format": "avro", "value": ["p"]}, {"value_format": "json", "timestamp": "p"}]
+)
+def test_periods_of_pandas_are_never_bare_numbers(producer, how):
+    frame = pd.DataFrame({"p": pd.period_range("2026-01", periods=2, freq="M"), "n": [1, 2]})
+    with pytest.raises(errors.UsageError, match=r"column .p. holds periods of pandas"):
+        producer.send_frame("never", frame, **how)
+
+
 def test_a_frame_comes_back_with_its_own_schema(cluster, topic, producer):
     berlin = pl.Datetime("ns", "Europe/Berlin")
     frame = pl.DataFrame(
