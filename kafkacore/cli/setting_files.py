@@ -19,7 +19,8 @@ Rules
 2. The default profile counts where nothing else says where the cluster is: its passwords never go to a server that was named otherwise.
 3. A file is for all commands, so it may hold settings of a kind of client that a command does not use. What no client knows is refused
    where another setting seems to be meant, and else named in a warning, as Java's clients do.
-4. A file that holds a password and may be read by other users is warned about.
+4. Names of kcat and of Java's clients for what is the same here are taken (`SAME`).
+5. A file that holds a password and may be read by other users is warned about.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ import typer
 from typer.models import OptionInfo
 
 from kafkacore.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
-from kafkacore.config_names import hint
+from kafkacore.config_names import ELSEWHERE, hint
 from kafkacore.config_properties import NoProperties, parse_properties
 from kafkacore.config_secrets import PREFIX
 from kafkacore.config_text import holds_secret
@@ -50,6 +51,11 @@ _log = logging.getLogger("kafkacore.cli")
 
 SERVERS, CONTROLLERS = "bootstrap.servers", "bootstrap.controllers"
 PROFILES = "config.toml"
+SAME = (
+    "metadata_broker_list", "sasl_mechanisms", "ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "ssl_key_password",
+    "ssl_endpoint_identification_algorithm",
+)  # fmt: skip
+"""Names of kcat and of Java's clients that mean the same as ours in `config_names.ELSEWHERE`."""
 _KINDS = (ProducerConfig, ConsumerConfig, AdminConfig)
 
 CommandConfig = Annotated[
@@ -188,10 +194,14 @@ def _checked(where: str, file: Path, found: dict[str, str]) -> FileSettings:
     known = {name for kind in _KINDS for name in kind.names()}
     kept: dict[str, str] = {}
     for name, value in found.items():
-        dotted = name.replace("_", ".")
+        field = _field(name)
+        if field == "ssl_endpoint_identification_algorithm":   # "https", or nothing to leave names unchecked
+            value = "true" if value.strip().lower() not in ("", "none") else "false"
+        field = ELSEWHERE[field] if field in SAME else field
+        dotted = field.replace("_", ".")
         if dotted in kept:
             raise ConfigError(f"{where}: setting {name!r} is given twice")
-        if _field(name) in known:
+        if field in known:
             kept[dotted] = value
             continue
         meant = hint(_field(name), known, {}, dotted="." in name)

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from kafkacore.cli import completion, setting_files
 from kafkacore.cli.app import _app, run
+from kafkacore.config import ClientConfig
+from kafkacore.config_names import ELSEWHERE
 from kafkacore.config_properties import NoProperties, parse_properties
 from kafkacore.testing import EmbeddedCluster
 
@@ -183,7 +185,8 @@ def test_profiles_and_the_default_one(
     [
         ("retentionms = 1", [], "no client here has the setting retentionms"),
         ('"security.protocl" = "SSL"', [], "unknown setting 'security.protocl'; did you mean security.protocol?"),
-        ('"ssl.ca.location" = "ca"', [], "did you mean ssl.cafile?"),
+        ('"request.required.acks" = 1', [], "did you mean acks?"),
+        ('"sasl.mechanism" = "PLAIN"\n"sasl.mechanisms" = "PLAIN"', [], "'sasl.mechanisms' is given twice"),
         ("acks = [1]", [], "[profiles.p]: acks is text, a number, true or false"),
         ('client.id = "a"\nclient_id = "b"', [], "'client_id' is given twice"),
         ("acks = ", [], "is no TOML: "),
@@ -201,6 +204,22 @@ def test_what_is_wrong_in_a_profile_is_one_line(
     status = run(["topics", "list", "--profile", "p", *words, "-X", "default.api.timeout.ms=100"])
     said = capsys.readouterr().err
     assert why in said and "Traceback" not in said and (status == 1 if "no client" in why else (status, said.count("\n")) == (2, 1))
+
+
+def test_names_of_kcat_and_java_that_mean_the_same(cluster: EmbeddedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = login(cluster)
+    settings["metadata.broker.list"] = settings.pop("bootstrap.servers")
+    settings["sasl.mechanisms"] = settings.pop("sasl.mechanism")
+    settings["api.version.request"] = "true"
+    assert run(["topics", "list", "-F", str(written(tmp_path / "kcat.conf", properties(settings)))]) == 0
+    assert "api.version.request: leave it out" in capsys.readouterr().err
+    assert all(ELSEWHERE[name] in ClientConfig.names() for name in setting_files.SAME)
+    tls = written(tmp_path / "tls", "ssl.ca.location=ca\nssl.certificate.location=c\nssl.key.location=k\nssl.key.password=p\n")
+    found = setting_files.read(tls, None, elsewhere=False)
+    assert dict(found.settings) == {"ssl.cafile": "ca", "ssl.certfile": "c", "ssl.keyfile": "k", "ssl.password": "p"}
+    for text, checks in (("https", "true"), ("", "false"), ("none", "false")):
+        file = written(tmp_path / "java", f"ssl.endpoint.identification.algorithm={text}\n")
+        assert dict(setting_files.read(file, None, elsewhere=False).settings) == {"ssl.check.hostname": checks}
 
 
 def test_files_that_are_none(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
