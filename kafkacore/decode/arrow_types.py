@@ -19,7 +19,6 @@ Text, bytes and lists have one layout, see `wanted`.
 from __future__ import annotations
 
 import base64
-import decimal
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -29,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkacore.decode import values as v
-from kafkacore.decode.base import Decoder
+from kafkacore.decode.base import Decoder, RowFailed
 from kafkacore.decode.ddl import SIMPLE, spark_list, spark_map
 from kafkacore.decode.jsons import JsonDecoder
 from kafkacore.errors import ConfigError
@@ -70,7 +69,8 @@ def plan(kind: pa.DataType, path: str) -> Plan:
     if kind in SIMPLE.values() or is_.is_decimal128(kind):
         return Plan(kind, None)
     if is_.is_uint64(kind):
-        return Plan(pa.decimal128(20), lambda array: array.cast(kind))
+        # Places after the point, so that a fraction is not rounded: it is no whole number. With more of them Arrow does not cast 2^64 - 1.
+        return Plan(pa.decimal128(36, 16), lambda array: array.cast(kind))
     if is_.is_unsigned_integer(kind):
         return Plan(pa.int64(), lambda array: array.cast(kind))
     if is_.is_float16(kind):
@@ -84,12 +84,12 @@ def plan(kind: pa.DataType, path: str) -> Plan:
     if is_.is_decimal(kind):
         if kind.precision <= SIMPLE_DIGITS:
             return Plan(pa.decimal128(kind.precision, kind.scale), lambda array: array.cast(kind))
-        return Plan(pa.string(), lambda array: _long_decimals(array, kind))
+        return Plan(pa.string(), lambda array: _long_decimals(array, path, kind))
     if is_.is_fixed_size_binary(kind):
         return Plan(pa.binary(), lambda array: array.cast(kind))
     if is_.is_dictionary(kind):
         read, finish = plan(kind.value_type, path)
-        return Plan(read, lambda array: _categories(array if finish is None else finish(array), kind))
+        return Plan(read, lambda array: _categories(array if finish is None else finish(array), path, kind))
     if is_.is_run_end_encoded(kind):
         read, finish = plan(kind.value_type, path)
         return Plan(read, lambda array: pc.run_end_encode(array if finish is None else finish(array), kind.run_end_type))
@@ -232,12 +232,18 @@ def _times(texts: Any, kind: pa.DataType) -> Any:
     return moments.cast(pa.time64("ns")).cast(kind, safe=False)
 
 
-def _long_decimals(texts: Any, kind: pa.DataType) -> Any:
-    return pa.array([None if each is None else decimal.Decimal(each) for each in texts.to_pylist()], kind)
+def _long_decimals(texts: Any, path: str, kind: pa.DataType) -> Any:
+    """With the column's scale already: Arrow crashes where it has to move the point far."""
+    return pa.array([None if each is None else v.scaled(path, each.strip(), kind) for each in texts.to_pylist()], kind)
 
 
-def _categories(array: Any, kind: Any) -> Any:
+def _categories(array: Any, path: str, kind: Any) -> Any:
     found = array.dictionary_encode()
+    index = kind.index_type
+    most = 1 << (index.bit_width - pa.types.is_signed_integer(index))
+    if len(found.dictionary) > most:
+        why = f"column {path} has more than {most:,} categories, which {index} cannot count: make it a larger type"
+        raise RowFailed(0, ConfigError(why))
     return pa.DictionaryArray.from_arrays(found.indices.cast(kind.index_type), found.dictionary, ordered=kind.ordered)
 
 

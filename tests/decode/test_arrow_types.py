@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkacore.decode.arrow_types import json_decoder
+from kafkacore.decode.base import RowFailed
 from kafkacore.decode.wanted import columns_of
 from kafkacore.errors import ConfigError
 from kafkacore.producer.frame_json import json_column
@@ -137,7 +138,9 @@ def as_text(array: Any) -> list[Any]:
     ("kind", "good", "bad"),
     [
         (pa.uint8(), "255", ["256", "-1", "1.5", '"1"']),
-        (pa.uint64(), "18446744073709551615", ["18446744073709551616", "-1"]),
+        (pa.uint64(), "18446744073709551615", ["18446744073709551616", "-1", "1.5", "1e999999999"]),
+        (pa.decimal256(60, 12), "1.5", ["1e999999999", '"sNaN"', '"Infinity"', "1e60"]),
+        (pa.decimal32(5, 2), "1.5", ["1e999999999", "12345.6"]),
         (pa.time32("s"), '"23:59:59"', ['"24:00:00"', "5", '"noon"']),
         (pa.timestamp("ns"), '"2262-04-11T23:47:16.854775807"', ['"2263-01-01"', '"2026-05-01T12:00:00Z"', "5", '"soon"']),
         (pa.timestamp("ns", "UTC"), '"2026-5-1 14:00:00.123456789+02:00"', ['"2263-01-01"', '"soon"']),
@@ -160,6 +163,18 @@ def test_items_that_do_not_fit_are_faults_of_their_rows(kind: Any, good: str, ba
         assert each in bad or found.columns[1][row] == (pa.scalar(None, kind) if each == "null" else wanted) or each == "null"
     kept = decoded([f'{{"n":1,"c":{each}}}'.encode() for each in rows], pa.schema([("n", pa.int64()), ("c", kind)]), keeps_good_fields=True)
     assert kept.columns[0].null_count == 0 and sorted(kept.faults) == sorted(found.faults)
+
+
+def test_more_categories_than_the_index_counts_are_an_error_of_the_schema() -> None:
+    kind = pa.dictionary(pa.int8(), pa.string())
+    for count in (128, 129):
+        values = [b'{"c":"v%d"}' % n for n in range(count)]
+        if count == 128:
+            assert decoded(values, pa.schema([("c", kind)])).columns[0].to_pylist() == [f"v{n}" for n in range(count)]
+            continue
+        with pytest.raises(RowFailed) as failed:
+            decoded(values, pa.schema([("c", kind)]))
+        assert "column c has more than 128 categories, which int8 cannot count" in str(failed.value.error)
 
 
 def test_extension_types() -> None:
