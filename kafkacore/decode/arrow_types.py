@@ -304,7 +304,7 @@ def _finished(array: Any, finish: Finish, field: Any, faults: dict[int, str], ba
     except v.FAULTS as error:
         if len(array) == 1:
             faults.setdefault(base, f"field {field.name}: {v.reason(error)}")
-            return pa.array([None], field.type) if not isinstance(field.type, pa.BaseExtensionType) else finish(pa.nulls(1, array.type))
+            return finish(pa.nulls(1, array.type))
     step = -(-len(array) // _PIECES)
     parts = [_finished(array.slice(at, step), finish, field, faults, base + at) for at in range(0, len(array), step)]
     return pa.concat_arrays([part.cast(field.type) if part.type != field.type else part for part in parts])

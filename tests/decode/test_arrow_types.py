@@ -151,6 +151,7 @@ def as_text(array: Any) -> list[Any]:
         (pa.struct([("a", pa.uint8())]), '{"a":1}', ['{"a":256}']),
         (pa.map_(pa.uint8(), pa.time64("us")), '{"1":"12:00:00"}', ['{"256":"12:00:00"}', '{"1":"25:00:00"}']),
         (pa.dictionary(pa.int8(), pa.uint8()), "7", ["256"]),
+        (pa.map_(pa.decimal256(60, 12), pa.int8()), '{"1.5":1}', ['{"1e999999999":1}']),
     ],
 )
 def test_items_that_do_not_fit_are_faults_of_their_rows(kind: Any, good: str, bad: list[str]) -> None:
