@@ -12,8 +12,8 @@ Rules:
 5. An offset is of a topic, not of a name: it is never committed for a topic that was created later under the same name. Where all topics
    of a request have ids and the coordinator takes them (version 10), they go by id; else all go by name, and those are left out that the
    metadata do not have under the id of the offset. A topic that the coordinator does not know is asked for again once newer metadata have
-   it, and refused once they do not. Before partitions are given up, which may be because of a new topic of that name, a commit by name
-   waits for newer metadata at once.
+   it. It is refused once they have another one under its name, or none three times in a row: a broker may lag behind. Before partitions
+   are given up, which may be because of a new topic of that name, a commit by name waits for newer metadata at once.
 
 Source: Kafka's ConsumerCoordinator (sendOffsetCommitRequest, OffsetFetchResponseHandler) and CommitRequestManager; KIP-447 (stable
 offsets); KIP-848 (topic ids in OffsetCommit and OffsetFetch).
@@ -44,6 +44,7 @@ from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicParti
 log = logging.getLogger("kafkacore.consumer")
 
 _BY_NAME = 9  # from version 10 on topics go by id
+_MORE_LOOKS = 2  # at metadata, after those that do not have a topic
 _NO_TOPIC = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID})
 _COORDINATOR = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR, Code.REQUEST_TIMED_OUT})
 _EPOCH_ENDED = frozenset({Code.STALE_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID})
@@ -67,6 +68,8 @@ class Commit:
         topic_ids: of the topics that the offsets are of, by partition.
         refused: offsets that are not sent again, since their topic is gone, and why.
         asked_metadata: which metadata it waits for, since the coordinator did not know a topic (`TopicIds.ask`); -1 for none.
+        looks: how often metadata were asked for once more, since they did not have a topic.
+        unseen: offsets that the request under way leaves out until metadata were looked at once more.
     """
 
     __slots__ = (
@@ -76,12 +79,14 @@ class Commit:
         "done",
         "error",
         "last",
+        "looks",
         "offsets",
         "refused",
         "retried",
         "sent_ms",
         "topic_ids",
         "tries",
+        "unseen",
     )
 
     def __init__(
@@ -98,6 +103,8 @@ class Commit:
         self.topic_ids = topic_ids
         self.refused: dict[TopicPartition, errors.KafkaError] = {}
         self.asked_metadata = -1
+        self.looks = 0
+        self.unseen: list[TopicPartition] = []
         self.asked_as = asked_as
         self.callback = callback
         self.retried = retried
@@ -302,8 +309,16 @@ class OffsetCommits:
             if gone or member.generation_id < 0:
                 self._end(commit, self._failed(*gone))
                 return
-        ids, lost = commit.topic_ids, self._topics.lost if commit.asked_metadata >= 0 else self._topics.replaced
-        self._refuse(commit, [tp for tp in commit.offsets if lost(tp, ids[tp])])
+        ids = commit.topic_ids
+        self._refuse(commit, [tp for tp in commit.offsets if self._topics.replaced(tp, ids[tp])])
+        if commit.asked_metadata >= 0:
+            gone = [tp for tp in commit.offsets if tp not in commit.refused and self._topics.lost(tp, ids[tp])]
+            if gone and commit.looks < _MORE_LOOKS:
+                self._look_again(commit)
+                self._waiting.appendleft(commit)
+                return
+            commit.looks = 0
+            self._refuse(commit, gone)
         asked = {tp: found for tp, found in commit.offsets.items() if tp not in commit.refused}
         if not asked:
             self._end_refused(commit)
@@ -312,8 +327,12 @@ class OffsetCommits:
 
         def build(version: int) -> OffsetCommitRequest:
             if version <= _BY_NAME:
-                self._refuse(commit, [tp for tp in asked if ids[tp] != NO_ID and self._topics.lost(tp, ids[tp])])
-            sent = {tp: found for tp, found in asked.items() if tp not in commit.refused}
+                gone = [tp for tp in asked if ids[tp] != NO_ID and self._topics.lost(tp, ids[tp])]
+                if commit.retried:
+                    commit.unseen = gone
+                else:
+                    self._refuse(commit, gone)
+            sent = {tp: found for tp, found in asked.items() if tp not in commit.refused and tp not in commit.unseen}
             topics = topics_to_commit(sent, OffsetCommitRequestTopic, OffsetCommitRequestPartition)
             if version > _BY_NAME:
                 id_of = {tp.topic: ids[tp] for tp in sent}
@@ -334,8 +353,14 @@ class OffsetCommits:
 
         commit.sent_ms = now_ms
         commit.asked_metadata = -1
+        commit.unseen = []
         self._flying.append(commit)
         self._link.send(OffsetCommitRequest, build, now_ms, answered, max_version=None if by_id else _BY_NAME)
+
+    def _look_again(self, commit: Commit) -> None:
+        """Metadata do not have a topic of it: a broker that lags behind does not, either."""
+        commit.looks += 1
+        commit.asked_metadata = self._topics.ask()
 
     def _refuse(self, commit: Commit, lost: Iterable[TopicPartition]) -> None:
         """These offsets are of topics that are gone."""
@@ -353,7 +378,7 @@ class OffsetCommits:
         api = f"OffsetCommit v{response.version}"
         refused: list[errors.KafkaError] = []
         unknown: errors.KafkaError | None = None
-        left_out = commit.offsets.keys() - commit.refused.keys()
+        left_out = commit.offsets.keys() - commit.refused.keys() - set(commit.unseen)
         by_id = response.version > _BY_NAME
         self._goes_by_name = not by_id
         names = {commit.topic_ids[tp]: tp.topic for tp in left_out} if by_id else {}
@@ -391,7 +416,8 @@ class OffsetCommits:
                     self._rebalancing(commit, cause)
                     return
                 if code in _NO_TOPIC:
-                    if self._topics.lost(tp, commit.topic_ids[tp]):
+                    gone = self._topics.replaced if commit.retried else self._topics.lost
+                    if gone(tp, commit.topic_ids[tp]):
                         self._refuse(commit, [tp])
                     else:
                         unknown = unknown or cause
@@ -400,8 +426,13 @@ class OffsetCommits:
                     self._again(commit, cause)
                     return
                 refused.append(cause)
-        if unknown is not None:
+        if commit.unseen:
+            tp = commit.unseen[0]
+            unknown = self._topics.refusal(tp, commit.topic_ids[tp], commit.offsets[tp])
+            self._look_again(commit)
+        elif unknown is not None:
             commit.asked_metadata = self._topics.ask()
+        if unknown is not None:
             self._again(commit, unknown)
             return
         if refused:
