@@ -17,7 +17,7 @@ from kafkacore.errors import NAMES, KafkaError
 from kafkacore.metadata import Metadata
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
-from kafkacore.net.waits import LONG_MS, waits
+from kafkacore.net.waits import LONG_MS, Pieces, waits
 from kafkacore.plurals import counted
 from kafkacore.protocol import FetchRequest, JoinGroupRequest, SyncGroupRequest
 from kafkacore.types import TopicPartition
@@ -109,13 +109,19 @@ class StallWatch:
         return tuple(found)
 
     def look(
-        self, metadata: Metadata, client: NetworkClient, refusals: Mapping[PartitionState, tuple[int, int]], now_ms: int
+        self,
+        metadata: Metadata,
+        client: NetworkClient,
+        refusals: Mapping[PartitionState, tuple[int, int]],
+        came_ms: Mapping[int, int],
+        now_ms: int,
     ) -> tuple[list[str], list[TopicPartition]]:
         """Returns what is wrong with partitions, one sentence each, and the partitions that do not move.
 
         Args:
             metadata, client: where the partitions' leaders are.
             refusals: of partitions that their brokers go on refusing to be read: since when, and the last error code.
+            came_ms: when a piece of a large answer last came from a broker.
             now_ms: time.
         """
         problems: list[str] = []
@@ -128,6 +134,7 @@ class StallWatch:
             if state.offset != offset or state.paused or state.lag(self._read_committed) == 0:
                 offset, since_ms = state.offset, now_ms
             watched[tp] = (offset, since_ms)
+            since_ms = max(since_ms, came_ms.get(state.node_id, 0))
             limit_ms = _LEFT_LYING_MS if state.held else self._stalled_after_ms
             if state.state is not FetchState.FETCHING:
                 since_ms = now_ms if state.paused or state.unsettled_since_ms < 0 else state.unsettled_since_ms
@@ -221,6 +228,7 @@ class HealthWatch:
         self._stalls = StallWatch(
             subscription, positions.attempts, read_committed=read_committed, fetch_max_wait_ms=config.fetch_max_wait_ms
         )
+        self._pieces = Pieces()
         # Members wait for each other there, and say so themselves.
         self._may_take_ms: dict[type, int] = {
             FetchRequest: config.fetch_max_wait_ms,
@@ -231,12 +239,12 @@ class HealthWatch:
     def look(self, now_ms: int) -> ConsumerHealth:
         """What is wrong now. What has arrived is taken in; nothing is waited for."""
         driver, group = self._driver, self._group
-        driver.client.poll(0, now_ms)
+        came_ms = self._pieces.take_in(driver.client, now_ms)
         problems = driver.unreachable(now_ms)  # what everything else may come of
-        problems += waits(driver.client, now_ms, self._may_take_ms)
+        problems += waits(driver.client, now_ms, self._may_take_ms, came_ms)
         member, of_group = (None, []) if group is None else group.health(now_ms)
         refusals = self._fetcher.refusals.going_on(now_ms)
-        of_partitions, stalled = self._stalls.look(driver.metadata, driver.client, refusals, now_ms)
+        of_partitions, stalled = self._stalls.look(driver.metadata, driver.client, refusals, came_ms, now_ms)
         problems += of_partitions + self._topics.problems(now_ms) + of_group
         if group is None:
             problems += self._stalls.nothing_to_read(now_ms)

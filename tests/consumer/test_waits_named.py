@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import random
+import struct
+import termios
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,11 +16,12 @@ from test_fetcher import Rig, filled
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkacore import protocol as p
+from kafkacore._codec import FrameReader
 from kafkacore.clock import JumpingClock
 from kafkacore.consumer.health import ConsumerHealth
 from kafkacore.errors import Code
 from kafkacore.net.connection import AWAITING_TOKEN, CONNECTING, READY, RESOLVING
-from kafkacore.net.waits import waits
+from kafkacore.net.waits import Pieces, waits
 from kafkacore.testing import Drop, EmbeddedCluster
 
 WAIT_MS = 6_000
@@ -242,6 +247,71 @@ def test_a_program_that_does_not_take_its_records_is_at_work(cluster: EmbeddedCl
         assert reader.consumer.health().problems == ()
         reader.clock.sleep(30_000)
         assert "has not moved" in reader.consumer.health().problems[0]
+
+
+def test_a_large_answer_that_comes_in_pieces(cluster: EmbeddedCluster) -> None:
+    """A look takes in a piece, and the answer counts as away since the last piece that came."""
+    cluster.create_topic("large", partitions=1)
+    cluster.produce("large", [bytes(1_000_000)] * 4)
+    with ExitStack() as stack:
+        reader = Reader(cluster, stack, max_partition_fetch_bytes=4_100_000)
+        consumer, clock = reader.consumer, reader.clock
+        client = consumer._driver.client
+        consumer.unsubscribe()
+        consumer.assign([("large", 0)])
+        consumer.pause(("large", 0))
+        assert consumer.position(("large", 0)) == 0
+        while client.in_flight.count:
+            client.poll(10, clock.now_ms())
+        consumer.resume(("large", 0))
+        while not any(channel.reader.filling for channel in client.selector.channels.values()):
+            if client.in_flight.oldest(1) is None:
+                consumer.poll(0)
+            else:
+                client.poll(10, clock.now_ms())
+        (channel,) = (each for each in client.selector.channels.values() if each.reader.filling)
+        looks = 0
+        while channel.reader.filling and looks < 3:
+            while struct.unpack("i", fcntl.ioctl(channel.plain_fd, termios.FIONREAD, bytes(4)))[0] < channel.low_water_bytes:
+                pass  # the broker is sending it
+            clock.sleep(WAIT_MS)
+            assert consumer.health().problems == ()
+            looks += 1
+        assert looks > 1
+        assert consumer.poll(10)
+
+
+def test_a_large_answer_of_which_no_more_comes() -> None:
+    frame = (100_000).to_bytes(4, "big") + bytes(100_000)
+    reader, sent = FrameReader(), iter([70_000, 20_000, 0, 0])
+
+    def poll(timeout_ms: int, now_ms: int) -> None:
+        left = next(sent)
+        while left:
+            buffer, at, size = reader.target()
+            count = min(left, size)
+            memoryview(buffer)[at : at + count] = frame[:count]
+            reader.received(count)
+            reader.next_frame()
+            left -= count
+
+    request = SimpleNamespace(sent_ms=0, api=p.FetchRequest)
+    oldest = SimpleNamespace(oldest=lambda node_id: request)
+    connections = {1: SimpleNamespace(throttled_until_ms=0)}
+    client: Any = SimpleNamespace(
+        poll=poll,
+        selector=SimpleNamespace(channels={1: SimpleNamespace(reader=reader)}),
+        in_flight=oldest,
+        _connections=connections,
+        metadata=SimpleNamespace(snapshot=SimpleNamespace(nodes={})),
+    )
+    pieces = Pieces()
+    assert [waits(client, at, {}, pieces.take_in(client, at)) for at in (6_000, 12_000, 16_000, 18_000)] == [
+        [],
+        [],
+        [],
+        ["broker 1 has not answered Fetch for 6 s"],
+    ]
 
 
 def test_connections_that_are_being_set_up(cluster: EmbeddedCluster) -> None:
