@@ -20,7 +20,7 @@ from kafkacore.cli.options import (
     assignments,
     client_settings,
     print_json,
-    registry_settings,
+    registry_of,
     say,
 )
 from kafkacore.cli.setting_files import was_typed
@@ -80,7 +80,7 @@ def export(
         raise Failure("export takes pyarrow: pip install pyarrow") from None
     if schema is not None and schema.startswith("@"):
         schema = Path(schema[1:]).read_text(encoding="utf-8")
-    place, settings = registry_settings(registry, settings)
+    place, settings = registry_of(registry, settings, needed=form == "avro" and schema is None)
     patience: dict[str, Any] = {"default.api.timeout.ms": PATIENCE_MS}
     own = client_settings(bootstrap_server, settings, kind=ConsumerConfig, **patience)
     options = Options(own, "string" if text else form, schema, place, last, on_error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import re
 import socket
 import sys
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from kafkacore import KafkaAdminClient
     from kafkacore.admin import ItemResults, Listed
 
+_log = logging.getLogger("kafkacore.cli")
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -168,18 +170,39 @@ def client_settings(
     return settings
 
 
-def registry_settings(url: str | None, given: list[str] | None) -> tuple[Any, list[str]]:
-    """The schema registry of --registry, with what -X says under `schema.registry.`, and the other words of -X."""
-    of_registry = [word for word in given or () if word.startswith("schema.registry.")]
+def registry_of(url: str | None, given: list[str] | None, *, needed: bool) -> tuple[Any, list[str]]:
+    """The schema registry that a command asks: --registry, over what -X says under `schema.registry.`, over the user's file.
+
+    Args:
+        url: of --registry.
+        given: the words of -X.
+        needed: the command cannot do without one, so the `schema.registry.url` of a file counts.
+
+    Returns:
+        A `RegistryOptions`, or None; and the other words of -X.
+    """
+    prefix = setting_files.REGISTRY
+    of_registry = [word for word in given or () if word.replace("_", ".").startswith(prefix)]
     others = [word for word in given or () if word not in of_registry]
-    if not of_registry:
-        return url, others
+    by_words = {name.replace("_", ".").removeprefix(prefix): value for name, value in assignments(of_registry, "-X").items()}
+    if url is not None and setting_files.URL in by_words:
+        raise typer.BadParameter("schema.registry.url is --registry: leave one of them out", param_hint="-X")
+    url = by_words.pop(setting_files.URL, url)
+    files = setting_files.current()
+    by_file = dict(files.registry)
+    own, called = by_file.pop(setting_files.URL, None), "--registry"
+    if url is None and needed and own is not None:
+        url, called = own, f"{files.where}: schema.registry.url"
     if url is None:
-        raise typer.BadParameter(f"{of_registry[0].partition('=')[0]} goes with --registry URL", param_hint="-X")
+        if by_words:
+            raise typer.BadParameter(f"{of_registry[0].partition('=')[0]} goes with --registry URL", param_hint="-X")
+        return None, others
+    if files.is_default and url != own and by_file:
+        _log.warning("%s: %s not used: it goes to the schema.registry.url of the default profile alone", files.where, ", ".join(by_file))
+        by_file = {}
     from kafkacore.decode.registry import options_of
 
-    named = {name.removeprefix("schema.registry."): value for name, value in assignments(of_registry, "-X").items()}
-    return options_of(url, named, called="--registry"), others
+    return options_of(url, by_file | by_words, called=called), others
 
 
 def _hinting(settings: Mapping[str, Any]) -> KafkaAdminClient:

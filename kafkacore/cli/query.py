@@ -34,7 +34,7 @@ from kafkacore.cli.options import (
     JsonLines,
     Settings,
     client_settings,
-    registry_settings,
+    registry_of,
     say,
 )
 from kafkacore.config import ConsumerConfig
@@ -61,7 +61,7 @@ class Options(NamedTuple):
         settings: of consumers.
         form: one of FORMATS.
         schema: columns of JSON values, or the schema of Avro values; None for what the values or the registry say.
-        registry: its URL or `RegistryOptions`, or None.
+        registry: a `RegistryOptions`, or None.
         last: only so many offsets of each partition; None for all.
         on_error: as `KafkaConsumer.read` takes it.
     """
@@ -234,7 +234,7 @@ def query(
         raise typer.BadParameter("goes neither with --json nor with --follow", param_hint="--csv")
     if schema is not None and schema.startswith("@"):
         schema = Path(schema[1:]).read_text(encoding="utf-8")
-    place, settings = registry_settings(registry, settings)
+    place, settings = registry_of(registry, settings, needed=form == "avro" and schema is None)
     patience: dict[str, Any] = {"default.api.timeout.ms": PATIENCE_MS}
     own = client_settings(bootstrap_server, settings, kind=ConsumerConfig, **patience)
     options = Options(own, form, schema, place, last, on_error)

@@ -27,6 +27,7 @@ from kafkacore.cli.options import (
     admin_client,
     client_settings,
     print_json,
+    registry_of,
     say,
     sentence,
     separator_of,
@@ -386,7 +387,7 @@ def consume(
         raise typer.BadParameter("with --format a key or an object has its place in it", param_hint="--json" if json else "--key-separator")
     place = place_of(start)
     shown = b"" if null is None else os.fsencode(null)
-    texts = _registry_texts(registry, key_format, value_format, on_error)
+    texts, setting = _registry_texts(registry, setting, key_format, value_format, on_error)
     if "%" in form:
         line_of = template_of(form, shown)
     else:
@@ -440,8 +441,10 @@ def consume(
         messages.print(f"{counted(count, 'record')} of {what}")
 
 
-def _registry_texts(registry: str | None, key_format: str | None, value_format: str | None, on_error: str) -> dict[str, RegistryText]:
-    """What makes text of keys and values that a schema registry describes."""
+def _registry_texts(
+    url: str | None, setting: list[str] | None, key_format: str | None, value_format: str | None, on_error: str
+) -> tuple[dict[str, RegistryText], list[str]]:
+    """What makes text of keys and values that a schema registry describes, and the words of -X that are not of it."""
     forms = {name: form for name, form in (("key", key_format), ("value", value_format)) if form is not None}
     for name, form in forms.items():
         if form not in FORMATS:
@@ -450,9 +453,12 @@ def _registry_texts(registry: str | None, key_format: str | None, value_format: 
         raise typer.BadParameter("must be raise, null or skip", param_hint="--on-error")
     if on_error != "raise" and not forms:
         raise typer.BadParameter("is for --value-format and --key-format", param_hint="--on-error")
-    if bool(forms) != (registry is not None):
-        raise typer.BadParameter("goes with --value-format or --key-format, and they with it", param_hint="--registry")
-    return {name: RegistryText(registry or "", form, on_error != "raise") for name, form in forms.items()}
+    registry, others = registry_of(url, setting, needed=bool(forms))
+    if registry is None or not forms:
+        if registry is not None or forms:
+            raise typer.BadParameter("goes with --value-format or --key-format, and they with it", param_hint="--registry")
+        return {}, others
+    return {name: RegistryText(registry, form, on_error != "raise") for name, form in forms.items()}, others
 
 
 def _pattern(text: str) -> re.Pattern[str]:

@@ -39,7 +39,7 @@ class RegistryText:
     """Makes text of values of one format.
 
     Args:
-        url: of the registry.
+        asked: the registry, a `RegistryOptions`.
         form: one of FORMATS.
         lenient: many values may have schemas that the registry does not know: it is asked once, and not again and again.
 
@@ -48,14 +48,14 @@ class RegistryText:
         errors.ConfigError: the URL is none.
     """
 
-    def __init__(self, url: str, form: str, lenient: bool = False) -> None:
+    def __init__(self, asked: Any, form: str, lenient: bool = False) -> None:
         for name in ("pyarrow", "httpx", *_NEEDED[form]):
             if importlib.util.find_spec(name.partition(".")[0]) is None:
                 library = name.rpartition(".")[2]
                 raise Failure(f"values of a schema registry take {library}: pip install {library}")
         from kafkacore.decode import registry
 
-        self._schemas = registry.shared(registry.RegistryOptions(url, called="--registry"))
+        self._schemas = registry.shared(asked)
         makes: dict[str, Callable[[Any], Maker]] = {"avro": self._avro, "protobuf": self._protobuf, "json": self._json}
         self._make = makes[form]
         self._lenient = lenient

@@ -21,6 +21,8 @@ Rules
    where another setting seems to be meant, and else named in a warning, as Java's clients do.
 4. Names of kcat and of Java's clients for what is the same here are taken (`SAME`).
 5. A file that holds a password and may be read by other users is warned about.
+6. `schema.registry.NAME` is of the registry that a command asks, and of no client. Those of the default profile go to its own
+   `schema.registry.url` alone.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ from kafkacore.errors import ConfigError
 _log = logging.getLogger("kafkacore.cli")
 
 SERVERS, CONTROLLERS = "bootstrap.servers", "bootstrap.controllers"
+REGISTRY, URL = "schema.registry.", "url"
 PROFILES = "config.toml"
 SAME = (
     "metadata_broker_list", "sasl_mechanisms", "ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "ssl_key_password",
@@ -76,10 +79,14 @@ class FileSettings(NamedTuple):
     Attributes:
         where: the file, and the profile in it, for messages; "" without one.
         settings: by Kafka's names; without where the cluster is, which became the command's option.
+        registry: of a schema registry, without `schema.registry.` before; its `url` among them.
+        is_default: it is the default profile, which nobody named.
     """
 
     where: str
     settings: Mapping[str, str]
+    registry: Mapping[str, str] = MappingProxyType({})
+    is_default: bool = False
 
     def of(self, kind: type[ClientConfig] | None) -> dict[str, str]:
         """The settings that a kind of client has; None for those that all have."""
@@ -141,7 +148,7 @@ def read(file: Path | None, profile: str | None, *, elsewhere: bool) -> FileSett
     path = profiles_path()
     if profile is None and (elsewhere or not path.is_file()):
         return NOTHING
-    return _of_profile(path, profile)
+    return _of_profile(path, profile)._replace(is_default=profile is None)
 
 
 def _text(file: Path) -> str:
@@ -193,8 +200,12 @@ def _flat(where: str, table: Mapping[str, Any], before: str = "") -> dict[str, s
 def _checked(where: str, file: Path, found: dict[str, str]) -> FileSettings:
     known = {name for kind in _KINDS for name in kind.names()}
     kept: dict[str, str] = {}
+    registry: dict[str, str] = {}
     for name, value in found.items():
         field = _field(name)
+        if field.startswith(_field(REGISTRY)):
+            _keep_of_registry(where, name, value, registry)
+            continue
         if field == "ssl_endpoint_identification_algorithm":   # "https", or nothing to leave names unchecked
             value = "true" if value.strip().lower() not in ("", "none") else "false"
         field = ELSEWHERE[field] if field in SAME else field
@@ -209,9 +220,28 @@ def _checked(where: str, file: Path, found: dict[str, str]) -> FileSettings:
             raise ConfigError(f"{where}: unknown setting {name!r}{meant}")
         _log.warning("%s: no client here has the setting %s%s", where, name, meant)
     secrets = [name for name, value in kept.items() if value and PREFIX not in value and holds_secret(_field(name))]
+    secrets += [REGISTRY + name for name, value in registry.items() if value and PREFIX not in value and _is_secret(name, value)]
     if secrets and file.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         _log.warning("%s holds %s and other users may read it: chmod 600 %s", file, ", ".join(secrets), file)
-    return FileSettings(where, kept)
+    return FileSettings(where, kept, registry)
+
+
+def _keep_of_registry(where: str, name: str, value: str, kept: dict[str, str]) -> None:
+    from kafkacore.decode.registry import SETTINGS
+
+    dotted = name.replace("_", ".").removeprefix(REGISTRY)
+    if dotted in kept:
+        raise ConfigError(f"{where}: setting {name!r} is given twice")
+    if dotted in (URL, *SETTINGS):
+        kept[dotted] = value
+    elif near := difflib.get_close_matches(dotted, SETTINGS, n=1, cutoff=0.9):
+        raise ConfigError(f"{where}: unknown setting {name!r}; did you mean {REGISTRY}{near[0]}?")
+    else:                                                      # Java has more of them, as ssl.truststore.type
+        _log.warning("%s: no schema registry here has the setting %s", where, name)
+
+
+def _is_secret(name: str, value: str) -> bool:
+    return "@" in value if name == URL else name.endswith(("user.info", "token")) or holds_secret(name)
 
 
 def _source(context: typer.Context, parameter: str) -> str:

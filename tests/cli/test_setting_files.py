@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from kafkacore.cli.app import _app, run
 from kafkacore.config import ClientConfig
 from kafkacore.config_names import ELSEWHERE
 from kafkacore.config_properties import NoProperties, parse_properties
+from kafkacore.decode import registry
 from kafkacore.testing import EmbeddedCluster
 
 PASSWORD = "open sesame: \\ = # é"
@@ -180,6 +182,57 @@ def test_profiles_and_the_default_one(
     assert "has no profile good; it has only" in capsys.readouterr().err
 
 
+def test_a_file_says_how_the_schema_registry_is_asked(
+    cluster: EmbeddedCluster, home: Path, registry_server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = {"type": "record", "name": "Flight", "fields": [{"name": "carrier", "type": "string"}]}
+    number = registry_server.add("coded-value", json.dumps(schema))
+    cluster.create_topic("coded", partitions=1)
+    cluster.produce("coded", [registry.prefix_of(number) + b"\x04UA"])
+    query = ["query", "select carrier from coded", "--json", "--format", "avro"]
+    export = ["export", "coded", str(home / "f.parquet"), "--force", "--format", "avro"]
+    consume = ["consume", "coded", "--from", "earliest", "-e", "--value-format", "avro"]
+    monkeypatch.setenv("LOGIN", "me:hush")
+    who = {"schema.registry.basic.auth.user.info": "secret://env/LOGIN"}
+    there = {"schema.registry.url": registry_server.url}
+    typed = ["--registry", registry_server.url]
+    config = home / "config" / "kafkacore" / "config.toml"
+
+    def asked(words: list[str]) -> list[str | None]:
+        at = len(registry_server.authorizations)
+        monkeypatch.setattr(registry, "_kept", {})                                 # as in a process of its own
+        status = run(words)
+        out, err = capsys.readouterr()
+        assert status == 0 and ("UA" in out or "1 record of coded" in out), err
+        return list(dict.fromkeys(registry_server.authorizations[at:]))
+
+    def basic(login: str) -> list[str]:
+        return ["Basic " + base64.b64encode(login.encode()).decode()]
+
+    file = ["-F", str(written(home / "f", properties(login(cluster) | who)))]
+    whole = ["-F", str(written(home / "w", properties(login(cluster) | who | there)))]
+    for command in (query, export, consume):
+        assert asked([*command, *file, *typed]) == basic("me:hush")
+        assert asked([*command, *whole]) == basic("me:hush")                       # the URL of the file, too
+        assert asked([*command, *whole, "-X", "schema.registry.basic.auth.user.info=a:b"]) == basic("a:b")
+        assert run([*command, *file]) != 0                                         # nobody says where
+        assert asked([*command, *file, "-X", f"schema.registry.url={registry_server.url}"]) == basic("me:hush")
+        monkeypatch.setenv("KAFKACORE_PROFILE", "p")
+        written(config, 'default_profile = "p"\n' + toml(p=login(cluster) | who | {"schema_registry_url": registry_server.url}))
+        assert asked(command) == basic("me:hush")
+        monkeypatch.delenv("KAFKACORE_PROFILE")
+        assert asked(command) == asked([*command, *typed]) == basic("me:hush")
+        written(config, 'default_profile = "p"\n' + toml(p=login(cluster) | who | {"schema.registry.url": "http://127.0.0.1:1"}))
+        capsys.readouterr()
+        assert asked([*command, *typed]) == [None]                                 # named otherwise: no password of the default profile
+        config.unlink()
+    assert run(["query", "select value from coded", "--json", *whole]) == 0        # values are read by themselves, as without the file
+    assert run(["topics", "list", *whole]) == 0
+    assert "warning" not in capsys.readouterr().err
+    assert run([*query, *whole, *typed, "-X", "schema.registry.url=http://h"]) == 2
+    assert "schema.registry.url is --registry" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "words", "why"),
     [
@@ -192,6 +245,9 @@ def test_profiles_and_the_default_one(
         ("acks = ", [], "is no TOML: "),
         ('client.id = "secret://env/HOME"', [], "client.id: a secret:// reference is for a password"),
         ('sasl.password = "secret://env/NOT_THERE"', [], "NOT_THERE is not set"),
+        ('schema.registry.url = "http://h"\nschema_registry_url = "b"', [], "'schema_registry_url' is given twice"),
+        ('schema.registry.basic.auth.userinfo = "b"', [], "did you mean schema.registry.basic.auth.user.info?"),
+        ('schema.registry.ssl.truststore.type = "JKS"', [], "no schema registry here has the setting schema.registry.ssl.truststore.type"),
         ("", ["--profile", "pp"], "has no profile pp; did you mean p?"),
         ("", ["-F", "file"], "either --command-config or --profile"),
         ('bootstrap.controllers = "127.0.0.1:1"', [], "names controllers, and this command asks brokers"),
@@ -203,7 +259,7 @@ def test_what_is_wrong_in_a_profile_is_one_line(
     written(home / "config" / "kafkacore" / "config.toml", f"[profiles.p]\n{text}\n")
     status = run(["topics", "list", "--profile", "p", *words, "-X", "default.api.timeout.ms=100"])
     said = capsys.readouterr().err
-    assert why in said and "Traceback" not in said and (status == 1 if "no client" in why else (status, said.count("\n")) == (2, 1))
+    assert why in said and "Traceback" not in said and (status == 1 if "here has" in why else (status, said.count("\n")) == (2, 1))
 
 
 def test_names_of_kcat_and_java_that_mean_the_same(cluster: EmbeddedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,6 +303,11 @@ def test_a_password_that_others_may_read_is_warned_about(
         said = capsys.readouterr().err
         assert (f"{file} holds sasl.password and other users may read it: chmod 600 {file}" in said) is warns
         assert PASSWORD not in said
+    for name, value in (("basic.auth.user.info", "me:hush"), ("bearer.auth.token", "hush"), ("url", "http://me:hush@h")):
+        text = properties(login(cluster, "secret://env/PW") | {f"schema.registry.{name}": value})
+        file = written(tmp_path / "registry.properties", text, 0o644)
+        run(["topics", "list", "-F", str(file)])
+        assert f"{file} holds schema.registry.{name} and other users may read it" in capsys.readouterr().err
 
 
 def test_the_shell_completes_with_a_profile(cluster: EmbeddedCluster, home: Path) -> None:
