@@ -14,6 +14,7 @@ from kafkacore.cli.foreign_words import TABLE, Foreign, Spelling, entities
 _MODES = "say what to do: -C reads a topic, -P sends to one, `kafkacore --help` shows all commands"
 
 
+_FIRST = ["--from", "earliest"]
 _GROUP_FIRST = ("groups reset", "groups delete-offsets")  # a group, then topics, in whatever order they are typed
 
 
@@ -115,4 +116,6 @@ def _options(command: Any, path: str, rest: list[str]) -> list[str]:
                 words += found
         else:
             words.append(word)
+    if words[:2] == _FIRST and any(word == "--from" or word.startswith("--from=") for word in words[2:]):
+        del words[:2]                                          # of -C; what was typed says where to begin
     return names + words

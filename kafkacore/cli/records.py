@@ -379,7 +379,8 @@ def consume(
 
     The last hour's with UA in them: `kafkacore consume flights --from @-1h --to latest --grep UA`.
 
-    Late ones of Avro: `kafkacore consume flights -e --registry URL --value-format avro --filter "(json->>'delay')::int > 60"`.
+    Late ones of Avro: `kafkacore consume flights --from earliest -e --registry URL --value-format avro
+    --filter "(json->>'delay')::int > 60"`.
     """
     if form not in ("raw", "json") and "%" not in form:
         raise typer.BadParameter("must be raw, json or a text with % signs", param_hint="--format")
@@ -435,6 +436,8 @@ def consume(
                 raise
             raise Failure(f"{sentence(failed)}; {counted(printed.count, 'record')} printed before") from failed
         count = printed.count
+        if not count and end is not None and begin is None and config.auto_offset_reset == "latest":
+            say("began at the end of each partition: --from earliest reads what is there", err=True)
     if choice.skipped:
         say(f"{counted(choice.skipped, 'record')} could not be decoded", err=True)
     if not sys.stdout.isatty() and not json:

@@ -71,6 +71,15 @@ def test_where_it_ends(cluster: EmbeddedCluster, consume: Any, to: str, offsets:
         assert {p: n for p, n in committed(cluster, name).items() if n} == {p: n for p, n in behind.items() if n}
 
 
+@pytest.mark.parametrize("words", [["-e"], ["--to", "3"], ["-e", "--json"]])
+def test_an_end_without_a_beginning_says_that_nothing_is_read(consume: Any, words: list[str]) -> None:
+    status, out, err = consume("t", *words)
+    assert (status, out) == (0, []) and "--from earliest reads what is there" in err
+    for more in (["--from", "earliest"], ["-X", "auto.offset.reset=earliest"]):
+        status, out, err = consume("t", *words, *more)
+        assert status == 0 and out and "--from" not in err
+
+
 def test_kcat_s_end(consume: Any) -> None:
     status, out, _ = consume("t", "-f", "%p:%o\\n", "-o", f"s@{MAY_MS + 2_000}", "-o", f"e@{MAY_MS + 5_000}")
     assert (status, out) == (0, ["0:1", "0:2", "1:1"])
