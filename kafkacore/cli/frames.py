@@ -116,6 +116,9 @@ def load(
         bool, typer.Option("--keep", help="Leave columns in the objects that are keys, times, partitions or headers too.")
     ] = False,
     no_nulls: Annotated[bool, typer.Option("--no-nulls", help="Leave null fields out of the objects.")] = False,
+    null_keys: Annotated[
+        bool, typer.Option("--null-keys", help="Send rows whose key is null without a key; otherwise they are refused.")
+    ] = False,
     create: Annotated[bool, typer.Option("--create", help="Create the topic if it is not there.")] = False,
     partitions: Annotated[int, typer.Option("--partitions", help="With --create: how many; -1 for the broker's default.")] = -1,
     compression: Annotated[str, typer.Option("-c", "--compression", help="none, gzip, snappy, lz4 or zstd.")] = "none",
@@ -133,6 +136,8 @@ def load(
         raise typer.BadParameter("--format raw takes one --value COLUMN", param_hint="--value")
     if keep and value:
         raise typer.BadParameter("--value says which columns there are", param_hint="--keep")
+    if null_keys and key is None:
+        raise typer.BadParameter("is for --key", param_hint="--null-keys")
     if partitions != -1 and not create:
         raise typer.BadParameter("is for --create", param_hint="--partitions")
     if null and file.suffix.lower() != ".csv":
@@ -141,6 +146,7 @@ def load(
     import pyarrow as pa
 
     how: dict[str, Any] = {"key": key, "timestamp": timestamp, "partition": partition, "null_fields": not no_nulls, "keep": keep}
+    how["null_keys"] = null_keys
     how["headers"] = assignments(header, "--header") or None
     how["value"], how["value_format"] = (value[0], None) if form == "raw" and value else (list(value) if value else None, "json")
     if key is not None and key in schema.names and not is_bytes(schema.field(key).type):
@@ -169,7 +175,8 @@ def load(
         hint = "; --create creates it" if absent and not delivered and not create else ""
         if isinstance(ended, ValueError) and file.suffix.lower() in _JSON_LINES:      # its first megabyte says which columns there are
             hint = "; kafkacore produce sends lines as they are, whatever fields they have"
-        raise Failure(f"{_one_line(ended)}; {arrived} before{hint}") from ended
+        why = _one_line(ended).replace("null_keys=True sends", "--null-keys sends")
+        raise Failure(f"{why}; {arrived} before{hint}") from ended
     assert known is not None
     if known.errors:
         row = min(known.errors)

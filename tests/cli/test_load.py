@@ -78,6 +78,17 @@ def test_keys_and_times_stay_in_the_objects_if_they_are_to(cluster, load, tmp_pa
     assert status == 2 and "--keep" in err
 
 
+def test_rows_without_a_key(cluster, load, tmp_path):
+    (tmp_path / "t.csv").write_text('id,name\na,x\n,y\n')
+    cluster.create_topic("keyless", partitions=1)
+    status, _, err = load(tmp_path / "t.csv", "keyless", "-k", "id")
+    assert status == 1 and "row 1 has no key (column 'id'): --null-keys sends such rows as records without a key" in err
+    assert load(tmp_path / "t.csv", "keyless", "-k", "id", "--null-keys")[0] == 0
+    assert [(r.key, r.value) for r in cluster.records("keyless")][-2:] == [(b"a", b'{"name":"x"}'), (None, b'{"name":"y"}')]
+    status, _, err = load(tmp_path / "t.csv", "keyless", "--null-keys")
+    assert status == 2 and "is for --key" in err
+
+
 def test_what_cannot_be_is_one_line(cluster, load, tmp_path):
     pa.parquet.write_table(TABLE, tmp_path / "t.parquet")
     (tmp_path / "bad.jsonl").write_text("{")
