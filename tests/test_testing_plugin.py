@@ -237,6 +237,15 @@ def test_a_marker_that_cannot_be_followed_fails_its_test_alone(pytester: pytest.
     done.stdout.fnmatch_lines([f"*{problem.replace('[', '[[]')}*"])
 
 
+@pytest.mark.parametrize("fixture", ["kafka_cluster", "kafka_topic"])
+def test_a_marker_beside_a_fixture_of_the_project_s_own(pytester: pytest.Pytester, fixture: str) -> None:
+    own = "@pytest.fixture\ndef kafka_cluster(): return 'mine'"
+    pytester.makepyfile(f"import pytest\n{own}\n@pytest.mark.kafkacore(topics='t')\ndef test_it({fixture}): pass")
+    done = pytester.runpytest_inprocess()
+    done.assert_outcomes(errors=1)
+    done.stdout.fnmatch_lines(["*its kafka_cluster is the project's own: *def kafka_cluster(kafka_cluster)*"])
+
+
 def test_the_old_name_of_the_marker(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

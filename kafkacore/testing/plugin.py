@@ -81,6 +81,9 @@ def _problem(item: pytest.Item) -> str:
     ours = _has_ours(item)
     for marker in item.iter_markers():
         if marker.name == _MARKER and not ours and marker in item.own_markers:  # its class or module may have tests that need no cluster
+            if _CLUSTER in getattr(item, "fixturenames", ()):
+                own = "its kafka_cluster is the project's own: name that one otherwise, or have it ask for ours"
+                return f"marked with kafkacore(...), but {own}, def kafka_cluster(kafka_cluster)"
             return "marked with kafkacore(...), but no fixture gives it kafkacore's cluster: add kafka_cluster"
         if marker.name in _MARKERS and ours and marker.args:
             return f"the marker {marker.name} has keywords alone, as {marker.name}(topics=['orders'], brokers=3)"
