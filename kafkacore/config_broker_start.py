@@ -38,9 +38,9 @@ _IN_MS = {
 }
 """Coarser settings, the stronger ones first, and how many milliseconds their unit has."""
 _INSTEAD = {
-    "log.dir": "data_dir says where the logs are",
-    "log.dirs": "data_dir says where the logs are",
-    "metadata.log.dir": "data_dir says where the logs are",
+    "log.dir": "data_dir (--data-dir) says where the logs are",
+    "log.dirs": "data_dir (--data-dir) says where the logs are",
+    "metadata.log.dir": "data_dir (--data-dir) says where the logs are",
 }
 _OF_CONTROLLERS = ("controller.", "process.roles", "initial.broker.registration.timeout.ms")
 """Beginnings of names that say how Kafka's controllers find each other."""

@@ -48,7 +48,7 @@ def test_kafkas_own_file(properties, caplog):
     assert config.other_settings["num.network.threads"] == "3" and config.other_settings["log.retention.hours"] == "24"
     said = [record.getMessage() for record in caplog.records]
     assert said == [
-        "log.dirs=/tmp/kraft-combined-logs has no effect: data_dir says where the logs are",
+        "log.dirs=/tmp/kraft-combined-logs has no effect: data_dir (--data-dir) says where the logs are",
         "settings that have no effect on an embedded broker are kept:"
         " share.coordinator.state.topic.min.isr, share.coordinator.state.topic.replication.factor",
     ]

@@ -146,7 +146,7 @@ class Where:
                 raise typer.BadParameter("is one expression", param_hint="--filter")
             self([])
         except (duckdb.Error, Failure) as wrong:
-            raise typer.BadParameter(f"{one_line(wrong)}; there are {COLUMNS}", param_hint="--filter") from None
+            raise typer.BadParameter(f"{one_line(wrong).removeprefix('--filter: ')}; there are {COLUMNS}", param_hint="--filter") from None
 
     def __call__(self, records: Sequence[Any]) -> list[int]:
         """Which records are wanted, ascending.
