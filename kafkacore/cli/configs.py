@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +11,7 @@ from rich.table import Table
 
 from kafkacore import KafkaAdminClient, errors
 from kafkacore.admin import Append, ConfigEntry, ConfigResource, Subtract
-from kafkacore.cli import completion
+from kafkacore.cli import completion, hints
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
@@ -229,4 +230,19 @@ def _alter(
         raise typer.BadParameter("nothing to change: give KEY=VALUE, --append, --subtract or --delete")
     with admin_client(bootstrap_server, setting, bootstrap_controller) as admin:
         results = admin.alter_configs(dict.fromkeys(resources, changes), validate_only=dry_run)
+        if verb == "set" and any(each.kind == "broker" for each in results.succeeded):
+            _warn_of_unknown(admin, changes)
     report_items(results, f"{verb} {', '.join(changes)} of", verb, _named, ConfigResource._asdict, dry_run=dry_run, json=json)
+
+
+def _warn_of_unknown(admin: KafkaAdminClient, names: Iterable[str]) -> None:
+    """Brokers keep settings that they do not know, for plug-ins of theirs: without a word, what is misspelled has no effect."""
+    with suppress(errors.KafkaError):                                 # the change itself was made
+        broker = ConfigResource("broker", str(admin.describe_cluster().nodes[0].id))
+        entries = admin.describe_configs([broker]).check()[broker]
+        known = [name for name, entry in entries.items() if entry.type != "unknown"]
+        unknown = [name for name in names if name not in known and not name.startswith("listener.name.")]
+        near = hints.nearest(unknown, known)
+        for name in unknown if known else ():                  # brokers before Kafka 2.6 name no types
+            meant = f"; did you mean {near[name]}?" if name in near else ""
+            say(f"kafkacore: warning: brokers keep {name}, and have no setting of that name{meant}", err=True)

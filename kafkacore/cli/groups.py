@@ -225,6 +225,8 @@ def lag(
                 listed = Listed[GroupListing]() if groups else admin.list_groups(partial=True)
                 names = list(dict.fromkeys(groups or (each.group_id for each in listed)))
                 committed = _committed_of(admin, names, failed)
+                if without := [name for name in groups or () if not committed[name] and name not in failed]:
+                    failed |= admin.describe_groups(without).errors    # Kafka answers no offsets for a group that is not there
                 ends = _ends(admin, set().union(*committed.values()))
             except KafkaError as error:
                 if watch is None:
@@ -236,7 +238,8 @@ def lag(
                     for name, offsets in committed.items()
                     if name not in failed
                 }
-                _show_lags(lags, committed, ends, before, watch is not None, json)
+                if lags or not failed:
+                    _show_lags(lags, committed, ends, before, watch is not None, json)
                 before = {(name, tp): count for name, counts in lags.items() for tp, count in counts.items()}
                 if watch is None:
                     check_listed(listed, failed)

@@ -86,17 +86,17 @@ def _meant(topics: set[str], settings: set[tuple[str, ...]]) -> dict[str, str]:
     try:
         with contextlib.suppress(Exception), make() as admin:      # a failure of its own says nothing about the command's
             known = admin.list_topics(include_internal=True)
-            found |= _nearest(topics, known)
+            found |= nearest(topics, known)
             for kind, name in sorted(settings):
                 some = next(iter(known)) if kind == "topic" else str(admin.describe_cluster().nodes[0].id)
                 entries = admin.describe_configs([(kind, some)]).check()
-                found |= _nearest({name}, [entry for each in entries.values() for entry in each])
+                found |= nearest({name}, [entry for each in entries.values() for entry in each])
     finally:
         logging.disable(before)
     return found
 
 
-def _nearest(given: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+def nearest(given: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     """The nearest name of each; dots and case are what is mostly forgotten."""
     plain = {re.sub(r"[._-]", "", each).lower(): each for each in known}
     near = {name: difflib.get_close_matches(re.sub(r"[._-]", "", name).lower(), plain, 1, _NEAR) for name in sorted(given)}

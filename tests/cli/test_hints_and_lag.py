@@ -47,7 +47,6 @@ def at(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> str:
         ("perf consume order.v1 -n 1", "; did you mean orders.v1?"),
         ("consume orders.v1:1 -e", "; the topic is orders.v1, and --partition 1 says which partition, where a command takes one"),
         ("configs set retentionms=1 --topic pay", "; did you mean retention.ms?"),
-        ("configs set log.retention.hour=1 --broker-defaults", "; did you mean log.retention.hours?"),
         ("topics create new -c cleanup_policy=compact", "; did you mean cleanup.policy?"),
         ("topics create new -c nonsense=1", ""),
     ],
@@ -59,6 +58,16 @@ def test_what_may_have_been_meant(words: str, hint: str, tmp_path: Path, capsys:
     assert run([*arguments, *more]) == 1
     said = capsys.readouterr().err
     assert said.rstrip().endswith(hint or "]") and said.count("did you mean") == ("did you mean" in hint), said
+
+
+def test_a_setting_that_brokers_keep_and_do_not_know(cluster: EmbeddedCluster, at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for whose in (["--broker-defaults"], ["--broker", "1"], ["--broker", "1", "--dry-run"]):
+        assert run(["configs", "set", "log.retention.hour=1", "log.cleaner.threads=2", *whose]) == 0
+        warning = "brokers keep log.retention.hour, and have no setting of that name; did you mean log.retention.hours?"
+        said = [line for line in capsys.readouterr().err.splitlines() if "no effect here" not in line]     # the broker's own log
+        assert said == [f"kafkacore: warning: {warning}"]
+        assert run(["configs", "unset", "log.retention.hour", "log.cleaner.threads", *whose]) == 0
+        assert "brokers keep" not in capsys.readouterr().err
 
 
 def test_a_cluster_that_does_not_answer_costs_no_more(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,6 +106,26 @@ def test_lag_of_groups(cluster: EmbeddedCluster, at: str, capsys: pytest.Capture
     found = lines(capsys.readouterr().out)
     assert found[0] == ["group", "topic", "partition", "committed", "end", "lag"]
     assert ["slow", "orders.v1", str(used), "4", "10", "6"] in found and ["slow", "in all", "", "", "", "6"] in found
+
+
+def test_a_group_that_is_not_there_has_no_lag(
+    cluster: EmbeddedCluster, at: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit(at, "there", {("pay", 0): 0})
+    capsys.readouterr()
+    assert run(["groups", "lag", "nowhere"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("nowhere") == 1 and "GROUP_ID_NOT_FOUND" in err
+    assert run(["groups", "lag", "there", "nowhere", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert [json.loads(line)["group"] for line in out.splitlines()] == ["there"] and "GROUP_ID_NOT_FOUND" in err
+
+    def pause(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(groups, "pause", pause)
+    assert run(["groups", "lag", "nowhere", "--watch", "1"]) == 130  # it may come
+    assert "warning: nowhere: GROUP_ID_NOT_FOUND" in capsys.readouterr().err
 
 
 def test_lag_is_watched_until_ctrl_c_and_over_failures(
