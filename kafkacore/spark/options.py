@@ -365,7 +365,8 @@ def _client_settings(
         config.from_user({"bootstrap.servers": "checked:1", **checked})
     except ConfigError as error:
         text = str(error.message or error)
-        if (meant := re.search(r"did you mean ([\w.]+)\?", text)) is not None:
+        meant = re.search(r"did you mean ([\w.]+)\?", text)
+        if meant is not None and meant[1].replace(".", "_") in config.names():      # it may be a name in a module of the user's
             text = f"{text[: meant.start(1)]}{prefix}{meant[1].replace('_', '.')}?"
         raise ConfigError(f"a {prefix}* option is refused: {text}") from None
     return settings

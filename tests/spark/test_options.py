@@ -17,6 +17,7 @@ SERVERS = {"kafka.bootstrap.servers": "broker:9092"}
 READ = {**SERVERS, "subscribe": "t"}
 TLS = {**READ, "kafka.security.protocol": "SSL"}
 SASL = {**READ, "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-512"}
+OAUTH = {**READ, "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}
 SCRAM = "kafkashaded.org.apache.kafka.common.security.scram.ScramLoginModule required "
 
 
@@ -41,6 +42,7 @@ def test_names_may_be_written_in_any_case() -> None:
         ({**READ, "assign": '{"t":[0]}'}, False, "got assign|got subscribe and assign"),
         ({**READ, "startingOfsets": "latest"}, True, "unknown option 'startingOfsets'; did you mean startingOffsets"),
         ({**READ, "kafka.fetch.max.byte": "1"}, True, "did you mean kafka.fetch.max.bytes"),
+        ({**OAUTH, "kafka.sasl.oauthbearer.token.provider": "os:getcw"}, True, r"module os has no getcw; did you mean getcwd\?$"),
         ({**READ, "kafka.auto.offset.reset": "latest"}, True, "startingOffsets says where a query begins"),
         ({**READ, "kafka.value.deserializer": "x"}, True, "value.format"),
         ({**READ, "kafka.key.deserializer": "x"}, True, "keys are read as bytes: cast the column key$"),
