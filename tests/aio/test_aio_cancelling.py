@@ -42,6 +42,13 @@ def assert_nothing_waits(producer: KafkaProducer) -> None:
     assert inner._pool.queued == 0
 
 
+class Idle:
+    """An interceptor that changes nothing."""
+
+    def on_send(self, record: Any) -> Any:
+        return record
+
+
 class Sends:
     """Sends numbers, first and last with `send_many`, others with `send`; if `many`."""
 
@@ -87,7 +94,7 @@ def test_sends(servers: str, new_loop: NewLoop, how: How, way: str) -> None:
 
     async def once(cut: Cut) -> bool:
         topic = f"sends-{next(numbers)}"
-        more: dict[str, Any] = {"interceptors": [object()]} if way == "general" else {}
+        more: dict[str, Any] = {"interceptors": [Idle()]} if way == "general" else {}
         async with KafkaProducer(bootstrap_servers=servers, buffer_memory=8 * 1024, batch_size=4 * 1024, linger_ms=0, **more) as producer:
             sends = Sends(producer, topic, 40, many=how is not How.CLOSED)  # a coroutine that is closed does not say how far it came
             cancelled = await until_done(cut, sends)

@@ -297,7 +297,7 @@ def test_acknowledged_records_survive_sigkill(tmp_path):
 
 
 def test_a_broker_whose_disk_fails_says_so_and_loses_nothing_it_acknowledged(tmp_path, monkeypatch):
-    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+    with EmbeddedCluster(data_dir=tmp_path, config={"log_dirs_failure_halts": False}) as cluster:
         cluster.create_topic("t")
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, retries=0, enable_idempotence=False) as producer:
             assert producer.send("t", b"kept").result(60).offset == 0

@@ -46,7 +46,7 @@ def ids(sequence):
 
 
 def test_a_fetch_that_waits_when_its_disk_fails_does_not_end_the_broker(tmp_path, monkeypatch):
-    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+    with EmbeddedCluster(data_dir=tmp_path, config={"log_dirs_failure_halts": False}) as cluster:
         cluster.create_topic("t")
         broker, servers = cluster._brokers[1], cluster.bootstrap_servers
         with (

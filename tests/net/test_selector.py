@@ -565,14 +565,14 @@ def test_a_listener_without_descriptors_waits_instead_of_spinning(server: tuple[
         def accept(self) -> tuple[socket.socket, object]:
             raise OSError(errno.EMFILE, "Too many open files")
 
-    real, transports = serving._listeners[fd]
-    serving._listeners[fd] = (Starved(), transports)  # type: ignore[assignment]
+    listening = serving._listeners[fd]
+    serving._listeners[fd] = (Starved(), *listening[1:])  # type: ignore[assignment]
     second = socket.create_connection(address)
     serving.poll(5_000)
     assert serving.accepted == []
     serving.poll(0)
     assert serving._starved == [fd]
-    serving._listeners[fd] = (real, transports)
+    serving._listeners[fd] = listening
     serving.close(id)
     assert until_accepted(serving)
     first.close()
