@@ -25,6 +25,11 @@ SASL_ANSWER_BYTES: Final = 1 << 20
 SCRAM_ITERATIONS: Final = 100_000
 """Of the hash that a broker makes a client compute, once per salt: 0.1 s (SHA-256) or 0.25 s (SHA-512). Kafka stores at most 16384."""
 
+# -- groups (consumer/group/)
+
+ASSIGNED_PARTITIONS: Final = 200_000
+"""Of one member's assignment: what is advised for a whole cluster with ZooKeeper, and seconds of a poll."""
+
 # -- schemas (decode/)
 
 SCHEMA_FIELDS: Final = 10_000

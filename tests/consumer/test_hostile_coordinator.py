@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore import protocol as p
+from kafkacore.consumer.group import membership
 from kafkacore.consumer.group.assignor import MemberAssignment, encode_assignment
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
@@ -206,6 +207,17 @@ def test_a_lie_about_the_membership(api: str, bend: Bend, cooperative: bool, in_
     for failure in member.failures:
         assert (failure.broker, (failure.api or "").split(" ")[0]) == (1, api), failure
     recovers(member)
+
+
+@pytest.mark.parametrize("in_group", [False, True], ids=["new", "in the group"])
+def test_more_partitions_than_a_member_may_have(monkeypatch: pytest.MonkeyPatch, in_group: bool) -> None:
+    monkeypatch.setattr(membership, "ASSIGNED_PARTITIONS", 3)
+    three = with_fields(p.SyncGroupRequest, assignment=assigned(("a", 0), ("a", 1), ("a", 2)))
+    four = with_fields(p.SyncGroupRequest, assignment=assigned(("a", 0), ("a", 1), ("a", 2), ("a", 9)))
+    member = member_of(False, None, in_group=in_group)
+    lies(member, three)
+    assert not member.failures
+    test_a_lie_about_the_membership("SyncGroup", four, False, in_group)
 
 
 @pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])

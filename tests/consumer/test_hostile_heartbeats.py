@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kafkacore import errors
 from kafkacore import protocol as p
+from kafkacore.consumer.group import membership
 from kafkacore.consumer.group.modern import Phase
 from kafkacore.errors import Code
 from tests.mutated import mutated
@@ -163,6 +164,15 @@ def test_a_lie(bend: Bend, version: int, in_group: bool) -> None:
     assert client.lies(bend) <= MOST_PER_SECOND
     for failure in client.failures:
         assert (failure.broker, (failure.api or "").split(" ")[0]) == (1, "ConsumerGroupHeartbeat"), failure
+    client.recovers(forgotten=True)
+
+
+def test_more_partitions_than_a_member_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "ASSIGNED_PARTITIONS", 3)
+    client = LiedTo(in_group=True)
+    assert client.lies(given_out((T, [0, 1]), (U, [0, 1]))) <= MOST_PER_SECOND
+    assert client.failures
+    assert all("the assignment names 4 partitions, and a member has no more than 3" in str(failure) for failure in client.failures)
     client.recovers(forgotten=True)
 
 

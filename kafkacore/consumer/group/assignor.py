@@ -13,6 +13,7 @@ from typing import ClassVar, NamedTuple
 
 from kafkacore import errors
 from kafkacore._codec import name_partitions
+from kafkacore.consumer.group.membership import too_many
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.protocol.stored import (
     ConsumerProtocolAssignment,
@@ -183,11 +184,13 @@ def decode_assignment(data: bytes) -> MemberAssignment:
     """Reads an assignment; no bytes at all are an assignment without partitions.
 
     Raises:
-        errors.CorruptDataError: the bytes are none.
+        errors.CorruptDataError: the bytes are none, or more partitions than a member may have.
     """
     if not data:
         return MemberAssignment(())
     found = decode_stored(ConsumerProtocolAssignment, data)
+    if wrong := too_many(sum(len(topic.partitions) for topic in found.assigned_partitions)):
+        raise errors.CorruptDataError(wrong)
     return MemberAssignment(tuple(name_partitions(found.assigned_partitions)), found.user_data)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 from kafkacore import errors
+from kafkacore.bounds import ASSIGNED_PARTITIONS
 from kafkacore.errors import Code
 from kafkacore.net.client import NetworkClient
 from kafkacore.types import ConsumerGroupMetadata, TopicPartition
@@ -187,3 +188,13 @@ class Membership(Protocol):
 
     def start_anew(self, client: NetworkClient) -> None:
         """Another network client: what was asked is asked again."""
+
+
+def too_many(partitions: int) -> str:
+    """What is wrong with the size of an assignment, empty if nothing is.
+
+    Each partition costs memory and time, whether its topic has it or not.
+    """
+    if partitions <= ASSIGNED_PARTITIONS:
+        return ""
+    return f"the assignment names {partitions:,} partitions, and a member has no more than {ASSIGNED_PARTITIONS:,}"

@@ -32,12 +32,12 @@ from __future__ import annotations
 import base64
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import Any
 
 from kafkacore import errors
-from kafkacore.consumer.group.membership import COORDINATOR_ERRORS, Change, GroupSettings, HeartbeatPace, taken_over
+from kafkacore.consumer.group.membership import COORDINATOR_ERRORS, Change, GroupSettings, HeartbeatPace, taken_over, too_many
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.net.client import ClientResponse, NetworkClient
@@ -88,6 +88,13 @@ _MEMBER = frozenset({Phase.RECONCILING, Phase.ACKNOWLEDGING, Phase.STABLE})
 def new_member_id() -> str:
     """A member id as Kafka's clients make it: a random UUID in URL-safe base64."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+
+
+def _wrong(topics: Collection[Any]) -> str:
+    """Why an assignment cannot be true; empty if it can."""
+    if any(index < 0 for topic in topics for index in topic.partitions):
+        return "the assignment names a partition below 0"
+    return too_many(sum(len(topic.partitions) for topic in topics))
 
 
 def _joint(first: Ids, second: Ids) -> Ids:
@@ -511,11 +518,11 @@ class ConsumerMembership:
             self._full = True
             self._retry_at_ms = self._heartbeat_at_ms
             return
-        if data.assignment is not None and any(index < 0 for t in data.assignment.topic_partitions for index in t.partitions):
+        if data.assignment is not None and (wrong := _wrong(data.assignment.topic_partitions)):
             self._full = True
             self._refuse(
                 errors.CorruptDataError(
-                    f"group {self._settings.group_id}: the assignment names a partition below 0",
+                    f"group {self._settings.group_id}: {wrong}",
                     broker=self._link.broker_id,
                     api=f"ConsumerGroupHeartbeat v{response.version}",
                 )
