@@ -33,7 +33,7 @@ import inspect
 import logging
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from types import MappingProxyType
@@ -62,9 +62,12 @@ SAME = (
 _KINDS = (ProducerConfig, ConsumerConfig, AdminConfig)
 
 CommandConfig = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
-        "-F", "--command-config", metavar="FILE", help="Client settings in a properties file, as for Kafka's scripts and kcat."
+        "-F",
+        "--command-config",
+        metavar="FILE",
+        help="Client settings in a properties file, as for Kafka's scripts and kcat. Of several files the last one counts.",
     ),
 ]
 Profile = Annotated[
@@ -77,7 +80,7 @@ class FileSettings(NamedTuple):
     """What a file says.
 
     Attributes:
-        where: the file, and the profile in it, for messages; "" without one.
+        where: the files, or the file and the profile in it, for messages; "" without one.
         settings: by Kafka's names; without where the cluster is, which became the command's option.
         registry: of a schema registry, without `schema.registry.` before; its `url` among them.
         is_default: it is the default profile, which nobody named.
@@ -125,11 +128,11 @@ def profiles_path() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "kafkacore" / PROFILES
 
 
-def read(file: Path | None, profile: str | None, *, elsewhere: bool) -> FileSettings:
-    """The settings of a file or a profile.
+def read(files: Sequence[Path], profile: str | None, *, elsewhere: bool) -> FileSettings:
+    """The settings of files or a profile.
 
     Args:
-        file: a properties file.
+        files: properties files; what a later one says goes before what an earlier one says.
         profile: the name of a profile.
         elsewhere: something else says where the cluster is, so the default profile does not count.
 
@@ -137,18 +140,24 @@ def read(file: Path | None, profile: str | None, *, elsewhere: bool) -> FileSett
         ConfigError: the file is of another form, there is no such profile, a setting is unknown.
         OSError: it cannot be read.
     """
-    if file is not None:
+    if files:
         if profile is not None:
             raise ConfigError("either --command-config or --profile (KAFKACORE_PROFILE), not both")
-        try:
-            found: dict[str, str] = parse_properties(_text(file))
-        except NoProperties as wrong:
-            raise ConfigError(f"{file}: {wrong}") from None
-        return _checked(str(file), file, found)
+        found = [_of_properties(each) for each in files]
+        settings = {name: value for each in found for name, value in each.settings.items()}
+        return FileSettings(", ".join(each.where for each in found), settings)
     path = profiles_path()
     if profile is None and (elsewhere or not path.is_file()):
         return NOTHING
     return _of_profile(path, profile)._replace(is_default=profile is None)
+
+
+def _of_properties(file: Path) -> FileSettings:
+    try:
+        found: dict[str, str] = parse_properties(_text(file))
+    except NoProperties as wrong:
+        raise ConfigError(f"{file}: {wrong}") from None
+    return _checked(str(file), file, found)
 
 
 def _text(file: Path) -> str:
@@ -266,7 +275,7 @@ def of_command(context: typer.Context, given: Mapping[str, Any]) -> tuple[FileSe
     typed = _source(context, "bootstrap_server") == "COMMANDLINE" or given.get("bootstrap_controller") is not None
     typed = typed or any(_field(word.partition("=")[0].strip()) == _field(SERVERS) for word in words)
     elsewhere = typed or _source(context, "bootstrap_server") == "ENVIRONMENT"
-    files = read(given.get("command_config"), given.get("profile"), elsewhere=elsewhere)
+    files = read(given.get("command_config") or (), given.get("profile"), elsewhere=elsewhere)
     servers, controllers = files.settings.get(SERVERS), files.settings.get(CONTROLLERS)
     made = {}
     if not typed and servers:
@@ -297,7 +306,7 @@ def with_files(command: Callable[..., Any]) -> Callable[..., Any]:
         return command
 
     @functools.wraps(command)
-    def reading(context: typer.Context, command_config: Path | None, profile: str | None, **given: Any) -> Any:
+    def reading(context: typer.Context, command_config: list[Path] | None, profile: str | None, **given: Any) -> Any:
         files, made = of_command(context, {**given, "command_config": command_config, "profile": profile})
         now, typed = _NOW.set(files), _TYPED.set(lambda parameter: _source(context, parameter) in ("COMMANDLINE", "ENVIRONMENT"))
         try:

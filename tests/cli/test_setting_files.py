@@ -262,6 +262,21 @@ def test_what_is_wrong_in_a_profile_is_one_line(
     assert why in said and "Traceback" not in said and (status == 1 if "here has" in why else (status, said.count("\n")) == (2, 1))
 
 
+def test_several_files_are_read_in_turn(cluster: EmbeddedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As with kcat: the servers of the first, the login of the second, and where both say something, what the second says."""
+    settings = login(cluster)
+    first = {"bootstrap.servers": settings.pop("bootstrap.servers"), "sasl.password": "another", "client.id": "first"}
+    files = [str(written(tmp_path / name, properties(each))) for name, each in (("first", first), ("second", settings))]
+    assert run(["topics", "list", "-F", files[0], "--command-config", files[1]]) == 0
+    assert "flights" in capsys.readouterr().out
+    found = setting_files.read([Path(each) for each in files], None, elsewhere=False)
+    assert found.where == ", ".join(files)
+    assert dict(found.settings) == first | settings
+    other = str(written(tmp_path / "third", "a=\\u1"))
+    assert run(["topics", "list", "-F", files[0], "-F", other]) == 2
+    assert f"{other}: line 1" in capsys.readouterr().err
+
+
 def test_names_of_kcat_and_java_that_mean_the_same(cluster: EmbeddedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = login(cluster)
     settings["metadata.broker.list"] = settings.pop("bootstrap.servers")
@@ -271,11 +286,11 @@ def test_names_of_kcat_and_java_that_mean_the_same(cluster: EmbeddedCluster, tmp
     assert "api.version.request: leave it out" in capsys.readouterr().err
     assert all(ELSEWHERE[name] in ClientConfig.names() for name in setting_files.SAME)
     tls = written(tmp_path / "tls", "ssl.ca.location=ca\nssl.certificate.location=c\nssl.key.location=k\nssl.key.password=p\n")
-    found = setting_files.read(tls, None, elsewhere=False)
+    found = setting_files.read([tls], None, elsewhere=False)
     assert dict(found.settings) == {"ssl.cafile": "ca", "ssl.certfile": "c", "ssl.keyfile": "k", "ssl.password": "p"}
     for text, checks in (("https", "true"), ("", "false"), ("none", "false")):
         file = written(tmp_path / "java", f"ssl.endpoint.identification.algorithm={text}\n")
-        assert dict(setting_files.read(file, None, elsewhere=False).settings) == {"ssl.check.hostname": checks}
+        assert dict(setting_files.read([file], None, elsewhere=False).settings) == {"ssl.check.hostname": checks}
 
 
 def test_files_that_are_none(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
