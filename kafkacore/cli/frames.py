@@ -20,7 +20,7 @@ from kafkacore.cli.options import (
     assignments,
     client_settings,
     print_json,
-    registry_of,
+    registry_of_values,
     say,
 )
 from kafkacore.cli.setting_files import was_typed
@@ -43,7 +43,7 @@ def export(
     schema: Annotated[
         str | None, typer.Option("--schema", help="Columns of JSON values, as 'a INT, b STRING', or an Avro schema; @FILE reads a file.")
     ] = None,
-    registry: Annotated[str | None, typer.Option("--registry", metavar="URL", help="A schema registry, for json and avro.")] = None,
+    registry: Annotated[str | None, typer.Option("--registry", metavar="URL", help="A schema registry, for --format json or avro.")] = None,
     on_error: Annotated[
         str, typer.Option("--on-error", metavar="raise|null|skip", help="What a value that cannot be decoded is: a failure, nulls, no row.")
     ] = "raise",
@@ -68,8 +68,8 @@ def export(
         raise typer.BadParameter("must be raise, null or skip", param_hint="--on-error")
     if text and form != "binary":
         raise typer.BadParameter(f"is not for --format {form}", param_hint="--text")
-    if form in ("binary", "string") and (schema or registry or on_error != "raise"):
-        raise typer.BadParameter("--schema, --registry and --on-error are for --format json, avro or auto", param_hint="--format")
+    if form in ("binary", "string") and (schema or on_error != "raise"):
+        raise typer.BadParameter("--schema and --on-error are for --format json, avro or auto", param_hint="--format")
     if file.exists() and not force:
         if not sys.stdin.isatty():
             raise typer.BadParameter(f"{file} is there already; --force replaces it", param_hint="FILE")
@@ -80,7 +80,7 @@ def export(
         raise Failure("export takes pyarrow: pip install pyarrow") from None
     if schema is not None and schema.startswith("@"):
         schema = Path(schema[1:]).read_text(encoding="utf-8")
-    place, settings = registry_of(registry, settings, needed=form == "avro" and schema is None)
+    place, settings = registry_of_values(registry, settings, form, schema)
     patience: dict[str, Any] = {"default.api.timeout.ms": PATIENCE_MS}
     own = client_settings(bootstrap_server, settings, kind=ConsumerConfig, **patience)
     options = Options(own, "string" if text else form, schema, place, last, on_error)

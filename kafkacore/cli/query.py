@@ -34,7 +34,7 @@ from kafkacore.cli.options import (
     JsonLines,
     Settings,
     client_settings,
-    registry_of,
+    registry_of_values,
     say,
 )
 from kafkacore.config import ConsumerConfig
@@ -205,7 +205,7 @@ def query(
     schema: Annotated[
         str | None, typer.Option("--schema", help="Columns of JSON values, as 'a INT, b STRING', or an Avro schema; @FILE reads a file.")
     ] = None,
-    registry: Annotated[str | None, typer.Option("--registry", metavar="URL", help="A schema registry, for json and avro.")] = None,
+    registry: Annotated[str | None, typer.Option("--registry", metavar="URL", help="A schema registry, for --format json or avro.")] = None,
     last: Annotated[int | None, typer.Option("--last", min=1, metavar="N", help="Only the last N offsets of each partition.")] = None,
     on_error: Annotated[
         str, typer.Option("--on-error", metavar="raise|null|skip", help="What a value that cannot be decoded is: a failure, nulls, no row.")
@@ -234,7 +234,7 @@ def query(
         raise typer.BadParameter("goes neither with --json nor with --follow", param_hint="--csv")
     if schema is not None and schema.startswith("@"):
         schema = Path(schema[1:]).read_text(encoding="utf-8")
-    place, settings = registry_of(registry, settings, needed=form == "avro" and schema is None)
+    place, settings = registry_of_values(registry, settings, form, schema)
     patience: dict[str, Any] = {"default.api.timeout.ms": PATIENCE_MS}
     own = client_settings(bootstrap_server, settings, kind=ConsumerConfig, **patience)
     options = Options(own, form, schema, place, last, on_error)

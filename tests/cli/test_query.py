@@ -7,6 +7,7 @@ import io
 import json
 import os
 import queue
+import shlex
 import signal
 import subprocess
 import sys
@@ -92,6 +93,21 @@ def test_how_a_registry_is_asked(ask, registry_server, cluster, capsys, monkeypa
     assert status == 2 and "schema.registry.proxy goes with --registry URL" in err
     status, _, err = ask("select 1 from framed", *words, "-X", "schema.registry.hush=x")
     assert status != 0 and "schema.registry.hush is no setting" in err
+
+
+@pytest.mark.parametrize("command", ["query 'select 1 from flights'", "export flights FILE"])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--registry http://127.0.0.1:1", "--registry: is for --format json and --format avro"),
+        ("--registry http://127.0.0.1:1 --format auto", "--registry: is for --format json and --format avro"),
+        ("--format avro", "--format: avro takes --registry URL, or --schema"),
+    ],
+)
+def test_a_registry_and_values_go_together(cluster, capsys, tmp_path, command, words, says):
+    arguments = shlex.split(f"{command} {words}".replace("FILE", str(tmp_path / "f.parquet")))
+    assert run([*arguments, "-b", cluster.bootstrap_servers]) == 2
+    assert says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("form", ["--json", "--csv"])
