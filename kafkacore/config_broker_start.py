@@ -82,7 +82,7 @@ def translated(settings: Mapping[str, Any], fields: Collection[str]) -> dict[str
     others: dict[str, str] = dict(settings.get("other_settings") or {})
     own_limits: dict[str, int] = dict(settings.get("listener_name_max_connections") or {})
     unknown, unused = [], []
-    meant = [each for each in fields if each not in ("other_settings", "listener_name_max_connections")]
+    meant = {*fields, *(name.replace(".", "_") for name in _defaults())} - {"other_settings", "listener_name_max_connections"}
     for given, value in settings.items():
         if not isinstance(given, str) or given.replace(".", "_") in fields:
             continue

@@ -54,6 +54,13 @@ def test_kafkas_own_file(properties, caplog):
     ]
 
 
+def test_a_misspelled_name_is_answered_with_any_setting_of_kafka(caplog):
+    with caplog.at_level("WARNING"):
+        BrokerConfig.from_user({"log.retention.hourz": "1", "num.network.thread": "3", "confluent.balancer.enable": "x"})
+    said = "log.retention.hourz; did you mean log.retention.hours?; num.network.thread; did you mean num.network.threads?"
+    assert f"unknown settings are kept, and nothing reads them: {said}; confluent.balancer.enable" in caplog.text
+
+
 def test_a_cluster_of_a_file(properties):
     text = SERVER_PROPERTIES.replace(":9092", ":0").replace(":9093", ":0").replace("PLAINTEXT://:0", "PLAINTEXT://127.0.0.1:0")
     properties.write_text(text)
