@@ -314,6 +314,8 @@ def _meant(lower: str, where: Where) -> str:
         return _topics_by(lower, where)
     if lower.replace(".", "_") in _OF_CLIENTS:
         return f"; did you mean kafka.{lower}?"
+    if (of_letters := lower.removeprefix("deadletter.")) != lower and of_letters.replace(".", "_") in _OF_CLIENTS:
+        return f"; did you mean deadLetter.kafka.{of_letters}?"
     nearest = difflib.get_close_matches(lower, _BY_LOWER, n=1, cutoff=0.6)
     return f"; did you mean {_BY_LOWER[nearest[0]]}?" if nearest else ""
 
