@@ -557,7 +557,12 @@ def _of_letters(given: Mapping[str, str], read: Mapping[str, str]) -> dict[str, 
     """Settings of the dead letters' producer: those of the read that all clients have, unless another cluster is named, and what is given.
 
     It takes records of any size that the read may fetch: what the topic takes, its broker says.
+
+    Raises:
+        ConfigError: nobody would know whether a dead letter arrived.
     """
+    if given.get("acks", "").strip() == "0":
+        raise ConfigError(f"option {LETTERS}acks must be 1 or all: with 0 a dead letter that is lost is no error")
     shared = {name: value for name, value in read.items() if name.replace(".", "_") in _OF_BOTH}
     if "bootstrap.servers" in given:                            # it may be another cluster, which must not see the credentials of this one
         shared = {}

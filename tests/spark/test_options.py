@@ -42,6 +42,7 @@ def test_names_may_be_written_in_any_case() -> None:
         ({**READ, "assign": '{"t":[0]}'}, False, "got assign|got subscribe and assign"),
         ({**READ, "startingOfsets": "latest"}, True, "unknown option 'startingOfsets'; did you mean startingOffsets"),
         ({**READ, "kafka.fetch.max.byte": "1"}, True, "did you mean kafka.fetch.max.bytes"),
+        ({**READ, "value.format": "json", "deadLetterTopic": "d", "deadLetter.kafka.acks": "0"}, True, "must be 1 or all"),
         ({**READ, "deadLetter.compression.type": "lz4"}, True, "did you mean deadLetter.kafka.compression.type"),
         ({**OAUTH, "kafka.sasl.oauthbearer.token.provider": "os:getcw"}, True, r"module os has no getcw; did you mean getcwd\?$"),
         ({**READ, "kafka.auto.offset.reset": "latest"}, True, "startingOffsets says where a query begins"),
