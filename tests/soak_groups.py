@@ -380,7 +380,7 @@ class GroupSoak:
             copies = min(3, len(self.admin.describe_cluster().nodes))
             self.topics = {name: NewTopic(name, count, copies) for name, count in ((TOPIC, PARTITIONS), (AGAIN, AGAIN_PARTITIONS))}
             self.admin.create_topics([*self.topics.values()]).check()
-            producer = KafkaProducer(bootstrap_servers=self.servers, acks="all", linger_ms=1, **CLIENT)
+            producer = KafkaProducer(bootstrap_servers=self.servers, acks="all", linger_ms=1, allow_auto_create_topics=False, **CLIENT)
             observer = threading.Thread(target=self._observe, daemon=True)
             try:
                 for _ in range(3):
@@ -503,7 +503,7 @@ class GroupSoak:
 
     def _topic_again(self) -> None:
         """Deletes the topic with what nobody has processed of it, and creates it again, after a while or at once."""
-        producer = KafkaProducer(bootstrap_servers=self.servers, acks="all", linger_ms=1, **CLIENT)
+        producer = KafkaProducer(bootstrap_servers=self.servers, acks="all", linger_ms=1, allow_auto_create_topics=False, **CLIENT)
         self._send(producer, 12)
         producer.close(FAULT_S)
         gone = self.generation
