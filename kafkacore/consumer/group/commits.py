@@ -231,7 +231,7 @@ class OffsetCommits:
             last: so is a rebalance.
             gives_up: the partitions are given up next.
         """
-        ids = {tp: self._topics.of(tp) for tp in offsets}
+        ids = self._topics.of_all(offsets)
         commit = Commit(dict(offsets), callback, retried=retried, last=last, asked_as=self._member(), topic_ids=ids)
         if not offsets:
             self._end(commit, None)
@@ -310,7 +310,7 @@ class OffsetCommits:
                 self._end(commit, self._failed(*gone))
                 return
         ids = commit.topic_ids
-        self._refuse(commit, [tp for tp in commit.offsets if self._topics.replaced(tp, ids[tp])])
+        self._refuse(commit, self._topics.replaced_of(ids))
         if commit.asked_metadata >= 0:
             gone = [tp for tp in commit.offsets if tp not in commit.refused and self._topics.lost(tp, ids[tp])]
             if gone and commit.looks < _MORE_LOOKS:
@@ -319,7 +319,9 @@ class OffsetCommits:
                 return
             commit.looks = 0
             self._refuse(commit, gone)
-        asked = {tp: found for tp, found in commit.offsets.items() if tp not in commit.refused}
+        asked = commit.offsets
+        if commit.refused:
+            asked = {tp: found for tp, found in asked.items() if tp not in commit.refused}
         if not asked:
             self._end_refused(commit)
             return
@@ -332,11 +334,13 @@ class OffsetCommits:
                     commit.unseen = gone
                 else:
                     self._refuse(commit, gone)
-            sent = {tp: found for tp, found in asked.items() if tp not in commit.refused and tp not in commit.unseen}
+            sent = asked
+            if commit.refused or commit.unseen:
+                sent = {tp: found for tp, found in asked.items() if tp not in commit.refused and tp not in commit.unseen}
             topics = topics_to_commit(sent, OffsetCommitRequestTopic, OffsetCommitRequestPartition)
             if version > _BY_NAME:
-                id_of = {tp.topic: ids[tp] for tp in sent}
-                topics = [topic._replace(topic_id=id_of[topic.name]) for topic in topics]
+                firsts = [TopicPartition(topic.name, topic.partitions[0].partition_index) for topic in topics]
+                topics = [topic._replace(topic_id=ids[first]) for topic, first in zip(topics, firsts, strict=True)]
             return OffsetCommitRequest(
                 group_id=self._group_id,
                 generation_id_or_member_epoch=member.generation_id,
@@ -378,7 +382,7 @@ class OffsetCommits:
         api = f"OffsetCommit v{response.version}"
         refused: list[errors.KafkaError] = []
         unknown: errors.KafkaError | None = None
-        left_out = commit.offsets.keys() - commit.refused.keys() - set(commit.unseen)
+        left_out = set(commit.offsets).difference(commit.refused, commit.unseen)
         by_id = response.version > _BY_NAME
         self._goes_by_name = not by_id
         names = {commit.topic_ids[tp]: tp.topic for tp in left_out} if by_id else {}
@@ -443,8 +447,11 @@ class OffsetCommits:
             self._again(commit, errors.UnknownServer(f"the answer leaves out {missing}", broker=self._link.broker_id, api=api))
             return
         self.latency_ms.record(response.latency_ms, response.request.sent_ms + response.latency_ms)
-        lost = self._topics.lost  # meanwhile, perhaps: then it says nothing of the topic that there is now
-        self._taken({tp: found for tp, found in commit.offsets.items() if tp not in commit.refused and not lost(tp, commit.topic_ids[tp])})
+        lost = self._topics.lost_of(commit.topic_ids)  # since it was sent: then it says nothing of the topic that there is now
+        if commit.refused or lost:
+            self._taken({tp: found for tp, found in commit.offsets.items() if tp not in commit.refused and tp not in lost})
+        else:
+            self._taken(commit.offsets)
         if commit.refused:
             self._end_refused(commit)
         else:

@@ -216,8 +216,13 @@ class GroupMember:
         found: dict[TopicPartition, OffsetAndMetadata] = {}
         committed, reached = self._committed, self._reached
         under_way = self.commits.under_way()
+        topics = self._topics
+        current, any_before = topics.current(), topics.any_before
         for tp, state in self._subscription.partitions.items():
-            if not state.has_position or self._topics.is_before(tp) or (state.topic_id and self._topics.replaced(tp, state.topic_id)):
+            if not state.has_position or (any_before and topics.is_before(tp)):
+                continue
+            topic_id = state.topic_id
+            if topic_id and current[tp.topic] != topic_id and topics.replaced(tp, topic_id):
                 continue
             offset, epoch = state.offset, state.offset_epoch
             begun = reached(state)

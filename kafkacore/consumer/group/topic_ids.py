@@ -4,12 +4,25 @@ topic is none of the new one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from kafkacore import errors
 from kafkacore.consumer.subscription import PartitionState, SubscriptionState
 from kafkacore.metadata import ClusterSnapshot, Metadata
 from kafkacore.types import OffsetAndMetadata, TopicPartition
 
 NO_ID = bytes(16)
+
+
+class _Current(dict[str, bytes]):
+    """The ids of topics by name, each looked up once: commits are of many partitions and few topics."""
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self._snapshot = snapshot
+
+    def __missing__(self, topic: str) -> bytes:
+        found = self[topic] = self._snapshot.topic_id(topic)
+        return found
 
 
 class TopicIds:
@@ -36,6 +49,22 @@ class TopicIds:
             return self._before[tp][1]
         state = self._subscription.partitions.get(tp)
         return (state.topic_id if state is not None else b"") or self._metadata.snapshot.topic_id(tp.topic)
+
+    def of_all(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, bytes]:
+        """`of` for each of them."""
+        if self._before:
+            return {tp: self.of(tp) for tp in tps}
+        current, partitions = self.current(), self._subscription.partitions
+        return {tp: (state.topic_id if (state := partitions.get(tp)) is not None else b"") or current[tp.topic] for tp in tps}
+
+    def current(self) -> dict[str, bytes]:
+        """The ids that the metadata name now, by topic; looked up as they are asked for."""
+        return _Current(self._metadata.snapshot)
+
+    @property
+    def any_before(self) -> bool:
+        """Whether `is_before` may be true of a partition."""
+        return bool(self._before)
 
     def started_over(self, tp: TopicPartition, topic_id: bytes) -> None:
         """A partition's position is of a new topic; the application may have records of the one before, whose id this is, in hand."""
@@ -64,6 +93,23 @@ class TopicIds:
         if isinstance(info.error, errors.UnknownTopicOrPartition) or self.replaced(tp, topic_id):
             return True
         return info.error is None and info.partition(tp.partition) is None
+
+    def replaced_of(self, ids: Mapping[TopicPartition, bytes]) -> list[TopicPartition]:
+        """Those that are `replaced`."""
+        current = self.current()
+        return [tp for tp, topic_id in ids.items() if current[tp.topic] != topic_id and self.replaced(tp, topic_id)]
+
+    def lost_of(self, ids: Mapping[TopicPartition, bytes]) -> set[TopicPartition]:
+        """Those that are `lost`."""
+        topics = self._metadata.snapshot.topics
+        found = set()
+        for tp, topic_id in ids.items():
+            info = topics.get(tp.topic)
+            if info is not None and info.error is None and info.topic_id == topic_id and info.partition(tp.partition) is not None:
+                continue  # nearly all of them
+            if self.lost(tp, topic_id):
+                found.add(tp)
+        return found
 
     def refusal(self, tp: TopicPartition, topic_id: bytes, found: OffsetAndMetadata) -> errors.KafkaError:
         """Why an offset of such a partition is not committed."""
