@@ -183,6 +183,7 @@ class PositionKeeper:
         """Why a partition's position could not be settled so far."""
         queries: list[LeaderQuery] = [*self._resets, *self._validations]
         found = [query.last_errors[tp] for query in queries if tp in query.last_errors]
+        found += [cause for query, asked in self._committed.items() if tp in asked and (cause := query.last_error) is not None]
         state = self._subscription.partitions.get(tp)
         if state is not None and (has := self._left_out.count(state)) is not None:
             text = f"the topic has {counted(has, 'partition')}"
@@ -354,12 +355,12 @@ class PositionKeeper:
         """Takes the answers that have come in."""
         self._drop_withdrawn()
         answered = self._subscription.answered
-        for query in [query for query in self._committed if query.done]:
-            for tp, state in self._committed.pop(query).items():
+        for query, looked_up in list(self._committed.items()):
+            for tp, committed in query.results.items():
+                if (state := looked_up.pop(tp, None)) is None:
+                    continue
                 answered(state)
-                if query.error is not None:
-                    self._failed(state, query.error)
-                elif (committed := query.results.get(tp)) is None:
+                if committed is None:
                     state.never_committed = True
                     self._subscription.ask_again(state)
                 else:
@@ -367,6 +368,14 @@ class PositionKeeper:
                     state.topic_id = query.topic_ids.get(tp, b"")
                     if committed.leader_epoch is None:
                         self._check_epoch(state, self._metadata.snapshot)
+            query.results.clear()  # the others are asked about again: an open transaction may commit their offsets
+            if query.done:
+                for state in self._committed.pop(query).values():
+                    answered(state)
+                    if query.error is not None:
+                        self._failed(state, query.error)
+                    else:
+                        self._subscription.ask_again(state)
         for reset, asked in list(self._resets.items()):
             for tp, found in reset.results.items():
                 if (of := asked.pop(tp, None)) is None:

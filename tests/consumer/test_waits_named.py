@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from test_fetcher import Rig, filled
 
-from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
+from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore import protocol as p
 from kafkacore._codec import FrameReader
 from kafkacore.clock import JumpingClock
@@ -23,6 +23,7 @@ from kafkacore.errors import Code
 from kafkacore.net.connection import AWAITING_TOKEN, CONNECTING, READY, RESOLVING
 from kafkacore.net.waits import Pieces, waits
 from kafkacore.testing import Drop, EmbeddedCluster
+from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata
 
 WAIT_MS = 6_000
 POLLS = 500
@@ -200,6 +201,29 @@ def test_an_open_transaction(cluster: EmbeddedCluster) -> None:
         health = reader.later()
         assert [problem for problem in health.problems if problem.startswith("held-0: an open transaction has held readers")]
         producer.abort_transaction()
+
+
+@pytest.mark.parametrize("group", ["classic", "consumer"])
+def test_offsets_of_an_open_transaction(cluster: EmbeddedCluster, group: str) -> None:
+    """KIP-447: the position of a partition waits for the end of the transaction, which is named. The other partitions are read."""
+    name, (waits_, goes_on) = f"open {group}", (TopicPartition("t", 0), TopicPartition("t", 1))
+    with ExitStack() as stack:
+        writer = stack.enter_context(KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=name))
+        writer.init_transactions()
+        writer.begin_transaction()
+        writer.send_offsets_to_transaction({waits_: OffsetAndMetadata(0)}, ConsumerGroupMetadata(name))
+        reader = Reader(cluster, stack, **{**GROUPS[group], "group_id": name})
+        consumer = reader.consumer
+        end = cluster.high_watermark("t", 1)
+        reader.until(lambda: goes_on in consumer.assignment() and consumer.position(goes_on) == end)
+        health = reader.later()
+        assert health.stalled == (waits_,)
+        (problem,) = health.problems
+        assert problem.startswith("t-0 has been initializing for ") and "UNSTABLE_OFFSET_COMMIT" in problem
+        with pytest.raises(errors.KafkaTimeoutError, match="UNSTABLE_OFFSET_COMMIT"):
+            consumer.position(waits_, timeout=0)
+        writer.commit_transaction()
+        reader.until(lambda: consumer.position(waits_) == cluster.high_watermark("t", 0) and consumer.health().ok)
 
 
 def test_a_commit_before_a_rebalance(cluster: EmbeddedCluster) -> None:
