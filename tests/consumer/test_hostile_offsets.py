@@ -200,6 +200,28 @@ def test_a_question_that_is_not_wholly_answered(bend: Bend, fetch_version: int) 
     assert query.results == OFFSETS
 
 
+def test_a_question_in_its_back_off_holds_up_no_commit_and_no_other_question() -> None:
+    """An open transaction may keep an offset for long: what has not failed is not asked later for it."""
+    rig = Rig()
+    rig.coordinator.bend = each(error_code=Code.UNSTABLE_OFFSET_COMMIT)
+    kept = rig.commits.fetch([A])
+    assert rig.run(kept) <= MOST_PER_SECOND
+    assert isinstance(kept.last_error, errors.UnstableOffsetCommit)
+    rig.coordinator.bend = each(error_code=Code.UNSTABLE_OFFSET_COMMIT)
+    while not rig.coordinator.flying:
+        rig.coordinator.now_ms += 100
+        rig.commits.step(rig.coordinator.now_ms)
+    rig.coordinator.answer()
+    rig.commits.step(rig.coordinator.now_ms)  # its back-off is a second by now
+    rig.coordinator.bend = None
+    for other in (rig.commits.commit({B: OffsetAndMetadata(6)}, retried=True), rig.commits.fetch([C])):
+        before_ms = rig.coordinator.now_ms
+        rig.run(other)
+        assert other.done and rig.coordinator.now_ms - before_ms < 100
+    rig.run(kept)
+    assert kept.done
+
+
 @pytest.mark.parametrize("fetch_version", [5, 9])
 @pytest.mark.parametrize(
     "bend",

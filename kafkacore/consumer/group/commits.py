@@ -124,9 +124,12 @@ class CommittedQuery:
         topic_ids: of the topics that were asked for by id.
         error: why the coordinator refused for good.
         last_error: why the last try failed.
+        tries: that have failed.
+        failed: the last of them, just now: the next step starts the back-off.
+        retry_at_ms: when it may be asked again.
     """
 
-    __slots__ = ("error", "last_error", "results", "topic_ids", "tries", "waiting")
+    __slots__ = ("error", "failed", "last_error", "results", "retry_at_ms", "topic_ids", "tries", "waiting")
 
     def __init__(self, partitions: Iterable[TopicPartition]) -> None:
         self.waiting: set[TopicPartition] = set(partitions)
@@ -135,6 +138,8 @@ class CommittedQuery:
         self.error: errors.KafkaError | None = None
         self.last_error: errors.KafkaError | None = None
         self.tries = 0
+        self.failed = False
+        self.retry_at_ms = 0
 
     @property
     def done(self) -> bool:
@@ -256,12 +261,15 @@ class OffsetCommits:
     def step(self, now_ms: int) -> None:
         """Sends what can be sent."""
         if self._failed_tries >= 0:
-            self._retry_at_ms = now_ms + min(self._backoff_max_ms, self._backoff_ms << min(self._failed_tries, 20))
+            self._retry_at_ms = now_ms + self._pause_ms(self._failed_tries)
             self._failed_tries = -1
-        if now_ms < self._retry_at_ms:
-            return
-        queries = [q for q in self._queries if id(q) not in self._asked]
-        if not self._waiting and not queries:
+        for query in self._queries:
+            if query.failed:
+                query.failed = False
+                query.retry_at_ms = now_ms + self._pause_ms(query.tries - 1)
+        queries = [q for q in self._queries if id(q) not in self._asked and now_ms >= q.retry_at_ms]
+        commits = now_ms >= self._retry_at_ms
+        if not queries and not (commits and self._waiting):
             return
         if not self._link.ready(now_ms):
             refused = self._link.failure
@@ -273,11 +281,15 @@ class OffsetCommits:
                     self._queries.remove(query)
                 self._link.failure = None  # the callers that wait for these raise it
             return
-        while self._waiting and not self._held and not self._awaits_metadata and self._link.ready(now_ms):
+        while commits and self._waiting and not self._held and not self._awaits_metadata and self._link.ready(now_ms):
             self._send(self._waiting.popleft(), now_ms)
         for query in queries:
             if self._link.ready(now_ms):
                 self._send_query(query, now_ms)
+
+    def _pause_ms(self, tries: int) -> int:
+        """The back-off after so many failed tries before the last one."""
+        return min(self._backoff_max_ms, self._backoff_ms << min(tries, 20))
 
     @property
     def _held(self) -> bool:
@@ -292,15 +304,16 @@ class OffsetCommits:
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long until `step` has something to do although no answer comes."""
-        if self._failed_tries >= 0:
+        if self._failed_tries >= 0 or any(query.failed for query in self._queries):
             return 0
-        if len(self._queries) == len(self._asked) and (not self._waiting or self._held):
+        waits = [query.retry_at_ms - now_ms for query in self._queries if id(query) not in self._asked]
+        if self._waiting and not self._held:
+            left_ms = self._retry_at_ms - now_ms
+            waits.append(self._backoff_ms if left_ms <= 0 and self._awaits_metadata else left_ms)
+        if not waits:
             return None
-        if now_ms < self._retry_at_ms:
-            return self._retry_at_ms - now_ms
-        if self._waiting and self._awaits_metadata:
-            return self._backoff_ms
-        return self._link.next_wake_ms(now_ms)
+        first_ms = min(waits)
+        return first_ms if first_ms > 0 else self._link.next_wake_ms(now_ms)
 
     def _send(self, commit: Commit, now_ms: int) -> None:
         member = self._member()
@@ -576,5 +589,5 @@ class OffsetCommits:
         if isinstance(cause, (errors.UnsupportedVersion, errors.UsageError)):
             query.error = cause
             return
-        self._failed_tries = max(self._failed_tries, query.tries)
+        query.failed = True
         query.tries += 1
