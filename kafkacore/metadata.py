@@ -133,7 +133,8 @@ class Metadata:
         self._backoff_max_ms = config.retry_backoff_max_ms
         self._topic_idle_ms = topic_idle_ms
         self._rng = rng or random.Random()
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()  # entered as such: Ctrl+C within Condition.__enter__ would leave it locked
+        self._changed = threading.Condition(self._lock)
         self._watchers: list[Callable[[], object]] = []
         self._bootstrap: tuple[Node, ...] = ()
         self._topics: dict[str, int] = {}  # name -> last use
@@ -165,7 +166,7 @@ class Metadata:
             addresses: (host, port) pairs.
         """
         self._bootstrap = tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(addresses))
-        with self._changed:
+        with self._lock:
             self.snapshot = ClusterSnapshot({node.id: node for node in self._bootstrap}, is_bootstrap=True)
             self._wanted = True
             self.version += 1
@@ -175,7 +176,7 @@ class Metadata:
     def rebootstrap(self, now_ms: int) -> None:
         """Forgets the known brokers and starts from the configured addresses again; topics and their epochs stay known (KIP-899)."""
         old = self.snapshot
-        with self._changed:
+        with self._lock:
             self.snapshot = ClusterSnapshot(
                 {node.id: node for node in self._bootstrap}, cluster_id=old.cluster_id, topics=old.topics, is_bootstrap=True
             )
@@ -205,7 +206,7 @@ class Metadata:
         if name in topics and (not create or name in self._creatable):
             topics[name] = now_ms
             return False
-        with self._changed:
+        with self._lock:
             self._need((name,), now_ms, (name,) if create else ())
             return True
 
@@ -216,7 +217,7 @@ class Metadata:
         if all(map((self._creatable if self.allow_auto_topic_creation else topics).__contains__, used)):
             topics.update(used)
             return
-        with self._changed:
+        with self._lock:
             self._need(used, now_ms, used if self.allow_auto_topic_creation else ())
 
     def set_topics(self, names: Iterable[str], now_ms: int, create: Collection[str] = ()) -> None:
@@ -225,7 +226,7 @@ class Metadata:
         for name in wanted:
             if name not in self._topics:
                 checked_topic(name)
-        with self._changed:
+        with self._lock:
             for gone in [name for name in self._topics if name not in wanted]:
                 self._drop_topic(gone)
             creatable = wanted.intersection(create) if self.allow_auto_topic_creation else set()
@@ -264,7 +265,7 @@ class Metadata:
         Returns:
             The version of now; `await_update(version)` waits for a newer one.
         """
-        with self._changed:
+        with self._lock:
             self._wanted = True
             self._request_version += 1
             if reset_equivalent:
@@ -277,7 +278,7 @@ class Metadata:
 
         Source: ProducerMetadata.requestUpdateForTopic (KAFKA-8904).
         """
-        with self._changed:
+        with self._lock:
             if self.all_topics:
                 self._wanted = True
                 self._request_version += 1
@@ -293,7 +294,7 @@ class Metadata:
         Returns:
             The version of now, for the next call, and the names. Topics that are dropped are left out.
         """
-        with self._changed:
+        with self._lock:
             names = []
             for name, changed_in in reversed(self._changed_in.items()):
                 if changed_in <= version:
@@ -345,7 +346,7 @@ class Metadata:
         A request may create all topics that it names or none of them. So new topics that may be created have a request of their own
         where others are needed too.
         """
-        with self._changed:
+        with self._lock:
             created_last, self.may_create = self.may_create, False
             left_out, self._left_out = self._left_out, False
             self._sent_version = self._request_version
@@ -425,7 +426,7 @@ class Metadata:
             cluster_id=response.cluster_id,
             topics=changed_topics(old.topics, topics) if partial else topics,
         )
-        with self._changed:
+        with self._lock:
             if not partial or not self._sent_topics.isdisjoint(self._incomplete):
                 before = {name: old.topics[name] for name in topics if name in old.topics} if partial else old.topics
                 same = bool(incomplete or refused) and snapshot.nodes == old.nodes and same_leaders(topics, before)
@@ -489,7 +490,7 @@ class Metadata:
 
     def failed(self, error: KafkaError, now_ms: int) -> None:
         """A refresh failed; the next one waits for the back-off, which grows with every failure in a row."""
-        with self._changed:
+        with self._lock:
             self._last_refresh_ms = now_ms
             self._failures += 1
             self._same_answers = 0
@@ -500,7 +501,7 @@ class Metadata:
 
     def note_attempt(self, error: KafkaError) -> None:
         """Records why a broker could not be asked (connection refused, unknown host); waiting callers can name it."""
-        with self._changed:
+        with self._lock:
             self._record(error)
             self._announce()
 
@@ -526,7 +527,7 @@ class Metadata:
             Partitions whose leader is newer now. A hint for an unknown partition, with an epoch not above the known one, or naming a
             node that no answer described, is left out.
         """
-        with self._changed:
+        with self._lock:
             old = self.snapshot
             known = dict(old.nodes)
             known.update((node.id, node) for node in nodes)
@@ -575,7 +576,7 @@ class Metadata:
             ClosedError: The client was closed.
         """
         deadline_ms = self._clock.now_ms() + timeout_ms
-        with self._changed:
+        with self._lock:
             if fatal_count is None:
                 fatal_count = self.fatal_count
             while self.version <= last_version:
@@ -593,12 +594,12 @@ class Metadata:
 
         A caller that may not wait asks `await_update` with no time left after this, and again when `fn` was called.
         """
-        with self._changed:
+        with self._lock:
             self._watchers.append(fn)
 
     def unwatch(self, fn: Callable[[], object]) -> None:
         """Ends `watch`, if `fn` was not called yet."""
-        with self._changed, contextlib.suppress(ValueError):
+        with self._lock, contextlib.suppress(ValueError):
             self._watchers.remove(fn)
 
     def _announce(self) -> None:
@@ -611,7 +612,7 @@ class Metadata:
 
     def close(self) -> None:
         """Wakes every waiter with ClosedError."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._announce()
 

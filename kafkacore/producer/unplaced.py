@@ -129,13 +129,14 @@ class Unplaced:
                 raise KafkaTimeoutError("earlier records wait for the topic's metadata", topic=topic)
             yield
 
-    def hold(self, topic: str, record: HeldRecord, now_ms: int) -> bool:
-        """Takes a record, unless its topic is known by now.
+    def hold(self, topic: str, record: HeldRecord, now_ms: int, count: Callable[[int], object]) -> bool:
+        """Takes a record, unless its topic is known by now. Where Ctrl+C comes in between, it is held and counted, or neither.
 
         Args:
             topic: name.
             record: its `until_ms` and `nbytes` are set here.
             now_ms: the time.
+            count: called with 1 for the record, and with -1 where it is not held after all.
 
         Returns:
             False: the topic is known, and nothing was done.
@@ -163,8 +164,16 @@ class Unplaced:
                 held = self._held[topic] = _Held(info, self._metadata.started, now_ms + self._patience_ms)
                 self._metadata.request_topic(topic)
                 self._version = -1
-            held.records.append(record._replace(until_ms=now_ms + self._life_ms, nbytes=nbytes))
-            self._nbytes += nbytes
+            record = record._replace(until_ms=now_ms + self._life_ms, nbytes=nbytes)
+            try:
+                count(1)
+                held.records.append(record)
+                self._nbytes += nbytes
+            except BaseException:
+                if held.records and held.records[-1] is record:
+                    held.records.pop()
+                count(-1)
+                raise
             hurry = self._version < 0
         if hurry:
             self._sender.wake(now_ms, True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import sys
 import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -202,3 +205,46 @@ def test_a_topic_that_becomes_known_during_the_call(cluster: EmbeddedCluster) ->
         producer._again(early, "t", b"1", None, None, None, None, None)
         assert producer.flush(WAIT_S) == 0
     assert [record.value for record in cluster.records("t")] == [b"0", b"1"]
+
+
+def test_ctrl_c_behind_a_held_message_keeps_its_count() -> None:
+    """It waits, is counted, and has one report."""
+
+    def interrupted(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    seen: list[bytes] = []
+    producer = Producer({"bootstrap.servers": NOBODY})
+    unplaced = producer._unknown._unplaced
+    sender = unplaced._sender
+    unplaced._sender = SimpleNamespace(accumulator=sender.accumulator, wake=interrupted, transactional=None)  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        producer.produce("t", b"1", on_delivery=lambda error, message: seen.append(message.value()))
+    unplaced._sender = sender
+    assert len(producer) == 1
+    producer.purge()
+    producer.poll(0)
+    assert (seen, len(producer)) == ([b"1"], 0)
+    producer.close()
+
+
+def test_ctrl_c_in_a_call_leaves_the_metadata_unlocked() -> None:
+    """A signal can arrive between the two halves of `Condition.__enter__`: the thread of the I/O would wait for that lock for ever."""
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        if frame.f_code is threading.Condition.__enter__.__code__ and event == "return":
+            raise KeyboardInterrupt
+        return trace
+
+    producer = Producer({"bootstrap.servers": NOBODY})
+    metadata = producer._producer._metadata
+    for call in (lambda: metadata.add_topic("t", 0, create=True), lambda: metadata.request_topic("t"), metadata.request_update):
+        sys.settrace(trace)
+        try:
+            with contextlib.suppress(KeyboardInterrupt):
+                call()
+        finally:
+            sys.settrace(None)
+        assert metadata._changed.acquire(timeout=10)
+        metadata._changed.release()
+    producer.close()

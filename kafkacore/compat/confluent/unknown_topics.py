@@ -62,14 +62,7 @@ class UnknownTopics:
         stamp = self._clock.wall_ms() if at_ms is None else at_ms
         began_s = time.monotonic()
         record = HeldRecord(value, key, headers, number, stamp, self._report if report is None else report, began_s, 0, 0)
-        self._sends.held(1)
-        taken = False
-        try:
-            taken = self._unplaced.hold(topic, record, self._clock.now_ms())
-        finally:
-            if not taken:
-                self._sends.held(-1)
-        return taken
+        return self._unplaced.hold(topic, record, self._clock.now_ms(), self._sends.held)
 
     def place(self, queue: TopicQueue, records: deque[HeldRecord]) -> None:
         """Queues the first one; see `unplaced.Face`."""
