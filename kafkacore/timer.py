@@ -94,7 +94,8 @@ class SystemTimer(TimerCore):
         self._handed_over = False
         self._executing: int | None = None  # the executor's thread
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"executor-{name}")
-        self._condition = threading.Condition()
+        self._lock = threading.RLock()  # Condition.__enter__ is Python: Ctrl+C in it would leave the lock taken
+        self._condition = threading.Condition(self._lock)
         self._woken = False
         self._interrupted = False
         self._closed = False
@@ -128,7 +129,7 @@ class SystemTimer(TimerCore):
 
     def _wake(self) -> None:
         """Called by add() when the sleeper would look too late."""
-        with self._condition:
+        with self._lock:
             self._woken = True
             self._condition.notify_all()
 
@@ -164,7 +165,7 @@ class SystemTimer(TimerCore):
     def _sleep(self, timeout_ms: int | None) -> None:
         """Until a bucket is due, the time has passed, or a call of `wakeup` or `close`."""
         end_ms = None if timeout_ms is None else _REAL.now_ms() + timeout_ms
-        with self._condition:
+        with self._lock:
             try:
                 while not self._closed and not self._interrupted:
                     self._woken = False
@@ -189,7 +190,7 @@ class SystemTimer(TimerCore):
 
     def wakeup(self) -> None:
         """Lets the thread that sleeps in `advance_clock`, or the next that would, return at once."""
-        with self._condition:
+        with self._lock:
             self._interrupted = True
             self._condition.notify_all()
 

@@ -24,6 +24,8 @@ from typing import NamedTuple
 
 import pytest
 
+import kafkacore
+
 ROOT = Path(__file__).resolve().parent.parent
 
 FLOORS: dict[str, int] = {
@@ -272,3 +274,12 @@ def test_the_walk_sees_what_it_should(tmp_path, files, problem):
     else:
         assert len(found) == 1
         assert problem in found[0]
+
+
+def test_no_lock_is_taken_through_a_condition() -> None:
+    """`Condition.__enter__` is Python: Ctrl+C between its two halves leaves the lock taken for ever. Its lock is entered itself."""
+    root = Path(kafkacore.__file__).parent
+    for file in root.rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        for name in re.findall(r"self\.(\w+) = threading\.Condition\(", text):
+            assert f"with self.{name}:" not in text and f"with self.{name}," not in text, f"{file.relative_to(root)}: self.{name}"

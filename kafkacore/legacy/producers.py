@@ -229,7 +229,8 @@ class AsyncProducer(_Producer):
         self._queue = MessageQueue(
             self.config.queue_buffering_max_messages, self.config.queue_buffering_max_ms, self.config.batch_num_messages
         )
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()  # Condition.__enter__ is Python: Ctrl+C in it would leave the lock taken
+        self._changed = threading.Condition(self._lock)
         self._lost_count = 0
         self._lost_causes: list[Exception] = []
         self._closed = False
@@ -276,7 +277,7 @@ class AsyncProducer(_Producer):
     def _enqueue(self, messages: Sequence[KeyedMessage], progress: list[int]) -> None:
         """Queues what there is room for in time; `progress` holds how many that are, also after an error."""
         timeout_ms = 0 if threading.current_thread() is self._thread else self.config.queue_enqueue_timeout_ms
-        with self._changed:
+        with self._lock:
             deadline_ms = self._clock.now_ms() + timeout_ms
             while True:
                 if self._closed:
@@ -305,7 +306,7 @@ class AsyncProducer(_Producer):
             errors.DeliveryError: messages were lost since the producer was made, and there is no callback handler to hear of it.
             errors.KafkaTimeoutError: not all was sent in time; the thread goes on.
         """
-        with self._changed:
+        with self._lock:
             self._closed = self._queue.closing = True
             self._changed.notify_all()
         if threading.current_thread() is self._thread:
@@ -336,7 +337,7 @@ class AsyncProducer(_Producer):
             self._handler.close()
 
     def _give_up(self, error: BaseException) -> None:
-        with self._changed:
+        with self._lock:
             self._closed = self._queue.closing = True
             left: list[KeyedMessage] = []
             while len(self._queue):
@@ -349,7 +350,7 @@ class AsyncProducer(_Producer):
 
     def _next_batch(self) -> list[KeyedMessage] | None:
         """Waits for a batch; None when the producer is closed and the queue is empty."""
-        with self._changed:
+        with self._lock:
             while True:
                 now_ms = self._clock.now_ms()
                 wait_ms = self._queue.wait_ms(now_ms)

@@ -171,7 +171,7 @@ class ControllerHost:
         Returns:
             Whether it did in time.
         """
-        with self._moved:
+        with self._lock:
             return self._moved.wait_for(lambda: condition(self.controller.state), timeout_s)
 
     def broker_lost(self, broker_id: int, epoch: int) -> None:

@@ -383,12 +383,13 @@ def _listener() -> Any:
         progressed: Callable[[Mapping[str, Any]], None] | None = None
 
         def __init__(self) -> None:
-            self._changed = threading.Condition()
+            self._lock = threading.RLock()  # Condition.__enter__ is Python: Ctrl+C in it would leave the lock taken
+            self._changed = threading.Condition(self._lock)
             self._running: set[str] = set()
             self._events = 0
 
         def _note(self, run_id: Any, ended: bool) -> None:
-            with self._changed:
+            with self._lock:
                 (self._running.discard if ended else self._running.add)(str(run_id))
                 self._events += 1
                 self._changed.notify_all()
@@ -410,7 +411,7 @@ def _listener() -> Any:
         def wait_until_quiet(self) -> None:
             """Returns when every query that was heard of has ended and nothing more comes for a moment; at the latest when time is up."""
             deadline = time.monotonic() + REPORTS_WAIT_S
-            with self._changed:
+            with self._lock:
                 while time.monotonic() < deadline:
                     heard = self._events
                     more = self._changed.wait_for(lambda seen=heard: self._events != seen, QUIET_S)  # type: ignore[misc]
