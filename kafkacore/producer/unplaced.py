@@ -184,8 +184,9 @@ class Unplaced:
         with self.lock:
             if not self._held:
                 return None
-            self._waiters.append(Delivery(None, self._sender))
-            return self._waiters[-1]
+            waiter = Delivery(None, self._sender)
+            self._waiters.append(waiter)
+            return waiter
 
     def step(self, now_ms: int) -> int:
         """Does what the time and the newest metadata ask for.
@@ -221,10 +222,12 @@ class Unplaced:
         self.fail(lambda topic, count: ClosedError(f"the producer was closed while {counted(count, 'record')} waited", topic=topic))
 
     def _tell(self) -> None:
-        if not self._held and self._waiters:
+        with self.lock:  # a caller of `emptied` may be between its look and its entry
+            if self._held:
+                return
             waiters, self._waiters = self._waiters, []
-            for each in waiters:
-                each.resolve(-1, -1, None)
+        for waiter in waiters:
+            waiter.resolve(-1, -1, None)
 
     def _look(self, topic: str, info: TopicInfo | None, now_ms: int, news: bool) -> int:
         """What becomes of a topic's records; returns when to look again (lock held)."""
