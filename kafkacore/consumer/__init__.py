@@ -753,7 +753,7 @@ class KafkaConsumer:
         for nothing.
         """
         with self._driver:
-            return self._health.look(self._clock.now_ms())
+            return self._health.look(self._loop.empty_since_ms, self._clock.now_ms())
 
     @overload
     def metrics(self, *, detail: Literal[False] = False) -> dict[str, float]: ...

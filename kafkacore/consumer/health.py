@@ -38,7 +38,7 @@ class HeldBack(NamedTuple):
         partition: which.
         offset: the last stable offset, where the open transaction begins.
         behind: how many offsets there are from there to the end of the partition.
-        for_ms: for how long so far, since `health` first saw it.
+        for_ms: for how long so far: since `health` first saw it, or for as long as the calls before that look have found nothing to read.
     """
 
     partition: TopicPartition
@@ -92,19 +92,28 @@ class StallWatch:
         self._empty_since_ms = -1
         self._watched: dict[TopicPartition, tuple[int, int]] = {}
         self._held: dict[TopicPartition, tuple[int, int]] = {}
+        self._held_looked_ms = -1
 
-    def held_back(self, now_ms: int) -> tuple[HeldBack, ...]:
-        """Where open transactions hold this reader back."""
+    def held_back(self, empty_since_ms: int, now_ms: int) -> tuple[HeldBack, ...]:
+        """Where open transactions hold this reader back.
+
+        Args:
+            empty_since_ms: since when calls that read have found nothing, -1 if the last one found something. A partition that no look
+                has seen held back counts as held back since then, but not since before the last look.
+            now_ms: time.
+        """
         before, self._held = self._held, {}
         if not self._read_committed:
             return ()
+        first_ms = now_ms if empty_since_ms < 0 else max(empty_since_ms, self._held_looked_ms)
+        self._held_looked_ms = now_ms
         found = []
         for tp, state in self._subscription.partitions.items():
             stable = state.last_stable_offset
             if state.lag(True) != 0 or state.offset != stable or state.high_watermark <= stable:
                 continue
-            offset, since_ms = before.get(tp, (-1, now_ms))
-            self._held[tp] = stable, (since_ms if offset == stable else now_ms)
+            offset, since_ms = before.get(tp, (-1, first_ms))
+            self._held[tp] = stable, (since_ms if offset == stable else first_ms)
             found.append(HeldBack(tp, stable, state.high_watermark - stable, now_ms - self._held[tp][1]))
         return tuple(found)
 
@@ -236,8 +245,13 @@ class HealthWatch:
             SyncGroupRequest: _NEVER_MS,
         }
 
-    def look(self, now_ms: int) -> ConsumerHealth:
-        """What is wrong now. What has arrived is taken in; nothing is waited for."""
+    def look(self, empty_since_ms: int, now_ms: int) -> ConsumerHealth:
+        """What is wrong now. What has arrived is taken in; nothing is waited for.
+
+        Args:
+            empty_since_ms: since when calls that read have found nothing, -1 if the last one found something.
+            now_ms: time.
+        """
         driver, group = self._driver, self._group
         came_ms = self._pieces.take_in(driver.client, now_ms)
         problems = driver.unreachable(now_ms)  # what everything else may come of
@@ -248,7 +262,7 @@ class HealthWatch:
         problems += of_partitions + self._topics.problems(now_ms) + of_group
         if group is None:
             problems += self._stalls.nothing_to_read(now_ms)
-        held = self._stalls.held_back(now_ms)
+        held = self._stalls.held_back(empty_since_ms, now_ms)
         problems += held_back_problems(held)
         return ConsumerHealth(not problems, tuple(problems), tuple(stalled), member, held)
 

@@ -81,6 +81,7 @@ class ReadLoop:
         self._group = group
         self._isolation_level = isolation_level
         self.polls = SampledStat()
+        self.empty_since_ms = -1  # when the first of the calls in a row began that found nothing; -1 after one that found something
         self.in_hand: Any = None
         self._step_ms = 0  # when a step has something to do although nothing comes
         self._entries = -1  # the driver's count when a call that reads ended well
@@ -107,6 +108,7 @@ class ReadLoop:
         undisturbed = driver.entries == self._entries + 1
         hasty = undisturbed and now_ms - self._left_ms <= _HASTY_MS
         self._entries = -1  # until this call has ended well
+        empty_since_ms, self.empty_since_ms = self.empty_since_ms, -1
         if group is not None:
             self._enter_group(group, now_ms)
         owes = bool(topics.owed) or self._metadata.unraised is not None
@@ -122,6 +124,8 @@ class ReadLoop:
         if not self._subscription.partitions and self._subscription.mode is Mode.NONE:
             raise errors.IllegalStateError("nothing to read: subscribe to topics or assign partitions first")
         deadline_ms = _NEVER_MS if timeout is None else now_ms + milliseconds(timeout)
+        if empty_since_ms < 0:
+            empty_since_ms = now_ms
         polled = False
         steps = not settled or not undisturbed or now_ms >= self._step_ms or fetcher.waits_for_nodes
         driver.client.catch_up(now_ms)
@@ -168,6 +172,7 @@ class ReadLoop:
                 if polled and now_ms >= deadline_ms:
                     if group is not None:
                         group.poll_ends()
+                    self.empty_since_ms = empty_since_ms
                     self._left(now_ms)
                     return found
                 driver.poll(min(deadline_ms, due_ms) - now_ms, now_ms)
@@ -219,6 +224,7 @@ class ReadLoop:
         if not found:
             return None
         self.polls.mark(now_ms)
+        self.empty_since_ms = -1
         if self._fetcher.wants_fetch:
             self._send_ahead()
         if undisturbed:

@@ -226,6 +226,40 @@ def test_offsets_of_an_open_transaction(cluster: EmbeddedCluster, group: str) ->
         reader.until(lambda: consumer.position(waits_) == cluster.high_watermark("t", 0) and consumer.health().ok)
 
 
+def test_an_open_transaction_at_the_first_look(cluster: EmbeddedCluster) -> None:
+    """Of a program that asks when it has read nothing for a while; records in between, and a look before it, start the time again."""
+    cluster.create_topic("first-look", partitions=1)
+    with ExitStack() as stack, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="y") as producer:
+        reader = Reader(cluster, stack, isolation_level="read_committed")
+        consumer, state = reader.consumer, reader.consumer._subscription
+        consumer.subscribe(["first-look"])
+        producer.init_transactions()
+        for _ in range(2):
+            producer.begin_transaction()
+            producer.send("first-look", b"whole").result()
+            producer.commit_transaction()
+            producer.begin_transaction()
+            producer.send("first-look", b"open").result()
+            before = reader.read
+            reader.until(lambda read=before: reader.read > read)
+            tp = next(iter(state.partitions))
+            reader.until(lambda tp=tp: state.partitions[tp].high_watermark > state.partitions[tp].last_stable_offset >= 0)
+            reader.poll()
+            reader.clock.sleep(WAIT_MS)
+            reader.poll()
+            found = [problem for problem in consumer.health().problems if problem.startswith("first-look-0: an open transaction")]
+            assert found and " for 6 s, " in found[0]
+            producer.abort_transaction()
+        reader.clock.sleep(WAIT_MS)
+        reader.poll()
+        reader.until(lambda: consumer.health().ok)
+        producer.begin_transaction()
+        producer.send("first-look", b"open").result()
+        reader.until(lambda: consumer.health().held_back)
+        assert consumer.health().ok, "a look just before it has seen nothing held back"
+        producer.abort_transaction()
+
+
 def test_a_commit_before_a_rebalance(cluster: EmbeddedCluster) -> None:
     with ExitStack() as stack:
         first, second = (Reader(cluster, stack, group_id="commits", heartbeat_interval_ms=100) for _ in range(2))
