@@ -145,7 +145,8 @@ def read(files: Sequence[Path], profile: str | None, *, elsewhere: bool) -> File
             raise ConfigError("either --command-config or --profile (KAFKACORE_PROFILE), not both")
         found = [_of_properties(each) for each in files]
         settings = {name: value for each in found for name, value in each.settings.items()}
-        return FileSettings(", ".join(each.where for each in found), settings)
+        registry = {name: value for each in found for name, value in each.registry.items()}
+        return FileSettings(", ".join(each.where for each in found), settings, registry)
     path = profiles_path()
     if profile is None and (elsewhere or not path.is_file()):
         return NOTHING

@@ -236,7 +236,8 @@ def test_an_administrative_call_that_is_closed_ends(cluster: EmbeddedCluster) ->
         async with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
             for _ in range(5):
                 call: Any = admin.describe_cluster()
-                call.send(None)
+                with contextlib.suppress(StopIteration):  # its thread may have the answer already
+                    call.send(None)
                 call.close()
             assert (await admin.describe_cluster()) is not None
 

@@ -211,9 +211,11 @@ def test_a_file_says_how_the_schema_registry_is_asked(
 
     file = ["-F", str(written(home / "f", properties(login(cluster) | who)))]
     whole = ["-F", str(written(home / "w", properties(login(cluster) | who | there)))]
+    place = written(home / "place", properties(there))
     for command in (query, export, consume):
         assert asked([*command, *file, *typed]) == basic("me:hush")
         assert asked([*command, *whole]) == basic("me:hush")                       # the URL of the file, too
+        assert asked([*command, "-F", str(place), *file]) == basic("me:hush")      # and of two files
         assert asked([*command, *whole, "-X", "schema.registry.basic.auth.user.info=a:b"]) == basic("a:b")
         assert run([*command, *file]) != 0                                         # nobody says where
         assert asked([*command, *file, "-X", f"schema.registry.url={registry_server.url}"]) == basic("me:hush")

@@ -232,7 +232,7 @@ REFUSALS = {
     "no such partition": {"unknown partition", "negative partition"},
     "no metadata of the topic": {"no metadata", "no such name"},
     "a serializer or partitioner": {"serializer", "key serializer", "partitioner"},
-    "value, key, headers or time stamp": {"no bytes", "odd headers", "negative time"},
+    "a value, key, header or timestamp": {"no bytes", "odd headers", "negative time"},
     "`send_many`": {name for name in CASES if name.startswith("send_many")},
     "`send_frame`": {name for name in CASES if name.startswith("send_frame")},
 }
