@@ -177,7 +177,10 @@ ENDS: dict[str, tuple[str, int, str]] = {
     "several members": (
         """
             consumers = [member() for _ in range(3)]
-            while not all(c._group.membership.phase.value == "stable" for c in consumers):
+            def settled():  # stable members are not enough: what one of them gave up may not be assigned again yet
+                stable = all(c._group.membership.phase.value == "stable" for c in consumers)
+                return stable and sorted(len(c.assignment()) for c in consumers) == [0, 1, 1]
+            while not settled():
                 for c in consumers:
                     c.poll(0.05)
         """,
