@@ -23,7 +23,7 @@ _numbers = itertools.count(1)
 
 
 class Statistics:
-    """Makes the JSON when its time has come.
+    """Makes the JSON when the interval has passed.
 
     Args:
         kind: "producer" or "consumer".
