@@ -691,7 +691,7 @@ class KafkaConsumer:
         self, group: GroupMember, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         if offsets is None:
-            return group.consumed(self._unread.next_offset)
+            return group.consumed(self._unread.next_offsets())
         return {partition_of(p): offset_of(p, found) for p, found in offsets.items()}
 
     def committed(self, partitions: tuple[str, int] | Iterable[tuple[str, int]], timeout: float | None = None) -> Any:

@@ -23,12 +23,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from kafkacore import errors
 from kafkacore._codec import SampledStat
-from kafkacore.consumer.group.topic_ids import NO_ID, TopicIds
+from kafkacore.cluster_snapshot import ClusterSnapshot
+from kafkacore.consumer.group.topic_ids import NO_ID, OffsetIds, TopicIds
 from kafkacore.errors import Code
 from kafkacore.net.client import ClientResponse
 from kafkacore.net.committed import FIRST_FETCH_OF_GROUPS, committed_offset, offsets_to_fetch, topics_to_commit
@@ -65,7 +66,8 @@ class Commit:
         error: why it failed, None when it did not.
         asked_as: whom it would have named when it was asked for.
         sent_ms: when it was sent last, -1 before.
-        topic_ids: of the topics that the offsets are of, by partition.
+        topic_ids: of the topics that the offsets are of.
+        snapshot: the cluster as it was known when it was sent last.
         refused: offsets that are not sent again, since their topic is gone, and why.
         asked_metadata: which metadata it waits for, since the coordinator did not know a topic (`TopicIds.ask`); -1 for none.
         looks: how often metadata were asked for once more, since they did not have a topic.
@@ -84,6 +86,7 @@ class Commit:
         "refused",
         "retried",
         "sent_ms",
+        "snapshot",
         "topic_ids",
         "tries",
         "unseen",
@@ -96,11 +99,12 @@ class Commit:
         *,
         retried: bool,
         asked_as: ConsumerGroupMetadata,
-        topic_ids: Mapping[TopicPartition, bytes],
+        topic_ids: OffsetIds,
         last: bool = False,
     ) -> None:
         self.offsets = offsets
         self.topic_ids = topic_ids
+        self.snapshot: ClusterSnapshot | None = None
         self.refused: dict[TopicPartition, errors.KafkaError] = {}
         self.asked_metadata = -1
         self.looks = 0
@@ -241,7 +245,7 @@ class OffsetCommits:
         if not offsets:
             self._end(commit, None)
         else:
-            if gives_up and self._goes_by_name and any(topic_id != NO_ID for topic_id in ids.values()):
+            if gives_up and self._goes_by_name and ids.any_known():
                 commit.asked_metadata = self._topics.ask()
             self._waiting.append(commit)
         return commit
@@ -323,7 +327,7 @@ class OffsetCommits:
                 self._end(commit, self._failed(*gone))
                 return
         ids = commit.topic_ids
-        self._refuse(commit, self._topics.replaced_of(ids))
+        self._refuse(commit, self._topics.replaced_of(ids, commit.offsets))
         if commit.asked_metadata >= 0:
             gone = [tp for tp in commit.offsets if tp not in commit.refused and self._topics.lost(tp, ids[tp])]
             if gone and commit.looks < _MORE_LOOKS:
@@ -338,7 +342,7 @@ class OffsetCommits:
         if not asked:
             self._end_refused(commit)
             return
-        by_id = all(ids[tp] != NO_ID for tp in asked)
+        by_id = ids.name_all(asked)
 
         def build(version: int) -> OffsetCommitRequest:
             if version <= _BY_NAME:
@@ -369,6 +373,7 @@ class OffsetCommits:
             self._take(commit, member, response)
 
         commit.sent_ms = now_ms
+        commit.snapshot = self._topics.snapshot
         commit.asked_metadata = -1
         commit.unseen = []
         self._flying.append(commit)
@@ -398,7 +403,7 @@ class OffsetCommits:
         left_out = set(commit.offsets).difference(commit.refused, commit.unseen)
         by_id = response.version > _BY_NAME
         self._goes_by_name = not by_id
-        names = {commit.topic_ids[tp]: tp.topic for tp in left_out} if by_id else {}
+        names = commit.topic_ids.names() if by_id else {}
         for topic in data.topics:
             name = names.get(bytes(topic.topic_id), "") if by_id else topic.name
             for partition in topic.partitions:
@@ -460,7 +465,9 @@ class OffsetCommits:
             self._again(commit, errors.UnknownServer(f"the answer leaves out {missing}", broker=self._link.broker_id, api=api))
             return
         self.latency_ms.record(response.latency_ms, response.request.sent_ms + response.latency_ms)
-        lost = self._topics.lost_of(commit.topic_ids)  # since it was sent: then it says nothing of the topic that there is now
+        lost: Collection[TopicPartition] = ()
+        if commit.snapshot is not self._topics.snapshot:  # what was lost meanwhile says nothing of the topic that there is now
+            lost = self._topics.lost_of(commit.topic_ids, commit.offsets)
         if commit.refused or lost:
             self._taken({tp: found for tp, found in commit.offsets.items() if tp not in commit.refused and tp not in lost})
         else:

@@ -491,22 +491,22 @@ class GroupMember:
 
     # -- commits ------------------------------------------------------------------------------------------------------------------
 
-    def consumed(self, unread: Callable[[TopicPartition], int | None]) -> dict[TopicPartition, OffsetAndMetadata]:
+    def consumed(self, unread: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The positions of all partitions that have one: what `commit()` without offsets commits.
 
         Args:
-            unread: the first offset that a `for` loop has not reached yet, None where it has reached all.
+            unread: the first offset that a `for` loop has not reached yet, of the partitions of which it has not reached all.
         """
         found = {}
+        any_before = self._topics.any_before
         for tp, state in self._subscription.partitions.items():
-            if self._topics.is_before(tp):
+            if not state.has_position or (any_before and self._topics.is_before(tp)):
                 continue
-            offset = unread(tp)
-            if offset is not None and state.has_position and offset < state.offset:  # else of a topic that was created again since
+            offset, epoch = state.offset, state.offset_epoch
+            if tp in unread and unread[tp] < offset:  # else of a topic that was created again since
+                offset = unread[tp]
                 epoch = state.epoch_before(offset)
-                found[tp] = OffsetAndMetadata(offset, leader_epoch=epoch if epoch >= 0 else None)
-            elif state.has_position:
-                found[tp] = OffsetAndMetadata(state.offset, leader_epoch=state.offset_epoch if state.offset_epoch >= 0 else None)
+            found[tp] = OffsetAndMetadata(offset, leader_epoch=epoch if epoch >= 0 else None)
         return found
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:

@@ -4,7 +4,7 @@ topic is none of the new one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from kafkacore import errors
 from kafkacore.consumer.subscription import PartitionState, SubscriptionState
@@ -23,6 +23,44 @@ class _Current(dict[str, bytes]):
     def __missing__(self, topic: str) -> bytes:
         found = self[topic] = self._snapshot.topic_id(topic)
         return found
+
+
+class OffsetIds:
+    """The topic ids of the offsets of a commit. The offsets of a topic nearly always have one id, so that a commit of many partitions is
+    looked at by topic.
+
+    Attributes:
+        by_topic: the id of the first offset of each topic.
+        others: the ids of the offsets that have another id than the first one of their topic.
+    """
+
+    __slots__ = ("by_topic", "others")
+
+    def __init__(self, ids: Iterable[tuple[TopicPartition, bytes]]) -> None:
+        self.by_topic: dict[str, bytes] = {}
+        self.others: dict[TopicPartition, bytes] = {}
+        first = self.by_topic.setdefault
+        for tp, topic_id in ids:
+            if first(tp.topic, topic_id) != topic_id:
+                self.others[tp] = topic_id
+
+    def __getitem__(self, tp: TopicPartition) -> bytes:
+        return self.others[tp] if tp in self.others else self.by_topic[tp.topic]
+
+    def names(self) -> dict[bytes, str]:
+        """Topics by id."""
+        return {topic_id: topic for topic, topic_id in self.by_topic.items()} | {topic_id: tp.topic for tp, topic_id in self.others.items()}
+
+    def name_all(self, tps: Collection[TopicPartition]) -> bool:
+        """Each of these offsets has an id, and those of a topic the same one: a request can name topics by id."""
+        if not self.others and NO_ID not in self.by_topic.values():
+            return True
+        ids = OffsetIds((tp, self[tp]) for tp in tps)
+        return not ids.others and NO_ID not in ids.by_topic.values()
+
+    def any_known(self) -> bool:
+        """One of the offsets has an id."""
+        return any(topic_id != NO_ID for topic_id in (*self.by_topic.values(), *self.others.values()))
 
 
 class TopicIds:
@@ -50,12 +88,12 @@ class TopicIds:
         state = self._subscription.partitions.get(tp)
         return (state.topic_id if state is not None else b"") or self._metadata.snapshot.topic_id(tp.topic)
 
-    def of_all(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, bytes]:
+    def of_all(self, tps: Iterable[TopicPartition]) -> OffsetIds:
         """`of` for each of them."""
         if self._before:
-            return {tp: self.of(tp) for tp in tps}
+            return OffsetIds((tp, self.of(tp)) for tp in tps)
         current, partitions = self.current(), self._subscription.partitions
-        return {tp: (state.topic_id if (state := partitions.get(tp)) is not None else b"") or current[tp.topic] for tp in tps}
+        return OffsetIds((tp, (state.topic_id if (state := partitions.get(tp)) is not None else b"") or current[tp.topic]) for tp in tps)
 
     def current(self) -> dict[str, bytes]:
         """The ids that the metadata name now, by topic; looked up as they are asked for."""
@@ -94,22 +132,16 @@ class TopicIds:
             return True
         return info.error is None and info.partition(tp.partition) is None
 
-    def replaced_of(self, ids: Mapping[TopicPartition, bytes]) -> list[TopicPartition]:
-        """Those that are `replaced`."""
-        current = self.current()
-        return [tp for tp, topic_id in ids.items() if current[tp.topic] != topic_id and self.replaced(tp, topic_id)]
+    def replaced_of(self, ids: OffsetIds, tps: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Those of the partitions that are `replaced`."""
+        current = self._metadata.snapshot.topic_id
+        if not ids.others and all(current(topic) == topic_id for topic, topic_id in ids.by_topic.items()):
+            return []  # nearly always
+        return [tp for tp in tps if self.replaced(tp, ids[tp])]
 
-    def lost_of(self, ids: Mapping[TopicPartition, bytes]) -> set[TopicPartition]:
-        """Those that are `lost`."""
-        topics = self._metadata.snapshot.topics
-        found = set()
-        for tp, topic_id in ids.items():
-            info = topics.get(tp.topic)
-            if info is not None and info.error is None and info.topic_id == topic_id and info.partition(tp.partition) is not None:
-                continue  # nearly all of them
-            if self.lost(tp, topic_id):
-                found.add(tp)
-        return found
+    def lost_of(self, ids: OffsetIds, tps: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Those of the partitions that are `lost`."""
+        return {tp for tp in tps if self.lost(tp, ids[tp])}
 
     def refusal(self, tp: TopicPartition, topic_id: bytes, found: OffsetAndMetadata) -> errors.KafkaError:
         """Why an offset of such a partition is not committed."""
