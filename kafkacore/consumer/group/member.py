@@ -500,13 +500,14 @@ class GroupMember:
         found = {}
         any_before = self._topics.any_before
         for tp, state in self._subscription.partitions.items():
-            if not state.has_position or (any_before and self._topics.is_before(tp)):
+            if any_before and self._topics.is_before(tp):
                 continue
-            offset, epoch = state.offset, state.offset_epoch
-            if tp in unread and unread[tp] < offset:  # else of a topic that was created again since
-                offset = unread[tp]
+            offset = unread.get(tp)
+            if offset is not None and state.has_position and offset < state.offset:  # else of a topic that was created again since
                 epoch = state.epoch_before(offset)
-            found[tp] = OffsetAndMetadata(offset, leader_epoch=epoch if epoch >= 0 else None)
+                found[tp] = OffsetAndMetadata(offset, leader_epoch=epoch if epoch >= 0 else None)
+            elif state.has_position:
+                found[tp] = OffsetAndMetadata(state.offset, leader_epoch=state.offset_epoch if state.offset_epoch >= 0 else None)
         return found
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
