@@ -26,6 +26,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, SubscriptionPattern, TopicPartition, errors
+from kafkacore.admin import TopicDescription
 from kafkacore.broker.internal_topics import GROUP_TOPIC
 from kafkacore.consumer import RebalanceListener
 from kafkacore.errors import KafkaError
@@ -318,6 +319,7 @@ class GroupSoak:
         self.rng = random.Random(seed)
         self.subscribes = ("names", "pattern", "broker's pattern" if protocol == "consumer" else "pattern")[seed % 3]
         self.generation = 0
+        self._topic_id = b""  # of the topic that is created again
         self._again: set[bytes] = set()  # what was sent to any generation
         self.history = History()
         self.group = GroupHistory(self.history)
@@ -380,6 +382,7 @@ class GroupSoak:
             copies = min(3, len(self.admin.describe_cluster().nodes))
             self.topics = {name: NewTopic(name, count, copies) for name, count in ((TOPIC, PARTITIONS), (AGAIN, AGAIN_PARTITIONS))}
             self.admin.create_topics([*self.topics.values()]).check()
+            self._until_known()
             producer = KafkaProducer(bootstrap_servers=self.servers, acks="all", linger_ms=1, allow_auto_create_topics=False, **CLIENT)
             observer = threading.Thread(target=self._observe, daemon=True)
             try:
@@ -513,7 +516,23 @@ class GroupSoak:
         self._until_done(lambda: self.admin.delete_topics([AGAIN], timeout=FAULT_S).check(), errors.UnknownTopicOrPartition)
         self._wait(lambda: False, self.rng.choice((0, 0, 0.3, 1.0)))
         self._until_done(lambda: self.admin.create_topics([self.topics[AGAIN]], timeout=FAULT_S).check(), errors.TopicExists)
+        self._until_known()
         self.generation += 1
+
+    def _until_known(self) -> None:
+        """Brokers hear of it after the controller has answered: a leader that has not yet takes records for the topic before."""
+        brokers = None if self.given is not None else [broker for broker in BROKERS if broker not in self._down]
+        before = self._topic_id
+
+        def ask() -> None:
+            for broker, seen in self.admin.describe_topics_by_broker([AGAIN], brokers=brokers, timeout=FAULT_S).succeeded.items():
+                found = seen.by_name[AGAIN]
+                if not isinstance(found, TopicDescription) or found.topic_id == before:
+                    self._wait(lambda: False, CALM_S / 10)
+                    raise errors.UnknownTopicOrPartition("it does not know the new topic yet", topic=AGAIN, broker=broker)
+                self._topic_id = found.topic_id
+
+        self._until_done(ask)
 
     def _until_done(self, call: Callable[[], object], *already: type[KafkaError]) -> None:
         """Answers may be lost: what is there already was done by a try before."""
