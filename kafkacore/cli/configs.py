@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -229,10 +229,24 @@ def _alter(
     if not changes:
         raise typer.BadParameter("nothing to change: give KEY=VALUE, --append, --subtract or --delete")
     with admin_client(bootstrap_server, setting, bootstrap_controller) as admin:
+        if verb == "unset":
+            _warn_of_names_without_effect(admin, resources, changes)
         results = admin.alter_configs(dict.fromkeys(resources, changes), validate_only=dry_run)
         if verb == "set" and any(each.kind == "broker" for each in results.succeeded):
             _warn_of_unknown(admin, changes)
     report_items(results, f"{verb} {', '.join(changes)} of", verb, _named, ConfigResource._asdict, dry_run=dry_run, json=json)
+
+
+def _warn_of_names_without_effect(admin: KafkaAdminClient, resources: Iterable[ConfigResource], names: Collection[str]) -> None:
+    """Kafka takes any name that is to be unset: without a word, what is misspelled has no effect."""
+    asked = [each for each in resources if each.kind in ("topic", "broker") and each.name]  # others list only what is set
+    with suppress(errors.KafkaError):                                 # what is wrong with a resource, its change says
+        for resource, entries in admin.describe_configs(asked).succeeded.items() if asked else ():
+            unknown = [name for name in names if name not in entries]
+            near = hints.nearest(unknown, entries)
+            for name in unknown if entries else ():
+                meant = f"; did you mean {near[name]}?" if name in near else ""
+                say(f"kafkacore: warning: {_named(resource)} has no setting {name}{meant}", err=True)
 
 
 def _warn_of_unknown(admin: KafkaAdminClient, names: Iterable[str]) -> None:

@@ -70,6 +70,18 @@ def test_a_setting_that_brokers_keep_and_do_not_know(cluster: EmbeddedCluster, a
         assert "brokers keep" not in capsys.readouterr().err
 
 
+def test_a_setting_that_is_unset_and_unknown(cluster: EmbeddedCluster, at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["configs", "unset", "retentionms", "cleanup.policy", "--topic", "pay", "--topic", "orders.v1"]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    what = "has no setting retentionms; did you mean retention.ms?"
+    assert said == [f"kafkacore: warning: topic {topic} {what}" for topic in ("pay", "orders.v1")]
+    assert run(["configs", "unset", "log.cleaner.threads", "--broker-defaults"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    assert run(["configs", "unset", "log.retention.hour", "--broker", "1"]) == 0
+    warning = "kafkacore: warning: broker 1 has no setting log.retention.hour; did you mean log.retention.hours?"
+    assert warning in capsys.readouterr().err
+
+
 def test_a_cluster_that_does_not_answer_costs_no_more(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(KafkaAdminClient, "list_topics", lambda *_, **__: (_ for _ in ()).throw(errors.KafkaTimeoutError("late")))
     assert run(["consume", "order.v1", "-e"]) == 1
