@@ -16,6 +16,7 @@ from kafkacore._codec import FetchedPartitions, FetchQueue, FetchRow, FetchRows,
 from kafkacore.errors import CorruptDataError
 from kafkacore.protocol import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kafkacore.types import TopicPartition
+from tests.rows import each_row
 
 ID = b"t" * 16
 INT32, INT64 = 2**31 - 1, 2**63 - 1
@@ -33,7 +34,7 @@ def rows_of(partitions: list[tuple[int, int, int, int]]) -> list[FetchRow]:
     return topics[0][2] if topics else []
 
 
-@pytest.mark.parametrize("version", versions_of(FetchRequest))
+@each_row("version", versions_of(FetchRequest))
 @settings(max_examples=20)
 @given(PARTITIONS)
 def test_a_row_is_written_as_its_struct(version: int, partitions: list[tuple[int, int, int, int]]) -> None:
@@ -77,7 +78,7 @@ def test_rows_are_of_structs_with_these_fields() -> None:
         RowKind(FetchPartition, tuple(FetchPartition.FIELDS))
 
 
-@pytest.mark.parametrize("version", versions_of(FetchResponse))
+@each_row("version", versions_of(FetchResponse))
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_partitions_left_as_bytes_are_the_structs(version: int, data: st.DataObject) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from kafkacore import protocol as p
 from kafkacore.errors import CorruptDataError, UnsupportedVersion
+from tests.rows import each_row
 
 ID = bytes(range(16))
 
@@ -238,7 +239,7 @@ def name(value):
     return type(value).__name__ if isinstance(value, p.Struct) else str(value) if isinstance(value, int) else ""
 
 
-@pytest.mark.parametrize(("request_", "version", "correlation_id", "frame"), REQUESTS, ids=name)
+@each_row(("request_", "version", "correlation_id", "frame"), REQUESTS, ids=name)
 def test_request_frames(request_, version, correlation_id, frame):
     frame = bytes.fromhex(frame)
     assert whole(p.encode_request(request_, version, correlation_id, "me")) == frame
@@ -247,7 +248,7 @@ def test_request_frames(request_, version, correlation_id, frame):
     assert decoded == request_
 
 
-@pytest.mark.parametrize(("response", "version", "correlation_id", "frame"), RESPONSES, ids=name)
+@each_row(("response", "version", "correlation_id", "frame"), RESPONSES, ids=name)
 def test_response_frames(response, version, correlation_id, frame):
     frame = bytes.fromhex(frame)
     assert whole(p.encode_response(response, version, correlation_id)) == frame
@@ -256,7 +257,7 @@ def test_response_frames(response, version, correlation_id, frame):
     assert type(response).decode(version, frame[4:], start) == response
 
 
-@pytest.mark.parametrize(("message", "version", "body"), BODIES, ids=name)
+@each_row(("message", "version", "body"), BODIES, ids=name)
 def test_bodies_of_aiokafka(message, version, body):
     body = bytes.fromhex(body)
     assert whole(message.encode(version)) == body
@@ -280,7 +281,7 @@ def test_an_unknown_api():
         p.decode_request(bytes.fromhex("7fff0000000000010000"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "header", ["", "00120000", "00120000000000010002", "0012000000000001fffe", "001200000000000100026dff", "001200030000000100026d6501"]
 )
 def test_broken_request_headers(header):

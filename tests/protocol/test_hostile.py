@@ -14,6 +14,7 @@ from kafkacore import protocol
 from kafkacore.errors import CorruptDataError, UnsupportedVersion, UsageError
 from kafkacore.protocol import stored
 from kafkacore.protocol.schema import Struct
+from tests.rows import each_row
 
 
 def picked_versions(kind):
@@ -28,7 +29,7 @@ def survives(kind, version, data):
         assert kind.label(version) in str(error)
 
 
-@pytest.mark.parametrize("kind", MESSAGES, ids=name_of)
+@each_row("kind", MESSAGES, ids=name_of)
 def test_every_truncation_is_corrupt(kind):
     for version in picked_versions(kind):
         body = whole(sample(kind, version, 3).encode(version))
@@ -37,7 +38,7 @@ def test_every_truncation_is_corrupt(kind):
                 kind.decode(version, body[:end])
 
 
-@pytest.mark.parametrize("kind", MESSAGES, ids=name_of)
+@each_row("kind", MESSAGES, ids=name_of)
 def test_changed_bytes(kind):
     rng = random.Random(kind.__name__)
     for version in picked_versions(kind):
@@ -51,7 +52,7 @@ def test_changed_bytes(kind):
             survives(kind, version, rng.randbytes(rng.randrange(200)))
 
 
-@pytest.mark.parametrize("kind", MESSAGES, ids=name_of)
+@each_row("kind", MESSAGES, ids=name_of)
 def test_huge_counts_and_lengths(kind):
     """Every position once overwritten with the largest numbers that the encodings have."""
     for version in picked_versions(kind):
@@ -173,7 +174,7 @@ def with_odd_values(kind, version, rng):
     return kind(**values)
 
 
-@pytest.mark.parametrize("kind", MESSAGES, ids=name_of)
+@each_row("kind", MESSAGES, ids=name_of)
 def test_any_python_object_may_be_given(kind):
     rng = random.Random(kind.__name__)
     for version in picked_versions(kind):

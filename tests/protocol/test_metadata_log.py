@@ -8,6 +8,7 @@ from protocol_kit import name_of, sample, struct_strategy, versions_of
 from kafkacore.errors import CorruptDataError, UnsupportedVersion
 from kafkacore.protocol import metadata_log as m
 from kafkacore.protocol.metadata_log import MetadataRecord, decode_record, encode_record
+from tests.rows import each_row
 
 KINDS = list(MetadataRecord.RECORDS.values())
 TOPIC_ID = bytes.fromhex("ebb798f48f754912922c55f6bac7b7e5")
@@ -57,13 +58,13 @@ WRITTEN_BY_KAFKA = [
 ]
 
 
-@pytest.mark.parametrize(("data", "record"), WRITTEN_BY_KAFKA, ids=lambda value: type(value).__name__)
+@each_row(("data", "record"), WRITTEN_BY_KAFKA, ids=lambda value: type(value).__name__)
 def test_bytes_written_by_kafka(data, record):
     assert encode_record(record).hex() == data
     assert decode_record(bytes.fromhex(data)) == record
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=name_of)
+@each_row("kind", KINDS, ids=name_of)
 def test_every_record_in_every_version_is_read_as_it_was_written(kind):
     for version in versions_of(kind):
         assert decode_record(encode_record(kind(), version)) == kind()
@@ -73,7 +74,7 @@ def test_every_record_in_every_version_is_read_as_it_was_written(kind):
     assert encode_record(kind())[2] == kind.MAX_VERSION
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=name_of)
+@each_row("kind", KINDS, ids=name_of)
 @settings(max_examples=5, deadline=None)
 @given(data=st.data())
 def test_any_values(kind, data):
@@ -91,13 +92,13 @@ def test_garbage_is_refused_and_nothing_else_happens(data):
             pass
 
 
-@pytest.mark.parametrize("value", [b"\x02\x14\x00\x00", b"\x01\x63\x00\x00", b"\x01\x14\x05\x00"])
+@each_row("value", [b"\x02\x14\x00\x00", b"\x01\x63\x00\x00", b"\x01\x14\x05\x00"])
 def test_what_is_newer_is_refused(value):
     with pytest.raises(UnsupportedVersion):
         decode_record(value)
 
 
-@pytest.mark.parametrize("value", [b"", b"\x01", b"\x01\x14", b"\x01\x14\x00", b"\x01\x14\x00\x00\x00"])
+@each_row("value", [b"", b"\x01", b"\x01\x14", b"\x01\x14\x00", b"\x01\x14\x00\x00\x00"])
 def test_what_is_cut_or_too_long_is_refused(value):
     with pytest.raises(CorruptDataError):
         decode_record(value)

@@ -14,6 +14,7 @@ from kafka.record.memory_records import MemoryRecords
 from kafkacore import protocol as p
 from kafkacore.errors import CorruptDataError, UsageError
 from kafkacore.records import read_batches
+from tests.rows import each_row
 
 
 def i8(value):
@@ -178,7 +179,7 @@ MESSAGES = [
 ]
 
 
-@pytest.mark.parametrize(("of", "version", "body"), MESSAGES, ids=lambda of: of.label(0) if isinstance(of, p.Struct) else None)
+@each_row(("of", "version", "body"), MESSAGES, ids=lambda of: of.label(0) if isinstance(of, p.Struct) else None)
 def test_the_bytes_of_the_guide(of, version, body):
     assert b"".join(bytes(part) for part in of.encode(version)) == body
     assert type(of).decode(version, body) == of
@@ -202,7 +203,7 @@ def test_a_message_set_within_a_request_is_read_by_all():
             assert theirs == ours
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("request_", "version", "field"),
     [
         (p.ProduceRequest(transactional_id="tx"), 2, "transactional_id"),

@@ -19,6 +19,7 @@ from protocol_kit import (
 
 from kafkacore import protocol
 from kafkacore.protocol import stored
+from tests.rows import each_row
 
 NOT_IN_KAFKA_PYTHON = {
     "ConsumerGroupHeartbeatRequest",
@@ -49,7 +50,7 @@ def check_cross(kind, version, message):
     assert kind.decode(version, bytes(theirs.encode(version=version))) == message
 
 
-@pytest.mark.parametrize("kind", MESSAGES, ids=name_of)
+@each_row("kind", MESSAGES, ids=name_of)
 @settings(max_examples=3, deadline=None)
 @given(data=st.data())
 def test_what_is_written_is_read(kind, data):
@@ -64,7 +65,7 @@ def test_what_is_written_is_read_long(kind, data):
     check_alone(data, kind)
 
 
-@pytest.mark.parametrize("kind", MESSAGES, ids=name_of)
+@each_row("kind", MESSAGES, ids=name_of)
 def test_all_defaults_and_samples(kind):
     for version in versions_of(kind):
         assert read_back(kind(), version) == kind()
@@ -73,7 +74,7 @@ def test_all_defaults_and_samples(kind):
             assert read_back(message, version) == message
 
 
-@pytest.mark.parametrize("kind", CROSS, ids=name_of)
+@each_row("kind", CROSS, ids=name_of)
 def test_kafka_python_understands_and_is_understood(kind):
     for version in versions_of(kind):
         check_cross(kind, version, kind())
@@ -90,7 +91,7 @@ def test_kafka_python_long(kind, data):
         check_cross(kind, version, data.draw(struct_strategy(kind, version)))
 
 
-@pytest.mark.parametrize("api", protocol.APIS.values(), ids=lambda api: api.name)
+@each_row("api", protocol.APIS.values(), ids=lambda api: api.name)
 def test_frames(api):
     """Header and body of a request and a response, through the functions that brokers and clients use."""
     for version in range(api.min_version, api.max_version + 1):

@@ -8,6 +8,7 @@ from kafkacore import protocol
 from kafkacore.errors import CorruptDataError, InternalError, UsageError
 from kafkacore.protocol.schema import BOOL, BYTES, FLOAT64, INT8, INT32, INT64, STRING, UINT16, UINT32, UUID, F, Message, Struct, Versions
 from kafkacore.protocol.stored import ConsumerGroupMemberMetadataValue
+from tests.rows import each_row
 
 
 class Point(Struct):
@@ -77,7 +78,7 @@ def test_classic_and_flexible_bytes():
     assert whole(tagged.encode(2)) == whole(shape.encode(2))[:-1] + b"\2" + b"\0\3\2\2q" + b"\3\x09\0\0\0\5\0\0\0\7\0"
 
 
-@pytest.mark.parametrize("version", range(4))
+@each_row("version", range(4))
 def test_round_trip(version):
     full = Shape(name="ab", points=[Point(x=1), Point(x=2)])
     if version >= 1:
@@ -115,7 +116,7 @@ def test_tags_out_of_order_or_of_the_wrong_size_are_corrupt():
             Shape.decode(2, body + tail)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("type_", "good", "bad"),
     [
         (BOOL, [True, False], [0, None, "x"]),
@@ -214,7 +215,7 @@ class Tagged(Message, versions="0", flexible="0+"):
     other: Point | None = F(Point, nullable="0+", default=None, tag=1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("message", "encoded"),
     [
         (Tagged(), "00"),  # both have their defaults: an empty struct, and none

@@ -9,12 +9,12 @@ import re
 from collections import Counter
 from importlib import resources
 
-import pytest
 from protocol_kit import API_MESSAGES, BETWEEN_BROKERS, MESSAGES, STORED_MESSAGES, name_of, versions_of
 
 from kafkacore import protocol
 from kafkacore.protocol import admin, cluster, data, group, quorum, stored, txn
 from kafkacore.protocol.schema import Struct, Versions, WireType, structs_of
+from tests.rows import each_row
 
 DEFINITIONS = resources.files("kafka.protocol.schemas.resources")
 
@@ -106,7 +106,7 @@ def our_rows(kind, present, path=""):
             yield from our_rows(field.type, versions, path + name + ".")
 
 
-@pytest.mark.parametrize("kind", [m for m in MESSAGES if m.__name__ not in NO_DEFINITION], ids=name_of)
+@each_row("kind", [m for m in MESSAGES if m.__name__ not in NO_DEFINITION], ids=name_of)
 def test_a_table_says_what_kafka_says(kind):
     official = definition(kind.__name__)
     valid = Versions.parse(official["validVersions"])
