@@ -15,6 +15,7 @@ from kafkacore.consumer import KafkaConsumer
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import OffsetAndMetadata, TopicPartition
+from tests.rows import each_row
 
 TP = TopicPartition("t", 0)
 LONG = "m" * 40_000
@@ -92,8 +93,8 @@ def test_infinity_is_a_timeout(member: KafkaConsumer) -> None:
     assert member.position(TP, timeout=1e300) is not None
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-@pytest.mark.parametrize(("setting", "what"), [("client_rack", "rack"), ("group_id", "coordinator_keys")])
+@each_row("protocol", ["classic", "consumer"])
+@each_row(("setting", "what"), [("client_rack", "rack"), ("group_id", "coordinator_keys")])
 def test_settings(cluster: EmbeddedCluster, protocol: str, setting: str, what: str) -> None:
     """Every poll raises it: one that was raised once, and nothing came ever after, looked like an idle topic."""
     settings = {"group_id": f"h-{protocol}", setting: LONG}
@@ -106,7 +107,7 @@ def test_settings(cluster: EmbeddedCluster, protocol: str, setting: str, what: s
         consumer.unsubscribe()
 
 
-@pytest.mark.parametrize("instance_id", ["", ".", "..", "a b", "é", "i" * 250])
+@each_row("instance_id", ["", ".", "..", "a b", "é", "i" * 250])
 def test_instance_ids(instance_id: str) -> None:
     """Kafka's JoinGroupRequest.validateGroupInstanceId."""
     with pytest.raises(errors.ConfigError, match="group_instance_id"):
@@ -125,8 +126,8 @@ ASKING: dict[str, Callable[[KafkaConsumer, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES, ids=["a pair", "a number", "bytes", "None", "a surrogate", "long"])
-@pytest.mark.parametrize("call", sorted(ASKING))
+@each_row("name", NAMES, ids=["a pair", "a number", "bytes", "None", "a surrogate", "long"])
+@each_row("call", sorted(ASKING))
 def test_a_name_that_no_request_can_carry(cluster: EmbeddedCluster, call: str, name: Any) -> None:
     """The question about it could not be sent, nor could any later one about topics."""
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
@@ -144,7 +145,7 @@ def test_a_name_that_no_record_can_be_sent_to(cluster: EmbeddedCluster, name: st
         assert producer.send("t", b"").result(HOUR_S).topic == "t"
 
 
-@pytest.mark.parametrize("stretch", [None, 5, (1,), (0.5, 1), ("a", None), (1, 2, 3)])
+@each_row("stretch", [None, 5, (1,), (0.5, 1), ("a", None), (1, 2, 3)])
 def test_stretches_that_are_none(cluster: EmbeddedCluster, stretch: Any) -> None:
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         with pytest.raises(errors.UsageError, match=r"\(first, end\), not"):

@@ -25,6 +25,7 @@ from kafkacore.consumer.group.assignors import RangeAssignor, RoundRobinAssignor
 from kafkacore.consumer.group.sticky import CooperativeStickyAssignor, StickyAssignor
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.types import ConsumerGroupMetadata, Node, TopicPartition
+from tests.rows import each_row
 
 ALL = [RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor]
 STICKY = [StickyAssignor, CooperativeStickyAssignor]
@@ -62,7 +63,7 @@ def with_owners(kind: type[PartitionAssignor], group: Group, owned) -> Group:
     return group._replace(subscriptions={m: joining(kind, s, owned[m], 1) for m, s in group.subscriptions.items()})
 
 
-@pytest.mark.parametrize("kind", ALL)
+@each_row("kind", ALL)
 @given(seeds, st.booleans())
 def test_every_partition_goes_to_one_member_that_wants_it(kind, seed, racks):
     rng = random.Random(seed)
@@ -173,9 +174,9 @@ def test_of_two_who_claim_everything_neither_keeps_anything_until_both_gave_it_u
     assert sorted(tp for mine in whole.values() for tp in mine) == tps
 
 
-@pytest.mark.parametrize("kind", [RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor])
-@pytest.mark.parametrize("topics", [(), ("nothing-of-it",)])
-@pytest.mark.parametrize("members", [0, 1, 3])
+@each_row("kind", [RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor])
+@each_row("topics", [(), ("nothing-of-it",)])
+@each_row("members", [0, 1, 3])
 def test_a_group_that_subscribes_to_nothing_that_exists_gets_nothing(kind, topics, members):
     """All members have a pattern that matches nothing so far."""
     subscriptions = {f"m{i}": MemberSubscription(topics) for i in range(members)}
@@ -218,7 +219,7 @@ def test_of_two_in_one_generation_neither_has_it_and_both_give_it_up():
     assert found == {"a": (tps[0],), "b": (tps[2],)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "user_data",
     [
         b"",
@@ -303,7 +304,7 @@ def test_partitions_have_the_places_of_their_topics_spans(spans, partitions):
     assert places_of(spans, partitions) == found
 
 
-@pytest.mark.parametrize("wrong", [("t",), ["t", 1], "t1", None])
+@each_row("wrong", [("t",), ["t", 1], "t1", None])
 def test_what_is_no_partition_has_no_place(wrong):
     with pytest.raises(errors.UsageError, match="tuple"):
         places_of({"t": (0, 3)}, [wrong])
@@ -327,8 +328,8 @@ def test_a_cooperative_assignor_gives_no_partition_away_that_its_owner_has():
     check(RebalanceProtocol.EAGER, owned, {"a": (T0,), "b": (T1,)})  # whose members gave up everything
 
 
-@pytest.mark.parametrize("protocol", RebalanceProtocol)
-@pytest.mark.parametrize(
+@each_row("protocol", RebalanceProtocol)
+@each_row(
     ("found", "complaint"),
     [
         ({"a": MemberAssignment((T0, T1)), "b": MemberAssignment((T1,))}, "t-1 to a and to b"),
@@ -343,7 +344,7 @@ def test_what_no_assignor_may_return(protocol, found, complaint):
         check_assignment("mine", subscriptions, found, protocol)
 
 
-@pytest.mark.parametrize("kind", ALL)
+@each_row("kind", ALL)
 @given(seeds, st.booleans())
 def test_ours_pass_the_check(kind, seed, racks):
     rng = random.Random(seed)

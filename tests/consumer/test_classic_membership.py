@@ -16,6 +16,7 @@ from kafkacore.consumer.group.assignor import decode_subscription
 from kafkacore.consumer.group.classic import Phase
 from kafkacore.errors import Code
 from kafkacore.types import TopicPartition
+from tests.rows import each_row
 
 A = frozenset({"a"})
 AB = frozenset({"a", "b"})
@@ -131,9 +132,9 @@ def test_a_heartbeat_refused_while_joining_sends_no_second_join() -> None:
 SAID_OF_MEMBERS = [Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.FENCED_INSTANCE_ID, Code.GROUP_AUTHORIZATION_FAILED]
 
 
-@pytest.mark.parametrize("code", SAID_OF_MEMBERS)
-@pytest.mark.parametrize("generations", [1, 2])
-@pytest.mark.parametrize("cooperative", [False, True])
+@each_row("code", SAID_OF_MEMBERS)
+@each_row("generations", [1, 2])
+@each_row("cooperative", [False, True])
 def test_what_a_heartbeat_of_an_earlier_generation_is_answered_says_nothing_of_this_one(cooperative, generations: int, code: int) -> None:
     member = in_group(cooperative=cooperative)
     member.now_ms += 3_000
@@ -336,7 +337,7 @@ def test_a_fenced_static_member_stays_out(api: type) -> None:
 OF_COMMITS = [Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.FENCED_INSTANCE_ID, Code.REBALANCE_IN_PROGRESS]
 
 
-@pytest.mark.parametrize("code", OF_COMMITS)
+@each_row("code", OF_COMMITS)
 def test_a_refused_commit_counts_as_a_heartbeat_does(code: int) -> None:
     refused, heard = in_group(instance_id="i"), in_group(instance_id="i")
     assert not heard.client.flying
@@ -356,7 +357,7 @@ def test_a_refused_commit_counts_as_a_heartbeat_does(code: int) -> None:
     assert len(sent(refused, BEATS)) == 0
 
 
-@pytest.mark.parametrize("code", OF_COMMITS)
+@each_row("code", OF_COMMITS)
 def test_a_commit_of_an_earlier_generation_says_nothing_of_this_one(code: int) -> None:
     member = in_group()
     before = member.engine.metadata
@@ -602,7 +603,7 @@ AnythingHappens.TestCase.settings = settings(max_examples=100, stateful_step_cou
 TestAnythingHappens = AnythingHappens.TestCase
 
 
-@pytest.mark.parametrize("hook", ["subscription_user_data", "on_assignment", "assign"])
+@each_row("hook", ["subscription_user_data", "on_assignment", "assign"])
 def test_an_assignor_that_raises(hook: str) -> None:
     """The next poll raises it, the member tries again with a back-off, and joins once the assignor works."""
     member = Member()

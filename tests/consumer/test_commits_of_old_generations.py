@@ -10,6 +10,7 @@ from kafkacore import protocol as p
 from kafkacore.consumer.group.commits import OffsetCommits
 from kafkacore.errors import Code
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata
+from tests.rows import each_row
 
 
 class Rig:
@@ -119,7 +120,7 @@ def test_who_never_was_a_member_commits() -> None:
     assert (commit.done, commit.error) == (True, None)
 
 
-@pytest.mark.parametrize("code", [Code.ILLEGAL_GENERATION, Code.FENCED_INSTANCE_ID, Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH])
+@each_row("code", [Code.ILLEGAL_GENERATION, Code.FENCED_INSTANCE_ID, Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH])
 def test_fenced_while_a_commit_is_in_flight(code: Code) -> None:
     """The answer comes when a heartbeat has said the same, and the member has joined again: it ends nothing of the new generation."""
     rig = Rig()

@@ -22,6 +22,7 @@ from kafkacore.protocol.data import ListOffsetsPartitionResponse, ListOffsetsTop
 from kafkacore.protocol.group import Coordinator
 from kafkacore.testing import Disconnect, Drop, EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.rows import each_row
 
 
 @pytest.fixture
@@ -177,7 +178,7 @@ def stands(**changes: Any) -> MemberHealth:
     return MemberHealth("g", "m", None, 3, "stable", 1, 100, "", 0)._replace(**changes)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("member", "joined", "said"),
     [
         (stands(), True, []),

@@ -14,6 +14,7 @@ from kafkacore import errors
 from kafkacore.consumer.group.modern import TRANSITIONS, Phase
 from kafkacore.errors import Code
 from kafkacore.types import TopicPartition
+from tests.rows import each_row
 
 
 def tps(topic: str, *indexes: int) -> set[TopicPartition]:
@@ -253,7 +254,7 @@ def test_another_subscription_is_reported_at_once():
     assert len(coordinator.seen) == sent
 
 
-@pytest.mark.parametrize("code", [Code.FENCED_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID, Code.GROUP_ID_NOT_FOUND])
+@each_row("code", [Code.FENCED_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID, Code.GROUP_ID_NOT_FOUND])
 def test_a_fenced_member_loses_everything_and_joins_again(code):
     coordinator = Coordinator(t=2)
     client = Client(coordinator, "t")
@@ -277,7 +278,7 @@ def test_a_fenced_member_loses_everything_and_joins_again(code):
     assert client.engine.failure is None
 
 
-@pytest.mark.parametrize("code", [Code.FENCED_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID])
+@each_row("code", [Code.FENCED_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID])
 def test_a_refused_commit_has_the_member_join_again_without_a_heartbeat(code):
     coordinator = Coordinator(t=2)
     client = Client(coordinator, "t")
@@ -336,7 +337,7 @@ def test_fenced_while_the_polling_thread_takes_partitions_over():
     settled(client)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "code",
     [
         Code.INVALID_REGULAR_EXPRESSION,
@@ -347,7 +348,7 @@ def test_fenced_while_the_polling_thread_takes_partitions_over():
         Code.FENCED_INSTANCE_ID,
     ],
 )
-@pytest.mark.parametrize("joined", [False, True])
+@each_row("joined", [False, True])
 def test_what_is_refused_for_good_is_raised_and_tried_again(code, joined):
     coordinator = Coordinator(t=2)
     client = Client(coordinator, "t")
@@ -382,7 +383,7 @@ def test_a_topic_that_may_not_be_read_is_raised_and_costs_no_membership():
     assert client.engine.joined
 
 
-@pytest.mark.parametrize("code", [Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS])
+@each_row("code", [Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS])
 def test_a_coordinator_that_moves_or_loads_costs_nothing(code):
     coordinator = Coordinator(t=2)
     client = Client(coordinator, "t")

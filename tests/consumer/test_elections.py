@@ -13,6 +13,7 @@ from kafkacore.metadata import ClusterSnapshot
 from kafkacore.net.leaders import LeaderQuery, OffsetQuery
 from kafkacore.records import PartitionReader
 from kafkacore.types import TopicPartition
+from tests.rows import each_row
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -247,9 +248,9 @@ def resume(rig: Rig) -> None:
     rig.subscription.resume(A)
 
 
-@pytest.mark.parametrize("cut", [5, 10, None])
-@pytest.mark.parametrize("changes", [1, 2, 3])
-@pytest.mark.parametrize("way", WAYS)
+@each_row("cut", [5, 10, None])
+@each_row("changes", [1, 2, 3])
+@each_row("way", WAYS)
 def test_truncation_is_found_whatever_the_position_comes_from(way, changes, cut):
     """The first change is unclean, or with `cut` None clean. Each further one comes while the question about the one before is asked."""
     rig = way()
@@ -271,7 +272,7 @@ def test_truncation_is_found_whatever_the_position_comes_from(way, changes, cut)
     assert rig.subscription.partitions[A].question is None
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way not in (held, on_their_way)])  # not behind the cut
+@each_row("way", [way for way in WAYS if way not in (held, on_their_way)])  # not behind the cut
 def test_without_a_reset_strategy_truncation_is_raised_until_a_seek(way):
     rig = way()
     rig.subscription.default_reset = subscription.ResetStrategy("none")
@@ -331,7 +332,7 @@ def test_a_log_that_was_truncated_to_nothing_is_reset():
 # ---- the epoch of a position
 
 
-@pytest.mark.parametrize("step", [1, 3, 7, 500])
+@each_row("step", [1, 3, 7, 500])
 def test_a_rewind_finds_the_epoch_of_the_record_before_the_offset(step):
     log = Log()
     epochs = {}

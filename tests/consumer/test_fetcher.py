@@ -18,6 +18,7 @@ from kafkacore.net.leaders import OffsetQuery
 from kafkacore.protocol import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafkacore.records import BatchBuilder
 from kafkacore.types import TopicPartition
+from tests.rows import each_row
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -130,7 +131,7 @@ def filled(batches: int = 1, per_batch: int = 10, **options) -> Log:
     return log
 
 
-@pytest.mark.parametrize("fetch_version", [4, 6, 7, 11, 12, 13, 16, 17])
+@each_row("fetch_version", [4, 6, 7, 11, 12, 13, 16, 17])
 def test_reads_everything_in_order_in_every_version(fetch_version):
     rig = Rig({A: filled(3), B: filled(2), C: filled(1, leader=2)}, fetch_version=fetch_version, topic_ids=fetch_version >= 12)
     got: dict[TopicPartition, list[bytes]] = {}
@@ -269,8 +270,8 @@ def test_a_partition_that_comes_back_at_its_end_knows_where_that_is(short_cuts):
     assert not rig.fetches()[sent].topics, "the new session is kept"
 
 
-@pytest.mark.parametrize("columns", [False, True])
-@pytest.mark.parametrize("short_cuts", [True, False])
+@each_row("columns", [False, True])
+@each_row("short_cuts", [True, False])
 def test_where_what_was_handed_out_began_is_known_until_the_next_call(short_cuts, columns):
     rig = Rig({A: filled(2), B: filled()}, short_cuts=short_cuts, max_partition_bytes=150)
     a, b = (rig.subscription.partitions[tp] for tp in (A, B))
@@ -460,8 +461,8 @@ def test_corrupt_data_names_its_place_and_can_be_skipped(spoil):
     assert rig.poll() == {A: numbered(20, 10)}
 
 
-@pytest.mark.parametrize("columns", [False, True])
-@pytest.mark.parametrize("short_cuts", [True, False])
+@each_row("columns", [False, True])
+@each_row("short_cuts", [True, False])
 def test_data_that_broke_on_their_way_are_fetched_again(short_cuts, columns):
     """After the back-off, and as long as the position stays."""
     rig = Rig({A: filled(3)}, short_cuts=short_cuts)
@@ -503,8 +504,8 @@ def test_the_nearer_replica_is_used_until_it_fails(monkeypatch):
     assert rig.cluster.requests[-1][0] in (1, 2)
 
 
-@pytest.mark.parametrize("short_cuts", [True, False])
-@pytest.mark.parametrize("fails", ["behind", "lost"])
+@each_row("short_cuts", [True, False])
+@each_row("fails", ["behind", "lost"])
 def test_a_nearer_replica_that_fails_hands_over_to_the_leader_before_anything_else(fails, short_cuts):
     """A follower may be behind: only the leader's word that an offset is out of range moves the position."""
     rig = Rig({A: filled()}, reset="latest", short_cuts=short_cuts)
@@ -574,7 +575,7 @@ def test_sessions_are_closed_where_no_fetch_is_in_flight():
 # ---- positions
 
 
-@pytest.mark.parametrize("reset, expected", [("earliest", 10), ("latest", 30), ("by_duration:PT1S", 30)])
+@each_row("reset, expected", [("earliest", 10), ("latest", 30), ("by_duration:PT1S", 30)])
 def test_positions_come_from_the_reset_strategy(reset, expected):
     log = filled(3)
     log.start = 10
@@ -796,8 +797,8 @@ def packed_log(batches: int, size: int, records: int = 1, **options) -> Log:
     return log
 
 
-@pytest.mark.parametrize("short_cuts", [True, False])
-@pytest.mark.parametrize("columns", [True, False])
+@each_row("short_cuts", [True, False])
+@each_row("columns", [True, False])
 def test_a_call_opens_no_further_batch_once_it_has_unpacked_as_much_as_one_may_hold(short_cuts, columns):
     rig = Rig({A: packed_log(5, 600_000), B: packed_log(4, 600_000)}, short_cuts=short_cuts)
     rig.round()

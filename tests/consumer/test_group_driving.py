@@ -26,6 +26,7 @@ from kafkacore.net.driver import CallerDriver
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata, TopicPartition
 from tests.interrupter import Interrupter
+from tests.rows import each_row
 
 PARTITIONS = 3
 RECORDS = 300
@@ -348,7 +349,7 @@ class Stubborn(Listener):
         self.note("lost", partitions)
 
 
-@pytest.mark.parametrize("interrupted", [(), ("revoked",), ("assigned",), ("revoked", "assigned")])
+@each_row("interrupted", [(), ("revoked",), ("assigned",), ("revoked", "assigned")])
 def test_ctrl_c_in_the_listener_leaves_the_rest_to_the_next_poll(interrupted: tuple[str, ...]) -> None:
     listener = Stubborn(*interrupted)
     carrying = Carrying(listener, enable_auto_commit=False)

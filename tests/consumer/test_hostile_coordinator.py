@@ -23,6 +23,7 @@ from kafkacore.metadata import ClusterSnapshot
 from kafkacore.protocol.group import JoinGroupResponseMember
 from kafkacore.types import TopicPartition
 from tests.mutated import mutated
+from tests.rows import each_row
 
 A = frozenset({"a"})
 LIE_MS = 30_000
@@ -189,9 +190,9 @@ HARMLESS_LIES: dict[str, Bend] = {
 }
 
 
-@pytest.mark.parametrize("in_group", [False, True], ids=["new", "in the group"])
-@pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
-@pytest.mark.parametrize(
+@each_row("in_group", [False, True], ids=["new", "in the group"])
+@each_row("cooperative", [False, True], ids=["eager", "cooperative"])
+@each_row(
     ("api", "bend"),
     [
         *(pytest.param("JoinGroup", bend, id=f"JoinGroup: {name}") for name, bend in JOIN_LIES.items()),
@@ -220,8 +221,8 @@ def test_more_partitions_than_a_member_may_have(monkeypatch: pytest.MonkeyPatch,
     test_a_lie_about_the_membership("SyncGroup", four, False, in_group)
 
 
-@pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
-@pytest.mark.parametrize("bend", [pytest.param(bend, id=name) for name, bend in FIND_LIES.items()])
+@each_row("cooperative", [False, True], ids=["eager", "cooperative"])
+@each_row("bend", [pytest.param(bend, id=name) for name, bend in FIND_LIES.items()])
 def test_a_lie_about_the_coordinator(bend: Bend, cooperative: bool) -> None:
     member = member_of(cooperative, None, in_group=False)
     assert lies(member, bend) <= MOST_PER_SECOND
@@ -231,8 +232,8 @@ def test_a_lie_about_the_coordinator(bend: Bend, cooperative: bool) -> None:
     recovers(member)
 
 
-@pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
-@pytest.mark.parametrize("bend", [pytest.param(bend, id=name) for name, bend in HARMLESS_LIES.items()])
+@each_row("cooperative", [False, True], ids=["eager", "cooperative"])
+@each_row("bend", [pytest.param(bend, id=name) for name, bend in HARMLESS_LIES.items()])
 def test_what_a_member_cannot_know(bend: Bend, cooperative: bool) -> None:
     member = member_of(cooperative, None, in_group=True)
     member.engine.rejoin("a test")
@@ -240,8 +241,8 @@ def test_what_a_member_cannot_know(bend: Bend, cooperative: bool) -> None:
     recovers(member)
 
 
-@pytest.mark.parametrize("instance_id", [None, "i"], ids=["dynamic", "static"])
-@pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
+@each_row("instance_id", [None, "i"], ids=["dynamic", "static"])
+@each_row("cooperative", [False, True], ids=["eager", "cooperative"])
 @pytest.mark.parametrize("api", [p.FindCoordinatorRequest, p.JoinGroupRequest, p.SyncGroupRequest, p.HeartbeatRequest, p.LeaveGroupRequest])
 def test_every_error_code(api: type, cooperative: bool, instance_id: str | None) -> None:
     """Also those that the API never answers with, and those that do not exist."""
@@ -263,7 +264,7 @@ def test_every_error_code(api: type, cooperative: bool, instance_id: str | None)
         recovers(member)
 
 
-@pytest.mark.parametrize("member_id", ["", "m", LONGEST], ids=["none", "one", "the longest"])
+@each_row("member_id", ["", "m", LONGEST], ids=["none", "one", "the longest"])
 def test_member_ids_are_asked_for_again_and_again(member_id: str) -> None:
     def bend(request: Any, reply: Any) -> Any:
         if isinstance(request, p.JoinGroupRequest):

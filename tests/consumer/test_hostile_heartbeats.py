@@ -18,6 +18,7 @@ from kafkacore.consumer.group import membership
 from kafkacore.consumer.group.modern import Phase
 from kafkacore.errors import Code
 from tests.mutated import mutated
+from tests.rows import each_row
 
 LIE_MS = 30_000
 MOST_PER_SECOND = 25  # two requests for each back-off of 100 ms, and a few that come before the first
@@ -158,7 +159,7 @@ LIES: dict[str, Bend] = {
 
 @pytest.mark.parametrize("in_group", [False, True], ids=["new", "in the group"])
 @pytest.mark.parametrize("version", [0, 1])
-@pytest.mark.parametrize("bend", [pytest.param(bend, id=name) for name, bend in LIES.items()])
+@each_row("bend", [pytest.param(bend, id=name) for name, bend in LIES.items()])
 def test_a_lie(bend: Bend, version: int, in_group: bool) -> None:
     client = LiedTo(in_group=in_group, version=version)
     assert client.lies(bend) <= MOST_PER_SECOND
@@ -176,8 +177,8 @@ def test_more_partitions_than_a_member_may_have(monkeypatch: pytest.MonkeyPatch)
     client.recovers(forgotten=True)
 
 
-@pytest.mark.parametrize("in_group", [False, True], ids=["new", "in the group"])
-@pytest.mark.parametrize("topic_id", [b"?" * 16, bytes(16)])
+@each_row("in_group", [False, True], ids=["new", "in the group"])
+@each_row("topic_id", [b"?" * 16, bytes(16)])
 def test_a_topic_that_nobody_can_name(topic_id: bytes, in_group: bool) -> None:
     """The coordinator takes its answer for delivered and says nothing more: the member asks for the whole assignment again."""
     client = LiedTo(in_group=in_group)

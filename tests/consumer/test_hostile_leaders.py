@@ -22,6 +22,7 @@ from kafkacore import protocol as p
 from kafkacore.consumer.subscription import FetchState
 from kafkacore.errors import Code
 from kafkacore.types import TopicPartition
+from tests.rows import each_row
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 LIE_MS = 10_000
@@ -156,18 +157,18 @@ FETCH_MISMATCHES = mismatches("responses", "partition_index", topic="x", topic_i
 FETCH_TWICE = doubled("responses")
 
 
-@pytest.mark.parametrize("short_cuts", [True, False])
-@pytest.mark.parametrize("fetch_version", [12, 17])
-@pytest.mark.parametrize("sessions", [True, False])
-@pytest.mark.parametrize("bend", [pytest.param(bend, id=name) for name, bend in FETCH_MISMATCHES.items()])
+@each_row("short_cuts", [True, False])
+@each_row("fetch_version", [12, 17])
+@each_row("sessions", [True, False])
+@each_row("bend", [pytest.param(bend, id=name) for name, bend in FETCH_MISMATCHES.items()])
 def test_a_fetch_answer_that_does_not_match(bend: Bend, sessions: bool, fetch_version: int, short_cuts: bool) -> None:
     lied_to = LiedTo(p.FetchRequest, short_cuts=short_cuts, sessions=sessions, fetch_version=fetch_version)
     assert lied_to.lies(bend) <= MOST_PER_SECOND
     lied_to.reads_all()
 
 
-@pytest.mark.parametrize("short_cuts", [True, False])
-@pytest.mark.parametrize("bend", [pytest.param(bend, id=name) for name, bend in FETCH_TWICE.items()])
+@each_row("short_cuts", [True, False])
+@each_row("bend", [pytest.param(bend, id=name) for name, bend in FETCH_TWICE.items()])
 def test_a_fetch_answer_that_says_something_twice(bend: Bend, short_cuts: bool) -> None:
     lied_to = LiedTo(p.FetchRequest, short_cuts=short_cuts)
     lied_to.bend = bend
@@ -190,9 +191,9 @@ FETCH_LIES: dict[str, Bend] = {
 }
 
 
-@pytest.mark.parametrize("isolation", [0, 1])
-@pytest.mark.parametrize("short_cuts", [True, False])
-@pytest.mark.parametrize("bend", [pytest.param(bend, id=name) for name, bend in FETCH_LIES.items()])
+@each_row("isolation", [0, 1])
+@each_row("short_cuts", [True, False])
+@each_row("bend", [pytest.param(bend, id=name) for name, bend in FETCH_LIES.items()])
 def test_what_a_fetch_says_beside_the_records(bend: Bend, short_cuts: bool, isolation: int) -> None:
     lied_to = LiedTo(p.FetchRequest, short_cuts=short_cuts, isolation=isolation)
     lied_to.bend = bend
@@ -229,8 +230,8 @@ NO_RECORDS: dict[str, Bend] = {
 }
 
 
-@pytest.mark.parametrize("short_cuts", [True, False])
-@pytest.mark.parametrize("bend", [pytest.param(bend, id=name) for name, bend in NO_RECORDS.items()])
+@each_row("short_cuts", [True, False])
+@each_row("bend", [pytest.param(bend, id=name) for name, bend in NO_RECORDS.items()])
 def test_an_answer_that_sends_the_consumer_round_in_circles(bend: Bend, short_cuts: bool) -> None:
     lied_to = LiedTo(p.FetchRequest, short_cuts=short_cuts)
     assert lied_to.lies(bend) <= MOST_PER_SECOND
@@ -260,9 +261,9 @@ TO_EACH_OTHER: dict[str, Callable[[int, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("follows_hints", [True, False], ids=["the hints are followed", "the hints are not"])
-@pytest.mark.parametrize("short_cuts", [True, False])
-@pytest.mark.parametrize("answer", [pytest.param(answer, id=name) for name, answer in TO_EACH_OTHER.items()])
+@each_row("follows_hints", [True, False], ids=["the hints are followed", "the hints are not"])
+@each_row("short_cuts", [True, False])
+@each_row("answer", [pytest.param(answer, id=name) for name, answer in TO_EACH_OTHER.items()])
 def test_brokers_that_send_the_consumer_to_each_other(answer: Callable[[int, Any], Any], short_cuts: bool, follows_hints: bool) -> None:
     """Their answers cost them nothing. After the second one without progress comes a back-off."""
     lied_to = LiedTo(p.FetchRequest, short_cuts=short_cuts)
@@ -314,8 +315,8 @@ LIST_LIES = {
 }
 
 
-@pytest.mark.parametrize("reset", ["earliest", "latest", "by_duration:P1D"])
-@pytest.mark.parametrize("bend", [pytest.param(bend, id=name) for name, bend in LIST_LIES.items()])
+@each_row("reset", ["earliest", "latest", "by_duration:P1D"])
+@each_row("bend", [pytest.param(bend, id=name) for name, bend in LIST_LIES.items()])
 def test_an_offset_that_is_none(bend: Bend, reset: str) -> None:
     lied_to = LiedTo(p.ListOffsetsRequest, reset=reset)
     assert lied_to.lies(bend) <= MOST_PER_SECOND
@@ -334,7 +335,7 @@ def test_an_offset_that_is_said_twice(bend: Bend) -> None:
     lied_to.reads_all()
 
 
-@pytest.mark.parametrize("fields", [{"offset": 2**63 - 1}, {"leader_epoch": 2**31 - 1}, {"leader_epoch": -5}, {"timestamp": -(2**63)}])
+@each_row("fields", [{"offset": 2**63 - 1}, {"leader_epoch": 2**31 - 1}, {"leader_epoch": -5}, {"timestamp": -(2**63)}])
 def test_an_offset_that_may_be_one(fields: dict[str, int]) -> None:
     lied_to = LiedTo(p.ListOffsetsRequest)
     assert lied_to.lies(each("topics", **fields)) <= MOST_PER_SECOND
@@ -379,7 +380,7 @@ EPOCH_LIES = {
 }
 
 
-@pytest.mark.parametrize("bend", [pytest.param(bend, id=name) for name, bend in EPOCH_LIES.items()])
+@each_row("bend", [pytest.param(bend, id=name) for name, bend in EPOCH_LIES.items()])
 def test_an_epoch_that_is_not_answered(bend: Bend) -> None:
     lied_to = LiedTo(p.OffsetForLeaderEpochRequest)
     new_leaders(lied_to)
@@ -391,8 +392,8 @@ def test_an_epoch_that_is_not_answered(bend: Bend) -> None:
     reads_on(lied_to)
 
 
-@pytest.mark.parametrize("reset", ["earliest", "none"])
-@pytest.mark.parametrize(
+@each_row("reset", ["earliest", "none"])
+@each_row(
     "fields",
     [
         {"end_offset": -1},

@@ -22,6 +22,7 @@ from kafkacore.consumer.subscription import ResetStrategy, SubscriptionState
 from kafkacore.errors import Code
 from kafkacore.metadata import Metadata
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from tests.rows import each_row
 
 LIE_MS = 10_000
 MOST_PER_SECOND = 12  # the back-off is 100 ms
@@ -169,8 +170,8 @@ LEFT_OUT: dict[str, Bend] = {
 }
 
 
-@pytest.mark.parametrize("retried", [False, True], ids=["commit_async", "commit"])
-@pytest.mark.parametrize("bend", [pytest.param(bend, id=name) for name, bend in LEFT_OUT.items()])
+@each_row("retried", [False, True], ids=["commit_async", "commit"])
+@each_row("bend", [pytest.param(bend, id=name) for name, bend in LEFT_OUT.items()])
 def test_a_commit_that_is_not_wholly_answered(bend: Bend, retried: bool) -> None:
     """What the coordinator does not name may not be committed."""
     rig = Rig()
@@ -185,8 +186,8 @@ def test_a_commit_that_is_not_wholly_answered(bend: Bend, retried: bool) -> None
         assert (commit.done, commit.error) == (True, None)
 
 
-@pytest.mark.parametrize("fetch_version", [5, 7, 8, 9])
-@pytest.mark.parametrize("bend", [pytest.param(bend, id=name) for name, bend in LEFT_OUT.items()])
+@each_row("fetch_version", [5, 7, 8, 9])
+@each_row("bend", [pytest.param(bend, id=name) for name, bend in LEFT_OUT.items()])
 def test_a_question_that_is_not_wholly_answered(bend: Bend, fetch_version: int) -> None:
     rig = Rig(fetch_version=fetch_version)
     rig.run(rig.commits.commit(OFFSETS, retried=True))
@@ -222,8 +223,8 @@ def test_a_question_in_its_back_off_holds_up_no_commit_and_no_other_question() -
     assert kept.done
 
 
-@pytest.mark.parametrize("fetch_version", [5, 9])
-@pytest.mark.parametrize(
+@each_row("fetch_version", [5, 9])
+@each_row(
     "bend",
     [
         pytest.param(on_topics(lambda topics: topics * 2), id="topics twice"),
@@ -255,7 +256,7 @@ def test_an_error_of_what_was_not_asked_for_is_none() -> None:
     assert (commit.done, commit.error) == (True, None)
 
 
-@pytest.mark.parametrize("offset", [-2, -(2**63), 2**63 - 1])
+@each_row("offset", [-2, -(2**63), 2**63 - 1])
 def test_committed_offsets_that_nobody_commits(offset: int) -> None:
     rig = Rig()
     rig.coordinator.bend = each(committed_offset=offset, committed_leader_epoch=-5, metadata=None)

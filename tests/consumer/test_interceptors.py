@@ -15,6 +15,7 @@ from kafkacore.consumer import KafkaConsumer, RecordBatches
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import OffsetAndMetadata, TopicPartition
+from tests.rows import each_row
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -211,7 +212,7 @@ def test_ctrl_c_inside_loses_no_record(consumer):
     assert sorted((r.partition, r.offset) for r in records) == [(p, o) for p in (0, 1) for o in range(10)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wrong", "problem"),
     [
         (int, "is no object with on_consume, on_consume_batch or on_commit"),

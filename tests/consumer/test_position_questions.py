@@ -14,6 +14,7 @@ from kafkacore.consumer.subscription import EARLIEST, FetchState
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.types import TopicPartition
+from tests.rows import each_row
 
 
 def recreated_name(rig):
@@ -161,9 +162,9 @@ EVENTS = [
 ]
 
 
-@pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("asked", ["validation", "reset"])
-@pytest.mark.parametrize("event", EVENTS)
+@each_row("times", [1, 2])
+@each_row("asked", ["validation", "reset"])
+@each_row("event", EVENTS)
 def test_a_partition_reads_on_after_anything_that_happens_to_its_question(event, asked, times):
     rig = reset_earliest()
     log = rig.log(A)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_cluster import ABORT, COMMIT, Log
@@ -12,6 +11,7 @@ from kafkacore import protocol as p
 from kafkacore.consumer.group.commits import CommittedQuery
 from kafkacore.consumer.subscription import FetchState
 from kafkacore.types import OffsetAndMetadata, TopicPartition
+from tests.rows import each_row
 
 A = TopicPartition("t", 0)
 
@@ -85,9 +85,9 @@ def test_a_committed_epoch_of_now_is_fetched_from_without_a_question() -> None:
 # -- a topic that is created again ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("short_cuts", [True, False])
-@pytest.mark.parametrize("columns", [False, True])
-@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@each_row("short_cuts", [True, False])
+@each_row("columns", [False, True])
+@each_row("reset", ["earliest", "latest"])
 def test_records_of_a_deleted_topic_are_not_handed_out_after_the_next_assignment(reset: str, columns: bool, short_cuts: bool) -> None:
     """Held and in flight when the partition is taken away and given back: positions are looked up by the policy."""
     rig = Rig({A: filled(3)}, reset=reset, short_cuts=short_cuts)

@@ -13,6 +13,7 @@ from kafkacore.consumer.group import classic, modern
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.types import TopicPartition
+from tests.rows import each_row
 
 A = frozenset({"a"})
 JOIN, SYNC = p.JoinGroupRequest, p.SyncGroupRequest
@@ -32,8 +33,8 @@ def with_more_partitions(member: Member) -> None:
     member.model.snapshot = ClusterSnapshot(old.nodes, topics={**old.topics, "a": grown})
 
 
-@pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
-@pytest.mark.parametrize(
+@each_row("cooperative", [False, True], ids=["eager", "cooperative"])
+@each_row(
     "when",
     [
         pytest.param(lambda m: [f.api for f in m.client.flying] == [JOIN], id="JoinGroup is under way"),
@@ -101,8 +102,8 @@ def test_a_modern_member_misses_its_poll_interval_twice() -> None:
         assert [kind for kind, found in client.calls[calls:] if found] == ["lost", "assigned"]
 
 
-@pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
-@pytest.mark.parametrize("api", [JOIN, SYNC])
+@each_row("cooperative", [False, True], ids=["eager", "cooperative"])
+@each_row("api", [JOIN, SYNC])
 def test_the_coordinator_moves_twice_within_a_join(api: type, cooperative: bool) -> None:
     member = in_group(cooperative)
     changes = member.link.changes

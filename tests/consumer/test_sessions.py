@@ -6,6 +6,7 @@ from kafkacore.consumer.sessions import ZERO_TOPIC_ID, FetchLimits, FetchPlan, F
 from kafkacore.errors import Code
 from kafkacore.protocol import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kafkacore.types import TopicPartition
+from tests.rows import each_row
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 ID_T, ID_U, ID_T2 = b"t" * 16, b"u" * 16, b"T" * 16
@@ -92,7 +93,7 @@ def test_losing_topic_ids_starts_a_new_session():
     assert [t.topic for t in request.topics] == ["t"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "code, session_id",
     [(Code.FETCH_SESSION_ID_NOT_FOUND, 0), (Code.INVALID_FETCH_SESSION_EPOCH, 7), (Code.FETCH_SESSION_TOPIC_ID_ERROR, 7)],
 )

@@ -7,6 +7,7 @@ import pytest
 from kafkacore import errors
 from kafkacore.consumer.subscription import EARLIEST, TRANSITIONS, FetchState, Mode, ResetStrategy, SubscriptionState
 from kafkacore.types import TopicPartition
+from tests.rows import each_row
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -37,7 +38,7 @@ def test_a_partition_assigned_again_starts_over():
     assert not subscription.partitions[A].has_position
 
 
-@pytest.mark.parametrize("first, second", list(itertools.permutations(["topics", "manual", "pattern"], 2)))
+@each_row("first, second", list(itertools.permutations(["topics", "manual", "pattern"], 2)))
 def test_modes_exclude_each_other(first, second):
     import re
 
@@ -118,14 +119,14 @@ def test_partitions_not_assigned_are_refused_with_their_name():
         make().seek(A, 0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text, ms", [("by_duration:P1D", 86_400_000), ("by_duration:PT1H30M", 5_400_000), ("by_duration:P1DT0.5S", 86_400_500)]
 )
 def test_reset_by_duration(text, ms):
     assert ResetStrategy(text).timestamp_ms(wall_ms=1_700_000_000_000) == 1_700_000_000_000 - ms
 
 
-@pytest.mark.parametrize("text", ["", "newest", "by_duration:", "by_duration:P", "by_duration:1h", "by_duration:P1Y", "by_duration:-P1D"])
+@each_row("text", ["", "newest", "by_duration:", "by_duration:P", "by_duration:1h", "by_duration:P1Y", "by_duration:-P1D"])
 def test_reset_strategies_that_do_not_exist(text):
     with pytest.raises(errors.ConfigError, match="auto_offset_reset"):
         ResetStrategy(text)

@@ -22,6 +22,7 @@ from kafkacore.errors import Code
 from kafkacore.metadata import Metadata
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, SubscriptionPattern, TopicPartition
+from tests.rows import each_row
 
 # -- the engine: time and metadata are moved by hand -------------------------------------------------------------------------------------
 
@@ -149,8 +150,8 @@ def test_all_topics_go_by_name_where_one_has_no_id(unknown: dict[str, bytes]) ->
     assert (query.results, query.topic_ids) == ({A: OffsetAndMetadata(5), C: OffsetAndMetadata(5)}, {})
 
 
-@pytest.mark.parametrize("version", [9, 10])
-@pytest.mark.parametrize("now", [{"t": NEW, "u": OTHER}, {"t": b"", "u": OTHER}], ids=["created again", "deleted"])
+@each_row("version", [9, 10])
+@each_row("now", [{"t": NEW, "u": OTHER}, {"t": b"", "u": OTHER}], ids=["created again", "deleted"])
 def test_a_commit_that_waited_while_its_topic_went(version: int, now: dict[str, bytes]) -> None:
     """The other topics are committed; the one of that name gets nothing, whatever the coordinator knows by then."""
     rig = Rig(version=version)
@@ -186,8 +187,8 @@ def test_a_topic_that_only_the_coordinator_does_not_know_is_asked_for_again(vers
     assert rig.coordinator.kept.keys() == {A, C}
 
 
-@pytest.mark.parametrize("version", [9, 10])
-@pytest.mark.parametrize("now", [{"t": NEW, "u": OTHER}, {"t": b"", "u": OTHER}], ids=["created again", "deleted"])
+@each_row("version", [9, 10])
+@each_row("now", [{"t": NEW, "u": OTHER}, {"t": b"", "u": OTHER}], ids=["created again", "deleted"])
 def test_a_topic_that_nobody_knows_any_more_is_given_up(version: int, now: dict[str, bytes]) -> None:
     rig = Rig(version=version)
     rig.coordinator.ids.pop("t")
@@ -207,8 +208,8 @@ def test_a_topic_that_nobody_knows_any_more_is_given_up(version: int, now: dict[
     assert rig.coordinator.kept.keys() == {C}
 
 
-@pytest.mark.parametrize("coordinator_knows", [True, False])
-@pytest.mark.parametrize("version", [9, 10])
+@each_row("coordinator_knows", [True, False])
+@each_row("version", [9, 10])
 def test_metadata_of_a_broker_that_lags_behind_lose_no_commit(version: int, coordinator_knows: bool) -> None:
     """Its answers leave out a topic that still is there; it may be the coordinator, too."""
     rig = Rig(version=version)
