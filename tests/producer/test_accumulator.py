@@ -9,6 +9,7 @@ from producer_support import Bench
 from kafkacore._codec import ColumnSource, ManyProgress, record_headers
 from kafkacore.errors import BufferFullError, ClosedError, RecordTooLarge
 from kafkacore.producer.accumulator import NEVER_MS
+from tests.rows import each_row
 
 PLAIN = {"enable_idempotence": False}
 
@@ -92,7 +93,7 @@ def test_a_record_above_the_limit_is_refused_and_nothing_kept() -> None:
     assert drain(bench) == [(0, 1)]
 
 
-@pytest.mark.parametrize("before", [0, 1, 3], ids=["no batch", "an open batch", "a closed batch"])
+@each_row("before", [0, 1, 3], ids=["no batch", "an open batch", "a closed batch"])
 def test_max_request_size_below_batch_size_holds_for_every_record(before: int) -> None:
     bench = Bench(partitions=1, batch_size=16_384, max_request_size=1_000, **PLAIN)
     for _ in range(before):
@@ -105,8 +106,8 @@ def test_max_request_size_below_batch_size_holds_for_every_record(before: int) -
     assert all(batch.size_bytes <= 1_100 for batch in bench.accumulator.incomplete())
 
 
-@pytest.mark.parametrize("large", [970, 2_000, 15_000])
-@pytest.mark.parametrize("kind", ["list", "array", "keys", "headers"])
+@each_row("large", [970, 2_000, 15_000])
+@each_row("kind", ["list", "array", "keys", "headers"])
 def test_max_request_size_below_batch_size_holds_within_send_many(kind: str, large: int) -> None:
     bench = Bench(partitions=1, batch_size=16_384, max_request_size=1_000, send_many_batch_size=1 << 20, **PLAIN)
     values = [b"x" * 100] * 30 + [b"x" * large] + [b"x" * 100] * 30

@@ -10,6 +10,7 @@ from producer_support import Bench, response
 
 from kafkacore import errors, protocol
 from kafkacore.errors import Code, KafkaTimeoutError
+from tests.rows import each_row
 
 PLAIN = {"enable_idempotence": False}
 
@@ -285,8 +286,8 @@ def unresolved(bench: Bench) -> None:
 TROUBLES = [no_leader, muted, unreachable, behind_an_empty_batch, silent, refusing, too_large, unresolved]
 
 
-@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.__name__)
-@pytest.mark.parametrize("idempotent", [True, False])
+@each_row("trouble", TROUBLES, ids=lambda trouble: trouble.__name__)
+@each_row("idempotent", [True, False])
 def test_nothing_outlives_its_delivery_timeout(trouble: Callable[[Bench], None], idempotent: bool) -> None:
     if trouble is unresolved and not idempotent:
         pytest.skip("only numbered batches can be unresolved")

@@ -10,7 +10,6 @@ import threading
 from types import FrameType
 from typing import Any
 
-import pytest
 from producer_support import Bench, response
 
 import kafkacore
@@ -19,6 +18,7 @@ from kafkacore._codec import PartitionBooks, TopicQueue
 from kafkacore.errors import Code
 from kafkacore.producer.txn import TransactionManager
 from kafkacore.types import TopicPartition
+from tests.rows import each_row
 
 HERE = os.path.dirname(kafkacore.__file__) + os.sep
 LOCKS = (type(threading.Lock()), type(threading.RLock()))
@@ -134,7 +134,7 @@ def test_a_collection_at_every_step_under_the_lock() -> None:
     assert all(future.done() for future in futures)
 
 
-@pytest.mark.parametrize(("difference", "closing"), [(-1, False), (0, True), (1, False)])
+@each_row(("difference", "closing"), [(-1, False), (0, True), (1, False)])
 def test_a_finalizer_closes_nothing_of_another_process(difference: int, closing: bool) -> None:
     bench = Bench()
     copied = KafkaProducer.__new__(KafkaProducer)

@@ -20,6 +20,7 @@ from kafkacore.producer import KafkaProducer, retry_log
 from kafkacore.protocol import MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import Node, TopicPartition
+from tests.rows import each_row
 
 MANY = 2_000
 BROKERS = 4
@@ -125,7 +126,7 @@ def test_what_is_available_follows_the_number_of_partitions() -> None:
     assert rig.indexes() == list(range(8))  # of the others no leader is known
 
 
-@pytest.mark.parametrize("sizes", [(0, 1, 3), (50, 50, 47), (0, 0, 0), (7, 7, 7)])
+@each_row("sizes", [(0, 1, 3), (50, 50, 47), (0, 0, 0), (7, 7, 7)])
 def test_the_weight_of_a_partition_is_the_longest_queue_plus_one_minus_its_own(sizes: tuple[int, ...]) -> None:
     rig = Rig(len(sizes))
     rig.fill(*sizes)

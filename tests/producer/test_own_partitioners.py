@@ -12,6 +12,7 @@ import pytest
 from kafkacore import KafkaConsumer, KafkaProducer, aio
 from kafkacore.errors import ConfigError
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 HERE = __name__
 
@@ -98,8 +99,8 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-@pytest.mark.parametrize("form", [HotDataPartitioner, HotDataPartitioner(), f"{HERE}:HotDataPartitioner", f"{HERE}.HotDataPartitioner"])
-@pytest.mark.parametrize("name", ["partitioner.class", "partitioner"])
+@each_row("form", [HotDataPartitioner, HotDataPartitioner(), f"{HERE}:HotDataPartitioner", f"{HERE}.HotDataPartitioner"])
+@each_row("name", ["partitioner.class", "partitioner"])
 def test_the_partitioner_of_the_articles(cluster: EmbeddedCluster, form: Any, name: str) -> None:
     with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, name: form}) as producer:
         hot = {producer.send("hot", "v", f"hot_data-{nth}").result(30).partition for nth in range(20)}
@@ -196,7 +197,7 @@ class Needs:
         return 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value", "problem"),
     [
         ("partitioner", "no_such", "or a callable, an object with partition(), a class or its name as module:Class, not 'no_such'"),

@@ -16,6 +16,7 @@ from kafkacore.errors import Code, CorruptDataError, UsageError
 from kafkacore.metadata import ClusterSnapshot, TopicInfo
 from kafkacore.protocol import LeaderIdAndEpoch, PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 from kafkacore.types import TopicPartition
+from tests.rows import each_row
 
 ZERO_ID = bytes(16)
 
@@ -172,8 +173,8 @@ def test_an_answer_means_the_same_out_of_bytes_and_structs(
         assert outcomes[0][1]["batches"] == sum(len(parts) for _, parts in told)
 
 
-@pytest.mark.parametrize("version", [3, 8, 9, 12, 13])
-@pytest.mark.parametrize("wrong", ["name", "id", "index", "missing topic", "missing partition", "twice"])
+@each_row("version", [3, 8, 9, 12, 13])
+@each_row("wrong", ["name", "id", "index", "missing topic", "missing partition", "twice"])
 def test_an_answer_that_does_not_fit_the_request_settles_nothing_by_position(version: int, wrong: str) -> None:
     bench = bench_of(["t", "u"])
     bench.client.version_limit = version

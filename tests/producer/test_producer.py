@@ -36,6 +36,7 @@ from kafkacore.producer.topic_queues import follow
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ProducerRecord
 from tests.free_ports import free_port
+from tests.rows import each_row
 
 
 @pytest.fixture
@@ -190,7 +191,7 @@ def test_round_robin_passes_over_partitions_without_a_leader() -> None:
             assert [p.send("t", b"x").result(30).partition for _ in range(2 * len(led))].count(led[0]) == 2
 
 
-@pytest.mark.parametrize(("produce", "codec", "goes"), [(3, "lz4", True), (6, "zstd", False), (7, "zstd", True)])
+@each_row(("produce", "codec", "goes"), [(3, "lz4", True), (6, "zstd", False), (7, "zstd", True)])
 def test_older_brokers_get_the_produce_versions_that_they_speak(produce: int, codec: str, goes: bool) -> None:
     """Record batches need Produce v3 (Kafka 0.11), zstd v7 (Kafka 2.1)."""
     with (

@@ -11,6 +11,7 @@ from producer_support import Bench, response, started
 from kafkacore import errors
 from kafkacore.errors import Code
 from kafkacore.producer.retry_log import PATIENCE_MS, REPEAT_MS, RetryLog
+from tests.rows import each_row
 
 SILENCE_MS = 1_000
 ERROR = errors.NotLeaderOrFollower("moved", broker=1)
@@ -24,7 +25,7 @@ def retry_log() -> RetryLog:
     return RetryLog(delivery_timeout_ms=120_000, silence_ms=SILENCE_MS)
 
 
-@pytest.mark.parametrize("later_ms", [0, 1, 5_000])
+@each_row("later_ms", [0, 1, 5_000])
 def test_an_error_is_news_again_after_a_while(later_ms: int) -> None:
     log = retry_log()
     assert log.is_news(ERROR, 7)

@@ -17,6 +17,7 @@ from kafkacore._codec import ColumnSource, ManyProgress
 from kafkacore.errors import BufferFullError, Code
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 PLAIN = {"enable_idempotence": False}
 KIB, MIB = 1024, 1024 * 1024
@@ -86,7 +87,7 @@ def test_a_column_fills_batches_of_a_mebibyte_and_its_end_a_small_one() -> None:
     assert bench.pool.available_bytes == bench.pool.total_bytes
 
 
-@pytest.mark.parametrize(("rows", "size"), [(10, 100), (100, 100), (1, 10_000)])
+@each_row(("rows", "size"), [(10, 100), (100, 100), (1, 10_000)])
 def test_a_small_call_takes_no_more_memory_than_before(rows: int, size: int) -> None:
     bench = Bench(partitions=4, linger_ms=5, **PLAIN)
     append(bench, column(rows, size))
@@ -108,7 +109,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_row("kind", KINDS)
 def test_every_kind_of_column_gives_the_same_batches(kind: str) -> None:
     rows = [(b"%d" % i).ljust(100, b"x") for i in range(6_000)]
     bench = Bench(partitions=1, **PLAIN)
@@ -159,7 +160,7 @@ def test_many_partitions_share_a_quarter_of_the_memory() -> None:
 # ---- what bounds a batch ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "largest"),
     [
         ({"max_request_size": 300_000}, 256 * KIB),
@@ -181,7 +182,7 @@ def test_the_smallest_limit_rules_and_a_larger_batch_size(settings: dict[str, in
     assert all(batch.size_bytes <= bench.config.max_request_size for batch in bench.accumulator.incomplete())
 
 
-@pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
+@each_row("codec", ["none", "snappy", "zstd"])
 def test_with_a_codec_a_batch_is_what_a_pass_compresses(cluster: EmbeddedCluster, codec: str) -> None:
     topic = f"codec-{codec}"
     cluster.create_topic(topic, partitions=1)
@@ -194,8 +195,8 @@ def test_with_a_codec_a_batch_is_what_a_pass_compresses(cluster: EmbeddedCluster
     assert [value for _, value in stored(cluster, topic)[0]] == rows
 
 
-@pytest.mark.parametrize("idempotent", [True, False])
-@pytest.mark.parametrize("limit", [20_000, 100_000, 600_000])
+@each_row("idempotent", [True, False])
+@each_row("limit", [20_000, 100_000, 600_000])
 def test_a_topic_with_small_batches_is_remembered(cluster: EmbeddedCluster, limit: int, idempotent: bool) -> None:
     topic = f"small-{limit}-{idempotent}"
     cluster.create_topic(topic, partitions=1, configs={"max.message.bytes": str(limit)})

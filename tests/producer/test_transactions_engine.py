@@ -22,6 +22,7 @@ from kafkacore.producer.transactions import (
     TransactionEngine,
 )
 from kafkacore.types import OffsetAndMetadata, TopicPartition
+from tests.rows import each_row
 
 
 def test_the_table_of_phases_leads_everywhere_and_out_of_fatal_nowhere() -> None:
@@ -51,8 +52,8 @@ def test_a_transaction_that_is_committed(adds_by_writing: bool) -> None:
     assert engine.at.added == set()
 
 
-@pytest.mark.parametrize("commit", [False, True])
-@pytest.mark.parametrize("adds_by_writing", [False, True])
+@each_row("commit", [False, True])
+@each_row("adds_by_writing", [False, True])
 def test_a_transaction_that_nobody_has_heard_of_ends_without_a_request(adds_by_writing: bool, commit: bool) -> None:
     engine = ready()
     engine.begin(adds_by_writing)
@@ -306,7 +307,7 @@ def asking(kind: Kind, adds_by_writing: bool) -> tuple[TransactionEngine, Ask]:
     return engine, found
 
 
-@pytest.mark.parametrize(("kind", "code", "remedy"), ROWS, ids=lambda value: getattr(value, "name", str(value)))
+@each_row(("kind", "code", "remedy"), ROWS, ids=lambda value: getattr(value, "name", str(value)))
 def test_every_error_of_every_request(kind: Kind, code: int, remedy: Remedy) -> None:
     engine, asked = asking(kind, False)
     before = engine.at.phase
@@ -337,14 +338,14 @@ def test_every_error_of_every_request(kind: Kind, code: int, remedy: Remedy) -> 
         engine.begin(False)
 
 
-@pytest.mark.parametrize("code", sorted(FATAL_OF_PRODUCE))
+@each_row("code", sorted(FATAL_OF_PRODUCE))
 def test_a_batch_that_fails_for_good_ends_the_producer(code: int) -> None:
     engine = opened(True)
     engine.batch_failed(errors.from_code(code), True)
     assert engine.at.phase is Phase.FATAL
 
 
-@pytest.mark.parametrize(
+@each_row(
     "error", [errors.InvalidProducerEpoch(), errors.InvalidTxnState(), errors.KafkaTimeoutError(), errors.OutOfOrderSequence()], ids=repr
 )
 def test_a_batch_that_fails_otherwise_can_be_aborted(error: KafkaError) -> None:
@@ -471,8 +472,8 @@ def prepared(adds_by_writing: bool) -> TransactionEngine:
     return engine
 
 
-@pytest.mark.parametrize("commit", [False, True])
-@pytest.mark.parametrize("adds_by_writing", [False, True])
+@each_row("commit", [False, True])
+@each_row("adds_by_writing", [False, True])
 def test_a_prepared_transaction_takes_no_more_and_waits_for_its_end(adds_by_writing: bool, commit: bool) -> None:
     engine = prepared(adds_by_writing)
     with pytest.raises(IllegalStateError, match="prepared; commit or abort it first"):
@@ -538,7 +539,7 @@ def test_a_record_that_failed_makes_the_prepare_fail() -> None:
     assert error.txn_requires_abort
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("adds_by_writing", "epoch", "state", "phase"),
     [
         (True, 0, "CompleteAbort", Phase.ABORTABLE),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -13,6 +12,7 @@ from transaction_engine import GROUP, OFFSETS, OPEN, QUEUES, answer, ask, engine
 
 from kafkacore import errors
 from kafkacore.producer.transactions import WRITING, Ask, Kind, Outcome, Phase, Step, StepKind
+from tests.rows import each_row
 
 
 class Coordinator:
@@ -223,9 +223,9 @@ Transactions.TestCase.settings = settings(
 TestTransactions = Transactions.TestCase
 
 
-@pytest.mark.parametrize("commit", [False, True])
-@pytest.mark.parametrize("elsewhere", [False, True])
-@pytest.mark.parametrize("version_2", [False, True])
+@each_row("commit", [False, True])
+@each_row("elsewhere", [False, True])
+@each_row("version_2", [False, True])
 def test_a_transaction_that_another_process_has_ended_first(version_2: bool, elsewhere: bool, commit: bool) -> None:
     """Random calls seldom come here."""
     machine = Transactions()

@@ -17,6 +17,7 @@ from test_transactions_engine import answer, ask, asking, opened, outcome_of
 from kafkacore import errors
 from kafkacore.errors import Code, KafkaError
 from kafkacore.producer.transactions import FATAL_OF_PRODUCE, REMEDIES, Kind, Phase, Remedy, StepKind
+from tests.rows import each_row
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "transactions.md").read_text()
@@ -81,7 +82,7 @@ def test_the_rows_are_what_the_engine_knows() -> None:
             assert all(row.kind == REMEDY[remedy] for row in rows), rows
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.code}, {row.api}")
+@each_row("row", ROWS, ids=lambda row: f"{row.code}, {row.api}")
 def test_a_row(row: Row) -> None:
     code = Code[row.code]
     if row.api == "Produce":

@@ -34,6 +34,7 @@ from kafkacore.errors import Code, IllegalStateError, UsageError
 from kafkacore.producer.two_phase import LAST_EPOCH, STATES, Ending, Seen, state_of
 from kafkacore.records import BatchBuilder
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 FACED = [transaction_support]
 
@@ -53,7 +54,7 @@ def test_it_is_plain_data() -> None:
     assert len({PREPARED, PreparedTransaction.from_json(PREPARED.to_json())}) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["", "[]", "null", "{}", "[" * 100_000, '{"transactional_id": "x"}', b"\xff", *(
         json.dumps({"transactional_id": "x", "producer_id": 1, "producer_epoch": 0} | wrong)
@@ -77,7 +78,7 @@ def test_text_that_is_something_else_is_refused(text: Any) -> None:
         PreparedTransaction.from_json(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "said"),
     [
         ("{", "it is not JSON text: '{'"),
@@ -117,7 +118,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 # ---- what the coordinator's answer says ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seen", "state"),
     [
         (OPEN, PreparedState.OPEN),
@@ -139,7 +140,7 @@ def test_the_states(seen: Seen, state: PreparedState) -> None:
     assert state_of(PREPARED, seen) is state
 
 
-@pytest.mark.parametrize("name", STATES)
+@each_row("name", STATES)
 def test_a_producer_id_that_is_used_up_is_replaced_with_the_end(name: str) -> None:
     last = PreparedTransaction("x", 7, LAST_EPOCH, 1_000, 60_000)
     assert state_of(last, Seen(name, 8, 0, 1_000)) is (STATES[name] if name.startswith("Complete") else PreparedState.UNKNOWN)
@@ -161,7 +162,7 @@ def test_what_waits_is_ended(commit: bool) -> None:
     assert it.result() == (PREPARED, False, None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "code", [Code.INVALID_TXN_STATE, Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING]
 )
 def test_an_end_that_is_refused_is_looked_at_again_once(code: int) -> None:
@@ -179,7 +180,7 @@ def test_an_end_that_is_refused_is_looked_at_again_once(code: int) -> None:
         assert it.done
 
 
-@pytest.mark.parametrize(
+@each_row(
     "code", [Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.CONCURRENT_TRANSACTIONS, Code.NETWORK_EXCEPTION]
 )
 def test_after_a_transient_error_it_is_looked_at_again(code: int) -> None:
@@ -201,7 +202,7 @@ def test_other_errors_end_the_call() -> None:
     assert it.error.code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("version", "wall_ms", "epoch", "timed_out"), [(2, 61_000, 4, True), (2, 60_999, 4, False), (1, 61_000, 4, True), (1, 61_000, 3, False)]
 )
 def test_it_says_whose_abort_it_was(version: int, wall_ms: int, epoch: int, timed_out: bool) -> None:
@@ -468,8 +469,8 @@ def test_what_the_coordinator_never_heard_of(cluster: EmbeddedCluster, client: T
 # ---- what needs a cluster of its own -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("fault", ["request lost", "answer lost", "not coordinator", "concurrent", "loading"])
+@each_row("version", [1, 2])
+@each_row("fault", ["request lost", "answer lost", "not coordinator", "concurrent", "loading"])
 def test_a_coordinator_that_errs(version: int, fault: str) -> None:
     """Both requests meet the fault twice; the transaction is committed all the same, and this call has done it."""
     with EmbeddedCluster(brokers=1, features={"transaction.version": version}) as cluster:
