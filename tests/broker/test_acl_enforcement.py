@@ -25,6 +25,7 @@ from kafkacore.config_authorizer import ANONYMOUS, STANDARD_AUTHORIZER
 from kafkacore.errors import Code
 from kafkacore.protocol import APIS
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 ALICE = "User:alice"
 DENIED = Code.TOPIC_AUTHORIZATION_FAILED
@@ -415,7 +416,7 @@ def test_the_brokers_themselves_may_do_everything(tmp_path):
                 admin.create_acls([Acl("topic", "t", ALICE, "read")]).check()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("host", "shown"),
     [
         ("127.0.0.1", "127.0.0.1"),

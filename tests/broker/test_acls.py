@@ -15,6 +15,7 @@ from kafkacore.broker.controller import ControllerHost, acls
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import ClusterAuthorization, Code, UsageError
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 USERS = {"admin": "a", "alice": "b"}
 SHRUNK = "(no colon is present separating the principal type from the principal name)"
@@ -55,7 +56,7 @@ def stored(host):
 # ---- the controller
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "message"),
     [
         ({"resource_type": 8}, "Invalid resourceType UNKNOWN"),
@@ -74,7 +75,7 @@ def test_what_is_wrong_with_one_keeps_no_other_out(given, message):
     assert len(stored(host)) == 1
 
 
-@pytest.mark.parametrize("given", [{"resource_type": 1}, {"resource_pattern_type": 1}, {"resource_pattern_type": 2}, {"operation": 1}])
+@each_row("given", [{"resource_type": 1}, {"resource_pattern_type": 1}, {"resource_pattern_type": 2}, {"operation": 1}])
 def test_what_means_several_fails_the_request(given):
     host = ControllerHost()
     assert create(host, creation(), creation(**given)) == [(Code.UNKNOWN_SERVER_ERROR, None)] * 2
@@ -109,7 +110,7 @@ def test_an_entry_that_two_filters_mean_is_in_both_answers():
     assert stored(host) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "names"),
     [
         ({}, ["*", "p", "pq", "x"]),

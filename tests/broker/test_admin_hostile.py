@@ -1,6 +1,5 @@
 """Any administration a client can think of: the broker answers, and goes on answering."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_handlers import Bench
@@ -8,6 +7,7 @@ from test_handlers import Bench
 from kafkacore import protocol as p
 from kafkacore.broker import configs
 from kafkacore.broker.state import Outcome
+from tests.rows import each_row
 
 NAMES = [*configs.topic_keys(), *configs.broker_keys(), *configs.group_keys(), *configs.client_metrics_keys(), "", "no.such", "\u00e9"]
 NUMBERS = ["0", "-1", "-2", "1", "2147483647", "9" * 30, "1e400", "nan"]
@@ -132,7 +132,7 @@ def test_quotas_named_twice():
     assert stored() == {"u": {"producer_byte_rate": 1.0}, "v": {"producer_byte_rate": 3.0}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "name", "key", "value", "code"),
     [
         ("ip", "localhost", "connection_creation_rate", 1.0, 0),

@@ -20,6 +20,7 @@ from kafkacore.config import BrokerConfig
 from kafkacore.config_authorizer import super_users
 from kafkacore.errors import ConfigError
 from kafkacore.protocol import metadata_log as m
+from tests.rows import each_row
 
 ALICE, BOB, HOST, ELSEWHERE = "User:alice", "User:bob", "127.0.0.1", "10.0.0.1"
 OPERATIONS = range(a.READ, a.TWO_PHASE_COMMIT + 1)
@@ -261,7 +262,7 @@ def test_it_follows_the_image() -> None:
 STANDARD = {"authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "message"),
     [
         ({"authorizer_class_name": "com.example.Mine"}, "authorizer_class_name may be"),

@@ -6,6 +6,7 @@ from group_bench import GroupBench, Unwalked, subscription
 from kafkacore import protocol as p
 from kafkacore.broker.groups.classic import ClassicGroup, ClassicGroupState
 from kafkacore.errors import Code, IllegalStateError
+from tests.rows import each_row
 
 
 def code(pending):
@@ -218,7 +219,7 @@ def test_a_member_that_waits_and_leaves_is_answered():
     assert code(waiting) == Code.UNKNOWN_MEMBER_ID
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "expected"),
     [
         ({"group": ""}, Code.INVALID_GROUP_ID),

@@ -10,6 +10,7 @@ from kafkacore.config import BrokerConfig
 from kafkacore.errors import InternalError, InvalidConfiguration, UnknownTopicOrPartition
 from kafkacore.protocol import metadata_log as m
 from kafkacore.protocol.metadata_log import decode_record, encode_record
+from tests.rows import each_row
 
 ID, OTHER_ID, ACL_ID = bytes(range(16)), bytes(range(1, 17)), bytes(range(2, 18))
 
@@ -185,7 +186,7 @@ def test_a_topic_made_anew_in_one_batch_is_another_topic():
     assert (recorder.deltas[1].created_topics, recorder.deltas[1].deleted_topics, recorder.deltas[1].partitions) == ([], [], [])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "record",
     [
         m.TopicRecord(name="t", topic_id=OTHER_ID),

@@ -12,6 +12,7 @@ from kafkacore.broker import config_docs, configs
 from kafkacore.broker.configs import APPEND, DELETE, SET, SUBTRACT, BrokerLayers, Operation, Resource, Source
 from kafkacore.broker.topic_config import TOPIC_SETTINGS
 from kafkacore.config import BrokerConfig
+from tests.rows import each_row
 
 NO_LAYERS = BrokerLayers({}, {}, {})
 
@@ -35,7 +36,7 @@ def test_links_lead_somewhere():
     assert all(name in configs.topic_keys() or configs.broker_keys()[name].link == "cluster" for name in configs.HARMLESS)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "text", "parsed"),
     [
         ("retention.ms", " 5 ", "5"),
@@ -131,7 +132,7 @@ def test_a_setting_somebody_set_is_told_as_set_even_to_its_default():
     assert pickle.loads(pickle.dumps(config)).given == copy.copy(config).given == config.given
 
 
-@pytest.mark.parametrize("kind", [Resource.TOPIC, Resource.BROKER, Resource.GROUP, Resource.CLIENT_METRICS])
+@each_row("kind", [Resource.TOPIC, Resource.BROKER, Resource.GROUP, Resource.CLIENT_METRICS])
 def test_every_setting_has_its_words(kind):
     keys = {
         Resource.TOPIC: configs.topic_keys(),
@@ -262,7 +263,7 @@ def test_limits_of_groups_are_the_brokers():
 TOO_DEEP = "client_id=" + "(" * 5000 + ")" * 5000
 
 
-@pytest.mark.parametrize("pattern", ["nonsense", "client_id=(", "planet=x", "client_id=x,nonsense", "client_id=a{99999999999}", TOO_DEEP])
+@each_row("pattern", ["nonsense", "client_id=(", "planet=x", "client_id=x,nonsense", "client_id=a{99999999999}", TOO_DEEP])
 def test_patterns_of_client_metrics(pattern):
     configs.check_client_metrics({"match": "client_id=a.*,client_software_name=b", "interval.ms": "100", "metrics": "*"})
     with pytest.raises(errors.InvalidConfiguration, match="Illegal client matching pattern"):

@@ -16,6 +16,7 @@ from kafkacore.protocol.stored import (
     decode_stored,
     encode_stored,
 )
+from tests.rows import each_row
 
 
 class Stage(GroupBench):
@@ -137,7 +138,7 @@ def test_epochs_are_checked_and_an_answer_that_was_lost_is_made_up_for():
     assert (rejoined.error_code, rejoined.member_epoch, assigned(rejoined)) == (0, epoch + 1, {bench.a: {0, 1, 2, 3}, topic_b: {0}})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "expected"),
     [
         ({"member_id": "", "epoch": 0, "topics": ["a"]}, Code.INVALID_REQUEST),

@@ -14,6 +14,7 @@ from kafkacore.broker.controller.state import ControllerState
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, UsageError
+from tests.rows import each_row
 
 
 class Stage:
@@ -137,12 +138,12 @@ def test_defaults_come_from_the_settings():
     assert {each.name: each.value for each in made.configs}["max.message.bytes"] == "1048588"
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b", "a\n"])
+@each_row("name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b", "a\n"])
 def test_bad_names_are_refused(name):
     assert Stage().create(name).error_code == Code.INVALID_TOPIC_EXCEPTION
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "code"),
     [
         ({"name": "old"}, Code.TOPIC_ALREADY_EXISTS),
@@ -212,7 +213,7 @@ def test_partitions_can_be_added_never_taken():
     assert grow(9, name="u") == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
-@pytest.mark.parametrize("version", range(1, 7))
+@each_row("version", range(1, 7))
 def test_topics_are_deleted_by_name_or_id(version):
     stage = Stage()
     topic_id = stage.create(partitions=1, replicas=1).topic_id
@@ -366,7 +367,7 @@ def test_a_leader_shrinks_and_expands_its_isr(version):
     assert (same.error_code, same.partition_epoch) == (0, 2)  # nothing changed, nothing written
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wish", "code"),
     [
         ({"leader_epoch": 5}, Code.NOT_CONTROLLER),
@@ -460,7 +461,7 @@ def test_a_reassignment_can_be_given_up_or_changed():
     assert stage.ongoing() == {("t", 0): ([1, 2, 3, 4], [3, 4], [3, 4])}  # as Kafka: what was being added still is
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "code"),
     [
         ({"replicas": [1, 9]}, Code.INVALID_REPLICA_ASSIGNMENT),
@@ -519,7 +520,7 @@ def test_the_same_incarnation_keeps_its_epoch_and_another_waits_for_the_end_of_t
     assert stage.beat(1).error_code == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "code"),
     [
         ({"cluster_id": "other"}, Code.INCONSISTENT_CLUSTER_ID),

@@ -25,6 +25,7 @@ from kafkacore.errors import Code
 from kafkacore.records import control_batch, read_batches
 from kafkacore.timer import LoopTimer
 from kafkacore.types import Node
+from tests.rows import each_row
 
 
 class Ledger:
@@ -391,7 +392,7 @@ def test_timers_run_as_writes_are_replaced_by_name_and_die_with_the_shard(caplog
     assert [type(each) for each in stage.look()] == [errors.NotCoordinator]
 
 
-@pytest.mark.parametrize("refusal", [OSError(24, "too many open files"), ZeroDivisionError("bug"), errors.NotEnoughReplicas("1 of 2")])
+@each_row("refusal", [OSError(24, "too many open files"), ZeroDivisionError("bug"), errors.NotEnoughReplicas("1 of 2")])
 def test_an_operation_hears_of_an_append_that_failed_whatever_the_reason(refusal):
     stage = Stage()
     heard, outcome = [], []
@@ -457,7 +458,7 @@ def test_a_log_that_could_not_be_read_is_not_loaded_again_once_another_broker_le
     assert stage.runtime.held() == [1, 2]
 
 
-@pytest.mark.parametrize("version", range(7))
+@each_row("version", range(7))
 def test_find_coordinator_makes_the_topic_and_names_the_leader_of_the_key_s_partition(version):
     from test_handlers import Bench
 

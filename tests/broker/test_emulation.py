@@ -12,6 +12,7 @@ from kafkacore.broker.handlers import API_VERSIONS, SERVED
 from kafkacore.errors import Code, UsageError
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.wire import Wire
+from tests.rows import each_row
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
@@ -32,7 +33,7 @@ HIGHEST = {
 }
 
 
-@pytest.mark.parametrize("release", NEWER)
+@each_row("release", NEWER)
 def test_the_table_ends_where_the_release_does(release):
     table = capped(API_VERSIONS, release)
     for key, (low, high) in table.items():
@@ -63,7 +64,7 @@ def versions_of(cluster, version):
         return wire.ask(p.ApiVersionsRequest(client_software_name="x", client_software_version="1"), version)
 
 
-@pytest.mark.parametrize("release", NEWER)
+@each_row("release", NEWER)
 def test_features_of_a_release(release):
     supported = SUPPORTED[release]
     with EmbeddedCluster(emulate=release) as cluster:
@@ -100,7 +101,7 @@ def test_a_cluster_goes_on_as_an_older_one_in_processes(tmp_path):
         assert [(each.name, each.max_version_level) for each in answer.finalized_features] == [("metadata.version", 21)]
 
 
-@pytest.mark.parametrize("release", NEWER)
+@each_row("release", NEWER)
 def test_clients_get_along(release):
     """Ours and librdkafka's: records, a group, a transaction, settings."""
     with EmbeddedCluster(emulate=release, config={"group.initial.rebalance.delay.ms": 0}) as cluster:

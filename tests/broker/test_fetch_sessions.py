@@ -16,6 +16,7 @@ from kafkacore.broker.handlers import fetch as fetch_handlers
 from kafkacore.broker.partition import Replica
 from kafkacore.broker.sessions import FetchSession
 from kafkacore.broker.state import Outcome
+from tests.rows import each_row
 
 PARTITIONS = 5
 TOPICS = "t", "u"
@@ -315,7 +316,7 @@ def test_an_incremental_fetch_reads_what_changed_and_nothing_else(reads, replica
     assert set(reads) == {77} and len(reads) <= 2
 
 
-@pytest.mark.parametrize("end", ["time", "records", "hang-up"])
+@each_row("end", ["time", "records", "hang-up"])
 def test_a_fetch_of_a_session_that_has_waited_leaves_nothing_behind(end):
     """Its place would keep the session, and so all of its partitions, until the purge."""
     bench = Bench()

@@ -1,6 +1,5 @@
 """Committed offsets: who may commit what, what is fetched, transactions, expiry, deletion, and the records in Kafka's format."""
 
-import pytest
 from brokering import T0
 from controlling import create_topic, delete_topic
 from group_bench import GroupBench, subscription
@@ -11,6 +10,7 @@ from kafkacore.broker.internal_topics import GROUP_TOPIC
 from kafkacore.errors import Code
 from kafkacore.protocol.stored import OffsetCommitKey, OffsetCommitValue, decode_stored
 from kafkacore.records import read_batches
+from tests.rows import each_row
 
 A0, A1 = ("a", 0), ("a", 1)
 MINUTE_MS = 60_000
@@ -30,7 +30,7 @@ def stored(bench):
     return [(record.key, record.value) for part in parts for batch in read_batches(part) for record in batch.records()]
 
 
-@pytest.mark.parametrize("version", range(2, 10))
+@each_row("version", range(2, 10))
 def test_commits_from_outside_make_a_group_and_are_fetched_in_every_version(version):
     bench = bench_with_topic()
     assert bench.commit({A0: 5, A1: 7}, version=version, metadata="m") == {A0: 0, A1: 0}

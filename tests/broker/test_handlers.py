@@ -22,6 +22,7 @@ from kafkacore.config_authorizer import ANONYMOUS
 from kafkacore.errors import Code
 from kafkacore.records import read_batches
 from kafkacore.types import Node
+from tests.rows import each_row
 
 
 def altered(data, *changes):
@@ -751,7 +752,7 @@ def test_a_topic_named_twice_is_not_deleted(bench):
     assert list(bench.cluster.topics) == ["a"]
 
 
-@pytest.mark.parametrize("version", range(1, 6))
+@each_row("version", range(1, 6))
 def test_topic_deletion_may_be_off(version):
     bench = Bench(delete_topic_enable=False)
     bench.topic()

@@ -15,6 +15,7 @@ from kafkacore.broker.txns.state import Transaction, TransactionState
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 from kafkacore.records import BatchBuilder
+from tests.rows import each_row
 
 INTERNAL = (GROUP_TOPIC, TRANSACTION_TOPIC)
 
@@ -64,8 +65,8 @@ def move(bench, topic):
         bench.state.timer.advance_clock()
 
 
-@pytest.mark.parametrize("acks", [0, 1, -1])
-@pytest.mark.parametrize("topic", INTERNAL)
+@each_row("acks", [0, 1, -1])
+@each_row("topic", INTERNAL)
 def test_a_client_does_not_write_to_an_internal_topic(topic, acks):
     bench = bench_with_internal_topics()
     end_offset = bench.state.replicas.partition(topic, 0).log.end_offset

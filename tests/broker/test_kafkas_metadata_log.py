@@ -25,6 +25,7 @@ from kafkacore.errors import CorruptDataError, UsageError
 from kafkacore.protocol import metadata_log as m
 from kafkacore.records import BatchBuilder, read_batches
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 IDS = [bytes(15) + bytes([number]) for number in range(10, 20)]
 VOTERS = bytes.fromhex("0000020000000100000000000000000000000000000000020a434f4e54524f4c4c4552")
@@ -107,7 +108,7 @@ def test_a_transaction_that_was_left_open_is_aborted(tmp_path):
     log.close()
 
 
-@pytest.mark.parametrize("records", [[m.EndTransactionRecord()], [m.AbortTransactionRecord()], [m.BeginTransactionRecord()] * 2])
+@each_row("records", [[m.EndTransactionRecord()], [m.AbortTransactionRecord()], [m.BeginTransactionRecord()] * 2])
 def test_transactions_that_make_no_sense_are_refused(records):
     with pytest.raises(CorruptDataError):
         Replay().records(records)
@@ -239,7 +240,7 @@ def built(isr, elr=(), last_known=(), alive=(1, 2, 3), leader=NO_LEADER, electio
     return partition if record is None else partition.merge(record)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("isr", "elr", "last_known", "alive", "leader", "new_isr", "recovering"),
     [
         ([], [2, 3], [], [1, 2, 3], 2, [2], 0),  # the first eligible one in the order of the replicas

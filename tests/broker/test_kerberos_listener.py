@@ -32,6 +32,7 @@ from kafkacore.testing import EmbeddedCluster
 from tests.broker.client_calls import CALLS, manage
 from tests.broker.wire import Wire
 from tests.kdc import REALM, Realm
+from tests.rows import each_row
 
 GUARD_S = 60
 HOST = "127.0.0.1"
@@ -266,7 +267,7 @@ def test_a_client_comes_in_again_after_its_broker_got_other_keys(keytabs, realm)
             admin.list_topics()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "why"),
     [
         ({"sasl.kerberos.service.name": None}, "GSSAPI needs sasl_kerberos_service_name"),

@@ -43,6 +43,7 @@ from kafkacore.net.selector import Selector
 from kafkacore.net.transport import MemoryTransport, SocketTransports, memory_pair
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import Node
+from tests.rows import each_row
 
 VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
 
@@ -102,7 +103,7 @@ def test_connections_beyond_the_rate_wait_their_share_of_a_second() -> None:
     assert taken == 4
 
 
-@pytest.mark.parametrize("overrides", ["10.0.0.1", "10.0.0.1:", ":5", "10.0.0.1:-1", "a:1,b"])
+@each_row("overrides", ["10.0.0.1", "10.0.0.1:", ":5", "10.0.0.1:-1", "a:1,b"])
 def test_overrides_of_another_form_are_refused(overrides: str) -> None:
     with pytest.raises(ConfigError, match="host:limit"):
         BrokerConfig(max_connections_per_ip_overrides=overrides)

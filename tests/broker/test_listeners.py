@@ -23,6 +23,7 @@ from kafkacore.testing import EmbeddedCluster
 from tests.broker.brokering import batch
 from tests.broker.wire import Wire, produce_request
 from tests.free_ports import free_port
+from tests.rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
 TWO = {
@@ -181,7 +182,7 @@ def test_ipv6(host: str) -> None:
 NAMED = {"listeners": "A://127.0.0.1:9092,B://127.0.0.1:9093", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "problem"),
     [
         ({"listeners": ""}, "at least one listener"),

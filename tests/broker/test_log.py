@@ -14,6 +14,7 @@ from kafkacore.broker.log import Log as AnyLog
 from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.codec import crc32c
 from kafkacore.config import BrokerConfig
+from tests.rows import each_row
 
 MAX = 1 << 20
 DEFAULTS = TopicConfig.build({}, BrokerConfig())
@@ -276,7 +277,7 @@ def patched(at: int, form: str, value: int, recrc: bool = True) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "error"),
     [
         (b"", errors.InvalidRecord),

@@ -15,6 +15,7 @@ from kafkacore.broker.server import Broker
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
+from tests.rows import each_row
 
 
 def dirs(node, count=2):
@@ -46,7 +47,7 @@ def assign(stage, node, where, epoch=None):
 # ---- the controller
 
 
-@pytest.mark.parametrize(("count", "expected"), [(0, MIGRATING_DIRECTORY), (1, dirs(1)[0]), (2, UNASSIGNED_DIRECTORY)])
+@each_row(("count", "expected"), [(0, MIGRATING_DIRECTORY), (1, dirs(1)[0]), (2, UNASSIGNED_DIRECTORY)])
 def test_a_new_replica_lies_where_its_broker_can_only_put_it(count, expected):
     stage = stage_with_dirs(count=count)
     stage.create(assignments=[[1, 2]])

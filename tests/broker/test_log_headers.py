@@ -9,6 +9,7 @@ from kafkacore.broker.log.headers import HEADER_BYTES, NO_TIMESTAMP, Span, spans
 from kafkacore.broker.log.segment import MemorySegment
 from kafkacore.errors import CorruptDataError
 from kafkacore.records import BatchBuilder
+from tests.rows import each_row
 
 POSITION = 5_000
 EMPTY_V0_BYTES = 26
@@ -45,7 +46,7 @@ def segment(*order: int) -> tuple[bytes, list[Span], list[int]]:
     return data, spans, formats
 
 
-@pytest.mark.parametrize(
+@each_row(
     "order", [(2,), (0,), (1,), (10,), (11,), (2, 2, 2), (0, 1, 2), (2, 10), (2, 11), (1, 0, 10), (2, 10, 11), (10, 11, 10, 11, 2, 10)]
 )
 def test_spans_of_whole_and_cut_pieces(order):
@@ -83,7 +84,7 @@ def test_a_log_in_memory_ends_behind_its_last_short_message():
     assert segment.max_timestamp(103).base_offset == 101
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "form", "at", "value"),
     [
         (2, ">i", 8, HEADER_BYTES - 12 - 1),  # shorter than its header
@@ -107,7 +108,7 @@ def test_what_is_no_header_is_refused_with_its_position(kind, form, at, value):
     assert raised.value.offset == POSITION + len(before)
 
 
-@pytest.mark.parametrize(("length", "found"), [(EMPTY_V0_BYTES - 13, 0), (EMPTY_V0_BYTES - 12, 1), (28, 1), (29, 0), (-1, 0)])
+@each_row(("length", "found"), [(EMPTY_V0_BYTES - 13, 0), (EMPTY_V0_BYTES - 12, 1), (28, 1), (29, 0), (-1, 0)])
 def test_a_last_short_message_says_a_length_that_fits(length, found):
     data = bytearray(message(0, 7, b"")) + bytes(14)  # 40 bytes, 28 of them behind offset and length
     struct.pack_into(">i", data, 8, length)

@@ -26,6 +26,7 @@ from kafkacore.compress import Allowance, AllowanceExceeded
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 from kafkacore.records import BatchBuilder, read_batches
+from tests.rows import each_row
 
 VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
 CONFIG = BrokerConfig(auto_create_topics_enable=False, offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1)
@@ -168,7 +169,7 @@ def empty_members(codec: str) -> bytes:
     return compress.compress(compress.codec_id(codec), b"") * 10_000
 
 
-@pytest.mark.parametrize("codec", [*CODECS, "zstd blocks"])
+@each_row("codec", [*CODECS, "zstd blocks"])
 def test_empty_members_and_blocks_count(codec: str) -> None:
     number, data = compress.codec_id(codec.split()[0]), empty_members(codec)
     assert compress.decompress(number, data, 1 << 20) == b""
@@ -176,7 +177,7 @@ def test_empty_members_and_blocks_count(codec: str) -> None:
         compress.decompress(number, data, 128 << 20)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@each_row("codec", CODECS)
 def test_an_allowance_says_nothing_about_the_data(codec: str) -> None:
     number = compress.codec_id(codec)
     data = compress.compress(number, bytes(100_000))

@@ -23,6 +23,7 @@ from kafkacore.broker.image_jump import jump
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, CorruptDataError, KafkaError
+from tests.rows import each_row
 
 SMALL = {"metadata_log_max_record_bytes_between_snapshots": 2000}
 
@@ -247,7 +248,7 @@ def image_of(records, next_offset):
     return image
 
 
-@pytest.mark.parametrize("seed", range(5))
+@each_row("seed", range(5))
 def test_an_image_that_jumps_is_the_other_one_and_tells_what_changed(seed):
     """Against a listener's own book: what it knew, with what it heard, is what there is."""
     stage = Stage(default_replication_factor=3)

@@ -23,6 +23,7 @@ from kafkacore.protocol.stored import OffsetCommitValue, decode_stored
 from kafkacore.records import BatchBuilder, read_batches
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.wire import Wire
+from tests.rows import each_row
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
@@ -95,7 +96,7 @@ def old(request):
 # ---- tables
 
 
-@pytest.mark.parametrize("release", OLD)
+@each_row("release", OLD)
 def test_the_tables_are_those_of_their_time(release):
     """kafka-python has the answers of real brokers from 0.10 on, and what can be said of those before."""
     theirs = BROKER_API_VERSIONS[RELEASE[release]]
@@ -122,7 +123,7 @@ def test_what_they_say_of_themselves(old):
             assert (answer.supported_features, answer.finalized_features) == ([], [])
 
 
-@pytest.mark.parametrize(("request_", "version"), [(p.InitProducerIdRequest(), 0), (p.FetchRequest(), 4), (p.ProduceRequest(), 3)])
+@each_row(("request_", "version"), [(p.InitProducerIdRequest(), 0), (p.FetchRequest(), 4), (p.ProduceRequest(), 3)])
 def test_what_0_10_does_not_know_ends_the_connection(request_, version):
     with EmbeddedCluster(emulate="0.10") as cluster, Wire(cluster.bootstrap_servers) as wire:
         wire.send(request_, version)
@@ -467,8 +468,8 @@ CLIENTS = [(python_client, release) for release in OLD] + [(confluent_client, re
 CLIENTS += [(aio_client, "0.10"), (aio_client, "2.x")]  # it needs ApiVersions
 
 
-@pytest.mark.parametrize("codec", [None, "gzip"])
-@pytest.mark.parametrize(("client", "release"), CLIENTS, ids=lambda each: getattr(each, "__name__", each))
+@each_row("codec", [None, "gzip"])
+@each_row(("client", "release"), CLIENTS, ids=lambda each: getattr(each, "__name__", each))
 def test_clients_that_still_speak_to_them(client, release, codec):
     with EmbeddedCluster(emulate=release, config=NO_DELAY) as cluster:
         cluster.create_topic(FLIGHTS)

@@ -11,6 +11,7 @@ from kafkacore.broker.partition import Partition, Replica, Role
 from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
+from tests.rows import each_row
 
 LAG_MS = 1_000
 
@@ -279,7 +280,7 @@ def test_epochs_of_peers(stage):
         stage.partition.check_leader(4)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("epoch", "end_offset", "cut"),
     [
         (2, 6, 6),  # the same epoch, shorter there

@@ -11,6 +11,7 @@ from fuzz_loop import mend_crcs, mutate, sample_batches
 from kafkacore import records
 from kafkacore._codec import read_plain_batch
 from kafkacore.errors import KafkaError
+from tests.rows import each_row
 
 validate = importlib.import_module("kafkacore.broker.log.validate")  # the package has a function of that name
 
@@ -56,7 +57,7 @@ def test_both_ways_agree(monkeypatch: pytest.MonkeyPatch, seed: int, settings: S
     assert short == long
 
 
-@pytest.mark.parametrize(
+@each_row(
     "strange",
     [
         b"",
@@ -74,7 +75,7 @@ def test_whatever_stands_out_takes_the_long_way(strange: bytes) -> None:
     assert read_plain_batch(strange, 1_000_000) is None
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+@each_row("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_facts_of_a_plain_batch(compression: str) -> None:
     data = batch([b"x"] * 20, compression=compression, timestamps_ms=[5, 3, *range(4, 22)], producer_id=7, epoch=1, sequence=3)
     found = read_plain_batch(data, 1_000_000)

@@ -20,6 +20,7 @@ from kafkacore.broker.producers import (
 )
 from kafkacore.codec import crc32c
 from kafkacore.records import BatchBuilder, control_batch, read_batches
+from tests.rows import each_row
 
 PID = 7
 DAY_MS = 86_400_000
@@ -336,7 +337,7 @@ def test_a_snapshot_has_kafkas_layout():
     assert data == struct.pack(">hI", 1, crc32c(expected)) + expected
 
 
-@pytest.mark.parametrize("damage", ["short", "crc", "version", "count", "tail"])
+@each_row("damage", ["short", "crc", "version", "count", "tail"])
 def test_a_damaged_snapshot_is_refused(damage):
     log = Written()
     log.append(0)

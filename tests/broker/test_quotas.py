@@ -3,7 +3,6 @@
 import itertools
 import math
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from kafkacore.broker.quotas import (
     Windows,
     throttle_ms,
 )
+from tests.rows import each_row
 
 
 def quota(limit, kind=PRODUCE, samples=11, window_s=1, **more):
@@ -110,7 +110,7 @@ def test_after_the_throttle_time_the_rate_is_at_the_quota():
     assert made.record("u", "c", 0, 11_000) == 0
 
 
-@pytest.mark.parametrize("limit, value, at_most, expected", [(10, 1_000, 1_000, 1_000), (10, 101, 1_000, 100), (10, 100, 1_000, 0)])
+@each_row("limit, value, at_most, expected", [(10, 1_000, 1_000, 1_000), (10, 101, 1_000, 100), (10, 100, 1_000, 0)])
 def test_request_time_waits_at_most_a_window(limit, value, at_most, expected):
     assert quota(limit, max_throttle_ms=at_most).record("u", "c", value, 77) == expected
 
@@ -125,7 +125,7 @@ def test_throttle_times_are_rounded_as_kafkas_and_fit_into_the_answer():
 SMALLEST = 5e-324
 
 
-@pytest.mark.parametrize("limit, expected", [(SMALLEST, 2**31 - 1), (1e-300, 2**31 - 1), (math.nan, 0), (math.inf, 0)])
+@each_row("limit, expected", [(SMALLEST, 2**31 - 1), (1e-300, 2**31 - 1), (math.nan, 0), (math.inf, 0)])
 def test_no_limit_is_beyond_what_an_answer_can_say(limit, expected):
     """Kafka takes such limits, too: only what is not above zero is refused."""
     assert quota(limit).record("u", "c", 1_000, 0) == expected
@@ -229,7 +229,7 @@ def test_invented_client_ids_fill_no_memory(monkeypatch):
     assert uses.of(("u", "x" * 30_000 + "999"), 1_001) is kept
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name", ["", "a b", "\x1b[31m\n\x00", "\u202e", "\ud800", "default", "<default>", "user", "a" * 32_767, "😀", "%25"]
 )
 def test_any_name_is_a_name(name):

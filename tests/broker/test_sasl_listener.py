@@ -27,6 +27,7 @@ from kafkacore.protocol import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.client_calls import CALLS
 from tests.broker.wire import Wire
+from tests.rows import each_row
 
 USERS = {"alice": 'a"l\\i=ce;', "bör,ge=": "pä ss"}
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -68,8 +69,8 @@ def round_trip(settings, topic):
     assert record.value == b"v"
 
 
-@pytest.mark.parametrize("user", USERS)
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@each_row("user", USERS)
+@each_row("mechanism", MECHANISMS)
 def test_round_trips(cluster, mechanism, user):
     round_trip(as_user(cluster, mechanism, user), "round")
 
@@ -194,7 +195,7 @@ def test_three_brokers_trust_each_other():
 # ---- other clients
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@each_row("mechanism", MECHANISMS)
 def test_confluent(cluster, mechanism):
     confluent = pytest.importorskip("confluent_kafka")
     settings = {
@@ -211,7 +212,7 @@ def test_confluent(cluster, mechanism):
     assert answers == [None]
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@each_row("mechanism", MECHANISMS)
 def test_kafka_python(cluster, mechanism):
     kafka = pytest.importorskip("kafka")
     admin = kafka.KafkaAdminClient(

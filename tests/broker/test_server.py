@@ -21,6 +21,7 @@ from kafkacore.broker.server import Broker, Delay, Disconnect, Drop
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, ForkedClientError, UsageError
 from kafkacore.records import read_batches
+from tests.rows import each_row
 
 VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
 ALL_TOPICS = p.MetadataRequest(topics=None)
@@ -140,7 +141,7 @@ def test_acks_0_sent_with_the_last_breath_is_kept(broker):
 # ---- what is not served
 
 
-@pytest.mark.parametrize("version", [5, 6, 127, 32767, -1])
+@each_row("version", [5, 6, 127, 32767, -1])
 def test_an_unknown_api_versions_version_gets_the_range(shared, version):
     with Wire(shared.address) as wire:
         wire.sock.sendall(struct.pack(">ihhih4s", 14, 18, version, 77, 4, b"newer"[:4]))
@@ -170,7 +171,7 @@ def test_another_table_can_be_advertised():
         assert wire.closed_by_peer
 
 
-@pytest.mark.parametrize("table", [{}, {3: (0, 13)}, {18: (0, 4), 0: (0, 14)}, {18: (0, 4), 76: (1, 1)}, {18: (3, 1)}])
+@each_row("table", [{}, {3: (0, 13)}, {18: (0, 4), 0: (0, 14)}, {18: (0, 4), 76: (1, 1)}, {18: (3, 1)}])
 def test_a_table_may_not_promise_too_much(table):
     with pytest.raises(UsageError):
         Broker(api_versions=table)
@@ -183,7 +184,7 @@ def hostile_sizes():
     return [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", struct.pack(">i", (8 << 20) + 1), b"\0\0\0\0", b"\0\0\0\x07" + bytes(7)]
 
 
-@pytest.mark.parametrize("data", hostile_sizes())
+@each_row("data", hostile_sizes())
 def test_bad_sizes_close_the_connection(shared, data):
     with Wire(shared.address) as good, Wire(shared.address) as bad:
         bad.sock.sendall(data)
@@ -225,7 +226,7 @@ def create_once(broker):
     broker.call(lambda: broker.cluster.topics.get("t") or create_topic(broker.state.controller, "t"))
 
 
-@pytest.mark.parametrize("cut", [1, 4, 20])
+@each_row("cut", [1, 4, 20])
 def test_half_a_frame_and_then_nothing(shared, cut):
     with Wire(shared.address) as half, Wire(shared.address) as good:
         half.sock.sendall(half.frame(ALL_TOPICS, 12)[:cut])

@@ -21,6 +21,7 @@ from kafkacore.config_security import sasl_listener
 from kafkacore.errors import Code, CorruptDataError, KafkaError
 from kafkacore.net.sasl import PlainClient
 from kafkacore.testing import Delay, EmbeddedCluster
+from tests.rows import each_row
 
 VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
 KIND = {"client": "client-id", "user": "user", "ip": "ip"}
@@ -608,8 +609,8 @@ def test_envelopes_hold_what_was_put_in():
     assert answer_of(back, request, 7) == answer
 
 
-@pytest.mark.parametrize("data", [b"", b"\x00" * 3, b"\xff" * 40, b"\x00\x13\x00\x07" + b"\xff" * 20])
-@pytest.mark.parametrize("principal", [None, b"", b"\x00\x01", b"\x00\x00\xff\xff"])
+@each_row("data", [b"", b"\x00" * 3, b"\xff" * 40, b"\x00\x13\x00\x07" + b"\xff" * 20])
+@each_row("principal", [None, b"", b"\x00\x01", b"\x00\x00\xff\xff"])
 def test_hostile_envelopes(data, principal):
     with pytest.raises(KafkaError):
         unwrapped(p.EnvelopeRequest(request_data=data, request_principal=principal, client_host_address=b""), 1_000)

@@ -12,6 +12,7 @@ from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 from kafkacore.timer import LoopTimer
+from tests.rows import each_row
 
 HERE, THERE = 1, 2
 WHO = ProducerIdAndEpoch(7, 3)
@@ -353,7 +354,7 @@ def test_each_producer_is_answered_once_and_those_without_partitions_not_at_all(
     assert {(t.name, q.partition_index): q.error_code for t in told.topics for q in t.partitions} == {P0: 0, P1: 47}
 
 
-@pytest.mark.parametrize("code", [Code.NOT_LEADER_OR_FOLLOWER, Code.NOT_ENOUGH_REPLICAS, Code.UNKNOWN_TOPIC_OR_PARTITION, 999])
+@each_row("code", [Code.NOT_LEADER_OR_FOLLOWER, Code.NOT_ENOUGH_REPLICAS, Code.UNKNOWN_TOPIC_OR_PARTITION, 999])
 def test_what_passes_is_tried_again_with_the_leader_there_is_then(code):
     stage = Stage()
     keeper = stage.prepared(P1)
@@ -368,7 +369,7 @@ def test_what_passes_is_tried_again_with_the_leader_there_is_then(code):
     assert (target, stage.marked) == (P1, [keeper.txn])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "outcome", [errors.DisconnectError("gone"), p.EndTxnResponse(), p.WriteTxnMarkersResponse(markers=[])], ids=["lost", "other", "short"]
 )
 def test_an_answer_that_tells_nothing_is_tried_again(outcome):
@@ -544,7 +545,7 @@ def test_a_coordinator_elsewhere_is_asked_over_the_wire(adds):
     assert codes(told[0]) == {P1: Code.INVALID_PRODUCER_EPOCH}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("outcome", "code"),
     [
         (errors.DisconnectError("gone"), Code.NETWORK_EXCEPTION),

@@ -15,6 +15,7 @@ from kafkacore.broker.txns.shard import MAX_EXPIRED, Filter, ProducerIdAndEpoch
 from kafkacore.broker.txns.state import MAX_EPOCH, VALID_PREVIOUS, Transaction, TransactionState
 from kafkacore.errors import Code
 from kafkacore.protocol.stored import TransactionLogKey, TransactionLogValue, decode_stored
+from tests.rows import each_row
 
 OK, FENCED, ITS, BUSY = 0, Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE, Code.CONCURRENT_TRANSACTIONS
 
@@ -41,7 +42,7 @@ def test_every_init_fences_the_producer_before():
     assert keeper.outcome(lambda: keeper.add(second)) == OK
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
+@each_row("version", [0, 1, 2])
 def test_an_open_transaction_is_aborted_before_the_next_producer_comes(version):
     keeper = Keeper(version)
     client = 2 if version == 2 else 0
@@ -142,7 +143,7 @@ def in_state(version, state):
     return keeper, producer, client
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("state", "abort_retry", "abort", "commit_retry", "commit"),
     [
         ("Empty", FENCED, "bump", FENCED, ITS),
@@ -170,8 +171,8 @@ def test_the_table_of_end_txn_with_version_2(state, abort_retry, abort, commit_r
     assert keeper.outcome(lambda: keeper.end(next_epoch(producer), True)) in (FENCED, BUSY)
 
 
-@pytest.mark.parametrize("version", [0, 1])
-@pytest.mark.parametrize(
+@each_row("version", [0, 1])
+@each_row(
     ("state", "abort", "commit"),
     [
         ("Empty", ITS, ITS),
@@ -336,7 +337,7 @@ def test_records_have_kafkas_form():
     assert keeper.log[2].value[:2] == b"\0\0"
 
 
-@pytest.mark.parametrize("status", [6, 7, 8, -1])
+@each_row("status", [6, 7, 8, -1])
 def test_a_state_that_is_never_stored_is_corrupt(status):
     good = Transaction(TXN, 5, state=TransactionState.ONGOING).record(1)
     value = bytearray(good.value)
@@ -347,7 +348,7 @@ def test_a_state_that_is_never_stored_is_corrupt(status):
         Transaction.from_value(TXN, bytes(value))
 
 
-@pytest.mark.parametrize("value", [b"", b"\0", b"\0\7" + bytes(40), b"\0\1" + bytes(3)])
+@each_row("value", [b"", b"\0", b"\0\7" + bytes(40), b"\0\1" + bytes(3)])
 def test_a_broken_value_is_corrupt(value):
     with pytest.raises(errors.CorruptDataError):
         Transaction.from_value(TXN, value)

@@ -11,6 +11,7 @@ from kafkacore.broker.log import validate
 from kafkacore.broker.log.headers import stamped
 from kafkacore.broker.log.rewrite import emptied, filtered
 from kafkacore.records import BatchBuilder, read_batches
+from tests.rows import each_row
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
@@ -33,7 +34,7 @@ def test_a_record_without_key_is_refused_by_a_compacted_topic_and_named():
     assert [row for row, _ in refused.value.record_errors] == [1, 3]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("timestamps_ms", "bad"),
     [([T0, T0 + 1000], []), ([T0, T0 + 1001], [1]), ([T0 - 2000, T0], []), ([T0 - 2001, T0, T0 + 5000], [0, 2]), ([-1, T0], [])],
 )
@@ -49,8 +50,8 @@ def test_timestamps_out_of_range_are_refused_and_named(timestamps_ms, bad):
     assert [row for row, _ in refused.value.record_errors] == bad
 
 
-@pytest.mark.parametrize("source", CODECS)
-@pytest.mark.parametrize("target", [*CODECS, "producer"])
+@each_row("source", CODECS)
+@each_row("target", [*CODECS, "producer"])
 def test_a_batch_is_turned_into_the_topics_codec(source, target):
     producer = {"producer_id": 4, "epoch": 2, "sequence": 7, "is_transactional": True}
     sent = batch([b"v" * 300] * 20, compression=source.replace("uncompressed", "none"), **producer)
