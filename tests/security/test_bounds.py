@@ -7,10 +7,9 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-import pytest
-
 from kafkacore import bounds
 from kafkacore.config import BrokerConfig, ClientConfig, ConsumerConfig
+from tests.rows import each_row
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TABLE = (ROOT / "SECURITY.md").read_text(encoding="utf-8").split("## What a peer can make grow")[1].split("\n## ")[0]
@@ -22,7 +21,7 @@ def test_the_table_is_read() -> None:
     assert len(ROWS) > 20 and all(len(row) == 4 for row in ROWS)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row[0][:50] for row in ROWS])
+@each_row("row", ROWS, ids=[row[0][:50] for row in ROWS])
 def test_each_bound_has_a_test(row: tuple[str, ...]) -> None:
     _, bound, setting, test = row
     if bound.startswith("none yet"):

@@ -15,6 +15,7 @@ import pytest
 from kafkacore import KafkaAdminClient, protocol
 from kafkacore.errors import CorruptDataError, KafkaError
 from tests.fuzz_loop import random_message
+from tests.rows import each_row
 from tests.security import hostile_lies
 from tests.security.hostile_brokers import Attack, Found, _interrupting, lie, run, twisted
 from tests.security.hostile_faces import FACES
@@ -31,7 +32,7 @@ def test_clients_take_lies():
     assert attack.faults
 
 
-@pytest.mark.parametrize("key", sorted(protocol.APIS))
+@each_row("key", sorted(protocol.APIS))
 def test_every_answer_can_be_lied_about(key):
     """What comes is a frame with its size, and often another one; a client's decoder takes or refuses it."""
     api, rng = protocol.APIS[key], random.Random(key)
@@ -60,7 +61,7 @@ def lied_to():
 NATIVE = hostile_lies.cases("kafkacore")
 
 
-@pytest.mark.parametrize(("name", "drive"), NATIVE, ids=[f"{drive}: {name}" for name, drive in NATIVE])
+@each_row(("name", "drive"), NATIVE, ids=[f"{drive}: {name}" for name, drive in NATIVE])
 def test_a_lie_that_is_told_again_and_again_keeps_no_client_busy(lied_to, name, drive):
     """Counted are requests: a slow machine makes fewer of them. What a lie is about is reached, or it would show nothing."""
     pace = hostile_lies.measured(lied_to, name, drive, seconds=0.6)
@@ -68,8 +69,8 @@ def test_a_lie_that_is_told_again_and_again_keeps_no_client_busy(lied_to, name, 
     assert pace.rate < hostile_lies.PACE, pace
 
 
-@pytest.mark.parametrize("face", sorted(set(FACES) - {"kafkacore"}))
-@pytest.mark.parametrize(
+@each_row("face", sorted(set(FACES) - {"kafkacore"}))
+@each_row(
     ("name", "drive"),
     [
         ("a nearer replica that is behind", "read"),

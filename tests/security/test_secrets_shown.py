@@ -17,12 +17,13 @@ from kafkacore.config_text import holds_secret
 from kafkacore.net.sasl import scram_credential
 from kafkacore.protocol.schema import Struct
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 HUSH = "hunter2"
 LINE = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="b" password="{HUSH}" user_b="{HUSH}";'
 
 
-@pytest.mark.parametrize(
+@each_row(
     "shown",
     [
         protocol.SaslAuthenticateRequest(auth_bytes=b"\0alice\0hunter2"),
@@ -76,7 +77,7 @@ def test_other_settings_and_absent_values_are_shown():
     assert repr(protocol.SaslAuthenticateRequest(auth_bytes=b"abc")) == "SaslAuthenticateRequest(auth_bytes=<3 bytes>)"
 
 
-@pytest.mark.parametrize("name", ["sasl.jaas.config", "sasl_jaas_config", "ssl.keystore.key", "listener.x.ssl.key.password", "my.secret"])
+@each_row("name", ["sasl.jaas.config", "sasl_jaas_config", "ssl.keystore.key", "listener.x.ssl.key.password", "my.secret"])
 def test_names_of_secrets(name):
     assert holds_secret(name)
     assert not holds_secret(f"{name}.file")

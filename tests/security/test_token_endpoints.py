@@ -14,6 +14,7 @@ from kafkacore.config import ClientConfig
 from kafkacore.config_security import TokenEndpoint
 from kafkacore.errors import AuthenticationFailedError, ConfigError
 from tests.net.token_endpoint import Endpoint, token_endpoint
+from tests.rows import each_row
 
 httpx = pytest.importorskip("httpx")
 OAUTH = {
@@ -27,7 +28,7 @@ def endpoint(url, **settings):
     return ClientConfig.from_user({**OAUTH, "sasl.oauthbearer.token.endpoint.url": url, **settings}).sasl_settings().token_endpoint
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "why"),
     [
         ("http://idp/token?api_key=hunter2", "must be https"),
@@ -48,7 +49,7 @@ def test_a_secret_goes_to_https_or_stays_here(url, why):
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["https://idp/token", "http://localhost:8080/t", "http://127.1.2.3/t", "http://[::1]:1/t", "HTTPS://IDP/"])
+@each_row("url", ["https://idp/token", "http://localhost:8080/t", "http://127.1.2.3/t", "http://[::1]:1/t", "HTTPS://IDP/"])
 def test_urls_that_may_be_used(url):
     assert endpoint(url).url == url
 
@@ -61,7 +62,7 @@ def test_only_allowed_urls_are_used_where_they_are_named():
             endpoint(url, **allowed)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "useless",
     [{"sasl.oauthbearer.allowed.urls": "https://x/"}, {"sasl.oauthbearer.proxy.url": "http://x/"}, {"https.ca.location": "ca.pem"}],
 )
