@@ -17,6 +17,7 @@ from kafkacore.net.sasl import ScramServer, salted_password, scram_credential
 from kafkacore.net.transport import memory_pair
 from tests.net.net_support import Peer
 from tests.net.sasl_support import CREDENTIAL, PASSWORD, SaslBroker, SaslCluster
+from tests.rows import each_row
 
 PLAIN = SaslSettings("PLAIN", "alice", PASSWORD)
 SCRAM = SaslSettings("SCRAM-SHA-512", "alice", PASSWORD)
@@ -37,8 +38,8 @@ def run(authenticator, transport, broker):
     raise AssertionError("no end")
 
 
-@pytest.mark.parametrize("step_bytes", [1, 3, 1 << 20])
-@pytest.mark.parametrize("settings", [PLAIN, SCRAM])
+@each_row("step_bytes", [1, 3, 1 << 20])
+@each_row("settings", [PLAIN, SCRAM])
 def test_to_its_end_over_any_pieces(settings, step_bytes):
     authenticator, transport, broker = connection(settings, lifetime_ms=5_000)
     transport.max_read_bytes = transport.max_write_bytes = step_bytes
@@ -94,7 +95,7 @@ def test_bytes_behind_the_last_answer_stay_for_the_channel():
     assert left[:4] == b"more"
 
 
-@pytest.mark.parametrize(("offered", "spoken"), [((0, 0), 0), ((0, 1), 1), ((0, 9), 2)])
+@each_row(("offered", "spoken"), [((0, 0), 0), ((0, 1), 1), ((0, 9), 2)])
 def test_versions_of_older_and_newer_brokers(offered, spoken):
     authenticator, transport, broker = connection(authenticate=offered, lifetime_ms=7)
     run(authenticator, transport, broker)
@@ -102,7 +103,7 @@ def test_versions_of_older_and_newer_brokers(offered, spoken):
     assert authenticator.session_lifetime_ms == (7 if spoken else 0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("broker", "kind", "why"),
     [
         ({"password": "other"}, SaslAuthentication, "Invalid username or password"),
@@ -133,7 +134,7 @@ def test_a_broker_that_does_not_know_the_password_is_refused():
         run(*connection(SCRAM, machine=impostor))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         struct.pack(">i", -1),

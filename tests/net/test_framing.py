@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kafkacore._codec import PooledBuffer, buffer_pool_stats, buffer_pool_trim
 from kafkacore.errors import CorruptDataError
 from kafkacore.net.frames import FIRST_STEP_BYTES, STAGING_BYTES, FrameReader
+from tests.rows import each_row
 
 
 def frame(body: bytes) -> bytes:
@@ -34,7 +35,7 @@ def feed(reader: FrameReader, data: bytes, step: int = 1 << 30) -> list[bytes]:
 SIZES = [0, 1, 3, 4, 5, 1000, STAGING_BYTES - 5, STAGING_BYTES - 4, STAGING_BYTES - 3, 70_000]
 
 
-@pytest.mark.parametrize("size", SIZES)
+@each_row("size", SIZES)
 def test_one_frame_fed_byte_by_byte(size: int) -> None:
     body = bytes(index * 7 & 255 for index in range(size))
     reader = FrameReader()
@@ -65,7 +66,7 @@ def test_a_second_frame_read_along_is_known_without_more_bytes() -> None:
     assert feed(reader, b"\0\1x") == [b"x"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("size", "says"), [(-1, "negative"), (-(2**31), "negative"), (101, "above the limit of 100"), (2**31 - 1, "above the limit")]
 )
 def test_a_bad_size_is_refused_before_anything_is_allocated(size: int, says: str) -> None:

@@ -15,6 +15,7 @@ from kafkacore.net.channel import NetworkSend
 from kafkacore.net.connection import CorrelationIds, ExponentialBackoff, InFlightRequests, NodeApiVersions, NodeConnection
 from kafkacore.net.request import ClientRequest
 from kafkacore.net.transport import Address
+from tests.rows import each_row
 
 
 def request(node_id: int = 1, deadline_ms: int = 1_000, *, sent: bool = True) -> ClientRequest:
@@ -99,13 +100,13 @@ def test_backoff_without_jitter_or_growth() -> None:
     assert ExponentialBackoff(50, 50).backoff_ms(9) <= 50
 
 
-@pytest.mark.parametrize(("have", "low", "high", "chosen"), [((0, 9), 3, 13, 9), ((3, 13), 0, 9, 9), ((3, 3), 3, 3, 3)])
+@each_row(("have", "low", "high", "chosen"), [((0, 9), 3, 13, 9), ((3, 13), 0, 9, 9), ((3, 3), 3, 3, 3)])
 def test_the_highest_common_version(have: tuple[int, int], low: int, high: int, chosen: int) -> None:
     versions = NodeApiVersions({0: have}, broker=5)
     assert versions.negotiate(0, low, high) == chosen == versions.negotiate(0, low, high)
 
 
-@pytest.mark.parametrize(("ranges", "says"), [({}, "does not support Produce"), ({0: (0, 2)}, "0 to 2"), ({0: (14, 15)}, "14 to 15")])
+@each_row(("ranges", "says"), [({}, "does not support Produce"), ({0: (0, 2)}, "0 to 2"), ({0: (14, 15)}, "14 to 15")])
 def test_no_common_version(ranges: dict[int, Any], says: str) -> None:
     with pytest.raises(UnsupportedVersion, match=says) as caught:
         NodeApiVersions(ranges, broker=5).negotiate(0, 3, 13, "Produce")

@@ -23,6 +23,7 @@ from kafkacore.net.kerberos import FRESH_MS, TICKET_TIMEOUT_MS, BrokerKeys, Init
 from kafkacore.net.sasl_gssapi import GssapiClient, GssapiServer
 from tests.kdc import REALM, Realm
 from tests.net.sasl_support import SaslCluster
+from tests.rows import each_row
 
 GUARD_S = 60
 SERVICE = f"kafka/localhost@{REALM}"
@@ -79,7 +80,7 @@ def test_what_is_chosen_is_no_layer_and_the_clients_own_name(keytabs):
     assert (choice[:2], choice[16:].startswith(b"\x01\x00\x00\x00" + f"alice@{REALM}".encode())) == (b"\x05\x04", True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("offer", "why"),
     [(b"\x01\0\0", "in 3 bytes instead of 4"), (b"\x06\0\1\0", "wants a security layer of SASL's own"), (b"", "in 0 bytes")],
 )
@@ -92,7 +93,7 @@ def test_offers_that_a_client_refuses(keytabs, offer, why):
     assert not client.done
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("choice", "why"),
     [
         (b"\x02\0\0\0", "chooses security layer 2"),
@@ -128,7 +129,7 @@ def test_a_ticket_counts_once_and_for_its_service_only(keytabs):
         server_of(keytabs).step(other)
 
 
-@pytest.mark.parametrize("challenge", [b"", b"\x60\x82\xff\xff", b"yes, it is me", bytes(100_000)])
+@each_row("challenge", [b"", b"\x60\x82\xff\xff", b"yes, it is me", bytes(100_000)])
 def test_a_broker_without_the_services_key_proves_nothing(keytabs, challenge):
     client = client_of(Initiator(settings_of(keytabs), "localhost"))
     client.step(None)

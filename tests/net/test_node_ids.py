@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kafkacore.net.node_ids import broker_of, coordinator_id, title_of
+from tests.rows import each_row
 
 
-@pytest.mark.parametrize("broker", [0, 1, 1000, 2**30 - 1])
+@each_row("broker", [0, 1, 1000, 2**30 - 1])
 def test_a_coordinator_s_connection_leads_back_to_its_broker(broker: int) -> None:
     assert coordinator_id(broker) != broker
     assert broker_of(coordinator_id(broker)) == broker_of(broker) == broker
@@ -15,6 +14,6 @@ def test_a_coordinator_s_connection_leads_back_to_its_broker(broker: int) -> Non
     assert title_of(broker) == f"node {broker}"
 
 
-@pytest.mark.parametrize("id", [-1, -7, "127.0.0.1:9092-127.0.0.1:40001-1"])
+@each_row("id", [-1, -7, "127.0.0.1:9092-127.0.0.1:40001-1"])
 def test_bootstrap_addresses_and_accepted_connections_have_none(id: int | str) -> None:
     assert broker_of(id) is None

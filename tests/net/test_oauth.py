@@ -26,6 +26,7 @@ from kafkacore.net.oauth import (
     unsecured_token,
 )
 from tests.net.token_endpoint import token_endpoint
+from tests.rows import each_row
 
 T0 = 1_700_000_000_000
 WAIT_S = 90
@@ -83,7 +84,7 @@ class Fixed(random.Random):
         return 1.0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("life_s", "random", "window", "after_s"),
     [
         (3600, 0.0, {}, 2880),
@@ -152,7 +153,7 @@ def test_a_failed_ask_is_remembered_for_a_back_off():
     assert rig.provider.asked == 3
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "why"),
     [
         ("token", "must return"),
@@ -277,7 +278,7 @@ def part(value):
 NONE = part({"alg": "none"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     "token",
     [
         "",
@@ -316,7 +317,7 @@ def test_client_credentials():
     assert endpoint.asked == [(basic, {"grant_type": ["client_credentials"], "scope": ["kafka"]})]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "body"),
     [(401, {"error": "invalid_client"}), (200, {}), (200, b"<html>"), (200, [1]), (200, {"access_token": 5}), (500, b"")],
 )

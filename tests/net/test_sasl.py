@@ -20,6 +20,7 @@ from kafkacore.net.sasl import (
     salted_password,
     scram_credential,
 )
+from tests.rows import each_row
 
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -123,7 +124,7 @@ def test_plain_of_any_name_and_password(user, password, other):
             PlainServer(lambda name, word: {user: password}.get(name) == word).step(PlainClient(user, other).step(None))
 
 
-@pytest.mark.parametrize("token", [b"", b"a\0b", b"\0\0b", b"\0a\0", b"\0a\0b\0c", b"\0\xff\0b"])
+@each_row("token", [b"", b"a\0b", b"\0\0b", b"\0a\0", b"\0a\0b\0c", b"\0\xff\0b"])
 def test_plain_refuses_other_tokens(token):
     with pytest.raises(SaslAuthentication):
         PlainServer(lambda user, password: True).step(token)
@@ -134,8 +135,8 @@ def test_plain_refuses_to_be_somebody_else():
         PlainServer(lambda user, password: True).step(b"root\0alice\0secret")
 
 
-@pytest.mark.parametrize(("username", "password"), [("", "x"), ("x", ""), ("a\0b", "x"), ("x", "a\0b"), ("x", "\udc80")])
-@pytest.mark.parametrize("make", [PlainClient, lambda *args: ScramClient("SCRAM-SHA-256", *args)])
+@each_row(("username", "password"), [("", "x"), ("x", ""), ("a\0b", "x"), ("x", "a\0b"), ("x", "\udc80")])
+@each_row("make", [PlainClient, lambda *args: ScramClient("SCRAM-SHA-256", *args)])
 def test_what_cannot_be_sent(make, username, password):
     with pytest.raises(ConfigError):
         make(username, password)
@@ -144,7 +145,7 @@ def test_what_cannot_be_sent(make, username, password):
 FIRST = RFC7677[1].decode()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("challenge", "why"),
     [
         (FIRST.replace("r=rOpr", "r=xOpr"), "nonce"),
@@ -175,7 +176,7 @@ def test_hostile_first_challenges(challenge, why):
     assert not client.done
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("challenge", "why"),
     [
         (b"v=7rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", "signature is wrong"),
@@ -204,7 +205,7 @@ def test_a_scram_client_does_not_go_on_after_its_end():
         client.step(RFC7677[3])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("token", "why"),
     [
         (b"p=tls-unique,,n=user,r=abc", "channel binding"),
@@ -222,7 +223,7 @@ def test_hostile_first_tokens(token, why):
         ScramServer("SCRAM-SHA-256", {"user": credential("SCRAM-SHA-256", "pencil")}.get).step(token)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "why"),
     [
         (lambda token: token.replace(b"r=rOpr", b"r=xOpr"), "another dialogue"),
@@ -311,7 +312,7 @@ def test_a_refusal_has_no_effect_on_a_terminal():
         assert said.isprintable() and len(said) < 300
 
 
-@pytest.mark.parametrize(
+@each_row(
     "challenge", [b"nonsense", b"[1]", b'{"status": {"a": 1}}', b'{"status": "' + b"x" * 100_000 + b'"}', b"[" * 99_999]
 )
 def test_hostile_oauth_challenges(challenge):
@@ -321,7 +322,7 @@ def test_hostile_oauth_challenges(challenge):
     assert len(client.refusal) < 300
 
 
-@pytest.mark.parametrize(
+@each_row(
     "token",
     [
         b"",
@@ -339,7 +340,7 @@ def test_hostile_oauth_tokens(token):
         OAuthBearerServer(lambda _: "alice").step(token)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("token", "extensions"),
     [("a b", None), ("", None), ("a\x01b", None), ("a", {"auth": "x"}), ("a", {"k1": "x"}), ("a", {"k": "\x01"}), ("a", {"k": ""})],
 )

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import socket
 
-import pytest
-
 from kafkacore.net.transport import Address, PlaintextTransport, SocketTransports, configure_socket
+from tests.rows import each_row
 
 
-@pytest.mark.parametrize(("send", "receive"), [(131_072, 32_768), (131_072, 65_536), (-1, -1)])
+@each_row(("send", "receive"), [(131_072, 32_768), (131_072, 65_536), (-1, -1)])
 def test_outgoing_and_accepted_sockets_are_configured(send: int, receive: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as untouched:
         transports = SocketTransports(send_buffer_bytes=send, receive_buffer_bytes=receive)

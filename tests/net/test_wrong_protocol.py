@@ -15,6 +15,7 @@ from kafkacore import KafkaAdminClient, errors
 from kafkacore._codec import FrameReader
 from kafkacore.net.transport import Address
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 # Record headers of RFC 8446, section 5.1, with what follows them.
 CLIENT_HELLO = bytes.fromhex("16030102000100")
@@ -22,7 +23,7 @@ ALERT = bytes.fromhex("15030300020250")
 QUICK = {"default_api_timeout_ms": 400, "request_timeout_ms": 300, "retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("begins", "said"),
     [
         (CLIENT_HELLO, "above the limit of 1000 bytes; the peer speaks TLS, and this side of the connection does not"),
