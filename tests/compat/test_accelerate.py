@@ -20,6 +20,7 @@ from kafkacore.compat.acceleration import PACKAGES, accelerate
 from kafkacore.errors import ConfigError
 from kafkacore.records import BatchBuilder, control_batch, read_batches
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 NAMES = tuple(PACKAGES)
 Bytes = st.none() | st.binary(max_size=300)
@@ -85,8 +86,8 @@ def test_what_is_read_is_the_same(package: str, records: list[Any], codec: int) 
         assert [getattr(found, name) for name in more] == [getattr(expected, name) for name in more]
 
 
-@pytest.mark.parametrize("codec", range(5))
-@pytest.mark.parametrize("package", NAMES)
+@each_row("codec", range(5))
+@each_row("package", NAMES)
 def test_the_package_reads_what_we_build(package: str, codec: int) -> None:
     records = [(1_700_000_000_000 + i, b"k%d" % i, b"v" * 50, [("h", b"x")]) for i in range(30)]
     data, _ = built(ForeignBatchBuilder, records, codec)
@@ -96,8 +97,8 @@ def test_the_package_reads_what_we_build(package: str, codec: int) -> None:
     assert [(r.timestamp, r.key, r.value, r.headers) for r in batch] == records
 
 
-@pytest.mark.parametrize("abort", [True, False])
-@pytest.mark.parametrize("package", NAMES)
+@each_row("abort", [True, False])
+@each_row("package", NAMES)
 def test_control_batches(package: str, abort: bool) -> None:
     data = bytes(control_batch(0 if abort else 1, producer_id=5, producer_epoch=1))
     with accelerate(package):

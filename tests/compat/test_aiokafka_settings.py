@@ -26,6 +26,7 @@ from kafkacore.compat.aiokafka.listener import EngineListener
 from kafkacore.net.oauth import unsecured_token
 from kafkacore.testing import EmbeddedCluster
 from tests.free_ports import free_port
+from tests.rows import each_row
 
 NOWHERE = "127.0.0.1:1"
 GUARD_S = 90
@@ -205,7 +206,7 @@ def test_a_context_of_the_helper_trusts_what_it_is_given(tmp_path: Path) -> None
     assert "ssl_context" not in settings_of(ssl_context=context)
 
 
-@pytest.mark.parametrize("kind", [AIOKafkaProducer, AIOKafkaConsumer, AIOKafkaAdminClient])
+@each_row("kind", [AIOKafkaProducer, AIOKafkaConsumer, AIOKafkaAdminClient])
 def test_a_client_that_could_not_start_starts_when_there_is_a_broker(kind: Any) -> None:
     port = free_port()
 

@@ -21,6 +21,7 @@ from kafkacore.compat.aiokafka.consumer_settings import CONSUMER_DEFAULTS, CONSU
 from kafkacore.compat.aiokafka.producer.producer import PRODUCER_DEFAULTS, PRODUCER_SETTINGS
 from kafkacore.compat.settings import NoEffect, Ours, Own, Refused
 from tests.compat.both_packages import errors_of_the_engine
+from tests.rows import each_row
 
 real = pytest.importorskip("aiokafka", minversion="0.14")
 ROOT = Path(__file__).parents[2]
@@ -158,7 +159,7 @@ def test_every_module_is_there_or_has_its_reason() -> None:
         ours(name)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@each_row("name", MODULES)
 def test_names_of_a_module_are_there(name: str) -> None:
     absent = {each for each in own_names(theirs(name)) if not hasattr(ours(name), each)}
     assert absent == NAMES_NOT_COVERED.get(name, set())
@@ -169,7 +170,7 @@ def test_the_package_exports_what_aiokafka_does() -> None:
     assert [name for name in NOT_COVERED if not hasattr(real, name)] == []
 
 
-@pytest.mark.parametrize(("name", "module"), every_class(), ids=[name for name, _ in every_class()])
+@each_row(("name", "module"), every_class(), ids=[name for name, _ in every_class()])
 def test_a_class_has_its_methods_and_signatures(name: str, module: str) -> None:
     wanted, found = real_class(name), getattr(ours(module), name)
     methods = [each for each in dir(wanted) if not each.startswith("_") and inspect.isroutine(getattr(wanted, each))]
@@ -239,7 +240,7 @@ def test_every_exception_is_there() -> None:
     assert str(errors.coded(999)("x")) == "[Error 999] UnknownError: x"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("engine", "name"),
     [
         ("RequestTimedOut", "KafkaTimeoutError"),
@@ -275,7 +276,7 @@ def test_every_error_of_the_engine_has_a_counterpart() -> None:
         assert "what happened" in str(found) or isinstance(found, errors.OffsetOutOfRangeError)
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@each_row("client", CLIENTS)
 def test_every_setting_is_in_the_table_with_its_default(client: str) -> None:
     table, defaults = CLIENTS[client]
     parameters = inspect.signature(real_class(client).__init__).parameters.values()

@@ -42,6 +42,7 @@ from kafkacore.compat.confluent.admin import (
 from kafkacore.compat.confluent.admin.base import ADMIN_SETTINGS
 from kafkacore.compat.settings import NoEffect, Refused
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 WAIT_S = 60.0
 TP = TopicPartition("t", 0, 0)
@@ -210,7 +211,7 @@ def test_credentials_are_changed() -> None:
         assert code(admin.describe_cluster(request_timeout=5)) == "_AUTHENTICATION"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("api", "ask", "field", "values"),
     [
         (

@@ -16,6 +16,7 @@ from kafkacore.compat.settings import Refused
 from tests.compat import confluent_clients, confluent_details, confluent_serving, confluent_unknown_topics
 from tests.compat.both_packages import CLUSTERS, cluster_of, own_topic, plain
 from tests.compat.confluent_clients import CASES, Face
+from tests.rows import each_row
 
 real = pytest.importorskip("confluent_kafka", minversion="2.16")
 
@@ -85,7 +86,7 @@ def test_refused_settings_say_why(client: Any, table: Any) -> None:
             assert (error.name(), kind.why in error.str(), name in error.str()) == ("_INVALID_ARG", True, True)
 
 
-@pytest.mark.parametrize("name", ["murmur2", "consistent", "fnv1a"])
+@each_row("name", ["murmur2", "consistent", "fnv1a"])
 def test_partitions_of_keys(name: str) -> None:
     keys = [b"key-%d" % nth for nth in range(500)] + [b""]
     for key, count in itertools.product(keys, (1, 7, 100)):

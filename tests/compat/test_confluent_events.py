@@ -14,6 +14,7 @@ from kafkacore import KafkaAdminClient, NewTopic
 from kafkacore.compat.confluent import Consumer, KafkaError, KafkaException, Producer, ThrottleEvent, TopicPartition
 from kafkacore.testing import EmbeddedCluster
 from tests.compat.confluent_serving import NOBODY, wait_for
+from tests.rows import each_row
 
 WAIT_S = 60.0
 BEARER = {"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}
@@ -178,7 +179,7 @@ def test_a_logger_gets_lines_from_its_level_on_and_as_long_as_the_client_lives()
     assert logging.getLogger("kafkacore").handlers == handlers
 
 
-@pytest.mark.parametrize(
+@each_row(
     "settings",
     [{"logger": "no logger"}, {"log_level": 9, "logger": logging.Logger("x")}, {"debug": "no such"}],
 )

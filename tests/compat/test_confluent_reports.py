@@ -21,6 +21,7 @@ from kafkacore._codec import ConsumerRecord, MessagesInHand, ProducerCore, Repor
 from kafkacore.compat.confluent import KafkaError, KafkaException, Message, Producer
 from kafkacore.testing import EmbeddedCluster
 from tests.compat.confluent_serving import wait_for
+from tests.rows import each_row
 
 WAIT_S = 60.0
 NOW_MS = 1_700_000_000_000
@@ -76,7 +77,7 @@ def test_both_ways_report_the_same(servers: str) -> None:
     assert len(found[0]) == len(CALLS)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("args", "named"),
     [
         (("t", 5), {}), (("t", b"v", 5), {}), (("t", bytearray(b"v")), {}), (("t", b"v", None, None), {}), ((b"t", b"v"), {}), ((), {}),
@@ -157,7 +158,7 @@ def test_the_rest_of_a_batch_comes_before_the_next_batch(servers: str) -> None:
         assert seen == [b"%c%d" % (name, nth) for name in b"ab" for nth in range(4)]
 
 
-@pytest.mark.parametrize("pattern", ["aaaa", "aaba", "abab", "abcd", "a-a-", "ab-b", "-a--"])
+@each_row("pattern", ["aaaa", "aaba", "abab", "abcd", "a-a-", "ab-b", "-a--"])
 def test_each_message_has_its_callback_whether_they_are_all_the_same_or_not(servers: str, pattern: str) -> None:
     """A batch keeps one callback while there is one only; `-` has none."""
     seen: list[Any] = []

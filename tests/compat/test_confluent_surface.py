@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kafkacore.compat.confluent.not_covered import NOT_COVERED, reason
+from tests.rows import each_row
 
 real = pytest.importorskip("confluent_kafka", minversion="2.16")
 
@@ -47,7 +48,7 @@ CLASSES = sorted({
 })  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MODULES)
+@each_row("name", MODULES)
 def test_public_names_are_there_or_listed(name: str) -> None:
     ours, theirs = module(OURS, name), module("confluent_kafka", name)
     missing = {each for each in names_of(theirs) if each not in NOT_COVERED and not hasattr(ours, each)}
@@ -113,7 +114,7 @@ def covers(definitions: list[ast.FunctionDef], found: Shape) -> bool:
     return {name for each in definitions for name, _ in of_stub(each)} == {name for name, _ in found}
 
 
-@pytest.mark.parametrize(("where", "name"), CLASSES, ids=[f"{where or 'confluent_kafka'}.{name}" for where, name in CLASSES])
+@each_row(("where", "name"), CLASSES, ids=[f"{where or 'confluent_kafka'}.{name}" for where, name in CLASSES])
 def test_classes_have_the_same_methods(where: str, name: str) -> None:
     wanted, found = getattr(module("confluent_kafka", where), name), getattr(module(OURS, where), name)
     fields = inspect.ismemberdescriptor  # of C objects; here they are set when an object is made
@@ -181,7 +182,7 @@ def without(name: str) -> set[str]:
     return {each.partition(".")[2] for each in NOT_COVERED if each.startswith(f"{bases.get(name, name)}.")}
 
 
-@pytest.mark.parametrize("name", sorted(each for each in NOT_COVERED if "." not in each))
+@each_row("name", sorted(each for each in NOT_COVERED if "." not in each))
 def test_what_is_not_covered_says_why(name: str) -> None:
     with pytest.raises(ImportError) as caught:
         exec(f"from {OURS} import {name}", {})

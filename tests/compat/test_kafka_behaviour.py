@@ -12,6 +12,7 @@ from kafkacore.testing import EmbeddedCluster
 from tests.compat import kafka_administering, kafka_consuming, kafka_producing
 from tests.compat.both_packages import own_topic, plain
 from tests.compat.kafka_face import CASES, Face
+from tests.rows import each_row
 
 pytest.importorskip("kafka", minversion="3.0")
 
@@ -35,13 +36,13 @@ def seen(case: Callable[[Face], Any], package: str, cluster: EmbeddedCluster) ->
 
 
 @pytest.mark.filterwarnings("ignore")  # kafka-python's own
-@pytest.mark.parametrize("case", CASES, ids=[case.__name__ for case in CASES])
+@each_row("case", CASES, ids=[case.__name__ for case in CASES])
 def test_both_packages_show_a_program_the_same(case: Callable[[Face], Any], cluster: EmbeddedCluster) -> None:
     assert seen(case, "kafkacore.compat.kafka", cluster) == seen(case, "kafka", cluster)
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@each_row("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_both_packages_authenticate_alike(mechanism: str) -> None:
     with EmbeddedCluster(users={"alice": "secret"}) as secured:
         who = {

@@ -19,11 +19,12 @@ from kafkacore.compat.kafka.assignors import CooperativeStickyAssignor, StickyPa
 from kafkacore.compat.kafka.common_settings import COMMON, COMMON_DEFAULTS, _addresses, _token_provider, engine_settings
 from kafkacore.compat.kafka.consumer import _at_beginning
 from kafkacore.compat.kafka.partitioner import StickyPartitioner
+from tests.rows import each_row
 
 NOWHERE: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "api_version": (4, 3)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "found"),
     [
         ("localhost", ["localhost:9092"]),
@@ -55,7 +56,7 @@ def test_a_consumer_has_kafka_pythons_defaults() -> None:
         assert config.partition_assignment_strategy == ("range", "roundrobin")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "found"),
     [("smallest", "earliest"), ("largest", "latest"), ("EARLIEST", "earliest"), ("none", "none"), ("anything", "none")],
 )
@@ -126,7 +127,7 @@ def test_a_token_lasts_as_long_as_it_says() -> None:
     assert _token_provider(None) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "name", "matches"),
     [
         ("^a", "abc", True),

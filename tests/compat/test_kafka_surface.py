@@ -16,6 +16,7 @@ from kafkacore.compat.kafka.consumer_settings import CONSUMER_SETTINGS
 from kafkacore.compat.kafka.producer import PRODUCER_SETTINGS
 from kafkacore.compat.settings import NoEffect, Ours, Own, Refused
 from tests.compat.both_packages import errors_of_the_engine
+from tests.rows import each_row
 
 real = pytest.importorskip("kafka", minversion="3.0")
 
@@ -48,7 +49,7 @@ def shape(fn: Any) -> list[tuple[str, Any, Any]]:
     return [(each.name, each.kind, repr(each.default)) for each in parameters if each.name not in ("self", "cls")]
 
 
-@pytest.mark.parametrize(("client", "method"), methods(), ids=[".".join(each) for each in methods()])
+@each_row(("client", "method"), methods(), ids=[".".join(each) for each in methods()])
 def test_a_method_is_there_with_its_signature(client: str, method: str) -> None:
     ours = getattr(CLIENTS[client], method, None)
     if f"{client}.{method}" in NOT_COVERED:
@@ -61,7 +62,7 @@ def test_what_is_not_covered_is_there_in_kafka_python() -> None:
     assert set(NOT_COVERED) <= {".".join(each) for each in methods()}
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@each_row("client", CLIENTS)
 def test_every_setting_is_in_the_table_with_its_default(client: str) -> None:
     theirs, ours = getattr(real, client).DEFAULT_CONFIG, CLIENTS[client].DEFAULT_CONFIG
     assert set(theirs) == set(ours) == set(TABLES[client])
@@ -70,7 +71,7 @@ def test_every_setting_is_in_the_table_with_its_default(client: str) -> None:
     assert all(type(each) in (Ours, Own, NoEffect, Refused) for each in TABLES[client].values())
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@each_row("client", CLIENTS)
 def test_refused_settings_say_why(client: str) -> None:
     for name, kind in TABLES[client].items():
         if isinstance(kind, Refused):
@@ -118,7 +119,7 @@ def test_codes_that_nobody_knows_keep_their_number() -> None:
     assert str(found("x")) == "[Error 999] UnrecognizedBrokerError: x"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("engine", "name"),
     [
         ("RequestTimedOut", "KafkaTimeoutError"),
@@ -157,7 +158,7 @@ def test_every_error_of_the_engine_has_a_counterpart() -> None:
         assert "what happened" in str(found)
 
 
-@pytest.mark.parametrize("name", ["errors", "structs", "serializer", "partitioner", "future", "admin"])
+@each_row("name", ["errors", "structs", "serializer", "partitioner", "future", "admin"])
 def test_names_of_a_module_are_there(name: str) -> None:
     theirs, ours = importlib.import_module(f"kafka.{name}"), importlib.import_module(f"kafkacore.compat.kafka.{name}")
     own = [each for each, value in vars(theirs).items() if not each.startswith("_") and getattr(value, "__module__", "") == theirs.__name__]
