@@ -25,6 +25,7 @@ from kafkacore.config_security import sasl_listener
 from kafkacore.errors import Code, KafkaError
 from kafkacore.testing import EmbeddedCluster
 from tests.free_ports import free_port
+from tests.rows import each_row
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def failure(capsys: pytest.CaptureFixture[str]) -> str:
     return lines[0]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         *("", "topics", "topics create", "topics alter", "groups", "groups reset", "produce", "consume", "cluster"),
@@ -571,7 +572,7 @@ def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
         assert re.search(rf"127\.0\.0\.1:({port - 1}|{port}): Address already in use", failure(capsys))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("setting", "why"),
     [
         ("authorizer.class.name=com.example.Mine", "authorizer_class_name may be org.apache.kafka.metadata.authorizer.StandardAuthorizer"),

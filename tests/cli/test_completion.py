@@ -18,6 +18,7 @@ import typer
 from kafkacore.cli import completion, help_text
 from kafkacore.cli.app import _app, _being_completed, _first_word, run
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 ROOT: Any = typer.main.get_command(_app([]))
 help_text.tidy(ROOT)
@@ -106,7 +107,7 @@ def test_help_reads_well(path: str, command: Any, monkeypatch: pytest.MonkeyPatc
         assert re.search(r"[.)]$", param.help) or "completion" in param.name, (param.name, param.help)
 
 
-@pytest.mark.parametrize(("path", "command"), [*commands()], ids=[path for path, _ in commands()])
+@each_row(("path", "command"), [*commands()], ids=[path for path, _ in commands()])
 def test_json_says_what_it_is(path: str, command: Any) -> None:
     others = {"consume": "As --format json", "dump-log": "an object a line", "broker": "an object a line", "query": "an object a line"}
     others["groups lag"] = "an object a line"

@@ -19,6 +19,7 @@ from kafkacore.cli.foreign import translated
 from kafkacore.cli.foreign_words import SPELLINGS, TABLE, Foreign, Spelling
 from kafkacore.cli.options import separator_of, with_ports
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 ROOT: Any = typer.main.get_command(_app([]))
 
@@ -33,7 +34,7 @@ def test_no_word_stands_twice() -> None:
     assert len(TABLE) == len(SPELLINGS)
 
 
-@pytest.mark.parametrize("row", SPELLINGS, ids=[f"{row.command} {row.theirs}" for row in SPELLINGS])
+@each_row("row", SPELLINGS, ids=[f"{row.command} {row.theirs}" for row in SPELLINGS])
 def test_a_row_leads_to_words_of_ours(row: Spelling) -> None:
     """Theirs is none of ours; what it becomes is a command, or an option of that command that takes what is given."""
     command, path = ROOT, row.command.split()
@@ -75,7 +76,7 @@ def test_a_row_leads_to_words_of_ours(row: Spelling) -> None:
         assert translated(ROOT, typed) == path + expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("typed", "ours"),
     [
         ("-C -b h -t flights -o beginning -c 3", "consume flights -b h --from beginning --max 3"),

@@ -10,6 +10,7 @@ import typer
 
 from kafkacore.cli.app import _app, run
 from kafkacore.cli.foreign import translated
+from tests.rows import each_row
 
 ROOT: Any = typer.main.get_command(_app([]))
 SCRIPTS = {
@@ -251,7 +252,7 @@ def arguments(line: str) -> list[str]:
     return shlex.split(SCRIPTS[tool]) + words
 
 
-@pytest.mark.parametrize(("line", "ours"), SAME, ids=[line for line, _ in SAME])
+@each_row(("line", "ours"), SAME, ids=[line for line, _ in SAME])
 def test_a_line_that_means_the_same(line: str, ours: str) -> None:
     """It becomes these words of ours, and they are a command line: with arguments, without an unknown option."""
     words = translated(ROOT, arguments(line))
@@ -266,7 +267,7 @@ def test_a_line_that_means_the_same(line: str, ours: str) -> None:
     assert translated(ROOT, shlex.split(ours)) == shlex.split(ours)
 
 
-@pytest.mark.parametrize(("line", "answer"), ANSWERED, ids=[line for line, _ in ANSWERED])
+@each_row(("line", "answer"), ANSWERED, ids=[line for line, _ in ANSWERED])
 def test_a_line_that_is_answered(line: str, answer: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With status 2, before anything is asked of a cluster."""
     assert run(arguments(line)) == 2

@@ -15,11 +15,12 @@ import pytest
 from kafkacore.cli import purgatory_load, timer_cases
 from kafkacore.cli.app import run
 from kafkacore.cli.purgatory_load import Load
+from tests.rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("kind", timer_cases.KINDS)
+@each_row("kind", timer_cases.KINDS)
 def test_every_kind_adds_cancels_and_expires(kind: str) -> None:
     if kind == "uvloop":
         pytest.importorskip("uvloop")
@@ -34,7 +35,7 @@ def test_every_kind_adds_cancels_and_expires(kind: str) -> None:
     assert len(result["expire_ns"]) == 2
 
 
-@pytest.mark.parametrize("kind", [kind for kind in timer_cases.KINDS if kind != "uvloop"])
+@each_row("kind", [kind for kind in timer_cases.KINDS if kind != "uvloop"])
 def test_expiring_takes_them_all_in_the_end(kind: str) -> None:
     timers = timer_cases.KINDS[kind]()
     handles = timers.add([5, 100, 59_999, 700])
@@ -111,7 +112,7 @@ def test_tables_json_and_a_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert "saturated at" in out
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "said"),
     [
         (["--sizes", "many"], "--sizes"),

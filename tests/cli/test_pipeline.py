@@ -33,6 +33,7 @@ from kafkacore.spark.pipeline.status import Events, Status, event_text, flow_nam
 from kafkacore.spark.pipeline.topics import BOOTSTRAP, PREFIX, kafka_options
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import NewTopic
+from tests.rows import each_row
 
 # As pyspark 4.3 reported it of the example's second update, but for durations and ids that nobody reads.
 PROGRESS: dict[str, Any] = {
@@ -714,7 +715,7 @@ COLUMN = "[UNRESOLVED_COLUMN.WITH_SUGGESTION] No `nam`. Did you mean [`name`]. S
 RESOLVING_FAILED = f"Failed to resolve flow: 'words'.\nError: {COLUMN}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("event", "text"),
     [
         ("Flow spark_catalog.default.words is PLANNING.", ""),

@@ -19,6 +19,7 @@ from kafkacore.spark.pipeline.project import Project, create
 from kafkacore.spark.pipeline.reads import FlowFault, News, Reads, reading
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import NewPartitions
+from tests.rows import each_row
 
 pytest.importorskip("pyspark.pipelines")
 pb2: Any = pytest.importorskip("pyspark.sql.connect.proto")
@@ -72,7 +73,7 @@ def test_reads_are_found_wherever_they_are_in_a_plan() -> None:
     assert {flow for flow, _ in found.kafka} == {"flow0"} and found.tables == {"words"} and found.why_unknown() is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("relation", "why"),
     [
         (source(kind="rate"), "flow0 reads rate"),

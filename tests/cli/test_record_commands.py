@@ -16,6 +16,7 @@ from kafkacore.cli.app import run
 from kafkacore.cli.options import json_line
 from kafkacore.cli.record_text import ObjectReader, Sent, Wrong, as_json, from_json
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,7 @@ def test_calls_keep_the_order(records: list[Sent]) -> None:
     assert found == records
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "why"),
     [
         ("", "not JSON"),

@@ -14,6 +14,7 @@ from kafkacore.broker.txns import markers
 from kafkacore.cli import transactions
 from kafkacore.cli.app import run
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 
 def failure(capsys: pytest.CaptureFixture[str]) -> str:
@@ -116,7 +117,7 @@ def test_what_was_not_committed_is_not_committed(
         refused("open", 10**9, "has no open transaction")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("state", "why"),
     [
         ({}, ""),
