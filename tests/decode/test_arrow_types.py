@@ -17,6 +17,7 @@ from kafkacore.decode.base import RowFailed
 from kafkacore.decode.wanted import columns_of
 from kafkacore.errors import ConfigError
 from kafkacore.producer.frame_json import json_column
+from tests.rows import each_row
 
 FIRST, LAST = -62_135_596_800, 253_402_300_799  # seconds of the years 1 to 9999
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -134,7 +135,7 @@ def as_text(array: Any) -> list[Any]:
     return [None if each is None else each.decode() for each in json_column(pa.StructArray.from_arrays([array], ["c"])).to_pylist()]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "good", "bad"),
     [
         (pa.uint8(), "255", ["256", "-1", "1.5", '"1"']),

@@ -16,6 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.rows import each_row
+
 pa = pytest.importorskip("pyarrow")
 fastavro = pytest.importorskip("fastavro")
 pytest.importorskip("google.protobuf")
@@ -123,7 +125,7 @@ DOUBLING["fields"] += [
 ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "columns", "says"),
     [
         ("int", None, "a value must be a record"),

@@ -16,6 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.rows import each_row
+
 pa = pytest.importorskip("pyarrow")
 
 from kafkacore.decode import base, ddl  # noqa: E402
@@ -41,7 +43,7 @@ def csv_decoder(text: str, delimiter: str = ",", names: tuple[str, ...] | None =
 # ---- JSON ----------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "text", "value"),
     [
         ("INT", "1", 1),
@@ -118,8 +120,8 @@ def test_json_types(kind: str, text: str, value: Any) -> None:
         assert found[0][1] is None  # a value is whole or nothing
 
 
-@pytest.mark.parametrize("names", [None, "abzf", ("a", "s", "l", "ls", "ll", "d", "t", "dt", "f", "b"), ("m", "b"), ("b",)])
-@pytest.mark.parametrize("together", [True, False])
+@each_row("names", [None, "abzf", ("a", "s", "l", "ls", "ll", "d", "t", "dt", "f", "b"), ("m", "b"), ("b",)])
+@each_row("together", [True, False])
 def test_permissive_json_is_what_from_json_makes_of_it(names: Any, together: bool) -> None:
     """Also of columns for which the compiled pass or Arrow reads first, and of values between many good ones."""
     fields = [each for each in ddl.parse(from_json.SCHEMA, "o") if names is None or each.name in names]
@@ -147,7 +149,7 @@ def test_what_permissive_json_keeps_is_marked_all_the_same() -> None:
     assert faults[1] == "field a: '1' is no int" and faults[2] == """something follows the JSON object: '{"a":2}'"""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "fault"),
     [
         (b"", True),
@@ -244,8 +246,8 @@ def test_in_a_batch_as_row_by_row(values: list[bytes | None]) -> None:
     assert repr(found) == repr(expected)
 
 
-@pytest.mark.parametrize("wrong", [b"{", b'{"a":"x","b":1}', b'{"a":99999999999}', b""])
-@pytest.mark.parametrize("every", [1, 3, 40])
+@each_row("wrong", [b"{", b'{"a":"x","b":1}', b'{"a":99999999999}', b""])
+@each_row("every", [1, 3, 40])
 def test_many_bad_values_cost_no_more_than_their_number(wrong: bytes, every: int) -> None:
     """Calls of the library grow with the values and not with their square."""
     calls = []
@@ -307,7 +309,7 @@ def test_csv_columns_are_chosen_by_name_and_stand_in_the_layouts_order() -> None
     assert rows(csv_decoder("a INT"), [b"5", b"", b'"', b"1,2"])[0] == [(5,), (None,), (None,), (None,)]
 
 
-@pytest.mark.parametrize("value", [b"1,x\n2,y", b'1,"x', b"1,x\n", b"\n1,x", b"1", b"1,x,2", b"\xff,x", b'"\n"', b'1,"x"y"', b"a,b"])
+@each_row("value", [b"1,x\n2,y", b'1,"x', b"1,x\n", b"\n1,x", b"1", b"1,x,2", b"\xff,x", b'"\n"', b'1,"x"y"', b"a,b"])
 def test_odd_csv_is_itself_alone(value: bytes) -> None:
     decoder = csv_decoder("a INT, b STRING")
     values = [b"5,good"] * 20 + [value] + [b'6,"also, good"'] * 20 + [value, value, b"7,end"]
@@ -379,7 +381,7 @@ def test_a_large_value_is_read_once() -> None:
 # ---- DDL -----------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "says"),
     [
         ("", "a column expected and the end found"),

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import each_row
+
 pa = pytest.importorskip("pyarrow")
 
 from kafkacore.decode.ddl import spark_list  # noqa: E402
@@ -19,7 +21,7 @@ from tests.decode.support import rows  # noqa: E402
 S, L, D, B = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "kind"),
     [
         ([1, 2], L),

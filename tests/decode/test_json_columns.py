@@ -14,6 +14,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.rows import each_row
+
 pa = pytest.importorskip("pyarrow")
 
 from kafkacore._codec import json_columns  # noqa: E402
@@ -102,7 +104,7 @@ def compare(schema: str, values: Any) -> None:
 # ---- what is taken, and what is left -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "text", "value"),
     [
         ("c", "-128", -128),
@@ -142,7 +144,7 @@ def test_what_is_plain_is_taken(kind: str, text: str, value: Any) -> None:
     compare(f"a {ddl.name_of(KINDS[kind])}", plain)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "texts"),
     [
         ("c", ["128", "-129", "1.0", "1e1", '"1"', "true", "[]", "{}", "00", "+1", "-", "", "1_0", "0x1", "nul", "nulll"]),
@@ -181,7 +183,7 @@ def test_what_is_not_is_left(kind: str, texts: list[str]) -> None:
         compare(f"z BIGINT, s STRING, t BOOLEAN, a {ddl.name_of(KINDS[kind])}", values)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         *(
@@ -402,8 +404,8 @@ def test_slices_nulls_and_nothing() -> None:
     assert scan(pa.array([], pa.binary()), a="l", s="u", b="b") == ([[], [], []], [])
 
 
-@pytest.mark.parametrize("text", ["1" + "0" * 330, "-1" + "0" * 330, "1E400", "-1e400"])
-@pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT"])
+@each_row("text", ["1" + "0" * 330, "-1" + "0" * 330, "1E400", "-1e400"])
+@each_row("kind", ["DOUBLE", "FLOAT"])
 def test_a_number_beyond_the_range_is_infinite_whatever_stands_beside_it(text: str, kind: str) -> None:
     decoder = jsons.JsonDecoder(list(ddl.parse(f"a {kind}", "o")))
     value = b'{"a":%b}' % text.encode()
@@ -437,7 +439,7 @@ def test_strings_of_any_size_find_room() -> None:
     assert second == ["b" * (n // 3) + "\n" for n in sizes[:3]] + [None] * 3 + ["b" * (n // 3) + "\n" for n in sizes[3:]]
 
 
-@pytest.mark.parametrize("depth", [63, 64, 65, 900, 100_000])
+@each_row("depth", [63, 64, 65, 900, 100_000])
 def test_deep_values(depth: int) -> None:
     for value in (
         b'{"a":1,"x":%b%b}' % (b"[" * depth, b"]" * depth),

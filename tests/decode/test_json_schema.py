@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import each_row
+
 pytest.importorskip("pyarrow")
 
 from kafkacore.decode.ddl import name_of
@@ -69,7 +71,7 @@ def test_every_word_has_its_column() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "says"),
     [
         ("{", "it is no JSON Schema: "),

@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 import trustme
 
+from tests.rows import each_row
+
 pytest.importorskip("httpx")
 pytest.importorskip("pyarrow")
 
@@ -192,7 +194,7 @@ def test_who_asks_is_told_to_the_registry_and_to_nobody_else(
     assert "hu%" not in caplog.text and "hush" not in caplog.text
 
 
-@pytest.mark.parametrize("url", ["host:8081", "ftp://host", "http://", ""])
+@each_row("url", ["host:8081", "ftp://host", "http://", ""])
 def test_what_is_no_url(url: str) -> None:
     with pytest.raises(errors.ConfigError, match=r"schema.registry.url must be like https://host:8081"):
         Registry(RegistryOptions(url))
@@ -439,7 +441,7 @@ def _outcome(call: Any) -> Any:
         return error
 
 
-@pytest.mark.parametrize(
+@each_row(
     "more", [{"user_info": "alice:hush"}, {"token": "hush"}, {"token_provider": lambda: ("hush", 1)}, {"url": "http://alice:hush@registry:8081"}]
 )
 def test_a_password_goes_over_https_or_stays_here(more: dict[str, Any]) -> None:
@@ -491,7 +493,7 @@ def test_a_token_is_asked_for_before_it_expires(registry_server: Any) -> None:
     assert registry_server.authorizations == ["Bearer a", "Bearer b"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "says"),
     [
         ({"bearer.auth.client.id": "me"}, "goes with schema.registry.bearer.auth.issuer.endpoint.url"),

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each_row
+
 pytest.importorskip("pyarrow")
 pytest.importorskip("fastavro")
 pytest.importorskip("google.protobuf")
@@ -62,7 +64,7 @@ def of_arrow(levels: int, fields: int) -> Any:
     return columns_of(pa.schema(list(made)), "json")
 
 
-@pytest.mark.parametrize("derived", [of_protobuf, of_avro, of_json, of_arrow])
+@each_row("derived", [of_protobuf, of_avro, of_json, of_arrow])
 def test_columns_are_bounded_in_number_and_depth(derived: Any) -> None:
     assert len(derived(8, 2)) == 2
     for levels, fields in ((14, 2), (SCHEMA_DEPTH + 8, 1), (1, SCHEMA_FIELDS + 1)):
