@@ -22,6 +22,7 @@ from kafkacore import KafkaConsumer, KafkaProducer, errors
 from kafkacore.consumer.batches import RecordBatches
 from kafkacore.records import ArrowBatch, BatchBuilder, PartitionReader, arrow_stream, arrow_stream_of
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 HEADER = pa.struct([pa.field("key", pa.string(), False), pa.field("value", pa.binary())])
 TYPES = {"binary": pa.binary(), "string": pa.string(), "view": pa.binary_view(), "string view": pa.string_view()}
@@ -148,7 +149,7 @@ def test_more_rows_than_there_are(rows):
         pa.record_batch(ArrowBatch(columns_of(DATA), rows, "view", "view", True))
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@each_row("kind", TYPES)
 def test_the_types_requested(kind):
     columns = columns_of(DATA)
     wanted = schema_of(kind, kind)
@@ -168,7 +169,7 @@ def test_what_else_is_requested_is_not_heeded():
         columns_of(DATA).__arrow_c_array__(object())
 
 
-@pytest.mark.parametrize("wrong", ["text", "", "VIEW"])
+@each_row("wrong", ["text", "", "VIEW"])
 def test_unknown_types_are_refused(wrong):
     with pytest.raises(KeyError):
         ArrowBatch(columns_of(DATA), 0, wrong, "view", True)
@@ -207,7 +208,7 @@ def test_what_is_a_copy_keeps_nothing():
     assert memory() is None and batch["value"].to_pylist() == [PLAIN[0][0].decode(), None]
 
 
-@pytest.mark.parametrize("what", ["array", "stream", "column"])
+@each_row("what", ["array", "stream", "column"])
 def test_a_capsule_that_nobody_takes_lets_go(what):
     columns, memory = watched()
     capsules = columns.__arrow_c_stream__() if what == "stream" else (columns.values if what == "column" else columns).__arrow_c_array__()
@@ -357,7 +358,7 @@ class Stream:
         return self.capsule
 
 
-@pytest.mark.parametrize("wrong", [(1, 2), (None, 0), 5, (None,)])
+@each_row("wrong", [(1, 2), (None, 0), 5, (None,)])
 def test_batches_that_are_none_are_an_error(wrong):
     with pytest.raises(OSError, match=r"TypeError|IndexError"):
         pa.table(Stream(arrow_stream([wrong], "view", "view", True)))

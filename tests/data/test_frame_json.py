@@ -21,6 +21,7 @@ from kafkacore._codec import json_rows
 from kafkacore.errors import SerializationError
 from kafkacore.producer import frame_json
 from kafkacore.producer.frame_json import json_column
+from tests.rows import each_row
 
 UTC = datetime.UTC
 MS = datetime.timedelta(milliseconds=1)
@@ -30,7 +31,7 @@ def one(value, kind=None, **how):
     return json_column(pa.array([value], kind), **how)[0].as_py().decode()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "kind", "text"),
     [
         (-(1 << 63), pa.int64(), "-9223372036854775808"),
@@ -123,7 +124,7 @@ def test_fields_that_are_null_may_be_left_out():
     assert one({"a": None}, null_fields=False) == "{}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "array",
     [
         pa.array([datetime.timedelta(1)]),
@@ -139,8 +140,8 @@ def test_what_json_cannot_hold_is_refused(array):
             json_column(given_)
 
 
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-@pytest.mark.parametrize("far", [*range(3), 10**9 - 1, 10**9])
+@each_row("unit", ["s", "ms", "us", "ns"])
+@each_row("far", [*range(3), 10**9 - 1, 10**9])
 def test_the_times_that_are_farthest_away(unit, far):
     """Seconds times units a second may lie beyond what 64 bits hold, although the time does not. A sanitized build says so."""
     for value in (-(2**63) + far, 2**63 - 1 - far):
@@ -352,7 +353,7 @@ def bad(kind, offsets, *children):
 NUMBERS = pa.array([1, 2], pa.int8())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "array",
     [
         bad(pa.large_string(), [0, 5, 2]),
@@ -390,7 +391,7 @@ def test_a_nul_in_a_name_does_not_end_it(null_fields):
     assert json.loads(text) == {"outside": expected, "\x01": "x"}
 
 
-@pytest.mark.parametrize("depth", [63, 64, 65, 66, 90])
+@each_row("depth", [63, 64, 65, 66, 90])
 def test_objects_nest_as_deep_as_they_are(depth):
     """Also where the whole is just too deep for the compiled writer, and no field of it is."""
     value, kind = 1, pa.int8()
@@ -408,7 +409,7 @@ def test_nesting_has_an_end():
     assert json_column(array)[0].as_py() == b"[" * 70 + b"1" + b"]" * 70
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+@each_row("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())], ids=str)
 def test_text_of_any_length_with_something_odd_at_any_place(kind):
     texts = ["x" * n for n in range(40)]
     for odd in ('"', "\\", "\x1f", "\x00", "é", "\x7f"):
@@ -447,7 +448,7 @@ WHOLE = numpy.unique(numpy.concatenate([numpy.array(EDGES), numpy.arange(10_001)
 WHOLE_KINDS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 
 
-@pytest.mark.parametrize("kind", WHOLE_KINDS, ids=str)
+@each_row("kind", WHOLE_KINDS, ids=str)
 def test_whole_numbers_of_any_length(kind):
     numbers = WHOLE.astype(kind.to_pandas_dtype())
     ends = numpy.array([numpy.iinfo(numbers.dtype).min, numpy.iinfo(numbers.dtype).max], numbers.dtype)

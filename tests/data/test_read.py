@@ -12,6 +12,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, aio, errors
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 MIDDLE = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
 MIDDLE_MS = int(MIDDLE.timestamp() * 1000)
@@ -111,7 +112,7 @@ def test_wrong_arguments_are_refused(consumer):
         consumer.read("numbers", value="utf-8")
 
 
-@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
+@each_row("reset", ["earliest", "latest", "none"])
 def test_records_deleted_meanwhile_are_an_error(address, reset):
     with KafkaProducer(bootstrap_servers=address) as producer, KafkaAdminClient(bootstrap_servers=address) as admin:
         end = int(producer.send_many("shrunk", [b"x"] * 10).result(60).offsets[-1]) + 1

@@ -19,6 +19,7 @@ from kafkacore import errors
 from kafkacore.consumer.decoding import TEXTS, decoding_of
 from kafkacore.consumer.stretches import NO_END, ColumnStream, Layout
 from kafkacore.records import BatchBuilder, PartitionReader, json_batch
+from tests.rows import each_row
 
 WORDS = "name STRING, n INT, x DOUBLE, ok BOOLEAN, more STRING"
 TYPES = {name: getattr(pa, name)() for name in TEXTS}
@@ -72,7 +73,7 @@ def plain_table(rows, text="string"):
     return pa.table({name: pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()})
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@each_row("text", TEXTS)
 def test_each_layout_holds_the_same(text):
     for how in ({}, {"separators": (",", ":")}, {"ensure_ascii": False, "indent": 1}):
         columns = fetched([as_json(ROWS, **how), as_json(ROWS[::-1], **how), as_json(ROWS, **how)])
@@ -139,7 +140,7 @@ def test_keys_that_are_no_text_matter_where_they_are_seen(monkeypatch):
                 list(Given(columns, key="string"))
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@each_row("text", TEXTS)
 def test_libraries_take_each_layout(text):
     columns = [fetched([as_json(ROWS)]), fetched([as_json(ROWS[:2])]), fetched([as_json(ROWS[1:])])]
     rows = [*ROWS, *ROWS[:2], *ROWS[1:]]
@@ -159,7 +160,7 @@ def test_libraries_take_each_layout(text):
     assert counted.to_pydict() == {"more": [LONG] * 2, "n": [1, 1]}
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@each_row("text", TEXTS)
 def test_an_empty_read(text):
     for columns in ([], [fetched([[]])], [fetched([as_json(ROWS)])]):
         stream = Given(columns, 0, text=text)
@@ -169,7 +170,7 @@ def test_an_empty_read(text):
     assert len(batch) == 0 and batch.schema.field("name").type == TYPES[text]
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@each_row("text", TEXTS)
 def test_what_is_held_is_not_written_to_again(text):
     """Frames, slices and single columns of reads before, while others come and go in the same memory."""
     held = []
