@@ -19,6 +19,7 @@ import pytest
 from kafkacore import KafkaAdminClient as SyncAdmin
 from kafkacore import NewTopic, errors
 from kafkacore.aio import KafkaProducer
+from tests.rows import each_row
 
 GUARD_S = 60
 Send = Callable[..., Any]
@@ -248,8 +249,8 @@ def holding(servers: str, loop: asyncio.AbstractEventLoop) -> Iterator[KafkaProd
 
 
 @pytest.mark.filterwarnings("ignore:the .type, exc, tb. signature:DeprecationWarning")
-@pytest.mark.parametrize("state", ["created", "suspended", "closed", "ended"])
-@pytest.mark.parametrize("given", THROWN.values(), ids=THROWN)
+@each_row("state", ["created", "suspended", "closed", "ended"])
+@each_row("given", THROWN.values(), ids=THROWN)
 def test_throw(holding: KafkaProducer, loop: asyncio.AbstractEventLoop, given: tuple[Any, ...], state: str) -> None:
     """By both ways the same error, the same cause, and the same state afterwards."""
 
@@ -278,8 +279,8 @@ def test_throw(holding: KafkaProducer, loop: asyncio.AbstractEventLoop, given: t
 
 
 @pytest.mark.filterwarnings("ignore:the .* signature of throw:DeprecationWarning")  # of Python's own generators, since 3.12
-@pytest.mark.parametrize("waits", [False, True])
-@pytest.mark.parametrize("given", THROWN.values(), ids=THROWN)
+@each_row("waits", [False, True])
+@each_row("given", THROWN.values(), ids=THROWN)
 def test_throw_into_the_wait_for_a_delivery(
     holding: KafkaProducer, loop: asyncio.AbstractEventLoop, given: tuple[Any, ...], waits: bool
 ) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-import pytest
-
 import kafkacore
 from kafkacore import aio, testing
 from kafkacore.aio import testing as aio_testing
+from tests.rows import each_row
 
 FACES = [
     (kafkacore.KafkaProducer, aio.KafkaProducer),
@@ -44,13 +43,13 @@ def arguments(method: Any) -> list[tuple[str, Any, Any]]:
     return [(p.name, p.kind, p.default) for p in inspect.signature(method).parameters.values() if p.name != "self"]
 
 
-@pytest.mark.parametrize(("sync", "face"), FACES, ids=lambda client: client.__name__)
+@each_row(("sync", "face"), FACES, ids=lambda client: client.__name__)
 def test_every_method_is_there(sync: type, face: type) -> None:
     for name in public(sync):
         assert hasattr(face, OTHER_DUNDERS.get(name, name)), f"{face.__name__} lacks {name}"
 
 
-@pytest.mark.parametrize(("sync", "face"), FACES, ids=lambda client: client.__name__)
+@each_row(("sync", "face"), FACES, ids=lambda client: client.__name__)
 def test_the_methods_take_the_same_arguments(sync: type, face: type) -> None:
     for name in public(sync):
         method = getattr(sync, name)
@@ -58,7 +57,7 @@ def test_the_methods_take_the_same_arguments(sync: type, face: type) -> None:
             assert arguments(getattr(face, OTHER_DUNDERS.get(name, name))) == arguments(method), name
 
 
-@pytest.mark.parametrize(("sync", "face"), FACES, ids=lambda client: client.__name__)
+@each_row(("sync", "face"), FACES, ids=lambda client: client.__name__)
 def test_what_can_wait_is_a_coroutine(sync: type, face: type) -> None:
     plain = {
         name
@@ -68,7 +67,7 @@ def test_what_can_wait_is_a_coroutine(sync: type, face: type) -> None:
     assert plain == NEVER_WAIT[sync.__name__]
 
 
-@pytest.mark.parametrize(("sync", "face"), FACES[:-1], ids=lambda client: client.__name__)
+@each_row(("sync", "face"), FACES[:-1], ids=lambda client: client.__name__)
 def test_they_are_made_alike(sync: type, face: type) -> None:
     assert arguments(face.__init__) == arguments(sync.__init__)  # type: ignore[misc]
 

@@ -23,6 +23,7 @@ from kafkacore import KafkaProducer as SyncProducer
 from kafkacore._codec import finish_on_loop
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
@@ -359,7 +360,7 @@ class Turns:
         self.finished[-1] += 1
 
 
-@pytest.mark.parametrize(("task_s", "most"), [(0.0, 256), (0.000_1, 112), (0.000_5, 32), (0.1, 16)])
+@each_row(("task_s", "most"), [(0.0, 256), (0.000_1, 112), (0.000_5, 32), (0.1, 16)])
 def test_deliveries_are_finished_in_turns(task_s: float, most: int) -> None:
     """At most 256 tasks go on in a call of the loop, and none begins 10 ms after its start, looked at with every 16th."""
     turns: Any = Turns(task_s)

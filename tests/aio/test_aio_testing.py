@@ -14,6 +14,7 @@ import pytest
 from kafkacore import errors, testing
 from kafkacore.aio import KafkaProducer
 from kafkacore.aio.testing import CONTROLLER, Delay, EmbeddedCluster, Network
+from tests.rows import each_row
 
 pytest_plugins = ["pytester"]
 
@@ -46,7 +47,7 @@ class Slow:
         raise Reached
 
 
-@pytest.mark.parametrize(("face", "name"), COROUTINES, ids=lambda each: getattr(each, "__name__", each))
+@each_row(("face", "name"), COROUTINES, ids=lambda each: getattr(each, "__name__", each))
 def test_no_call_blocks_the_loop(face: type, name: str) -> None:
     async def call() -> None:
         cluster = face.__new__(face)
