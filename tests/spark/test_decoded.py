@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each_row
+
 pa = pytest.importorskip("pyarrow")
 
 from kafkacore import KafkaConsumer, KafkaProducer, errors  # noqa: E402
@@ -122,7 +124,7 @@ def test_text_keeps_kafkas_names(cluster: EmbeddedCluster) -> None:
     assert [each["offset"] for each in found] == list(range(6))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "columns", "says"),
     [
         ({}, "a INT, _offset INT", "column _offset is bigint, not int"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kafkacore.errors import ConfigError
 from kafkacore.spark import offsets
 from kafkacore.spark.offsets import OffsetRange
+from tests.rows import each_row
 
 partitions = st.tuples(st.sampled_from(["a", "b.c", "über"]), st.integers(0, 12))
 offset_maps = st.dictionaries(partitions, st.integers(0, 2**62), max_size=8)
@@ -27,7 +28,7 @@ def test_json_goes_both_ways(given_offsets: dict[tuple[str, int], int]) -> None:
     assert offsets.from_json(json.loads(json.dumps(offsets.to_json(given_offsets)))) == given_offsets
 
 
-@pytest.mark.parametrize("bad", ["{bad", "word", "[]", '{"t":5}', '{"t":{"x":1}}', '{"t":{"0":"1"}}', '{"t":{"0":true}}', '{"t":{"-1":1}}'])
+@each_row("bad", ["{bad", "word", "[]", '{"t":5}', '{"t":{"x":1}}', '{"t":{"0":"1"}}', '{"t":{"0":true}}', '{"t":{"-1":1}}'])
 def test_other_json_is_refused_with_an_example(bad: str) -> None:
     with pytest.raises(ConfigError, match=r'option startingOffsets: expected JSON like {"topicA"') as error:
         offsets.from_json(bad, "startingOffsets")

@@ -12,6 +12,7 @@ from kafkacore.config import ConsumerConfig
 from kafkacore.errors import ConfigError
 from kafkacore.spark import options, secrets
 from kafkacore.spark.options import option_text, sink_options, source_options
+from tests.rows import each_row
 
 SERVERS = {"kafka.bootstrap.servers": "broker:9092"}
 READ = {**SERVERS, "subscribe": "t"}
@@ -34,7 +35,7 @@ def test_names_may_be_written_in_any_case() -> None:
     assert (options.starting, options.max_offsets) == ("latest", 5)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "streaming", "says"),
     [
         ({"subscribe": "t"}, False, "option kafka.bootstrap.servers is missing"),
@@ -142,7 +143,7 @@ def test_secrets_come_from_files_too(tmp_path: object) -> None:
         secrets.resolve("kafka.ssl.password", "secret://vault/x")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "partitioner", "ignore_keys"),
     [
         ({}, None, None),
@@ -159,7 +160,7 @@ def test_partitioners_of_the_sink(given: dict[str, str], partitioner: str | None
     assert (client.get("partitioner"), client.get("partitioner.ignore.keys")) == (partitioner, ignore_keys)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "says"),
     [
         ({"kafka.partitioner.class": "com.acme.Hot"}, "com.acme.Hot cannot run here"),
@@ -173,7 +174,7 @@ def test_partitioners_that_cannot_be(given: dict[str, str], says: str) -> None:
         sink_options({**SERVERS, **given})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "says"),
     [
         ({"topic": "t"}, "option topic has no effect in a read: leave it out; a read takes subscribe, subscribePattern or assign for that"),
@@ -239,7 +240,7 @@ def test_settings_of_kafka_without_effect_here_are_one_warning(caplog: pytest.Lo
     ConsumerConfig.from_user(read.client)
 
 
-@pytest.mark.parametrize("name", sorted(config_base._OF_KINIT))
+@each_row("name", sorted(config_base._OF_KINIT))
 def test_settings_of_kinit_are_refused_with_what_renews_tickets(name: str) -> None:
     setting = {f"kafka.{name.replace('_', '.')}": "1"}
     for read_or_write in (lambda: source_options({**READ, **setting}, streaming=True), lambda: sink_options({**SERVERS, **setting})):
@@ -334,7 +335,7 @@ def test_name_and_password_by_reference(monkeypatch: pytest.MonkeyPatch) -> None
     assert secrets.resolve_all(options.client)["sasl.password"] == "hush"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "says"),
     [
         ({"kafka.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;"}, "IAMLoginModule is Java code that cannot"),

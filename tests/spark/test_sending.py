@@ -13,6 +13,7 @@ from kafkacore.clock import ManualClock
 from kafkacore.spark.sending import RowSender
 from kafkacore.testing import EmbeddedCluster
 from tests.interop.rivals import Plain, confluent_read
+from tests.rows import each_row
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 US = pa.timestamp("us", "UTC")
@@ -96,7 +97,7 @@ def test_the_option_goes_before_the_column(cluster: EmbeddedCluster, producer: K
     assert [each.value for each in confluent_read(cluster.bootstrap_servers, "option", 2)] == [b"a", b"b"]
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view()])
+@each_row("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view()])
 def test_every_layout_of_text_and_slices_of_it(cluster: EmbeddedCluster, producer: KafkaProducer, kind: pa.DataType) -> None:
     topic = f"layout-{kind}"
     cluster.create_topic(topic)
@@ -124,7 +125,7 @@ def test_an_empty_batch_asks_for_no_topic(producer: KafkaProducer) -> None:
     assert send(producer, "never-made", {"value": pa.array([], pa.binary())}) == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("topic", "columns", "says"),
     [
         (None, {"topic": ["refusing", None], "value": ["a", "b"]}, "a row has no topic"),

@@ -9,6 +9,7 @@ import pytest
 
 from kafkacore import errors, protocol
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 pytest.importorskip("pyspark")
 pa = pytest.importorskip("pyarrow")
@@ -52,7 +53,7 @@ def test_all_columns_are_taken_by_a_writer_that_travels() -> None:
         assert pickle.loads(pickle.dumps(made)).options == made.options
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("types", "options", "says"),
     [
         ({"value": StringType(), "price": IntegerType()}, {"topic": "t"}, "column price would be lost"),
