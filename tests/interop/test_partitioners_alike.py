@@ -14,6 +14,7 @@ from kafkacore.testing import EmbeddedCluster
 from tests.interop.accepting import confluent_producer, fresh
 from tests.interop.java_tools import JavaTools
 from tests.interop.kafka_server import KafkaServer
+from tests.rows import each_row
 
 COUNT, PARTITIONS = 100_000, 7
 OURS_TO_THEIRS = {
@@ -82,13 +83,13 @@ def confluents(servers: str, keys: list[Key], partitioner: str) -> Places:
     return places(servers, topic, len(keys))
 
 
-@pytest.mark.parametrize(("mine", "theirs"), OURS_TO_THEIRS.items())
+@each_row(("mine", "theirs"), OURS_TO_THEIRS.items())
 def test_keys_go_where_librdkafka_puts_them(embedded: str, keys: list[bytes], mine: str, theirs: str) -> None:
     assert ours(embedded, [*keys], partitioner=mine) == confluents(embedded, [*keys], theirs)
 
 
-@pytest.mark.parametrize(("mine", "theirs"), OURS_TO_THEIRS.items())
-@pytest.mark.parametrize("key", [None, b""], ids=["null", "empty"])
+@each_row(("mine", "theirs"), OURS_TO_THEIRS.items())
+@each_row("key", [None, b""], ids=["null", "empty"])
 def test_what_null_and_empty_keys_are(embedded: str, key: Key, mine: str, theirs: str) -> None:
     """One partition for all, or any."""
     many: list[Key] = [key] * 1000
@@ -109,7 +110,7 @@ HASHES: dict[str, Callable[[bytes, int], int]] = {
 }
 
 
-@pytest.mark.parametrize("name", HASHES)
+@each_row("name", HASHES)
 def test_a_column_of_keys_goes_where_the_functions_say(embedded: str, keys: list[bytes], name: str) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     topic = new_topic(embedded)
