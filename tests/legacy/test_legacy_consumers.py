@@ -19,6 +19,7 @@ from kafkacore.legacy import (
     SyncProducer,
 )
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 GUARD_S = 120.0
 names = (f"c{n}" for n in itertools.count())
@@ -349,7 +350,7 @@ def connector_of_closed(cluster, topic):
     return connector
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "match"),
     [
         ({}, "needs a group_id"),

@@ -13,6 +13,7 @@ from kafkacore.legacy.brokers import Failure
 from kafkacore.metadata import PartitionInfo
 from kafkacore.types import TopicPartition as Tp
 from tests.legacy.legacy_fakes import NO_LEADER, FakeBrokers, handler_of
+from tests.rows import each_row
 
 
 def brokers_of(**leaders):
@@ -92,7 +93,7 @@ def test_without_partitions_the_topic_is_unknown():
         handler.get_partition("t", "k", [])
 
 
-@pytest.mark.parametrize("chosen", [-1, 2, 99])
+@each_row("chosen", [-1, 2, 99])
 def test_a_partitioner_that_leaves_the_topic(chosen):
     handler = handler_of(brokers_of(), partitioner=lambda key, count: chosen)
     with pytest.raises(errors.UnknownTopicOrPartition, match=f"partition {chosen} was chosen, and there are 0 to 1"):
@@ -341,7 +342,7 @@ def codecs(brokers):
     return {tp.topic: {batch.compression for batch in one.shallow()} for tp, one in brokers.sets().items()}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "expected"),
     [
         ({}, {"a": {0}, "b": {0}}),
@@ -367,7 +368,7 @@ def test_the_messages_of_a_partition_are_compressed_together():
     assert [m.value for m in one] == [b"m%d" % n for n in range(50)]
 
 
-@pytest.mark.parametrize("codec", ["zstd", "gz", 4, "9"])
+@each_row("codec", ["zstd", "gz", 4, "9"])
 def test_other_codecs_are_refused(codec):
     with pytest.raises(UnknownCodecError, match="unknown codec"):
         handler_of(brokers_of(), compression_codec=codec)
@@ -425,7 +426,7 @@ def test_an_empty_batch_is_no_work():
     assert brokers.calls == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "names"),
     [
         ({"request_required_acks": 2}, "request_required_acks"),

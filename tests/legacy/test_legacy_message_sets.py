@@ -25,6 +25,7 @@ from kafkacore.legacy import (
 )
 from kafkacore.protocol import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkacore.records import BatchBuilder, read_batches
+from tests.rows import each_row
 
 CODECS = [NoCompressionCodec, GZIPCompressionCodec, SnappyCompressionCodec, LZ4CompressionCodec]
 parts = st.none() | st.binary(max_size=30)
@@ -75,14 +76,14 @@ def test_the_default_codec_is_gzip():
     assert wrapper.compression == compress.GZIP
 
 
-@pytest.mark.parametrize("codec", ["zstd", "brotli", "", 4, -1, True, None, 1.0])
+@each_row("codec", ["zstd", "brotli", "", 4, -1, True, None, 1.0])
 def test_an_unknown_codec_is_named(codec):
     with pytest.raises(UnknownCodecError, match="message sets know none, gzip, snappy, lz4") as unknown:
         ByteBufferMessageSet(messages=[b"m"], compression_codec=codec)
     assert isinstance(unknown.value, errors.UsageError) and repr(codec) in str(unknown.value)
 
 
-@pytest.mark.parametrize(("number", "name"), list(enumerate(CODECS)))
+@each_row(("number", "name"), list(enumerate(CODECS)))
 def test_codecs_have_kafkas_numbers(number, name):
     assert ByteBufferMessageSet(messages=[b"m"], compression_codec=number).compression_codec == name
 
@@ -171,7 +172,7 @@ def test_record_batches_are_read_as_well():
     assert list(ByteBufferMessageSet(buffer)) == [(1, None, b"a"), (2, None, b"b"), (3, b"k", b"v")]
 
 
-@pytest.mark.parametrize("arguments", [{}, {"buffer": b"", "messages": []}, {"messages": [], "magic": 3}])
+@each_row("arguments", [{}, {"buffer": b"", "messages": []}, {"messages": [], "magic": 3}])
 def test_arguments_that_make_no_set(arguments):
     with pytest.raises(errors.UsageError):
         ByteBufferMessageSet(**arguments)
@@ -208,7 +209,7 @@ def test_a_set_from_bytes_is_converted_with_its_timestamps():
     assert [(r.key, r.value, r.timestamp_ms) for r in batch.records()] == [(b"k", b"v", 111), (None, b"w", 222)]
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
+@each_row("version", [0, 1, 2])
 def test_the_old_produce_request(version):
     """RequiredAcks int16, Timeout int32, [TopicName [Partition int32, MessageSetSize int32, MessageSet]]."""
     sets = {("a", 0): [b"1"], ("a", 3): [b"2", b"3"], ("b", 1): [(b"k", b"4")]}

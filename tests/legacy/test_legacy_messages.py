@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kafkacore import errors
 from kafkacore.legacy import KeyedMessage, default_partitioner, java_hash
+from tests.rows import each_row
 
 
 def parts(message: KeyedMessage) -> tuple[object, ...]:
@@ -48,7 +49,7 @@ def test_a_topic_of_none_is_refused():
         KeyedMessage(None, b"m")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "named"),
     [((), {}), (("k", "p", b"m", 1), {}), ((b"m",), {"message": b"n"}), (("k", b"m"), {"key": "l"}), ((), {"key": "k"})],
 )
@@ -63,7 +64,7 @@ def test_messages_are_values():
 
 
 # As Java 17 prints them: "...".hashCode(), Arrays.hashCode(bytes), Integer/Long/Double/Boolean.hashCode().
-@pytest.mark.parametrize(
+@each_row(
     ("key", "expected"),
     [
         ("", 0),
@@ -98,7 +99,7 @@ def test_the_sign_of_a_hash_is_dropped():
     assert default_partitioner(-1, 10) == (2**31 - 1) % 10
 
 
-@pytest.mark.parametrize("key", [(1, 2), 2**64, object()])
+@each_row("key", [(1, 2), 2**64, object()])
 def test_a_key_without_a_hash_in_java_is_refused(key):
     with pytest.raises(errors.UsageError, match="partitioner of your own"):
         default_partitioner(key, 4)

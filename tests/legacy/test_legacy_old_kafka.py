@@ -20,6 +20,7 @@ from kafkacore.legacy import (
     SyncProducer,
 )
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 GUARD_S = 60.0
 PARTITIONS = 4
@@ -58,7 +59,7 @@ def settings_of(cluster, release, **more):
     return {"bootstrap_servers": cluster.bootstrap_servers, **known, **more}
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@each_row("codec", CODECS)
 def test_the_flights_come_out_as_they_went_in(cluster, release, flights, codec):
     topic = f"flights-{codec}"
     cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=2)
@@ -150,7 +151,7 @@ def test_what_failed_names_the_old_request(cluster, release):
     assert isinstance(cause, errors.RecordTooLarge) and cause.api == f"Produce v{PRODUCE[release]}"
 
 
-@pytest.mark.parametrize("only_ends", [True, False])
+@each_row("only_ends", [True, False])
 def test_todays_consumer_reads_from_them(cluster, release, only_ends):
     topic = f"today-{only_ends}"
     cluster.create_topic(topic, partitions=1, replication_factor=1)

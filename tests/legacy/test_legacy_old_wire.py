@@ -20,14 +20,15 @@ from kafkacore.legacy import (
     default_partitioner,
 )
 from tests.legacy.old_broker import FETCH, GZIP, METADATA, NO_CODEC, NOT_LEADER, OFFSETS, PRODUCE, SNAPPY, OldBroker, messages
+from tests.rows import each_row
 
 
 def of_old(broker, **settings):
     return {"bootstrap_servers": broker.bootstrap_servers, "broker_version": "0.8", **settings}
 
 
-@pytest.mark.parametrize(("codec", "number"), [("none", NO_CODEC), ("gzip", GZIP), ("snappy", SNAPPY)])
-@pytest.mark.parametrize("acks", [0, 1, -1])
+@each_row(("codec", "number"), [("none", NO_CODEC), ("gzip", GZIP), ("snappy", SNAPPY)])
+@each_row("acks", [0, 1, -1])
 def test_message_sets_of_magic_0_go_out_in_produce_v0(codec, number, acks):
     with OldBroker(t=3, u=1) as broker:
         with SyncProducer(**of_old(broker, compression_codec=codec, compressed_topics="t", request_required_acks=acks)) as producer:
