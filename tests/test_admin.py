@@ -29,6 +29,7 @@ from kafkacore.protocol import (
 )
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import NewPartitions, NewTopic, TopicPartition
+from tests.rows import each_row
 
 
 @pytest.fixture
@@ -268,7 +269,7 @@ def test_brokers_that_are_not_there(admin):
     assert isinstance(results.errors["broker", "7"], errors.BrokerNotAvailable)
 
 
-@pytest.mark.parametrize("entity", [("user", "alice"), ("ip", "ab"), "user", (), (("user", "alice", 1),), None])
+@each_row("entity", [("user", "alice"), ("ip", "ab"), "user", (), (("user", "alice", 1),), None])
 def test_the_entity_of_a_quota_is_a_tuple_of_pairs(entity):
     with KafkaAdminClient(bootstrap_servers="127.0.0.1:1") as admin, pytest.raises(errors.UsageError, match="such as"):
         admin.alter_client_quotas({entity: {"producer_byte_rate": 1.0}})

@@ -40,6 +40,7 @@ from kafkacore.protocol import (
 )
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.rows import each_row
 
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 4, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 4}
 NO_SERVER = "127.0.0.1:1"
@@ -246,7 +247,7 @@ def test_each_call_is_in_one_of_the_tables():
     assert not BROKERS_ONLY.keys() & BY_CONTROLLERS
 
 
-@pytest.mark.parametrize("name", BROKERS_ONLY)
+@each_row("name", BROKERS_ONLY)
 def test_calls_for_brokers_say_so_without_asking_anybody(name):
     with (
         KafkaAdminClient(bootstrap_controllers=NO_SERVER, **QUICK) as admin,

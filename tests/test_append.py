@@ -18,6 +18,7 @@ from kafkacore.errors import KafkaError, UsageError
 from kafkacore.producer import futures
 from kafkacore.records import read_batches
 from kafkacore.types import RecordMetadata, TopicPartition
+from tests.rows import each_row
 
 BATCH_BYTES = 4096
 
@@ -84,7 +85,7 @@ def test_bytes_agree_with_kafka_python_and_with_our_reader() -> None:
     assert (read.producer_id, read.producer_epoch, read.base_sequence, read.max_timestamp_ms) == (11, 3, 40, 2**40)
 
 
-@pytest.mark.parametrize("codec", [compress.GZIP, compress.SNAPPY, compress.LZ4, compress.ZSTD])
+@each_row("codec", [compress.GZIP, compress.SNAPPY, compress.LZ4, compress.ZSTD])
 def test_compressed_batches_read_back(codec: int) -> None:
     core = Core()
     for i in range(20):

@@ -26,6 +26,7 @@ from kafkacore.errors import KafkaError
 from kafkacore.producer import KafkaProducer
 from kafkacore.producer.many_call import partition_numbers
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 REFUSALS = (KafkaError, ValueError, TypeError, IndexError, OverflowError, BufferError, pa.ArrowException)
 ROUNDS = 3_000
@@ -35,7 +36,7 @@ N = 1_000  # numpy holds the GIL for 500 items and fewer
 # ---- one change, at a known place ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     "given",
     [
         np.zeros(9, np.int32),
@@ -53,7 +54,7 @@ def test_partition_numbers_are_a_copy(given: Any) -> None:
         assert not np.shares_memory(each, np.asarray(given))
 
 
-@pytest.mark.parametrize("later", [1, -1, 3, 50_000_000], ids=["another", "none", "unknown", "far"])
+@each_row("later", [1, -1, 3, 50_000_000], ids=["another", "none", "unknown", "far"])
 def test_partitions_that_change_while_send_many_waits(later: int) -> None:
     asked = np.zeros(2_000, np.int32)
 
@@ -106,7 +107,7 @@ def test_a_message_that_becomes_a_batch() -> None:
         message.records()
 
 
-@pytest.mark.parametrize("aborted", [[(1,)], [()], [[1]], [(1, 2, 3)], [None]], ids=repr)
+@each_row("aborted", [[(1,)], [()], [[1]], [(1, 2, 3)], [None]], ids=repr)
 def test_aborted_transactions_that_are_no_pairs(aborted: list[Any]) -> None:
     builder = records.BatchBuilder(producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
     builder.append(b"value")
@@ -140,7 +141,7 @@ def test_the_data_of_an_arrow_array_ends_where_its_buffer_does() -> None:
         json_rows(rows)
 
 
-@pytest.mark.parametrize("values", [[2**63 - 1] * 20, [-(2**63)] * 20, [0] * 20, [*range(-100, 100)], [1 << n for n in range(63)]])
+@each_row("values", [[2**63 - 1] * 20, [-(2**63)] * 20, [0] * 20, [*range(-100, 100)], [1 << n for n in range(63)]])
 def test_varints_of_any_size_have_room(values: list[int]) -> None:
     encoded = codec.encode_varints(np.array(values, np.int64))
     assert encoded == b"".join(codec.encode_varint(each) for each in values)
@@ -395,7 +396,7 @@ READERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("make", READERS, ids=[make.__name__ for make in READERS])
+@each_row("make", READERS, ids=[make.__name__ for make in READERS])
 def test_readers_of_what_changes(make: Callable[[Changing], Callable[[int], object]]) -> None:
     changing = Changing(7)
     call = make(changing)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from kafkacore import _codec, codec
 from kafkacore.errors import CorruptDataError
+from tests.rows import each_row
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 UINT64 = st.integers(0, 2**64 - 1)
@@ -81,25 +82,25 @@ def zigzag(value: int) -> int:
 
 
 class TestCrc32c:
-    @pytest.mark.parametrize(("data", "crc"), CRC_GOLDEN.items())
+    @each_row(("data", "crc"), CRC_GOLDEN.items())
     def test_golden(self, data: bytes, crc: int) -> None:
         assert codec.crc32c(data) == crc
         assert codec.crc32c(bytearray(data)) == crc
         assert codec.crc32c(memoryview(data)) == crc
 
-    @pytest.mark.parametrize("name", _codec.crc32c_implementations())
-    @pytest.mark.parametrize(("data", "crc"), CRC_GOLDEN.items())
+    @each_row("name", _codec.crc32c_implementations())
+    @each_row(("data", "crc"), CRC_GOLDEN.items())
     def test_golden_by_every_kernel(self, name: str, data: bytes, crc: int) -> None:
         assert _codec.crc32c_with(name, data) == crc
 
-    @pytest.mark.parametrize("name", _codec.crc32c_implementations())
+    @each_row("name", _codec.crc32c_implementations())
     def test_every_length_by_every_kernel(self, name: str) -> None:
         # past two blocks' worth of the shortest block of the widest kernel, so that every path and every tail is taken
         data = np.random.default_rng(7).integers(0, 256, 2_100, np.uint8).tobytes()
         for n in range(len(data) + 1):
             assert _codec.crc32c_with(name, data[:n], n) == _codec.crc32c_with("tables", data[:n], n), n
 
-    @pytest.mark.parametrize("name", _codec.crc32c_implementations())
+    @each_row("name", _codec.crc32c_implementations())
     @settings(max_examples=60)
     @given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 60_000), offset=st.integers(0, 64), value=st.integers(0, 2**32 - 1))
     def test_lengths_alignments_and_continuations(self, name: str, seed: int, n: int, offset: int, value: int) -> None:
@@ -130,7 +131,7 @@ class TestCrc32c:
         with pytest.raises(ValueError, match="no CRC-32C kernel 'abacus'"):
             _codec.crc32c_with("abacus", b"")
 
-    @pytest.mark.parametrize("wrong", [None, "text", 5])
+    @each_row("wrong", [None, "text", 5])
     def test_not_a_buffer(self, wrong: object) -> None:
         with pytest.raises(TypeError):
             codec.crc32c(wrong)  # type: ignore[arg-type]
@@ -146,7 +147,7 @@ class TestCrc32c:
 
 
 class TestMurmur2:
-    @pytest.mark.parametrize(("data", "value"), MURMUR2_GOLDEN.items())
+    @each_row(("data", "value"), MURMUR2_GOLDEN.items())
     def test_golden(self, data: bytes, value: int) -> None:
         assert codec.murmur2(data) == value
         assert codec.murmur2(bytearray(data)) == value
@@ -158,14 +159,14 @@ class TestMurmur2:
 
 
 class TestVarint:
-    @pytest.mark.parametrize(("value", "data"), ZIGZAG_GOLDEN.items())
+    @each_row(("value", "data"), ZIGZAG_GOLDEN.items())
     def test_golden(self, value: int, data: str) -> None:
         encoded = bytes.fromhex(data)
         assert codec.encode_varint(value) == encoded
         assert codec.decode_varint(encoded) == (value, len(encoded))
         assert codec.decode_varint(bytearray(b"\xff" + encoded + b"\xff"), 1) == (value, 1 + len(encoded))
 
-    @pytest.mark.parametrize(("value", "data"), UNSIGNED_GOLDEN.items())
+    @each_row(("value", "data"), UNSIGNED_GOLDEN.items())
     def test_golden_unsigned(self, value: int, data: str) -> None:
         encoded = bytes.fromhex(data)
         assert codec.encode_unsigned_varint(value) == encoded
@@ -184,7 +185,7 @@ class TestVarint:
         assert encoded == reference_varint(value)
         assert codec.decode_unsigned_varint(encoded) == (value, len(encoded))
 
-    @pytest.mark.parametrize("value", [*ZIGZAG_GOLDEN])
+    @each_row("value", [*ZIGZAG_GOLDEN])
     def test_every_truncation(self, value: int) -> None:
         encoded = codec.encode_varint(value)
         for n in range(len(encoded)):
@@ -193,14 +194,14 @@ class TestVarint:
                     decode(b"\x00\x00" + encoded[:n], 2)
                 assert caught.value.offset == 2
 
-    @pytest.mark.parametrize("data", BROKEN_VARINTS)
+    @each_row("data", BROKEN_VARINTS)
     def test_too_long(self, data: bytes) -> None:
         for decode in (codec.decode_varint, codec.decode_unsigned_varint):
             for buffer in (data, bytearray(data)):
                 with pytest.raises(CorruptDataError, match="64 bits"):
                     decode(buffer)
 
-    @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**200])
+    @each_row("value", [2**63, -(2**63) - 1, 2**200])
     def test_value_too_large(self, value: int) -> None:
         with pytest.raises(OverflowError):
             codec.encode_varint(value)
@@ -210,7 +211,7 @@ class TestVarint:
         with pytest.raises(OverflowError):
             codec.encode_unsigned_varint(value)
 
-    @pytest.mark.parametrize("pos", [-1, 3, 2**62])
+    @each_row("pos", [-1, 3, 2**62])
     def test_position_outside(self, pos: int) -> None:
         for buffer in (b"\x00\x00", bytearray(2)):
             with pytest.raises(ValueError, match="not in a buffer of 2 bytes"):
@@ -253,8 +254,8 @@ class TestVarintArrays:
         with pytest.raises(CorruptDataError):
             codec.decode_varints(encoded[: data.draw(st.integers(0, len(encoded) - 1))], len(values))
 
-    @pytest.mark.parametrize("before", range(17))
-    @pytest.mark.parametrize("broken", BROKEN_VARINTS)
+    @each_row("before", range(17))
+    @each_row("broken", BROKEN_VARINTS)
     def test_offset_of_the_broken_one(self, before: int, broken: bytes) -> None:
         with pytest.raises(CorruptDataError, match="64 bits") as caught:
             codec.decode_varints(b"\x05" * before + broken, before + 1)

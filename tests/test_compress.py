@@ -17,14 +17,15 @@ from kafka import codec as kafka_codec
 
 from kafkacore import compress as c
 from kafkacore.errors import CorruptDataError, DecompressedTooLarge
+from tests.rows import each_row
 
 CODECS = [c.GZIP, c.SNAPPY, c.LZ4, c.ZSTD]
 SAMPLES = [b"", b"a", b"Kafka" * 40, bytes(range(256)) * 500, b"\x00" * 1_000_000]
 CAP = 1 << 20
 
 
-@pytest.mark.parametrize("codec", range(5))
-@pytest.mark.parametrize("sample", SAMPLES, ids=len)
+@each_row("codec", range(5))
+@each_row("sample", SAMPLES, ids=len)
 def test_round_trip(codec, sample):
     for data in (sample, bytearray(sample), memoryview(sample)):
         assert c.decompress(codec, c.compress(codec, data), CAP) == sample
@@ -35,7 +36,7 @@ def test_round_trip_property(data, codec):
     assert c.decompress(codec, memoryview(c.compress(codec, data)), len(data)) == data
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("codec", "level"),
     [(c.GZIP, n) for n in (-1, *range(1, 10))]
     + [(c.LZ4, n) for n in (1, 3, 9, 12, 17)]
@@ -46,7 +47,7 @@ def test_levels(codec, level):
     assert c.decompress(codec, c.compress(codec, data, level), CAP) == data
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("codec", "level"), [(c.NONE, 1), (c.GZIP, 0), (c.GZIP, 10), (c.SNAPPY, 1), (c.LZ4, 0), (c.LZ4, 18), (c.ZSTD, 23), (c.ZSTD, -131073)]
 )
 def test_levels_out_of_range(codec, level):
@@ -63,9 +64,9 @@ def test_codec_id():
         c.decompress(5, b"x", 10)
 
 
-@pytest.mark.parametrize("sample", SAMPLES[1:], ids=len)
-@pytest.mark.parametrize("peer", [aiokafka_codec, kafka_codec], ids=["aiokafka", "kafka-python"])
-@pytest.mark.parametrize(("codec", "name"), [(c.GZIP, "gzip"), (c.SNAPPY, "snappy"), (c.LZ4, "lz4"), (c.ZSTD, "zstd")])
+@each_row("sample", SAMPLES[1:], ids=len)
+@each_row("peer", [aiokafka_codec, kafka_codec], ids=["aiokafka", "kafka-python"])
+@each_row(("codec", "name"), [(c.GZIP, "gzip"), (c.SNAPPY, "snappy"), (c.LZ4, "lz4"), (c.ZSTD, "zstd")])
 def test_other_clients_read_ours_and_we_theirs(peer, codec, name, sample):
     assert bytes(getattr(peer, f"{name}_decode")(c.compress(codec, sample))) == sample
     assert c.decompress(codec, bytes(getattr(peer, f"{name}_encode")(sample)), CAP) == sample
@@ -110,7 +111,7 @@ def test_several_members_and_unknown_sizes():
     assert c.decompress(c.LZ4, lz4.frame.compress(b"one") + lz4.frame.compress(b"two"), 6) == b"onetwo"
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@each_row("codec", CODECS)
 def test_cap_is_exact(codec):
     packed = c.compress(codec, b"z" * 300_000)
     assert len(c.decompress(codec, packed, 300_000)) == 300_000
@@ -136,7 +137,7 @@ def bombs():
     yield pytest.param(c.ZSTD, streamed.compress(bytes(BOMB_BYTES)) + streamed.flush(), id="zstd")
 
 
-@pytest.mark.parametrize(("codec", "bomb"), [*bombs()])
+@each_row(("codec", "bomb"), [*bombs()])
 def test_bombs_cost_no_more_than_the_cap(codec, bomb):
     tracemalloc.start()
     try:
@@ -175,7 +176,7 @@ def test_a_size_that_the_bytes_cannot_have_is_corrupt_and_not_too_large():
         c.decompress(c.SNAPPY, b"\xff\xff\xff\xff\x0f" + b"\x00" * 50, 1000)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@each_row("codec", CODECS)
 def test_truncation_is_seen(codec):
     packed = c.compress(codec, b"0123456789" * 30)
     for size in range(len(packed)):
@@ -226,7 +227,7 @@ def test_members_of_every_size():
             assert c.decompress(codec, data, 1 << 20) == b"".join(parts)
 
 
-@pytest.mark.parametrize("codec", [c.NONE, *CODECS])
+@each_row("codec", [c.NONE, *CODECS])
 def test_data_in_pieces_is_the_callers_mistake(codec):
     with pytest.raises(TypeError):
         c.decompress(codec, memoryview(bytes(100))[::2], 1000)

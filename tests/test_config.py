@@ -15,6 +15,7 @@ from kafkacore.compat.settings import Ours
 from kafkacore.config import AdminConfig, BrokerConfig, ClientConfig, ConsumerConfig, ProducerConfig, parse_address
 from kafkacore.config_names import CALLS, ELSEWHERE
 from kafkacore.errors import ConfigError
+from tests.rows import each_row
 
 B = "127.0.0.1:9092"
 
@@ -37,7 +38,7 @@ def test_other_clients_names_lead_to_settings_that_are_there():
             cls.from_user({"bootstrap_servers": B, name: "1"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("cls", "given", "said"),
     [
         (ConsumerConfig, "linger_ms", "unknown setting 'linger_ms' for ConsumerConfig: it is a setting of producers"),
@@ -85,7 +86,7 @@ def test_dotted_and_snake_names_mix():
     assert ProducerConfig.from_user(bootstrap_servers=["a:1"]).bootstrap_servers == ("a:1",)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "nearest"),
     [
         ({"linger_sm": 5}, "linger_ms"),
@@ -133,7 +134,7 @@ def test_defaults_are_those_of_java_4():
     assert (broker.connections_max_idle_ms, broker.socket_request_max_bytes) == (600_000, 104_857_600)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "complaint"),
     [
         ({"linger_ms": -1}, "linger_ms must be at least 0, not -1"),
@@ -167,7 +168,7 @@ def test_refused_values(settings, complaint):
         ProducerConfig.from_user({"bootstrap_servers": B} | settings)
 
 
-@pytest.mark.parametrize(("given", "held"), [("all", -1), ("ALL", -1), ("-1", -1), (-1, -1), (0, 0), ("0", 0), (1, 1), ("1", 1)])
+@each_row(("given", "held"), [("all", -1), ("ALL", -1), ("-1", -1), (-1, -1), (0, 0), ("0", 0), (1, 1), ("1", 1)])
 def test_acks_is_held_as_the_number(given, held):
     assert ProducerConfig.from_user(bootstrap_servers=B, acks=given).acks == held
 
@@ -213,7 +214,7 @@ def test_broker_settings_by_kafkas_names():
         BrokerConfig.from_user({"num_partition": 1})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "address"),
     [("h:1", ("h", 1)), ("PLAINTEXT://h:9092", ("h", 9092)), ("[::1]:9092", ("::1", 9092)), ("SSL://[fe80::1]:1", ("fe80::1", 1))],
 )
@@ -221,13 +222,13 @@ def test_addresses(text, address):
     assert parse_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["", "h", "h:", ":1", "h:x", "h:65536", "::1:9092", "h:-1", "h:1:2", "[]:1"])
+@each_row("text", ["", "h", "h:", ":1", "h:x", "h:65536", "::1:9092", "h:-1", "h:1:2", "[]:1"])
 def test_bad_addresses(text):
     with pytest.raises(ConfigError, match="not an address"):
         parse_address(text)
 
 
-@pytest.mark.parametrize("host", ["a..b", ".a", "a." + "x" * 64, "\xdf" * 70, "\ud800", "a b", "a\0b", "a\nb"])
+@each_row("host", ["a..b", ".a", "a." + "x" * 64, "\xdf" * 70, "\ud800", "a b", "a\0b", "a\nb"])
 def test_hosts_that_no_name_server_can_be_asked_for(host):
     with pytest.raises(ConfigError, match="not an address: host names"):
         parse_address(f"{host}:9092")
@@ -235,7 +236,7 @@ def test_hosts_that_no_name_server_can_be_asked_for(host):
         ClientConfig(bootstrap_servers=(f"{host}:9092",))
 
 
-@pytest.mark.parametrize("host", ["a.b.", "x" * 63, "xn--bcher-kva.example", "b\xfccher.example", "_srv.a-b.c"])
+@each_row("host", ["a.b.", "x" * 63, "xn--bcher-kva.example", "b\xfccher.example", "_srv.a-b.c"])
 def test_hosts_that_are_names(host):
     assert parse_address(f"{host}:1") == (host, 1)
 
@@ -258,7 +259,7 @@ def test_secrets_stay_out_of_the_repr():
     assert "hush" not in repr(config)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "complaint"),
     [
         ({"ssl_cafile": "ca.pem"}, "ssl_cafile has no effect with security_protocol=PLAINTEXT"),
@@ -305,7 +306,7 @@ def test_bounds_left_as_they_are_follow_what_is_set():
     assert (config.delivery_timeout_ms, config.reconnect_backoff_max_ms, config.retry_backoff_max_ms) == (200_005, 5_000, 2_000)
 
 
-@pytest.mark.parametrize("name", ["kinit.cmd", "min.time.before.relogin", "ticket.renew.jitter", "ticket.renew.window.factor"])
+@each_row("name", ["kinit.cmd", "min.time.before.relogin", "ticket.renew.jitter", "ticket.renew.window.factor"])
 def test_settings_of_kinit_are_refused_with_the_way_tickets_are_renewed(name):
     with pytest.raises(ConfigError, match=f"^sasl.kerberos.{name} cannot be set: no command is run .*keytab.*kinit -R"):
         ClientConfig.from_user({"bootstrap.servers": "h:1", f"sasl.kerberos.{name}": "x"})
@@ -330,12 +331,12 @@ def test_settings_are_a_mapping():
         ClientConfig.from_user("h:9092")
 
 
-@pytest.mark.parametrize(("given", "found"), [("0.65", 0.65), (" 1 ", 1.0), (1, 1.0), (0.7, 0.7)])
+@each_row(("given", "found"), [("0.65", 0.65), (" 1 ", 1.0), (1, 1.0), (0.7, 0.7)])
 def test_numbers_with_a_fraction_come_as_text_too(given, found):
     assert BrokerConfig.from_user({"log.cleaner.min.cleanable.ratio": given}).log_cleaner_min_cleanable_ratio == found
 
 
-@pytest.mark.parametrize("given", ["", "much", "nan", "inf", True, None, "1e400"])
+@each_row("given", ["", "much", "nan", "inf", True, None, "1e400"])
 def test_what_is_no_number(given):
     with pytest.raises(ConfigError, match="log_cleaner_min_cleanable_ratio must be a number"):
         BrokerConfig.from_user({"log.cleaner.min.cleanable.ratio": given})

@@ -6,6 +6,7 @@ from kafkacore.broker.server import Broker
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import ConfigError, UsageError
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 SERVER_PROPERTIES = r"""
 # as in Kafka's config/server.properties
@@ -83,7 +84,7 @@ def test_a_file_that_is_none(tmp_path, content):
             BrokerConfig.from_file(each)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "name", "value"),
     [
         ({"log.retention.hours": "2"}, "log_retention_ms", 7_200_000),
@@ -105,7 +106,7 @@ def test_what_becomes_of_a_setting(given, name, value):
     assert getattr(BrokerConfig.from_user(given), name) == value
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "why"),
     [
         ({"log.retention.hours": "x"}, "log.retention.hours must be a whole number"),

@@ -5,6 +5,7 @@ import pytest
 from kafkacore.config import ClientConfig, ProducerConfig
 from kafkacore.config_kerberos import KRB5_MODULE, BrokerKeytab, KerberosSettings, broker_keytab
 from kafkacore.errors import ConfigError
+from tests.rows import each_row
 
 BASE = {"bootstrap.servers": "a:1", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
 KEYTAB = f'{KRB5_MODULE} required useKeyTab=true storeKey=true keyTab="/etc/alice.keytab" principal="alice@R"'
@@ -14,7 +15,7 @@ def jaas(options, **more):
     return {"sasl.jaas.config": f"{KRB5_MODULE} required {options};", **more}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "expected"),
     [
         ({}, KerberosSettings("kafka", None, None, None)),
@@ -35,7 +36,7 @@ def test_whose_ticket(settings, expected):
     assert (found.mechanism, found.kerberos, found.username) == ("GSSAPI", expected, expected.principal or "")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "why"),
     [
         (jaas("principal=a"), "needs either useKeyTab=true or useTicketCache=true"),
@@ -76,7 +77,7 @@ def test_a_brokers_keys():
     assert broker_keytab("kafka", KEYS | {"principal": "*", "isInitiator": "false"}) == BrokerKeytab("/k", None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("service", "change", "why"),
     [
         (None, {}, "needs sasl_kerberos_service_name"),

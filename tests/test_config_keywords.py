@@ -17,6 +17,7 @@ import pytest
 import kafkacore
 import kafkacore.aio
 from kafkacore import config, config_keywords, config_security
+from tests.rows import each_row
 
 ROOT = Path(__file__).parent.parent
 KEYWORDS = [
@@ -50,7 +51,7 @@ def taken(name: str, kept: Any) -> Any:
     return str | Sequence[typing.get_args(kept)[0]] if typing.get_origin(kept) is tuple else kept
 
 
-@pytest.mark.parametrize(("described", "keywords"), KEYWORDS, ids=lambda each: each.__name__)
+@each_row(("described", "keywords"), KEYWORDS, ids=lambda each: each.__name__)
 def test_names_and_types_are_those_of_the_settings(described: Any, keywords: Any) -> None:
     kept = typing.get_type_hints(described)
     fields = {field.name for field in dataclasses.fields(described)}
@@ -67,7 +68,7 @@ def test_what_a_keyword_takes_is_taken() -> None:
     assert given.partition_assignment_strategy == ("range",)
 
 
-@pytest.mark.parametrize(("client", "described"), CLIENTS, ids=lambda each: f"{each.__module__}.{each.__name__}")
+@each_row(("client", "described"), CLIENTS, ids=lambda each: f"{each.__module__}.{each.__name__}")
 def test_signature_and_help_name_every_setting(client: Any, described: Any) -> None:
     hints = typing.get_type_hints(client.__init__)
     assert typing.get_origin(hints["settings"]) is typing.Unpack

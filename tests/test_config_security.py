@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kafkacore.config import BrokerConfig, ClientConfig, ProducerConfig
 from kafkacore.config_security import JaasLine, TokenEndpoint, parse_jaas
 from kafkacore.errors import ConfigError
+from tests.rows import each_row
 
 B = {"bootstrap.servers": "h:9092"}
 SECRET = "tr0ub4dor&3"
@@ -23,7 +24,7 @@ CLIENT = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "options"),
     [
         (PLAIN, {"username": "alice", "password": SECRET}),
@@ -47,7 +48,7 @@ def test_a_line_written_is_the_line_read(options):
     assert parse_jaas(line.text()) == line
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "",
@@ -69,8 +70,8 @@ def test_other_lines_are_refused_without_repeating_them(line):
     assert SECRET not in str(caught.value)
 
 
-@pytest.mark.parametrize("prefix", ["", "kafkashaded.", "shadeddatabricks.", "my.own.shade."])
-@pytest.mark.parametrize(
+@each_row("prefix", ["", "kafkashaded.", "shadeddatabricks.", "my.own.shade."])
+@each_row(
     ("module", "mechanism"),
     [("plain.PlainLoginModule", "PLAIN"), ("scram.ScramLoginModule", "SCRAM-SHA-256"), ("scram.ScramLoginModule", "SCRAM-SHA-512")],
 )
@@ -93,7 +94,7 @@ def test_both_spellings_of_a_password():
     assert ClientConfig.from_user(B).sasl_settings() is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "why"),
     [
         ({**SASL}, r"needs sasl_mechanism, one of PLAIN, .*, GSSAPI$"),
@@ -194,7 +195,7 @@ def test_a_token_provider_by_its_name(monkeypatch, tmp_path):
             ClientConfig.from_user({**settings, OF_PROVIDER: text})
 
 
-@pytest.mark.parametrize(
+@each_row(
     "given",
     [
         {"sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler"},
@@ -220,7 +221,7 @@ def test_tokens_by_claims_and_from_an_endpoint():
     assert SECRET not in repr(found)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "settings",
     [
         {"sasl.mechanism": "PLAIN", "sasl.jaas.config": PLAIN},
@@ -246,7 +247,7 @@ def test_a_brokers_users():
     assert SECRET not in repr(config)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "why"),
     [
         ({"sasl.jaas.config": BROKER}, "has no effect without a listener that is SASL_PLAINTEXT or SASL_SSL"),

@@ -9,6 +9,7 @@ from kafkacore.config import ClientConfig
 from kafkacore.config_security import tls_settings
 from kafkacore.config_tls import ContextSource, pem_text
 from kafkacore.errors import ConfigError
+from tests.rows import each_row
 
 trustme = pytest.importorskip("trustme")
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
@@ -95,7 +96,7 @@ OWN = [
 ]
 
 
-@pytest.mark.parametrize(("trust", "own"), [*[(each, OWN[0]) for each in TRUST], *[(TRUST[0], each) for each in OWN[1:]]])
+@each_row(("trust", "own"), [*[(each, OWN[0]) for each in TRUST], *[(TRUST[0], each) for each in OWN[1:]]])
 def test_certificates_in_every_form(files, trust, own):
     where, server, text = files
     config = ClientConfig.from_user({**B, **trust(where, text), **own(where, text)})
@@ -104,7 +105,7 @@ def test_certificates_in_every_form(files, trust, own):
     assert "hush" not in repr(config)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "why"),
     [
         ({"ssl.truststore.location": "old.jks"}, r"\(JKS\) are not read; .*keytool -importkeystore -srckeystore .*old.jks -dest.*old.p12"),
@@ -129,7 +130,7 @@ def test_what_cannot_be_read(files, settings, why):
     assert "wrong-one" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "why"),
     [
         ({"ssl.truststore.type": "JKS", "ssl.truststore.location": "/x/t.jks"}, r"must be PEM or PKCS12, not 'JKS': .*keytool.*/x/t\.p12"),

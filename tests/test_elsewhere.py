@@ -18,6 +18,7 @@ from kafkacore.errors import ConfigError, UsageError
 from kafkacore.records import BatchBuilder
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ProducerRecord
+from tests.rows import each_row
 
 UTC = datetime.UTC
 
@@ -48,7 +49,7 @@ def records(cluster: EmbeddedCluster, topic: str, count: int) -> list[Any]:
         return found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "answer"),
     [
         ("Producer", "KafkaProducer; kafkacore.compat.confluent has the names of confluent-kafka"),
@@ -94,13 +95,13 @@ def test_send_dates_records_with_times_of_any_form(cluster: EmbeddedCluster, pro
     assert [record.timestamp_ms for record in found] == [wanted_ms] * (2 * len(forms))
 
 
-@pytest.mark.parametrize("wrong", [1_795_433_039.7, 1.0, float("nan"), np.float64(1.5), "1", True, np.datetime64("NaT"), 1 << 63, -1])
+@each_row("wrong", [1_795_433_039.7, 1.0, float("nan"), np.float64(1.5), "1", True, np.datetime64("NaT"), 1 << 63, -1])
 def test_send_refuses_what_is_no_time_by_the_arguments_name(producer: KafkaProducer, wrong: object) -> None:
     with pytest.raises((TypeError, ValueError), match=r"^timestamp_ms"):
         producer.send("t", b"x", timestamp_ms=wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("wrong", ["0", 0.0, True, b"0"])
+@each_row("wrong", ["0", 0.0, True, b"0"])
 def test_send_refuses_a_partition_that_is_no_number_by_the_arguments_name(producer: KafkaProducer, wrong: object) -> None:
     with pytest.raises(TypeError, match=r"^partition must be a whole number, not .* \(topic t\)"):
         producer.send("t", b"x", partition=wrong)  # type: ignore[arg-type]
@@ -112,7 +113,7 @@ def test_send_takes_partitions_that_are_integers_of_numpy(producer: KafkaProduce
         producer.send("t", b"x", partition=1 << 70)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("headers", "says"),
     [
         ([("a", 1)], "the value of header 'a' must be bytes-like, str or None, not int"),
@@ -205,7 +206,7 @@ RIGHT = [
 ]
 
 
-@pytest.mark.parametrize("fn", REVERSED)
+@each_row("fn", REVERSED)
 def test_a_callback_in_confluents_order_is_refused_and_the_record_is_not_queued(producer: KafkaProducer, fn: Any) -> None:
     before = producer.send("t", b"x", partition=0).result(30).offset
     for _ in range(2):
@@ -214,7 +215,7 @@ def test_a_callback_in_confluents_order_is_refused_and_the_record_is_not_queued(
     assert producer.send("t", b"x", partition=0).result(30).offset == before + 1
 
 
-@pytest.mark.parametrize("fn", RIGHT)
+@each_row("fn", RIGHT)
 def test_other_callbacks_are_not_refused(producer: KafkaProducer, fn: Any) -> None:
     check_callback_order(fn, "on_delivery", "metadata, error")
     producer.send("t", b"x", on_delivery=fn).result(30)
@@ -299,7 +300,7 @@ FACES: list[tuple[type, tuple[dict[str, str], ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("cls", "tables"), FACES, ids=lambda item: f"{item.__module__}.{item.__name__}" if isinstance(item, type) else "")
+@each_row(("cls", "tables"), FACES, ids=lambda item: f"{item.__module__}.{item.__name__}" if isinstance(item, type) else "")
 def test_methods_of_other_clients_are_answered_by_what_is_there(cls: type, tables: tuple[dict[str, str], ...]) -> None:
     made = cls.__new__(cls)
     for table in tables:
@@ -366,7 +367,7 @@ def test_the_asyncio_consumer_warns_and_answers_too(cluster: EmbeddedCluster, pr
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("given", "meant"), [("smallest", "earliest"), ("largest", "latest"), ("end", "latest"), ("error", "none")])
+@each_row(("given", "meant"), [("smallest", "earliest"), ("largest", "latest"), ("end", "latest"), ("error", "none")])
 def test_values_of_other_clients_are_answered(given: str, meant: str) -> None:
     with pytest.raises(ConfigError, match=rf"not '{given}'; did you mean {meant}\?$"):
         KafkaConsumer(bootstrap_servers="localhost:1", auto_offset_reset=given)
@@ -377,7 +378,7 @@ def test_the_settings_for_topics_are_the_clients_own() -> None:
         KafkaConsumer({"bootstrap.servers": "localhost:1", "default.topic.config": {"auto.offset.reset": "smallest"}})
 
 
-@pytest.mark.parametrize("name", ["queue.buffering.max.ms", "message.timeout.ms", "statistics.interval.ms", "default.topic.config"])
+@each_row("name", ["queue.buffering.max.ms", "message.timeout.ms", "statistics.interval.ms", "default.topic.config"])
 def test_settings_of_librdkafka_name_its_partitioner_to_producers(name: str) -> None:
     with pytest.raises(ConfigError, match="partitioner='consistent_random' keeps keys on the partitions"):
         KafkaProducer({"bootstrap.servers": "localhost:1", name: 1})

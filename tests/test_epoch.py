@@ -17,6 +17,7 @@ from kafkacore.epoch import epoch_column_ms, epoch_ms
 from kafkacore.errors import UsageError
 from kafkacore.producer.many_call import partition_numbers
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12}
 SECONDS = {"W": 604_800, "D": 86_400, "h": 3_600, "m": 60}
@@ -103,7 +104,7 @@ def test_pandas_and_polars_series() -> None:
         epoch_ms(pandas.NaT, "t")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wrong",
     [1.5, 1_795_433_039.7, np.float64(3), True, np.True_, "1", b"1", None, datetime.date(2024, 1, 1), np.timedelta64(1, "s")],
 )
@@ -114,7 +115,7 @@ def test_what_is_no_time_is_refused_by_the_name_of_the_argument(wrong: object) -
         epoch_column_ms([wrong], "when")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wrong, says",
     [
         (np.array([1.0]), r"when\[0\] must be epoch milliseconds.*seconds, as time.time\(\) gives them"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kafkacore import errors
 from kafkacore.errors import Code, KafkaError
+from tests.rows import each_row
 
 ALL = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, KafkaError)]
 CODES = [code for code in Code if code is not Code.NONE]
@@ -27,7 +28,7 @@ def test_every_code_has_one_class_of_its_own():
         assert cls().name == errors.NAMES[code] == code.name
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("code", "name", "kafka_name"),
     [
         (-1, "UnknownServer", "UNKNOWN_SERVER_ERROR"),
@@ -138,7 +139,7 @@ def test_a_topic_that_is_not_there_is_named_as_such():
     assert "what the broker said" in str(errors.from_code(errors.Code.UNKNOWN_TOPIC_OR_PARTITION, "what the broker said", topic="t"))
 
 
-@pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
+@each_row("cls", ALL, ids=lambda cls: cls.__name__)
 def test_every_error_survives_pickle_and_copy(cls):
     error = cls("why", topic="t", partition=2, broker=3, api="Fetch v17", offset=4, attempts=("a", ValueError("b")), retriable=True)
     if isinstance(error, errors.DeliveryError):

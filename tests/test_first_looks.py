@@ -22,6 +22,7 @@ import kafkacore
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, aio, errors
 from kafkacore.testing import Drop, EmbeddedCluster
 from kafkacore.types import topic_id_text
+from tests.rows import each_row
 
 GUARD = 20.0
 
@@ -112,7 +113,7 @@ def test_a_created_topic_is_short_and_its_id_readable(admin: KafkaAdminClient, c
 # ---- clients in a REPL
 
 
-@pytest.mark.parametrize("kind", [KafkaProducer, KafkaConsumer, KafkaAdminClient])
+@each_row("kind", [KafkaProducer, KafkaConsumer, KafkaAdminClient])
 def test_a_client_says_where_it_is_and_whether_it_is_closed(cluster: EmbeddedCluster, kind: Any) -> None:
     client = kind(bootstrap_servers=cluster.bootstrap_servers)
     assert re.fullmatch(rf"{kind.__name__}\({cluster.bootstrap_servers}(; 0 partitions)?\)", repr(client))

@@ -6,16 +6,17 @@ import pytest
 from fuzz_loop import TARGETS, Found, Target, run
 
 from kafkacore.errors import CorruptDataError
+from tests.rows import each_row
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@each_row("name", TARGETS)
 def test_only_corrupt_data_errors_come_out(name: str) -> None:
     taken, refused = run(name, random.Random(f"1 {name}"), 400)
     assert taken > 0
     assert refused > 0
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@each_row("name", TARGETS)
 def test_samples_are_valid(name: str) -> None:
     rng = random.Random(f"2 {name}")
     for _ in range(30):

@@ -4,9 +4,10 @@ import pytest
 
 from kafkacore.errors import ConfigError, SaslAuthentication
 from kafkacore.kerberos_names import LocalNames
+from tests.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rules", "principal", "expected"),
     [
         (["DEFAULT"], "alice@HOME", "alice"),
@@ -29,7 +30,7 @@ def test_a_users_name(rules, principal, expected):
     assert LocalNames(rules).name(principal, "HOME") == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rules", "principal", "why"),
     [
         (["DEFAULT"], "alice@AWAY", r"no rule of sasl\.kerberos\.principal\.to\.local\.rules fits the Kerberos name 'alice@AWAY'"),
@@ -49,7 +50,7 @@ def test_who_has_no_name(rules, principal, why):
         LocalNames(rules).name(principal, "HOME")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "rule",
     ["", "default", "DEFAULT/L", "RULE:[:$1]", "RULE:[1:$2]", "RULE:[1:$]", "RULE:[1:$1](", "RULE:[1:$1](()", "RULE:[1:$1]s/a/$3/",
      "RULE:[1:$1]s/a/b", "RULE:[1:$1]/X", "RULE:[1:$1]([a-z&&[b]])"],

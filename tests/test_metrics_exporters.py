@@ -26,6 +26,7 @@ from kafkacore.metrics.prometheus import KafkaCollector
 from kafkacore.net.measure import Measured
 from kafkacore.producer import KafkaProducer, producer_metrics
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 
 class Scripted:
@@ -191,7 +192,7 @@ def test_opentelemetry_reads_once_per_collection_and_knows_units() -> None:
     provider.shutdown()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "unit", "counter"),
     [
         ("fetch-latency-avg", "ms", False),

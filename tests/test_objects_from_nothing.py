@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from kafkacore import _codec
+from tests.rows import each_row
 
 KINDS = sorted(name for name, kind in vars(_codec).items() if isinstance(kind, type) and kind.__module__ == _codec.__name__)
 SEALED = (
@@ -71,7 +72,7 @@ def test_no_class_crashes_without_its_state() -> None:
     assert done.returncode == 0 and steps[-1] == "through", (steps[-1:], done.stderr[-3000:])
 
 
-@pytest.mark.parametrize("name", SEALED)
+@each_row("name", SEALED)
 def test_what_callers_cannot_make_is_refused(name: str) -> None:
     kind = getattr(_codec, name)
     with pytest.raises(TypeError):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kafkacore.plurals import counted
+from tests.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("count", "words", "said"),
     [
         (0, ("record",), "0 records"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kafkacore.errors import ConfigError, CorruptDataError
 from kafkacore.principals import MappingRules, name_of, subject_of
+from tests.rows import each_row
 
 ALICE = trustme.CA().issue_cert(common_name="alice", organization_name="acme")
 CERTIFICATE = ssl.PEM_cert_to_DER_cert(ALICE.cert_chain_pems[0].bytes().decode())
@@ -32,7 +33,7 @@ def _sequence(tag: int, *content: bytes) -> bytes:
 CN, OU, EMAIL = "0603550403", "060355040b", "06092a864886f70d010901"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "shown"),
     [
         (der(), ""),
@@ -68,7 +69,7 @@ def test_garbage_is_corrupt_data_and_nothing_else(data: st.DataObject) -> None:
                 pass
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rules", "user"),
     [
         ("DEFAULT", DUKE),
@@ -88,7 +89,7 @@ def test_rules(rules: str, user: str | None) -> None:
     assert MappingRules(rules).name(DUKE) == user
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rules", "problem"),
     [
         ("duke", "neither DEFAULT nor"),

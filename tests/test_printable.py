@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore.printable import printable, printable_json, quoted
+from tests.rows import each_row
 
 JOINERS = "\u200c\u200d"
 TEXT = st.text(st.characters(exclude_categories=()))
@@ -27,7 +27,7 @@ def has_effect(text: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "shown"),
     [
         ("orders", "orders"),

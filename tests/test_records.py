@@ -28,6 +28,7 @@ from kafkacore.records import (
     set_leader_epoch,
     set_log_append_time,
 )
+from tests.rows import each_row
 
 # From a Kafka 0.11 broker: one record "123".
 GOLDEN = bytes.fromhex(
@@ -243,7 +244,7 @@ def column_layouts():
 LAYOUTS = list(column_layouts())
 
 
-@pytest.mark.parametrize(("source", "expected"), [x[1:] for x in LAYOUTS], ids=[x[0] for x in LAYOUTS])
+@each_row(("source", "expected"), [x[1:] for x in LAYOUTS], ids=[x[0] for x in LAYOUTS])
 def test_column_layouts(source, expected):
     column = ColumnSource(source)
     assert [column[i] for i in range(len(column))] == expected
@@ -263,7 +264,7 @@ def test_column_outlives_its_source():
     assert column[999] == b"x" * 50
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "error"),
     [
         (b"one value", TypeError),
@@ -350,7 +351,7 @@ def test_sparse_offsets():
     assert [r.offset for r in batch.records()] == [10, 15, 16, 110] and (batch.last_offset, batch.record_count) == (110, 4)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "options",
     [
         {"magic": 3},
@@ -391,14 +392,14 @@ SAMPLE = [
 ]
 
 
-@pytest.mark.parametrize("name", compress.NAMES)
-@pytest.mark.parametrize("reader", [AiokafkaRecords, KafkaPythonRecords], ids=["aiokafka", "kafka-python"])
+@each_row("name", compress.NAMES)
+@each_row("reader", [AiokafkaRecords, KafkaPythonRecords], ids=["aiokafka", "kafka-python"])
 def test_other_clients_read_ours(reader, name):
     assert other_clients_read(reader, build(SAMPLE, compression=name)) == SAMPLE
 
 
-@pytest.mark.parametrize("codec_number", range(5))
-@pytest.mark.parametrize("builder", [AiokafkaBuilder, KafkaPythonBuilder], ids=["aiokafka", "kafka-python"])
+@each_row("codec_number", range(5))
+@each_row("builder", [AiokafkaBuilder, KafkaPythonBuilder], ids=["aiokafka", "kafka-python"])
 def test_we_read_theirs(builder, codec_number):
     theirs = builder(
         magic=2,
@@ -640,7 +641,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
+@each_row("name", SMALL)
 def test_every_bit_flip(name):
     sound = SMALL[name]
     for bit in range(8 * len(sound)):
@@ -652,7 +653,7 @@ def test_every_bit_flip(name):
             assert only_corrupt(flipped, check_crcs=True)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@each_row("name", SMALL)
 def test_every_truncation(name):
     sound = SMALL[name]
     for size in range(len(sound)):
@@ -780,7 +781,7 @@ def test_a_record_with_another_value():
         assert getattr(other, name) == getattr(record, name)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value"),
     [
         *(("key", None), ("value", {"a": 1}), ("headers", (("x", None),)), ("offset", 2**40), ("timestamp_ms", -1)),

@@ -14,6 +14,7 @@ import pytest
 from kafkacore import compress
 from kafkacore.errors import CorruptDataError, IllegalStateError
 from kafkacore.records import Batch, BatchBuilder, ByteColumn, ColumnSource, ConsumerRecord, PartitionReader, read_batches
+from tests.rows import each_row
 
 python_buffers = pytest.mark.skipif(sys.version_info < (3, 12), reason="classes export buffers since Python 3.12 (PEP 688)")
 
@@ -50,8 +51,8 @@ def test_the_end_of_a_batch_with_the_largest_delta():
     assert PartitionReader(data).end_offset == 2**31
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("offset", [-1, -(2**63), 2**63 - 1])
+@each_row("magic", [0, 1])
+@each_row("offset", [-1, -(2**63), 2**63 - 1])
 def test_a_message_whose_offset_cannot_be(magic: int, offset: int):
     data = batch_of(b"x", magic=magic, base_offset=offset)
     with pytest.raises(CorruptDataError, match=f"offset {offset}"):
@@ -84,7 +85,7 @@ def test_timestamps_that_are_none():
 # ---- columns ----
 
 
-@pytest.mark.parametrize("kind", [">i4", ">i8", "uint32", "int16", "float64"])
+@each_row("kind", [">i4", ">i8", "uint32", "int16", "float64"])
 def test_offsets_of_another_kind_are_not_values(kind: str):
     with pytest.raises(TypeError, match="offsets must be int32 or int64"):
         ColumnSource((b"abcdef", np.array([0, 3, 6], kind)))
@@ -94,7 +95,7 @@ def test_offsets_from_ctypes():
     assert list(ColumnSource((b"abcdef", (ctypes.c_int32 * 3)(0, 2, 6)))) == [b"ab", b"cdef"]
 
 
-@pytest.mark.parametrize("offsets", [
+@each_row("offsets", [
     [5, -(2**63)], [0, 7], [-1, 3], [3, 2], [2**62, -(2**62)],
     [0, 1, 2, 3, 4, 5, 7], [0, 2, 4, 6, 8, 10], [0, 1, 2, 3, 4, 3], [0, 1, 2**63 - 1, 2, 3, 4],
 ])  # fmt: skip
@@ -146,7 +147,7 @@ def test_views_are_not_made_from_nothing(kind: type):
         kind()
 
 
-@pytest.mark.parametrize("kind", [BatchBuilder, ColumnSource, ConsumerRecord, PartitionReader])
+@each_row("kind", [BatchBuilder, ColumnSource, ConsumerRecord, PartitionReader])
 def test_objects_without_their_constructor(kind: type):
     try:
         made = kind.__new__(kind)
@@ -274,9 +275,9 @@ class Bytes(bytearray):
     """bytearray with weak references."""
 
 
-@pytest.mark.parametrize("read", ["records", "columns"])
-@pytest.mark.parametrize("topic", ["", "t"])
-@pytest.mark.parametrize("codec", ["none", "gzip"])
+@each_row("read", ["records", "columns"])
+@each_row("topic", ["", "t"])
+@each_row("codec", ["none", "gzip"])
 def test_a_failed_reader_keeps_nothing_once_gone(read: str, topic: str, codec: str):
     data = Bytes(batch_of(b"x" * 100, compression=codec))
     data[80] ^= 1
@@ -300,7 +301,7 @@ def test_a_failed_reader_keeps_nothing_once_gone(read: str, topic: str, codec: s
         gc.enable()
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@each_row("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_no_export_outlives_its_reader(codec: str):
     data = bytearray(batch_of(b"a" * 50, b"b" * 50, compression=codec) * 2)
     for cut in (len(data), len(data) - 1, 100, 61):

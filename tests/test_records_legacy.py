@@ -14,6 +14,7 @@ from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 from kafkacore import compress
 from kafkacore.errors import CorruptDataError, DecompressedTooLarge
 from kafkacore.records import BatchBuilder, PartitionReader, read_batches
+from tests.rows import each_row
 
 CODECS = compress.NAMES[:4]
 SAMPLE = [(None if i % 7 == 3 else b"v" * i, None if i % 3 else b"key%d" % i, 1_600_000_000_000 + 50 * i) for i in range(60)]
@@ -61,8 +62,8 @@ def test_round_trip(magic, records, codec, base):
 
 
 # Without lz4 in magic 0: aiokafka refuses it and kafka-python wants xxhash for its broken header.
-@pytest.mark.parametrize(("magic", "codec"), [(m, c) for m in (0, 1) for c in CODECS if (m, c) != (0, "lz4")])
-@pytest.mark.parametrize("peer", ["aiokafka", "kafka-python"])
+@each_row(("magic", "codec"), [(m, c) for m in (0, 1) for c in CODECS if (m, c) != (0, "lz4")])
+@each_row("peer", ["aiokafka", "kafka-python"])
 def test_other_clients(peer, magic, codec):
     number = compress.codec_id(codec)
     records, builder = (AiokafkaRecords, AiokafkaBuilder) if peer == "aiokafka" else (KafkaPythonRecords, KafkaPythonBuilder)
@@ -132,8 +133,8 @@ def test_nested_compression_and_mixed_magic_are_corrupt(magic):
             read(message(magic, 0, value, attributes=attributes))
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("codec", ["none", "gzip", "lz4"])
+@each_row("magic", [0, 1])
+@each_row("codec", ["none", "gzip", "lz4"])
 def test_every_bit_flip_and_truncation(magic, codec):
     sound = bytes(build(magic, SAMPLE[:4], compression=codec))
     for bit in range(8 * len(sound)):

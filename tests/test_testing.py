@@ -15,6 +15,7 @@ from kafkacore.broker.server import STOP_S_PER_PARTITION, Broker
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import ConfigError, IllegalStateError, UsageError
 from kafkacore.testing import Delay, Disconnect, Drop, EmbeddedCluster
+from tests.rows import each_row
 
 ROOT = Path(__file__).parent.parent
 
@@ -43,7 +44,7 @@ def test_a_cluster_from_birth_to_death():
     cluster.close()
 
 
-@pytest.mark.parametrize("api", [32, "DescribeConfigs", "describeconfigs"])
+@each_row("api", [32, "DescribeConfigs", "describeconfigs"])
 def test_an_api_is_controlled_by_its_number_or_its_name(api):
     broker = ConfigResource("broker", "1")
     with EmbeddedCluster() as cluster, KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
@@ -55,7 +56,7 @@ def test_an_api_is_controlled_by_its_number_or_its_name(api):
         assert seen == ["DescribeConfigsRequest"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("api", "problem"),
     [
         ("Fetsch", "'Fetsch' is no API: .* did you mean 'Fetch'?"),
@@ -155,7 +156,7 @@ def test_refusals_are_those_of_a_broker():
             cluster.stop_broker(7)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "problem"),
     [
         ({"brokers": 0}, "at least one broker"),

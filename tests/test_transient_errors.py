@@ -33,6 +33,7 @@ from kafkacore.admin import KafkaAdminClient
 from kafkacore.errors import Code
 from kafkacore.testing import Disconnect, Drop
 from kafkacore.types import NewTopic
+from tests.rows import each_row
 
 TRIES = 300
 
@@ -340,7 +341,7 @@ def settings_for(fault: Fault) -> dict[str, Any]:
     return {"request_timeout_ms": 40} if fault.error is errors.RequestTimedOut else {}
 
 
-@pytest.mark.parametrize(("fault", "call"), CELLS, ids=str)
+@each_row(("fault", "call"), CELLS, ids=str)
 def test_an_error_that_passes(world: World, fault: Fault, call: Call) -> None:
     outcome = fault.other_outcomes.get(call.name, fault.outcome)
     with contextlib.ExitStack() as stack:
@@ -361,7 +362,7 @@ def test_an_error_that_passes(world: World, fault: Fault, call: Call) -> None:
             assert call.run(world, client)  # nothing is left of it
 
 
-@pytest.mark.parametrize(("api", "name"), NO_CELLS)
+@each_row(("api", "name"), NO_CELLS)
 def test_a_call_that_never_sends_the_api_is_no_cell(world: World, api: str, name: str) -> None:
     call = BY_NAME[name]
     client = call.client(world)
@@ -373,7 +374,7 @@ def test_a_call_that_never_sends_the_api_is_no_cell(world: World, api: str, name
 REFUSED = always(p.SaslAuthenticateResponse(error_code=Code.SASL_AUTHENTICATION_FAILED, error_message="no such password"))
 
 
-@pytest.mark.parametrize("call", CALLS, ids=str)
+@each_row("call", CALLS, ids=str)
 def test_a_password_that_is_wrong_for_a_while(secured: World, call: Call) -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(secured.errs("SaslAuthenticate", REFUSED, times=TRIES))
@@ -392,7 +393,7 @@ WARM = [
 """The others have their answer, or begin from nothing each time; iteration is poll without an end."""
 
 
-@pytest.mark.parametrize("call", WARM, ids=str)
+@each_row("call", WARM, ids=str)
 def test_a_password_that_is_changed_under_a_running_client(secured: World, call: Call) -> None:
     client = call.client(secured)
     with contextlib.closing(client), contextlib.ExitStack() as cut:

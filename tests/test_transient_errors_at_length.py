@@ -14,6 +14,7 @@ from kafkacore import protocol as p
 from kafkacore.admin import KafkaAdminClient
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 T, OTHER = TopicPartition("t", 0), TopicPartition("other", 0)
 DENIED = Code.TOPIC_AUTHORIZATION_FAILED
@@ -56,8 +57,8 @@ def read(reader: KafkaConsumer, wanted: dict[TopicPartition, list[bytes]]) -> li
     raise AssertionError(f"read {got}, raised {raised[-3:]}")
 
 
-@pytest.mark.parametrize("times", [2, 10])
-@pytest.mark.parametrize(
+@each_row("times", [2, 10])
+@each_row(
     ("api", "answer"),
     [("Metadata", metadata(topic=DENIED)), ("ListOffsets", list_offsets(DENIED)), ("Fetch", fetch(DENIED))],
     ids=["metadata", "list offsets", "fetch"],
@@ -235,8 +236,8 @@ LATE: list[tuple[str, Callable[[World, Any], Any], type[errors.KafkaError]]] = [
 ]
 
 
-@pytest.mark.parametrize("call", ["position", "beginning_offsets", "end_offsets", "offsets_for_times"])
-@pytest.mark.parametrize(("api", "answer", "cause"), LATE)
+@each_row("call", ["position", "beginning_offsets", "end_offsets", "offsets_for_times"])
+@each_row(("api", "answer", "cause"), LATE)
 def test_a_time_out_names_the_cause(
     world: World, api: str, answer: Callable[[World, Any], Any], cause: type[errors.KafkaError], call: str
 ) -> None:
@@ -296,12 +297,12 @@ def pair() -> Iterator[World]:
         made.cluster.close()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "count"),
     [(epoch_ends(DENIED), 1), (epoch_ends(Code.NOT_LEADER_OR_FOLLOWER), 0), (epoch_ends(Code.UNKNOWN_TOPIC_OR_PARTITION), 0)],
     ids=["topic authorization", "not leader", "unknown topic"],
 )
-@pytest.mark.parametrize("call", ["poll", "poll_batch", "iteration"])
+@each_row("call", ["poll", "poll_batch", "iteration"])
 def test_an_error_of_a_validation(pair: World, answer: Callable[[World, Any], Any], count: int, call: str) -> None:
     with consumer(pair) as reader:
         reader.assign([T])

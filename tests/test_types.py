@@ -2,9 +2,8 @@
 
 import pickle
 
-import pytest
-
 from kafkacore import types
+from tests.rows import each_row
 
 
 def test_defaults():
@@ -14,7 +13,7 @@ def test_defaults():
     assert types.NewTopic("t") == ("t", -1, -1, None, None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         types.TopicPartition("t", 0),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafkacore.timer import TaskCounter, TimerTask, TimerTaskEntry, TimerTaskList, TimingWheel
+from tests.rows import each_row
 
 FAR_MS = 2**63 - 1
 FOREVER_MS = 2**61 - 1  # what is later counts as this
@@ -241,7 +242,7 @@ def test_a_task_is_a_callable_or_a_subclass():
         TimerTask(1).run()
 
 
-@pytest.mark.parametrize("delay_ms", [2**70, -(2**70), 2**63 - 1, -(2**63), 0])
+@each_row("delay_ms", [2**70, -(2**70), 2**63 - 1, -(2**63), 0])
 def test_any_delay_is_taken(delay_ms):
     task = TimerTask(delay_ms, noop)
     assert (task.delay_ms > 0) == (delay_ms > 0)
@@ -265,7 +266,7 @@ def test_what_is_no_wheel_is_refused():
         TimerTaskEntry(None, 1)
 
 
-@pytest.mark.parametrize("handle", [-1, 0, 1, 20, 2**32, 2**40 + 3, FAR_MS, -FAR_MS])
+@each_row("handle", [-1, 0, 1, 20, 2**32, 2**40 + 3, FAR_MS, -FAR_MS])
 def test_a_handle_that_was_never_given_out_cancels_nothing(handle):
     wheel = TimingWheel()
     kept = wheel.call_at(10, noop)
@@ -458,7 +459,7 @@ class Holder:
     pass
 
 
-@pytest.mark.parametrize("how", ["entry", "handle", "list", "subclass"])
+@each_row("how", ["entry", "handle", "list", "subclass"])
 def test_a_cycle_of_wheel_and_task_is_collected(how):
     class Sub(TimingWheel):
         pass

@@ -10,6 +10,7 @@ import pytest
 from kafkacore.clock import ManualClock
 from kafkacore.purgatory import DelayedOperation
 from kafkacore.timer import LoopTimer, TaskCounter, TimerTask, TimerTaskEntry, TimerTaskList, TimingWheel
+from tests.rows import each_row
 
 
 def noop():
@@ -46,13 +47,13 @@ def test_tasks_and_entries_are_made_by_position_and_by_name():
     assert Sub(delay_ms=6).delay_ms == 6
 
 
-@pytest.mark.parametrize("arguments", [(), (1, noop, 2), ("x",), (None,)])
+@each_row("arguments", [(), (1, noop, 2), ("x",), (None,)])
 def test_a_task_of_wrong_arguments_is_refused(arguments):
     with pytest.raises(TypeError):
         TimerTask(*arguments)
 
 
-@pytest.mark.parametrize("arguments", [(), (None, 1), (TimerTask(1),), (TimerTask(1), "x"), (noop, 1), (TimerTask(1), 1, 2)])
+@each_row("arguments", [(), (None, 1), (TimerTask(1),), (TimerTask(1), "x"), (noop, 1), (TimerTask(1), 1, 2)])
 def test_an_entry_of_wrong_arguments_is_refused(arguments):
     with pytest.raises(TypeError):
         TimerTaskEntry(*arguments)
@@ -210,8 +211,8 @@ def test_making_timers_brings_no_collection_nearer(kind):
     assert abs(left) < 20
 
 
-@pytest.mark.parametrize("where", ["wheel", "list", "nowhere", "entry only", "call_at", "loop timer"])
-@pytest.mark.parametrize("kind", [TimerTask, Sub])
+@each_row("where", ["wheel", "list", "nowhere", "entry only", "call_at", "loop timer"])
+@each_row("kind", [TimerTask, Sub])
 def test_a_cycle_through_a_callable_is_collected(where, kind):
     owner = Owner()
     owner.task = kind(100, owner.time_out)
@@ -235,7 +236,7 @@ def test_a_cycle_through_a_callable_is_collected(where, kind):
     assert [ref() for ref in gone] == [None] * 3
 
 
-@pytest.mark.parametrize("how", ["the entry holds itself", "a view of the task", "a cancelled entry in a list"])
+@each_row("how", ["the entry holds itself", "a view of the task", "a cancelled entry in a list"])
 def test_a_cycle_through_an_entry_is_collected(how):
     owner = Owner()
     task = TimerTask(100, partial(id, owner))
