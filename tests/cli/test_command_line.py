@@ -331,7 +331,7 @@ def test_an_offset_that_a_partition_does_not_hold_is_its_nearest_and_told(at: st
     assert read("8", "-p", "0") == ({}, "")  # the end is a place to read from
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "status", "words"),
     [
         (["consume", "t", "--from", "tomorrow"], 2, "earliest, latest, an offset, -N or @TIME"),

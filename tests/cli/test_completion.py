@@ -89,7 +89,7 @@ def commands(command: Any = ROOT, path: str = "") -> Iterator[tuple[str, Any]]:
         yield from commands(below, f"{path} {name}".strip())
 
 
-@pytest.mark.parametrize(("path", "command"), [*commands()], ids=[path for path, _ in commands()])
+@each_row(("path", "command"), [*commands()], ids=[path for path, _ in commands()])
 def test_help_reads_well(path: str, command: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """In 80 columns: nothing is cut off, no types of Python, no doubled brackets; every command and option has a sentence."""
     monkeypatch.setenv("COLUMNS", "80")

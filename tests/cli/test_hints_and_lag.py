@@ -13,6 +13,7 @@ from kafkacore import KafkaAdminClient, OffsetAndMetadata, TopicPartition, error
 from kafkacore.cli import groups, hints
 from kafkacore.cli.app import run
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def at(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> str:
     return cluster.bootstrap_servers
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "hint"),
     [
         ("topics delete order.v1 -y", "; did you mean orders.v1?"),

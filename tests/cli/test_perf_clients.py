@@ -16,6 +16,7 @@ from kafkacore.cli.app import run
 from kafkacore.cli.perf_report import MIB, Progress, Samples
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +178,7 @@ def test_output_for_people_and_pictures(topic: str, tmp_path: Path, capsys: pyte
     assert sent.read_bytes()[:4] == read.read_bytes()[:4] == b"\x89PNG"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "status", "said"),
     [
         (["produce", "t", "-n", "0"], 2, "--num-records"),

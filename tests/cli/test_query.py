@@ -20,6 +20,7 @@ from kafkacore.cli import query
 from kafkacore.cli.app import run
 from kafkacore.decode.registry import prefix_of
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 FLIGHTS = [{"carrier": "UA" if n % 2 else "AA", "delay": n / 2} for n in range(100)]
 
@@ -140,7 +141,7 @@ def test_a_schema_from_a_file(ask, tmp_path):
     assert ask("select count(carrier) as n from flights", "--schema", f"@{tmp_path / 's'}", "--json")[1] == '{"n":100}\n'
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "status", "text"),
     [
         (["selec"], 1, "syntax error"),

@@ -12,6 +12,7 @@ import pytest
 from tests.compat import aiokafka_administering, aiokafka_consuming, aiokafka_producing
 from tests.compat.aiokafka_face import CASES, GUARD_S, Face
 from tests.compat.both_packages import CLUSTERS, cluster_of, own_topic, plain
+from tests.rows import each_row
 
 pytest.importorskip("aiokafka", minversion="0.14")
 
@@ -51,7 +52,7 @@ def seen(case: Callable[[Face], Any], package: str, servers: str) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore")  # aiokafka's own
-@pytest.mark.parametrize("case", CASES, ids=[case.__name__ for case in CASES])
+@each_row("case", CASES, ids=[case.__name__ for case in CASES])
 def test_both_packages_show_a_program_the_same(case: Callable[[Face], Any], servers: str) -> None:
     assert seen(case, "kafkacore.compat.aiokafka", servers) == seen(case, "aiokafka", servers)
 

@@ -11,6 +11,7 @@ import pytest
 from tests.compat import confluent_administering, confluent_serializing
 from tests.compat.both_packages import CLUSTERS, cluster_of, own_topic, plain
 from tests.compat.confluent_face import CASES, Face
+from tests.rows import each_row
 
 pytest.importorskip("confluent_kafka", minversion="2.16")
 
@@ -46,7 +47,7 @@ def seen(case: Callable[[Face], Any], package: str, servers: str) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("case", CASES, ids=[case.__name__ for case in CASES])
+@each_row("case", CASES, ids=[case.__name__ for case in CASES])
 def test_both_packages_show_a_program_the_same(case: Callable[[Face], Any], servers: str) -> None:
     assert seen(case, "kafkacore.compat.confluent", servers) == seen(case, "confluent_kafka", servers)
 

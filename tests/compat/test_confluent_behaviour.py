@@ -39,7 +39,7 @@ def seen(fn: Callable[[Face], Any], package: str, servers: str) -> Any:
         face.close()
 
 
-@pytest.mark.parametrize("fn", CASES, ids=[fn.__name__ for fn in CASES])
+@each_row("fn", CASES, ids=[fn.__name__ for fn in CASES])
 def test_both_packages_show_a_program_the_same(fn: Callable[[Face], Any], servers: str) -> None:
     assert seen(fn, "kafkacore.compat.confluent", servers) == seen(fn, "confluent_kafka", servers)
 

@@ -41,7 +41,7 @@ def member(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> Iterator
     consumer.close(timeout=HOUR_S)  # a commit that never ends would be waited for
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tp", "found"),
     [
         (TP, 1 << 63),
@@ -80,8 +80,8 @@ def test_positions(member: KafkaConsumer, found: Any) -> None:
     assert member.position(TP) == before
 
 
-@pytest.mark.parametrize("timeout", [math.nan, "1"])
-@pytest.mark.parametrize("call", ["poll", "poll_batch", "close", "commit"])
+@each_row("timeout", [math.nan, "1"])
+@each_row("call", ["poll", "poll_batch", "close", "commit"])
 def test_timeouts(member: KafkaConsumer, call: str, timeout: Any) -> None:
     with pytest.raises(errors.UsageError):
         getattr(member, call)(timeout=timeout)

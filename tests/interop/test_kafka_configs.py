@@ -17,6 +17,7 @@ from tests.interop.admin_cases import create, new
 from tests.interop.admin_cases_configs import SET, alter, describe, replace
 from tests.interop.conftest import KAFKA_SETTINGS
 from tests.interop.kafka_server import KafkaServer
+from tests.rows import each_row
 
 pytestmark = pytest.mark.kafka
 
@@ -99,7 +100,7 @@ def wrong_values(key: ConfigKey) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("key", configs.topic_keys().values(), ids=lambda key: key.name)
+@each_row("key", configs.topic_keys().values(), ids=lambda key: key.name)
 def test_topic_settings_are_refused_in_the_same_words(wire: Wire, topic: str, key: ConfigKey) -> None:
     for value in wrong_values(key):
         answer = wire.ask(alter((Resource.TOPIC, topic, [(key.name, SET, value)]), validate_only=True), 1).responses[0]
@@ -108,7 +109,7 @@ def test_topic_settings_are_refused_in_the_same_words(wire: Wire, topic: str, ke
         assert (answer.error_code, answer.error_message) == (errors.Code.INVALID_CONFIG, refused.value.message), value
 
 
-@pytest.mark.parametrize("key", [key for key in configs.broker_keys().values() if key.link != "fixed"], ids=lambda key: key.name)
+@each_row("key", [key for key in configs.broker_keys().values() if key.link != "fixed"], ids=lambda key: key.name)
 def test_dynamic_broker_settings_are_refused_in_the_same_words(wire: Wire, key: ConfigKey) -> None:
     for value in wrong_values(key):
         for name, per_broker in (("1", True), ("", False)):
@@ -127,7 +128,7 @@ def test_what_cannot_be_altered_is_refused_in_the_same_words(wire: Wire) -> None
             assert (answer.error_code, answer.error_message) == (errors.Code.INVALID_REQUEST, refused.value.message), key.name
 
 
-@pytest.mark.parametrize("key", configs.group_keys().values(), ids=lambda key: key.name)
+@each_row("key", configs.group_keys().values(), ids=lambda key: key.name)
 def test_group_settings_are_refused_in_the_same_words(wire: Wire, key: ConfigKey) -> None:
     layers = configs.BrokerLayers({}, {}, {})
     for value in wrong_values(key):

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from kafka_server import KafkaServer, jar_directory
 
+from tests.rows import each_row
+
 sys.path.append(str(Path(__file__).parent.parent / "broker"))
 sys.path.append(str(Path(__file__).parent.parent / "protocol"))
 from protocol_kit import BETWEEN_BROKERS, name_of, versions_of
@@ -51,7 +53,7 @@ def official() -> dict[str, Any]:
     return definitions("kafka-clients", "message") | definitions("kafka-metadata", "metadata")
 
 
-@pytest.mark.parametrize("kind", MESSAGES, ids=name_of)
+@each_row("kind", MESSAGES, ids=name_of)
 def test_a_table_says_what_kafkas_definition_says(kind: Any, official: dict[str, Any]) -> None:
     theirs = official[FILES.get(kind.__name__, kind.__name__)]
     is_record = issubclass(kind, MetadataRecord)

@@ -15,6 +15,7 @@ from tests.interop import security_brokers
 from tests.interop.java_tools import JavaTools
 from tests.interop.security_brokers import DENIED, MECHANISMS, OPEN, PASSWORD, PROTOCOLS, Secured
 from tests.interop.security_clients import CLIENTS, Access, java
+from tests.rows import each_row
 
 # kafka-python leaves sockets behind where it is refused.
 pytestmark = [
@@ -93,7 +94,7 @@ def place_of(case: Case) -> tuple[str, str]:
     return DENIED if case.has == "topic" else OPEN, f"{OPEN}-{next(_numbers)}"
 
 
-@pytest.mark.parametrize("case", TABLE, ids=str)
+@each_row("case", TABLE, ids=str)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_who_gets_in(secured: Secured, client: str, case: Case) -> None:
     outcome = CLIENTS[client](access_of(case, secured), *place_of(case))

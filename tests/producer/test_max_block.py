@@ -12,6 +12,7 @@ from kafkacore.clock import ManualClock
 from kafkacore.errors import BufferFullError
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.types import Node, ProducerRecord
+from tests.rows import each_row
 
 METADATA_MS = 1500
 MEMORY_MS = 300
@@ -117,8 +118,8 @@ def test_the_error_says_how_long_memory_was_waited_for() -> None:
 # ---- names -----------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("topic", [None, 5, b"t", ["t"]])
-@pytest.mark.parametrize(
+@each_row("topic", [None, 5, b"t", ["t"]])
+@each_row(
     "call",
     [
         lambda producer, topic: producer.send(topic, b"x"),

@@ -15,6 +15,7 @@ from transaction_support import GUARD_S, fresh, new_topic, read, transactional
 
 from kafkacore import KafkaProducer, errors
 from kafkacore.testing import EmbeddedCluster
+from tests.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("client_face")
 FACED = [transaction_support]
@@ -71,8 +72,8 @@ CASES: dict[str, tuple[type[BaseException], dict[str, Any], Callable[[Any, str],
 }
 
 
-@pytest.mark.parametrize("first", [False, True], ids=["known topic", "new topic"])
-@pytest.mark.parametrize("case", CASES)
+@each_row("first", [False, True], ids=["known topic", "new topic"])
+@each_row("case", CASES)
 def test_a_refused_record_leaves_only_the_abort(cluster: Any, case: str, first: bool) -> None:
     kind, settings, refused = CASES[case]
     topic = new_topic(cluster)
