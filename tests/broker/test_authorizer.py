@@ -204,10 +204,33 @@ def test_deny_comes_before_allow_and_super_users_before_deny() -> None:
     assert authorizer(*entries, super_users=[ALICE]).operations(ALICE, HOST, a.TOPIC, "t", 1 << a.READ) == 1 << a.READ
 
 
-def test_denying_what_implies_does_not_deny_what_is_implied() -> None:
-    subject = authorizer(acl("t", a.DESCRIBE), acl("t", a.READ, permission=a.DENY))
-    assert may(subject, a.DESCRIBE, "t")
-    assert not may(authorizer(acl("t", a.READ), acl("t", a.DESCRIBE, permission=a.DENY)), a.DESCRIBE, "t")
+def test_the_acls_of_every_name_are_not_for_names_that_begin_with_an_asterisk() -> None:
+    everything, beginnings = acl("*", a.READ), acl("*", a.READ, pattern=a.PREFIXED)
+    assert [may(authorizer(everything), a.READ, name) for name in ("t", "*", "*t")] == [True, True, False]
+    assert [may(authorizer(beginnings), a.READ, name) for name in ("t", "*", "*t")] == [False, True, True]
+    subject = authorizer(everything, acl("*t", a.WRITE), acl("t", a.READ, permission=a.DENY))
+    assert [may(subject, a.READ, name) for name in ("t", "u", "*t")] == [False, True, False]
+
+
+def test_whose_acls_count() -> None:
+    subject = authorizer(
+        acl("t", a.READ, BOB),
+        acl("t", a.WRITE, host=ELSEWHERE),
+        acl("t", a.DELETE, a.EVERYBODY, host=HOST),
+        acl("t", a.ALL, resource_type=a.GROUP),
+    )
+    assert [operation for operation in OPERATIONS if may(subject, operation, "t")] == [a.DELETE, a.DESCRIBE]
+    assert [operation for operation in OPERATIONS if may(subject, operation, "t", host=ELSEWHERE)] == [a.WRITE, a.DESCRIBE]
+    assert [operation for operation in OPERATIONS if may(subject, operation, "t", BOB, ELSEWHERE)] == [a.READ, a.DESCRIBE]
+    assert all(subject.allows(ALICE, HOST, operation, a.GROUP, "t") for operation in OPERATIONS)
+
+
+def test_what_an_acl_permits_and_denies_beyond_its_operation() -> None:
+    implied = {a.READ: a.DESCRIBE, a.WRITE: a.DESCRIBE, a.DELETE: a.DESCRIBE, a.ALTER: a.DESCRIBE, a.ALTER_CONFIGS: a.DESCRIBE_CONFIGS}
+    for stated in OPERATIONS:
+        allowed, denied = authorizer(acl("t", stated)), authorizer(acl("t", a.ALL), acl("t", stated, permission=a.DENY))
+        assert {operation for operation in OPERATIONS if may(allowed, operation, "t")} == {stated, implied.get(stated, stated)}
+        assert [operation for operation in OPERATIONS if not may(denied, operation, "t")] == [stated]
 
 
 def test_a_host_is_compared_without_kafkas_slash() -> None:

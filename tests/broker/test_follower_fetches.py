@@ -14,6 +14,7 @@ from kafkacore.broker.replication_quota import ReplicationQuotas
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, DisconnectError, KafkaStorage
+from kafkacore.net.connection import ExponentialBackoff
 from kafkacore.timer import LoopTimer
 
 LEADER = 2
@@ -293,3 +294,86 @@ def test_a_leader_that_refuses_this_broker_is_named_once(caplog):
         follower.timer.advance_clock()
     said = [each.getMessage() for each in caplog.records if "super.users" in each.getMessage()]
     assert said == [f"broker {LEADER} does not let this broker copy: its principal must be in super.users"] * 2
+
+
+def asking(*copies):
+    """A follower whose first Fetch, for these, is on its way."""
+    follower = Follower()
+    for copy in copies:
+        follower.fetchers.follow(copy)
+    follower.fetchers.wake()
+    return follower
+
+
+def test_partitions_that_come_later_join_the_next_long_fetch_when_their_short_one_is_answered():
+    follower, late = asking(Copy(0)), Copy(1)
+    follower.fetchers.follow(late)
+    follower.fetchers.wake()
+    _, long, _, long_done = follower.take(LONG_LANE)
+    _, short, _, short_done = follower.take(SHORT_LANE)
+    assert (set(names(long)), set(names(short)), short.max_wait_ms) == ({0}, {1}, 0)  # each partition in one request
+    long_done(response([data(0, records=b"r")]))
+    assert follower.sent == []
+    short_done(response([data(1, records=b"rrr")]))
+    _, request, _, _ = follower.take(LONG_LANE)
+    assert {index: fields[0] for index, fields in names(request).items()} == {0: 1, 1: 3}
+    assert follower.sent == []
+
+
+def test_an_answer_counts_for_the_epoch_and_the_end_of_the_log_that_were_asked_with():
+    kept, newer, moved = Copy(0), Copy(1), Copy(2)
+    follower = asking(kept, newer, moved)
+    newer.leader_epoch = 1
+    follower.fetchers.follow(newer)                            # the same leader in another epoch
+    moved.log.end_offset = 7                                   # otherwise than by an answer
+    follower.take(LONG_LANE)[3](response([data(index, records=b"rr") for index in range(3)]))
+    assert [copy.log.end_offset for copy in (kept, newer, moved)] == [2, 0, 7]
+    _, request, _, _ = follower.take(LONG_LANE)
+    assert names(request) == {0: (2, -1, 0, 0), 1: (0, -1, 1, 0), 2: (7, -1, 0, 0)}
+
+
+def test_a_log_is_truncated_where_its_leader_says_that_it_diverges():
+    one, other = Copy(0), Copy(1)
+    for copy in (one, other):
+        copy.log.end_offset, copy.high_watermark = 9, 4
+    follower = asking(one, other)
+    diverging = p.FetchEpochEndOffset(epoch=0, end_offset=6)
+    follower.take(LONG_LANE)[3](response([data(0, diverging_epoch=diverging, high_watermark=5), data(1, high_watermark=5)]))
+    assert (one.log.end_offset, other.log.end_offset) == (6, 9)  # not at the high watermark
+
+
+def test_a_partition_that_fails_rests_longer_each_time_while_its_neighbour_is_copied():
+    failing, good = Copy(0), Copy(1)
+    follower = asking(failing, good)
+    follower.fetchers.backoff = ExponentialBackoff(20, BrokerConfig().replica_fetch_backoff_ms, jitter=0)
+    refused = data(0, error_code=Code.NOT_LEADER_OR_FOLLOWER)
+    follower.take(LONG_LANE)[3](response([refused, data(1, records=b"r")]))
+    for nth, rest_ms in enumerate([20, 40, 80, 160, 320, 640, 1_000, 1_000]):
+        follower.clock.advance(rest_ms - 1)
+        follower.timer.advance_clock()
+        assert follower.lanes() == [LONG_LANE]
+        follower.take(LONG_LANE)[3](response([data(1, records=b"r")]))
+        assert good.log.end_offset == nth + 2
+        follower.clock.advance(1)
+        follower.timer.advance_clock()
+        _, request, _, done = follower.take(SHORT_LANE)
+        assert set(names(request)) == {0}
+        done(response([refused]))
+    failing.leader_epoch += 1                                  # a decision of the controller
+    follower.fetchers.follow(failing)
+    follower.fetchers.wake()
+    assert set(names(follower.take(SHORT_LANE)[1])) == {0}
+
+
+def test_leaders_that_do_not_answer_keep_no_other_leader_from_being_copied():
+    lost, good = Copy(0), Copy(1, leader=3)
+    follower = asking(lost, good)
+    (_, _, _, cut), (_, _, _, answered) = follower.sent
+    follower.sent.clear()
+    cut(DisconnectError("cut"))
+    answered(response([data(1, records=b"r")]))
+    assert [leader for leader, *_ in follower.sent] == [3]
+    assert good.log.end_offset == 1
+    follower.sent.clear()
+    follower.fetchers.leader_is_back(2)
+    assert [(leader, set(names(request))) for leader, request, *_ in follower.sent] == [(2, {0})]

@@ -1,5 +1,7 @@
 """Brokers that want to know who is there: every mechanism, by kafkacore's clients and by others; what the unauthenticated may not do."""
 
+import base64
+import itertools
 import select
 import struct
 from contextlib import ExitStack
@@ -7,8 +9,10 @@ from contextlib import ExitStack
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, protocol
-from kafkacore.broker.authentication import Authentication, Session
+from kafkacore.broker.authentication import SCRAM_NUMBERS, Authentication, Session
+from kafkacore.broker.cluster import ClusterImage
 from kafkacore.broker.server import Broker
+from kafkacore.broker.token_keys import TokenKeys
 from kafkacore.cli.app import run
 from kafkacore.clock import JumpingClock, ManualClock, SystemClock
 from kafkacore.config import BrokerConfig
@@ -22,8 +26,9 @@ from kafkacore.errors import (
     UsageError,
 )
 from kafkacore.net.oauth import unsecured_token
-from kafkacore.net.sasl import PlainClient, PlainServer, ScramClient
+from kafkacore.net.sasl import PlainClient, PlainServer, ScramClient, salted_password, scram_credential
 from kafkacore.protocol import SaslAuthenticateRequest, SaslHandshakeRequest
+from kafkacore.protocol.metadata_log import DelegationTokenRecord, UserScramCredentialRecord
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.client_calls import CALLS
 from tests.broker.wire import Wire
@@ -416,11 +421,14 @@ def test_a_token_of_nothing_but_separators_is_not_taken_apart():
 # ---- sessions that end
 
 
-def rules(**settings):
+NOW_MS = 1_700_000_000_000
+
+
+def rules(image=None, **settings):
     listener = sasl_listener({"broker": "b", "alice": "a", "bob": "b"})
     mechanisms = ",".join([*MECHANISMS, "OAUTHBEARER"])
     config = BrokerConfig.from_user({**listener, "sasl.enabled.mechanisms": mechanisms, "connections.max.reauth.ms": 1000, **settings})
-    return Authentication(config, None, ManualClock(0, 1_700_000_000_000))
+    return Authentication(config, image, ManualClock(0, NOW_MS))
 
 
 def log_in(session, user="alice", password="a", now_ms=0, mechanism="PLAIN"):
@@ -460,9 +468,53 @@ def test_a_session_ends_with_its_token():
     authentication = rules()
     session = Session(authentication)
     session.handshake(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
-    token = unsecured_token({"sub": "carol"}, 1_700_000_000_000, 0.5)
+    token = unsecured_token({"sub": "carol"}, NOW_MS, 0.5)
     answer = session.authenticate(SaslAuthenticateRequest(auth_bytes=f"n,,\x01auth=Bearer {token}\x01\x01".encode()), 0)
     assert (session.user, answer.session_lifetime_ms) == ("carol", 500)
+
+
+def by_scram(session, user, password, *, is_delegation_token=False):
+    """Whether a client is let in, whoever it then is."""
+    client = ScramClient("SCRAM-SHA-256", user, password, is_delegation_token=is_delegation_token)
+    session.handshake(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
+    challenge = None
+    while not client.done:
+        answer = session.authenticate(SaslAuthenticateRequest(auth_bytes=client.step(challenge)), 0)
+        if answer.error_code:
+            return False
+        challenge = answer.auth_bytes
+        if session.user:
+            client.step(challenge)
+    return True
+
+
+def test_who_may_come_in_by_which_mechanism():
+    image = ClusterImage(BrokerConfig())
+    for user in ("bob", "carol"):
+        salt, number = user.encode() * 3, SCRAM_NUMBERS["SCRAM-SHA-256"]
+        made = scram_credential("SCRAM-SHA-256", salted_password("SCRAM-SHA-256", "new", salt, 4096), salt, 4096)
+        image.scram_credentials[user, number] = UserScramCredentialRecord(
+            name=user, mechanism=number, salt=salt, stored_key=made.stored_key, server_key=made.server_key, iterations=4096
+        )
+    token = DelegationTokenRecord(token_id="a-token", owner="User:alice", expiration_timestamp=NOW_MS + 1, max_timestamp=NOW_MS + 9)
+    ended = token._replace(token_id="ended", expiration_timestamp=NOW_MS - 1)
+    image.delegation_tokens |= {each.token_id: each for each in (token, ended)}
+    key = {"delegation.token.secret.key": "hush"}
+    found = rules(image, **key)
+    assert log_in(Session(found), "alice", "a").error_code == 0
+    assert log_in(Session(found), "carol", "new").error_code == 58  # she is known to SCRAM alone
+    assert log_in(Session(found), "bob", "b").error_code == 0
+    asked = itertools.product(("alice", "bob", "carol"), ("a", "b", "new"))
+    tries = {(user, password): by_scram(Session(found), user, password) for user, password in asked}
+    # bob's password of the settings does not count beside the one that the controller knows
+    assert [each for each, is_in in tries.items() if is_in] == [("alice", "a"), ("bob", "new"), ("carol", "new")]
+    bearers = {}
+    for token_id in ("a-token", "ended", "alice"):
+        session = bearers[token_id] = Session(found)
+        by_scram(session, token_id, base64.b64encode(TokenKeys("hush").hmac_of(token_id)).decode(), is_delegation_token=True)
+    assert {token_id: session.user for token_id, session in bearers.items()} == {"a-token": "alice", "ended": "", "alice": ""}
+    secret = base64.b64encode(TokenKeys("hush").hmac_of("a-token")).decode()
+    assert not by_scram(Session(rules(image)), "a-token", secret, is_delegation_token=True)  # without a key there are no tokens
 
 
 def test_clients_stay_connected_over_many_sessions():

@@ -1,0 +1,137 @@
+"""The controller's lock and log, and those who follow it: the links of brokers without threads."""
+
+import threading
+
+from controlling import broker_state, create_topic
+
+from kafkacore import protocol as p
+from kafkacore.broker.cluster import ClusterImage, ImageListener
+from kafkacore.broker.controller import ControllerHost, LocalControllerLink
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
+from kafkacore.timer import LoopTimer
+
+CONFIG = BrokerConfig()
+
+
+def topic_request(name):
+    return p.CreateTopicsRequest(topics=[p.CreatableTopic(name=name, num_partitions=1, replication_factor=1)])
+
+
+class Reader:
+    """A follower that reads when the test says so."""
+
+    def __init__(self, host):
+        self.host, self.heard = host, []
+        self.offset = host.follow(self)[1]
+
+    def applied_offset(self):
+        return self.offset
+
+    def records_written(self):
+        held = []
+        thread = threading.Thread(target=lambda: held.append(not self.host._lock.acquire(blocking=False)))
+        thread.start()
+        thread.join()
+        self.heard.append((self.host.end_offset(), self.batches()[-1][-1], held))
+
+    def batches(self):
+        return [(each.base_offset, each.next_offset) for each in self.host.batches_from(self.offset)]
+
+    def read(self):
+        self.offset = self.batches()[-1][-1]
+
+
+def test_followers_are_told_under_the_lock_before_the_answer_and_read_at_their_own_pace():
+    clock = ManualClock()
+    state = broker_state(CONFIG, clock)
+    host = state.controller._host
+    quick, slow = Reader(host), Reader(host)
+    first = host.end_offset()
+    for nth in range(3):
+        _, offset = host.submit(topic_request(f"t{nth}"), 7)
+        assert quick.heard[nth] == slow.heard[nth] == (offset, offset, [True])  # replayed and there to be read, the lock held
+        assert host.read(lambda image: len(image.topics)) == nth + 1
+        state.controller.catch_up()
+        quick.read()
+    assert quick.batches() == []
+    assert slow.batches()[0][0] == first and slow.batches()[-1][-1] == host.end_offset()
+    slow.read()
+    host.submit(topic_request("u"), 7)
+    state.controller.catch_up()
+    quick.read()
+    assert [each.next_offset for each in host.batches_from(0)] == [host.end_offset()]  # what all have read is dropped
+    host.unfollow(slow)                                        # one that will not come back keeps nothing
+    assert host.batches_from(0) == []
+    state.ended()
+
+
+def test_who_waits_for_the_cluster_does_not_hold_the_controllers_lock():
+    state = broker_state(CONFIG, ManualClock())
+    host = state.controller._host
+    looked, found = threading.Event(), []
+
+    def condition(cluster):
+        looked.set()
+        return "t" in cluster.image.topics
+
+    thread = threading.Thread(target=lambda: found.append(host.wait_until(condition, 60)), daemon=True)
+    thread.start()
+    assert looked.wait(60)
+    create_topic(state.controller, "t", 1)
+    thread.join(60)
+    assert found == [True]
+    state.ended()
+
+
+def test_an_image_changes_only_when_its_broker_turns_to_it():
+    state = broker_state(CONFIG, ManualClock())
+    host, posted = state.controller._host, []
+    image = ClusterImage(CONFIG, host.cluster_id)
+    LocalControllerLink(host, 2, image, LoopTimer(clock=ManualClock()), posted.append)
+    before = image.next_offset
+    create_topic(state.controller, "t", 1)                     # by another broker
+    create_topic(state.controller, "u", 1)
+    assert (image.next_offset, len(image.topics), len(posted)) == (before, 0, 1)  # one message for both
+    posted.pop()()
+    assert (image.next_offset, set(image.topics)) == (host.end_offset(), {"t", "u"})
+    state.ended()
+
+
+class Busy(ImageListener):
+    """Asks for another topic while it is told of the first one."""
+
+    def __init__(self, state):
+        self.state, self.told, self.answers = state, [], []
+
+    def image_changed(self, delta):
+        names = [topic.name for topic in delta.created_topics]
+        self.told.append(("begins", *names))
+        if names == ["t"]:
+            self.state.controller.submit(topic_request("u"), 7, self.answers.append)
+            assert self.answers == [] and "u" not in self.state.cluster.topics
+        self.told.append(("ends", *names))
+
+
+def test_what_a_listener_asks_for_is_applied_and_answered_after_the_change_it_is_told_of():
+    state = broker_state(CONFIG, ManualClock())
+    busy = Busy(state)
+    state.cluster.listeners.append(busy)
+    create_topic(state.controller, "t", 1)
+    assert busy.told == [("begins", "t"), ("ends", "t"), ("begins", "u"), ("ends", "u")]
+    assert [answer.topics[0].name for answer in busy.answers] == ["u"]
+    state.ended()
+
+
+def test_an_answer_is_given_when_the_image_knows_what_it_tells():
+    state = broker_state(CONFIG, ManualClock())
+    known = []
+    state.controller.submit(topic_request("t"), 7, lambda answer: known.append((answer.topics[0].name, set(state.cluster.topics))))
+    assert known == [("t", {"t"})]
+    state.ended()
+
+
+def test_a_controller_in_memory_keeps_no_batch_without_a_follower():
+    host = ControllerHost(CONFIG)
+    host.submit(topic_request("t"), 7)
+    assert host.batches_from(0) == []
