@@ -214,6 +214,48 @@ def test_the_last_batch_of_a_producer_stays_empty(store):
         assert store.log(**COMPACT).producers.entries[7].last_sequence == 40
 
 
+def test_a_segment_that_compaction_emptied_keeps_no_other_from_retention(store):
+    for retention_ms, retention_bytes in ((1_000, -1), (-1, 600)):
+        log = store.log(cleanup_policy="compact,delete", segment_bytes=700, file_delete_delay_ms=0)
+        for nth in range(8):
+            put(log, (b"k", b"%d" % nth * 600))                # one in a segment
+        compact(store)
+        sizes = [segment.size for segment in log.segments]
+        assert not any(sizes[:3]) and all(sizes[-2:])
+        assert log.delete_old_segments(retention_ms, retention_bytes, T0 + 900) == (0 if retention_ms > 0 else len(sizes) - 1)
+        if retention_ms > 0:
+            put(log, (b"k", b"young" * 120), wall_ms=T0 + 900)
+            assert log.delete_old_segments(retention_ms, -1, T0 + 1_001) == len(sizes)
+        store.manager.delete(*KEY)
+
+
+def message_set(magic, key, offset):
+    builder = BatchBuilder(magic=magic, base_offset=offset)
+    assert builder.append(b"old" * 50, key=key, timestamp_ms=T0)
+    return bytes(builder.build())
+
+
+def test_old_messages_stay_and_their_keys_count(store):
+    log = store.log(**COMPACT)
+    log.append_replicated(message_set(0, b"k", 0) + message_set(1, b"k", 1))
+    put(log, (b"k", b"new"), (b"other", b"1"))
+    log.append_replicated(message_set(1, b"other", 4))
+    fill(log)
+    compact(store)
+    left = [(offset, key) for offset, key, _ in content(log) if key != b"filler"]
+    assert left == [(0, b"k"), (1, b"k"), (2, b"k"), (4, b"other")]
+
+
+def test_the_last_batch_of_what_is_cleaned_stays_empty(store):
+    log = store.log(**COMPACT)
+    for key in (b"a", b"a", None, None):                       # a record without a key does not stay
+        put(log, (key, b"v" * 150))
+    while log.segments[-1].base_offset < 4:
+        put(log, (b"active", b"v" * 600))
+    compact(store)
+    assert [(each.base_offset, each.record_count) for each in batches(log) if each.base_offset < 4] == [(1, 1), (3, 0)]
+
+
 def test_compression_is_kept(store):
     log = store.log(**COMPACT)
     for codec in ("gzip", "snappy", "lz4", "zstd"):

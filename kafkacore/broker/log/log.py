@@ -492,8 +492,9 @@ class Log(LogCore):
         for row, segment in enumerate(self.segments):
             is_last = row + 1 == len(self.segments)
             next_offset = self.end_offset if is_last else self.segments[row + 1].base_offset
-            too_old = retention_ms >= 0 and segment.size > 0 and wall_ms - segment.newest_ms() > retention_ms
-            too_much = excess >= segment.size > 0
+            counts = segment.size > 0 or not is_last           # compaction may empty a segment
+            too_old = retention_ms >= 0 and counts and wall_ms - segment.newest_ms() > retention_ms
+            too_much = excess >= segment.size and counts
             below_start = next_offset <= self.start_offset and not is_last
             if not (too_old or too_much or below_start) or next_offset > upper_offset:
                 break
