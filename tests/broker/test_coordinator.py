@@ -153,6 +153,29 @@ def test_answers_wait_for_the_commit_in_the_order_of_the_log_and_reads_wait_with
     assert (first, second, seen, nothing) == ([1], [2], [{b"x": 2}], ["no records"])
 
 
+def test_an_answer_waits_for_the_records_of_its_own_key_and_for_those_about_several():
+    stage = Stage()
+    stage.replicas.hold = True
+    answers = []
+
+    def ask(key):
+        stage.runtime.write(0, lambda shard: CoordinatorResult([], None), lambda _: answers.append(f"write {key}"), key)
+        stage.runtime.read(0, lambda shard: None, lambda _: answers.append(f"read {key}"), key)
+
+    stage.runtime.write(0, adding(b"x", 1), lambda _: answers.append("a is written"), "a")
+    for key in ("a", "b", None):
+        ask(key)
+    assert answers == ["write b", "read b"]
+    answers.clear()
+    stage.runtime.write(0, adding(b"x", 1), lambda _: answers.append("all is written"))
+    ask("b")
+    stage.replicas.uncommitted[0](None)
+    assert answers == ["a is written", "write a", "read a", "write None", "read None"]
+    answers.clear()
+    stage.replicas.uncommitted[1](None)
+    assert answers == ["all is written", "write b", "read b"]
+
+
 def test_an_operation_is_told_of_the_append_and_of_the_commit():
     stage = Stage()
     stage.replicas.hold = True
@@ -327,6 +350,25 @@ def test_who_waits_when_the_leadership_goes_gets_not_coordinator():
     assert [type(each) for each in waiting + looking] == [errors.NotCoordinator] * 2
     stage.replicas.uncommitted[0](errors.NotLeaderOrFollower("moved"))  # told twice, heard once
     assert len(waiting) == 1
+
+
+def test_a_new_leadership_of_the_same_broker_starts_over():
+    stage = Stage()
+    shards = []
+    for partition in (0, 1):
+        stage.add(b"x", 1, partition)
+        stage.runtime.read(partition, shards.append, lambda _: None)
+    shards[0].timers.schedule("a", 10, adding(b"x", 5))
+    stage.replicas.hold = True
+    waiting, other = stage.add(b"x", 1), stage.add(b"x", 1, 1)
+    stage.runtime.became_leader(GROUP_TOPIC, 0, 7)
+    assert [type(each) for each in waiting] == [errors.NotCoordinator]
+    assert (other, [shard.events for shard in shards]) == ([], [["loaded", "unloaded"], ["loaded"]])
+    stage.clock.advance(10)
+    stage.timer.advance_clock()                                # its timers went with it
+    assert stage.look() == [{b"x": 2}]                         # by replay, once
+    stage.replicas.uncommitted[1](None)
+    assert other == [2]
 
 
 def test_a_commit_that_fails_makes_the_log_decide():
