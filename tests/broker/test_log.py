@@ -256,6 +256,19 @@ def test_a_view_outlives_its_segment():
     assert offsets([view]) == [0]
 
 
+def test_what_was_read_stays_when_the_log_is_truncated_and_written_again():
+    log = Log()
+    for nth in range(3):
+        log.append(read_one_batch(batch([b"%d" % nth * 100]), MAX), 0)
+    (view,) = log.read(0, MAX, 3, True)
+    before = bytes(view)
+    log.truncate_to(1)
+    log.append(read_one_batch(batch([b"other" * 40]), MAX), 1)
+    assert bytes(view) == before
+    (now,) = log.read(0, MAX, 2, True)
+    assert [record.value for each in records.read_batches(now) for record in each.records()] == [b"0" * 100, b"other" * 40]
+
+
 def test_blocks_double_and_a_large_batch_gets_its_own():
     log = Log()
     append(log)

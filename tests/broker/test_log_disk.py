@@ -18,6 +18,7 @@ from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors, reco
 from kafkacore._codec import FileSlice
 from kafkacore.broker.log import LogManager, read_one_batch
 from kafkacore.broker.log import disk as disk_module
+from kafkacore.broker.log.index import SparseIndex
 from kafkacore.broker.worker import InlineWorker
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
@@ -158,6 +159,98 @@ def test_indexes_are_built_anew_when_they_are_missing_or_broken(disk):
         disk.manager.close()
         assert {name: (disk.path / "t-0" / name).read_bytes() for name in whole} == whole
     disk.start()
+
+
+def test_an_entry_comes_with_the_first_batch_behind_the_interval_and_a_time_entry_only_if_time_went_on(disk):
+    log = disk.log(index_interval_bytes=400)
+    times = [5, 9, 7, 3, 9, 10, 10, 10, 10]
+    for nth, time_ms in enumerate(times):
+        append(log, [b"v" * 130], timestamps_ms=[T0 + time_ms])
+        assert log.segments[0].size == 200 * (nth + 1)
+    index = log.segments[0].index
+    assert (index.offsets.tolist(), index.positions.tolist()) == ([3, 6], [600, 1_200])
+    assert (index.timestamps.tolist(), index.time_offsets.tolist()) == ([T0 + 9, T0 + 10], [1, 5])
+    for _ in range(3):
+        append(log, [b"v" * 130], timestamps_ms=[T0])
+    assert (index.offsets.tolist(), index.timestamps.tolist()) == ([3, 6, 9], [T0 + 9, T0 + 10])
+
+
+def test_zeros_end_an_index_and_what_falls_breaks_it():
+    made = SparseIndex(100)
+    for nth in range(3):
+        made.add(110 + nth, 50 + nth, T0 + nth, 105 + nth)
+    offsets, times = made.offset_bytes(), made.time_bytes()
+    found = SparseIndex.read(100, offsets + bytes(80), times + bytes(120), 1_000)
+    assert found.offsets.tolist() == [110, 111, 112] and found.positions.tolist() == [50, 51, 52]
+    assert found.timestamps.tolist() == [T0, T0 + 1, T0 + 2] and found.time_offsets.tolist() == [105, 106, 107]
+    assert (made.offset_bytes(), made.time_bytes()) == (found.offset_bytes(), found.time_bytes())
+    for wrong in ((offsets + bytes(8) + offsets[:8], times), (offsets, times + bytes(12) + times[:12]), (offsets, times[12:] + times[:12])):
+        with pytest.raises(errors.CorruptDataError):
+            SparseIndex.read(100, *wrong, 1_000)
+    with pytest.raises(errors.CorruptDataError, match="beyond the segment's end"):
+        SparseIndex.read(100, offsets, times, 52)
+
+
+def test_indexes_are_written_when_their_segment_is_flushed_ends_or_is_closed(disk):
+    log = disk.log(index_interval_bytes=0, segment_bytes=600)
+    path = log.segments[0].path(".index")
+    for _ in range(2):
+        append(log, [b"v" * 130])
+    assert not path.exists()
+    log.flush()
+    assert path.stat().st_size == 8
+    append(log, [b"v" * 130])
+    assert path.stat().st_size == 8
+    append(log, [b"v" * 130])                                  # into the next one
+    assert path.stat().st_size == 16 and not log.segments[1].path(".index").exists()
+    last = log.segments[1].path(".index")
+    disk.manager.close()
+    assert last.exists()
+
+
+def test_what_is_appended_is_in_the_file_at_once(disk):
+    log, other = disk.log(), Disk(disk.path.parent / "leader").log()
+    for nth in range(3):
+        append(log, [b"%d" % nth])
+        append(other, [b"other %d" % nth])
+    (data,) = other.read(0, MAX, 3, True)
+    disk.log(index=1).append_replicated(data.read())
+    for each in (log, disk.log(index=1)):
+        assert len(each.segments[0].path(".log").read_bytes()) == each.size_bytes
+
+
+def test_the_last_batches_are_found_without_a_walk_and_older_ones_from_an_index_entry(disk, monkeypatch):
+    for _ in range(20):
+        append(disk.log(index_interval_bytes=400), [b"v" * 130])
+    disk.restart()
+    log = disk.log(index_interval_bytes=400)
+    for _ in range(5):
+        append(log, [b"v" * 130])
+    walks, walk = [], disk_module.DiskSegment.spans
+
+    def walking(segment, position=0):
+        walks.append(position)
+        return walk(segment, position)
+
+    monkeypatch.setattr(disk_module.DiskSegment, "spans", walking)
+    assert [offset for offset, _ in content(log, 22)] == [22, 23, 24]
+    assert log.read(21, 250, 25, False)[0].nbytes == 200 and log.bytes_between(21, 23) == 400
+    assert walks == []
+    assert content(log, 11)[0][0] == 11
+    assert walks == [9 * 200]                                  # of the entries for 3, 6, 9, ... the last one that is not beyond it
+
+
+def test_a_segment_that_was_there_is_a_size_until_more_is_asked_for(disk):
+    log = disk.log(segment_bytes=300)
+    for _ in range(4):
+        append(log, [b"v" * 200])
+    disk.restart()
+    log = disk.log(segment_bytes=300)
+    first, second = log.segments[:2]
+    assert [(each.size, each._file, each._index) for each in (first, second)] == [(270, None, None)] * 2
+    assert [offset for offset, _ in content(log, 1, 2)] == [1]
+    assert (first._file, first._index) == (None, None)
+    assert None not in (second._file, second._index)
 
 
 def test_another_broker_cannot_use_the_directory(disk):
@@ -508,6 +601,32 @@ def test_after_a_truncation_the_recovery_point_in_the_file_falls_at_once(disk):
     disk.manager.advance_clock()
     assert (disk.path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 3\n"
     until_idle(disk)
+
+
+class Later(InlineWorker):
+    """Does what it has when the test says so."""
+
+    def __init__(self):
+        super().__init__()
+        self.jobs = []
+
+    def submit(self, work, done):
+        self.jobs.append(lambda: InlineWorker.submit(self, work, done))
+
+
+def test_a_flush_counts_when_the_worker_is_done_with_it_unless_the_log_was_truncated(disk):
+    disk.manager._worker = worker = Later()
+    kept, cut = disk.log(index=0), disk.log(index=1)
+    for log in (kept, cut):
+        append(log)
+        disk.manager.flush_later(log, 3)
+    assert (kept.recovery_point, cut.recovery_point) == (0, 0)
+    cut.truncate_to(0)
+    append(cut, [b"other"] * 3, epoch=1)
+    for job in worker.jobs:
+        job()
+    assert (kept.recovery_point, cut.recovery_point) == (3, 0)
+    disk.manager._worker = InlineWorker()
 
 
 def test_an_ended_segment_is_synced_by_itself(disk):

@@ -18,7 +18,10 @@ from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkacore import protocol as p
 from kafkacore.broker.emulation import EMULATIONS
 from kafkacore.broker.handlers import API_VERSIONS, SERVED
-from kafkacore.errors import Code, KafkaTimeoutError, UnsupportedVersion
+from kafkacore.broker.log import messages
+from kafkacore.broker.topic_config import TopicConfig
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import Code, KafkaTimeoutError, UnsupportedCompressionType, UnsupportedVersion
 from kafkacore.protocol.stored import OffsetCommitValue, decode_stored
 from kafkacore.records import BatchBuilder, read_batches
 from kafkacore.testing import EmbeddedCluster
@@ -205,6 +208,22 @@ def test_a_set_with_one_compressed_message_is_stored_as_one(old, codec):
         assert [(each.offset, each.value) for batch in read_batches(stored) for each in batch.records()] == expected
         assert codec == "lz4" or values(stored) == expected  # for lz4 in magic 0 the others want one more package
         assert [batch.compression for batch in read_batches(stored)] == [{"gzip": 1, "snappy": 2, "lz4": 3}[codec]]
+
+
+def test_which_codec_a_set_is_stored_with():
+    def stored(sent, magic=0, **settings):
+        taken = messages.taken(sent, TopicConfig.build(settings, BrokerConfig()), magic, 0, 0, 0)
+        return [batch.compression for batch in read_batches(taken.data)]
+
+    mixed = compressed("gzip", [b"a"]) + message(b"b") + compressed("snappy", [b"c"]) + message(b"d")
+    assert stored(message(b"a") + message(b"b")) == [0, 0]
+    assert stored(mixed) == [2]
+    assert stored(mixed, **{"compression.type": "gzip"}) == [1]
+    assert stored(mixed, **{"compression.type": "uncompressed"}) == [0] * 4
+    assert stored(message(b"a"), **{"compression.type": "lz4"}) == [3]
+    with pytest.raises(UnsupportedCompressionType, match="know no zstd"):
+        stored(mixed, **{"compression.type": "zstd"})
+    assert stored(mixed, magic=2, **{"compression.type": "zstd"}) == [4]
 
 
 def test_timestamps_since_0_10():
