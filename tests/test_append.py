@@ -267,11 +267,25 @@ def test_a_split_divides_even_where_one_record_leaves_room_in_its_buffer() -> No
 def test_a_kept_future_is_small_and_holds_no_buffer() -> None:
     core = Core(partitions=1, batch_bytes=1 << 16)
     future = core.send("t", b"x" * 100)
-    assert sys.getsizeof(future) <= 56
+    assert sys.getsizeof(future) <= 56 and not gc.is_tracked(future)
     (batch,) = core.batches()
     batch.close()
     buffer = batch.drop_buffer()
     assert not any(referrer is future or referrer is batch.delivery for referrer in gc.get_referrers(buffer))
+
+
+def test_the_records_of_a_closed_batch_stay_as_they_are() -> None:
+    core = Core(partitions=1, batch_bytes=1 << 12)
+    core.send("t", b"first")
+    (closed,) = core.batches()
+    closed.close()
+    before = bytes(closed.records())
+    core.send("t", b"second")
+    assert [batch.count for batch in core.batches()] == [1, 1]
+    closed.set_producer_state(7, 1, 5)
+    assert bytes(closed.records()) == before
+    (read,) = read_batches(sealed(closed))
+    assert (read.producer_id, [record.value for record in read.records()]) == (7, [b"first"])
 
 
 def test_memory_per_queued_record_is_within_bounds() -> None:

@@ -1,5 +1,7 @@
 """The image of a cluster: what records make of it, and what listeners are told."""
 
+import copy
+
 import pytest
 
 from kafkacore.broker.cluster import ClusterImage, ImageListener
@@ -104,6 +106,23 @@ def test_names_that_are_alike_are_found_without_a_look_at_all_topics():
     target.apply([m.TopicRecord(name="c.d", topic_id=ID)], 7)
     jump(image, target)
     assert [image.topic_like(name) for name in ("a.b", "x.y.z", "c_d")] == [None, None, "c.d"]
+
+
+def test_what_was_registered_stays_what_it_was_for_those_who_hold_it():
+    image = image_of(EVERYTHING)
+    held = [image.brokers[1], image.nodes[1], image.partition("t", 0), image.partition("t", 1)]
+    before = copy.deepcopy(held)
+    image.apply(
+        [
+            m.PartitionChangeRecord(partition_id=0, topic_id=ID, isr=[1], leader=-1),
+            m.PartitionChangeRecord(partition_id=1, topic_id=ID, replicas=[1], adding_replicas=[], removing_replicas=[], isr=[1]),
+            m.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, in_controlled_shutdown=1, fenced=1),
+        ],
+        16,
+    )
+    now = [image.brokers[1], image.nodes.get(1), image.partition("t", 0), image.partition("t", 1)]
+    assert held == before
+    assert all(each != old for each, old in zip(now, before, strict=True))
 
 
 def test_every_leader_begins_a_leader_epoch_and_every_change_a_partition_epoch():

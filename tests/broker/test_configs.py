@@ -222,12 +222,12 @@ def test_what_kafka_takes_is_taken():
 
 def test_what_is_obeyed_and_what_is_kept():
     layers = {"ssl.client.auth": "required", "sasl.enabled.mechanisms": "PLAIN"}
-    layers |= {"max.connections": "7", "listener.name.a.max.connections": "3"}
+    layers |= {"max.connections": "7", "listener.name.a.max.connections": "3", "num.io.threads": "9"}
     config = configs.effective(BrokerConfig(), layers)
     assert (config.max_connections, config.listener_name_max_connections, config.ssl_client_auth) == (7, {"A": 3}, "none")
     assert config.sasl_enabled_mechanisms is None
     obeyed = [name for name in layers if configs.is_obeyed(name, configs.SERVED_BROKER)]
-    assert obeyed == ["max.connections", "listener.name.a.max.connections"]
+    assert obeyed == ["max.connections", "listener.name.a.max.connections", "num.io.threads"]
 
 
 def test_how_settings_are_shown_that_only_some_broker_has():

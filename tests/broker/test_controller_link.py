@@ -84,17 +84,25 @@ def test_who_waits_for_the_cluster_does_not_hold_the_controllers_lock():
     state.ended()
 
 
+class Other:
+    """A second broker's image and link; what is left for its thread waits in `posted`."""
+
+    def __init__(self, host):
+        self.posted = []
+        self.image = ClusterImage(CONFIG, host.cluster_id)
+        self.link = LocalControllerLink(host, 2, self.image, LoopTimer(clock=ManualClock()), self.posted.append)
+
+
 def test_an_image_changes_only_when_its_broker_turns_to_it():
     state = broker_state(CONFIG, ManualClock())
-    host, posted = state.controller._host, []
-    image = ClusterImage(CONFIG, host.cluster_id)
-    LocalControllerLink(host, 2, image, LoopTimer(clock=ManualClock()), posted.append)
-    before = image.next_offset
-    create_topic(state.controller, "t", 1)                     # by another broker
+    host = state.controller._host
+    other = Other(host)
+    before = other.image.next_offset
+    create_topic(state.controller, "t", 1)
     create_topic(state.controller, "u", 1)
-    assert (image.next_offset, len(image.topics), len(posted)) == (before, 0, 1)  # one message for both
-    posted.pop()()
-    assert (image.next_offset, set(image.topics)) == (host.end_offset(), {"t", "u"})
+    assert (other.image.next_offset, len(other.image.topics), len(other.posted)) == (before, 0, 1)  # one message for both
+    other.posted.pop()()
+    assert (other.image.next_offset, set(other.image.topics)) == (host.end_offset(), {"t", "u"})
     state.ended()
 
 
@@ -125,9 +133,10 @@ def test_what_a_listener_asks_for_is_applied_and_answered_after_the_change_it_is
 
 def test_an_answer_is_given_when_the_image_knows_what_it_tells():
     state = broker_state(CONFIG, ManualClock())
-    known = []
-    state.controller.submit(topic_request("t"), 7, lambda answer: known.append((answer.topics[0].name, set(state.cluster.topics))))
-    assert known == [("t", {"t"})]
+    other, known = Other(state.controller._host), []
+    create_topic(state.controller, "before", 1)                # which the other broker has not read yet
+    other.link.submit(topic_request("t"), 7, lambda answer: known.append((answer.topics[0].name, set(other.image.topics))))
+    assert known == [("t", {"before", "t"})]
     state.ended()
 
 

@@ -782,6 +782,19 @@ def test_describe_cluster(bench, version):
 # ---- housekeeping
 
 
+def test_what_has_no_effect_is_kept_and_shown_and_the_log_says_so(bench, caplog):
+    changes = {"some.plugin.setting": "x", "max.connections": "7"}
+    configs = [p.IncrementalAlterableConfig(name=name, value=value) for name, value in changes.items()]
+    broker = p.IncrementalAlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
+    assert bench.ask(p.IncrementalAlterConfigsRequest(resources=[broker]), 1).responses[0].error_code == 0
+    assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == [
+        "broker 1 keeps and shows altered settings that have no effect here: some.plugin.setting"
+    ]
+    described = bench.ask(p.DescribeConfigsRequest(resources=[p.DescribeConfigsResource(resource_type=4, resource_name="1")]), 4)
+    shown = {each.name: each.value for each in described.results[0].configs}
+    assert "some.plugin.setting" in shown and shown["max.connections"] == "7"
+
+
 def test_clean_up_applies_retention_and_forgets_producers(bench):
     bench.topic(retention_ms="1000")
     bench.produce(batch(producer_id=5, epoch=0, sequence=0))

@@ -132,6 +132,18 @@ def test_requests_are_answered_in_order_also_those_sent_before_the_connection_is
     assert peers.client.next_deadline_ms() is None
 
 
+def test_the_first_frame_of_a_connection_is_a_request_in_the_version_that_was_named(peers, listener):
+    peers.nodes[2] = address(listener)
+    for version in (9, 12):
+        peers.send(version=version)
+    with listener.accept()[0] as peer:
+        peer.settimeout(60)
+        peers.turn_until(lambda: peers.selector.channels)
+        peers.turn()
+        found = [p.decode_request(frame_of(peer))[0] for _ in range(2)]
+    assert [header[:2] for header in found] == [(3, 9), (3, 12)]
+
+
 def test_a_lane_does_not_wait_for_another(peers, broker):
     peers.nodes[2] = Node(2, broker.host, broker.port)
     broker.control(3, lambda request: Drop if request.topics is None else None)

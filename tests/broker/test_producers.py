@@ -83,6 +83,22 @@ def test_each_of_the_last_five_batches_may_be_resent():
         log.append(10, 10)
 
 
+def test_deciding_about_a_batch_or_a_marker_changes_nothing():
+    log = Written()
+    log.append(0, 3)
+    log.begin(pid=8)
+    before = log.states.to_snapshot(), log.states.first_unstable_offset()
+    for sequence, epoch in ((3, 0), (0, 1)):
+        assert log.states.check(log.data(sequence, epoch=epoch)) is None
+    assert log.states.check(log.data(0, 3)).last_offset == 2
+    with pytest.raises(errors.OutOfOrderSequence):
+        log.states.check(log.data(9))
+    log.states.check_marker(8, 0, 5, 0)
+    log.states.check_marker(PID, 3, 5, 0)
+    assert (log.states.to_snapshot(), log.states.first_unstable_offset()) == before
+    assert log.append(3) is None                               # neither the next epoch nor the coordinator is known by a mere question
+
+
 def test_a_gap_is_out_of_order():
     log = Written()
     log.append(0, 3)

@@ -69,6 +69,17 @@ def test_a_follower_in_sync_counts_and_is_not_held_back():
     assert made.follower_wait_ms(partition(isr=(2, 1), follower="0:1")) == made.follower_wait_ms(partition(isr=(2,), leader="0:1")) == 0
 
 
+def test_nothing_counts_without_a_rate():
+    made, moved, settled = quotas(), partition(leader="*", follower="*"), partition()
+    made.sent(moved, MEGABYTE)
+    made.fetched(moved, memoryview(MEGABYTE))
+    made.update(BrokerConfig(leader_replication_throttled_rate=1, follower_replication_throttled_rate=1))
+    made.sent(settled, MEGABYTE)
+    made.fetched(settled, memoryview(MEGABYTE))
+    moved.isr = [2]
+    assert (made.leader_waits(moved, 3), made.follower_wait_ms(moved)) == (False, 0)
+
+
 class Throttled(Copy):
     def __init__(self, index, text):
         super().__init__(index)

@@ -163,7 +163,13 @@ def test_each_message_has_its_callback_whether_they_are_all_the_same_or_not(serv
     """A batch keeps one callback while there is one only; `-` has none."""
     seen: list[Any] = []
     found: list[list[Any]] = []
-    callbacks = {name: (lambda error, m, name=name: seen.append((name, m.value()))) for name in "abcd"}
+    firsts: set[int] = set()
+
+    def report(name: str, m: Any) -> None:
+        seen.append((name, m.value()))
+        firsts.add(m.offset() - int(m.value()))
+
+    callbacks = {name: (lambda error, m, name=name: report(name, m)) for name in "abcd"}
     for short in (True, False):
         seen.clear()
         with producer(servers, **{"linger.ms": 60_000}) as made:
@@ -172,8 +178,10 @@ def test_each_message_has_its_callback_whether_they_are_all_the_same_or_not(serv
             for nth, name in enumerate(pattern):
                 made.produce("t", b"%d" % nth, partition=0, on_delivery=callbacks.get(name))
             delivered(made)
+            firsts.clear()
             assert made.poll(0) == 1
             assert len(made) == 0
+            assert len(firsts) == 1                            # each offset is the first one and the record's number
         found.append(list(seen))
     assert found[0] == found[1] == [(name, b"%d" % nth) for nth, name in enumerate(pattern) if name != "-"]
 

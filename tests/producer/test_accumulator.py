@@ -199,6 +199,39 @@ def test_a_batch_without_records_is_not_seen_and_does_not_hold_up_a_flush() -> N
     assert drain(bench) == [(1, 1)]
 
 
+class Held:
+    """A lock that somebody else holds, until a section waits for it."""
+
+    def __init__(self, look) -> None:
+        self.look, self.waits = look, []
+
+    def locked(self) -> bool:
+        return True
+
+    def __enter__(self) -> None:
+        self.waits.append(self.look())
+
+    def __exit__(self, *exc: object) -> None:
+        self.waits.append(self.look())
+
+
+def test_a_section_that_finds_the_lock_held_waits_for_it() -> None:
+    bench = Bench(**PLAIN)
+    queue = bench.topic.partitions[0]
+    held = bench.accumulator._lock = Held(lambda: len(queue.batches))
+    bench.send("t", b"x", partition=0)
+    assert held.waits == [0, 1]                                      # opening a batch
+    held.waits.clear()
+    bench.accumulator.begin_flush()
+    assert drain(bench) == [(0, 1)]
+    assert held.waits[-2:] == [1, 0]                                 # taking it out
+    bench.send("t", b"x", partition=0)
+    held.waits.clear()
+    (batch,) = queue.batches
+    assert not bench.accumulator.discard_empty(batch)
+    assert held.waits == [1, 1]
+
+
 def test_a_wake_up_byte_is_written_only_for_a_driver_that_sleeps_too_long() -> None:
     accumulator = Bench(**PLAIN).accumulator
     assert accumulator.disturb(5) == 0                               # awake: it looks by itself
