@@ -5,12 +5,15 @@
 Rules:
 
 1. Before a connection has a user, and while it changes, only the requests of the dialogue are served, and ApiVersions before it. Any other
-   one ends the connection, and so does a failed dialogue, once the client has its answer.
+   one ends the connection, and so does a failed dialogue, once the client has its answer. [test_what_ends_a_connection,
+   test_versions_may_be_asked_for_first]
 2. The users of `sasl.jaas.config` may use PLAIN and, unlike in Kafka, SCRAM, those of the controller's image SCRAM; there they come first.
    OAUTHBEARER takes unsigned tokens, as Kafka does until it is configured to check signed ones: this is a broker for tests.
    With delegation.token.secret.key SCRAM takes delegation tokens, whose user is their owner, for as long as they are valid.
    GSSAPI takes tickets for a principal of the keytab, whose check needs no KDC and waits for nothing.
-3. SaslHandshake v0, after which tokens come without Kafka's frames, is refused.
+   [test_who_may_come_in_by_which_mechanism, test_unsigned_tokens_are_admitted_only_when_asked_for,
+   test_a_user_is_who_the_ticket_names_for_acls_too]
+3. SaslHandshake v0, after which tokens come without Kafka's frames, is refused. [test_what_ends_a_connection]
 
 Source: org.apache.kafka.common.security.authenticator.SaslServerAuthenticator; KIP-43, KIP-152, KIP-368.
 """

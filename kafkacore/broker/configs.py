@@ -6,12 +6,15 @@ Layers, the strongest first:
 
 Which alterations are taken:
 
-1. What Kafka refuses (unknown name, wrong type, out of limits, not dynamic) is refused with Kafka's words.
-2. What the embedded broker implements is taken and obeyed.
+1. What Kafka refuses (unknown name, wrong type, out of limits, not dynamic) is refused with Kafka's words. [test_what_kafka_takes_is_taken,
+   test_operations, test_limits_of_groups_are_the_brokers]
+2. What the embedded broker implements is taken and obeyed. [test_what_is_obeyed_and_what_is_kept, test_altered_defaults_are_obeyed]
 3. What only says how Kafka spends its threads, buffers and files (`HARMLESS`) is taken: no client could see whether it is obeyed.
+   [test_what_is_obeyed_and_what_is_kept]
 4. Everything else that Kafka takes is kept and described, as Kafka keeps what its plug-ins may want; it has no effect here, and the log
    says so. Security settings without a listener's prefix have none in Kafka either, but for listeners that are added.
-5. What cannot be left without effect (`NOT_ALTERED`) can be set to the value in force alone.
+   [test_what_has_no_effect_is_kept_and_shown_and_the_log_says_so, test_what_is_obeyed_and_what_is_kept]
+5. What cannot be left without effect (`NOT_ALTERED`) can be set to the value in force alone. [test_what_kafka_takes_is_taken]
 
 Source: org.apache.kafka.common.config.ConfigDef, kafka.server.{ConfigHelper, DynamicBrokerConfig}.
 """

@@ -9,17 +9,23 @@
 Rules:
 
 1. A shard exists where this broker leads the partition; it is made by replaying the log from its start, and dropped with the leadership.
+   [test_a_new_leadership_of_the_same_broker_starts_over, test_who_waits_when_the_leadership_goes_gets_not_coordinator]
 2. Operations of one shard run one after the other. One that is asked for while another runs (a timer, a delayed operation, a callback)
-   waits until that one's records are in the log and replayed.
+   waits until that one's records are in the log and replayed. [test_an_operation_may_ask_for_another_which_runs_after_it]
 3. Operations decide and do not change what records describe: replay does. So a refused append leaves nothing to undo. State that no record
    describes (who waits for a rebalance) they may change; `CoordinatorResult` tells them what became of the records.
+   [test_a_refused_append_changes_nothing_and_says_what_the_client_is_to_do, test_an_operation_is_told_of_the_append_and_of_the_commit]
 4. No answer is given before everything it may rest on is committed (below the high watermark), or it is made of what is committed. The
    answer to a write waits for its records; one without records, and a `read`, wait for the last record of their key (a group, a
    transactional id) and not for those of others. If the leadership is lost first, they become NOT_COORDINATOR.
+   [test_answers_wait_for_the_commit_in_the_order_of_the_log_and_reads_wait_with_them,
+   test_an_answer_waits_for_the_records_of_its_own_key_and_for_those_about_several,
+   test_who_waits_when_the_leadership_goes_gets_not_coordinator]
 5. Every such wait has a deadline. It fails then with COORDINATOR_NOT_AVAILABLE, and the state stays: the records are in the log and may be
    committed later. The client does not know, and asks again.
+   [test_a_commit_ends_after_offsets_commit_timeout_and_the_next_one_too_and_counts_when_the_followers_are_back]
 6. What a new leader finds in its log beyond its high watermark was perhaps committed by the last one, and clients know it. Until the high
-   watermark has passed it, nothing is read.
+   watermark has passed it, nothing is read. [test_what_a_new_leader_found_beyond_its_high_watermark_is_neither_told_nor_denied]
 
 Source: org.apache.kafka.coordinator.common.runtime.{CoordinatorRuntime, CoordinatorLoaderImpl, CoordinatorTimerImpl}.
 """

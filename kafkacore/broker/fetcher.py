@@ -6,15 +6,20 @@
 Rules:
 
 1. A partition is in at most one request at a time. What an answer says counts only if the leader epoch and the log's end are still those
-   it was asked with.
+   it was asked with. [test_partitions_that_come_later_join_the_next_long_fetch_when_their_short_one_is_answered,
+   test_an_answer_counts_for_the_epoch_and_the_end_of_the_log_that_were_asked_with]
 2. A short Fetch makes the leader end the follower's long one at once (see handlers/fetch.py), and no long one is sent before the short one
    is answered: so new partitions join the next long Fetch within two round trips, instead of a wait that began before they existed.
+   [test_partitions_that_come_later_join_the_next_long_fetch_when_their_short_one_is_answered]
 3. The log is truncated where the leader's answer says that it diverges (KIP-320, KIP-595), never by the high watermark.
+   [test_a_log_is_truncated_where_its_leader_says_that_it_diverges]
 4. After an error a partition rests, longer with every failure in a row, at most replica.fetch.backoff.ms; a decision of the controller
-   about it ends the rest.
+   about it ends the rest. [test_a_partition_that_fails_rests_longer_each_time_while_its_neighbour_is_copied]
 5. A partition whose replica is throttled (`ReplicationQuotas`) rests until the rate is back.
+   [test_a_throttled_partition_rests_and_its_neighbour_goes_on]
 6. A partition stays in the long Fetch, as a *member* of its session, until an answer names it, its log changes by itself (`changed`) or it
    goes. The next Fetch names those alone, so a round trip costs what has changed and not what is followed.
+   [test_a_leaders_session_holds_what_a_full_fetch_would_name, test_a_round_trip_looks_at_what_was_answered_and_nothing_else]
 
 No sockets and no clock here: `send` takes requests, `now_ms` tells the time, a timer calls back.
 

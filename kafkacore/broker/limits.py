@@ -3,11 +3,14 @@
 Rules:
 
 1. Beyond max.connections, and faster than max.connection.creation.rate, connections stay in the listener's queue: none is refused.
+   [test_connections_beyond_the_limit_wait_for_one_to_close, test_connections_beyond_the_rate_wait_their_share_of_a_second]
 2. Beyond max.connections.per.ip an address's connections are closed as soon as they are accepted: waiting would hold up others.
+   [test_an_address_has_its_own_limit, test_an_address_with_too_many_connections_is_turned_away]
 3. The last file descriptors of the process are kept for logs, checkpoints and connections to other brokers: while only they are left,
    connections stay in the queue too. What frees some need not say so: the listener looks again after a while.
+   [test_connections_leave_the_last_descriptors_to_the_logs, test_a_listener_goes_on_when_somebody_else_gives_descriptors_back]
 4. Faster than its connection_creation_rate allows, an address's connections are accepted, not read, and closed after a while: at once it
-   would try again at once.
+   would try again at once. [test_addresses_that_connect_too_fast_are_kept_waiting_and_closed]
 
 Source: kafka.network.ConnectionQuotas.
 """

@@ -10,12 +10,18 @@ Rules:
 1. A leader's high watermark is the smallest LEO of the *maximal* ISR: the committed one, and what an AlterPartition under way would add;
    what it would take away still counts. It also waits for a replica that has caught up and is about to join. So whatever the controller
    decides, a record below the high watermark is on every replica that may be elected.
+   [test_who_is_to_leave_the_isr_counts_until_the_controller_agrees, test_who_is_to_join_the_isr_counts_at_once,
+   test_a_follower_that_has_caught_up_is_waited_for_before_it_is_in_the_isr]
 2. It never falls while a broker leads or follows, but for a truncation: an unclean election took the records away.
+   [test_the_high_watermark_waits_for_all_in_sync_replicas, test_where_a_follower_truncates]
 3. It does not move while the ISR is smaller than min.insync.replicas (at most the number of replicas, as in Kafka).
+   [test_below_min_isr_nothing_is_committed, test_one_replica_commits_by_itself]
 4. A leader learns where a follower is from its Fetch requests and from nothing else: fetching from offset n says that all below n is
-   written. Where a new leader's followers are is unknown until they fetch.
+   written. Where a new leader's followers are is unknown until they fetch. [test_the_high_watermark_waits_for_all_in_sync_replicas,
+   test_a_new_leader_knows_nothing_of_its_followers_and_old_decisions_are_ignored]
 5. Leader, ISR and epochs change by `apply` (the controller's image) or by `isr_committed` (the answer to an AlterPartition); older epochs
    than known are ignored, so the two may come in any order.
+   [test_a_new_leader_knows_nothing_of_its_followers_and_old_decisions_are_ignored]
 
 Nothing here sends, waits or reads a clock. Errors are raised as the broker error the client is to see.
 

@@ -7,11 +7,17 @@
 Rules:
 
 1. All of it belongs to the broker's thread. `done` is called from the loop, never within `send`, and exactly once.
+   [test_a_node_nobody_knows_fails_after_send_has_returned_and_the_next_request_looks_again,
+   test_closing_tells_every_open_request_and_later_ones]
 2. Both sides are this package, so no versions are negotiated: the caller names the version, and it must be served on the other side.
+   [test_the_first_frame_of_a_connection_is_a_request_in_the_version_that_was_named]
 3. A connection answers in the order of its requests. What may be held back for long (a Fetch that waits) therefore goes over another lane
    than what may not; each (node, lane) is one connection.
+   [test_requests_are_answered_in_order_also_those_sent_before_the_connection_is_there, test_a_lane_does_not_wait_for_another]
 4. A failed attempt to connect fails what waits for it; the next attempt comes with the next request, not before the back-off has ended.
+   [test_a_refused_connection_fails_what_waits_and_back_off_grows]
 5. A time-out of a request in flight, or an answer to another request, ends the connection: nothing after it could be trusted.
+   [test_a_request_that_is_not_answered_ends_its_connection_and_those_behind_it, test_an_answer_that_does_not_fit_ends_the_connection]
 
 Source: org.apache.kafka.server.util.InterBrokerSendThread, kafka.server.BrokerBlockingSender; org.apache.kafka.clients.NetworkClient.
 """

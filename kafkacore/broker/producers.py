@@ -7,11 +7,15 @@ Rules:
 
 1. `check` and `check_marker` decide about a batch before it is written and change nothing. `replay` takes in a batch that is in the log,
    whichever broker wrote it, and decides nothing. Leaders call both, followers and recovery `replay` only: all three end in the same state.
+   [test_deciding_about_a_batch_or_a_marker_changes_nothing, test_a_snapshot_and_the_rest_of_the_log_give_the_same_state]
 2. A transaction is open from its first batch to its marker, and unstable until the high watermark has passed the marker. The last stable
    offset is the first offset of the earliest unstable transaction; see `first_unstable_offset`.
+   [test_the_earliest_open_transaction_bounds_what_is_stable]
 3. A transactional batch of a producer without an open transaction needs the guard of a verification (KIP-890): the coordinator has said
    that the transaction is open, and no marker has been written since. Without it a late batch would open a transaction without an end.
+   [test_a_first_batch_needs_its_guard, test_a_marker_between_verification_and_batch_takes_the_guard_away]
 4. A snapshot keeps of each producer the last batch only, as Kafka's. What it leaves out follows from the log after it.
+   [test_a_snapshot_and_the_rest_of_the_log_give_the_same_state, test_a_snapshot_has_kafkas_layout]
 
 Snapshot (`.snapshot`):  int16 version 1 | uint32 CRC-32C of the rest | int32 count | count x 46 bytes:
     int64 producer id, int16 epoch, int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp, int32 coordinator epoch,

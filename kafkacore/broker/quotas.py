@@ -8,11 +8,16 @@ Rules:
 
 1. The most specific quota holds: that of a user and client id, of a user and any client id, of a user; the same for users that have none of
    their own; then of a client id, and of any client id. All clients that share the quota's names share one use of it.
+   [test_the_most_specific_quota_holds_of_every_set_of_them, test_who_shares_a_quota_shares_its_use]
 2. A rate counts over `samples` windows; where fewer are there, the missing ones count as empty ones. Throttle time is what brings the rate
-   back to the quota: (rate - quota) / quota * time counted over.
+   back to the quota: (rate - quota) / quota * time counted over. [test_the_first_use_counts_over_the_windows_that_are_missing,
+   test_after_the_throttle_time_the_rate_is_at_the_quota]
 3. A bucket holds as many tokens as accrue in all windows together, and is in debt after a request that takes more.
+   [test_a_bucket_is_what_accrued_less_what_was_taken, test_strict_lets_all_of_a_request_through_and_then_nothing_until_the_debt_is_paid]
 4. Uses that rested for an hour are forgotten, and the oldest ones beyond `MAX_USES`: who invents client ids fills no memory.
+   [test_uses_that_rest_for_an_hour_are_forgotten, test_invented_client_ids_fill_no_memory]
 5. A clock that goes back begins the samples again; one that jumps ahead leaves old ones behind.
+   [test_a_clock_that_goes_back_throttles_nobody_for_ever, test_a_clock_that_jumps_ahead_forgets]
 
 Source: org.apache.kafka.server.quota.{ClientQuotaManager, ClientRequestQuotaManager, ControllerMutationQuotaManager},
 kafka.network.ConnectionQuotas, org.apache.kafka.common.metrics.stats.{Rate, SampledStat, TokenBucket}, KIP-13, KIP-55, KIP-124, KIP-219,

@@ -8,8 +8,11 @@
 Rules:
 
 1. A follower in the ISR is never held back, so a throttle keeps no write with acks=all waiting; what it copies counts all the same.
+   [test_a_follower_in_sync_counts_and_is_not_held_back]
 2. A rate is over what was already copied: one answer may exceed it, and then nothing more goes until the rate is back.
-3. Without a rate, or for a topic that throttles no replica, nothing is counted.
+   [test_a_rate_is_over_its_windows, test_a_throttled_partition_rests_and_its_neighbour_goes_on]
+3. Without a rate, or for a topic that throttles no replica, nothing is counted. [test_nothing_counts_without_a_rate,
+   test_a_follower_in_sync_counts_and_is_not_held_back]
 
 Source: kafka.server.ReplicationQuotaManager, kafka.server.ReplicaManager.shouldLeaderThrottle,
 kafka.server.ReplicaFetcherThread.shouldFollowerThrottle.

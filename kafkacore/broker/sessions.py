@@ -9,12 +9,16 @@ hold only what is new.
 Rules:
 
 1. An incremental fetch reads the *dirty* partitions of its session, in the session's order, and no others. The answer is the one that a
-   walk over all partitions would give.
+   walk over all partitions would give. [test_an_incremental_fetch_answers_what_a_walk_over_all_partitions_would,
+   test_an_incremental_fetch_reads_what_changed_and_nothing_else]
 2. A partition is dirty from the start, when a request names it, and when `FetchSessionCache.changed` reports it: its log's end or start,
    its high watermark, its leader, ISR or replicas, its storage or its deletion.
+   [test_an_incremental_fetch_answers_what_a_walk_over_all_partitions_would, test_a_change_touches_the_sessions_that_fetch_the_partition]
 3. It leaves the dirty ones when a read of it finds nothing to say: no error, no records below what the reader may read, and what the client
    knows already (`FetchSession.leave_out`). Whatever is in doubt stays dirty: that costs a read, never an answer.
+   [test_an_incremental_fetch_answers_what_a_walk_over_all_partitions_would, test_an_incremental_fetch_reads_what_changed_and_nothing_else]
 4. A follower counts as caught up in what its fetch leaves out: see `Replica.left_out_by`.
+   [test_a_follower_is_caught_up_in_what_its_fetches_leave_out]
 
 Source: KIP-227; kafka.server.{FetchSession, FetchSessionCache, FetchManager}.
 """

@@ -3,13 +3,18 @@
 Rules:
 
 1. One thread owns everything a request touches. Others hand it functions (`call`); the loop runs them between two polls.
+   [test_functions_from_many_threads_run_one_at_a_time]
 2. The loop sleeps in the selector until bytes arrive, a function is handed over, or the earliest deadline of `clocked` (a waiting fetch, a
-   delayed fault, retention) passes. An idle server uses no CPU.
+   delayed fault, retention) passes. An idle server uses no CPU. [test_an_idle_broker_does_not_poll,
+   test_a_waiting_fetch_is_answered_by_time]
 3. Requests of one connection are answered in order: while one waits the channel is muted, while its response is being written the
-   selector does not read it.
+   selector does not read it. [test_requests_behind_a_waiting_fetch_wait_too, test_who_does_not_read_its_answers_gets_no_more_of_them]
 4. Whatever a peer sends, only its own connection can suffer: a bad frame closes it and leaves one line in the log.
+   [test_garbage_hurts_nobody_else, test_bad_sizes_close_the_connection]
 5. `stop` drops the sockets and keeps `state`; `start` listens on the same port again.
+   [test_stop_and_start_keep_port_data_and_raise_the_epoch]
 6. A forked child owns no server. It closes its copies of the sockets, so that the peers see it when the parent closes its own.
+   [test_a_forked_child_owns_nothing_and_holds_no_connection_open]
 
 A subclass fills the hooks: `_prepare` (before the port is open), `_registered` (it is, and its number known), `_began` and `_ending`
 (in the thread, before the first poll and before the sockets go), `_ended` (in the thread, after the last message).

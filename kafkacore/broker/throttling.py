@@ -7,10 +7,15 @@ Rules:
 
 1. A Produce request counts with its size, when it is answered; what it brought is written all the same. A consumer's Fetch counts with the
    size of its answer; if that is too much, the answer is empty and does not count, and the client asks for the same later.
+   [test_the_size_of_the_request_counts, test_who_writes_too_much_is_told_and_not_read_for_so_long,
+   test_who_reads_too_much_gets_nothing_and_the_same_later]
 2. Every request counts with the time that the broker's thread spends on it, but for the copying of brokers, the SASL dialogue and what
-   comes before it: a stranger would use what a client id has.
+   comes before it: a stranger would use what a client id has. [test_the_unit_is_percent_of_the_thread, test_followers_are_not_throttled,
+   test_strangers_use_nobodys_quota]
 3. The longest of several throttle times is what the client is given and waits. What the controller says (controller_mutation_rate) is one.
+   [test_requests_count_with_the_time_they_take_and_wait_a_window_at_most, test_partitions_beyond_the_rate_are_refused]
 4. While no client has a quota none of this is there: `Throttling.on_change` says when it has to be.
+   [test_a_quota_is_obeyed_at_once_and_its_end_too]
 
 Source: kafka.server.{KafkaApis, RequestHandlerHelper}, org.apache.kafka.server.quota.ThrottledChannel.
 """

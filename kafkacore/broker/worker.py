@@ -6,8 +6,10 @@ Rules:
 
 1. Jobs run one after the other, in the order they came. What a job touches belongs to it alone until its outcome is handed over: the job
    gets all it needs handed in, and the owner changes its own state only in `done`.
+   [test_jobs_run_in_order_elsewhere_and_their_outcomes_come_home]
 2. `done` runs in the owner's thread, through its post. A failed job hands over its exception; nothing is swallowed.
-3. The thread begins with the first job: a broker without any has none.
+   [test_jobs_run_in_order_elsewhere_and_their_outcomes_come_home, test_a_failed_job_tells_its_exception_and_the_next_one_runs]
+3. The thread begins with the first job: a broker without any has none. [test_jobs_run_in_order_elsewhere_and_their_outcomes_come_home]
 """
 
 from __future__ import annotations

@@ -6,9 +6,12 @@
 # Rules
 # 1. The GIL is the lock of the short sections here: they run no Python code and allocate no tracked object, so no other thread gets in between.
 #    Python code that changes the same state holds `_lock`; a section that finds it held waits for it, or leaves the work to the general path.
+#    [test_a_section_that_finds_the_lock_held_waits_for_it, test_threads_mixed_sizes_and_interrupts]
 # 2. What a cluster snapshot says of a partition is looked up once per snapshot and kept in its PartitionQueue.
+#    [test_a_pass_looks_at_partitions_with_batches_only]
 # 3. `poll_until_ms` tells threads that add batches what the thread that drives the I/O is doing: AWAKE (it will look by itself), LOOKING
 #    (it may have looked already: `disturb` makes its next wait none), or the time until which it sleeps (only a wake-up byte reaches it).
+#    [test_a_wake_up_byte_is_written_only_for_a_driver_that_sleeps_too_long]
 
 from kafkacore.errors import BufferFullError, ClosedError, RecordTooLarge
 

@@ -13,11 +13,15 @@
 # 1. The append path takes no lock: the GIL is its lock, and the extension does not declare itself safe without one. So between reading
 #    PartitionQueue.open and advancing ProducerBatch.pos nothing may run Python code, allocate a tracked object or release the GIL.
 #    Buffers, serializers, headers and the future are therefore obtained first, and RecordFuture is untracked by the collector.
+#    [test_a_kept_future_is_small_and_holds_no_buffer, test_bad_arguments_leave_the_batch_alone, test_threads_mixed_sizes_and_interrupts]
 # 2. Once `open` is None for a batch, its bytes never change except the header. Closing (close_open) is one C function, so it is atomic too.
-# 3. A future never holds a buffer: kept futures would keep pages out of the pool.
+#    [test_the_records_of_a_closed_batch_stay_as_they_are]
+# 3. A future never holds a buffer: kept futures would keep pages out of the pool. [test_a_kept_future_is_small_and_holds_no_buffer]
 # 4. A new batch is empty until its first record: the accumulator does not see it before `_begun`, which is called right after that. Its age
 #    begins with that record, not with the wait for its memory: the clock is read once the batch is there.
+#    [test_a_batch_without_records_is_not_seen_and_does_not_hold_up_a_flush, test_the_age_begins_after_the_wait_for_memory]
 # 5. Delivery.state goes PENDING -> RESOLVED (values readable, callbacks running) -> FINISHED, once, on whichever thread drives the I/O.
+#    [test_future_tells_offset_time_and_sizes, test_callbacks_run_once_per_record_and_one_failure_stops_nobody]
 
 cdef enum:
     APPEND_OVERHEAD_MAX = 5 + 1 + 10 + 5 + 5 + 5 + 5   # a record's framing at most: length, attributes, deltas, key, value and header counts

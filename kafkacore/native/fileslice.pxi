@@ -3,11 +3,14 @@
 # Rules:
 #  1. A slice names bytes that never change: a log's, below its end. A file that got shorter all the same ends the connection with
 #     KafkaStorage: the frame's size has been promised, and nothing else may replace the missing bytes.
+#     [test_a_file_cut_under_a_slice_is_an_error_and_nothing_else_is_sent]
 #  2. A slice keeps its owner, and a SharedFile its descriptor until the last slice is freed, closed or not. A deleted file's bytes stay
 #     readable as long. Of any other owner `fileno()` is asked at each use, so a descriptor that was closed is never used.
-#  3. File pages may have to come from a disk. A system call on pages that are in memory keeps the GIL, as everywhere in sock.pxi; one that
-#     would wait for the disk drops it. Asked once for what one call is to move, though the socket may take it in several.
-#  4. A slice is no buffer: who wants its bytes says so with `read`, piece by piece if they are many.
+#     [test_a_closed_and_deleted_file_is_readable_while_a_slice_lives, test_an_owner_of_another_kind_is_asked_each_time]
+#  3. A slice is no buffer: who wants its bytes says so with `read`, piece by piece if they are many. [test_a_slice_is_no_buffer]
+#
+# File pages may have to come from a disk. A system call on pages that are in memory keeps the GIL, as everywhere in sock.pxi; one that
+# would wait for the disk drops it. Asked once for what one call is to move, though the socket may take it in several.
 
 from os import strerror as os_strerror
 

@@ -9,9 +9,11 @@
  *   1. m / 10^k with whole m < 10^15. Both are doubles without error, so their quotient is what a reader makes of the text. Doubles lie closer
  *      than such decimals, so at most one decimal of 15 digits is right; a k larger than needed gives the same number with zeros at the end,
  *      which are not written. k is what the values before had behind the point: mostly the column was rounded to so many.
+ *      [test_a_column_of_rounded_doubles_keeps_no_digit_of_the_values_before, test_doubles_as_python_writes_them]
  *   2. all others: R. Giulietti, "The Schubfach way to render doubles" (2021). The decimals that read back as v lie in an interval around it. Of
  *      the steps of 10^(k+1) at most one is inside, of those of 10^k one or more; the arithmetic is by 64 x 128 bits, and only whether
  *      something is left behind the integer part counts ("round to odd"). The powers of ten are computed by Python when the first float is met.
+ *      [test_every_bit_pattern_of_a_double, test_floats_as_numpy_writes_them]
  */
 #ifndef KAFKACORE_JSON_NUMBERS_H
 #define KAFKACORE_JSON_NUMBERS_H

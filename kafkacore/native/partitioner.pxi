@@ -6,11 +6,14 @@
 # Rules
 # 1. A choice does not get slower with the partitions of the topic. Which of them are available is kept in the TopicQueue until the cluster
 #    says something else; how long a queue is, is read off the queue that was drawn.
+#    [test_choices_walk_the_partitions_once_per_view_of_the_topic, test_what_is_available_follows_the_cluster_and_slow_brokers]
 # 2. Weights without a table: a partition drawn uniformly is kept with the probability its weight / the largest weight, else another is
 #    drawn. That is exactly the weighted draw, and takes 1 + (mean queue length) draws at most in the mean, which buffer.memory bounds.
 #    Few partitions with long queues would need many draws: after as many as there are partitions they are weighed one by one.
+#    [test_the_weight_of_a_partition_is_the_longest_queue_plus_one_minus_its_own, test_choices_among_many_loaded_partitions_take_few_draws,
+#    test_few_partitions_with_long_queues_are_weighed_after_a_bounded_number_of_draws]
 # 3. `TopicQueue.longest` may be too large until the Sender's next pass: then the weights are flatter for that long. Too small it is only
-#    until a longer queue is drawn.
+#    until a longer queue is drawn. [test_the_longest_queue_is_known_at_once_and_forgotten_with_the_next_pass]
 
 
 @cython.final

@@ -3,14 +3,20 @@
 # protocol/schema.py compiles (message class, version) into a Plan: flat arrays of Op, one per field, in wire order.
 # Rules of the walk:
 #  1. Decode fills tuple subclasses (one per struct, the same class for all versions); fields that the version lacks get their default.
+#     [test_fields_are_named_tuple_slots_with_defaults, test_a_field_that_the_version_lacks]
 #  2. A count or length from the wire is compared with the bytes left before anything is built: count x smallest element <= remaining.
+#     [test_a_count_takes_no_memory, test_huge_counts_and_lengths]
 #  3. Encode makes two passes: `measure` (exact size, no writing), then `write` into one block of that size. The second pass checks the
 #     room before every store, so a list that changes between the passes ends in UsageError and never in an overrun.
+#     [test_a_list_that_changes_while_it_is_encoded_is_caught, test_producers_of_what_changes]
 #  4. Record bytes are not copied: encode cuts the block around them and returns a gather list, decode returns a memoryview. What is to be
 #     encoded may lie in a file (FileSlice): it is counted and referenced, never read here.
+#     [test_records_are_referenced_and_come_back_as_views, test_a_response_names_the_bytes_of_its_slices]
 #  5. Where a message has as many structs as a client has partitions, PlanRows may replace the list of them (plan_rows.pxi): the walk is
-#     the same, with the fields of a row in an array in place of a tuple.
+#     the same, with the fields of a row in an array in place of a tuple. [test_a_row_is_written_as_its_struct,
+#     test_a_request_has_the_bytes_of_the_general_encoder]
 #  6. Walk.steps holds (field, index) per level. Entering a field costs two stores; the path is spelled out only when something fails.
+#     [test_the_path_names_the_broken_field]
 #
 # Encodings (classic | flexible, KIP-482):
 #  string  i16 length, -1 null        | uvarint length+1, 0 null          array   i32 count, -1 null | uvarint count+1, 0 null

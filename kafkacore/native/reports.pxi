@@ -6,12 +6,16 @@
 #
 # Rules
 # 1. A message for a callback is made when its record is queued: its offset is the record's number in the batch until it is served.
+#    [test_both_ways_report_the_same, test_each_message_has_its_callback_whether_they_are_all_the_same_or_not]
 # 2. The GIL is the lock. Between the look at Delivery.state and the addition to its Reports nothing tracked is allocated and no Python code
 #    runs, so no record is added to Reports that are being served. Where the outcome came first, the record has Reports of its own.
+#    [test_many_threads_produce_while_others_poll, test_the_rest_of_a_batch_comes_before_the_next_batch]
 # 3. A callback that raises ends its `serve`: the rest of the batch is first in the queue for the next one, as after librdkafka's yield.
+#    [test_a_callback_that_raises_leaves_the_rest_for_the_next_call, test_the_rest_of_a_batch_comes_before_the_next_batch]
 # 4. `waiting` counts a record from its produce() until its callback has returned, or until its batch is served.
+#    [test_messages_with_and_without_a_callback_count_until_they_are_served]
 # 5. A latency ends with the report. The fine clock, a tenth of what a report costs, is read when a batch begins to be served, and again
-#    whenever the coarse clock has ticked.
+#    whenever the coarse clock has ticked. [test_a_latency_ends_with_its_report]
 
 from libc.stdlib cimport free, realloc
 

@@ -16,10 +16,14 @@
  *
  * Rules:
  * 1. An index is valid while it is below `used`; a handle while its generation is that of its node, too.
+ *    [test_a_handle_that_was_never_given_out_cancels_nothing, test_a_used_handle_is_not_that_of_the_next_timer_in_its_place]
  * 2. A bucket is in the heap exactly while its expiration is not KW_IDLE: while it holds nodes of that tick, or held some until they were
- *    cancelled and not looked at since.
+ *    cancelled and not looked at since. [test_the_queue_has_the_buckets_of_all_levels_the_next_one_first,
+ *    test_a_wheel_of_cancelled_timers_has_no_deadline]
  * 3. Never early: a node reaches `due` only when the time is at or beyond its expiration; from `current` when its tick ends.
+ *    [test_a_timer_of_a_long_tick_is_never_early_and_less_than_a_tick_late]
  * 4. The clocks never pass a bucket without emptying it: its next round would have another expiration.
+ *    [test_what_the_clock_passed_waits_until_it_is_taken]
  *
  * Source: Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987); org.apache.kafka.server.util.timer.TimingWheel.
  */

@@ -6,8 +6,11 @@
 Rules:
 
 1. The secret is random and lives as long as its `ControllerServer`. It is in no file, environment, command line, log line or `repr`.
+   [test_secrets_differ_and_are_not_shown, test_processes_get_the_secret_where_nobody_else_reads_it_and_come_back_with_it]
 2. SCRAM proves both sides: a process that has taken the port learns nothing it could use, and no broker believes it.
-3. Who has the secret is a broker, and may say which.
+   [test_a_broker_does_not_believe_a_controller_without_the_secret, test_hostile_last_challenges]
+3. Who has the secret is a broker, and may say which. [test_who_has_the_secret_is_served,
+   test_a_wrong_secret_or_user_is_refused_in_one_line]
 """
 
 from __future__ import annotations

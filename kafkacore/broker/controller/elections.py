@@ -7,12 +7,18 @@
 Rules, in the order in which `build` applies them:
 
 1. A reassignment is complete when all replicas that are being added are in sync; then those that are being removed are dropped.
+   [test_a_reassignment_adds_then_removes, test_a_smaller_set_of_replicas_waits_until_all_that_stay_are_in_sync]
 2. The leader stays if it is in the wanted ISR and acceptable; else the first replica that is leads. An unclean election takes any
    acceptable replica if none is in sync: it then is the whole ISR, and what the others had beyond its log is lost.
+   [test_elections_on_demand, test_a_lost_leader_leaves_the_isr_and_the_next_replica_in_sync_leads,
+   test_an_unclean_election_takes_any_that_lives_where_the_topic_allows_it]
 3. The last replica of an ISR never leaves it, even when it is dead: no other has all acknowledged records.
+   [test_a_lost_leader_leaves_the_isr_and_the_next_replica_in_sync_leads]
 4. A replica that is dropped begins a new leader epoch, so that its fetches are fenced.
+   [test_dropping_a_replica_begins_a_leader_epoch_even_if_the_leader_stays]
 5. Where a Kafka left no ISR but eligible replicas (KIP-966), the first acceptable one of these leads; without any the only one that it
    last knew, uncleanly. No replica stays eligible beside a leader: acknowledged records here may be on replicas in sync alone.
+   [test_eligible_leaders_that_a_kafka_left, test_beside_a_leader_no_replica_stays_eligible]
 
 Source: org.apache.kafka.controller.{PartitionChangeBuilder, PartitionReassignmentReplicas, PartitionReassignmentRevert}.
 """

@@ -1,7 +1,9 @@
 """One member's next step from what it has to what it is to have.
 
     1. It gives up what the target no longer holds, and stays in its epoch until its heartbeat shows that it has.
+       [test_a_partition_is_handed_over_only_when_its_owner_has_let_it_go, test_steps_of_one_member]
     2. Then it enters the target's epoch and gets what is free. What others still hold it gets later, one heartbeat after another.
+       [test_a_partition_is_handed_over_only_when_its_owner_has_let_it_go, test_steps_of_one_member]
 
 So a partition has at most one owner at any time, and no member waits for the whole group.
 

@@ -8,14 +8,19 @@
 Rules, Kafka's:
 
 1. The active segment, whatever is younger than min.compaction.lag.ms, and everything from the last stable offset on is not cleanable.
+   [test_the_last_value_of_a_key_stays_and_offsets_do_not_change, test_lags_hold_it_up_and_bring_it_forward,
+   test_an_open_transaction_stops_it]
 2. Offsets never change, nor do the first and last offset of a batch that remains.
+   [test_the_last_value_of_a_key_stays_and_offsets_do_not_change, test_compression_is_kept]
 3. A record stays if it is the last of its key in the dirty part, or behind what was read of it (the map of keys may be full before the
-   end).
+   end). [test_readers_see_what_the_model_says]
 4. A tombstone stays until its delete horizon: the time of the first cleaning that met it plus delete.retention.ms, kept in the batch.
+   [test_tombstones_stay_until_their_horizon]
 5. Records of aborted transactions go at once. A transaction's marker stays until none of its records is left, and then until a delete
-   horizon.
+   horizon. [test_aborted_records_go_and_the_marker_after_them]
 6. The batch with a producer's last sequence number stays, emptied if need be; so does the last batch of what is cleaned.
-7. Message sets of magic 0 and 1 stay as they are; their keys count.
+   [test_the_last_batch_of_a_producer_stays_empty, test_the_last_batch_of_what_is_cleaned_stays_empty]
+7. Message sets of magic 0 and 1 stay as they are; their keys count. [test_old_messages_stay_and_their_keys_count]
 
 A plan is made by the owner, run by the worker over files that do not change, and put in place by the owner if the log was not truncated
 in the meantime. The new files end in `.cleaned` while they are written and in `.swap` while they take their place: see recovery.py.

@@ -3,10 +3,14 @@
 Rules:
 
 1. The file's bytes below `size` are whole batches; nothing is read beyond it. What a failed write left there is cut off at once.
+   [test_a_disk_error_is_told_and_nothing_of_the_batch_stays, test_a_torn_tail_is_cut_off_and_the_rest_stays]
 2. Every append is one gathering write at `size`. Nothing is held back in this process: what was acknowledged survives its death.
+   [test_what_is_appended_is_in_the_file_at_once, test_acknowledged_records_survive_sigkill]
 3. The sparse index has Kafka's entries (see index.py). Beside it the last batches written are known exactly, since that is where
    consumers and followers read; everything else is found by an index entry and a walk over headers.
+   [test_the_last_batches_are_found_without_a_walk_and_older_ones_from_an_index_entry]
 4. Segments that were there at the start know only their size until more is asked for. Descriptors are opened when needed.
+   [test_a_segment_that_was_there_is_a_size_until_more_is_asked_for]
 """
 
 from __future__ import annotations

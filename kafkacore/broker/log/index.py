@@ -6,9 +6,11 @@
 Rules:
 
 1. An entry is added with the first batch after more than index.interval.bytes since the last one; its time entry only if time moved on.
+   [test_an_entry_comes_with_the_first_batch_behind_the_interval_and_a_time_entry_only_if_time_went_on]
 2. Entries rise in offset and position, or in time. A running Kafka leaves zeros behind them, since it maps the files at full length: what
-   does not rise ends the index.
+   does not rise ends the index. [test_zeros_end_an_index_and_what_falls_breaks_it]
 3. Both indexes are hints that recovery builds again; they are held in memory and written when the segment is flushed, rolled or closed.
+   [test_indexes_are_built_anew_when_they_are_missing_or_broken, test_indexes_are_written_when_their_segment_is_flushed_ends_or_is_closed]
 
 Source: org.apache.kafka.storage.internals.log.{OffsetIndex, TimeIndex}.
 """

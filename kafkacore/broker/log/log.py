@@ -3,12 +3,19 @@
 Rules:
 
 1. Offsets only grow. A leader's batches follow each other without gaps; compaction and replication leave gaps.
+   [test_offsets_follow_each_other_and_the_stored_batch_carries_offset_and_epoch,
+   test_a_replicated_batch_that_lies_before_the_end_is_refused]
 2. Bytes below `end_offset` never change while they are part of the log, so a view or slice handed to a response stays true; it keeps its
    memory or file alive after deletion. Truncation writes what follows to fresh memory; a slice of a truncated file ends its connection.
+   [test_what_was_read_stays_when_the_log_is_truncated_and_written_again, test_a_view_outlives_its_segment,
+   test_a_file_cut_under_a_slice_breaks_the_write]
 3. Only whole segments are deleted; the active one is the last. `start_offset` may lie inside a segment (DeleteRecords).
+   [test_retention_by_size_drops_whole_old_segments, test_the_start_set_by_delete_records_survives_a_restart]
 4. What storage cannot do is a KafkaStorage error for the client, and the log directory is offline from then on: no operation is tried again
-   there, so nothing can be acknowledged that is not written.
+   there, so nothing can be acknowledged that is not written. [test_a_disk_error_is_told_and_nothing_of_the_batch_stays]
 5. `recovery_point`: everything below it is on the disk. After a crash the segments from there on are read and checked (recovery.py).
+   [test_recovery_keeps_what_was_synced_and_a_prefix_of_the_rest,
+   test_before_the_recovery_point_moves_all_that_recovery_believes_is_on_the_disk]
 
 Source: org.apache.kafka.storage.internals.log.{UnifiedLog, LocalLog, LogSegments}, LeaderEpochFileCache.
 """

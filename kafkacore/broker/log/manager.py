@@ -9,11 +9,15 @@ Layout of a log directory, as Kafka's:
 Rules:
 
 1. Without directories logs are in memory and live as long as the manager. With directories `start` takes them (one broker at a time, by a
-   lock) and `close` gives them back; opening a log reads what is there.
+   lock) and `close` gives them back; opening a log reads what is there. [test_another_broker_cannot_use_the_directory,
+   test_a_log_goes_on_where_it_stopped, test_stop_and_start_keep_port_data_and_raise_the_epoch]
 2. Everything is done by the owner's thread but fsync and deletion, which the worker does. What came of it is noted only if the log was not
-   truncated in the meantime.
+   truncated in the meantime. [test_a_flush_counts_when_the_worker_is_done_with_it_unless_the_log_was_truncated,
+   test_a_log_truncated_meanwhile_is_left_alone]
 3. A recovery point is checkpointed after the data is on the disk, never before.
-4. An idle manager has no deadline.
+   [test_an_idle_manager_has_no_deadline_and_a_busy_one_checkpoints,
+   test_what_is_flushed_when_high_watermarks_are_written_is_checkpointed_too]
+4. An idle manager has no deadline. [test_an_idle_manager_has_no_deadline_and_a_busy_one_checkpoints]
 
 Source: org.apache.kafka.storage.internals.log.LogManager.
 """

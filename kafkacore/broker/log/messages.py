@@ -5,9 +5,12 @@
 Rules, as those brokers had them:
 
 1. What a producer wrote as offsets does not count. A message cut off at the end of a set is left out.
+   [test_messages_lie_on_the_disk_in_the_format_of_the_release]
 2. If one message of a set is compressed, the whole set is stored as one compressed message, with the codec of the last such message
-   unless compression.type names another one.
+   unless compression.type names another one. [test_a_set_with_one_compressed_message_is_stored_as_one,
+   test_which_codec_a_set_is_stored_with]
 3. Magic 0 has no timestamps (-1), no magic before 2 has headers, control records or zstd. What cannot be said is left out, zstd an error.
+   [test_timestamps_since_0_10, test_batches_are_converted_for_old_fetches]
 
 Source: kafka.message.ByteBufferMessageSet of 0.8.2 and 0.9.0, kafka.log.Log of both; org.apache.kafka.common.record.RecordsUtil of 2.8.
 """

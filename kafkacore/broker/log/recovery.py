@@ -3,12 +3,18 @@
 Steps, in Kafka's order:
 
 1. Swaps that were interrupted are finished (`.swap`: the replacement is complete), what was being deleted or cleaned is removed.
+   [test_a_crash_at_any_step_of_the_swap_keeps_every_last_value]
 2. Unless the shutdown was clean, every segment from the recovery point on is read as a whole: batches with wrong CRCs, lengths or offsets,
    or cut off at the end, end the log there. The segment is cut, later segments are deleted, the indexes are built again. So is a last
    segment that does not end with a batch, whatever the shutdown was: what is appended behind it could never be read.
-3. The producers are those of the newest snapshot not beyond the end, and what the log says after it.
+   [test_what_follows_a_broken_batch_is_gone_with_later_segments,
+   test_a_last_segment_that_does_not_end_with_a_batch_is_read_whatever_the_shutdown_was,
+   test_recovery_keeps_what_was_synced_and_a_prefix_of_the_rest]
+3. The producers are those of the newest snapshot not beyond the end, and what the log says after it. [test_a_log_goes_on_where_it_stopped,
+   test_a_snapshot_and_the_rest_of_the_log_give_the_same_state]
 4. The leader epochs are those of their file within the log, and those of the batches that were read. Without the file they are those of
    all batches: a log that does not know its epochs cannot tell where it stops being its leader's.
+   [test_epochs_are_learned_from_the_batches_where_their_file_is_lost, test_no_position_looks_truncated_after_a_crash]
 
 Source: org.apache.kafka.storage.internals.log.{LogLoader, LogSegment, ProducerStateManager}.
 """

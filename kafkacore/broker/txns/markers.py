@@ -6,12 +6,16 @@ request (WriteTxnMarkers). A marker that comes twice does nothing; one that come
 Rules:
 
 1. Markers are sent only after the decision is committed in `__transaction_state`, and the transaction is complete only when all are
-   committed. Until then its coordinator answers CONCURRENT_TRANSACTIONS.
+   committed. Until then its coordinator answers CONCURRENT_TRANSACTIONS. [test_markers_of_a_decision_in_the_log_wait_until_it_is_committed,
+   test_a_transaction_is_marked_when_every_leader_has_written, test_a_decision_survives_its_coordinator]
 2. A partition that cannot commit its marker holds back nothing but itself. Partitions led here are written one by one. To another broker
    one request at a time is under way about a partition; other partitions go with another one, over a lane of their own (`LANES`), since a
    broker answers in the order of its requests. What has timed out goes over `SLOW_LANE` from then on, so that it cannot take up the others;
-   there it may wait for another one's deadline.
+   there it may wait for another one's deadline. [test_a_partition_that_is_stuck_holds_back_no_other_of_its_broker,
+   test_a_partition_led_here_that_is_stuck_holds_back_no_other, test_more_stuck_partitions_than_lanes_delay_the_others_by_one_deadline,
+   test_one_request_is_under_way_about_a_partition_and_the_next_takes_the_others_along]
 3. A partition that no longer exists needs no marker. One without a leader is asked again: its records are still there.
+   [test_partitions_that_are_gone_need_no_marker_and_those_without_leader_wait]
 
 Source: kafka.coordinator.transaction.{TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler},
 kafka.server.KafkaApis.handleWriteTxnMarkersRequest.
