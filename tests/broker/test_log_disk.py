@@ -1,9 +1,11 @@
 """Logs on disk: what survives a restart, a crash, torn files; what the files beside the segments say."""
 
 import contextlib
+import errno
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -313,6 +315,51 @@ def test_deleted_files_stay_for_the_delay_under_another_name(disk):
     disk.clock.advance(60_000)
     disk.manager.advance_clock()
     assert [name for name in os.listdir(disk.path) if name.startswith("t-0")] == []
+
+
+def refuse_to_delete(monkeypatch, name) -> None:
+    """What has this name stays where it is."""
+    unlink, rmtree = Path.unlink, shutil.rmtree
+
+    def checked(delete):
+        def deleting(path, *args, **kwargs):
+            if path.name.startswith(name):
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            delete(path, *args, **kwargs)
+
+        return deleting
+
+    monkeypatch.setattr(Path, "unlink", checked(unlink))
+    monkeypatch.setattr(shutil, "rmtree", checked(rmtree))
+
+
+def test_a_file_that_cannot_be_deleted_keeps_no_other_from_it(disk, monkeypatch, caplog):
+    log = disk.log(segment_bytes=300, file_delete_delay_ms=1000)
+    for _ in range(4):
+        append(log, [b"v" * 200])
+    assert log.delete_old_segments(-1, 1, T0) == 3
+    refuse_to_delete(monkeypatch, f"{0:020}.log")
+    disk.clock.advance(1000)
+    disk.manager.advance_clock()
+    assert [name for name in files(disk) if name.endswith(".deleted")] == [f"{0:020}.log.deleted"]
+    assert "could not be removed" in caplog.text
+
+
+def test_a_shutdown_goes_on_behind_a_log_that_cannot_be_deleted(disk, monkeypatch, caplog):
+    for index in range(3):
+        append(disk.log(index=index))
+    disk.manager.delete("t", 0)
+    disk.manager.delete("t", 1)
+    refuse_to_delete(monkeypatch, "t-0.")
+    disk.manager.close()
+    left = files(disk, ".")
+    assert [name.partition(".")[0] for name in left if name.startswith("t-")] == ["t-0", "t-2"]
+    assert ".kafka_cleanshutdown" in left
+    assert "could not be removed" in caplog.text
+    monkeypatch.undo()
+    disk.start()                                               # it was given back
+    assert content(disk.log(index=2)) == [(0, b"a"), (1, b"b"), (2, b"c")]
+    assert [name for name in files(disk, ".") if name.startswith("t-0")] == []
 
 
 def test_a_disk_error_is_told_and_nothing_of_the_batch_stays(disk, monkeypatch):

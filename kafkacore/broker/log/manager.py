@@ -53,6 +53,7 @@ from kafkacore.private_files import DIRECTORY_MODE, FILE_MODE, make_directory, w
 logger = logging.getLogger(__name__)
 
 _DELETE_SUFFIX = "-delete"
+_NOT_REMOVED = "a deleted log's files could not be removed: %s"
 _MAX_FILE_NAME = 255
 RETRY_MS = 1_000
 """After which time something is tried again that failed for want of a file descriptor."""
@@ -257,7 +258,10 @@ class LogManager:
         if not self.is_open or not self.on_disk:
             return
         for _, _, paths in self._doomed:
-            _remove(paths)
+            try:
+                _remove(paths)
+            except OSError as error:                              # the next start removes what is left
+                logger.warning(_NOT_REMOVED, error)
         self._doomed.clear()
         if clean:
             unclean = self._flush_all()
@@ -286,7 +290,10 @@ class LogManager:
     def _unopened(self, path: Path) -> bool:
         """Whether partitions lie there that were not looked at since the last crash."""
         opened = {log.storage.path.name for log in self.logs.values() if isinstance(log.storage, DirectoryStorage)}
-        return any((entry / checkpoints.PARTITION_METADATA).exists() and entry.name not in opened for entry in path.iterdir())
+        return any(
+            (entry / checkpoints.PARTITION_METADATA).exists() and entry.name not in opened and not entry.name.endswith(_DELETE_SUFFIX)
+            for entry in path.iterdir()
+        )
 
     def _flush_all(self) -> set[LogDir]:
         """Brings to the disk what is not there yet.
@@ -566,7 +573,7 @@ class LogManager:
             self._number += 1
             heapq.heappush(self._doomed, (self._clock.now_ms() + RETRY_MS, self._number, paths))
         elif isinstance(outcome, Exception):
-            logger.warning("a deleted log's files could not be removed: %s", outcome)
+            logger.warning(_NOT_REMOVED, outcome)
 
     def checkpoint(self) -> set[LogDir]:
         """Writes all checkpoints that have changed, now.
@@ -652,9 +659,17 @@ def _dir_of(log: Log) -> LogDir | None:
 
 
 def _remove(paths: Iterable[Path]) -> None:
+    """Removes all that can be removed; raises what kept one of them, if possible what another try may get past."""
+    kept: OSError | None = None
     for path in paths:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        try:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            if kept is None or is_transient(error):
+                kept = error
+    if kept is not None:
+        raise kept
 
