@@ -1,0 +1,187 @@
+"""Each numbered rule at the head of a file of the package names the tests that go red when the rule is broken.
+
+    3. A send that finds a line joins it. [test_a_send_joins_the_line]
+
+The name is that of a test function, or of a state machine's test case, which one file of tests/ alone has. The head of a Python file is
+its docstring, that of a compiled one the comment or docstring that it begins with.
+"""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = [path for suffix in ("py", "pyx", "pxd", "pxi") for path in sorted((ROOT / "kafkacore").rglob(f"*.{suffix}"))]
+
+WITHOUT_NAMES: dict[str, list[str]] = {
+    "broker": [
+        "broker/authentication.py",
+        "broker/authorizer.py",
+        "broker/cluster.py",
+        "broker/configs.py",
+        "broker/controller/access.py",
+        "broker/controller/elections.py",
+        "broker/controller/host.py",
+        "broker/controller/link.py",
+        "broker/coordinator.py",
+        "broker/fetcher.py",
+        "broker/groups/reconcile.py",
+        "broker/limits.py",
+        "broker/log/cleaner.py",
+        "broker/log/disk.py",
+        "broker/log/index.py",
+        "broker/log/log.py",
+        "broker/log/manager.py",
+        "broker/log/messages.py",
+        "broker/log/recovery.py",
+        "broker/partition.py",
+        "broker/peers.py",
+        "broker/producers.py",
+        "broker/quotas.py",
+        "broker/replication_quota.py",
+        "broker/sessions.py",
+        "broker/slices.py",
+        "broker/socket_server.py",
+        "broker/throttling.py",
+        "broker/txns/markers.py",
+        "broker/worker.py",
+    ],
+    "compiled": [
+        "native/accumulate.pxi",
+        "native/append.pxi",
+        "native/fileslice.pxi",
+        "native/partitioner.pxi",
+        "native/plan.pxi",
+        "native/reports.pxi",
+        "native/wheel.pxi",
+    ],
+    "clients": [
+        "admin/drivers.py",
+        "aio/calls.py",
+        "aio/consumer.py",
+        "aio/producer.py",
+        "cli/setting_files.py",
+        "cluster_snapshot.py",
+        "config_broker_tls.py",
+        "config_kerberos.py",
+        "config_listeners.py",
+        "config_tls.py",
+        "consumer/fetcher.py",
+        "consumer/group/__init__.py",
+        "consumer/group/balance.py",
+        "consumer/group/classic.py",
+        "consumer/group/commits.py",
+        "consumer/group/modern.py",
+        "consumer/offsets.py",
+        "consumer/parquet.py",
+        "consumer/reading.py",
+        "consumer/subscription.py",
+        "consumer/topics.py",
+        "http_client.py",
+        "kerberos_names.py",
+        "legacy/event_handler.py",
+        "legacy/producers.py",
+        "metadata.py",
+        "net/authentication.py",
+        "net/background.py",
+        "net/channel.py",
+        "net/client.py",
+        "net/connection.py",
+        "net/frames.py",
+        "net/kerberos.py",
+        "net/oauth.py",
+        "net/sasl.py",
+        "net/sasl_gssapi.py",
+        "net/selector.py",
+        "net/transport.py",
+        "principals.py",
+        "producer/frames.py",
+        "producer/marker_wait.py",
+        "producer/transactions.py",
+        "producer/two_phase.py",
+        "producer/txn.py",
+        "spark/source.py",
+        "spark/writer.py",
+        "testing/group_history.py",
+        "testing/history.py",
+        "testing/transaction_history.py",
+    ],
+}
+"""Files whose rules do not all name a test yet. The lists may only shrink: a file whose rules all do has to leave."""
+
+
+class Rule(NamedTuple):
+    """One numbered rule: where it stands, what it says, the tests that it names."""
+
+    file: str
+    number: int
+    text: str
+    tests: list[str]
+
+    def __str__(self) -> str:
+        return f"{self.file}, rule {self.number}"
+
+
+def head_of(path: Path) -> str:
+    text = path.read_text()
+    docstring = re.match(r'[rR]?"""(.*?)"""', text, re.DOTALL)
+    return docstring[1] if docstring else re.match(r"(#.*\n|\n)*", text)[0].replace("#", "")
+
+
+def rules_of(file: str, head: str) -> Iterator[Rule]:
+    """The rules of one head. A rule goes on until the next number or an empty line."""
+    for match in re.finditer(r"^ *(\d+)\. ((?:.+\n?)+?)(?=^ *\d+\. |^\s*$|\Z)", head, re.MULTILINE):
+        text = " ".join(match[2].split())
+        named = re.search(r" \[((?:[tT]est\w*(?:, )?)+)\]$", text)
+        yield Rule(file, int(match[1]), text, named[1].split(", ") if named else [])
+
+
+@cache
+def rules() -> list[Rule]:
+    return [rule for path in SOURCES for rule in rules_of(str(path.relative_to(ROOT / "kafkacore")), head_of(path))]
+
+
+@cache
+def places() -> dict[str, set[str]]:
+    """The files that have a test of a name that a rule names: functions, methods, and `TestQueue = Queue.TestCase`."""
+    found: dict[str, set[str]] = defaultdict(set)
+    named = re.compile(r"\b(?:{})\b".format("|".join(name for rule in rules() for name in rule.tests)))
+    texts = [(path.name, path.read_text()) for path in (ROOT / "tests").rglob("*.py")]
+    for file, tree in [(file, ast.parse(text)) for file, text in texts if named.search(text)]:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                found[node.name].add(file)
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute) and node.value.attr == "TestCase":
+                found[ast.unparse(node.targets[0])].add(file)
+    return found
+
+
+@pytest.mark.parametrize("room", WITHOUT_NAMES)
+def test_files_whose_rules_name_no_test_become_fewer(room):
+    silent = {rule.file for rule in rules() if not rule.tests}
+    assert sorted(set(WITHOUT_NAMES[room]) - silent) == [], "all rules of these files name a test: take the files from the list"
+
+
+def test_each_rule_names_a_test():
+    known = {file for files in WITHOUT_NAMES.values() for file in files}
+    assert [str(rule) for rule in rules() if not rule.tests and rule.file not in known] == []
+
+
+def test_each_test_that_a_rule_names_is_in_one_file():
+    wrong = {f"{rule}: {name}": sorted(places()[name]) for rule in rules() for name in rule.tests if len(places()[name]) != 1}
+    assert wrong == {}
+
+
+def test_how_a_rule_is_read():
+    head = "Rules:\n\n1. One thing. [test_one]\n2. Two lines of\n   text. [test_two,\n  TestThree]\n3. No [list] of tests.\n\nSource: 4.\n"
+    assert [tuple(rule) for rule in rules_of("x.py", head)] == [
+        ("x.py", 1, "One thing. [test_one]", ["test_one"]),
+        ("x.py", 2, "Two lines of text. [test_two, TestThree]", ["test_two", "TestThree"]),
+        ("x.py", 3, "No [list] of tests.", []),
+    ]
