@@ -157,8 +157,8 @@ def places() -> dict[str, set[str]]:
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 found[node.name].add(file)
-            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute) and node.value.attr == "TestCase":
-                found[ast.unparse(node.targets[0])].add(file)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id.startswith("Test"):
+                found[node.id].add(file)
     return found
 
 

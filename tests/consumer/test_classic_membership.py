@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kafkacore import errors
 from kafkacore import protocol as p
-from kafkacore.consumer.group.assignor import decode_subscription
+from kafkacore.consumer.group.assignor import MemberAssignment, decode_subscription
 from kafkacore.consumer.group.classic import Phase
 from kafkacore.errors import Code
 from kafkacore.types import TopicPartition
@@ -174,6 +174,37 @@ def test_a_cooperative_member_gives_topics_up_that_it_does_not_subscribe_to_any_
     assert member.calls[1:] == [("assigned", frozenset())]
 
 
+def test_an_eager_member_gives_everything_up_before_it_joins_again() -> None:
+    member = in_group()
+    member.engine.rejoin("a test")
+    until_sent(member, JOINS)
+    assert member.calls[1:] == [("revoked", all_of("a"))]
+    assert member.assignment == frozenset()
+
+
+def test_a_cooperative_member_that_gave_partitions_up_joins_once_more() -> None:
+    """Then the leader can hand them out. One that gave nothing up stays."""
+    member = in_group(cooperative=True)
+    (assignor,) = member.engine._assignors.values()
+    less = MemberAssignment((TopicPartition("a", 0),))
+    assignor.assign = lambda _, members: dict.fromkeys(members, less)  # type: ignore[method-assign]
+    joins, beats = len(sent(member, JOINS)), len(sent(member, BEATS))
+    member.engine.rejoin("a test")
+    member.run(lambda: len(sent(member, SYNCS)) == 3)
+    member.run(lambda: len(sent(member, BEATS)) >= beats + 3)
+    assert len(sent(member, JOINS)) == joins + 2
+    assert member.calls[1:] == [("revoked", all_of("a") - {("a", 0)}), ("assigned", frozenset()), ("assigned", frozenset())]
+
+
+@pytest.mark.parametrize("code", [Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.FENCED_INSTANCE_ID])
+def test_a_member_that_lost_its_generation_has_lost_its_partitions(code: int) -> None:
+    member = in_group(instance_id="i")
+    until_sent(member, BEATS)
+    member.answer(code)
+    member.poll()
+    assert member.calls[1:] == [("lost", all_of("a"))]
+
+
 def test_what_was_given_up_on_leaving_is_not_lost_again() -> None:
     member = in_group()
     member.engine.leave(member.now_ms, "unsubscribed")
@@ -215,6 +246,17 @@ def test_leaving_waits_for_the_coordinator() -> None:
     assert not member.engine.leaving
     assert [m.members[0].member_id for m in sent(member, LEAVES)] == ["m1"]
     assert member.model.member is None
+
+
+@pytest.mark.parametrize("api", [JOINS, SYNCS])
+def test_a_member_that_leaves_takes_another_connection(api: type) -> None:
+    """The coordinator reads nothing behind what it holds back."""
+    member = in_group()
+    member.engine.rejoin("a test")
+    until_sent(member, api)
+    member.engine.leave(member.now_ms, "closed")
+    member.run(lambda: bool(sent(member, LEAVES)))
+    assert [flying.api for flying in member.client.flying] == [LEAVES]
 
 
 def test_leaving_is_asked_again_where_the_coordinator_has_moved() -> None:
