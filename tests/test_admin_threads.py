@@ -102,6 +102,16 @@ def test_connections_of_few_calls_are_kept(broker, admin):
     assert drivers.first in drivers._free
 
 
+def test_a_call_within_a_call_has_its_connections(admin):
+    drivers = admin._drivers
+    with drivers.lent():
+        outer = drivers.current
+        with drivers.lent():
+            assert drivers.current is outer
+        assert drivers.current is outer
+    assert drivers._all == drivers._free == [outer]
+
+
 def test_a_call_that_takes_connections_while_the_client_closes_them(broker, admin):
     admin._drivers._free.clear()
     admin._drivers.first.closed = True  # as `close` does between two looks of another thread

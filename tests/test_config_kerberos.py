@@ -63,7 +63,7 @@ def test_whose_ticket(settings, expected):
         ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": KEYTAB + ";"}, "sasl_jaas_config is for GSSAPI, and sasl_mechanism is PLAIN"),
     ],
 )
-def test_what_contradicts(settings, why):
+def test_what_contradicts_about_tickets(settings, why):
     with pytest.raises(ConfigError, match=why):
         ProducerConfig.from_user({**BASE, **settings})
 

@@ -283,3 +283,28 @@ def test_no_lock_is_taken_through_a_condition() -> None:
         text = file.read_text(encoding="utf-8")
         for name in re.findall(r"self\.(\w+) = threading\.Condition\(", text):
             assert f"with self.{name}:" not in text and f"with self.{name}," not in text, f"{file.relative_to(root)}: self.{name}"
+
+
+ENGINES = [
+    "consumer/fetcher.py", "consumer/left_out.py", "consumer/offsets.py", "consumer/sessions.py", "consumer/subscription.py",
+    *(f"consumer/group/{name}.py" for name in ("classic", "commits", "departure", "membership", "modern", "subscribed", "topic_ids")),
+    "net/asking.py", "net/connection.py", "net/coordinator.py", "net/leaders.py", "net/sasl.py", "net/sasl_gssapi.py",
+    "producer/marker_wait.py", "producer/transactions.py", "producer/txn.py",
+]  # fmt: skip
+
+
+def test_engines_read_no_clock() -> None:
+    """They are handed the time, and they neither wait nor know of threads."""
+    root = Path(kafkacore.__file__).parent
+    modules = {"asyncio", "kafkacore.clock", "select", "selectors", "socket", "threading", "time"}
+    calls = {"acquire", "monotonic", "now_ms", "sleep", "time", "wait", "wall_ms"}
+    found = []
+    for file in ENGINES:
+        for node in ast.walk(ast.parse((root / file).read_text())):
+            if isinstance(node, ast.Import):
+                found += [(file, name.name) for name in node.names if name.name in modules]
+            elif isinstance(node, ast.ImportFrom) and node.module in modules:
+                found.append((file, node.module))
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in calls:
+                found.append((file, node.func.attr))
+    assert found == []

@@ -174,7 +174,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @given(seed=st.integers(0, 2**32), steps=st.integers(0, 30))
-def test_every_planted_fault_is_found_and_nothing_else(fault: str, seed: int, steps: int) -> None:
+def test_every_fault_planted_in_a_group_is_found_and_nothing_else(fault: str, seed: int, steps: int) -> None:
     made = scene(random.Random(seed), steps)
     bad, other = fresh(made)
     partition = len(made.logs) - 1

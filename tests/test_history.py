@@ -243,7 +243,7 @@ def test_a_correct_log_gives_no_finding(rng: random.Random, steps: int) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in OF_OTHER_CHECKERS])
 @given(rng=st.randoms(use_true_random=False), steps=st.integers(0, 30))
-def test_every_planted_fault_is_found_and_nothing_else(kind: Kind, rng: random.Random, steps: int) -> None:
+def test_every_fault_planted_in_a_log_is_found_and_nothing_else(kind: Kind, rng: random.Random, steps: int) -> None:
     made = scene(rng, steps)
     for client in made.clients:
         made.end(client)

@@ -290,7 +290,9 @@ BESIDE = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @given(seed=st.integers(0, 2**32), steps=st.integers(0, 30))
-def test_every_planted_fault_is_found_and_nothing_else(fault: Callable[[Scene, Copy], None], seed: int, steps: int) -> None:
+def test_every_fault_planted_in_a_transaction_is_found_and_nothing_else(
+    fault: Callable[[Scene, Copy], None], seed: int, steps: int
+) -> None:
     made = scene(random.Random(seed), steps)
     for copy in list(made.open.values()):
         made.end(copy)

@@ -316,6 +316,32 @@ def test_a_wait_counts_against_the_timeout(new_loop: NewLoop, monkeypatch: pytes
     run(new_loop, work)
 
 
+@pytest.mark.parametrize("how", ["closed", "forgotten"])
+def test_calls_are_made_in_their_order_by_one_thread_which_ends_with_its_client(new_loop: NewLoop, how: str) -> None:
+    async def work() -> None:
+        calls = CallThread("test", lambda: None, lambda: None)
+        others = set(threading.enumerate())
+        made: list[int] = []
+        threads: set[threading.Thread] = set()
+
+        def make(number: int) -> None:
+            made.append(number)
+            threads.add(threading.current_thread())
+
+        await asyncio.gather(*(calls.run(lambda number=number: make(number)) for number in range(5)))  # type: ignore[misc]
+        assert made == [0, 1, 2, 3, 4]
+        [thread] = threads - others
+        if how == "closed":
+            calls.close()
+            with pytest.raises(errors.ClosedError):
+                await calls.run(lambda: make(5))
+        del calls
+        await asyncio.to_thread(thread.join, GUARD_S)
+        assert not thread.is_alive()
+
+    run(new_loop, work)
+
+
 def test_a_call_is_made_or_given_up(new_loop: NewLoop) -> None:
     """Never both, whenever the deadline comes."""
 

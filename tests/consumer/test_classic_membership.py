@@ -248,6 +248,42 @@ def test_leaving_waits_for_the_coordinator() -> None:
     assert member.model.member is None
 
 
+def test_heartbeats_go_out_during_a_change_and_not_while_a_join_is_under_way() -> None:
+    member = in_group()
+    member.engine.rejoin("a test")
+    member.poll(carry=False)
+    assert member.engine.change is not None
+    for _ in range(3):
+        member.now_ms += 3_000
+        member.step()
+        assert member.answer() is BEATS
+    beats = len(sent(member, BEATS))
+    until_sent(member, JOINS)
+    for _ in range(3):
+        member.now_ms += 3_000
+        member.step()
+    assert [flying.api for flying in member.client.flying] == [JOINS]
+    assert len(sent(member, BEATS)) == beats
+
+
+def test_a_member_that_commits_before_it_leaves_gives_a_join_up_and_waits_for_an_assignment() -> None:
+    """Commits are taken until all have joined, and refused until the leader has assigned."""
+    joining, syncing = in_group(), in_group()
+    for member, api in ((joining, JOINS), (syncing, SYNCS)):
+        member.engine.rejoin("a test")
+        until_sent(member, api)
+        member.engine.hold()
+        member.poll()
+    joins = len(sent(joining, JOINS))
+    joining.run(lambda: not joining.model.cancelled)
+    joining.poll()
+    assert (joining.link.changes, len(sent(joining, JOINS))) == (1, joins)
+    assert [flying.api for flying in syncing.client.flying] == [SYNCS]
+    syncing.answer()
+    syncing.poll()
+    assert syncing.calls[-1] == ("assigned", all_of("a"))
+
+
 @pytest.mark.parametrize("api", [JOINS, SYNCS])
 def test_a_member_that_leaves_takes_another_connection(api: type) -> None:
     """The coordinator reads nothing behind what it holds back."""

@@ -34,6 +34,8 @@ class RegistryServer:
                 registry.authorizations.append(self.headers.get("Authorization"))
                 status, body = registry.answers.pop(0) if registry.answers else registry.answer(urlsplit(self.path).path)
                 self.send_response(status)
+                if status == 302:
+                    self.send_header("Location", "/elsewhere")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

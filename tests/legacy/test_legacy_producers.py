@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from kafkacore import errors
 from kafkacore.clock import ManualClock
-from kafkacore.legacy import AsyncProducer, CallbackHandler, FailedToSendMessageError, KeyedMessage, QueueFullError, SyncProducer
+from kafkacore.legacy import AsyncProducer, CallbackHandler, FailedToSendMessageError, KeyedMessage, QueueFullError, SyncProducer, producers
 from kafkacore.legacy.producers import MessageQueue
 from kafkacore.legacy.statistics import Counts
 from tests.legacy.legacy_fakes import FakeBrokers, handler_of
@@ -123,6 +124,31 @@ def test_messages_go_out_in_batches_and_the_rest_when_it_closes():
         handler.wait_for(lambda: len(handler.batches) == 2)
     assert handler.batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert handler.closed
+
+
+def test_a_send_takes_the_lock_once(monkeypatch):
+    takers = []
+
+    class Lock:
+        def __init__(self):
+            self._lock = threading.Lock()
+            self.release = self._lock.release
+
+        def acquire(self, *how):
+            taken = self._lock.acquire(*how)
+            takers.extend([threading.current_thread()] * taken)
+            return taken
+
+        def __enter__(self):
+            self.acquire()
+
+        def __exit__(self, *error):
+            self.release()
+
+    monkeypatch.setattr(producers, "threading", SimpleNamespace(**vars(threading) | {"Lock": Lock}))
+    with producer_of(KeepingHandler()) as producer:
+        producer.send(*numbered(*range(100)))
+        assert takers.count(threading.current_thread()) == 1
 
 
 def test_a_lonely_message_goes_out_after_its_time():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 
 import pytest
 
@@ -77,6 +78,31 @@ def test_a_batch_waits_for_min_offsets_or_the_delay(cluster, producer, monkeypat
     send(producer, "waits", range(1))
     query.reader.prepareForTriggerAvailableNow()
     assert len(query.batch() or []) == 1                                # nor does AvailableNow
+
+
+def test_the_longer_nothing_comes_the_longer_the_source_waits(cluster, producer, monkeypatch):
+    now, waits = [100.0], []
+
+    def sleep(seconds):
+        waits.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(source, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    monkeypatch.setattr(source, "IDLE_POLL_MS", 50)
+    cluster.create_topic("idle", partitions=1)
+    query = Query(cluster, subscribe="idle")
+    send(producer, "idle", range(2))
+    assert len(query.batch() or []) == 2
+    for _ in range(40):
+        now[0] += 0.012
+        assert query.batch() is None
+    assert 0 < waits[0] < waits[-1] == pytest.approx(0.05 - 0.012)
+    waits.clear()
+    send(producer, "idle", range(2))
+    now[0] += 60
+    assert len(query.batch() or []) == 2
+    assert query.batch() is None
+    assert waits == []
 
 
 def test_available_now_stops_at_what_was_there_in_steps(cluster, admin, producer):
