@@ -3,9 +3,12 @@
 Rules:
 
 1. Nothing here changes once it is made, so threads share it without a lock. What an answer left as it was stays the same object.
+   [test_a_snapshot_stays_as_it_was_while_later_ones_share_its_topics, test_a_topic_that_an_answer_repeats_stays_the_same_object]
 2. The partitions of a topic stay the bytes that came in until a caller looks at them (`TopicInfo.table`).
+   [test_partitions_are_made_when_they_are_looked_at]
 3. A leader epoch does not go back, unless the topic has a new topic id; rule 2 of metadata.py says when an older one counts all the same.
-4. A few changed topics do not copy the mapping of all (`_Layered`).
+   [test_leader_epochs_never_go_back, test_a_topic_with_a_new_id_starts_over]
+4. A few changed topics do not copy the mapping of all (`_Layered`). [test_topics_that_come_one_after_the_other_cost_what_they_are]
 
 Source: Kafka's MetadataSnapshot, Cluster, Metadata.handleMetadataResponse; KIP-320, KIP-516.
 """

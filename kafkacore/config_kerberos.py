@@ -5,9 +5,11 @@
 
 Rules:
 
-1. A client has a keytab, or else the tickets that kinit, or the login, keeps in a cache. No password is asked for.
+1. A client has a keytab, or else the tickets that kinit, or the login, keeps in a cache. No password is asked for. [test_whose_ticket,
+   test_what_contradicts_about_tickets]
 2. Where neither settings nor a JAAS line name any of it, MIT's own rules apply: KRB5CCNAME, KRB5_CLIENT_KTNAME, krb5.conf.
-3. An option of Java's that would do something here that is not done is refused.
+   [test_whose_ticket]
+3. An option of Java's that would do something here that is not done is refused. [test_what_contradicts_about_tickets]
 
 Source: com.sun.security.auth.module.Krb5LoginModule, org.apache.kafka.common.security.kerberos.KerberosLogin; librdkafka's settings.
 """

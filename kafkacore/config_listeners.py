@@ -8,10 +8,13 @@
 Rules:
 
 1. A client gets the addresses of the listener that it came in on, of every broker (KIP-103). Brokers reach each other over one of them.
-2. Port 0 lets the system choose, and is then advertised. Kafka has no such port.
+   [test_a_client_is_given_the_addresses_of_the_listener_it_came_in_by, test_a_group_works_by_each_listener]
+2. Port 0 lets the system choose, and is then advertised. Kafka has no such port. [test_a_broker_comes_back_on_all_its_ports,
+   test_settings_are_described_as_they_are]
 3. Where a listener is on every address of the machine, somebody must say which one clients reach: Kafka takes the machine's name for
-   `NAME://:9092`, which a container cannot resolve from outside.
-4. What a listener that is SSL or SASL_SSL needs besides is in config_broker_tls.py.
+   `NAME://:9092`, which a container cannot resolve from outside. [test_listeners_that_cannot_be]
+
+What a listener that is SSL or SASL_SSL needs besides is in config_broker_tls.py.
 
 Source: kafka.server.KafkaConfig.validateValues, org.apache.kafka.network.SocketServerConfigs, KIP-103, KIP-797.
 """

@@ -3,11 +3,13 @@
 Rules:
 
 1. No message holds a password or a piece of a key. A key from text or a PKCS12 file is written to no disk where that is possible
-   it (OpenSSL takes keys from files only, so they are in a file without a name for as long as it reads them).
+   (OpenSSL takes keys from files only, so they are in a file without a name for as long as it reads them). [test_what_cannot_be_read,
+   test_secrets_are_in_no_repr]
 2. Files that have changed are read again for the next connection. A file that cannot be used, as one that is half written, changes
-   nothing.
-3. What clients and brokers share is here, with what messages call a setting; which settings there are is in config_security.py and
-   config_broker_tls.py.
+   nothing. [test_certificate_and_key_in_two_files_are_replaced_one_after_the_other, test_renewed_certificates_need_no_restart]
+
+What clients and brokers share is here, with what messages call a setting; which settings there are is in config_security.py and
+config_broker_tls.py.
 
 Source: org.apache.kafka.common.security.ssl.DefaultSslEngineFactory; KIP-651 (PEM).
 """

@@ -3,8 +3,11 @@
 Rules:
 
 1. A question ends: `bounds.HTTP_SECONDS` hold for all of it, resolving the name included, and its answer is bounded after decompression.
+   [test_a_question_ends_as_a_whole_and_not_with_each_byte, test_an_answer_is_bounded_after_decompression,
+   test_a_name_that_is_not_resolved_holds_a_few_threads_and_nobody_longer_than_its_time]
 2. No URL, login or token is in an error or a log: who asks says whom it asked, in words that may be shown.
-3. Redirects are not followed: they would lead secrets elsewhere.
+   [test_what_is_sent_is_in_no_error]
+3. Redirects are not followed: they would lead secrets elsewhere. [test_a_registry_that_gives_no_schema]
 
 Needs httpx, which is imported when something is asked.
 """

@@ -9,7 +9,9 @@
 Rules:
 
 1. The first rule that fits counts; where none does, or where its result still has a / or an @, the client is not let in.
+   [test_a_users_name, test_who_has_no_name]
 2. Patterns and replacements are Java's; those that Python's `re` does not take are refused when the rules are read.
+   [test_rules_that_are_none]
 
 Source: org.apache.kafka.common.security.kerberos: KerberosName, KerberosRule, KerberosShortNamer.
 """

@@ -3,15 +3,20 @@
 Rules:
 
 1. `ClusterSnapshot` is immutable. The I/O thread replaces `Metadata.snapshot` as a whole; readers take the reference and need no lock.
+   [test_a_snapshot_stays_as_it_was_while_later_ones_share_its_topics]
 2. A leader epoch does not go back: an answer from a broker that lags behind does not undo what is known (KIP-320). A topic with a new
    topic id is a new topic, and its epochs start over. Once all brokers have named older epochs for long, theirs count: what is known was
    a wrong answer, or is of a cluster that was restored from a backup. Kafka's clients would have to be restarted.
+   [test_leader_epochs_never_go_back, test_a_topic_with_a_new_id_starts_over, test_an_epoch_that_no_broker_knows_any_more_is_given_up]
 3. When the next refresh is due is a stored time (`next_update_ms`), so a poll compares two numbers. Whatever changes the need
-   recomputes it.
+   recomputes it. [test_age, test_failures_back_off, test_an_update_requested_while_an_answer_is_under_way_is_not_lost]
 4. An answer costs as much as it changes. The partitions of a topic stay the bytes that came in until a caller looks at them, and a topic
    whose bytes are those of the answer before stays the same `TopicInfo`: compare topics of two snapshots with `is`, or ask `changed_since`.
    A topic that is new, or that an answer did not describe to the end, is asked for alone; the snapshots share the others.
+   [test_an_answer_that_changes_nothing_runs_few_lines_per_topic, test_what_changed_since_a_version,
+   test_a_new_topic_is_asked_for_alone_and_at_once, test_a_topic_that_was_not_described_is_asked_for_again_without_the_others]
 5. User threads wait for a version to pass (`await_update`); the I/O thread notifies them through one condition.
+   [test_waiters_wake_with_the_update]
 
 Source: Kafka's Metadata, MetadataCache, ProducerMetadata; KIP-320, KIP-526, KIP-580, KIP-899, KIP-951.
 """

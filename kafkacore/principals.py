@@ -5,10 +5,10 @@
 Rules:
 
 1. The name is that of X500Principal.getName: RFC 2253, the last part first. A part whose type has no short name there is shown as the bytes
-   of its value: 1.2.840.113549.1.9.1=#1605...
+   of its value: 1.2.840.113549.1.9.1=#1605... [test_subjects]
 2. Patterns and replacements are Java's. A pattern that Python's `re` does not take, or reads in another way, is refused when the rules are
-   read, never later.
-3. Certificates come from peers: each length is checked before it is used.
+   read, never later. [test_rules, test_rules_that_cannot_be]
+3. Certificates come from peers: each length is checked before it is used. [test_garbage_is_corrupt_data_and_nothing_else]
 
 Source: org.apache.kafka.common.security.ssl.SslPrincipalMapper, KIP-371; RFC 2253; X.690 sections 8.1 and 8.19.
 """

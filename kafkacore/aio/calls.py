@@ -7,15 +7,19 @@
 
 Rules
 1. Calls are made one after another, in their order, by one thread; the first call starts it, and it ends with `close`, or when its client
-   has no reference left.
+   has no reference left. [test_calls_are_made_in_their_order_by_one_thread_which_ends_with_its_client]
 2. A task that is cancelled while it awaits a call interrupts the call and waits until it has ended: then the client is free again. A call
    that had not started never starts. So a call must not return what would be lost with its caller. The call that closes the client goes on.
+   [test_sends, test_a_member, test_a_call_is_made_or_given_up]
 3. A call that may take long but can be made again (a poll) lets others go first: it is interrupted, they are made, it goes on.
+   [test_other_calls_go_first_while_a_poll_waits]
 4. A listener in the loop is called from within a call: while it runs, the thread makes the calls that come from the loop, inside that call.
    A call that no listener may make, such as closing, waits for its end, unless it comes from the listener itself: then it is refused.
+   [test_a_listener_awaits_a_position, test_closing_waits_for_the_listener, test_a_listener_cannot_close]
 5. A call's deadline counts from when it is asked for: one that waits for others until then is never made. Closing waits for the calls
    before it until its deadline; then they end with ClosedError, as those of a synchronous client that another thread closes.
-6. Only `finish` touches futures, and only in the loop.
+   [test_calls_that_wait_for_others_keep_their_deadlines, test_closing_lets_calls_end, test_closing_ends_calls_that_outlast_it]
+6. A future is set in its own loop: other threads have that called there (`wake`). [test_a_loop_in_each_of_several_threads]
 """
 
 from __future__ import annotations

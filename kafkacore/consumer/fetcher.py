@@ -7,19 +7,26 @@
 Rules:
 1. At most one fetch is in flight per broker, at most two answers per partition are held (one being read, one behind it), and answers
    are fetched ahead only while fewer than `fetch.max.bytes` are held in all; once there were as many, not before half of it is free.
+   [test_one_fetch_in_flight_per_broker, test_the_next_fetch_is_in_flight_while_the_application_works,
+   test_nothing_is_fetched_ahead_once_the_memory_is_used, test_memory_that_is_used_up_is_half_free_before_fetches_run_ahead_again]
 2. A fetch behind a held answer asks for the offset where that one ends. Whether it is still wanted is decided when its turn comes: its
    offset must then be the position, otherwise (a seek, a truncation) it is dropped. So is what came under another leader epoch than the
    position has by then: after an unclean election it may be no part of the log, and nothing would ever show that.
+   [test_seek_drops_what_was_fetched_and_what_is_on_its_way, test_truncation_is_found_whatever_the_position_comes_from]
 3. Where a range is read (`fetch_end`), a fetch asks for about as many bytes as are left of it, by the sizes of the answers so far.
+   [test_of_a_range_no_more_is_asked_for_than_it_is_likely_to_take]
 4. Nothing here blocks or reads a clock. Answers carry no time, so back-off starts at the next `send_fetches`.
+   [test_refusals_are_retried_after_the_back_off_only]
 5. The assigned partitions are never walked. What is to be fetched from a broker is in `FetchSession.rows`. A partition of which that
    may have changed is noted as stale with the broker it belonged to, and looked at before the next fetch goes there, however often it
    changed meanwhile; one that may belong to another broker is looked at at once.
    Changes come from `SubscriptionState.touched`, from answers held and handed out, from back-offs that end, and from metadata that differ.
+   [test_a_leader_change_of_one_partition_looks_at_that_one, test_changing_all_partitions_one_by_one_looks_at_each_a_few_times, TestUpkeep]
 6. An answer whose turn comes while its partition is paused or has no position is parked until the partition is touched.
+   [test_answers_of_paused_partitions_are_not_looked_at_with_every_poll, test_paused_partitions_are_held_and_not_asked_for]
 7. What is held, and what has to be looked at, is in `FetchQueue` (compiled: native/fetch_queue.pxi). It has a short cut for the plain
    case of placing a partition, taking in its answer and handing that out; whatever is not plain goes the general way here. Both do the
-   same to the same books: tests/consumer/test_fetch_upkeep.py sends one history through both.
+   same to the same books: tests/consumer/test_fetch_upkeep.py sends one history through both. [TestBothWays, TestUpkeepInGeneral]
 
 Source: Kafka's Fetcher, FetchCollector and CompletedFetch; KIP-227 (sessions), KIP-392 (nearest replica), KIP-951 (leader hints).
 """

@@ -3,13 +3,18 @@
 Rules:
 1. An answer counts only while its question is still `state.question`: a seek, a rewind, another leader epoch or another assignment take
    the question away, and the partition is asked about again from what it is then.
+   [test_an_answer_to_an_abandoned_question_is_not_asked_for_again, test_a_partition_reads_on_after_anything_that_happens_to_its_question]
 2. Leader epochs are compared once per metadata snapshot, not per poll, and of the partitions alone of which it says something else than the
    one before. A position that ListOffsets found is compared with the newest
-   metadata at once: the leader may have changed since it was asked.
+   metadata at once: the leader may have changed since it was asked. [test_ten_thousand_partitions_are_compared_once_per_snapshot,
+   test_a_position_that_was_found_under_an_old_epoch_is_validated_at_once]
 3. A position is validated when the epoch of the record before it is known. `seek(offset)` names none, so the first leader change is not
-   validated until a record was read, as in Kafka.
+   validated until a record was read, as in Kafka. [test_a_seek_that_names_no_epoch_is_not_validated_before_a_record_was_read,
+   test_a_new_leader_epoch_is_checked_before_reading_on]
 4. What goes wrong is an error of its partition: `step` notes it, `raise_failure` raises it, and nothing is asked about the partition until
    then. A paused partition's waits for `resume`. A seek, another assignment or a reset takes the error away, as it does any question.
+   [test_partitions_without_an_offset_are_one_error_and_the_others_are_read, test_paused_between_the_error_and_the_read,
+   test_what_a_seek_has_mended_is_not_raised]
 
 Source: Kafka's OffsetFetcher, SubscriptionState and OffsetsForLeaderEpochClient; KIP-320 (validation).
 """

@@ -5,9 +5,11 @@ of it. So at most two row groups are in memory, and the order of the file is tha
 
 Rules
 1. The second thread exists while the call runs. All that touches the file after it was opened is done there, one after another: a call that
-   is interrupted while it waits cannot close what is being written.
+   is interrupted while it waits cannot close what is being written. [test_ctrl_c_while_the_writer_is_waited_for,
+   test_ctrl_c_twice_closes_nothing_that_is_written]
 2. The file has its name when it is complete. What fails leaves nothing, and a file that was there before stays. Before that it has a lock:
-   of two calls with one file, in one process or two, the second fails.
+   of two calls with one file, in one process or two, the second fails. [test_a_full_disk_is_the_caller_s_error,
+   test_a_file_is_written_once_at_a_time]
 """
 
 from __future__ import annotations

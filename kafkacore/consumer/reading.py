@@ -7,11 +7,18 @@
 Rules:
 1. Before records are returned, the next fetch is sent, so that it travels while the caller works. A caller that has come straight back
    gets a few records first, and its next call sends the fetch. If it stays away that time, one fetch's time is lost.
+   [test_the_next_fetch_is_on_its_way_while_a_slow_caller_works,
+   test_records_reach_a_caller_that_comes_straight_back_before_the_next_fetch_is_sent]
 2. A step is taken when it has something to do. Work that arrives shows in `_is_settled`, work that falls due in `_step_ms`. After any other
    call than one that reads, and after an error or Ctrl+C, neither is relied on. Records that are there already are returned without a step.
+   [test_polls_in_a_row_take_no_step_before_one_is_due, test_a_poll_after_another_call_takes_a_step,
+   test_a_poll_after_one_that_raised_takes_a_step, test_heartbeats_are_sent_when_due_by_polls_that_take_no_step]
 3. Before an error is raised, what it is not about goes on: fetches are sent, so that a caller that polls on is served.
+   [test_a_fetch_is_on_its_way_when_an_error_is_raised, test_every_way_of_reading_goes_on_with_the_neighbours]
 4. What goes wrong in the background is raised by the next call. The thread itself goes on with heartbeats.
+   [test_a_failure_in_the_background_is_raised_and_heartbeats_go_on]
 5. Records that the fetcher has given are in hand until the caller has them: an error or Ctrl+C on the way gives them back.
+   [test_ctrl_c_in_a_deserializer_loses_no_record, test_ctrl_c_on_the_way_out_loses_no_record]
 
 Source: Kafka's KafkaConsumer.poll and ConsumerNetworkThread.
 """

@@ -2,14 +2,20 @@
 native/partition_state.pxi).
 
 Rules:
-1. Every change of a partition's state happens in this file and is one of `TRANSITIONS`.
+1. Every change of a partition's state happens in this file and is one of `TRANSITIONS`. [test_every_move_not_in_the_table_is_a_bug]
 2. A position is always the offset of the next record the application gets; what is fetched ahead of it lives in fetcher.py.
+   [test_the_next_fetch_is_in_flight_while_the_application_works]
 3. `unsettled` names exactly the partitions that are not FETCHING, and `unasked` those of them that nothing is asked about, so that a poll
-   looks only at what has something to be done.
+   looks only at what has something to be done. [test_polls_in_a_row_take_no_step_before_one_is_due,
+   test_errors_of_many_partitions_are_raised_one_by_one_and_do_not_pile_up]
 4. What changes a position, its epoch or its leader epoch takes `question` away: an answer counts only for the position it was asked for.
    The question is left in `withdrawn`, where its asker finds it. An error that nobody has seen yet stands in the question's place.
+   [test_a_reset_answer_that_comes_too_late_changes_nothing, test_a_partition_reads_on_after_anything_that_happens_to_its_question,
+   test_what_a_seek_has_mended_is_not_raised]
 5. Whatever may change whether and what to fetch of a partition notes it in `touched`: the fetcher looks at those, and never at all of them.
+   [TestUpkeep, test_seek_drops_what_was_fetched_and_what_is_on_its_way]
 6. `partitions` is the truth, the other collections follow from it. An interrupt between two of them is mended by `settle_anew`.
+   [test_a_consumer_goes_on_after_an_interrupt_at_any_step, test_an_interrupt_at_any_line_leaves_no_partition_behind]
 
 Source: Kafka's SubscriptionState (clients, consumer internals); KIP-320 for the validation of positions.
 """

@@ -2,8 +2,11 @@
 
 Rules:
 1. A snapshot is looked at once (`follow`), and of it the topics alone that differ from the snapshot before.
+   [test_a_metadata_answer_costs_the_topics_that_it_changes]
 2. A refusal of the cluster is raised once (`raise_owed`), and the topic is asked for again.
+   [test_a_refusal_of_the_cluster_is_raised_once_and_asked_for_again]
 3. In a group the group says what its members read: here only topics are subscribed to, and positions of deleted topics started over.
+   [test_in_a_group_metadata_assign_nothing, test_a_deleted_topic_holds_nothing_up_and_is_read_from_its_start]
 
 Source: Kafka's ConsumerCoordinator (maybeUpdateSubscriptionMetadata) and SubscriptionState.
 """

@@ -6,12 +6,17 @@
 Rules:
 
 1. A batch is taken apart by broker, topic and partition, and each broker gets one request with all that it leads.
+   [test_a_batch_is_taken_apart_by_broker_topic_and_partition, test_each_broker_gets_all_it_leads_in_one_request]
 2. The partitioner chooses among all partitions of a topic, also those without a leader: they fail when it comes to sending.
+   [test_partitions_without_leader_count_for_the_partitioner, test_a_partition_without_leader_goes_to_broker_minus_1]
 3. Messages without a partition key go to one random partition that has a leader, the same for all of a topic until the metadata are
-   refreshed.
+   refreshed. [test_without_key_the_choice_is_among_partitions_with_a_leader,
+   test_messages_without_key_stay_with_one_partition_until_the_refresh_interval_has_passed]
 4. What has no leader is collated for broker -1, and so is a message of a topic without partitions (as partition -1). It fails, and is
-   retried.
+   retried. [test_a_partition_without_leader_goes_to_broker_minus_1, test_a_topic_that_is_not_there_keeps_nothing_else_back,
+   test_a_leader_that_comes_back_gets_the_messages_with_a_retry]
 5. Only what failed is sent again. A request whose answer was lost may have been carried out, so a message may be stored twice.
+   [test_only_what_failed_is_sent_again_in_its_order]
 
 Source: kafka.producer.async.DefaultEventHandler of Kafka 0.8. There an unknown topic keeps back the whole batch; here only its own
 messages.

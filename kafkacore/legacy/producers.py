@@ -3,13 +3,18 @@
 Rules:
 
 1. `MessageQueue` is the engine: it is handed the time, and never waits. `AsyncProducer` has its lock, its thread and the waiting.
+   [test_a_batch_is_due_when_enough_messages_wait, test_the_queue_takes_what_it_has_room_for]
 2. A message waits in the queue for `queue_buffering_max_ms` at most, counted from when the oldest one came. The thread sleeps while the
-   queue is empty.
-3. The lock is taken once per `send`, not once per message.
+   queue is empty. [test_a_batch_is_due_when_the_oldest_message_has_waited_long_enough, test_what_stays_behind_a_batch_begins_to_wait]
+3. The lock is taken once per `send`, not once per message. [test_a_send_takes_the_lock_once]
 4. A batch that fails takes nothing with it: the thread goes on with the next one. What was lost is reported to the callback handler, or
-   else by `close`.
+   else by `close`. [test_a_batch_that_fails_takes_nothing_with_it_and_the_close_tells,
+   test_a_callback_hears_of_what_was_lost_and_of_what_was_dropped]
 5. Whatever ends a `send` early, it says which messages are not queued. A callback that sends does not wait for room: its thread makes it.
+   [test_a_close_beside_a_caller_that_waits_says_what_is_queued, test_ctrl_c_while_a_caller_waits_says_what_is_not_queued,
+   test_a_callback_that_sends_does_not_wait_for_its_own_thread]
 6. A thread that ends early (SystemExit in a callback) closes the producer and gives up what is queued, by rule 4.
+   [test_a_thread_that_ends_early_leaves_nobody_waiting]
 
 Source: kafka.producer.Producer, kafka.producer.async.ProducerSendThread of Kafka 0.8; kafka.producer.async.CallbackHandler of Kafka 0.7.
 """

@@ -6,8 +6,10 @@ Rules:
 
 1. `SaslOpening` knows requests and answers, not how they travel. `SaslAuthenticator` carries them before the channel is ready;
    `NetworkClient` carries them again, between other requests, when the broker has bounded the session's life (KIP-368).
+   [test_to_its_end_over_any_pieces, test_a_session_is_renewed_between_requests]
 2. A refusal is an `AuthenticationFailedError` that names mechanism, user and broker. It is not retried by itself.
-3. No byte behind an answer is read: what follows belongs to the channel.
+   [test_refusals_name_mechanism_user_and_broker, test_a_wrong_password_is_told_and_not_retried_at_once]
+3. No byte behind an answer is read: what follows belongs to the channel. [test_bytes_behind_the_last_answer_stay_for_the_channel]
 
 Source: org.apache.kafka.common.security.authenticator.SaslClientAuthenticator; KIP-43, KIP-152, KIP-368.
 """

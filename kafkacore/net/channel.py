@@ -4,8 +4,12 @@ Rules:
 
 1. One `NetworkSend` at a time. Setting a second one while the first is unfinished is a programming error and raises. (There is no
    queue of bytes per connection: what waits, waits as batches or requests in the layers above, where it can still expire or move.)
+   [test_a_second_send_is_an_error_until_the_first_is_complete]
 2. `read()` and `write()` each make one bounded step. A channel with more to do is called again in the next poll, after all others.
+   [test_a_read_of_a_large_frame_takes_a_bounded_number_of_steps, test_a_read_gives_one_frame_and_keeps_the_next]
 3. States move CONNECTING -> HANDSHAKE -> AUTHENTICATING -> READY only; CLOSED can follow any of them.
+   [test_states_follow_connect_handshake_authentication,
+   test_authentication_begins_when_the_handshake_is_over_and_the_interest_follows_both]
 
 Source: Kafka's KafkaChannel, NetworkSend, NetworkReceive.
 """

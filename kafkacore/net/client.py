@@ -3,14 +3,21 @@
 Rules:
 
 1. One thread owns a client. Only `wakeup`, `initiate_close` and `active` may be called from others, and `_post` by its helper threads.
+   [test_a_resolver_that_hangs_for_one_broker_does_not_keep_another_from_being_asked]
 2. `poll` does, in this order: aborted sends, metadata refresh, I/O; then completed sends, completed receives, disconnections, connections,
    ApiVersions requests, timed-out connections, timed-out requests; and last the callbacks, so a callback sees a settled state.
+   [test_the_steps_of_a_poll_come_in_kafkas_order]
 3. Every wait ends at a real deadline (metadata age, back-off, set-up time-out, request time-out). An idle client does not wake up.
    A broker that bounds the life of sessions has one more: a connection authenticates again before its session ends (KIP-368).
+   [test_a_poll_waits_no_longer_than_the_next_deadline, test_an_idle_client_does_not_wake_up, test_a_session_is_renewed_between_requests]
 4. A response that does not fit its request, a request that times out, bytes that do not decode: each ends the whole connection, and every
    request on it is answered with `disconnected`. After a lost answer nothing later on that connection can be trusted to be in step.
+   [test_a_wrong_correlation_id_fails_the_connection, test_a_response_that_does_not_decode_fails_the_connection,
+   test_a_late_request_closes_the_connection, test_a_disconnect_answers_every_request_in_order]
 5. Nothing blocks but the selector: names are resolved, and OAuth tokens asked for, on helper threads (net/background.py). Until then the
    node is RESOLVING or AWAITING_TOKEN, and the other nodes are served.
+   [test_a_resolver_that_hangs_for_one_broker_does_not_keep_another_from_being_asked,
+   test_connections_share_one_ask_and_none_of_them_blocks, test_a_node_without_a_token_holds_up_no_node_that_has_authenticated]
 
 Source: Kafka's NetworkClient, KafkaClient, ClusterConnectionStates; KIP-35, KIP-144, KIP-219, KIP-511, KIP-601, KIP-899.
 """

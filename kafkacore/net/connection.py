@@ -2,8 +2,9 @@
 
 Rules:
 
-1. Responses come in the order of their requests. The oldest request in flight is the one a response must name.
-2. Nothing here reads a clock: every deadline is computed from the `now_ms` handed in.
+1. Responses come in the order of their requests. The oldest request in flight is the one a response must name. [test_oldest_and_newest,
+   test_a_wrong_correlation_id_fails_the_connection]
+2. Nothing here reads a clock: every deadline is computed from the `now_ms` handed in. [test_engines_read_no_clock]
 
 Frames are cut in frames.py.
 

@@ -6,14 +6,19 @@ Rules:
    helper thread (net/background.py), before there is a connection; what follows (the broker's proof, the last message) is local and done
    in place. There is a thread per connection at most, `TICKETS_ASKED` per client: a KDC that hangs holds only these. No call can be ended
    from outside: where one takes too long its connection's attempt fails, and the next attempt waits for the same call.
+   [test_a_kdc_that_hangs_holds_a_few_threads, test_while_the_kdc_hangs_other_connections_go_on,
+   test_a_kdc_that_hangs_fails_each_attempt_and_is_asked_once]
 2. A context serves one connection, once. Credentials are looked for each time, so a ticket that kinit has renewed, or a keytab that has
-   changed, counts from the next connection on, and for sessions that are renewed (KIP-368).
+   changed, counts from the next connection on, and for sessions that are renewed (KIP-368). [test_a_context_serves_one_connection_once,
+   test_a_keytab_that_is_replaced_counts_at_once, test_a_ticket_that_has_expired_and_is_renewed]
 3. Tickets got by a keytab are kept in memory for the whole process, by principal and keytab: libkrb5 gets new ones when half their life
    has passed. A broker that refuses one may have other keys by now, so the next connection logs in again; not again within a minute, then
-   two, up to an hour, since libkrb5 frees no cache.
+   two, up to an hour, since libkrb5 frees no cache. [test_a_ticket_that_a_broker_refuses_is_not_shown_for_ever,
+   test_whom_brokers_go_on_refusing_logs_in_at_longer_and_longer_intervals]
 4. A KDC that cannot be reached, or is busy, is a `NetworkError`: clients try again. Everything else that it says is an
-   `AuthenticationFailedError`.
+   `AuthenticationFailedError`. [test_a_kdc_that_is_down_is_no_refusal, test_old_keys_are_refused_by_the_kdc]
 5. Nothing here goes on by itself: an attempt fails, and the connection's back-off says when the next one is due.
+   [test_a_failure_is_raised_once_and_the_next_attempt_asks_again, test_tries_come_at_the_pace_of_the_back_off]
 
 Source: RFC 2743, RFC 4120, RFC 4752; MIT Kerberos: lib/gssapi/krb5/acquire_cred.c.
 """

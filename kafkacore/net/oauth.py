@@ -4,9 +4,12 @@ Rules:
 
 1. `TokenLogin` is an engine: it never blocks. Who gives tokens, an endpoint or a user's function, is asked on a helper thread
    (net/background.py), which exists only while it asks. All connections of a client share one login, and so one ask.
+   [test_connections_share_one_ask_and_none_of_them_blocks]
 2. One ask has one bound for everything, `ASK_TIMEOUT_MS`. One that failed is remembered for a back-off, so that not every connection waits
-   again; the error of the last one is what connections fail with.
+   again; the error of the last one is what connections fail with. [test_an_ask_has_one_bound_and_a_late_answer_is_still_good,
+   test_a_failed_ask_is_remembered_for_a_back_off]
 3. A token is refreshed before it expires, as `sasl.login.refresh.*` says. While there is no new one, the old one is used to its end.
+   [test_a_token_is_refreshed_before_it_expires_without_anyone_asking, test_an_old_token_is_used_to_its_end_and_refreshes_back_off]
 
 Source: RFC 7515 (unsecured tokens, for tests only); KIP-255, KIP-768;
 org.apache.kafka.common.security.oauthbearer.internals: unsecured, expiring.ExpiringCredentialRefreshingLogin.

@@ -6,11 +6,13 @@
 Rules:
 
 1. A side is `done` only when it has nothing left to check: a SCRAM client when the server has proved that it knows the password too.
+   [test_hostile_last_challenges, test_a_scram_client_does_not_go_on_after_its_end]
 2. What a peer sends is taken apart by the RFCs' grammar and refused as a whole if it does not fit; nothing is sized by a number in it, and
    the number of SCRAM iterations is bounded both ways: too few give the password away, too many keep this side computing.
-3. A refusal is `SaslAuthentication`. Its text never holds a password, a token or a proof.
+   [test_hostile_first_challenges, test_hostile_first_tokens, test_hostile_last_tokens]
+3. A refusal is `SaslAuthentication`. Its text never holds a password, a token or a proof. [test_nothing_but_refusals_for_garbage]
 4. Names and passwords are UTF-8 as given. RFC 5802 asks for SASLprep, but Kafka's brokers and tools do not apply it, and a salted password
-   that was made without it is matched only without it.
+   that was made without it is matched only without it. [test_scram_of_any_name_and_password, test_plain_of_any_name_and_password]
 
 Source: RFC 4616 (PLAIN), RFC 5802 and RFC 7677 (SCRAM), RFC 7628 and KIP-255 (OAUTHBEARER), KIP-84;
 org.apache.kafka.common.security.{plain,scram,oauthbearer}.internals.

@@ -11,9 +11,11 @@
 Rules:
 
 1. There is no layer of SASL's own below Kafka's frames: layer 1, "no security layer", is the only one. TLS does that work.
+   [test_what_is_chosen_is_no_layer_and_the_clients_own_name, test_offers_that_a_client_refuses, test_choices_that_a_broker_refuses]
 2. A client names its own principal as the authorization id, as Java's does. A server does not look at it, as Kafka's does not (kafka-python
-   sends the broker's name there): the user is the ticket's principal alone.
-3. A context that is not established, or a message that its key did not wrap, ends the dialogue.
+   sends the broker's name there): the user is the ticket's principal alone. [test_what_is_chosen_is_no_layer_and_the_clients_own_name,
+   test_the_user_is_whom_the_ticket_names_whatever_the_client_says]
+3. A context that is not established, or a message that its key did not wrap, ends the dialogue. [test_changed_bytes_let_nobody_in]
 
 Source: RFC 4752; RFC 2743; org.apache.kafka.common.security.authenticator: SaslClientAuthenticator, SaslServerCallbackHandler.
 """

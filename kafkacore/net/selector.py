@@ -2,21 +2,27 @@
 
 Rules:
 
-1. One thread owns a selector. Only `wakeup` may be called from another.
+1. One thread owns a selector. Only `wakeup` may be called from another. [test_a_wakeup_from_another_thread_ends_a_wait]
 2. A poll makes at most one receive and one write per channel, so a slow or a flooding peer costs the others nothing. What a channel
    still holds (a second frame read along with the first, decrypted TLS bytes) is found by the next poll, which then does not wait.
+   [test_one_receive_per_channel_and_poll_and_no_wait_for_the_second, test_one_write_per_channel_and_poll,
+   test_a_muted_channel_keeps_its_decrypted_frames]
 3. `send` writes at once when the channel is idle: a request costs one system call and no write event. The completion is reported by
-   the next poll all the same, in order.
+   the next poll all the same, in order. [test_a_send_is_written_at_once_and_reported_by_the_next_poll]
 4. Results of a poll (`completed_sends`, `completed_receives`, `connected`, `accepted`, `disconnected`, `failed_sends`) stand until the
    next poll, which empties them in place. What happens between two polls is reported by the second.
+   [test_an_immediate_connection_is_reported_by_the_next_poll, test_fail_is_reported]
 5. Muting is lazy: a muted channel leaves the poller only when bytes arrive that no reader wants yet. In request/response traffic that is
    never, and a mute costs no system call. Where the owner watches a muted channel, the end of its stream is reported at once, unless bytes
    came before it: these are read first, when the channel is unmuted. So is `half_duplex`, which a broker asks for: while an answer is
-   being written, nothing is read from that peer.
+   being written, nothing is read from that peer. [test_a_muted_channel_with_waiting_bytes_does_not_spin,
+   test_the_end_of_a_muted_peer_is_reported_where_it_is_watched, test_a_frame_before_the_end_of_a_muted_peer_is_read_first,
+   test_a_request_that_comes_meanwhile_is_read_when_the_answer_is_written]
 6. A channel that lost its peer while frames are still unread moves to `closing`, gives them one per poll, and is reported as
-   disconnected after the last.
+   disconnected after the last. [test_frames_before_the_end_are_delivered_before_the_disconnect,
+   test_responses_are_read_out_after_a_write_failed]
 7. A TLS handshake costs up to some milliseconds of arithmetic, so a poll makes a few steps of accepted ones, and the others wait for the
-   next: clients that are served do not wait for a crowd that comes in.
+   next: clients that are served do not wait for a crowd that comes in. [test_a_crowd_of_handshakes_lets_others_through]
 
 Source: Kafka's Selector, with its rules of one receive per channel and poll, and of idle expiry one connection per poll.
 """

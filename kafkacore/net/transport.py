@@ -2,13 +2,16 @@
 
 Rules every transport keeps (tests/net/test_transport_contract.py holds all of them to it):
 
-1. Nothing blocks. "Would block" is -1, end of stream is 0, a broken stream raises OSError.
+1. Nothing blocks. "Would block" is -1, end of stream is 0, a broken stream raises OSError. [test_would_block_is_minus_one,
+   test_the_end_of_the_stream_comes_after_the_data, test_writing_to_a_closed_peer_raises_oserror]
 2. `read_into` and `write` each do a bounded amount of work, so one fast or slow peer cannot hold the loop.
+   [test_a_read_takes_no_more_than_asked, test_a_full_peer_takes_part_and_then_nothing]
 3. `buffered` is True only while the transport itself holds bytes that the operating system will not announce again (decrypted TLS
-   data). The selector then reads again without waiting.
+   data). The selector then reads again without waiting. [test_a_muted_channel_keeps_its_decrypted_frames]
 4. `pending_writes` is True while bytes that `write` accepted are not yet with the operating system (TLS ciphertext).
+   [test_a_send_is_complete_when_its_ciphertext_has_gone]
 5. `fd` is -1 for a transport without a descriptor; such a transport answers `ready_ops` and calls `on_change` when that answer may have
-   changed.
+   changed. [test_memory_pipe_can_be_scripted]
 
 Source: Kafka's TransportLayer, PlaintextTransportLayer, SslTransportLayer.
 """

@@ -5,10 +5,13 @@
 Rules
 1. What a slice is encoded to is about SLICE_BYTES, and an eighth more where the batch ends then. The next slice is made when `send_many`
    has taken this one, which waits while buffer.memory is full. So memory holds a batch of the frame, a slice and the buffer, however long
-   the frame is.
+   the frame is. [test_memory_holds_a_batch_and_not_the_frame, test_slices_grow_and_shrink_with_the_rows,
+   test_no_slice_of_a_few_rows_is_left_for_the_end]
 2. Rows are sent in their order. The first row that is known to have failed ends the call before the next slice: what could not be written
-   once mostly cannot be written the next time either.
+   once mostly cannot be written the next time either. [test_many_slices_keep_order_and_say_where_they_are,
+   test_a_row_that_was_not_delivered_ends_the_call]
 3. An error says how many rows are queued and how many of them are delivered; nothing is taken back.
+   [test_an_error_in_the_middle_says_what_is_queued]
 """
 
 from __future__ import annotations

@@ -8,8 +8,11 @@ itself (DescribeTransactions), each millisecond at first, it waits as long as th
 Rules
 1. It looks only where it has seen such a wait: a transaction that began within HASTE_MS after the last one's end, and whose first answer to
    Produce took SLOW_MS or more. A leader that hears of the markers by itself, as kafkacore's brokers do, is never looked for.
+   [test_it_looks_after_a_hasty_transaction_whose_first_answer_was_slow, test_a_slow_answer_without_haste_says_nothing]
 2. After LOOKS transactions it goes without for one, to see whether the wait is still there.
+   [test_after_many_looks_one_transaction_goes_without]
 3. How long the answer to EndTxn took counts as time since the end: what follows takes as long to get there.
+   [test_far_away_brokers_are_not_asked]
 
 Source: KIP-890; of the broker, Kafka's AddPartitionsToTxnManager.
 """

@@ -12,19 +12,29 @@ Layout
 Rules
 1. `engine.at` is one tuple and is replaced in one assignment. Ctrl+C may cut any method short: then it has happened or it has not, and
    the method can be called again. An ask may be sent twice, since coordinators recognise each: InitProducerId and EndTxn by the epoch.
+   [test_a_commit, test_an_abort, test_what_is_prepared]
 2. The application's threads call `submit`, `begin` and `check_sending`; the rest belongs to the thread that drives the I/O. While the phase
-   is READY only `begin` changes the standing: no batch and no ask is under way then.
+   is READY only `begin` changes the standing: no batch and no ask is under way then. [test_send_is_refused_outside_of_a_transaction,
+   test_an_open_transaction_that_rests_needs_no_pass]
 3. Steps are taken in order; an abort goes before what else waits and ends it, a commit too as long as EndTxn was not asked for. A caller
    whose time is over leaves its step behind: it goes on, and the same call made again waits for it.
+   [test_an_abort_ends_a_commit_that_still_waits_for_its_records, test_an_abort_ends_offsets_that_wait,
+   test_a_call_made_again_waits_for_the_first_one]
 4. One ask at a time. EndTxn waits until no batch is under way: none may reach a broker after the end of its transaction.
+   [test_a_transaction_that_is_committed, test_a_batch_that_waits_for_a_retry_is_not_sent_after_the_abort]
 5. A prepared transaction has all its records with the brokers, and takes no more. Another process may end it at any time: its end here is
    then answered like a request that is sent twice. Before transaction.version 2 the next transaction of this producer gets another epoch,
-   since an end of the prepared one that comes late would end that.
+   since an end of the prepared one that comes late would end that. [test_a_prepared_transaction_takes_no_more_and_waits_for_its_end,
+   test_another_process_has_ended_the_prepared_transaction_the_other_way, test_a_late_end_meets_another_epoch]
 6. With transaction.version 2 (KIP-890) writing itself takes a partition into the transaction, and EndTxn answers with the next epoch.
    Before that, partitions are added first, and after an error that can be aborted InitProducerId gives the next epoch (KIP-360), so that a
    batch that is late meets a fence. Which of the two holds is settled when a transaction begins and does not change within it.
+   [test_partitions_are_added_together_and_once, test_after_an_error_that_can_be_aborted_the_producer_goes_on,
+   test_each_group_of_a_transaction_is_added_once]
 7. An epoch that has ended a transaction of version 1 begins none of version 2: its markers may still be on their way, and would end what
    is written before them. A transaction that adds partitions is answered only when they are written, and InitProducerId too.
+   [test_the_first_transaction_that_adds_by_writing_has_an_epoch_of_its_own,
+   test_version_2_that_comes_between_two_transactions_waits_for_one_more]
 
 Source: org.apache.kafka.clients.producer.internals.TransactionManager; KIP-98, KIP-360, KIP-447, KIP-890, KIP-1050.
 """

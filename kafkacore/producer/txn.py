@@ -6,17 +6,21 @@ starts at 0. So a batch gets its numbers once, when it is drained, and keeps the
 
 Rules
 1. Batches of a partition leave in sequence order, and while one is retried only the first unanswered one may go out.
+   [test_later_batches_wait_for_the_first_ones_retry_and_keep_order]
 2. When a batch that was in flight is given up, it is not known whether the broker has it: the partition's sequence is "unresolved" and no
    new batch leaves until the batches still in flight have answered. Then either the numbers match, or the epoch is bumped.
+   [test_expiry_with_unknown_outcome_bumps_the_epoch, test_an_expired_batch_costs_no_epoch_when_a_later_one_is_acknowledged]
 3. An idempotent producer bumps its epoch by itself (KIP-360 as Java does it; a broker ignores the old id in InitProducerId without a
    transactional id), restarts the partitions concerned at sequence 0 and renumbers their unanswered batches. At the largest epoch it
-   asks for a new id.
-4. State changes go through `_transition`; what the table does not list raises.
+   asks for a new id. [test_out_of_order_for_the_next_expected_bumps_the_epoch_and_restarts_at_0,
+   test_the_largest_epoch_asks_for_a_new_producer_id]
+4. State changes go through `_transition`; what the table does not list raises. [test_illegal_transitions_raise]
 5. Until the first batch of a partition under an epoch is acknowledged it travels alone. A broker that knows nothing of a producer takes
    whatever number comes first: were the first batch refused (a new topic's leader is not ready) and the second taken, the first could
-   never be (KAFKA-14359).
+   never be (KAFKA-14359). [test_until_the_first_batch_is_acknowledged_it_travels_alone]
 6. With transactions (`gate` is set) the books only number: ids and epochs come from coordinators, and that a batch has failed is the affair
-   of the transaction (transactions.py).
+   of the transaction (transactions.py). [test_a_gap_that_shows_while_a_commit_waits_ends_it_at_once,
+   test_numbers_begin_at_0_in_each_epoch_and_go_on_within_one]
 
 What every batch passes (`may_drain`, `on_drain`, `on_success`) is compiled: native/sender.pxi.
 

@@ -2,17 +2,22 @@
 
 What Spark does with these classes, and what follows from it:
 
-1. Constructors run several times, on the driver and in planner processes: they do no I/O.
+1. Constructors run several times, on the driver and in planner processes: they do no I/O. [test_constructors_ask_nobody]
 2. Options are checked in the constructor, since an error raised by `streamReader()` is masked by Spark 4.3, and `schema()` is not called
    where a schema is given. It does not know whether there will be a read or a write, a batch or a stream: what fits none is refused.
+   [test_options_are_checked_when_the_source_is_made_with_or_without_a_schema, test_what_fits_one_kind_of_read_or_write_is_let_through]
 3. A batch that is replayed after a crash calls `partitions(start, end)` only: the split is a pure function of arguments and options.
+   [test_tasks_are_cut_the_same_way_when_a_batch_is_replayed]
 4. While nothing arrives Spark asks `latestOffset` about every 12 ms: the longer nothing has come, the longer it waits there, up to
-   IDLE_POLL_MS. It never waits while there is something to read.
+   IDLE_POLL_MS. It never waits while there is something to read. [test_the_longer_nothing_comes_the_longer_the_source_waits]
 5. `commit(end)` never comes for the last batch, but `latestOffset(start)` comes when the batch before is in Spark's commit log.
-6. The source of a stream is not pickled; partitions are, so they hold the range and nothing else.
+   [test_offsets_show_in_the_group_and_a_missing_coordinator_is_a_warning]
+6. The source of a stream is not pickled; partitions are, so they hold the range and nothing else. [test_batches_have_sparks_types_exactly]
 7. Spark does not log `initialOffset`: batch 0 that is replayed begins at what a new process answers. So a start that is not a number is
    pinned: batch 0 ends where it begins, which Spark logs. Spark runs batch 0 even if it is empty. Only Trigger.Once, which runs one
    batch, gets what there is; it is the trigger that passes ReadAllAvailable, because the default limit is never that.
+   [test_a_first_batch_that_is_replayed_loses_nothing, test_a_start_by_numbers_needs_no_empty_batch,
+   test_once_takes_what_is_there_in_its_only_batch]
 
 Source: SPARK-55304, org.apache.spark.sql.kafka010.{KafkaBatch, KafkaMicroBatchStream}.
 """

@@ -6,10 +6,13 @@ task with its cause. Producers are kept per process, since Spark's workers live 
 What has to be known of the order of things:
 
 1. Spark makes writers on the driver, twice per batch for streams, and never on executors: constructors do no I/O.
+   [test_all_columns_are_taken_by_a_writer_that_travels]
 2. `write` runs in tasks and returns a message; `commit` or `abort` run on the driver with the messages of all tasks, None for a task
    without one. `abort` also comes after a `commit` that raised. A restart replays a batch that was not committed, with its number.
+   [test_the_message_says_what_a_second_phase_needs]
 3. So a guarantee is four steps, `begin`, `finish`, `commit`, `abort`, and a message that carries from the second to the others what a
    decision about a whole batch needs: which attempt of which batch of which query, since when, and under which producer.
+   [test_the_message_says_what_a_second_phase_needs]
 
 Source: org.apache.spark.sql.kafka010.{KafkaWriter, KafkaWriteTask, KafkaStreamingWrite}.
 """

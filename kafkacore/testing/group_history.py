@@ -17,12 +17,17 @@ Rules, beside those of history.py:
 
 1. An ownership is the time between `assigned` and `revoked` or `lost`, as the member sees it. Within one a member's offsets rise, and
    nothing between the first and the last is left out. Two members may own a partition at a time: one was expelled and does not know it yet.
+   [test_every_fault_planted_in_a_group_is_found_and_nothing_else]
 2. At-least-once: where an ownership begins, and what is committed, lies behind nothing that no member has processed.
+   [test_every_fault_planted_in_a_group_is_found_and_nothing_else]
 3. A member that another one has followed in a partition commits there no longer: the coordinator refuses it.
+   [test_every_fault_planted_in_a_group_is_found_and_nothing_else]
 4. A commit without `taken` may have been taken or not. What a client commits by itself is noted when it is seen (`GroupHistory.committed`).
+   [test_every_fault_planted_in_a_group_is_found_and_nothing_else]
 5. The group begins at the start of the log; seeks are not noted, so there must be none.
+   [test_every_fault_planted_in_a_group_is_found_and_nothing_else]
 6. A topic that is deleted and created again is two topics: they are noted under two names, and `deleted` ends the first. What nobody had
-   processed of it is lost with it.
+   processed of it is lost with it. [test_every_fault_planted_in_a_group_is_found_and_nothing_else]
 """
 
 from __future__ import annotations

@@ -17,14 +17,17 @@ client, broker and bridge between two clusters:
 Rules of a history:
 
 1. A value names one record: each is sent once per topic (number them). A client's own retries are not sends.
+   [test_every_fault_planted_in_a_log_is_found_and_nothing_else]
 2. A send without an outcome is *unknown*: its record may be in the log or not, now or later. `failed` is for records that surely are not
-   (too large, refused by fencing): after a timeout, say nothing.
+   (too large, refused by fencing): after a timeout, say nothing. [test_every_fault_planted_in_a_log_is_found_and_nothing_else]
 3. The same holds for the end of a transaction: once `commit` was called and neither `committed` nor `aborted` came, it may be either way.
+   [test_every_fault_planted_in_a_log_is_found_and_nothing_else]
 4. Events are in the order in which they were noted. Note calls before and results after, and what the checker concludes from that order
    (something was read before it was sent or committed) is true whatever the threads did.
+   [test_every_fault_planted_in_a_log_is_found_and_nothing_else]
 5. A reader that jumps says so (`positioned`). What it passes over without a jump it must have been shown, unless the record is of a
    transaction that was not committed and the reader is `read_committed`. Compaction therefore has to be off; records deleted by retention
-   must lie before the first position of every reader.
+   must lie before the first position of every reader. [test_every_fault_planted_in_a_log_is_found_and_nothing_else]
 
 Source: the kinds of findings follow Jepsen's Kafka workload (lost write, duplicate, inconsistent offsets, aborted read, precommitted read,
 poll skip, nonmonotonic poll), by name and not by code.

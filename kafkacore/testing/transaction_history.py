@@ -19,12 +19,15 @@ Rules, beside those of history.py:
 
 1. A transaction without `committed` and `aborted` is *unknown*: it may be either, but it is whole. What shows that it was committed (a
    record that a committed reader was shown, an offset that was found) holds for all of it.
+   [test_every_fault_planted_in_a_transaction_is_found_and_nothing_else]
 2. Once another producer with the same transactional id is initialized, nothing of the first one is taken any more: no commit that it calls
-   from then on, no record that it sends.
+   from then on, no record that it sends. [test_every_fault_planted_in_a_transaction_is_found_and_nothing_else]
 3. A look finds an offset of a transaction whose commit was called, and of the last one as far as the order of calls and results tells.
    Offsets that are committed outside of transactions are not noted, so there must be none.
+   [test_every_fault_planted_in_a_transaction_is_found_and_nothing_else]
 4. A send may name its source, the record that it is made of. Then each record below the offset that the last look found has its result in
    one committed transaction, and no other record has one. The group has to begin at the start of the log, and every record needs a result.
+   [test_every_fault_planted_in_a_transaction_is_found_and_nothing_else]
 """
 
 from __future__ import annotations

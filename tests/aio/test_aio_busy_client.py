@@ -335,7 +335,8 @@ def test_calls_are_made_in_their_order_by_one_thread_which_ends_with_its_client(
             calls.close()
             with pytest.raises(errors.ClosedError):
                 await calls.run(lambda: make(5))
-        del calls
+        else:
+            del calls
         await asyncio.to_thread(thread.join, GUARD_S)
         assert not thread.is_alive()
 

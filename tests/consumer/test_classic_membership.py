@@ -116,6 +116,40 @@ def test_the_member_id_of_a_join_that_became_obsolete_is_kept() -> None:
     assert {m.member_id for m in sent(member, JOINS)} == {"", "m1"}, "no id was given out twice"
 
 
+def test_the_answer_to_a_join_that_was_given_up_says_nothing() -> None:
+    member = in_group()
+    member.engine.rejoin("a test")
+    until_sent(member, JOINS)
+    late = member.client.flying.popleft()
+    member.interrupt()
+    member.run()
+    identity, calls = member.engine.metadata, list(member.calls)
+    member.model._believe = lambda *_: None  # type: ignore[method-assign]  # it was true before
+    member.client.flying.append(late)
+    member.answer(Code.UNKNOWN_MEMBER_ID)
+    member.poll()
+    assert (member.engine.metadata, member.calls, member.stable) == (identity, calls, True)
+
+
+def test_what_is_left_after_a_change_is_lost_when_the_generation_ended_during_it() -> None:
+    member = Member(cooperative=True)
+    member.engine.subscribe(AB)
+    member.run()
+    member.engine.subscribe(A)
+    member.poll(carry=False)
+    change = member.engine.change
+    assert change is not None and (change.revoked, change.assignment) == (all_of("b"), all_of("a"))
+    until_beat = len(sent(member, BEATS)) + 1
+    while len(sent(member, BEATS)) < until_beat:
+        member.now_ms += 3_000
+        member.step()
+    member.answer(Code.UNKNOWN_MEMBER_ID)
+    member.assignment = change.assignment
+    member.engine.carried_out(change, member.now_ms)
+    member.poll()
+    assert member.calls[-1] == ("lost", all_of("a"))
+
+
 def test_a_heartbeat_refused_while_joining_sends_no_second_join() -> None:
     member = in_group()
     member.now_ms += 3_000

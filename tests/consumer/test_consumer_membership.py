@@ -112,6 +112,38 @@ def test_gives_up_and_reports_before_it_takes():
     assert second.calls == [("assigned", set()), ("assigned", second.reads)]
 
 
+def test_what_is_taken_away_is_given_up_and_reported_before_what_is_new_is_taken():
+    coordinator = Coordinator(t=1, u=1)
+    client = Client(coordinator, "t", "u")
+    given = ["t"]
+
+    def give(member, _owned):
+        member.epoch, member.assigned = coordinator.epoch, {(coordinator.topics[name][0], 0) for name in given}
+
+    coordinator._next = give  # type: ignore[method-assign]
+    settled(client)
+    given[:] = ["u"]
+    reports = len(coordinator.seen)
+    settled(client)
+    assert client.calls == [("assigned", tps("t", 0)), ("revoked", tps("t", 0)), ("assigned", tps("u", 0))]
+    reported = [seen.topic_partitions for seen in coordinator.seen[reports:] if seen.topic_partitions is not None]
+    assert [[bytes(topic.topic_id) for topic in topics] for topics in reported[-2:]] == [[], [coordinator.topics["u"][0]]]
+
+
+def test_one_request_is_under_way_at_a_time():
+    coordinator = Coordinator(t=2, u=1)
+    client = Client(coordinator, "t")
+    settled(client)
+    client.step(INTERVAL_MS)
+    client.engine.subscribe(frozenset({"t", "u"}))
+    client.step(INTERVAL_MS)
+    assert len(client.link.sent) == 1
+    client.exchange()
+    client.step()
+    [(second, _)] = client.link.sent
+    assert second.subscribed_topic_names == ["t", "u"]
+
+
 def test_topic_ids_without_a_name_wait_and_the_rest_does_not():
     coordinator = Coordinator(t=2, u=2)
     client = Client(coordinator, "t", "u")

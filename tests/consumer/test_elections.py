@@ -434,6 +434,11 @@ def test_ten_thousand_partitions_are_compared_once_per_snapshot(monkeypatch):
     read = sum(len(records) for _ in range(5) for records in (rig.round(200), rig.fetcher.collect(count))[1].values())
     assert read == count
     assert not rig.subscription.unsettled
+    compared.clear()
+    logs["t", 5_000].elect()
+    rig.cluster.refresh()
+    rig.positions.step(rig.now_ms, 0)
+    assert [state.tp for state in compared] == [("t", 5_000)]
     for log in logs.values():
         log.elect()
     rig.cluster.refresh()

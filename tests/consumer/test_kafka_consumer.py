@@ -713,3 +713,33 @@ def test_a_metadata_answer_costs_the_topics_that_it_changes(monkeypatch):
             else:
                 assert looked == [["t9"]]
         assert len(reader.assignment()) == 40
+
+
+@pytest.mark.sync_only("makes no call that waits")
+def test_a_refusal_of_the_cluster_is_raised_once_and_asked_for_again(monkeypatch):
+    denied = TopicInfo("t", error=errors.TopicAuthorization("no", topic="t"))
+    topics = {"t": denied, "u": TopicInfo("u", bytes(16), [PartitionInfo(0, 1, 0)])}
+    asked = []
+    with KafkaConsumer(bootstrap_servers="127.0.0.1:1") as reader:
+        watch = reader._topics
+        reader.subscribe(topics)
+        monkeypatch.setattr(reader._metadata, "request_update", lambda: asked.append("t"))
+        for answers in (1, 2):
+            reader._metadata.snapshot = ClusterSnapshot({1: Node(1, "127.0.0.1", 1)}, topics=topics)
+            watch.follow()
+            assert len(asked) == answers
+            if answers == 1:
+                with pytest.raises(errors.TopicAuthorization):
+                    watch.raise_owed()
+            watch.raise_owed()
+        assert reader.assignment() == {("u", 0)}
+
+
+@pytest.mark.sync_only("makes no call that waits")
+def test_in_a_group_metadata_assign_nothing():
+    with KafkaConsumer(bootstrap_servers="127.0.0.1:1", group_id="g") as reader:
+        reader.subscribe(["t"])
+        topics = {"t": TopicInfo("t", partitions=[PartitionInfo(0, 1)])}
+        reader._metadata.snapshot = ClusterSnapshot({1: Node(1, "127.0.0.1", 1)}, topics=topics)
+        reader._topics.follow()
+        assert reader.assignment() == set()

@@ -5,6 +5,7 @@ import contextlib
 import pytest
 from produce_raw import produce
 
+from kafkacore import errors
 from kafkacore.admin import KafkaAdminClient
 from kafkacore.clock import ManualClock
 from kafkacore.consumer import KafkaConsumer
@@ -108,6 +109,27 @@ def test_a_poll_after_one_that_raised_takes_a_step(broker, reader):
     taken = steps_of(reader)
     reader.poll(0)
     assert taken
+
+
+def test_a_fetch_is_on_its_way_when_an_error_is_raised(broker, clock):
+    """The partitions that it is not about are served, however often it is raised."""
+    settings = {"auto_offset_reset": "none", "fetch_max_wait_ms": 1_000}
+    with KafkaConsumer(bootstrap_servers=broker.address, clock=clock, **settings) as consumer:
+        consumer.assign([A, B])
+        consumer.seek(A, 0)
+        consumer.seek(B, 0)
+        for index in (0, 1):  # until nothing is in flight
+            produce(broker.address, "t", index, [b"0"])
+            assert consumer.poll(30)
+        produce(broker.address, "t", 1, [b"1", b"2"])
+        with KafkaAdminClient(bootstrap_servers=broker.address) as admin:
+            admin.delete_records({B: 3}).check()
+        produce(broker.address, "t", 0, [b"1"])
+        assert values(consumer.poll(30)) == [b"1"]
+        sent = consumer._fetcher.metrics.fetches
+        with pytest.raises(errors.OffsetOutOfRange):
+            consumer.poll(30)
+        assert consumer._fetcher.metrics.fetches == sent + 1
 
 
 def test_a_loop_over_little_chunks_takes_no_step_before_one_is_due(broker, reader):

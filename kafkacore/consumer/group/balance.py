@@ -5,8 +5,9 @@ are counted; only at the end do counts become partitions. An assignment is a flo
 order of aims, is the flow of least cost:
 
     1. balance: no partition can move, directly or along a chain of members, to a member that has at least two fewer;
-    2. racks: as many partitions as can be lie in the rack of their member;
-    3. as many as can be stay where they are.
+       [test_sticky_cannot_be_balanced_further_and_assigns_all]
+    2. racks: as many partitions as can be lie in the rack of their member; [test_racks_come_after_balance_and_before_what_members_have]
+    3. as many as can be stay where they are. [test_sticky_moves_the_least_of_all_assignments_as_balanced]
 
 It begins with what members have and gives the rest to those that have least, shared out between groups of members alike first. Then it
 shortens chains from the fullest members until none is left (aim 1), then turns cycles along which partitions change places at a gain

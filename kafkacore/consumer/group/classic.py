@@ -12,16 +12,22 @@ Rules:
 1. Partitions are given up before JoinGroup is sent: all of them under the eager protocol, under the cooperative one those of topics that
    are not subscribed to any more. What a new assignment takes away under the cooperative protocol is given up when the assignment is
    adopted, and the member joins once more, so that the leader can hand it out.
+   [test_an_eager_member_gives_everything_up_before_it_joins_again,
+   test_a_cooperative_member_gives_topics_up_that_it_does_not_subscribe_to_any_more,
+   test_a_cooperative_member_that_gave_partitions_up_joins_once_more]
 2. A member that lost its generation (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID, left) has lost its partitions:
-   `Change.lost`.
+   `Change.lost`. [test_a_member_that_lost_its_generation_has_lost_its_partitions]
 3. Heartbeats go out whenever there is a generation, also while the polling thread is busy with a change; not while JoinGroup is under way,
-   which takes their place.
+   which takes their place. [test_heartbeats_go_out_during_a_change_and_not_while_a_join_is_under_way]
 4. A JoinGroup or SyncGroup on its way is waited for, whatever changes until then: the coordinator reads no second request of a connection
-   while it holds the first one back. A member that leaves does not wait, it takes another connection.
+   while it holds the first one back. A member that leaves does not wait, it takes another connection. [test_one_join_at_a_time,
+   test_a_member_that_leaves_takes_another_connection]
 5. A member that commits before it leaves (`hold`) joins no more. With a JoinGroup under way it takes another connection: commits of its
    generation are taken until all have joined. With a SyncGroup it goes on: they are refused until the leader has assigned.
+   [test_a_member_that_commits_before_it_leaves_gives_a_join_up_and_waits_for_an_assignment, test_while_the_coordinator_holds_the_join_back,
+   test_while_the_leader_assigns]
 6. A static member that was fenced stays out until the owner leaves: else two processes with one group_instance_id would throw each other
-   out.
+   out. [test_a_fenced_static_member_stays_out]
 
 Source: Kafka's AbstractCoordinator and ConsumerCoordinator; KIP-62, KIP-345 (static members), KIP-394 (member id required), KIP-429
 (cooperative), KIP-800 (reasons), KIP-814 (a static leader that comes back keeps the assignment).

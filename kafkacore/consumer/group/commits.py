@@ -2,18 +2,27 @@
 
 Rules:
 1. Commits go out in the order in which they were asked for, over one connection. While a commit is under way that may be tried again,
-   nothing is sent behind it: a later commit never overtakes an earlier one.
+   nothing is sent behind it: a later commit never overtakes an earlier one. [test_more_commits_than_may_be_in_flight,
+   test_after_an_interrupt_commits_are_sent_again_in_their_order]
 2. An asynchronous commit is not tried again: a newer one is on its way by then, or the next one brings the same offsets.
+   [test_every_error_code_of_a_commit]
 3. A commit carries the generation of the time it is sent, not of the time it was asked for: what was processed stays processed. A member
    that has lost its generation commits nothing, since another member may read on from an earlier offset. Nor does a commit that has waited
    for another generation, if it names a partition that was given up since: its new owner may have committed more.
+   [test_what_is_still_assigned_is_committed_in_the_generation_of_now, test_who_is_no_member_any_more_commits_nothing,
+   test_what_was_given_up_since_is_not_committed]
 4. A commit that a rebalance refuses is its caller's to repeat, after the poll that takes part in the rebalance. A member that leaves does
    not poll again: its last commits are tried again by themselves, while it is a member.
+   [test_a_commit_that_the_rebalance_refuses_is_tried_again,
+   test_a_commit_says_that_the_generation_has_ended_and_no_heartbeat_is_waited_for]
 5. An offset is of a topic, not of a name: it is never committed for a topic that was created later under the same name. Where all topics
    of a request have ids and the coordinator takes them (version 10), they go by id; else all go by name, and those are left out that the
    metadata do not have under the id of the offset. A topic that the coordinator does not know is asked for again once newer metadata have
    it. It is refused once they have another one under its name, or none three times in a row: a broker may lag behind. Before partitions
    are given up, which may be because of a new topic of that name, a commit by name waits for newer metadata at once.
+   [test_topics_go_by_id_where_all_have_one, test_all_topics_go_by_name_where_one_has_no_id, test_a_commit_that_waited_while_its_topic_went,
+   test_a_topic_that_only_the_coordinator_does_not_know_is_asked_for_again, test_metadata_of_a_broker_that_lags_behind_lose_no_commit,
+   test_before_partitions_are_given_up_a_commit_by_name_waits_for_metadata]
 
 Source: Kafka's ConsumerCoordinator (sendOffsetCommitRequest, OffsetFetchResponseHandler) and CommitRequestManager; KIP-447 (stable
 offsets); KIP-848 (topic ids in OffsetCommit and OffsetFetch).

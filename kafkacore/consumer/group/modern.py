@@ -14,14 +14,19 @@
 Rules:
 1. One request is under way at a time. A field is sent when it has changed; every field is, to join and after a request that failed, since
    the coordinator may or may not have taken it in. It answers such a request with the whole assignment.
+   [test_one_request_is_under_way_at_a_time, test_joins_reports_and_rests, test_a_request_that_failed_is_sent_again_with_every_field]
 2. Partitions are given up first, and reported, before others are taken: the coordinator hands a partition on once `topic_partitions` leaves
-   it out.
+   it out. [test_what_is_taken_away_is_given_up_and_reported_before_what_is_new_is_taken, test_gives_up_and_reports_before_it_takes]
 3. So `topic_partitions` names what is owned and what a change under way will add. And while a request that names partitions has no good
-   answer, none is added: the coordinator may have handed on what the request left out.
+   answer, none is added: the coordinator may have handed on what the request left out. [test_what_a_change_under_way_adds_counts_as_owned,
+   test_nothing_is_added_while_a_report_without_it_has_no_answer]
 4. A member whose epoch ended (FENCED_MEMBER_EPOCH, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, left) has lost its partitions: `Change.lost`.
    It joins again with epoch 0 when they are given up. A coordinator that still holds the old member is asked to release it first.
+   [test_a_fenced_member_loses_everything_and_joins_again, test_a_static_member_whose_join_had_no_answer_releases_itself]
 5. Every new assignment is answered by a report, also if it changes nothing: the coordinator may wait for what this member never took.
+   [test_what_was_never_taken_is_reported_as_given_up]
 6. The assignment names topics by id. Names come from metadata; what has no name yet waits, the rest does not.
+   [test_topic_ids_without_a_name_wait_and_the_rest_does_not]
 
 Source: Kafka's ConsumerMembershipManager, AbstractMembershipManager, ConsumerHeartbeatRequestManager; KIP-848, KIP-1082 (the client
 chooses its member id).
