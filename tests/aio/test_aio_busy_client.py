@@ -316,6 +316,33 @@ def test_a_wait_counts_against_the_timeout(new_loop: NewLoop, monkeypatch: pytes
     run(new_loop, work)
 
 
+def test_a_cancelled_call_is_interrupted_and_one_that_has_not_started_is_never_made(new_loop: NewLoop) -> None:
+    async def work() -> None:
+        begun, interrupted = threading.Event(), threading.Event()
+        calls = CallThread("test", interrupted.set, lambda: None)
+        made: list[str] = []
+
+        def long() -> None:
+            begun.set()
+            assert interrupted.wait(GUARD_S)
+            made.append("long")
+
+        first, second = [asyncio.ensure_future(calls.run(call)) for call in (long, lambda: made.append("never"))]
+        assert await asyncio.to_thread(begun.wait, GUARD_S)
+        second.cancel()
+        await asyncio.wait([second], timeout=0)
+        assert not interrupted.is_set()
+        first.cancel()
+        for task in (first, second):
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        await calls.run(lambda: made.append("next"))
+        assert made == ["long", "next"]
+        calls.close()
+
+    run(new_loop, work)
+
+
 @pytest.mark.parametrize("how", ["closed", "forgotten"])
 def test_calls_are_made_in_their_order_by_one_thread_which_ends_with_its_client(new_loop: NewLoop, how: str) -> None:
     async def work() -> None:

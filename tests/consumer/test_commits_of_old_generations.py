@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from test_hostile_offsets import OFFSETS, A, B, C, Coordinator, no_topics
 
@@ -160,3 +163,49 @@ def test_after_an_interrupt_commits_are_sent_again_in_their_order() -> None:
         rig.coordinator.answer()
     assert all(commit.done and commit.error is None for commit in commits)
     assert rig.coordinator.kept[A][0] == 4
+
+
+def answers(code: int) -> Callable[[Any], Any]:
+    """Answers every partition of a commit with this code."""
+
+    def bend(reply: Any) -> Any:
+        topics = [t._replace(partitions=[q._replace(error_code=code) for q in t.partitions]) for t in reply.topics]
+        return reply._replace(topics=topics)
+
+    return bend
+
+
+def offsets_sent(rig: Rig) -> list[int]:
+    return [request.topics[0].partitions[0].committed_offset for request in rig.sent()]
+
+
+def test_nothing_is_sent_behind_a_commit_that_may_be_tried_again() -> None:
+    rig = Rig()
+    first = rig.commits.commit({A: OffsetAndMetadata(1)}, retried=True)
+    second = rig.commits.commit({A: OffsetAndMetadata(2)}, retried=False)
+    rig.step()
+    assert offsets_sent(rig) == [1]
+    rig.coordinator.bend = answers(Code.COORDINATOR_LOAD_IN_PROGRESS)
+    rig.coordinator.answer()
+    rig.coordinator.bend = None
+    rig.step()
+    rig.step(100)
+    assert offsets_sent(rig) == [1]
+    rig.coordinator.answer()
+    rig.step()
+    assert offsets_sent(rig) == [2]
+    rig.coordinator.answer()
+    assert [(commit.done, commit.error) for commit in (first, second)] == [(True, None)] * 2
+
+
+@pytest.mark.parametrize("code", [Code.OFFSET_METADATA_TOO_LARGE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR])
+def test_a_commit_that_fails_takes_no_other_with_it(code: int) -> None:
+    rig = Rig()
+    for offset in (1, 2, 3):
+        rig.commits.commit({A: OffsetAndMetadata(offset)}, callback=lambda *_: None, retried=False)
+    rig.step()
+    for bend in (None, answers(code), None):
+        rig.coordinator.bend = bend
+        rig.coordinator.answer()
+    heard = [(commit.offsets[A].offset, commit.error and commit.error.code) for commit in rig.commits.answered]
+    assert heard == [(1, None), (2, code), (3, None)]

@@ -230,6 +230,15 @@ def test_a_lookup_that_ctrl_c_kept_from_beginning_begins_with_the_next_attempt(c
     cluster.until_ready(2)
 
 
+def test_a_call_in_the_background_has_a_thread_that_keeps_no_process_waiting():
+    threads = queue.SimpleQueue()
+    background.call_in_background("a call", threading.current_thread, threads.put)
+    thread = threads.get(timeout=WAIT_S)
+    assert thread.daemon
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+
+
 def test_a_call_in_place_leaves_ctrl_c_to_the_caller(monkeypatch):
     def no_thread(_thread):
         raise RuntimeError("can't start new thread")

@@ -101,6 +101,22 @@ def test_a_gap_that_shows_while_a_commit_waits_ends_it_at_once() -> None:
 
 
 @VERSIONS
+@pytest.mark.parametrize("code", [Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH])
+def test_a_batch_that_a_leader_refuses_for_its_number_or_epoch_is_the_affair_of_the_transaction(version: int, code: int) -> None:
+    """It is not numbered again, and the producer goes on after an abort."""
+    bench = begun(version)
+    bench.broker.faults.append(code)
+    with pytest.raises(errors.KafkaError) as caught:
+        bench.send("t", "x", partition=0).result(60)
+    assert caught.value.code == code
+    assert bench.engine.at.phase is Phase.ABORTABLE  # type: ignore[union-attr]
+    bench.abort_transaction()
+    bench.begin_transaction()
+    bench.send("t", "y", partition=0).result(60)
+    bench.commit_transaction()
+
+
+@VERSIONS
 def test_an_open_transaction_that_rests_needs_no_pass(version: int) -> None:
     bench = begun(version)
     bench.send("t", "x", partition=0).result(60)
