@@ -10,7 +10,7 @@ Rules
    has no reference left. [test_calls_are_made_in_their_order_by_one_thread_which_ends_with_its_client]
 2. A task that is cancelled while it awaits a call interrupts the call and waits until it has ended: then the client is free again. A call
    that had not started never starts. So a call must not return what would be lost with its caller. The call that closes the client goes on.
-   [test_sends, test_a_member, test_a_call_is_made_or_given_up]
+   [test_a_cancelled_call_is_interrupted_and_one_that_has_not_started_is_never_made, test_sends, test_a_member]
 3. A call that may take long but can be made again (a poll) lets others go first: it is interrupted, they are made, it goes on.
    [test_other_calls_go_first_while_a_poll_waits]
 4. A listener in the loop is called from within a call: while it runs, the thread makes the calls that come from the loop, inside that call.

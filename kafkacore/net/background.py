@@ -3,7 +3,7 @@
 Rules:
 
 1. A thread exists only while its call runs. It is a daemon: a call that hangs keeps neither `close` nor the end of the process waiting.
-   [test_closing_does_not_wait_for_a_resolver_that_hangs, test_an_address_needs_no_thread]
+   [test_a_call_in_the_background_has_a_thread_that_keeps_no_process_waiting]
 2. Such a thread touches nothing of its client. It hands over what came of the call, and wakes the owner, who goes on with it.
    [test_a_name_that_is_not_resolved_in_time_fails_its_own_broker_and_its_late_answer_is_used]
 3. Where no thread can be started (a limit of the system, the end of the interpreter) the call is made in place: late, but made.

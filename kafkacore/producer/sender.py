@@ -533,12 +533,16 @@ class Sender(SenderCore):
 
     def _run_errand(self) -> None:
         self.errand = None
-        while self._errands:
-            work, done = self._errands.popleft()
-            try:
-                work()
-            finally:
-                done.resolve(-1, -1, None)
+        try:
+            while self._errands:
+                work, done = self._errands.popleft()
+                try:
+                    work()
+                finally:
+                    done.resolve(-1, -1, None)
+        finally:
+            if self._errands:                                     # an error or Ctrl+C: the next pass goes on with the others
+                self.errand = self._errands
 
     @staticmethod
     def _open(gate: threading.Lock) -> None:

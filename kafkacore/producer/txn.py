@@ -19,7 +19,7 @@ Rules
    whatever number comes first: were the first batch refused (a new topic's leader is not ready) and the second taken, the first could
    never be (KAFKA-14359). [test_until_the_first_batch_is_acknowledged_it_travels_alone]
 6. With transactions (`gate` is set) the books only number: ids and epochs come from coordinators, and that a batch has failed is the affair
-   of the transaction (transactions.py). [test_a_gap_that_shows_while_a_commit_waits_ends_it_at_once,
+   of the transaction (transactions.py). [test_a_batch_that_a_leader_refuses_for_its_number_or_epoch_is_the_affair_of_the_transaction,
    test_numbers_begin_at_0_in_each_epoch_and_go_on_within_one]
 
 What every batch passes (`may_drain`, `on_drain`, `on_success`) is compiled: native/sender.pxi.

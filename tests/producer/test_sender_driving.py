@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import Any
 
@@ -215,3 +216,23 @@ def test_an_error_in_a_pass_does_not_end_the_wait_of_a_caller_that_drives(monkey
     error = future.exception(60)
     assert isinstance(error, KafkaTimeoutError)
     assert "a pass of the Sender failed: ZeroDivisionError('a bug')" in str(error)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_work_that_a_pass_does_first_is_done_although_other_work_was_cut_short(
+    monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    monkeypatch.setattr(sender_module, "ERROR_PAUSE_S", 0)
+    bench = started()
+    made: list[str] = []
+
+    def fail() -> None:
+        made.append("cut short")
+        raise error
+
+    cut, other = bench.sender.do_first(fail), bench.sender.do_first(lambda: made.append("done"))
+    for _ in range(2):
+        with contextlib.suppress(error):
+            bench.sender.guarded_pass(bench.clock.now_ms(), 0)
+    assert made == ["cut short", "done"]
+    assert cut.finished and other.finished

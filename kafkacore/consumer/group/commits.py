@@ -2,7 +2,7 @@
 
 Rules:
 1. Commits go out in the order in which they were asked for, over one connection. While a commit is under way that may be tried again,
-   nothing is sent behind it: a later commit never overtakes an earlier one. [test_more_commits_than_may_be_in_flight,
+   nothing is sent behind it: a later commit never overtakes an earlier one. [test_nothing_is_sent_behind_a_commit_that_may_be_tried_again,
    test_after_an_interrupt_commits_are_sent_again_in_their_order]
 2. An asynchronous commit is not tried again: a newer one is on its way by then, or the next one brings the same offsets.
    [test_every_error_code_of_a_commit]
