@@ -21,7 +21,7 @@ Rules
    [test_profiles_and_the_default_one]
 3. A file is for all commands, so it may hold settings of a kind of client that a command does not use. What no client knows is refused
    where another setting seems to be meant, and else named in a warning, as Java's clients do.
-   [test_a_file_logs_in_for_commands_of_every_kind_of_client, test_files_that_are_none]
+   [test_a_file_logs_in_for_commands_of_every_kind_of_client, test_what_is_wrong_in_a_profile_is_one_line]
 4. Names of kcat and of Java's clients for what is the same here are taken (`SAME`). [test_names_of_kcat_and_java_that_mean_the_same]
 5. A file that holds a password and may be read by other users is warned about. [test_a_password_that_others_may_read_is_warned_about]
 6. `schema.registry.NAME` is of the registry that a command asks, and of no client. Those of the default profile go to its own

@@ -14,9 +14,9 @@ Rules:
    test_messages_without_key_stay_with_one_partition_until_the_refresh_interval_has_passed]
 4. What has no leader is collated for broker -1, and so is a message of a topic without partitions (as partition -1). It fails, and is
    retried. [test_a_partition_without_leader_goes_to_broker_minus_1, test_a_topic_that_is_not_there_keeps_nothing_else_back,
-   test_a_leader_that_comes_back_gets_the_messages_with_a_retry]
+   test_a_topic_without_any_leader_keeps_nothing_else_back]
 5. Only what failed is sent again. A request whose answer was lost may have been carried out, so a message may be stored twice.
-   [test_only_what_failed_is_sent_again_in_its_order]
+   [test_only_what_failed_is_sent_again_in_its_order, test_what_arrived_of_a_set_that_failed_later_is_not_sent_again]
 
 Source: kafka.producer.async.DefaultEventHandler of Kafka 0.8. There an unknown topic keeps back the whole batch; here only its own
 messages.

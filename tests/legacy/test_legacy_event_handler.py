@@ -142,6 +142,14 @@ def test_without_any_leader_there_is_nothing_to_choose():
         handler.get_partition("t", None, [PartitionInfo(0, NO_LEADER), PartitionInfo(1, NO_LEADER)])
 
 
+def test_a_topic_without_any_leader_keeps_nothing_else_back():
+    brokers = brokers_of(t=[NO_LEADER], u=[1])
+    with pytest.raises(FailedToSendMessageError) as caught:
+        handler_of(brokers, message_send_max_retries=0).handle([KeyedMessage("t", b"lost"), KeyedMessage("u", b"sent")])
+    assert brokers.produced == [{1: {Tp("u", 0): [(None, b"sent")]}}]
+    assert list(caught.value.failed) == [Tp("t", -1)]
+
+
 # -- the refresh by time --------------------------------------------------------------------------------------------------------------
 
 
