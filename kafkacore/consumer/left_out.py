@@ -30,7 +30,7 @@ class LeftOut:
         self._metadata = metadata
         self._first_ms, self._longest_ms = retry_backoff_ms, retry_backoff_max_ms
         self._states: dict[PartitionState, None] = {}
-        self._warned: set[str] = set()
+        self._warned: dict[str, bool] = {}  # topics that lack partitions -> whether the log says so
         self._wait_ms = self._next_ms = 0
 
     def clear(self) -> None:
@@ -52,6 +52,7 @@ class LeftOut:
             self._wait_ms = self._next_ms = 0
             self._warned.clear()
         self._states[state] = None
+        self._warned.setdefault(state.tp.topic, False)
         self._subscription.unasked.pop(state, None)
         return True
 
@@ -75,19 +76,18 @@ class LeftOut:
         self._metadata.request_update()
 
     def _warn(self) -> None:
-        topics = self._metadata.snapshot.topics.keys() & self._subscription.by_topic.keys()
-        if topics <= self._warned:
+        known = self._metadata.snapshot.topics
+        topics = {topic for topic, warned in self._warned.items() if not warned and topic in known}
+        if not topics:
             return
-        for topic, several in Counter(state.tp.topic for state in self._states if state.assigned).items():
-            if topic in topics and topic not in self._warned:
-                has = self._metadata.snapshot.partition_count(topic) or 0
-                log.warning(
-                    "topic %s has %s: %s of the assignment beyond them left out until it has them",
-                    topic,
-                    counted(has, "partition"),
-                    counted(several, "partition"),
-                )
-        self._warned |= topics
+        for topic, several in Counter(state.tp.topic for state in self._states if state.assigned and state.tp.topic in topics).items():
+            log.warning(
+                "topic %s has %s: %s of the assignment beyond them left out until it has them",
+                topic,
+                counted(self._metadata.snapshot.partition_count(topic) or 0, "partition"),
+                counted(several, "partition"),
+            )
+        self._warned.update(dict.fromkeys(topics, True))
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long until metadata are asked for again."""

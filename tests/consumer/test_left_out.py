@@ -34,6 +34,17 @@ def test_the_others_are_read_and_one_line_says_how_many_are_left_out(caplog: pyt
     assert sum(len(topic.partitions) for request in asked for topic in request.topics) == 2
 
 
+def test_each_topic_that_lacks_partitions_has_its_line_also_one_that_lacks_them_later(caplog: pytest.LogCaptureFixture) -> None:
+    of_u = TopicPartition("u", 0)
+    consumer = Rig({A: filled(), B: filled(), of_u: filled()}, seek=False)
+    for more in ([], [TopicPartition("u", 3)], [TopicPartition("u", 4)]):
+        consumer.subscription.assign_manual([A, FAR, of_u, *more])
+        for _ in range(20):
+            consumer.round(1_000)
+    lines = [record.getMessage().partition(":")[0] for record in caplog.records if record.levelno == logging.WARNING]
+    assert lines == ["topic t has 2 partitions", "topic u has 1 partition"]
+
+
 def test_a_step_does_not_look_at_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = rig(*(TopicPartition("t", index) for index in range(2, MANY)))
     consumer.round()
