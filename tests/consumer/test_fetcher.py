@@ -504,6 +504,19 @@ def test_the_nearer_replica_is_used_until_it_fails(monkeypatch):
     assert rig.cluster.requests[-1][0] in (1, 2)
 
 
+def test_a_nearer_replica_whose_answer_is_lost_hands_all_its_partitions_over():
+    rig = Rig({A: filled(), B: filled()})
+    rig.log(A).preferred = rig.log(B).preferred = 2
+    assert rig.poll() == {A: numbered(0, 10), B: numbered(0, 10)}
+    rig.log(A).preferred = rig.log(B).preferred = -1
+    rig.fetcher.send_fetches(rig.now_ms)
+    assert rig.cluster.requests[-1][0] == 2
+    rig.cluster.deliver(lost=True)
+    rig.fetcher.send_fetches(rig.now_ms)
+    node, _, request = rig.cluster.requests[-1]
+    assert (node, sorted(q.partition for topic in request.topics for q in topic.partitions)) == (1, [0, 1])
+
+
 @each_row("short_cuts", [True, False])
 @each_row("fails", ["behind", "lost"])
 def test_a_nearer_replica_that_fails_hands_over_to_the_leader_before_anything_else(fails, short_cuts):
@@ -841,6 +854,17 @@ def test_a_large_batch_of_a_paused_partition_is_packed_again(monkeypatch):
         rig.subscription.resume(A)
         assert [r.offset for r in rig.fetcher.collect(500)[A]] == [2, 3]
         assert len(opened) == times
+
+
+def test_a_broker_that_is_left_alone_for_a_moment_holds_up_no_other():
+    rig = Rig({C: Log(leader=2), A: filled(1)})
+    for _ in range(200):
+        rig.log(A).append(b"more")
+        rig.round(1)
+        rig.values()
+    nodes = [node for node, _, request in rig.cluster.requests if isinstance(request, FetchRequest)]
+    assert nodes.count(1) >= 199
+    assert nodes.count(2) < 100
 
 
 @pytest.mark.parametrize("short_cuts", [True, False])

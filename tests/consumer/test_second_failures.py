@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_cluster import ABORT, COMMIT, Log
+from scripted_cluster import ABORT, COMMIT, Log, Reply
 from test_fetcher import Rig, filled, numbered
 
+from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.consumer.group.commits import CommittedQuery
 from kafkacore.consumer.subscription import FetchState
+from kafkacore.errors import Code
 from kafkacore.types import OffsetAndMetadata, TopicPartition
 from tests.rows import each_row
 
-A = TopicPartition("t", 0)
+A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
 
 # -- a committed offset ---------------------------------------------------------------------------------------------------------------
@@ -190,3 +192,95 @@ def test_aborted_transactions_that_stretch_over_several_answers(events, max_part
     if max_partition_bytes == 1:
         assert rig.answers >= sum(base < log.last_stable for base, _, _ in log.batches)
     assert rig.subscription.state_of(A).offset == log.last_stable
+
+
+# -- two questions, of which one has no answer; two partitions of an answer that nothing can be made of -------------------------------
+
+
+def steps(rig: Rig) -> None:
+    """Positions ask, what is asked is answered, and the answers are taken in."""
+    rig.positions.step(rig.now_ms, 0)
+    rig.cluster.deliver()
+    rig.positions.step(rig.now_ms, 0)
+
+
+@pytest.mark.parametrize("kind", ["lookup", "validation", "committed"])
+def test_a_question_without_an_answer_holds_up_no_other(kind: str) -> None:
+    rig = Rig({A: filled(2), C: filled(2, leader=2)}, seek=kind == "validation")
+    asked: list[CommittedQuery] = []
+    if kind == "committed":
+        rig.positions.fetch_committed = lambda tps: asked.append(CommittedQuery(tps)) or asked[-1]
+    if kind == "validation":
+        while len(rig.fetches()) < 4:
+            rig.poll()
+        rig.cluster.pending.clear()
+        rig.log(A).elect()
+        rig.cluster.refresh()
+    else:
+        rig.subscription.assign_manual([A])
+    rig.positions.step(rig.now_ms, 0)
+    rig.cluster.pending.clear()  # nobody answers about the first
+    if kind == "validation":
+        rig.log(C).elect()
+        rig.cluster.refresh()
+    else:
+        rig.subscription.assign_manual([A, C])
+    rig.positions.step(rig.now_ms, 0)
+    if kind == "committed":
+        first, second = asked
+        assert (first.waiting, second.waiting) == ({A}, {C})
+        second.results[C] = OffsetAndMetadata(7)
+        second.waiting.clear()
+    steps(rig)
+    assert rig.subscription.state_of(A).state is not FetchState.FETCHING
+    assert rig.subscription.state_of(C).state is FetchState.FETCHING
+
+
+def test_unlike_errors_of_partitions_are_all_raised_and_all_are_asked_about_again() -> None:
+    rig = Rig({A: filled(), B: filled(), C: filled(leader=2)}, seek=False)
+    rig.log(A).error = rig.log(B).error = Code.TOPIC_AUTHORIZATION_FAILED
+    rig.log(C).error = Code.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    steps(rig)
+    for kind in (errors.TopicAuthorization, errors.UnsupportedForMessageFormat):
+        with pytest.raises(kind):
+            rig.positions.raise_failure()
+    rig.positions.raise_failure()
+    rig.log(A).error = rig.log(B).error = rig.log(C).error = 0
+    rig.now_ms += 100
+    steps(rig)
+    assert {state.state for state in rig.subscription.partitions.values()} == {FetchState.FETCHING}
+
+
+def test_a_question_for_committed_offsets_that_is_refused_fails_each_of_its_partitions() -> None:
+    rig = Rig({A: filled(), B: filled()}, seek=False)
+    asked: list[CommittedQuery] = []
+    rig.positions.fetch_committed = lambda tps: asked.append(CommittedQuery(tps)) or asked[-1]
+    rig.positions.step(rig.now_ms, 0)
+    asked[0].error = errors.GroupAuthorization("no")
+    rig.positions.step(rig.now_ms, 0)
+    with pytest.raises(errors.GroupAuthorization):
+        rig.positions.raise_failure()
+    rig.positions.raise_failure()
+    rig.now_ms += 100
+    rig.positions.step(rig.now_ms, 0)
+    assert [query.waiting for query in asked] == [{A, B}, {A, B}]
+
+
+@pytest.mark.parametrize("broken", ["bytes", "session"])
+def test_no_partition_of_an_answer_that_cannot_be_used_is_asked_for_again_at_once(broken: str) -> None:
+    rig = Rig({A: filled(), B: filled()})
+    rig.fetcher.send_fetches(rig.now_ms)
+    (_, _, _, options), _, version = rig.cluster.pending.popleft()
+    error = errors.CorruptDataError("broken") if broken == "bytes" else None
+    answer = None if error else p.FetchResponse(error_code=Code.FETCH_SESSION_TOPIC_ID_ERROR, responses=[])
+    options["callback"](Reply(answer, error, version))
+    if error is not None:
+        with pytest.raises(errors.CorruptDataError):
+            rig.fetcher.collect(1)
+    for wait_ms in (0, 99):
+        rig.now_ms += wait_ms
+        rig.fetcher.send_fetches(rig.now_ms)
+        assert len(rig.fetches()) == 1
+    rig.now_ms += 1
+    rig.fetcher.send_fetches(rig.now_ms)
+    assert [q.partition for topic in rig.fetches()[1].topics for q in topic.partitions] == [0, 1]
