@@ -185,6 +185,21 @@ def test_a_deleted_offset_takes_the_pending_ones_with_it():
     assert (len(store), store.known_partitions("g"), store.has_pending("g")) == (0, [], False)
 
 
+def test_what_is_not_committed_is_shown_as_of_the_last_committed_record():
+    """Several records of a partition, and a neighbour's between them: each counts from its own commit on."""
+    store = OffsetStore()
+    for record_offset, (partition, offset) in enumerate([(0, 5), (1, 6), (0, 7), (0, None), (1, 8), (0, 9)]):
+        if record_offset == 1:
+            store.committed_to(1)
+        value = None if offset is None else OffsetCommitValue(offset=offset, metadata="", commit_timestamp=T0)
+        store.replay(record_offset, -1, OffsetCommitKey(group="g", topic="a", partition=partition), value)
+    seen = []
+    for to in range(1, 7):
+        store.committed_to(to)
+        seen.append({at: found.offset for at, found in store.committed_of_group("g").items()})
+    assert seen == [{A0: 5}, {A0: 5, A1: 6}, {A0: 7, A1: 6}, {A1: 6}, {A1: 8}, {A0: 9, A1: 8}]
+
+
 # ---- expiry and deletion
 
 

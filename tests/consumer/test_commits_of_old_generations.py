@@ -111,6 +111,17 @@ def test_who_is_no_member_any_more_commits_nothing(retried: bool) -> None:
     assert isinstance(commit.error, errors.CommitFailed)
 
 
+def test_of_two_commits_under_way_the_later_one_counts() -> None:
+    """One waits for its answer, and one behind it. What would be sent behind both must not take the second one back."""
+    rig = Rig()
+    for first, second in ((5, 3), (7, 4)):
+        rig.commits.commit({A: OffsetAndMetadata(first), C: OffsetAndMetadata(second)}, retried=True)
+        rig.step()
+    assert len(rig.sent()) == 1
+    rig.commits.commit({B: OffsetAndMetadata(1)}, retried=True)
+    assert rig.commits.under_way() == {A: 7, B: 1, C: 4}
+
+
 def test_who_never_was_a_member_commits() -> None:
     rig = Rig()
     rig.lose()
