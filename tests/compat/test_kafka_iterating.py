@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from kafkacore.compat.kafka import KafkaConsumer, TopicPartition
+from kafkacore.producer import KafkaProducer as Producer
 from kafkacore.testing import EmbeddedCluster
+from tests.failing_once import VALUES, FailingOnce
 
 
 def test_a_loop_does_not_end_before_its_time() -> None:
@@ -19,3 +22,23 @@ def test_a_loop_does_not_end_before_its_time() -> None:
                 began_s = time.monotonic()
                 assert list(consumer) == []
                 assert time.monotonic() - began_s >= 0.020
+
+
+def test_a_value_that_cannot_be_deserialized_costs_no_record_of_another_partition() -> None:
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", partitions=3)
+        with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            for partition, values in enumerate(VALUES):
+                producer.send_many("t", values, partitions=partition).result(30)
+        settings = {"auto_offset_reset": "earliest", "value_deserializer": (failing := FailingOnce())}
+        with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, **settings) as consumer:
+            tps = [TopicPartition("t", partition) for partition in range(3)]
+            consumer.assign(tps)
+            read: dict[TopicPartition, list[bytes]] = {tp: [] for tp in tps}
+            for _ in range(30):
+                with contextlib.suppress(LookupError):
+                    for tp, records in consumer.poll(100).items():
+                        read[tp] += [record.value for record in records]
+                if sum(map(len, read.values())) >= 9:
+                    break
+    assert not failing.left and list(read.values()) == VALUES

@@ -24,6 +24,7 @@ from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
 from kafkacore.types import NewTopic, Node, TopicPartition
+from tests.failing_once import VALUES, FailingOnce
 
 pytestmark = pytest.mark.usefixtures("client_face")
 
@@ -207,6 +208,25 @@ def test_deserializers_and_what_they_cannot_read(broker):
             assert isinstance(caught.value.__cause__, ValueError)
         consumer.seek(A, 3)
         assert [r.value for r in consumer.poll(10)[A]] == [4]
+
+
+def test_what_cannot_be_deserialized_costs_no_record_of_another_partition(broker):
+    with KafkaAdminClient(bootstrap_servers=broker.address) as admin:
+        admin.create_partitions({"t": 3}).check()
+    tps = [TopicPartition("t", partition) for partition in range(3)]
+    for tp, values in zip(tps, VALUES, strict=True):
+        produce(broker.address, "t", tp.partition, values)
+    seen = {tp: [] for tp in tps}
+    settings = {"auto_offset_reset": "earliest", "value_deserializer": (failing := FailingOnce())}
+    with KafkaConsumer(bootstrap_servers=broker.address, **settings) as consumer:
+        consumer.assign(tps)
+        for _ in range(30):
+            with contextlib.suppress(errors.SerializationError):
+                for tp, records in consumer.poll(0.1).items():
+                    seen[tp] += [record.value for record in records]
+            if sum(map(len, seen.values())) >= 9:
+                break
+    assert not failing.left and list(seen.values()) == VALUES
 
 
 def test_a_grown_topic_is_read_from_the_start_of_its_new_partitions(broker):
