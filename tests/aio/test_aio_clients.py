@@ -14,7 +14,7 @@ import pytest
 from kafkacore import NewTopic, TopicPartition, errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
 from kafkacore.aio import testing as aio_testing
-from kafkacore.aio.calls import CallThread, Job
+from kafkacore.aio.calls import CallThread, Ending, Job
 from kafkacore.net import block_end
 from kafkacore.testing import EmbeddedCluster
 
@@ -463,12 +463,32 @@ async def test_a_poll_that_a_close_interrupts_ends(servers: str, topic: str) -> 
         closed.set()
         calls.close()
 
-    calls = CallThread("test", woken.set, woken.clear)
+    calls = CallThread("closes", woken.set, woken.clear)
     reading = asyncio.create_task(calls.run(lambda: calls.polling(poll, None, time.monotonic)))
     await asyncio.sleep(0)
+    (thread,) = [each for each in threading.enumerate() if each.name == "closes"]
     await calls.run(close)
     with pytest.raises(errors.ClosedError):
         await reading
+    thread.join(GUARD_S / 4)
+    assert not thread.is_alive()
+
+
+@in_loop
+async def test_all_tasks_that_await_one_call_hear_of_its_end(servers: str, topic: str) -> None:
+    """As tasks that close one client; one of them is cancelled meanwhile."""
+    ending, started = Ending("test"), list[Job]()
+    tasks = [asyncio.create_task(ending.run(lambda: "closed", started.append)) for _ in range(4)]
+    await asyncio.sleep(0)
+    (job,) = started
+    tasks[1].cancel()
+    await asyncio.sleep(0)
+    job.make()
+    job.end()
+    for _ in range(9):
+        await asyncio.sleep(0)
+    assert [task.done() for task in tasks] == [True] * 4
+    assert [await tasks[nth] for nth in (0, 2, 3)] == ["closed"] * 3
 
 
 def test_a_call_that_comes_as_a_listener_ends_goes_first() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import sys
 import types
@@ -16,6 +17,7 @@ from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic
 from kafkacore import errors as ours
 from kafkacore.compat.aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition, errors
 from kafkacore.testing import EmbeddedCluster
+from tests.failing_once import VALUES, FailingOnce
 
 GUARD_S = 90
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -150,6 +152,23 @@ def test_tasks_wait_for_partitions_of_their_own_and_the_program_sees_no_pause() 
     run(test)
 
 
+def test_a_task_that_reads_all_partitions_is_not_held_to_those_of_another() -> None:
+    async def test(servers: str) -> None:
+        async with consumer(servers) as reader:
+            reader.assign([T0, T1])
+            everything = asyncio.ensure_future(reader.getone())
+            await asyncio.sleep(0)
+            one = asyncio.ensure_future(reader.getone(T1))
+            await asyncio.sleep(0)
+            with KafkaProducer(bootstrap_servers=servers) as producer:
+                for partition, waiting in enumerate((everything, one)):
+                    producer.send("t", b"x", partition=partition).result(30)
+                    async with asyncio.timeout(GUARD_S / 6):
+                        assert (await waiting).partition == partition
+
+    run(test)
+
+
 def test_what_is_held_back_for_a_task_is_not_what_the_program_has_paused() -> None:
     async def test(servers: str) -> None:
         async with consumer(servers) as reader:
@@ -268,6 +287,28 @@ def test_a_deserializer_that_fails_in_getmany_keeps_what_came_before() -> None:
             assert [record.offset async for record in _first(reader, 2)] == [3, 4]
 
     run(test, 5)
+
+
+def test_a_deserializer_that_fails_in_getmany_costs_no_record_of_another_partition() -> None:
+    async def test(servers: str) -> None:
+        with KafkaAdminClient(bootstrap_servers=servers) as admin:
+            admin.create_topics([NewTopic("three", 3, 1)]).check()
+        with KafkaProducer(bootstrap_servers=servers) as producer:
+            for partition, values in enumerate(VALUES):
+                producer.send_many("three", values, partitions=partition).result(30)
+        tps = [TopicPartition("three", partition) for partition in range(3)]
+        read: dict[TopicPartition, list[bytes]] = {tp: [] for tp in tps}
+        async with consumer(servers, value_deserializer=(failing := FailingOnce())) as reader:
+            reader.assign(tps)
+            for _ in range(30):
+                with contextlib.suppress(LookupError):
+                    for tp, records in (await reader.getmany(timeout_ms=100)).items():
+                        read[tp] += [record.value for record in records]
+                if sum(map(len, read.values())) >= 9:
+                    break
+        assert not failing.left and list(read.values()) == VALUES
+
+    run(test)
 
 
 @pytest.mark.parametrize("way", ["short", "general"])
