@@ -263,6 +263,34 @@ def stored_offsets(f: Face) -> Any:
 
 
 @case
+def offsets_of_two_partitions_are_stored_one_after_the_other(f: Face) -> Any:
+    for partition in (0, 1):
+        f.fill(3, partition)
+    consumer = f.reader(f.tp(0, 0), f.tp(1, 0), **{"enable.auto.offset.store": False, "enable.auto.commit": False})
+    f.read(consumer, 6)
+    for each in (f.tp(0, 3), f.tp(1, 2), f.tp(0, 1)):
+        consumer.store_offsets(offsets=[each])
+    return sorted((p.partition, p.offset) for p in consumer.commit(asynchronous=False))
+
+
+@case
+def an_offset_is_committed_again_by_a_member_that_comes_back(f: Face) -> Any:
+    """Meanwhile the group's offset was set to another one."""
+    f.fill(2)
+    consumer, other = f.consumer(**{"enable.auto.commit": False}), f.reader()
+    found = []
+    for _ in range(2):
+        consumer.subscribe([f.topic])
+        f.read(consumer, 2)
+        found.append([p.offset for p in consumer.commit(asynchronous=False) if p.offset >= 0])
+        consumer.unsubscribe()
+        end = time.monotonic() + WAIT_S
+        while f.raised(lambda: other.commit(offsets=[f.tp(0, 0)], asynchronous=False))[0] != "gave" and time.monotonic() < end:
+            consumer.poll(0.05)  # until the member has left
+    return found
+
+
+@case
 def rebalance_callbacks(f: Face) -> Any:
     f.fill(3)
     seen: list[Any] = []
