@@ -412,6 +412,18 @@ def test_a_partition_named_twice_is_changed_once():
     assert stage.part().isr == [1, 2]
 
 
+def test_partitions_of_one_number_in_two_topics_are_changed_both():
+    stage = Stage()
+    topics = []
+    for name, isr in (("t", [1, 2]), ("u", [1, 3])):
+        stage.create(name, assignments=[[1, 2, 3]])
+        wish = [p.IsrBrokerState(broker_id=node) for node in isr]
+        asked = p.AlterPartitionRequestPartition(partition_index=0, leader_epoch=0, partition_epoch=0, new_isr_with_epochs=wish)
+        topics.append(p.AlterPartitionRequestTopic(topic_id=stage.image.topics[name].topic_id, partitions=[asked]))
+    stage.ask(p.AlterPartitionRequest(broker_id=1, broker_epoch=stage.epochs[1], topics=topics))
+    assert (stage.part("t").isr, stage.part("u").isr) == ([1, 2], [1, 3])
+
+
 # ---- reassignments
 
 

@@ -78,12 +78,12 @@ class Bench:
         create_topic(self.state.controller, name, partitions, configs={key.replace("_", "."): value for key, value in configs.items()})
         return self.cluster.topics[name]
 
-    def elect(self, topic, *, leader=1, epoch, **changes):
-        """The image decides again about partition 0."""
-        before = topic.partitions[0]
+    def elect(self, topic, *, index=0, leader=1, epoch, **changes):
+        """The image decides again about a partition."""
+        before = topic.partitions[index]
         partition_epoch = before.partition_epoch + 1
-        topic.partitions[0] = replace(before, leader=leader, leader_epoch=epoch, partition_epoch=partition_epoch, **changes)
-        self.state.replicas.update(topic, 0)
+        topic.partitions[index] = replace(before, leader=leader, leader_epoch=epoch, partition_epoch=partition_epoch, **changes)
+        self.state.replicas.update(topic, index)
 
     def produce(self, data=None, version=9, topic_id=bytes(16), **kwargs):
         answer = self.ask(produce_request(batch() if data is None else data, topic_id=topic_id, **kwargs), version)
@@ -288,6 +288,23 @@ def test_a_write_that_the_followers_do_not_get_in_time_is_never_acknowledged(ben
     late = answer.responses[0].partition_responses[0]
     assert (late.error_code, late.base_offset) == (Code.REQUEST_TIMED_OUT, -1)
     assert bench.produce(acks=1).error_code == 0
+
+
+def test_of_two_writes_in_a_request_that_is_late_the_one_that_was_committed_is_acknowledged(bench):
+    topic = bench.topic(partitions=2)
+    for index in (0, 1):
+        bench.elect(topic, index=index, epoch=1, replicas=[1, 2], isr=[1, 2])
+    parts = [p.PartitionProduceData(index=index, records=batch()) for index in (0, 1)]
+    request = p.ProduceRequest(acks=-1, timeout_ms=500, topic_data=[p.TopicProduceData(name="t", partition_data=parts)])
+    assert bench.ask(request, 9) is Outcome.LATER
+    second = bench.state.replicas.partition("t", 1)
+    second.follower_fetched(2, 3, 0, 3, -1, bench.clock.now_ms())
+    bench.state.replicas.changed(second)
+    bench.clock.advance(500)
+    assert bench.state.produces.advance_clock()
+    (answer,) = bench.late
+    codes = [(each.index, each.error_code) for each in answer.responses[0].partition_responses]
+    assert codes == [(0, Code.REQUEST_TIMED_OUT), (1, 0)]
 
 
 def test_min_insync_replicas_holds_back_acks_all_only(bench):

@@ -285,7 +285,7 @@ def test_unused_transactional_ids_expire_but_not_inside_a_transaction():
     assert keeper.shard.expire(T0 + 5000, 1000).records == []
     keeper.complete()
     assert keeper.apply(keeper.shard.expire(T0 + 1000, 1000)) == 1
-    assert TXN not in keeper.shard.transactions
+    assert TXN not in keeper.shard.transactions and not keeper.shard.last_epochs
     assert keeper.outcome(lambda: keeper.add(producer)) == Code.INVALID_PRODUCER_ID_MAPPING
 
 
