@@ -6,6 +6,7 @@ import pytest
 
 from kafkacore import errors
 from kafkacore.admin import Acl, AclFilter, ItemResults, KafkaAdminClient
+from kafkacore.admin.base import GROUP_KEY, Asked, OneByOne
 from kafkacore.broker.server import Broker, Drop
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
@@ -37,11 +38,14 @@ from kafkacore.protocol import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     FindCoordinatorRequest,
+    FindCoordinatorResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
+    OffsetFetchResponse,
 )
+from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
 
 SHA_256, SHA_512 = ("w", "SCRAM-SHA-256"), ("w", "SCRAM-SHA-512")
@@ -231,3 +235,30 @@ def test_coordinators_of_many_groups_are_found_by_one_request(broker, admin):
     assert {type(error) for error in results.errors.values()} == {errors.GroupIdNotFound}
     assert list(results.errors) == names
     assert asked == [300]
+
+
+def test_groups_that_are_asked_about_one_by_one_fail_alone():
+    """Before Kafka 3.0 an OffsetFetch is about one group."""
+    with EmbeddedCluster(emulate="2.x") as cluster, KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        cluster.create_topic("t")
+        for group in ("b", "c"):
+            admin.alter_group_offsets(group, {("t", 0): 7}).check()
+        refused = OffsetFetchResponse(error_code=Code.GROUP_AUTHORIZATION_FAILED)
+        cluster.control("OffsetFetch", lambda request: refused if request.group_id in ("a", "d") else None)
+        found = admin.list_groups_offsets(dict.fromkeys("abcd"))
+    assert {group: type(error) for group, error in found.errors.items()} == dict.fromkeys("ad", errors.GroupAuthorization)
+    assert [found[group][TopicPartition("t", 0)].offset for group in "bc"] == [7, 7]
+
+
+def test_a_coordinator_that_is_not_found_hides_no_other(admin, monkeypatch):
+    """Before Kafka 3.0 each is looked for by a request of its own."""
+
+    def ask(calls, timeout_ms):
+        if len(calls) == 1:
+            raise OneByOne
+        answers = [Asked(FindCoordinatorResponse(node_id=nth), None) for nth in range(3)]
+        return [answers[0], Asked(None, errors.DisconnectError("lost")), answers[2]]
+
+    monkeypatch.setattr(admin, "_ask_all", ask)
+    found = admin._coordinators(["a", "b", "c"], GROUP_KEY, 0)
+    assert (found["a"], type(found["b"]), found["c"]) == (0, errors.DisconnectError, 2)

@@ -178,6 +178,26 @@ def test_certificate_and_key_in_two_files_are_replaced_one_after_the_other(files
     assert source() is source()
 
 
+def test_all_authorities_of_a_pkcs12_file_are_shown(tmp_path):
+    """Two of them stand between the certificate and the authority that the other side knows."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
+
+    root = trustme.CA()
+    client = root.create_child_ca().create_child_ca().issue_cert("client")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    root.issue_cert("broker").configure_cert(server)
+    root.configure_trust(server)
+    server.verify_mode = ssl.CERT_REQUIRED
+    key = serialization.load_pem_private_key(client.private_key_pem.bytes(), None)
+    own, *between = [x509.load_pem_x509_certificate(each.bytes()) for each in client.cert_chain_pems]
+    assert len(between) == 2
+    (tmp_path / "own.p12").write_bytes(pkcs12.serialize_key_and_certificates(b"me", key, own, between, BestAvailableEncryption(HUSH)))
+    settings = {"ssl.keystore.location": str(tmp_path / "own.p12"), "ssl.keystore.password": "hush", "ssl.keystore.type": "PKCS12"}
+    config = ClientConfig.from_user({**B, **settings, "ssl.truststore.certificates": root.cert_pem.bytes().decode()})
+    assert shake_hands(config.make_ssl_context(), server) == ssl.PEM_cert_to_DER_cert(client.cert_chain_pems[0].bytes().decode())
+
+
 def replace_file(path, content):
     """By another file, as whoever must not be seen half done does it: time and size need not differ then."""
     new = path.with_suffix(".new")

@@ -220,6 +220,9 @@ def test_one_port_twice_is_refused_but_for_the_two_families() -> None:
     for other in ("127.0.0.1", "0.0.0.0"):
         with pytest.raises(ConfigError, match="A and B have the same port 9092"):
             BrokerConfig.from_user({**both, "listeners": f"A://127.0.0.1:9092,B://{other}:9092", "advertised.listeners": "B://x:9092"})
+    three = "A://127.0.0.1:9091,B://127.0.0.1:9092,C://127.0.0.1:9092"
+    with pytest.raises(ConfigError, match="B and C have the same port 9092"):
+        BrokerConfig.from_user({**both, "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT", "listeners": three})
     config = BrokerConfig.from_user({**both, "listeners": "A://127.0.0.1:9092,B://[::1]:9092"})
     assert listeners_of(config) == (Listener("A", "127.0.0.1", 9092), Listener("B", "::1", 9092))
 

@@ -537,6 +537,19 @@ def test_a_nearer_replica_that_fails_hands_over_to_the_leader_before_anything_el
     assert rig.subscription.partitions[A].state is FetchState.FETCHING
 
 
+def test_all_partitions_of_a_nearer_replica_that_fails_go_to_the_leader():
+    rig = Rig({A: filled(), B: filled()})
+    for tp in (A, B):
+        rig.log(tp).preferred = 2
+    for _ in range(4):
+        rig.round(200)
+        rig.values()
+    rig.fetcher.send_fetches(rig.now_ms)
+    assert rig.cluster.requests[-1][0] == 2
+    rig.cluster.deliver(lost=True)
+    assert [rig.subscription.partitions[tp].preferred_replica for tp in (A, B)] == [-1, -1]
+
+
 def test_a_nearer_replica_that_the_metadata_do_not_know_is_looked_for():
     """It may have joined the cluster just now. The leader gives no records with its name, and answers at once."""
     rig = Rig({A: filled()})

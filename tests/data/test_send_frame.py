@@ -272,6 +272,21 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(cluster, topic, produ
     assert records(cluster, topic) == []
 
 
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ({"key": "k"}, "row 1,001 has no key"),
+        ({"timestamp": "at"}, r"row 1,001 has no time \(column 'at' is null\)"),
+        ({"timestamp": "early"}, "row 1,002 has a time before 1970"),
+        ({"timestamp": "v"}, "within the 3 rows from 1,000 on"),
+    ],
+)
+def test_a_row_of_a_later_slice_is_counted_from_the_beginning_of_the_frame(how, text):
+    batch = pa.record_batch({"k": ["x", None, "y"], "at": [1, None, 2], "early": [1, 2, -1], "v": ["v"] * 3})
+    with pytest.raises(errors.UsageError, match=text):
+        frames.FrameRows("t", batch.schema, value="v", **how).arguments(batch, 1_000)
+
+
 def test_what_is_no_table(producer):
     column, lazy = "send_many", "collect"
     for given, text in ((["a"], "no Arrow"), (pl.Series(["a"]), column), (pa.array(["a"]), column), (pl.LazyFrame(ROWS), lazy)):

@@ -95,6 +95,14 @@ def test_an_address_that_does_not_know_the_id_is_not_the_last_word(registry_serv
     asking.registry.close()
 
 
+def test_an_address_that_does_not_know_the_id_is_no_answer_while_the_other_fails(registry_server: Any, other_registry: Any) -> None:
+    number = registry_server.add("t-value", '"int"')
+    asking = Asking(f"{other_registry.url},{registry_server.url}")
+    registry_server.answers = [(503, b"")]
+    assert asking.registry.by_id(number, "AVRO", patient=False).text == '"int"' and asking.slept == [BACKOFF_S]
+    asking.registry.close()
+
+
 def test_where_unknown_schemas_are_taken_for_corrupt_an_id_is_asked_for_again_after_a_while(registry_server: Any, asking: Asking) -> None:
     for _ in range(3):
         with pytest.raises(UnusableSchema, match=r"has no schema 1"):
@@ -221,6 +229,14 @@ def test_what_several_schemas_refer_to_is_asked_for_once(registry_server: Any, a
     assert len(registry_server.asked) == 31
     assert len(_flat(found.references)) == 60
     assert len(repr(found)) < 1_000
+
+
+def test_two_versions_of_a_subject_are_two_schemas(registry_server: Any, asking: Asking) -> None:
+    for text in ('"int"', '"long"'):
+        registry_server.add("s", text)
+    both = [{"name": f"r{version}", "subject": "s", "version": version} for version in (2, 1)]
+    found = asking.registry.by_id(registry_server.add("t", '"int"', references=both), "AVRO")
+    assert [(name, schema.text) for name, schema in found.references] == [("r2", '"long"'), ("r1", '"int"')]
 
 
 def test_a_schema_with_very_many_references_is_refused(registry_server: Any, asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:

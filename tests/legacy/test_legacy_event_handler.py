@@ -334,6 +334,22 @@ def test_a_fatal_cause_is_not_retried():
     assert "pause" not in brokers.names
 
 
+def test_one_fatal_cause_among_others_ends_the_tries():
+    brokers = brokers_of(t=[NO_LEADER])
+    known = brokers.partitions
+
+    def partitions(topic):
+        if topic == "secret":
+            raise errors.AuthenticationFailedError("wrong password")
+        return known(topic)
+
+    brokers.partitions = partitions
+    with pytest.raises(FailedToSendMessageError) as caught:
+        handler_of(brokers).handle([KeyedMessage(topic, b"m") for topic in ("t", "secret")])
+    assert "pause" not in brokers.names
+    assert {tp.topic: cause.fatal for tp, cause in caught.value.failed.items()} == {"t": False, "secret": True}
+
+
 def test_what_a_partitioner_raises_reaches_the_caller():
     brokers = brokers_of(t=[1])
     handler = handler_of(brokers, partitioner=lambda key, count: 1 // 0)
