@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.decode.registry_server import RegistryServer
     from tests.kdc import Realm
 
-pytest_plugins = ["tests.faces", "tests.quarantine"]
+pytest_plugins = ["tests.faces", "tests.quarantine", "tests.skips"]
 
 # A busy machine is not a failure, so no example has a deadline. CI tries the same examples in each run: what it says is about the commit.
 # All other runs look for new ones.
