@@ -2,7 +2,8 @@
 #
 #   PYTHON           the Python to use (>= 3.11); default python3, or the newest python3.x found if that is too old
 #   ARGS             passed on: make demo ARGS="-b HOST:PORT", make test ARGS="-k varint"
-#   TIMEOUT          seconds that one test may take before it fails with the stacks of all threads; default 300, SPARK_TIMEOUT 600
+#   TIMEOUT          seconds that one test may take before it fails with the stacks of all threads; default 300, SPARK_TIMEOUT 600,
+#                    LOAD_TIMEOUT 1800
 #   JOBS             tests that run at once; default 4, on two processors too: most tests wait, for a session, a broker, a process
 #   KAFKACORE_CACHE  where fetched packages and Kafka's jars are kept; default the user's cache directory
 
@@ -11,6 +12,7 @@ ARGS ?=
 JOBS ?= 4
 TIMEOUT ?= 300
 SPARK_TIMEOUT ?= 600
+LOAD_TIMEOUT ?= 1800
 VENV := .venv/bin/python
 FIND_PYTHON = for p in "$(PYTHON)" python3.14 python3.13 python3.12 python3.11; do \
 	if "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then py=$$p; break; fi; done; \
@@ -19,7 +21,7 @@ FIND_PYTHON = for p in "$(PYTHON)" python3.14 python3.13 python3.12 python3.11; 
 TEST_EXTRAS := test $(if $(shell command -v krb5-config 2>/dev/null),gssapi)
 SETUP = @set -e; $(FIND_PYTHON); "$$py" tools/setup_env.py
 
-.PHONY: help demo test test-spark lint sanitize hostile mutants bench docs wheels clean
+.PHONY: help demo test test-spark load lint sanitize hostile soak mutants bench docs wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -37,6 +39,10 @@ test-spark:  ## the tests that run Spark; needs a Java, or takes the one of jdk4
 	$(SETUP) $(TEST_EXTRAS) spark
 	@$(VENV) -m pytest -n 2 --dist loadfile --timeout $(SPARK_TIMEOUT) --benchmark-disable tests/spark $(ARGS)
 
+load:  ## the tests beside six busy loops: nothing may be red for being late (ARGS="--loops 2 tests/producer")
+	$(SETUP) $(TEST_EXTRAS)
+	@$(VENV) tools/load.py -n $(JOBS) --dist loadfile --timeout $(LOAD_TIMEOUT) --benchmark-disable --ignore tests/spark/live $(ARGS)
+
 lint:  ## ruff and mypy --strict
 	$(SETUP) $(TEST_EXTRAS)
 	@$(VENV) -m ruff check .
@@ -49,6 +55,10 @@ sanitize:  ## build the extension with ASAN and UBSAN, run its tests and the fuz
 hostile:  ## 10 minutes of clients and commands against a broker that lies, on that build (ARGS="--seconds 60 --seed 7")
 	$(SETUP) test
 	@$(VENV) tools/sanitize.py hostile $(ARGS)
+
+soak:  ## 10 minutes of clients on a cluster under faults (ARGS="--group", "--transactions", "--face aio")
+	$(SETUP) test
+	@$(VENV) tests/soak.py --seconds 600 $(ARGS)
 
 mutants:  ## change operators and numbers of a room at random; its tests must notice (ARGS="--room net --count 40 --seed 7")
 	$(SETUP) mutants
