@@ -60,7 +60,7 @@ soak:  ## 10 minutes of clients on a cluster under faults (ARGS="--group", "--tr
 	$(SETUP) test
 	@$(VENV) tests/soak.py --seconds 600 $(ARGS)
 
-mutants:  ## change operators and numbers of a room at random; its tests must notice (ARGS="--room net --count 40 --seed 7")
+mutants:  ## plant small faults, which tests must notice (ARGS="--room net --seed 7", ARGS="--changed main --gate")
 	$(SETUP) mutants
 	@$(VENV) tools/mutants.py $(ARGS)
 

@@ -1,143 +1,449 @@
-"""Mutation testing: changes one operator, number or condition of a room's code at random and runs the room's tests; survivors are printed.
+"""Mutation testing: plants one small fault at a time and runs the tests that reach it. A fault that no test notices is a survivor.
 
-A survivor is a change that no test of the room notices. Some are no faults (a log line, a size hint); those that are want a test.
+    make mutants ARGS="--room net --count 40 --seed 7"     a sample of a room
+    make mutants ARGS="--changed main --gate"               of the lines that changed since main; exit code 1 for a survivor
 
-    make mutants ARGS="--room net --count 40 --seed 7"
+How it goes:
+1. Everything happens in copies of the checkout's files and of its built extensions. The checkout stays as it is.
+2. One run of a room's tests is measured: which test runs which line, and how long it takes. It is kept in build/mutants until the room's
+   files or tests change. Slow tests are measured apart, and only when a mutant has survived the quick ones.
+3. A mutant meets the tests that run its line: those of files of the same name first, then the fastest. If no test runs it, it counts as not
+   covered.
+4. A compiled mutant is built and meets all tests of its room. One that does not compile is incompetent, and does not count.
+5. Survivors that no test can notice are in `tests/mutants.toml`, each with its reason. They are not drawn.
 
-Everything happens in a copy of the tracked files and the built extension, so that the checkout stays as it is. Only Python is changed, no
-native code, no annotations. The sample depends on the seed and the code alone.
-
-Source: cosmic-ray, whose operators these are.
+The draw depends on the seed and the code alone. Survivors that are faults want a test.
 """
 
 import argparse
+import contextlib
+import hashlib
 import json
+import os
+import queue
 import random
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+import tomllib
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
+
+import compilers
+import covered
+import mutant_rooms
+import mutations
 
 ROOT = Path(__file__).resolve().parent.parent
-_NO_TESTS = 5  # pytest's exit code
-# A room: its files, and the tests that run for each mutant.
-ROOMS = {
-    "producer": (["kafkacore/producer"], ["tests/producer"]),
-    "consumer": (["kafkacore/consumer"], ["tests/consumer"]),
-    "net": (["kafkacore/net"], ["tests/net"]),
-    "log": (["kafkacore/broker/log"], ["tests/broker/test_log*.py", "tests/broker/test_compaction.py", "tests/broker/test_validate.py"]),
-    "partition": (
-        ["kafkacore/broker/partition.py"],
-        ["tests/broker/test_partition.py", "tests/broker/test_handlers.py", "tests/broker/test_replication_model.py"],
-    ),
-}
-# "int | None" in an annotation is never run; the sign of a type is no operator.
-SKIPPED_OPERATORS = ("BitOr", "RemoveDecorator")
+KNOWN = ROOT / "tests" / "mutants.toml"
+KEPT = ROOT / "build" / "mutants"
+SUFFIXES = (".py", ".pyx", ".pxd", ".pxi", ".h")
+FIRST_S = 5  # of tests that run before the others are collected
+MEMORY_KIB = 8 << 20  # a mutant may ask for memory without end
+KILLED, SURVIVED, NOT_COVERED, INCOMPETENT = "killed", "survived", "not covered", "incompetent"
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--benchmark-disable"]
+MARKS = {"quick": "not kafka and not spark and not slow", "slow": "not kafka and not spark and slow"}
+COVERAGE = """[run]
+parallel = true
+core = ctrace
+data_file = {directory}/lines
+context = ${{PYTEST_CURRENT_TEST-}}
+include =
+{files}
+disable_warnings = trace-changed, no-data-collected, module-not-measured, couldnt-parse, already-imported
+"""
+
+
+class Known(NamedTuple):
+    """An entry of the list of known survivors."""
+
+    file: str
+    code: str
+    becomes: str
+    reason: str
+
+
+class Measured(NamedTuple):
+    """A run of a room's tests."""
+
+    marks: str
+    seconds: dict[str, float]
+    """Of each test that passed."""
+    lines: dict[str, dict[int, set[str]]]
+    """The tests that run a line, by file and line."""
+
+
+class Result(NamedTuple):
+    """What became of a mutant."""
+
+    room: str
+    mutant: mutations.Mutant
+    outcome: str
+    seconds: float
+    by: str
+    """The test that failed, or what else ended the run."""
+
+    def row(self) -> dict[str, Any]:
+        mutant = self.mutant
+        place = {"room": self.room, "file": mutant.file, "line": mutant.line, "operator": mutant.operator}
+        return place | {
+            "code": mutant.code,
+            "becomes": mutant.becomes,
+            "outcome": self.outcome,
+            "seconds": round(self.seconds, 1),
+            "by": self.by,
+        }
+
+
+def fail(text: str) -> NoReturn:
+    raise SystemExit(f"mutants: {text}")
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def known_survivors(path: Path = KNOWN) -> list[Known]:
+    """The list of known survivors.
+
+    Raises:
+        ValueError: an entry is incomplete.
+    """
+    found = []
+    for row in tomllib.loads(path.read_text()).get("mutant", []):
+        if row.keys() != set(Known._fields) or not all(row.values()):
+            raise ValueError(f"{path.name}: an entry has {', '.join(Known._fields)}: {row}")
+        found.append(Known(**row))
+    return found
+
+
+def git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        fail(f"git {arguments[0]}: {done.stderr.strip().splitlines()[0]}")
+    return done.stdout
 
 
 def copy_of_the_checkout(target: Path) -> None:
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     built = [str(path.relative_to(ROOT)) for path in (ROOT / "kafkacore").glob("*.so")]
-    for name in [*filter(None, listed.split("\0")), *built]:
-        if (ROOT / name).is_file():
+    for name in [*git("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"), *built]:
+        if name and (ROOT / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
 
 
-def sample(copy: Path, files: list[str], count: int, seed: int) -> list[Any]:
-    """`count` mutations of the files, drawn from all there are."""
-    from cosmic_ray.commands.init import init
-    from cosmic_ray.modules import find_modules
-    from cosmic_ray.work_db import WorkDB, use_db
+def changed_lines(base: str) -> dict[str, set[int]]:
+    """The lines of the package that are not as they were at a commit, by file."""
+    found: defaultdict[str, set[int]] = defaultdict(set)
+    file = ""
+    for line in git("diff", "--unified=0", "--no-color", "--no-ext-diff", base, "--", "kafkacore").splitlines():
+        if line.startswith("+++ "):
+            file = line.removeprefix("+++ b/")
+        elif place := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
+            first, count = int(place[1]), int(place[2] or 1)
+            found[file].update(range(first, first + count))
+    return found
 
-    with use_db(str(copy / "mutants.sqlite"), WorkDB.Mode.create) as work:
-        init(find_modules([copy / file for file in files]), work, {})
-        found = [
-            mutation
-            for item in work.work_items
-            for mutation in item.mutations
-            if not any(part in mutation.operator_name for part in SKIPPED_OPERATORS)
+
+def drawn(rooms: list[str], count: int, seed: int, changed: dict[str, set[int]] | None) -> dict[str, list[mutations.Mutant]]:
+    """The mutants to try, by room: `count` in each room, or in all of the changed lines."""
+    known = {each[:3] for each in known_survivors()}
+    owners = mutant_rooms.owners(ROOT / "kafkacore")
+    found: dict[str, list[mutations.Mutant]] = {name: [] for name in rooms}
+    for name, owner in sorted(owners.items()):
+        file = f"kafkacore/{name}"
+        if owner not in found or not file.endswith(SUFFIXES) or (changed is not None and file not in changed):
+            continue
+        found[owner] += [
+            mutant
+            for mutant in mutations.mutants_of((ROOT / file).read_bytes(), file)
+            if mutant.name not in known and (changed is None or mutant.line in changed[file])
         ]
-    # By the file and the place, so that the draw is the same wherever the copy is.
-    found.sort(key=lambda each: (str(each.module_path.relative_to(copy)), each.start_pos, each.operator_name, each.occurrence))
-    return random.Random(seed).sample(found, min(count, len(found)))
+    choose = random.Random(seed).sample
+    if changed is None:
+        return {room: choose(each, min(count, len(each))) for room, each in found.items()}
+    both = [(room, mutant) for room, each in found.items() for mutant in each]
+    chosen = choose(both, min(count, len(both)))
+    return {room: [mutant for each, mutant in chosen if each == room] for room in rooms if any(each == room for each, _ in chosen)}
 
 
-def test_command(copy: Path, tests: list[str], limit_s: int, marks: str) -> str:
-    names = [str(path) for pattern in tests for path in sorted(copy.glob(pattern))]
-    return (
-        f"env PYTHONPATH={copy} PYTHONDONTWRITEBYTECODE=1 {sys.executable} -m pytest -x -q -n 0 -p no:cacheprovider --benchmark-disable"
-        f" --timeout {limit_s} -m 'not kafka and {marks}' {' '.join(names)}"
-    )
+def environment_of(copy: Path, **more: str) -> dict[str, str]:
+    path = os.pathsep.join((str(copy), str(copy / "tools")))
+    return os.environ | {"PYTHONPATH": path, "KAFKACORE_SAME_EXAMPLES": "1", "PYTHONDONTWRITEBYTECODE": ""} | more
 
 
-def run(room: str, count: int, seed: int, limit_s: int) -> Iterator[dict[str, Any]]:
-    """Tests the mutants of a room, one after the other.
+def run(command: list[str], copy: Path, environment: dict[str, str], limit_s: float | None = None) -> tuple[int | None, str]:
+    """Runs a command with all that it starts.
 
-    Yields:
-        For each mutant its file, line, operator, outcome (killed, survived, incompetent), seconds and diff.
+    Returns:
+        Its exit code, None if it took too long, and what it printed.
     """
-    from cosmic_ray.mutating import mutate_and_test
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", f'ulimit -v {MEMORY_KIB} 2>/dev/null; exec "$@"', "sh", *command],
+            cwd=copy,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        code: int | None = None
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(limit_s)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        return code, output.read()
 
-    files, tests = ROOMS[room]
+
+def measured(copy: Path, room: str, speed: str, jobs: int) -> Measured:
+    """Which tests of a room run which of its lines, as far as they pass without a mutant."""
+    files = [f"kafkacore/{file}" for file in mutant_rooms.files_of(copy / "kafkacore", room)]
+    tests = [f"tests/{file}" for file in mutant_rooms.tests_of(copy / "tests", room)]
+    digest = hashlib.sha256(b"\0".join((copy / file).read_bytes() for file in (*files, *tests))).hexdigest()[:16]
+    kept = KEPT / f"{room}-{speed}-{digest}.json"
+    if not kept.exists():
+        KEPT.mkdir(parents=True, exist_ok=True)
+        for old in KEPT.glob(f"{room}-{speed}-*.json"):
+            old.unlink()
+        kept.write_text(json.dumps(measure(copy, files, tests, MARKS[speed], jobs)))
+    found = json.loads(kept.read_text())
+    if found["failed"]:
+        say(f"{room}: left out, since they fail without a mutant: {', '.join(found['failed'])}")
+    passed = found["seconds"]
+    lines = {
+        file: {int(line): {found["tests"][test] for test in each} & passed.keys() for line, each in rows.items()}
+        for file, rows in found["lines"].items()
+    }
+    return Measured(MARKS[speed], passed, lines)
+
+
+def measure(copy: Path, files: list[str], tests: list[str], marks: str, jobs: int) -> dict[str, Any]:
+    import coverage
+
+    with tempfile.TemporaryDirectory(prefix="kafkacore-lines-") as directory:
+        settings, output = Path(directory, "settings"), Path(directory, "measured.json")
+        settings.write_text(COVERAGE.format(directory=directory, files="\n".join(f"    {copy / file}" for file in files)))
+        environment = environment_of(copy, COVERAGE_PROCESS_START=str(settings), **{covered.OUTPUT: str(output)})
+        at_once = ["-n", str(jobs), "--dist", "loadfile"] if jobs > 1 else ["-n", "0"]
+        code, text = run([*PYTEST, *at_once, "-p", "covered", "--timeout", "300", "-m", marks, *tests], copy, environment)
+        if not output.exists() or code not in (0, 1, 5):
+            fail(f"the tests do not run without a mutant\n{text[-3000:]}")
+        found: dict[str, Any] = json.loads(output.read_text())
+        if found["failed"] and not found["seconds"]:
+            fail(f"all tests fail without a mutant\n{text[-3000:]}")
+        numbers: dict[str, int] = {}
+        found["lines"] = {}
+        if any(Path(directory).glob("lines.*")):
+            collected = coverage.Coverage(config_file=str(settings))
+            collected.combine()
+            data = collected.get_data()
+            for file in data.measured_files():
+                found["lines"][str(Path(file).relative_to(copy))] = {
+                    line: [numbers.setdefault(covered.function_of(test), len(numbers)) for test in contexts if test]
+                    for line, contexts in data.contexts_by_lineno(file).items()
+                }
+        found["tests"] = list(numbers)
+        return found
+
+
+def tests_for(mutant: mutations.Mutant, of: Measured) -> list[str]:
+    """The tests that run a mutant's line, in the order in which they should run: whole files, nearest and fastest first."""
+    rows = of.lines.get(mutant.file, {})
+    if mutant.runs_on_import:
+        # Whatever uses the file may use what it names; where it holds names alone, any test of the room may.
+        chosen = set[str]().union(*rows.values()) or set(of.seconds)
+    else:
+        first, last = mutant.span
+        chosen = rows.get(mutant.line) or set().union(*(rows.get(line, set()) for line in range(first, last + 1)))
+    stem = set(Path(mutant.file).with_suffix("").parts[1:])
+    files: defaultdict[str, list[str]] = defaultdict(list)
+    for test in chosen:
+        files[test.partition("::")[0]].append(test)
+
+    def key(file: str) -> tuple[bool, float]:
+        near = any(word in Path(file).stem for word in stem)
+        return not near, sum(of.seconds[test] for test in files[file]) / len(files[file])
+
+    return [test for file in sorted(files, key=key) for test in sorted(files[file], key=lambda test: (of.seconds[test], test))]
+
+
+def batches(tests: list[str], seconds: dict[str, float], budget_s: float) -> Iterator[list[str]]:
+    """A first few, that most mutants do not survive, then the others as far as the budget reaches."""
+    taken: list[str] = []
+    spent = 0.0
+    most = min(FIRST_S, budget_s)
+    for test in tests:
+        if taken and spent + seconds[test] > most:
+            yield taken
+            taken = []
+            if most == budget_s:
+                return
+            most = budget_s
+        taken.append(test)
+        spent += seconds[test]
+    if taken:
+        yield taken
+
+
+def failed_test(code: int | None, output: str) -> str:
+    """What noticed a mutant."""
+    if code is None:
+        return "time limit"
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+    return found[1] if found else f"exit code {code}"
+
+
+def outcome_of(mutant: mutations.Mutant, copy: Path, of: Measured, budget_s: float) -> tuple[str, str]:
+    tests = tests_for(mutant, of)
+    if not tests:
+        return NOT_COVERED, ""
+    path = copy / mutant.file
+    source, times = path.read_bytes(), path.stat()
+    try:
+        changed = mutant.plant(source)
+        try:
+            compile(changed, mutant.file, "exec", dont_inherit=True)
+        except SyntaxError as error:
+            return INCOMPETENT, str(error)
+        path.write_bytes(changed)
+        os.utime(path)  # the compiled form of the unchanged file stays, and is used again afterwards
+        environment = environment_of(copy, PYTHONDONTWRITEBYTECODE="1")
+        for batch in batches(tests, of.seconds, budget_s):
+            slowest = max(of.seconds[test] for test in batch)
+            limits = ["--timeout", str(int(30 + 5 * slowest)), "-m", of.marks]
+            limit_s = 120 + 5 * sum(of.seconds[test] for test in batch)
+            code, output = run([*PYTEST, "-x", "-n", "0", *limits, *batch], copy, environment, limit_s)
+            if code != 0:
+                return KILLED, failed_test(code, output)
+        return SURVIVED, ""
+    finally:
+        path.write_bytes(source)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def build(copy: Path, extension: str, *, cheaply: bool = True) -> str | None:
+    """Builds one extension of a copy in place, without optimizing.
+
+    Returns:
+        What the compilers said if it fails, else None.
+    """
+    setup = (copy / "setup.py").read_text()
+    own = setup.replace("-O3", "-O0").replace('[extension("_codec"), extension("_wheel")]', f'[extension("{extension}")]')
+    if own.count("-O0") != 1 or own.count("[extension(") != 1:
+        fail("setup.py does not name its extensions as it did")
+    (copy / "setup_one.py").write_text(own)
+    environment = os.environ | (compilers.environment_of_a_compiler() or {})
+    code, output = run([sys.executable, "setup_one.py", "-q", "build_ext", "--inplace"], copy, environment, 1200)
+    return None if code == 0 else output[-2000:]
+
+
+def outcome_of_compiled(room: str, mutant: mutations.Mutant, copy: Path) -> tuple[str, str]:
+    path = copy / mutant.file
+    source = path.read_bytes()
+    try:
+        path.write_bytes(mutant.plant(source))
+        refused = build(copy, room.replace("native-", "_"))
+        if refused is not None:
+            return INCOMPETENT, refused.strip().rpartition("\n")[2]
+        tests = [f"tests/{file}" for file in mutant_rooms.tests_of(copy / "tests", room)]
+        command = [*PYTEST, "-x", "-n", "0", "--timeout", "120", "-m", MARKS["quick"], *tests]
+        code, output = run(command, copy, environment_of(copy, PYTHONDONTWRITEBYTECODE="1"), 1800)
+        return (SURVIVED, "") if code == 0 else (KILLED, failed_test(code, output))
+    finally:
+        path.write_bytes(source)
+
+
+def results_of(room: str, chosen: list[mutations.Mutant], jobs: int, quick: bool, budget_s: float) -> Iterator[Result]:
+    """Tries the mutants of a room."""
     with tempfile.TemporaryDirectory(prefix="kafkacore-mutants-") as directory:
-        copy = Path(directory)
-        copy_of_the_checkout(copy)
-        # First the quick tests; what survives them meets the slow ones. Each run has a limit, since a mutant may loop outside of any test:
-        # three times the run without a mutant, and a minute, is enough for all others.
-        runs: list[tuple[str, float]] = []
-        for marks in ("not slow", "slow"):
-            command = test_command(copy, tests, limit_s, marks)
-            began = time.monotonic()
-            unchanged = subprocess.run(command, shell=True, cwd=copy, capture_output=True, text=True)
-            if unchanged.returncode not in (0, _NO_TESTS):
-                raise SystemExit(f"{room}: the tests fail without a mutant\n{unchanged.stdout[-3000:]}")
-            if unchanged.returncode == 0:
-                runs.append((command, 3 * (time.monotonic() - began) + 60))
-        for mutation in sample(copy, files, count, seed):
-            began = time.monotonic()
-            for command, most_s in runs:
-                result = mutate_and_test([mutation], command, most_s)
-                if result.test_outcome is None or result.test_outcome.value != "survived":
-                    break
-            yield {
-                "room": room,
-                "file": str(mutation.module_path.relative_to(copy)),
-                "line": mutation.start_pos[0],
-                "operator": mutation.operator_name.removeprefix("core/"),
-                "outcome": result.test_outcome.value if result.test_outcome else result.worker_outcome.value,
-                "seconds": round(time.monotonic() - began, 1),
-                "diff": [line for line in (result.diff or "").splitlines() if line[:1] in "+-" and line[:3] not in ("---", "+++")],
-            }
+        first = Path(directory, "0")
+        copy_of_the_checkout(first)
+        runs = [] if room in mutant_rooms.NATIVE else [measured(first, room, "quick", jobs)]
+        copies: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        copies.put(first)
+        for number in range(1, jobs):
+            copies.put(Path(shutil.copytree(first, Path(directory, str(number)))))
+
+        def tried(mutant: mutations.Mutant, of: Measured | None) -> Result:
+            copy, began = copies.get(), time.monotonic()
+            try:
+                outcome, by = outcome_of(mutant, copy, of, budget_s) if of else outcome_of_compiled(room, mutant, copy)
+            finally:
+                copies.put(copy)
+            return Result(room, mutant, outcome, time.monotonic() - began, by)
+
+        with ThreadPoolExecutor(jobs) as threads:
+            left = []
+            for result in threads.map(lambda mutant: tried(mutant, runs[0] if runs else None), chosen):
+                if runs and not quick and result.outcome in (SURVIVED, NOT_COVERED):
+                    left.append(result)
+                else:
+                    yield result
+            if not left:
+                return
+            slow = measured(first, room, "slow", jobs)
+            for before, result in zip(left, threads.map(lambda each: tried(each.mutant, slow), left), strict=True):
+                outcome = before.outcome if result.outcome == NOT_COVERED else result.outcome
+                yield result._replace(outcome=outcome, seconds=before.seconds + result.seconds)
+
+
+def table(counts: dict[str, Counter[str]]) -> str:
+    lines = [f"{'room':20} mutants  killed  survived  not covered  incompetent  score"]
+    for room, each in counts.items():
+        competent = each[KILLED] + each[SURVIVED] + each[NOT_COVERED]
+        score = f"{100 * each[KILLED] / competent:4.0f} %" if competent else "     -"
+        lines.append(
+            f"{room:20} {each.total():7} {each[KILLED]:7} {each[SURVIVED]:9} {each[NOT_COVERED]:12} {each[INCOMPETENT]:12} {score}"
+        )
+    return "\n".join(lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="mutation testing of a room", prog="make mutants ARGS=...")
-    parser.add_argument("--room", choices=sorted(ROOMS), action="append", help="which; all if left out")
-    parser.add_argument("--count", type=int, default=40, help="mutants per room")
+    parser = argparse.ArgumentParser(description="plants faults and runs the tests that should notice them", prog="make mutants ARGS=...")
+    parser.add_argument("--room", choices=sorted(mutant_rooms.ROOMS), action="append", help="which; all Python rooms if left out")
+    parser.add_argument("--count", type=int, default=20, help="mutants per room, or of all changed lines")
     parser.add_argument("--seed", type=int, default=1, help="of the draw")
-    parser.add_argument("--limit", type=int, default=60, help="seconds one test may take")
+    parser.add_argument("--changed", metavar="BASE", nargs="?", const="main", help="only lines that changed since this commit")
+    parser.add_argument("--gate", action="store_true", help="exit code 1 for a survivor that tests/mutants.toml does not name")
+    parser.add_argument("--quick", action="store_true", help="leave out slow tests")
+    parser.add_argument("--budget", type=float, default=60, help="seconds of tests per mutant, as they take without one")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants at once")
     parser.add_argument("--json", action="store_true", help="a line of JSON per mutant instead of text")
     options = parser.parse_args()
-    for room in options.room or sorted(ROOMS):
-        outcomes: Counter[str] = Counter()
-        for mutant in run(room, options.count, options.seed, options.limit):
-            outcomes[mutant["outcome"]] += 1
+    if min(options.count, options.jobs, options.budget) < 1:
+        parser.error("--count, --jobs and --budget are 1 or more")
+    rooms = options.room or [name for name in mutant_rooms.ROOMS if options.changed or name not in mutant_rooms.NATIVE]
+    changed = changed_lines(options.changed) if options.changed else None
+    chosen = drawn(rooms, options.count, options.seed, changed)
+    counts: dict[str, Counter[str]] = {}
+    for room, mutants in chosen.items():
+        counts[room] = Counter()
+        for result in results_of(room, mutants, options.jobs, options.quick, options.budget):
+            counts[room][result.outcome] += 1
             if options.json:
-                print(json.dumps(mutant), flush=True)
+                print(json.dumps(result.row()), flush=True)
                 continue
-            print(f"{room} {sum(outcomes.values())}/{options.count} {mutant['outcome']}: {mutant['file']}:{mutant['line']}", flush=True)
-            if mutant["outcome"] == "survived":
-                print("".join(f"    {line}\n" for line in mutant["diff"]), end="", flush=True)
-        tested = sum(outcomes.values())
-        if not options.json:
-            print(f"{room}: {tested - outcomes['survived']} of {tested} mutants found ({dict(outcomes)})", flush=True)
-    return 0
+            mutant = result.mutant
+            place = f"{mutant.file}:{mutant.line}"
+            head = f"{room} {counts[room].total()}/{len(mutants)}  {result.outcome:11}  {place}  {mutant.operator}  {result.seconds:.0f} s"
+            print(f"{head}  {result.by}".rstrip(), flush=True)
+            if result.outcome != KILLED:
+                print(f"    - {mutant.code}\n    + {mutant.becomes}", flush=True)
+    say(table(counts) if counts else "no line of the package changed that a mutant could change")
+    survivors = sum(each[SURVIVED] + each[NOT_COVERED] for each in counts.values())
+    return 1 if options.gate and survivors else 0
 
 
 if __name__ == "__main__":

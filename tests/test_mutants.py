@@ -1,0 +1,218 @@
+"""Mutation testing: the faults that are planted, whom they meet, and the table of rooms."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import mutant_rooms  # noqa: E402
+import mutants  # noqa: E402
+import mutations  # noqa: E402
+
+MOST_KNOWN = 0
+"""How many known survivors there are. It may only shrink."""
+CODE = '''
+"""No 5 here."""
+LIMIT = 5
+def one(self, a: int | None = 3) -> bool:
+    """Nor 7 here."""
+    log.debug("%d", 7)
+    assert a != 8
+    if not a:
+        raise ValueError(f"{a + 1}")
+    for each in self.all:
+        self.count += each
+    self.last = call(a, each, key=True)
+    return (a < 2 and each is not None)  # a < 9
+'''
+
+
+def planted(code: str, file: str = "kafkacore/x.py") -> dict[str, list[str]]:
+    """The faults of a file, by operator."""
+    found: dict[str, list[str]] = {}
+    for mutant in mutations.mutants_of(code.encode(), file):
+        if file.endswith(".py"):
+            ast.parse(mutant.plant(code.encode()))
+        found.setdefault(mutant.operator, []).append(mutant.becomes)
+    return found
+
+
+def test_the_faults_of_python_code() -> None:
+    assert planted(CODE) == {
+        "number": [
+            *("LIMIT = 4", "LIMIT = 6"),
+            *(f"def one(self, a: int | None = {number}) -> bool:" for number in (2, 4)),
+            *(f"return (a < {number} and each is not None) # a < 9" for number in (1, 3)),
+        ],
+        "condition negated": ["if (a):"],
+        "statement deleted": ["pass", "pass", "pass"],
+        "first element only": ['for each in __import__("itertools").islice(self.all, 1):'],
+        "arithmetic": ["self.count -= each"],
+        "arguments swapped": ["self.last = call(each, a, key=True)"],
+        "argument dropped": ["self.last = call(a, each)"],
+        "True, False": ["self.last = call(a, each, key=False)"],
+        "comparison": ["return (a <= 2 and each is not None) # a < 9", "return (a < 2 and each is None) # a < 9"],
+        "and, or": ["return (a < 2 or each is not None) # a < 9"],
+    }
+
+
+def test_only_functions_run_outside_of_the_import() -> None:
+    assert {mutant.line for mutant in mutations.mutants_of(CODE.encode(), "x.py") if mutant.runs_on_import} == {3, 4}
+
+
+def test_a_place_behind_letters_of_many_bytes() -> None:
+    assert planted('x = "käse" if y < 1 else z\n')["comparison"] == ['x = "käse" if y <= 1 else z']
+
+
+def test_the_faults_of_cython_and_c() -> None:
+    cython = '"""Not 1."""\n# nor 2\ncimport x  # 3\n@cython.freelist(8)\ncdef int f(a):\n    return a < 4 and a != True  # 5\n'
+    assert planted(cython, "x.pyx") == {
+        "order": ["return a <= 4 and a != True # 5"],
+        "number": ["return a < 5 and a != True # 5"],
+        "logic": ["return a < 4 or a != True # 5"],
+        "equal": ["return a < 4 and a == True # 5"],
+        "truth": ["return a < 4 and a != False # 5"],
+    }
+    assert planted("#define N 1\n/* 2 */ x = y - 3; // 4\n", "x.h") == {
+        "sign": ["/* 2 */ x = y + 3; // 4"],
+        "number": ["/* 2 */ x = y - 4; // 4"],
+    }
+
+
+def test_every_file_of_the_package_has_a_room() -> None:
+    package = ROOT / "kafkacore"
+    files = {str(path.relative_to(package)) for path in package.rglob("*") if path.suffix in mutants.SUFFIXES}
+    assert mutant_rooms.owners(package).keys() == files
+    assert all(mutant_rooms.EXCEPTIONS.values())
+
+
+def test_every_pattern_of_the_table_is_of_use() -> None:
+    package = ROOT / "kafkacore"
+    owners = mutant_rooms.owners(package)
+    for name, room in mutant_rooms.ROOMS.items():
+        for pattern in room.files:
+            assert name in {owners[str(path.relative_to(package))] for path in package.glob(pattern)}, (name, pattern)
+        for pattern in room.tests:
+            assert any((ROOT / "tests").glob(pattern)), (name, pattern)
+
+
+def test_the_weekly_run_names_every_room() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "mutants.yml").read_text()
+    named = [room for rooms in re.findall(r"rooms: ([^,]+),", workflow) for room in rooms.split()]
+    assert sorted(named) == sorted(mutant_rooms.ROOMS)
+
+
+def mutant(line: int, span: tuple[int, int], *, on_import: bool = False) -> mutations.Mutant:
+    return mutations.Mutant("kafkacore/cli/topics.py", line, "number", 0, 1, "2", "1", "2", span, on_import)
+
+
+def measured(lines: dict[int, set[str]], **seconds: float) -> mutants.Measured:
+    return mutants.Measured(
+        "", {f"tests/{test.replace('__', '.py::')}": each for test, each in seconds.items()}, {"kafkacore/cli/topics.py": lines}
+    )
+
+
+NEAR, QUICK, SLOW = "tests/test_topics.py::a", "tests/test_a.py::b", "tests/test_b.py::c"
+RUN = measured({4: {SLOW, QUICK}, 6: {SLOW, NEAR, QUICK}, 8: {NEAR}}, test_topics__a=3, test_a__b=1, test_b__c=2)
+
+
+@pytest.mark.parametrize(
+    ("planted", "tests"),
+    [
+        (mutant(6, (6, 6)), [NEAR, QUICK, SLOW]),
+        (mutant(4, (4, 8)), [QUICK, SLOW]),
+        (mutant(7, (7, 8)), [NEAR]),
+        (mutant(7, (7, 7)), []),
+        (mutant(1, (1, 1), on_import=True), [NEAR, QUICK, SLOW]),
+    ],
+    ids=["the file's own tests, then the fastest", "its line alone", "its statement", "none", "what runs while it is imported"],
+)
+def test_a_mutant_meets_the_tests_that_run_its_line(planted: mutations.Mutant, tests: list[str]) -> None:
+    assert mutants.tests_for(planted, RUN) == tests
+
+
+def test_a_file_of_names_alone_meets_all_tests_of_the_room() -> None:
+    assert len(mutants.tests_for(mutant(1, (1, 1), on_import=True), RUN._replace(lines={}))) == 3
+
+
+@pytest.mark.parametrize(
+    ("budget", "tests"),
+    [(60, [["a"], ["b", "c"]]), (8, [["a"], ["b"]]), (4, [["a"]]), (1, [["a"]])],
+    ids=["all", "some", "first", "one at least"],
+)
+def test_a_few_tests_run_first_and_the_budget_ends_them(budget: float, tests: list[list[str]]) -> None:
+    assert list(mutants.batches(["a", "b", "c"], {"a": 3, "b": 4, "c": 5}, budget)) == tests
+
+
+def test_the_lines_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    diff = "+++ b/kafkacore/a.py\n@@ -1,2 +3,2 @@ x\n+x\n+y\n@@ -9 +11 @@\n+z\n@@ -20,3 +21,0 @@\n+++ b/kafkacore/b.h\n@@ -0,0 +1 @@\n+a\n"
+    monkeypatch.setattr(mutants, "git", lambda *_: diff)
+    assert mutants.changed_lines("main") == {"kafkacore/a.py": {3, 4, 11}, "kafkacore/b.h": {1}}
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str, outcomes: tuple[str, ...] = ()) -> int:
+    """The command, with the outcomes that mutants shall have."""
+
+    def results_of(room: str, chosen: list[mutations.Mutant], *_: Any) -> list[mutants.Result]:
+        return [mutants.Result(room, each, outcome, 1, "") for each, outcome in zip(chosen, outcomes, strict=True)]
+
+    monkeypatch.setattr(sys, "argv", ["mutants", *arguments])
+    monkeypatch.setattr(mutants, "results_of", results_of)
+    return mutants.main()
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [(("killed", "incompetent"), 0), (("killed", "survived"), 1), (("not covered", "killed"), 1)],
+    ids=["none", "a survivor", "a line without a test"],
+)
+def test_the_gate_lets_no_survivor_pass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], outcomes: tuple[str, ...], code: int
+) -> None:
+    assert run(monkeypatch, "--room", "metrics", "--count", "2", outcomes=outcomes) == 0
+    assert run(monkeypatch, "--room", "metrics", "--count", "2", "--gate", outcomes=outcomes) == code
+    assert f"metrics{2:21}" in capsys.readouterr().err
+
+
+def test_a_bad_commit_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(monkeypatch, "--changed", "no-such-commit")
+    assert str(ended.value).startswith("mutants: git diff: ") and "\n" not in str(ended.value)
+
+
+def test_known_survivors_are_mutants_still_and_shrink_in_number() -> None:
+    known = mutants.known_survivors()
+    assert len(known) == MOST_KNOWN
+    for each in known:
+        names = {mutant.name for mutant in mutations.mutants_of((ROOT / each.file).read_bytes(), each.file)}
+        assert each[:3] in names, each
+
+
+def test_known_survivors_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    (drawn,) = mutants.drawn(["metrics"], 1, 1, None)["metrics"]
+    monkeypatch.setattr(mutants, "known_survivors", lambda: [mutants.Known(*drawn.name, "a reason")])
+    left = mutants.drawn(["metrics"], 10_000, 1, None)["metrics"]
+    assert left and drawn.name not in {each.name for each in left}
+
+
+@pytest.mark.parametrize("entry", ['file = "a"\ncode = "b"\nbecomes = "c"', 'file = "a"\ncode = "b"\nbecomes = "c"\nreason = ""'])
+def test_a_known_survivor_has_a_reason(tmp_path: Path, entry: str) -> None:
+    (tmp_path / "mutants.toml").write_text(f"[[mutant]]\n{entry}\n")
+    with pytest.raises(ValueError, match="reason"):
+        mutants.known_survivors(tmp_path / "mutants.toml")
+
+
+def test_the_build_of_one_extension_finds_what_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutants, "run", lambda *_: (0, ""))
+    (tmp_path / "setup.py").write_bytes((ROOT / "setup.py").read_bytes())
+    assert mutants.build(tmp_path, "_wheel") is None
+    own = (tmp_path / "setup_one.py").read_text()
+    assert 'cythonize(\n        [extension("_wheel")],' in own and '"-O0"' in own
