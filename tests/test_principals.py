@@ -43,6 +43,7 @@ CN, OU, EMAIL = "0603550403", "060355040b", "06092a864886f70d010901"
         (der((CN, 0x0C, b'#q"\\;<>')), r"CN=\#q\"\\\;\<\>"),
         (der((CN, 0x0C, "ünï\0".encode())), "CN=ünï\\00"),
         (der((EMAIL, 0x16, b"a@b")), "1.2.840.113549.1.9.1=#1603614062"),
+        (der((CN, 0x14, b"a"), (CN, 0x16, b"b"), (CN, 0x1B, b"c"), (CN, 0x1E, b"\0d")), "CN=\\00d,CN=c,CN=b,CN=a"),
         (der((CN, 0x12, b"12")), "CN=#12023132"),  # a NumericString is no text there
         (der((CN, 0x0C, b"x" * 200)), "CN=" + "x" * 200),
     ],
@@ -80,6 +81,7 @@ def test_garbage_is_corrupt_data_and_nothing_else(data: st.DataObject) -> None:
         ("RULE:^CN=(.*?),OU=(.*?),O=(.*?),.*$/$1@$2.$3/L", "duke@serviceusers.org"),
         ("RULE:^.*[Cc]N=([a-zA-Z0-9.]*).*$/$1/U", "DUKE"),
         ("RULE:^CN=(.*?),.*$/$1$9/", "Duke$9"),  # no such group: a text
+        ("RULE:^(C)(N)(=)(D)(u)(k)(e)(,)(O)(U).*$/$10$11/", "UC1"),  # of ten groups the tenth, or the first and a 1
         ("RULE:^CN=(?<who>.*?),.*$/${who}!/", "Duke!"),
         ("RULE:(.*)/[$1]/", f"[{DUKE}][]"),  # Java's replaceAll finds the empty end, too
         (r"RULE:^CN=(.*?),.*$/a\/$1/", "a/Duke"),
