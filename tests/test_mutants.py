@@ -68,6 +68,13 @@ def test_only_functions_run_outside_of_the_import() -> None:
     assert {mutant.line for mutant in mutations.mutants_of(CODE.encode(), "x.py") if mutant.runs_on_import} == {3, 4}
 
 
+def test_a_unit_changes_tenfold_and_what_only_describes_stays() -> None:
+    assert planted("x = 1000\ny = zip(a, b, strict=True)\nz = threading.Thread(name=2)\n") == {
+        "number": ["x = 100", "x = 10000"],
+        "arguments swapped": ["y = zip(b, a, strict=True)"],
+    }
+
+
 def test_a_place_behind_letters_of_many_bytes() -> None:
     assert planted('x = "käse" if y < 1 else z\n')["comparison"] == ['x = "käse" if y <= 1 else z']
 
@@ -145,11 +152,12 @@ def test_a_file_of_names_alone_meets_all_tests_of_the_room() -> None:
 
 @pytest.mark.parametrize(
     ("budget", "tests"),
-    [(60, [["a"], ["b", "c"]]), (8, [["a"], ["b"]]), (4, [["a"]]), (1, [["a"]])],
-    ids=["all", "some", "first", "one at least"],
+    [(60, [["a::1"], ["a::2", "a::3", "b::1"]]), (10, [["a::1"], ["a::2", "b::1"]]), (7, [["a::1"], ["a::2"]]), (1, [["a::1"]])],
+    ids=["all", "some of each file", "what is short enough", "one at least"],
 )
 def test_a_few_tests_run_first_and_the_budget_ends_them(budget: float, tests: list[list[str]]) -> None:
-    assert list(mutants.batches(["a", "b", "c"], {"a": 3, "b": 4, "c": 5}, budget)) == tests
+    seconds = {"a::1": 3.0, "a::2": 3.0, "a::3": 3.0, "b::1": 4.0}
+    assert list(mutants.batches([*seconds], seconds, budget)) == tests
 
 
 def test_the_lines_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,8 @@ ROOMS = {
     ),
     "transactions-client": room(
         "producer/tr*.py producer/t[wx]*.py producer/marker_wait.py",
-        "producer/test_transactions_*.py producer/test_two_phase.py producer/test_marker_wait.py producer/test_refused_in_transaction.py",
+        "producer/test_transactions_*.py producer/test_two_phase.py producer/test_marker_wait.py producer/test_refused_in_transaction.py"
+        " producer/test_sender*.py producer/test_failing_steps.py",
     ),
     "producer": room("producer/*.py", "producer/test_*.py"),
     "controller": room(

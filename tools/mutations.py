@@ -226,14 +226,17 @@ class _Python:
         if isinstance(node.value, bool):
             self.add("True, False", *self.at(node), str(not node.value))
         elif isinstance(node.value, int | float):
-            self.add("number", *self.at(node), str(node.value + 1))
-            if node.value >= 1:
-                self.add("number", *self.at(node), str(node.value - 1))
+            if node.value >= 100 and node.value % 10 == 0:  # a unit, of which one more or less is of no matter
+                others = [node.value * 10, node.value // 10]
+            else:
+                others = [node.value + 1, node.value - 1][: 1 + (node.value >= 1)]
+            for other in others:
+                self.add("number", *self.at(node), str(other))
 
     def visit_Call(self, node: ast.Call) -> None:
         items = sorted([*node.args, *node.keywords], key=self.at)
         for index, item in enumerate(items):
-            if not isinstance(item, ast.keyword) or item.arg is None:
+            if not isinstance(item, ast.keyword) or item.arg is None or item.arg in NO_BEHAVIOUR:
                 continue
             start, end = self.at(item)
             if index + 1 < len(items):
@@ -267,6 +270,8 @@ def _is_left_out(node: ast.AST) -> bool:
         case ast.JoinedStr() | ast.Assert():  # the places in an f-string are wrong before Python 3.12
             return True
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            return True
+        case ast.Call(func=ast.Attribute(attr="Thread")):  # its name, and whether it is a daemon
             return True
         case ast.Call(func=ast.Attribute(value=ast.Name(id=receiver), attr=name)):
             return name in LOG_CALLS and receiver.strip("_").lower() in ("log", "logger", "warnings")
