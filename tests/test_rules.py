@@ -14,56 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = [path for suffix in ("py", "pyx", "pxd", "pxi") for path in sorted((ROOT / "kafkacore").rglob(f"*.{suffix}"))]
-
-WITHOUT_NAMES: dict[str, list[str]] = {
-    "broker": [
-        "broker/authentication.py",
-        "broker/authorizer.py",
-        "broker/cluster.py",
-        "broker/configs.py",
-        "broker/controller/access.py",
-        "broker/controller/elections.py",
-        "broker/controller/host.py",
-        "broker/controller/link.py",
-        "broker/coordinator.py",
-        "broker/fetcher.py",
-        "broker/groups/reconcile.py",
-        "broker/limits.py",
-        "broker/log/cleaner.py",
-        "broker/log/disk.py",
-        "broker/log/index.py",
-        "broker/log/log.py",
-        "broker/log/manager.py",
-        "broker/log/messages.py",
-        "broker/log/recovery.py",
-        "broker/partition.py",
-        "broker/peers.py",
-        "broker/producers.py",
-        "broker/quotas.py",
-        "broker/replication_quota.py",
-        "broker/sessions.py",
-        "broker/slices.py",
-        "broker/socket_server.py",
-        "broker/throttling.py",
-        "broker/txns/markers.py",
-        "broker/worker.py",
-    ],
-    "compiled": [
-        "native/accumulate.pxi",
-        "native/append.pxi",
-        "native/fileslice.pxi",
-        "native/partitioner.pxi",
-        "native/plan.pxi",
-        "native/reports.pxi",
-        "native/wheel.pxi",
-    ],
-    "clients": [],
-}
-"""Files whose rules do not all name a test yet. The lists may only shrink: a file whose rules all do has to leave."""
 
 
 class Rule(NamedTuple):
@@ -112,15 +64,9 @@ def places() -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("room", WITHOUT_NAMES)
-def test_files_whose_rules_name_no_test_become_fewer(room):
-    silent = {rule.file for rule in rules() if not rule.tests}
-    assert sorted(set(WITHOUT_NAMES[room]) - silent) == [], "all rules of these files name a test: take the files from the list"
-
-
 def test_each_rule_names_a_test():
-    known = {file for files in WITHOUT_NAMES.values() for file in files}
-    assert [str(rule) for rule in rules() if not rule.tests and rule.file not in known] == []
+    assert len(rules()) > 300
+    assert [str(rule) for rule in rules() if not rule.tests] == []
 
 
 def test_each_test_that_a_rule_names_is_in_one_file():
