@@ -6,7 +6,6 @@ The name is that of a test function, or of a state machine's test case, which on
 its docstring, that of a compiled one the comment or docstring that it begins with.
 """
 
-import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -51,16 +50,12 @@ def rules() -> list[Rule]:
 
 @cache
 def places() -> dict[str, set[str]]:
-    """The files that have a test of a name that a rule names: functions, methods, and `TestQueue = Queue.TestCase`."""
+    """The files that have a test of each name: functions, methods, and `TestQueue = Queue.TestCase`."""
     found: dict[str, set[str]] = defaultdict(set)
-    named = re.compile(r"\b(?:{})\b".format("|".join(name for rule in rules() for name in rule.tests)))
-    texts = [(path.name, path.read_text()) for path in (ROOT / "tests").rglob("*.py")]
-    for file, tree in [(file, ast.parse(text)) for file, text in texts if named.search(text)]:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                found[node.name].add(file)
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id.startswith("Test"):
-                found[node.id].add(file)
+    for path in (ROOT / "tests").rglob("*.py"):
+        for function, cases in re.findall(r"^ *(?:async )?def (test_\w+)|^(Test[\w, ]*) = ", path.read_text(), re.MULTILINE):
+            for name in [function] if function else cases.split(", "):
+                found[name].add(path.name)
     return found
 
 
