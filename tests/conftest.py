@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
+
+# pytest and Python keep what they compiled, also where the environment forbids it. Else each worker compiles all tests, and each program
+# that tests start compiles the package.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+from hypothesis import settings  # noqa: E402
 
 if TYPE_CHECKING:
     from tests.decode.registry_server import RegistryServer
@@ -102,6 +108,16 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties if report.when == "call" else ():
             terminalreporter.write_line(f"{name}: {value}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected stays: the collector would look at more and more of it, and find nothing."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:

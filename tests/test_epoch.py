@@ -117,7 +117,7 @@ def test_what_is_no_time_is_refused_by_the_name_of_the_argument(wrong: object) -
 
 @each_row(
     "wrong, says",
-    [
+    lambda: [
         (np.array([1.0]), r"when\[0\] must be epoch milliseconds.*seconds, as time.time\(\) gives them"),
         (np.array(["NaT"], "datetime64[us]"), "when has NaT at 0"),
         (np.array(["2024", "NaT"], "datetime64"), "when has NaT at 1"),
@@ -170,9 +170,9 @@ def test_send_many_dates_its_records_with_times_of_any_form(cluster: EmbeddedClu
     assert found == [wanted_ms] * len(forms)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wrong",
-    [1.5, [1.5], np.array([1.5]), 1_795_433_039.7, pa.array([1.5]), np.array(["NaT"], "datetime64[us]"), [None], "1", [-1]],
+    lambda: [1.5, [1.5], np.array([1.5]), 1_795_433_039.7, pa.array([1.5]), np.array(["NaT"], "datetime64[us]"), [None], "1", [-1]],
 )
 def test_send_many_refuses_what_is_no_time_and_queues_nothing(producer: KafkaProducer, wrong: object) -> None:
     with pytest.raises((TypeError, ValueError), match=r"^timestamps_ms") as refused:

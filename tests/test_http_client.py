@@ -7,8 +7,9 @@ import pytest
 
 from kafkacore import http_client
 from kafkacore.http_client import HttpFailed, HttpQuestion, HttpWay, answer_in_time
+from tests.late import late_or_skip
 
-pytest.importorskip("httpx")
+late_or_skip("httpx")
 
 
 def test_a_name_that_is_not_resolved_holds_a_few_threads_and_nobody_longer_than_its_time(monkeypatch):

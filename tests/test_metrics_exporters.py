@@ -12,21 +12,24 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
-from prometheus_client.parser import text_string_to_metric_families
 
 from kafkacore.consumer import KafkaConsumer, consumer_metrics
 from kafkacore.metrics import is_counter, unit_of
-from kafkacore.metrics.opentelemetry import KafkaInstruments
-from kafkacore.metrics.prometheus import KafkaCollector
 from kafkacore.net.measure import Measured
 from kafkacore.producer import KafkaProducer, producer_metrics
 from kafkacore.testing import EmbeddedCluster
+from tests.late import late
 from tests.rows import each_row
+
+MeterProvider = late("opentelemetry.sdk.metrics:MeterProvider")
+InMemoryMetricReader = late("opentelemetry.sdk.metrics.export:InMemoryMetricReader")
+KafkaInstruments = late("kafkacore.metrics.opentelemetry:KafkaInstruments")
+CollectorRegistry = late("prometheus_client:CollectorRegistry")
+start_http_server = late("prometheus_client:start_http_server")
+generate_openmetrics = late("prometheus_client.openmetrics.exposition:generate_latest")
+parse_openmetrics = late("prometheus_client.openmetrics.parser:text_string_to_metric_families")
+text_string_to_metric_families = late("prometheus_client.parser:text_string_to_metric_families")
+KafkaCollector = late("kafkacore.metrics.prometheus:KafkaCollector")
 
 
 class Scripted:

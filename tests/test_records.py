@@ -241,10 +241,7 @@ def column_layouts():
     yield "numpy strided", np.array(eights, "V8")[::-3], eights[::-3]
 
 
-LAYOUTS = list(column_layouts())
-
-
-@each_row(("source", "expected"), [x[1:] for x in LAYOUTS], ids=[x[0] for x in LAYOUTS])
+@each_row(("source", "expected"), lambda: [pytest.param(*row, id=name) for name, *row in column_layouts()])
 def test_column_layouts(source, expected):
     column = ColumnSource(source)
     assert [column[i] for i in range(len(column))] == expected
@@ -266,7 +263,7 @@ def test_column_outlives_its_source():
 
 @each_row(
     ("source", "error"),
-    [
+    lambda: [
         (b"one value", TypeError),
         ("text", TypeError),
         (5, TypeError),

@@ -54,7 +54,7 @@ def made():
 
 @pytest.mark.parametrize("case", [1, 2])
 @each_row("first", ["a", "b"], ids=str.upper)
-@each_row("second", [min, max])
+@each_row("second", lambda: [min, max])
 def test_it(made, first, second, case):
     RAN.append((case, first, second))
     if first == "b":

@@ -15,7 +15,10 @@ from kafkacore.cli.app import run
 from kafkacore.testing import EmbeddedCluster
 
 NOON = datetime.datetime(2026, 5, 1, 12, tzinfo=datetime.UTC)
-TABLE = pa.table({"id": [1, 2], "name": ["a", None], "at": pa.array([NOON, NOON], pa.timestamp("ms", "UTC"))})
+
+
+def two_rows():
+    return pa.table({"id": [1, 2], "name": ["a", None], "at": pa.array([NOON, NOON], pa.timestamp("ms", "UTC"))})
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +42,8 @@ def values(cluster, topic):
 
 
 def test_each_kind_of_file(cluster, load, tmp_path):
-    pa.parquet.write_table(TABLE, tmp_path / "t.parquet")
-    pa.csv.write_csv(TABLE.drop_columns("at"), tmp_path / "t.csv")
+    pa.parquet.write_table(two_rows(), tmp_path / "t.parquet")
+    pa.csv.write_csv(two_rows().drop_columns("at"), tmp_path / "t.csv")
     (tmp_path / "t.jsonl").write_text('{"id": 1, "name": "a"}\n{"id": 2, "name": null}\n')
     for name in ("t.parquet", "t.csv", "t.jsonl"):
         topic = name.replace(".", "-")
@@ -54,7 +57,7 @@ def test_each_kind_of_file(cluster, load, tmp_path):
 
 
 def test_columns_become_keys_headers_and_raw_values(cluster, load, tmp_path):
-    pa.parquet.write_table(TABLE, tmp_path / "t.parquet")
+    pa.parquet.write_table(two_rows(), tmp_path / "t.parquet")
     cluster.create_topic("roles", partitions=1)
     assert load(tmp_path / "t.parquet", "roles", "-k", "id", "-v", "name", "-v", "id", "--no-nulls", "-H", "who=name")[0] == 0
     assert load(tmp_path / "t.parquet", "roles", "--format", "raw", "-v", "name")[0] == 0
@@ -67,7 +70,7 @@ def test_columns_become_keys_headers_and_raw_values(cluster, load, tmp_path):
 
 
 def test_keys_and_times_stay_in_the_objects_if_they_are_to(cluster, load, tmp_path):
-    pa.parquet.write_table(TABLE, tmp_path / "t.parquet")
+    pa.parquet.write_table(two_rows(), tmp_path / "t.parquet")
     cluster.create_topic("kept", partitions=1)
     assert load(tmp_path / "t.parquet", "kept", "-k", "id", "--timestamp", "at", "--keep")[0] == 0
     assert [(r.key, json.loads(r.value)) for r in cluster.records("kept")] == [
@@ -90,7 +93,7 @@ def test_rows_without_a_key(cluster, load, tmp_path):
 
 
 def test_what_cannot_be_is_one_line(cluster, load, tmp_path):
-    pa.parquet.write_table(TABLE, tmp_path / "t.parquet")
+    pa.parquet.write_table(two_rows(), tmp_path / "t.parquet")
     (tmp_path / "bad.jsonl").write_text("{")
     (tmp_path / "latin.csv").write_bytes("id,name\n1,é\n".encode("latin-1"))
     cluster.create_topic("wrong", partitions=1)
@@ -138,10 +141,10 @@ def test_ctrl_c_says_what_is_there(cluster, load, tmp_path, monkeypatch):
 
     def rows(file, null):
         def batches():
-            yield TABLE.to_batches()[0]
+            yield two_rows().to_batches()[0]
             raise KeyboardInterrupt
 
-        return TABLE.schema, 2, batches()
+        return two_rows().schema, 2, batches()
 
     monkeypatch.setattr(frames, "_rows_of", rows)
     assert load(tmp_path / "t.parquet", "interrupted") == (130, "", "2 records delivered to interrupted\n")

@@ -19,10 +19,11 @@ from kafkacore.spark.pipeline.project import Project, create
 from kafkacore.spark.pipeline.reads import FlowFault, News, Reads, reading
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import NewPartitions
+from tests.late import late, late_or_skip
 from tests.rows import each_row
 
-pytest.importorskip("pyspark.pipelines")
-pb2: Any = pytest.importorskip("pyspark.sql.connect.proto")
+late_or_skip("pyspark")
+pb2: Any = late("pyspark.sql.connect.proto")
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def test_reads_are_found_wherever_they_are_in_a_plan() -> None:
 
 @each_row(
     ("relation", "why"),
-    [
+    lambda: [
         (source(kind="rate"), "flow0 reads rate"),
         (source(kind="parquet"), "flow0 reads parquet"),
         (table("others"), "the table others is not of the pipeline"),

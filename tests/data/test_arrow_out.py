@@ -12,7 +12,6 @@ import threading
 import weakref
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -22,7 +21,10 @@ from kafkacore import KafkaConsumer, KafkaProducer, errors
 from kafkacore.consumer.batches import RecordBatches
 from kafkacore.records import ArrowBatch, BatchBuilder, PartitionReader, arrow_stream, arrow_stream_of
 from kafkacore.testing import EmbeddedCluster
+from tests.late import late
 from tests.rows import each_row
+
+pl = late("polars")
 
 HEADER = pa.struct([pa.field("key", pa.string(), False), pa.field("value", pa.binary())])
 TYPES = {"binary": pa.binary(), "string": pa.string(), "view": pa.binary_view(), "string view": pa.string_view()}

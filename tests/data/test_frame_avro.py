@@ -21,7 +21,10 @@ INSTANT = {"type": "long", "logicalType": "timestamp-millis"}
 NOON = datetime.datetime(2026, 5, 1, 12, 0, 0, 123000)
 FIELDS = [{"name": "carrier", "type": "string"}, {"name": "delay", "type": ["null", "double"]}]
 SCHEMA = {"type": "record", "name": "Flight", "fields": FIELDS}
-FLIGHTS = pa.table({"flight": ["UA1", "AA2"], "carrier": ["UA", "AA"], "delay": [12.5, None]})
+
+
+def flights():
+    return pa.table({"flight": ["UA1", "AA2"], "carrier": ["UA", "AA"], "delay": [12.5, None]})
 
 
 def read(data, schema):
@@ -108,7 +111,7 @@ def rows_of(stream):
 
 def test_records_by_a_schema(cluster, producer, consumer):
     for schema in (SCHEMA, json.dumps(SCHEMA)):
-        producer.send_frame("by-schema", FLIGHTS, key="flight", value_format="avro", value_schema=schema).result(60)
+        producer.send_frame("by-schema", flights(), key="flight", value_format="avro", value_schema=schema).result(60)
     assert rows_of(consumer.read("by-schema", avro=SCHEMA)) == [("AA", None), ("AA", None), ("UA", 12.5), ("UA", 12.5)]
 
 
@@ -123,12 +126,14 @@ def test_a_registry_s_schemas(cluster, producer, consumer, registry_server, monk
     monkeypatch.setattr(registry, "BACKOFF_S", 0)
     registry_server.add("other", '"string"')
     number = registry_server.add("framed-value", json.dumps(SCHEMA))
-    producer.send_frame("framed", FLIGHTS, key="flight", value_format="avro", registry=registry_server.url).result(60)
-    producer.send_frame("framed", FLIGHTS, key="flight", value_format="avro", registry=registry_server.url, value_schema=number).result(60)
+    producer.send_frame("framed", flights(), key="flight", value_format="avro", registry=registry_server.url).result(60)
+    producer.send_frame(
+        "framed", flights(), key="flight", value_format="avro", registry=registry_server.url, value_schema=number
+    ).result(60)
     assert all(record.value[:5] == b"\0\0\0\0" + bytes([number]) for record in cluster.records("framed"))
     assert rows_of(consumer.read("framed", avro=True, registry=registry_server.url)) == [("AA", None)] * 2 + [("UA", 12.5)] * 2
     with pytest.raises(errors.ConfigError, match="no subject 'unknown-value'"):
-        producer.send_frame("unknown", FLIGHTS, value_format="avro", registry=registry_server.url)
+        producer.send_frame("unknown", flights(), value_format="avro", registry=registry_server.url)
 
 
 def test_a_registered_schema_that_uses_others(cluster, producer, registry_server):
@@ -153,4 +158,4 @@ def test_a_registered_schema_that_uses_others(cluster, producer, registry_server
 )
 def test_what_cannot_be_is_refused(producer, cluster, how, text):
     with pytest.raises(errors.UsageError, match=text):
-        producer.send_frame("t", FLIGHTS, **how)
+        producer.send_frame("t", flights(), **how)

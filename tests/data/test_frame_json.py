@@ -12,7 +12,6 @@ import uuid
 
 import hypothesis.strategies as st
 import numpy
-import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -21,7 +20,10 @@ from kafkacore._codec import json_rows
 from kafkacore.errors import SerializationError
 from kafkacore.producer import frame_json
 from kafkacore.producer.frame_json import json_column
+from tests.late import late
 from tests.rows import each_row
+
+pl = late("polars")
 
 UTC = datetime.UTC
 MS = datetime.timedelta(milliseconds=1)
@@ -126,7 +128,7 @@ def test_fields_that_are_null_may_be_left_out():
 
 @each_row(
     "array",
-    [
+    lambda: [
         pa.array([datetime.timedelta(1)]),
         pa.array([253402300800], pa.timestamp("s")),
         pa.array([-719163], pa.date32()),
@@ -350,17 +352,14 @@ def bad(kind, offsets, *children):
     return pa.Array.from_buffers(kind, len(offsets) - 1, [None, pa.py_buffer(numpy.array(offsets)), *data], children=list(children))
 
 
-NUMBERS = pa.array([1, 2], pa.int8())
-
-
 @each_row(
     "array",
-    [
+    lambda: [
         bad(pa.large_string(), [0, 5, 2]),
         bad(pa.large_string(), [0, -1, 2]),
-        bad(pa.large_list(pa.int8()), [0, 9, 2], NUMBERS),
-        bad(pa.large_list(pa.int8()), [0, 2, 1, 2], NUMBERS),
-        bad(pa.large_list(pa.int8()), [0, -1, 2], NUMBERS),
+        bad(pa.large_list(pa.int8()), [0, 9, 2], pa.array([1, 2], pa.int8())),
+        bad(pa.large_list(pa.int8()), [0, 2, 1, 2], pa.array([1, 2], pa.int8())),
+        bad(pa.large_list(pa.int8()), [0, -1, 2], pa.array([1, 2], pa.int8())),
         pa.DictionaryArray.from_arrays(pa.array([7], pa.int8()), ["a"], safe=False),
         pa.DictionaryArray.from_arrays(pa.array([-1], pa.int8()), ["a"], safe=False),
     ],

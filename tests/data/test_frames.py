@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import datafusion
-import duckdb
 import hypothesis.strategies as st
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +12,12 @@ from kafkacore.consumer.batches import RecordBatches, arrow_schema
 from kafkacore.producer.many_call import _one_array
 from kafkacore.records import ColumnSource
 from kafkacore.testing import EmbeddedCluster
+from tests.late import late
+
+datafusion = late("datafusion")
+duckdb = late("duckdb")
+pd = late("pandas")
+pl = late("polars")
 
 VALUES = [b"short", b"longer than the twelve bytes of a view", None, b""]
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import datetime
 
-import duckdb
-import polars as pl
 import pyarrow as pa
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, aio, errors
 from kafkacore.testing import EmbeddedCluster
+from tests.late import late
 from tests.rows import each_row
+
+duckdb = late("duckdb")
+pl = late("polars")
 
 MIDDLE = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
 MIDDLE_MS = int(MIDDLE.timestamp() * 1000)

@@ -8,9 +8,7 @@ import io
 import json
 import threading
 
-import duckdb
 import fastavro
-import polars as pl
 import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2, struct_pb2, timestamp_pb2
@@ -18,6 +16,11 @@ from google.protobuf import descriptor_pb2, struct_pb2, timestamp_pb2
 from kafkacore import KafkaConsumer, KafkaProducer, aio, errors
 from kafkacore.decode import registry
 from kafkacore.testing import EmbeddedCluster
+from tests.late import late
+from tests.rows import each_row
+
+duckdb = late("duckdb")
+pl = late("polars")
 
 FLIGHTS = [{"carrier": "UA", "delay": 5, "on": {"day": 1}}, {"carrier": "é" * 20, "delay": -3, "on": {"day": 2}}]
 RECORD = ["_key", "_topic", "_partition", "_offset", "_timestamp"]
@@ -61,7 +64,7 @@ WAYS = {
     "words": "carrier STRING, delay BIGINT, `on` STRUCT<day: INT>",
     "types": {"carrier": str, "delay": "bigint", "on": pa.struct([("day", pa.int32())])},
     "arrow": pa.schema({"carrier": pa.large_string(), "delay": pa.int64(), "on": pa.struct([("day", pa.int32())])}),
-    "polars": pl.Schema({"carrier": pl.String, "delay": pl.Int64, "on": pl.Struct({"day": pl.Int32})}),
+    "polars": lambda: pl.Schema({"carrier": pl.String, "delay": pl.Int64, "on": pl.Struct({"day": pl.Int32})}),
     "json schema": {
         "properties": {
             "carrier": {"type": "string"},
@@ -76,7 +79,7 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 def test_json_fields_are_columns(consumer, producer, topic, way):
     written(producer, topic, as_json([*FLIGHTS, None]), keys=["a", None, "c"], timestamps_ms=1_700_000_000_000)
-    stream = consumer.read(topic, json=way, key="string")
+    stream = consumer.read(topic, json=way() if callable(way) else way, key="string")
     table = pa.table(stream)
     assert table.schema.equals(stream.schema())
     assert table.column_names == ["carrier", "delay", "on", *RECORD]
@@ -242,7 +245,7 @@ def test_protobuf_of_a_generated_class(consumer, producer, topic):
         consumer.read(topic, protobuf=struct_pb2.Struct)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "says"),
     [
         ({"json": "a INT", "avro": "{}"}, "one format, not json and avro"),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 
-import polars as pl
 import pyarrow as pa
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
 from kafkacore.consumer import topics
 from kafkacore.testing import EmbeddedCluster
+from tests.late import late
+
+pl = late("polars")
 
 COUNT = 400
 

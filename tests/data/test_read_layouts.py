@@ -6,10 +6,6 @@ from __future__ import annotations
 import gc
 import json
 
-import datafusion
-import duckdb
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -19,7 +15,13 @@ from kafkacore import errors
 from kafkacore.consumer.decoding import TEXTS, decoding_of
 from kafkacore.consumer.stretches import NO_END, ColumnStream, Layout
 from kafkacore.records import BatchBuilder, PartitionReader, json_batch
+from tests.late import late
 from tests.rows import each_row
+
+datafusion = late("datafusion")
+duckdb = late("duckdb")
+pd = late("pandas")
+pl = late("polars")
 
 WORDS = "name STRING, n INT, x DOUBLE, ok BOOLEAN, more STRING"
 TYPES = {name: getattr(pa, name)() for name in TEXTS}

@@ -10,11 +10,8 @@ import io
 import json
 import weakref
 
-import duckdb
 import fastavro
 import numpy
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute
 import pytest
@@ -23,6 +20,12 @@ import kafkacore
 from kafkacore import KafkaProducer, TopicPartition, aio, errors
 from kafkacore.producer import frames
 from kafkacore.testing import EmbeddedCluster
+from tests.late import late
+from tests.rows import each_row
+
+duckdb = late("duckdb")
+pd = late("pandas")
+pl = late("polars")
 
 NOON = datetime.datetime(2026, 5, 1, 12, tzinfo=datetime.UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
@@ -264,7 +267,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("how", "text"), WRONG, ids=[str(i) for i in range(len(WRONG))])
+@each_row(("how", "text"), WRONG, ids=[str(i) for i in range(len(WRONG))])
 def test_what_cannot_be_is_refused_before_anything_is_sent(cluster, topic, producer, how, text):
     with pytest.raises(errors.UsageError, match=text) as caught:
         producer.send_frame(topic, pa.table({**ROWS, "pairs": [[("a", 1)]] * 4}, schema=pa.table(ROWS).schema.append(PAIRS)), **how)
@@ -338,11 +341,9 @@ def test_batches_of_other_columns_end_the_call(cluster, topic, producer):
         with pytest.raises(errors.UsageError, match=f"from row 1 on the frame has {text}") as caught:
             producer.send_frame(topic, source(pa.record_batch(other)), value_format="json", partition=1)
         assert caught.value.appended == 1
+    text = pa.record_batch({"a": ["x"], "b": ["y"]})
     with pytest.raises(errors.UsageError, match="'a' holds int64"):
-        producer.send_frame(topic, pa.RecordBatchReader.from_batches(TEXT.schema, iter([TEXT, first])), key="a", value="b", null_keys=True)
-
-
-TEXT = pa.record_batch({"a": ["x"], "b": ["y"]})
+        producer.send_frame(topic, pa.RecordBatchReader.from_batches(text.schema, iter([text, first])), key="a", value="b", null_keys=True)
 
 
 def test_an_error_in_the_middle_says_what_is_queued(cluster, topic, producer):

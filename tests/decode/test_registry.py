@@ -19,9 +19,6 @@ from typing import Any
 import pytest
 import trustme
 
-from tests.rows import each_row
-
-pytest.importorskip("httpx")
 pytest.importorskip("pyarrow")
 
 from kafkacore import errors
@@ -29,8 +26,11 @@ from kafkacore.bounds import REGISTRY_ANSWER_BYTES
 from kafkacore.decode import registry
 from kafkacore.decode.avro import _flat
 from kafkacore.decode.registry import BACKOFF_S, TRIES, UNKNOWN_S, Registry, RegistryOptions, UnusableSchema, options_of
+from tests.late import late_or_skip
 from tests.net.token_endpoint import token_endpoint
+from tests.rows import each_row
 
+late_or_skip("httpx")
 NOWHERE = "http://127.0.0.1:1"
 
 

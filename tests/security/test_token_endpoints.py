@@ -13,10 +13,11 @@ from kafkacore.clock import ManualClock
 from kafkacore.config import ClientConfig
 from kafkacore.config_security import TokenEndpoint
 from kafkacore.errors import AuthenticationFailedError, ConfigError
+from tests.late import late_or_skip
 from tests.net.token_endpoint import Endpoint, token_endpoint
 from tests.rows import each_row
 
-httpx = pytest.importorskip("httpx")
+httpx = late_or_skip("httpx")
 OAUTH = {
     "bootstrap.servers": "b:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER",
     "sasl.oauthbearer.client.credentials.client.id": "me", "sasl.oauthbearer.client.credentials.client.secret": "hush",

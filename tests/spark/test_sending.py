@@ -127,7 +127,7 @@ def test_an_empty_batch_asks_for_no_topic(producer: KafkaProducer) -> None:
 
 @each_row(
     ("topic", "columns", "says"),
-    [
+    lambda: [
         (None, {"topic": ["refusing", None], "value": ["a", "b"]}, "a row has no topic"),
         (None, {"value": ["a"]}, "neither an option topic nor a column topic"),
         ("refusing", {"key": ["a"]}, "no column value"),
