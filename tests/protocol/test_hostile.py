@@ -133,7 +133,7 @@ def test_random_stored(data, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", MESSAGES, ids=name_of)
+@each_row("kind", MESSAGES, ids=name_of)
 def test_changed_bytes_long(kind):
     rng = random.Random(1)
     for version in versions_of(kind):

@@ -58,7 +58,7 @@ def test_what_is_written_is_read(kind, data):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", MESSAGES, ids=name_of)
+@each_row("kind", MESSAGES, ids=name_of)
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_is_written_is_read_long(kind, data):
@@ -83,7 +83,7 @@ def test_kafka_python_understands_and_is_understood(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", CROSS, ids=name_of)
+@each_row("kind", CROSS, ids=name_of)
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_kafka_python_long(kind, data):
