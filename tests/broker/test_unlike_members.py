@@ -1,0 +1,319 @@
+"""What the engines of a broker collect: of two unlike members one fails, ends first or is of another kind, and the other is served rightly.
+
+Other collections have such a test beside what else is tested of them.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from controlling import broker_state
+
+from kafkacore import errors
+from kafkacore import protocol as p
+from kafkacore.broker.assignments import RETRY_MS as ASSIGN_AGAIN_MS
+from kafkacore.broker.assignments import DirectoryAssignments
+from kafkacore.broker.controller import ControllerHost
+from kafkacore.broker.groups.offsets import OffsetStore
+from kafkacore.broker.isr import RETRY_MS as PROPOSE_AGAIN_MS
+from kafkacore.broker.isr import IsrProposals
+from kafkacore.broker.limits import WAIT_FOR_A_CLOSE, ConnectionQuotas
+from kafkacore.broker.pauses import Pauses
+from kafkacore.broker.producer_ids import ProducerIds
+from kafkacore.broker.quotas import CLIENT_ID, CONNECTIONS, IP, PRODUCE, USER, ConnectionRateQuota, MutationQuota, RateQuota
+from kafkacore.broker.sessions import EVICTION_MS, FetchSessionCache
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import Code
+from kafkacore.protocol.stored import OffsetCommitKey, OffsetCommitValue
+from kafkacore.timer import LoopTimer
+
+T, U = b"t" * 16, b"u" * 16
+
+
+class Controller:
+    """Answers when the test says so."""
+
+    broker_epoch = 5
+
+    def __init__(self):
+        self.asked = []
+
+    def submit(self, request, version, done):
+        self.asked.append((request, done))
+
+    def take(self):
+        (asked,) = self.asked
+        self.asked.clear()
+        return asked
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def controller():
+    return Controller()
+
+
+# ---- what a broker asks its controller
+
+
+def test_who_fails_with_its_producer_id_keeps_no_other_from_one(controller, caplog):
+    ids, given = ProducerIds(controller, 1), []
+    for done in (lambda producer_id: 1 / 0, given.append, given.append):
+        ids.take(done)
+    _, answered = controller.take()                            # one question for all of them
+    answered(p.AllocateProducerIdsResponse(producer_id_start=100, producer_id_len=2))
+    assert given == [101]
+    assert "a request for a producer id failed" in caplog.text
+    _, answered = controller.take()                            # the block ended in between
+    ids.take(lambda error: 1 / 0)
+    ids.take(given.append)
+    answered(errors.NetworkError("cut"))
+    assert [type(each) for each in given[1:]] == [errors.NetworkError] * 2
+    ids.take(given.append)
+    controller.take()[1](p.AllocateProducerIdsResponse(producer_id_start=200, producer_id_len=1))
+    assert given[3:] == [200]
+
+
+def places(request):
+    return {
+        (topic.topic_id, part.partition_index): directory.id
+        for directory in request.directories
+        for topic in directory.topics
+        for part in topic.partitions
+    }
+
+
+def test_a_replica_that_has_moved_meanwhile_is_told_where_it_is_and_the_other_again(controller, clock):
+    timer = LoopTimer(clock=clock)
+    told = DirectoryAssignments(1, controller.submit, lambda: 5, timer)
+    told.tell(T, 0, b"a" * 16)
+    told.tell(U, 0, b"b" * 16)
+    timer.advance_clock()
+    request, answered = controller.take()
+    assert places(request) == {(T, 0): b"a" * 16, (U, 0): b"b" * 16}
+    told.tell(T, 0, b"c" * 16)
+    answered(p.AssignReplicasToDirsResponse(error_code=Code.NOT_CONTROLLER))
+    clock.advance(ASSIGN_AGAIN_MS)
+    timer.advance_clock()
+    request, answered = controller.take()
+    assert places(request) == {(T, 0): b"c" * 16, (U, 0): b"b" * 16}
+    answered(p.AssignReplicasToDirsResponse())
+    timer.advance_clock()
+    assert controller.asked == []
+
+
+class Led:
+    """As much of a `Partition` as proposals need."""
+
+    def __init__(self, index):
+        self.key, self.index, self.topic = ("t", index), index, SimpleNamespace(topic_id=T)
+        self.leader_epoch = self.partition_epoch = 0
+        self.remotes, self.pending_isr, self.seen = {}, (1, index), []
+
+    def isr_committed(self, *news):
+        self.pending_isr = None
+        self.seen.append("committed")
+
+    def isr_refused(self, leader_epoch):
+        self.pending_isr = None
+        self.seen.append("refused")
+
+
+def test_of_isrs_that_were_proposed_together_one_is_refused_one_left_out_and_one_decided_before(controller, clock):
+    timer, changed = LoopTimer(clock=clock), []
+    proposals = IsrProposals(1, controller.submit, lambda: 5, clock, timer, changed.append)
+    first, taken, refused, left_out, decided = parts = [Led(index) for index in range(5)]
+    proposals.propose(first, first.pending_isr)
+    for part in parts[1:]:
+        proposals.propose(part, part.pending_isr)
+    controller.take()[1](errors.NetworkError("cut"))
+    decided.pending_isr = None                                 # by the image, before the next try
+    clock.advance(PROPOSE_AGAIN_MS)
+    timer.advance_clock()
+    request, answered = controller.take()
+    assert [each.partition_index for each in request.topics[0].partitions] == [0, 1, 2, 3]
+    codes = {0: Code.NONE, 1: Code.NONE, 2: Code.INELIGIBLE_REPLICA}
+    answers = [p.AlterPartitionResponsePartition(partition_index=index, error_code=code, isr=[1]) for index, code in codes.items()]
+    answered(p.AlterPartitionResponse(topics=[p.AlterPartitionResponseTopic(topic_id=T, partitions=answers)]))
+    assert [part.seen for part in parts] == [["committed"], ["committed"], ["refused"], ["refused"], []]
+    assert changed == [first, taken] and controller.asked == []
+    assert (refused.pending_isr, left_out.pending_isr) == (None, None)
+
+
+def test_of_brokers_that_leave_only_those_are_told_that_waited_for_another():
+    host, told = ControllerHost(BrokerConfig()), []
+    for node in (1, 2):
+        host.when_others_move(node, lambda node=node: told.append(node))
+    host.reached(1, 0, 5)
+    assert told == [2]
+    host.reached(3, 0, 5)
+    host.reached(3, 0, 6)
+    assert told == [2, 1]                                      # once
+
+
+# ---- connections
+
+
+class Selector:
+    """Channels that are read or not."""
+
+    def __init__(self, *connections):
+        self.channels = dict.fromkeys(connections)
+        self.read = set(connections)
+
+    def mute(self, connection):
+        self.read.discard(connection)
+
+    def unmute(self, connection):
+        self.read.add(connection)
+
+    def watch(self, connection):
+        pass
+
+
+def test_a_connection_that_goes_while_it_is_paused_leaves_the_pauses_of_others(clock):
+    pauses, done = Pauses(clock), []
+    pauses.selector = selector = Selector("gone", "throttled", "delayed", "doomed", "free")
+    pauses.throttle("gone", 100)
+    pauses.throttle("throttled", 100)
+    pauses.delay("delayed", 50, lambda: done.append("delayed"))
+    pauses.doom("doomed", 100, done.append)
+    pauses.mute("free")
+    pauses.unmute("free")
+    assert selector.read == {"free"}
+    del selector.channels["gone"]
+    pauses.forget("gone")
+    pauses.unmute("throttled")                                 # its answer is sent; it waits all the same
+    clock.advance(50)
+    pauses.timer.advance_clock()
+    pauses.end_delay("delayed")
+    pauses.unmute("delayed")
+    assert (done, selector.read) == (["delayed"], {"free", "delayed"})
+    clock.advance(50)
+    pauses.timer.advance_clock()
+    assert (done, selector.read) == (["delayed", "doomed"], {"free", "delayed", "throttled"})
+    pauses.forget("doomed")
+    assert (pauses.muted, pauses.throttled, pauses.delayed, pauses.silenced) == (set(), {}, {}, set())
+
+
+def test_a_listener_that_is_full_keeps_no_other_from_taking_connections():
+    config = BrokerConfig.from_user({"listener.name.a.max.connections": 1, "max.connections": 3, "max.connections.per.ip": 2})
+    quotas = ConnectionQuotas(config)
+    a, b = quotas.of_listener("A"), quotas.of_listener("B")
+    assert a.opened(1, "10.0.0.1") and (a.wait_ms(0), b.wait_ms(0)) == (WAIT_FOR_A_CLOSE, 0)
+    assert b.opened(2, "10.0.0.1")
+    assert not b.opened(3, "10.0.0.1")                         # of an address with two
+    b.closed(3)
+    assert (a.wait_ms(0), b.wait_ms(0)) == (WAIT_FOR_A_CLOSE, 0)
+    b.closed(2)
+    assert a.wait_ms(0) == WAIT_FOR_A_CLOSE
+    a.closed(1)
+    assert a.wait_ms(0) == 0 and a.opened(4, "10.0.0.1") and b.opened(5, "10.0.0.2") and b.opened(6, "10.0.0.2")
+    assert (a.wait_ms(0), b.wait_ms(0)) == (WAIT_FOR_A_CLOSE, WAIT_FOR_A_CLOSE)
+
+
+# ---- quotas
+
+
+def test_who_is_over_a_quota_costs_no_other_its_share():
+    quota = RateQuota(PRODUCE, 11, 1)
+    quota.limits.update({frozenset({(USER, None), (CLIENT_ID, None)}): {PRODUCE: 100.0}, frozenset({(USER, "u")}): {"other": 1.0}}, PRODUCE)
+    assert quota.record("u", "greedy", 10_000.0, 0) > 0
+    assert quota.record("u", "modest", 500.0, 0) == quota.record("v", "greedy", 500.0, 0) == 0
+    quota.count("u", "greedy", -10_000.0, 0)                   # taken back from that client alone
+    assert quota.record("u", "greedy", 500.0, 0) == 0
+    assert quota.record("u", "modest", 1_000.0, 0) > 0
+
+
+def test_who_is_in_debt_at_the_controller_holds_up_no_other():
+    quota = MutationQuota(11, 1)
+    quota.limits.update({frozenset({(USER, None)}): {"controller_mutation_rate": 1.0}}, "controller_mutation_rate")
+    assert quota.take("deep", "c", 20, 0, strict=True) == (True, 0)
+    assert quota.take("deep", "c", 1, 0, strict=True) == (False, 9_000)
+    assert quota.take("other", "c", 11, 0, strict=True) == (True, 0)
+    assert quota.take("other", "c", 1, 0, strict=False) == (True, 1_000)
+    assert quota.take("deep", "c", 1, 9_000, strict=True) == (True, 0)
+
+
+def test_an_address_that_connects_too_fast_holds_up_no_other():
+    quota = ConnectionRateQuota(11, 1)
+    quota.update({frozenset({(IP, None)}): {CONNECTIONS: 1.0}, frozenset({(IP, "10.0.0.9")}): {CONNECTIONS: 5.0}})
+    waits = {host: [quota.opened(host, 0) > 0 for _ in range(12)].count(True) for host in ("10.0.0.1", "10.0.0.9")}
+    assert waits["10.0.0.1"] > 0 and waits["10.0.0.9"] == 0
+    assert quota.opened("10.0.0.2", 0) == 0
+
+
+# ---- sessions
+
+
+def fetch(index, session_id=0, epoch=0):
+    topics = [p.FetchTopic(topic="t", partitions=[p.FetchPartition(partition=index)])] if index is not None else []
+    return p.FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics)
+
+
+def test_a_session_that_rested_makes_room_and_one_in_use_does_not():
+    cache = FetchSessionCache(2, iter(range(1, 100)).__next__)
+    resting, used = (cache.context(fetch(0), 12, 0).session for _ in range(2))
+    assert cache.context(fetch(0), 12, EVICTION_MS).session is None
+    assert cache.context(fetch(None, used.id, 1), 12, EVICTION_MS).session is used
+    new = cache.context(fetch(0), 12, EVICTION_MS + 1).session
+    assert new is not None and cache.context(fetch(None, resting.id, 1), 12, EVICTION_MS + 1) is Code.FETCH_SESSION_ID_NOT_FOUND
+    used.dirty.clear()
+    cache.changed(SimpleNamespace(topic=SimpleNamespace(topic_id=T), index=0, key=("t", 0)))
+    assert used.dirty == {("t", 0)}                            # it hears of the partition that the other one fetched, too
+    assert cache.context(fetch(None, used.id, 2), 12, EVICTION_MS + 1).session is used
+
+
+# ---- offsets
+
+
+def test_of_transactions_with_an_offset_of_one_partition_the_later_one_counts_whichever_ends_first():
+    for order in ((7, 8), (8, 7)):
+        store = OffsetStore()
+        for at, (producer_id, group, offset) in enumerate([(7, "g", 10), (8, "g", 20), (8, "other", 5), (-1, "plain", 1)]):
+            store.replay(at, producer_id, OffsetCommitKey(group=group, topic="t", partition=0), OffsetCommitValue(offset=offset))
+        assert [store.has_pending(group) for group in ("g", "other", "plain")] == [True, True, False]
+        store.replay_end_marker(4, order[0], committed=True)
+        assert store.is_pending("g", "t", 0)
+        assert store.has_pending("other") == (order[0] == 7)
+        store.replay_end_marker(5, order[1], committed=True)
+        assert [store.get(group, "t", 0).offset for group in ("g", "other", "plain")] == [20, 5, 1]
+        assert not store.has_pending("g")
+
+
+def test_a_transaction_that_is_aborted_takes_no_offset_of_another():
+    store = OffsetStore()
+    for at, producer_id in enumerate((7, 8)):
+        store.replay(at, producer_id, OffsetCommitKey(group="g", topic="t", partition=0), OffsetCommitValue(offset=10 * producer_id))
+    store.replay_end_marker(2, 8, committed=False)
+    assert store.is_pending("g", "t", 0) and store.get("g", "t", 0) is None
+    store.replay_end_marker(3, 7, committed=True)
+    assert store.get("g", "t", 0).offset == 70 and not store.is_pending("g", "t", 0)
+    store.replay(4, 7, OffsetCommitKey(group="g", topic="t", partition=0), OffsetCommitValue(offset=1))
+    store.replay(5, -1, OffsetCommitKey(group="g", topic="t", partition=0), None)  # deleted, and what was pending with it
+    store.replay_end_marker(6, 7, committed=True)
+    assert store.get("g", "t", 0) is None and len(store) == 0
+
+
+# ---- what is due at the controller
+
+
+def test_of_things_that_are_due_together_one_without_anything_to_do_keeps_no_other():
+    settings = {"delegation.token.secret.key": "k"}
+    settings |= {"delegation.token.expiry.check.interval.ms": 300_000, "unclean.leader.election.interval.ms": 300_000}
+    state = broker_state(BrokerConfig.from_user(settings), ManualClock(wall_ms=1_700_000_000_000))
+    host = state.controller._host
+    made = []
+    for lifetime_ms in (60_000, 900_000):
+        request = p.CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=lifetime_ms)
+        made.append(host.submit(request, 3, SimpleNamespace(user="alice", client_id="c"))[0].token_id)
+    host.clock.advance(300_000)
+    host.do_what_is_due()
+    assert list(host.controller.image.delegation_tokens) == made[1:]
+    state.ended()
