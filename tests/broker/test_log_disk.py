@@ -378,6 +378,7 @@ def test_a_disk_error_is_told_and_nothing_of_the_batch_stays(disk, monkeypatch):
             append(log)
     assert offline == [("t", 0)]
     assert log.end_offset == 3
+    assert log.segments[-1].path(".log").stat().st_size == log.size_bytes
     for act in (lambda: append(log), lambda: log.read(0, MAX, 3, True), lambda: log.truncate_to(1)):
         with pytest.raises(errors.KafkaStorage, match="offline"):
             act()

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 from kafkacore import errors
 from kafkacore.broker.log.cleaner import Cancelled, Cleanable, Cleaned, CompactionSettings, Plan, Source, Target, clean, cleanable
-from kafkacore.broker.log.directory import DirectoryStorage
+from kafkacore.broker.log.directory import DirectoryStorage, is_transient
 from kafkacore.broker.log.disk import DiskSegment
 from kafkacore.broker.log.log import Log, LogSettings
 from kafkacore.broker.log.recovery import CLEANED
@@ -166,14 +166,15 @@ class Compactor:
             self._refused.pop(log, None)                      # the directory has reported it
             return
         if isinstance(error, OSError):
-            self._refused.pop(log, None)
             log.storage.failed(error)
-            return
+            if not is_transient(error):
+                self._refused.pop(log, None)
+                return
         tries = self._refused[log].tries + 1 if log in self._refused else 1
         wait_ms = min(RETRY_MS << min(tries - 1, 16), RETRY_MAX_MS)
         self._refused[log] = _Refused(tries, self._clock.now_ms() + wait_ms)
         self._look_at(self._clock.now_ms() + wait_ms)
-        trace = None if isinstance(error, errors.KafkaError) else error
+        trace = None if isinstance(error, errors.KafkaError | OSError) else error
         wait_s = wait_ms // 1000
         logger.error("%s-%d cannot be compacted (try %d, the next one in %d s): %s", *key, tries, wait_s, error, exc_info=trace)
 
