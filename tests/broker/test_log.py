@@ -230,6 +230,17 @@ def test_retention_by_size_drops_whole_old_segments():
     assert log.bytes_between(2, 5) == one * 3
 
 
+def test_a_start_within_a_segment_takes_the_whole_ones_before_it_and_no_more():
+    log = small_segments(6, 600)                              # two batches in each
+    bases = [segment.base_offset for segment in log.segments]
+    assert bases == [0, 2, 4]
+    assert log.advance_start(1) and [segment.base_offset for segment in log.segments] == bases
+    assert log.advance_start(3) and [segment.base_offset for segment in log.segments] == [2, 4]
+    assert offsets(log.read(3, MAX, 6, True)) == [3, 4, 5]
+    assert log.advance_start(6) and [segment.base_offset for segment in log.segments] == [4]  # the active one stays
+    assert (log.start_offset, log.end_offset, log.read(6, MAX, 6, True)) == (6, 6, [])
+
+
 def test_retention_by_size_takes_the_active_segment_only_if_nothing_may_stay():
     log = small_segments(2)
     assert log.delete_old_segments(-1, 1, T0) == 1

@@ -10,7 +10,7 @@ Rules:
    [test_what_was_read_stays_when_the_log_is_truncated_and_written_again, test_a_view_outlives_its_segment,
    test_a_file_cut_under_a_slice_breaks_the_write]
 3. Only whole segments are deleted; the active one is the last. `start_offset` may lie inside a segment (DeleteRecords).
-   [test_retention_by_size_drops_whole_old_segments, test_the_start_set_by_delete_records_survives_a_restart]
+   [test_retention_by_size_drops_whole_old_segments, test_a_start_within_a_segment_takes_the_whole_ones_before_it_and_no_more]
 4. What storage cannot do is a KafkaStorage error for the client, and the log directory is offline from then on: no operation is tried again
    there, so nothing can be acknowledged that is not written. [test_a_disk_error_is_told_and_nothing_of_the_batch_stays]
 5. `recovery_point`: everything below it is on the disk. After a crash the segments from there on are read and checked (recovery.py).
