@@ -220,3 +220,14 @@ def test_a_commit_that_fails_takes_no_other_with_it(code: int) -> None:
         rig.coordinator.answer()
     heard = [(commit.offsets[A].offset, commit.error and commit.error.code) for commit in rig.commits.answered]
     assert heard == [(1, None), (2, code), (3, None)]
+
+
+def test_an_answer_to_one_question_leaves_the_other_under_way() -> None:
+    rig = Rig()
+    first, second = rig.commits.fetch([A]), rig.commits.fetch([C])
+    rig.step()
+    rig.coordinator.answer()
+    rig.step()
+    assert (first.done, second.done, len(rig.coordinator.flying)) == (True, False, 1)
+    rig.coordinator.answer()
+    assert second.results == {C: None}

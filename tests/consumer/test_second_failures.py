@@ -220,7 +220,7 @@ def test_a_question_without_an_answer_holds_up_no_other(kind: str) -> None:
     else:
         rig.subscription.assign_manual([A])
     rig.positions.step(rig.now_ms, 0)
-    rig.cluster.pending.clear()  # nobody answers about the first
+    rig.cluster.pending.clear()  # no answer comes for the first
     if kind == "validation":
         rig.log(C).elect()
         rig.cluster.refresh()

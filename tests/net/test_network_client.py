@@ -248,6 +248,43 @@ def test_a_late_request_closes_the_connection(cluster: Cluster) -> None:
     assert "broker-1:9001" in str(responses[0].error)
 
 
+def test_late_requests_of_two_nodes_close_both_connections_and_no_other() -> None:
+    cluster = Cluster((1, 2, 3))
+    for node_id in (1, 2, 3):
+        cluster.until_ready(node_id)
+    late = [cluster.send(node_id, timeout_ms=5_000) for node_id in (1, 2)]
+    cluster.send(3, timeout_ms=5_001)
+    cluster.clock.advance(5_000)
+    assert {one.request for one in cluster.client.poll(0, cluster.now_ms)} == set(late)
+    assert [cluster.client.is_ready(cluster.node(node_id), cluster.now_ms) for node_id in (1, 2, 3)] == [False, False, True]
+    cluster.close()
+
+
+def test_each_attempt_to_connect_has_its_own_deadline() -> None:
+    cluster = Cluster((1, 2))
+    cluster.connected = False
+    cluster.metadata.next_update_ms = NEVER_MS
+    longer, shorter = cluster.node(1), cluster.node(2)
+
+    def begins(node: Node) -> int:
+        assert not cluster.client.ready(node, cluster.now_ms)
+        return cluster.now_ms + cluster.client.connection_delay(node, cluster.now_ms)
+
+    cluster.clock.advance(begins(longer) - cluster.now_ms)
+    cluster.client.poll(0, cluster.now_ms)
+    cluster.clock.advance(1_000)  # the second attempt may take twice as long
+    ends_ms, sooner_ms = begins(longer), begins(shorter)
+    assert sooner_ms < ends_ms
+    for at_ms, failed in ((sooner_ms, [False, True]), (ends_ms, [True, True])):
+        cluster.metadata.next_update_ms = NEVER_MS
+        cluster.client.poll(1 << 40, cluster.now_ms)
+        assert cluster.poller.waits[-1] == at_ms - cluster.now_ms
+        cluster.clock.advance(at_ms - cluster.now_ms)
+        cluster.client.poll(0, cluster.now_ms)
+        assert [cluster.client.connection_failed(node) for node in (longer, shorter)] == failed
+    cluster.close()
+
+
 def test_a_poll_waits_no_longer_than_the_next_deadline(cluster: Cluster) -> None:
     cluster.until_ready()
     cluster.poll(3)

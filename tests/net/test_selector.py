@@ -249,6 +249,33 @@ def test_responses_are_read_out_after_a_write_failed(selector: Selector, script:
     assert not selector.closing
 
 
+def test_channels_without_peers_are_read_out_side_by_side_a_frame_a_poll(selector: Selector, script: Script) -> None:
+    frames = {1: [b"a", b"b", b"c"], 2: [b"x"]}
+    for id in frames:
+        connect(selector, id)
+    for id, far in zip(frames, script.far, strict=True):
+        far.write([b"".join(map(frame, frames[id]))], 0)
+        far.close()
+        selector.send(NetworkSend(id, [frame(b"x")]))
+    seen = []
+    for _ in range(4):
+        selector.poll(0)
+        seen.append(([bytes(one.payload) for one in selector.completed_receives], [*selector.disconnected]))
+    assert seen == [([b"a", b"x"], []), ([b"b"], [2]), ([b"c"], []), ([], [1])]
+
+
+def test_what_becomes_of_two_connections_between_polls_is_reported_of_both(selector: Selector) -> None:
+    for id in (1, 2, 3):
+        selector.connect(id, ADDRESS)
+    selector.close(2)
+    selector.poll(0)
+    assert selector.connected == [1, 3]
+    for id in (1, 3):
+        selector.fail(id, NetworkError("no more"))
+    selector.poll(0)
+    assert [*selector.disconnected] == [1, 3]
+
+
 @pytest.mark.parametrize("size", [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff"])
 def test_a_hostile_size_ends_the_connection(selector: Selector, script: Script, size: bytes) -> None:
     connect(selector)
@@ -577,6 +604,36 @@ def test_a_listener_without_descriptors_waits_instead_of_spinning(server: tuple[
     assert until_accepted(serving)
     first.close()
     second.close()
+
+
+def test_all_listeners_that_were_left_alone_are_listened_to_again() -> None:
+    class Admits:
+        ms = 1
+
+        def wait_ms(self, now_ms: int) -> int:
+            return self.ms
+
+        def opened(self, id: object, host: str) -> bool:
+            return True
+
+        def closed(self, id: object) -> None:
+            """Nothing is counted."""
+
+    admits, serving = Admits(), Selector(SystemClock())
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        for listener in (one, two):
+            serving.listen(listener, admission=admits)  # type: ignore[arg-type]
+        with socket.create_connection(one.getsockname()), socket.create_connection(two.getsockname()):
+            while len(serving._starved) < 2:
+                serving.poll(5_000)
+            admits.ms = 0
+            serving.rearm_listeners()
+            accepted: list[str] = []
+            while len(accepted) < 2:
+                serving.poll(5_000)
+                accepted += map(str, serving.accepted)
+        assert {id.partition("-")[0] for id in accepted} == {f"127.0.0.1:{listener.getsockname()[1]}" for listener in (one, two)}
+        serving.close()
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="SO_RCVLOWAT wakes later on Linux only")

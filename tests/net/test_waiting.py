@@ -193,6 +193,18 @@ def test_two_brokers_at_one_host_share_a_lookup(cluster, resolver):
     assert resolver.calls.count("both") == 1
 
 
+def test_a_poll_takes_in_all_that_helper_threads_have_found_out(cluster, resolver):
+    hosts = ("broker-1", "broker-2")
+    resolver.hangs(*hosts)
+    for node_id in (1, 2):
+        assert not cluster.client.ready(cluster.node(node_id), cluster.now_ms)
+    for host in hosts:
+        resolver.answer(host, host)
+        assert cluster.woken.acquire(timeout=WAIT_S)
+    cluster.client.poll(0, cluster.now_ms)
+    assert [cluster.client._connections[node_id].state == RESOLVING for node_id in (1, 2)] == [False, False]
+
+
 def test_an_answer_whose_step_ctrl_c_has_ended_is_used_by_the_next_attempt(cluster, resolver, monkeypatch):
     """A producer keeps its client then: an answer that is lost would leave the name unresolved for good."""
     resolver.hangs("broker-2")

@@ -167,21 +167,84 @@ def test_out_of_order_for_the_next_expected_bumps_the_epoch_and_restarts_at_0() 
     assert future.result(0).offset == 11
 
 
+def test_one_bump_restarts_each_partition_with_a_gap_and_no_other() -> None:
+    bench = started(partitions=3)
+    for index in range(3):
+        bench.send("t", b"a", partition=index)
+    bench.step()
+    bench.client.answer(response((0, 0, 10), (1, 0, 10), (2, 0, 10)))
+    bench.step()
+    futures = [bench.send("t", b"b", partition=index) for index in range(3)]
+    bench.step()
+    refused = Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    bench.client.answer(response((0, refused, -1), (1, 0, 11), (2, refused, -1)))
+    bench.step()
+    bench.step(100)
+    assert sorted(sequences(bench)) == [(0, 1, 0), (2, 1, 0)]
+    bench.client.answer(response((0, 0, 11), (2, 0, 11)))
+    bench.step()
+    assert [future.result(0).offset for future in futures] == [11, 11, 11]
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_no_number_changes_while_a_batch_of_any_partition_with_a_gap_is_on_the_wire(last: int) -> None:
+    bench = started(leaders=(1, 2))
+    for _ in range(2):  # the first of a partition travels alone
+        for index in (0, 1):
+            bench.send("t", b"a", partition=index)
+        bench.step()
+        for index, _, base in sequences(bench):
+            bench.client.answer(response((index, 0, base)))
+        bench.step()
+    for _ in range(2):
+        for index in (0, 1):
+            bench.send("t", b"b", partition=index)
+        bench.step()
+    assert sorted(sequences(bench)) == [(0, 0, 2), (0, 0, 3), (1, 0, 2), (1, 0, 3)]
+    for index in (last, 1 - last, 1 - last):
+        at = [each for each, _, _ in sequences(bench)].index(index)
+        bench.client.answer(response((index, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)), at=at)
+        bench.step()
+    assert sequences(bench) == [(last, 0, 3)]
+    assert bench.transactions is not None
+    assert bench.transactions.epoch == 0
+    bench.client.answer(response((last, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)))
+    bench.step()
+    bench.step(200)
+    assert sorted(sequences(bench)) == [(0, 1, 0), (1, 1, 0)]
+
+
+@pytest.mark.parametrize("answered", [0, 1])
+def test_a_partition_in_doubt_does_not_wait_for_another_one(answered: int) -> None:
+    bench = started(leaders=(1, 2), delivery_timeout_ms=1000, request_timeout_ms=900)
+    for index in (0, 1):
+        bench.send("t", b"a", partition=index)
+    bench.step()
+    bench.step(1000)
+    bench.send("t", b"b", partition=answered)
+    at = [index for index, _, _ in sequences(bench)].index(answered)
+    bench.client.answer(error=errors.RequestTimedOut("late"), at=at)
+    bench.step()
+    bench.step()
+    assert sorted(sequences(bench)) == sorted([(answered, 1, 0), (1 - answered, 0, 0)])
+
+
 def test_the_largest_epoch_asks_for_a_new_producer_id() -> None:
     bench = Bench()
     assert MAX_EPOCH == 32_767
     bench.give_producer_id(7, MAX_EPOCH)
-    bench.send("t", b"a", partition=0)
+    for index in (0, 1):
+        bench.send("t", b"a", partition=index)
     bench.step()
-    bench.client.answer(response((0, Code.UNKNOWN_PRODUCER_ID, -1), log_start_offset=50))
+    bench.client.answer(response(*((index, Code.UNKNOWN_PRODUCER_ID, -1) for index in (0, 1)), log_start_offset=50))
     bench.step()
     bench.step(100)
     assert [request.api for request, _ in bench.client.sent] == [protocol.InitProducerIdRequest]
     bench.client.answer(protocol.InitProducerIdResponse(producer_id=8, producer_epoch=0))
     bench.step()
     bench.step()
-    ((batch,),) = [list(request.values()) for request in bench.requests()]
-    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (8, 0, 0)
+    (request,) = bench.requests()
+    assert [(batch.producer_id, batch.producer_epoch, batch.base_sequence) for batch in request.values()] == [(8, 0, 0)] * 2
 
 
 def test_a_failed_batch_leaves_no_gap() -> None:

@@ -116,9 +116,9 @@ def test_each_group_of_a_transaction_is_added_once(adds_by_writing: bool) -> Non
 def test_offsets_that_are_stored_are_not_sent_again() -> None:
     engine = ready()
     engine.begin(True)
-    first, second = TopicPartition("in", 0), TopicPartition("in", 1)
-    engine.submit(StepKind.OFFSETS, dict.fromkeys((first, second), OffsetAndMetadata(1)), GROUP)
-    answer(engine, ask(engine), errors.CoordinatorLoadInProgress(), stored=(first,))
+    first, second, third = (TopicPartition("in", index) for index in range(3))
+    engine.submit(StepKind.OFFSETS, dict.fromkeys((first, second, third), OffsetAndMetadata(1)), GROUP)
+    answer(engine, ask(engine), errors.CoordinatorLoadInProgress(), stored=(first, third))
     asked = ask(engine)
     assert asked is not None
     assert list(asked.offsets) == [second]
