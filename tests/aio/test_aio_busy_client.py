@@ -15,7 +15,7 @@ import pytest
 
 from kafkacore import errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener, calls
-from kafkacore.aio.calls import CallThread, NotMade, awaited
+from kafkacore.aio.calls import CallThread, Ending, NotMade, awaited, on_a_thread
 from kafkacore.testing import EmbeddedCluster
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
@@ -312,6 +312,17 @@ def test_a_wait_counts_against_the_timeout(new_loop: NewLoop, monkeypatch: pytes
         go_on.set()
         assert await asyncio.gather(*asked) == [None, ("n", 25), ("n", 15), ("p", 25), ("p", 15), ("p", 15), ("p", float("inf"))]
         face._calls.close()
+
+    run(new_loop, work)
+
+
+def test_all_tasks_that_await_one_close_go_on_with_its_end(new_loop: NewLoop) -> None:
+    async def work() -> None:
+        ending, go_on = Ending("a client"), threading.Event()
+        tasks = [asyncio.ensure_future(ending.run(lambda: go_on.wait(GUARD_S), on_a_thread)) for _ in range(3)]
+        await asyncio.wait(tasks, timeout=0)
+        go_on.set()
+        assert await asyncio.gather(*tasks) == [True] * 3
 
     run(new_loop, work)
 

@@ -151,9 +151,10 @@ def test_an_abort_gives_them_up(cluster: EmbeddedCluster) -> None:
     with Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "x"}) as producer:
         producer.init_transactions(WAIT_S)
         producer.begin_transaction()
-        producer.produce("t", b"v", on_delivery=lambda error, m: seen.append(error.name()))
+        for topic in ("t", "u"):
+            producer.produce(topic, b"v", on_delivery=lambda error, m: seen.append((m.topic(), error.name())))
         producer.abort_transaction(WAIT_S)
-        assert (seen, len(producer)) == (["_PURGE_QUEUE"], 0)
+        assert (seen, len(producer)) == ([("t", "_PURGE_QUEUE"), ("u", "_PURGE_QUEUE")], 0)
         cluster.create_topic("t")
         producer.begin_transaction()
         producer.produce("t", b"next")

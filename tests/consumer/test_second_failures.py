@@ -267,6 +267,47 @@ def test_a_question_for_committed_offsets_that_is_refused_fails_each_of_its_part
     assert [query.waiting for query in asked] == [{A, B}, {A, B}]
 
 
+def asked_about(rig: Rig) -> list[tuple[int, list[TopicPartition]]]:
+    """The lookups so far: whom, and about what."""
+    return [
+        (node_id, [TopicPartition(topic.name, q.partition_index) for topic in request.topics for q in topic.partitions])
+        for node_id, _, request in rig.cluster.requests
+        if isinstance(request, p.ListOffsetsRequest)
+    ]
+
+
+def test_a_leader_that_is_not_connected_keeps_no_other_from_being_asked() -> None:
+    rig = Rig({A: filled(), C: filled(leader=2)}, seek=False)
+    rig.cluster.unready = {1}
+    rig.positions.step(rig.now_ms, 0)
+    assert asked_about(rig) == [(2, [C])]
+
+
+@pytest.mark.parametrize("how", ["lost", "left out"])
+def test_all_partitions_of_a_lookup_without_an_answer_are_asked_about_again(how: str) -> None:
+    rig = Rig({A: filled(), B: filled()}, seek=False)
+    rig.positions.step(rig.now_ms, 0)
+    if how == "left out":
+        rig.cluster.answer = lambda node_id, version, request: p.ListOffsetsResponse(topics=[])
+    rig.cluster.deliver(lost=how == "lost")
+    rig.positions.step(rig.now_ms, 0)
+    assert len(asked_about(rig)) == 1
+    rig.now_ms += 100
+    rig.positions.step(rig.now_ms, 0)
+    assert asked_about(rig)[1:] == [(1, [A, B])]
+
+
+def test_all_partitions_that_get_a_leader_are_asked_about() -> None:
+    rig = Rig({A: filled(leader=-1), B: filled(leader=-1)}, seek=False)
+    rig.positions.step(rig.now_ms, 0)
+    assert asked_about(rig) == []
+    for tp in (A, B):
+        rig.log(tp).leader = 1
+    rig.cluster.refresh()
+    rig.positions.step(rig.now_ms, 0)
+    assert asked_about(rig) == [(1, [A, B])]
+
+
 @pytest.mark.parametrize("broken", ["bytes", "session"])
 def test_no_partition_of_an_answer_that_cannot_be_used_is_asked_for_again_at_once(broken: str) -> None:
     rig = Rig({A: filled(), B: filled()})

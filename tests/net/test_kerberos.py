@@ -404,6 +404,17 @@ def test_who_stops_waiting_leaves_no_deadline_behind(waiting):
     assert waiting.login.deadline_ms == NEVER_MS  # else each poll would return at once
 
 
+def test_connections_whose_time_is_over_together_are_all_told(waiting):
+    waiting.tickets.hanging = threading.Event()
+    assert not waiting.ready(1) and not waiting.ready(2)
+    waiting.now_ms += TICKET_TIMEOUT_MS
+    waiting.login.advance(waiting.now_ms)
+    assert waiting.login.deadline_ms == NEVER_MS
+    for id in (1, 2):
+        with pytest.raises(NetworkError, match="no answer"):
+            waiting.ready(id)
+
+
 def test_a_question_about_one_connection_leaves_the_others_their_deadlines(waiting):
     waiting.tickets.hanging = threading.Event()
     assert not waiting.ready(1)

@@ -161,6 +161,19 @@ def test_an_epoch_that_no_broker_knows_any_more_is_given_up(case: Case) -> None:
     assert case.due_ms() > 1_000
 
 
+def test_a_topic_that_comes_back_does_not_make_another_one_wait_for_longer(case: Case) -> None:
+    wrong = (77, 2**31 - 1)
+    for leaders in (wrong, (2, 6)):
+        case.update(topic("t", leaders), topic("u", leaders, id=ID_B))
+    began_ms, answers = case.clock.now_ms(), 0
+    while case.metadata.snapshot.leader_epoch(TP) != 6:
+        case.clock.advance(case.due_ms())
+        answers += 1
+        case.update(topic("t", (2, 6)), topic("u", wrong if answers % 5 == 0 else (2, 6), id=ID_B))
+        assert case.clock.now_ms() - began_ms <= 40_000
+    assert case.metadata.snapshot.leader_epoch(TopicPartition("u", 0)) == wrong[1]
+
+
 def test_a_broker_that_lags_behind_is_not_believed_beside_others(case: Case) -> None:
     case.update(topic("t", (1, 5)))
     for _ in range(100):
@@ -241,6 +254,20 @@ def test_an_answer_that_leaves_a_topic_out_does_not_spin(case: Case) -> None:
     assert case.due_ms() == 0
     case.update()
     assert case.due_ms() > 0
+
+
+def test_a_topic_without_a_name_keeps_no_other_out(case: Case) -> None:
+    """It was asked for by an id that the broker does not know."""
+    case.update(topic(None, error=100), topic("t", (1, 5)))  # type: ignore[arg-type]
+    assert [*case.metadata.snapshot.topics] == ["t"]
+
+
+def test_all_topics_that_an_answer_leaves_out_are_asked_for_again(case: Case) -> None:
+    for name in ("t", "u", "v"):
+        case.metadata.add_topic(name, case.clock.now_ms())
+    case.update(topic("u", (1, 5)))
+    case.clock.advance(case.due_ms())
+    assert case.metadata.begin_request(case.clock.now_ms()) == ["t", "v"]
 
 
 def test_an_answer_without_brokers_changes_nothing(case: Case) -> None:
@@ -346,8 +373,8 @@ def test_set_topics_and_all_topics(case: Case) -> None:
 def test_leader_hints(case: Case) -> None:
     case.update(topic("t", (1, 5), (1, 5), (1, 5)))
     hints: dict[TopicPartition, LeaderHint | tuple[int, int]] = {
-        TP: LeaderHint(7, 6),  # newer, and its node is named beside it
         TopicPartition("t", 1): LeaderHint(2, 5),  # not newer
+        TP: LeaderHint(7, 6),  # newer, and its node is named beside it
         TopicPartition("t", 2): LeaderHint(8, 9),  # nobody says where node 8 is
         TopicPartition("u", 0): LeaderHint(2, 9),  # unknown topic
     }
@@ -592,6 +619,19 @@ def test_waiters_wake_with_the_update() -> None:
     for thread in threads:
         thread.join()
     assert outcome == [True] * 3
+
+
+def test_an_update_is_told_once_to_all_who_watch() -> None:
+    metadata = system()
+    told: list[str] = []
+    watchers = [partial(told.append, name) for name in "abc"]
+    for watcher in watchers:
+        metadata.watch(watcher)
+    metadata.unwatch(watchers[1])
+    for _ in range(2):
+        metadata.begin_request(0)
+        metadata.update(response(), 0)
+    assert told == ["a", "c"]
 
 
 def test_waiters_are_told_of_fatal_errors_and_of_the_close() -> None:

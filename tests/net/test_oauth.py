@@ -261,6 +261,24 @@ def test_calls_that_do_not_return_do_not_pile_up(slow):
     assert rig.ready()
 
 
+def test_a_call_that_returns_late_makes_room_for_one_other(slow):
+    rig = SlowRig(slow)
+
+    def fails(match):
+        rig.clock.advance(ASK_TIMEOUT_MS)
+        with pytest.raises(AuthenticationFailedError, match=match):
+            rig.ready()
+        rig.clock.advance(10_000)
+
+    for _ in range(TOKENS_UNANSWERED):
+        assert not rig.ready()
+        fails("gave no answer")
+    rig.answer(RuntimeError("late and wrong"))
+    assert not rig.ready()
+    fails("gave no answer")
+    fails("3 earlier calls of the provider have not returned")
+
+
 # ---- unsecured tokens
 
 

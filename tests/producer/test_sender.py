@@ -18,11 +18,11 @@ from kafkacore.types import TopicPartition
 
 def test_acks_0_is_done_when_sent() -> None:
     bench = Bench(acks=0)
-    future = bench.send("t", b"x", partition=0)
+    futures = [bench.send("t", b"x", partition=index) for index in (0, 1)]
     bench.step()
     bench.client.answer(None)
     bench.step()
-    assert future.result(0).offset == -1
+    assert [future.result(0).offset for future in futures] == [-1, -1]
     assert all_memory_back(bench)
 
 
@@ -174,6 +174,39 @@ def test_one_partition_failing_leaves_its_neighbour_alone_and_asks_for_metadata(
     assert not moved.done()
     assert bench.metadata._wanted
     assert bench.metadata.version == due
+
+
+def test_what_an_answer_does_not_say_is_asked_again_of_each_partition_and_what_was_not_asked_is_passed_over() -> None:
+    bench = started(partitions=3)
+    futures = [bench.send("t", b"x", partition=index) for index in range(3)]
+    bench.step()
+    bench.client.answer(response((7, 0, 1), (0, 0, 5)))
+    bench.step()
+    assert [future.done() for future in futures] == [True, False, False]
+    bench.step(100)
+    assert sorted(sequences(bench)) == [(1, 0, 0), (2, 0, 0)]
+
+
+def test_the_leaders_named_in_an_answer_are_all_used_at_once() -> None:
+    bench = started(partitions=4, leaders=(1, 1, 2, 3))
+    for index in (0, 1):
+        bench.send("t", b"a", partition=index)
+    bench.step()
+    answer = response((0, Code.NOT_LEADER_OR_FOLLOWER, -1), (1, Code.NOT_LEADER_OR_FOLLOWER, -1))
+    parts = answer.responses[0].partition_responses
+    for at, leader in enumerate((2, 3)):
+        parts[at] = parts[at]._replace(current_leader=type(parts[at].current_leader)(leader_id=leader, leader_epoch=5))
+    bench.client.answer(answer)
+    bench.step()
+    bench.step(1)
+    assert sorted(request.node_id for request, _ in bench.client.sent) == [2, 3]
+
+
+def test_records_of_several_partitions_expire_in_one_pass() -> None:
+    bench = started(leaders=(-1,), delivery_timeout_ms=1000, request_timeout_ms=900)
+    futures = [bench.send("t", b"a", partition=index) for index in (0, 1)]
+    bench.step(1000)
+    assert [type(future.exception(0)) for future in futures] == [errors.KafkaTimeoutError] * 2
 
 
 def test_the_leader_named_in_the_answer_is_used_at_once() -> None:
@@ -332,6 +365,20 @@ def test_with_acks_0_a_closed_connection_is_told(caplog: pytest.LogCaptureFixtur
     bench.client.on_disconnect(1, errors.DisconnectError("closed by the peer"))
     assert "up to 2 records sent to broker 1" in caplog.text
     assert bench.sender.counters["unconfirmed_records"] == 2
+
+
+def test_with_acks_0_each_broker_has_a_count_of_its_own() -> None:
+    bench = Bench(acks=0, leaders=(1, 2))
+    for index in (0, 1, 1):
+        bench.send("t", b"a", partition=index)
+    bench.step()
+    for _ in range(2):
+        bench.client.answer(None)
+    bench.step()
+    assert bench.client.on_disconnect is not None
+    for node_id, lost in ((1, 1), (1, 1), (2, 3)):
+        bench.client.on_disconnect(node_id, errors.DisconnectError("closed by the peer"))
+        assert bench.sender.counters["unconfirmed_records"] == lost
 
 
 def test_with_acks_0_a_close_asks_whether_all_arrived() -> None:

@@ -116,6 +116,22 @@ def test_a_batch_that_a_leader_refuses_for_its_number_or_epoch_is_the_affair_of_
     bench.commit_transaction()
 
 
+@pytest.mark.parametrize(
+    ("codes", "counts"),
+    [
+        ((Code.OPERATION_NOT_ATTEMPTED, Code.TOPIC_AUTHORIZATION_FAILED), Code.TOPIC_AUTHORIZATION_FAILED),
+        ((Code.TOPIC_AUTHORIZATION_FAILED, Code.OPERATION_NOT_ATTEMPTED), Code.TOPIC_AUTHORIZATION_FAILED),
+        ((Code.CONCURRENT_TRANSACTIONS, Code.INVALID_TXN_STATE), Code.INVALID_TXN_STATE),
+        ((0, Code.UNKNOWN_TOPIC_OR_PARTITION), Code.UNKNOWN_TOPIC_OR_PARTITION),
+        ((0, 0), None),
+    ],
+)
+def test_of_the_errors_of_partitions_the_one_that_says_why_counts(codes: tuple[int, int], counts: int | None) -> None:
+    asked = [("t", 0), ("t", 1)]
+    error = TransactionRequests._first_error(dict(zip(asked, codes, strict=True)), asked, "AddPartitionsToTxn v5", 1)
+    assert (None if error is None else error.code) == counts
+
+
 @VERSIONS
 def test_an_open_transaction_that_rests_needs_no_pass(version: int) -> None:
     bench = begun(version)
