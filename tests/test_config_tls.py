@@ -6,6 +6,8 @@ import ssl
 import pytest
 
 from kafkacore.config import ClientConfig
+from kafkacore.config_broker_tls import BrokerTls, check_tls, gathered, tls_of
+from kafkacore.config_listeners import Listener
 from kafkacore.config_security import tls_settings
 from kafkacore.config_tls import ContextSource, pem_text
 from kafkacore.errors import ConfigError
@@ -203,3 +205,24 @@ def replace_file(path, content):
     new = path.with_suffix(".new")
     new.write_bytes(content)
     new.replace(path)
+
+
+def test_a_listener_of_a_broker_has_its_own_value_or_that_of_all() -> None:
+    given = {
+        "ssl.keystore.location": "all.pem",
+        "listener.name.one.ssl.keystore.location": "one.pem",
+        "listener.name.one.ssl.client.auth": "required",
+    }
+    one, two = (Listener(name, "127.0.0.1", 0, "SSL") for name in ("ONE", "TWO"))
+
+    def broker(**more: str) -> BrokerTls:
+        return BrokerTls(**{name.replace(".", "_"): value for name, value in gathered(given | more).items()})
+
+    config = broker(ssl_truststore_location="ca.pem")
+    found = [tls_of(config, each).server for each in (one, two)]
+    assert [(each.own.path, each.client_auth) for each in found] == [("one.pem", "required"), ("all.pem", "none")]
+    check_tls(config, [one, two])
+    with pytest.raises(ConfigError, match=r"listener\.name\.one have no effect: this listener does not exist"):
+        check_tls(config, [two])
+    with pytest.raises(ConfigError, match=r"listener ONE: ssl_client_auth=required needs ssl_truststore_location .*: whom to let in"):
+        tls_of(broker(), one)

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from kafkacore import KafkaConsumer, KafkaProducer, aio
-from kafkacore.errors import ConfigError
+from kafkacore.errors import ConfigError, KafkaTimeoutError
+from kafkacore.producer.interceptors import Interceptors
 from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import ProducerRecord
 from tests.rows import each_row
 
 HERE = __name__
@@ -154,6 +156,31 @@ def test_interceptors_by_class_and_by_name(cluster: EmbeddedCluster) -> None:
         consumer.seek(("marks", 0), sent.offset)
         ((record,),) = consumer.poll(30).values()
     assert (record.value, Marks.made) == (b"v!!??", ["me"] * 4)
+
+
+def test_an_interceptor_that_fails_keeps_no_other_from_a_record() -> None:
+    class Broken:
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            raise ZeroDivisionError
+
+        def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+            raise ZeroDivisionError
+
+    class Hears(Broken):
+        heard: list[Any] = []  # noqa: RUF012
+
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return record._replace(value=b"marked")
+
+        def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+            self.heard.append(error)
+
+    interceptors, lost = Interceptors([Broken(), Hears()]), KafkaTimeoutError("late")
+    record, delivered = interceptors.on_send("t", b"v", None, None, 0, None, None)
+    assert record.value == b"marked"
+    delivered(None, lost)
+    interceptors.not_queued(lost)
+    assert Hears.heard == [lost, lost]
 
 
 def test_javas_own_classes_are_what_they_are_here(cluster: EmbeddedCluster) -> None:
