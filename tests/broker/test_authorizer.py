@@ -276,6 +276,33 @@ def test_an_allowed_beginning_that_is_denied_as_a_whole_is_no_resource_to_use() 
     assert not authorizer(literal, denied).allows_some(ALICE, HOST, a.WRITE, a.TOPIC)
 
 
+@pytest.mark.parametrize("pattern", [a.LITERAL, a.PREFIXED])
+def test_of_two_acls_of_a_principal_the_one_that_is_removed_counts_no_more(pattern: int) -> None:
+    entries = [acl("t", operation, pattern=pattern) for operation in (a.READ, a.WRITE)]
+    entries += [acl("t", a.ALL, BOB, pattern=pattern), acl("t", a.READ, BOB, permission=a.DENY, pattern=pattern)]
+    subject = authorizer(*entries)
+    assert may(subject, a.READ, "t") and may(subject, a.WRITE, "t") and not may(subject, a.READ, "t", BOB)
+    subject.change({nth.to_bytes(16): None for nth in (1, 3)})
+    assert may(subject, a.READ, "t") and not may(subject, a.WRITE, "t") and may(subject, a.READ, "t", BOB)
+    assert subject.allows_some(ALICE, HOST, a.READ, a.TOPIC) and not subject.allows_some(ALICE, HOST, a.WRITE, a.TOPIC)
+
+
+def test_prefixes_stay_when_the_last_literal_name_goes() -> None:
+    subject = authorizer(acl("t", a.READ), acl("u", a.READ, pattern=a.PREFIXED), acl("*", a.WRITE, BOB))
+    subject.change({nth.to_bytes(16): None for nth in (0, 2)})
+    assert may(subject, a.READ, "u-1") and not may(subject, a.READ, "t")
+    subject.change({(1).to_bytes(16): None})
+    assert not may(subject, a.READ, "u-1")
+
+
+def test_of_two_names_one_that_is_denied_leaves_the_other_to_use() -> None:
+    names = [acl(name, a.READ) for name in "tuv"]
+    for denied in ("t", "v"):
+        assert authorizer(*names, acl(denied, a.READ, permission=a.DENY)).allows_some(ALICE, HOST, a.READ, a.TOPIC)
+    refusing = [acl(name, a.READ, permission=a.DENY) for name in "tuv"]
+    assert not authorizer(*names, *refusing).allows_some(ALICE, HOST, a.READ, a.TOPIC)
+
+
 def test_nothing_is_allowed_without_an_acl() -> None:
     assert not may(authorizer(), a.READ, "t")
     assert may(authorizer(is_open=True), a.READ, "t")
