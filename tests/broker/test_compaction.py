@@ -341,13 +341,32 @@ def test_a_log_truncated_meanwhile_is_left_alone(tmp_path):
     disk.manager._unlock()
 
 
+class Holding(InlineWorker):
+    """Reports the outcome of its work when told."""
+
+    def submit(self, work, done):
+        self.outcome = work()
+        self.finish = lambda: done(self.outcome)
+
+
+def test_a_log_whose_first_segment_goes_during_a_cleaning_is_cleaned_once_more(store):
+    log = store.log(**COMPACT)
+    for nth in range(30):
+        put(log, (b"k%d" % (nth % 2), b"%d" % nth * 100))
+    inline, compactor = store.manager.compactor._worker, store.manager.compactor
+    worker = compactor._worker = Holding()
+    compact(store)
+    assert len(worker.outcome.groups) > 1
+    log.advance_start(log.segments[1].base_offset)
+    worker.finish()
+    assert KEY not in compactor.cleaned_to
+    compactor._worker = inline
+    compact(store)
+    assert compactor.cleaned_to[KEY] == log.segments[-1].base_offset
+
+
 @pytest.mark.parametrize("change", ["deleted", "truncated"])
 def test_a_cleaning_lets_go_of_files_nobody_wants(store, change):
-    class Holding(InlineWorker):
-        def submit(self, work, done):
-            self.outcome = work()
-            self.finish = lambda: done(self.outcome)
-
     log = store.log(**COMPACT)
     for nth in range(30):
         put(log, (b"k", b"%d" % nth * 100))

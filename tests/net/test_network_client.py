@@ -310,6 +310,18 @@ def test_throttled_nodes_are_left_alone(cluster: Cluster) -> None:
     assert second.deadline_ms == first.deadline_ms + 700
 
 
+def test_a_shorter_throttle_time_does_not_end_a_longer_one(cluster: Cluster) -> None:
+    node = cluster.until_ready()
+    for _ in range(2):
+        cluster.send()
+    cluster.serve()
+    for (header, *_), throttle_ms in zip(cluster.peer().requests[-2:], (700, 100), strict=True):
+        cluster.peer().answer(header, protocol.ProduceResponse(throttle_time_ms=throttle_ms))
+    for _ in range(2):
+        assert len(cluster.poll()) == 1
+        assert cluster.client.throttle_delay_ms(node, cluster.now_ms) == 700
+
+
 def test_a_throttle_time_has_a_bound(cluster: Cluster) -> None:
     """Kafka's quotas hold for windows of seconds; who names 24 days would keep the client from a broker that is well again."""
     node = cluster.until_ready()

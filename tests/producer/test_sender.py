@@ -86,6 +86,22 @@ def test_expiry_on_the_wire_keeps_the_buffer_until_the_answer() -> None:
     assert all_memory_back(bench)
 
 
+def test_batches_under_way_expire_each_in_its_time() -> None:
+    bench = started(partitions=3, delivery_timeout_ms=1000, request_timeout_ms=900)
+    futures = []
+    for partition in range(3):                        # written at 0, 100 and 200 ms
+        futures.append(bench.send("t", b"x", partition=partition))
+        bench.step()
+        bench.step(100)
+    assert len(bench.requests()) == 3
+    bench.step(600)
+    late = []
+    for _ in range(3):                                # 1,000, 1,100 and 1,200 ms
+        bench.step(100)
+        late.append([future.done() for future in futures])
+    assert late == [[True, False, False], [True, True, False], [True, True, True]]
+
+
 def until_sent(bench: Bench) -> None:
     """Lets time pass until the next try is on the wire."""
     for _ in range(100):
