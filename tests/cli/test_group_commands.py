@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -12,14 +13,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
 from kafkacore.cli.app import run
-from kafkacore.cli.member import Output
+from kafkacore.cli.member import GroupReader, Output
 from kafkacore.cli.pipe_end import PipeEnd
+from kafkacore.cli.record_choice import Choice
 from kafkacore.testing import EmbeddedCluster
 
 COMMAND = [sys.executable, "-m", "kafkacore", "consume"]
@@ -391,3 +394,30 @@ def test_what_a_full_disk_did_not_take_is_not_committed(at: str, topic: str) -> 
         done = subprocess.run([*COMMAND, topic, "-g", topic, "--from", "earliest", "-e"], stdout=full, stderr=subprocess.PIPE, timeout=60)
     assert done.returncode == 1 and b"No space left on device" in done.stderr
     assert not any(committed(at, topic).values())
+
+
+@pytest.mark.parametrize("failure", [None, OSError("the disk is full")], ids=["stopped", "failed"])
+def test_nothing_is_printed_behind_a_partition_that_was_not_printed_whole(failure: OSError | None) -> None:
+    """Of four partitions the second one is cut off; the position of all from there on goes back to what was not printed."""
+    tps = [TopicPartition("t", partition) for partition in range(4)]
+    printed: list[bytes] = []
+    back: dict[TopicPartition, int] = {}
+
+    def write(lines: list[bytes]) -> int:
+        if lines[0] == b"1-0" and failure is not None:
+            raise failure
+        written = 1 if lines[0] == b"1-0" else len(lines)
+        printed.extend(lines[:written])
+        return written
+
+    consumer: Any = SimpleNamespace(seek=back.__setitem__)
+    choice = Choice(lambda record: b"%d-%d" % (record.partition, record.offset))
+    reader = GroupReader(consumer, SimpleNamespace(write=write), PipeEnd(), choice, start=None, commits=True, to=None)  # type: ignore[arg-type]
+    polled: Any = {tp: [SimpleNamespace(partition=tp.partition, offset=offset) for offset in range(3)] for tp in tps}
+    with contextlib.ExitStack() as stack:
+        if failure is not None:
+            stack.enter_context(pytest.raises(OSError, match="the disk is full"))
+        reader._print(polled, None)
+    whole = [b"0-0", b"0-1", b"0-2"]
+    assert (printed, back[tps[1]]) == ((whole, 0) if failure is not None else ([*whole, b"1-0"], 1))
+    assert [back.get(tp) for tp in (tps[0], *tps[2:])] == [None, 0, 0]

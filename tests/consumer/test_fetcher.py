@@ -153,8 +153,9 @@ def test_records_carry_where_they_are_from():
     assert (record.timestamp_ms, record.timestamp_type, record.headers, record.leader_epoch) == (1_000_000, 0, (), 5)
 
 
-def test_one_call_joins_the_answers_that_are_held_for_a_partition():
-    rig = Rig({A: filled(2)}, max_partition_bytes=200)
+@pytest.mark.parametrize("short_cuts", [True, False])
+def test_one_call_joins_the_answers_that_are_held_for_a_partition(short_cuts):
+    rig = Rig({A: filled(2)}, max_partition_bytes=200, short_cuts=short_cuts)
     rig.round()
     assert rig.values(1) == {A: [b"0"]}
     rig.round()

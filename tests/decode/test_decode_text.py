@@ -149,6 +149,18 @@ def test_what_permissive_json_keeps_is_marked_all_the_same() -> None:
     assert faults[1] == "field a: '1' is no int" and faults[2] == """something follows the JSON object: '{"a":2}'"""
 
 
+def test_of_several_bad_fields_the_first_one_is_named() -> None:
+    fields = list(ddl.parse("a INT, b INT, s STRUCT<x: INT, y: INT>, l ARRAY<STRUCT<x: INT>>", "o"))
+    values = {
+        b'{"b":"1","a":"2"}': "b",
+        b'{"s":{"y":"1","x":2},"a":"2","b":"3"}': "s.y",
+        b'{"s":{"x":"1","y":"2"}}': "s.x",
+        b'{"l":[{"x":0},{"x":"1"},{"x":"2"}],"a":"3"}': "l[].x",
+    }
+    _, faults = rows(JsonDecoder(fields, keeps_good_fields=True), list(values))
+    assert faults == {nth: f"field {name}: '1' is no int" for nth, name in enumerate(values.values())}
+
+
 @each_row(
     ("value", "fault"),
     [
