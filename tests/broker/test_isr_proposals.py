@@ -77,7 +77,7 @@ def test_a_proposal_that_is_tried_again_does_not_hide_a_newer_one(failure):
     stage.propose(first, (1, 2))
     _, answered = stage.take()
     stage.propose(second, (1, 2))
-    first.pending_isr = None  # decided otherwise meanwhile
+    first.pending_isr = None  # the controller has decided otherwise
     stage.propose(first, (1, 3))
     answered(failure)
     stage.later()
