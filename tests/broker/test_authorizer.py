@@ -287,14 +287,6 @@ def test_of_two_acls_of_a_principal_the_one_that_is_removed_counts_no_more(patte
     assert subject.allows_some(ALICE, HOST, a.READ, a.TOPIC) and not subject.allows_some(ALICE, HOST, a.WRITE, a.TOPIC)
 
 
-def test_prefixes_stay_when_the_last_literal_name_goes() -> None:
-    subject = authorizer(acl("t", a.READ), acl("u", a.READ, pattern=a.PREFIXED), acl("*", a.WRITE, BOB))
-    subject.change({nth.to_bytes(16): None for nth in (0, 2)})
-    assert may(subject, a.READ, "u-1") and not may(subject, a.READ, "t")
-    subject.change({(1).to_bytes(16): None})
-    assert not may(subject, a.READ, "u-1")
-
-
 def test_of_two_names_one_that_is_denied_leaves_the_other_to_use() -> None:
     names = [acl(name, a.READ) for name in "tuv"]
     for denied in ("t", "v"):

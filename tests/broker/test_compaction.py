@@ -257,6 +257,21 @@ def test_the_last_batch_of_what_is_cleaned_stays_empty(store):
     assert [(each.base_offset, each.record_count) for each in batches(log) if each.base_offset < 4] == [(1, 1), (3, 0)]
 
 
+def test_what_lies_behind_a_full_map_of_keys_is_left_for_the_next_time(store):
+    """Also records without a key, which may be from before the topic was compacted."""
+    store.manager.compactor._config = BrokerConfig(log_cleaner_dedupe_buffer_size=1)  # not even the keys of one batch fit
+    log = store.log(**COMPACT)
+    rows = [(b"a", b"1"), (b"b", b"2"), (None, b"3"), (b"b", b"4")]
+    for row in rows:
+        put(log, row)
+    fill(log)
+    compact(store)
+    assert store.manager.compactor.cleaned_to[KEY] == 1
+    assert [(key, value) for _, key, value in content(log)][:4] == rows
+    compact(store)
+    assert [(key, value) for _, key, value in content(log)][:2] == [rows[0], rows[3]]
+
+
 def test_compression_is_kept(store):
     log = store.log(**COMPACT)
     for codec in ("gzip", "snappy", "lz4", "zstd"):

@@ -77,6 +77,21 @@ def test_a_partition_is_handed_over_only_when_its_owner_has_let_it_go():
     assert bench.group().state_name == "Stable"
 
 
+def test_partitions_of_two_topics_are_handed_over_when_their_owner_has_let_both_go():
+    bench = Stage(partitions=2)
+    topic_b = bench.topic("b", 2).topic_id
+    epoch = bench.beat("m1", 0, topics=["a", "b"], assignor="range").member_epoch
+    bench.beat("m2", 0, topics=["a", "b"], assignor="range")
+    everything = {bench.a: {0, 1}, topic_b: {0, 1}}
+    kept = assigned(bench.beat("m1", epoch, owned=everything))
+    assert [len(kept[each]) for each in everything] == [1, 1]
+    for each in everything:
+        assert bench.beat("m1", epoch, owned={**everything, each: kept[each]}).member_epoch == epoch
+        assert bench.beat("m2", epoch + 1, owned={}).assignment is None
+    assert bench.beat("m1", epoch, owned=kept).member_epoch == epoch + 1
+    assert assigned(bench.beat("m2", epoch + 1, owned={})) == {each: everything[each] - kept[each] for each in everything}
+
+
 def test_who_leaves_frees_its_partitions():
     bench = Stage()
     epochs, _ = bench.settle("m1", "m2")

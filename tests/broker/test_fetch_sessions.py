@@ -341,6 +341,24 @@ def test_a_fetch_of_a_session_that_has_waited_leaves_nothing_behind(end):
     assert (fetches.watched(), fetches.key_count(), fetches.num_delayed()) == (0, 0, 0)
 
 
+def test_a_partition_that_grows_twice_while_a_fetch_waits_counts_once():
+    """Two batches there and one beside them are three, not four."""
+    bench = Bench()
+    topic = bench.topic(partitions=2)
+    reader = Reader(NAMES)
+    limits = {"max_wait_ms": 10, "min_bytes": 3 * len(batch()), "max_bytes": 1 << 20, "partition_bytes": 1 << 20}
+    named = {(topic.name, index): (0, -1, -1) for index in range(2)}
+    for _ in range(2):
+        answer = bench.ask(reader.request(bench, named, [], **limits | {"max_wait_ms": 0}), NAMES)
+        reader.session_id, reader.epoch, named = answer.session_id, reader.epoch + 1, {}
+    assert bench.ask(reader.request(bench, {}, [], **limits), NAMES) is Outcome.LATER
+    for _ in range(2):
+        bench.produce(partition=1, acks=1)
+        assert bench.late == []
+    bench.produce(partition=0, acks=1)
+    assert len(bench.late) == 1
+
+
 def test_a_change_touches_the_sessions_that_fetch_the_partition(bench):
     for topic in TOPICS:
         create_topic(bench.state.controller, topic, 2, configs={})

@@ -229,6 +229,34 @@ def test_a_partition_in_doubt_does_not_wait_for_another_one(answered: int) -> No
     assert sorted(sequences(bench)) == sorted([(answered, 1, 0), (1 - answered, 0, 0)])
 
 
+@pytest.mark.parametrize("busy", [0, 3, 7])
+def test_the_epoch_of_several_partitions_is_bumped_when_nothing_of_any_is_on_the_wire(busy: int) -> None:
+    """All have lost a batch for good, and one of them has another one under way."""
+    bench = started(partitions=8)
+    others = [partition for partition in range(8) if partition != busy]
+
+    def send(*partitions: int) -> None:
+        for partition in partitions:
+            bench.send("t", b"x", partition=partition)
+        bench.step()
+
+    send(*range(8))
+    bench.client.answer(response(*((partition, 0, 0) for partition in range(8))))
+    bench.step()
+    send(busy)
+    send(busy)
+    send(*others)
+    bench.client.answer(response(*((partition, Code.INVALID_RECORD, -1) for partition in others)), at=2)
+    bench.client.answer(response((busy, Code.INVALID_RECORD, -1)))
+    for _ in range(2):
+        bench.step()
+        assert bench.transactions is not None and bench.transactions.epoch == 0
+    bench.client.answer(response((busy, 0, 1)))
+    for _ in range(2):
+        bench.step()
+    assert bench.transactions.epoch == 1
+
+
 def test_the_largest_epoch_asks_for_a_new_producer_id() -> None:
     bench = Bench()
     assert MAX_EPOCH == 32_767
