@@ -14,11 +14,11 @@ some run. `--hypothesis-show-statistics` says how many examples reach a branch.
 from __future__ import annotations
 
 import functools
-import unittest
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import currently_in_test_context, event
+from hypothesis import currently_in_test_context, event, seed, settings
+from hypothesis.stateful import RuleBasedStateMachine
 
 
 class Reached:
@@ -37,18 +37,27 @@ class Reached:
             if currently_in_test_context():
                 event(branch)
 
-    def by(self, test: Any) -> Any:
-        """The test, or the TestCase of a state machine: all its examples together must reach all branches."""
-        if isinstance(test, type) and issubclass(test, unittest.TestCase):
-            test.runTest = self._watched(test.runTest)  # type: ignore[attr-defined]
-            return test
-        return self._watched(test)
+    def by(self, test: Any, rounds: int = 1) -> Any:
+        """The test, or the TestCase of a state machine: all its examples together must reach all branches.
 
-    def _watched(self, test: Callable[..., Any]) -> Callable[..., Any]:
+        Args:
+            test: what Hypothesis's `given` made, or the class of a state machine.
+            rounds: how often it runs. Behind the tenth example of a run most are variations of one before: many short runs differ more.
+        """
+        if not (isinstance(test, type) and issubclass(test, RuleBasedStateMachine)):
+            return self._watched(test, test, rounds)
+        case = test.TestCase
+        case.runTest = self._watched(case.runTest, test, rounds)
+        return case
+
+    def _watched(self, test: Callable[..., Any], seeded: Any, rounds: int) -> Callable[..., Any]:
         @functools.wraps(test)
         def run(*args: Any, **options: Any) -> None:
             self.counts = {}
-            test(*args, **options)
+            for nth in range(rounds):
+                if settings.default.derandomize:
+                    seed(nth)(seeded)
+                test(*args, **options)
             missed = [each for each in self.branches if each not in self.counts]
             assert not missed, f"no example reached {missed}, but {self.counts}"
 

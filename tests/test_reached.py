@@ -49,6 +49,24 @@ def test_an_explicit_example_reaches_a_branch() -> None:
     run()
 
 
+def test_each_round_has_examples_of_its_own() -> None:
+    """Also where every run of the tests has the same examples."""
+    seen: list[int] = []
+
+    @given(st.integers(0, 2**60))
+    def run(number: int) -> None:
+        seen.append(number)
+
+    before = settings.get_current_profile_name()
+    settings.register_profile("same examples", max_examples=5, derandomize=True)
+    settings.load_profile("same examples")
+    try:
+        Reached().by(settings.default(run), rounds=3)()
+    finally:
+        settings.load_profile(before)
+    assert len(seen) == 15 and len(set(seen)) > 10
+
+
 def test_a_name_that_was_not_given_up_front_is_refused() -> None:
     with pytest.raises(KeyError, match="spilt"):
         Reached("split")("spilt", False)
@@ -65,7 +83,7 @@ def test_a_state_machine(branches: list[str]) -> None:
 
     Machine.TestCase.settings = settings(max_examples=2, stateful_step_count=3, database=None)
     result = unittest.TestResult()
-    reached.by(Machine.TestCase)("runTest").run(result)
+    reached.by(Machine)("runTest").run(result)
     messages = [text for _, text in result.failures]
     if "never" in branches:
         assert len(messages) == 1 and "no example reached ['never']" in messages[0]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kafkacore.broker import authorizer as a
@@ -238,6 +238,8 @@ def note_covers(entries: list[Acl], operation: int) -> None:
 
 @nested.by
 @given(ENTRIES)
+@example([acl("logs", a.READ), acl("logs", a.READ, permission=a.DENY)])
+@example([acl("logs", a.READ), acl("logs", a.READ, permission=a.DENY, pattern=a.PREFIXED)])
 @settings(max_examples=190)
 def test_names_within_each_other(entries: list[Acl]) -> None:
     """Few names, so that beginnings meet beginnings and an ALLOW meets its own DENY, which seldom happens with many."""

@@ -3,13 +3,27 @@
 from collections import deque
 from typing import NamedTuple
 
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kafkacore.consumer.chunks import Chunk, Chunks
 from kafkacore.types import TopicPartition
+from tests.reached import Reached
 
-TPS = [TopicPartition(name, index) for name in ("t", "u") for index in range(3)]
+TPS = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)]
+reached = Reached(
+    "two chunks of a partition",
+    "taken back from the chunk in hand",
+    "taken back from two chunks of a partition",
+    "taken back beside what stays",
+    "taken back from what is read",
+    "all taken back",
+    "between two chunks",
+)
+
+
+COUNTS = st.lists(st.tuples(st.sampled_from(TPS), st.integers(1, 4)), min_size=3, max_size=6)
 
 
 class Record(NamedTuple):
@@ -26,22 +40,29 @@ class Loop(RuleBasedStateMachine):
         self.model: list[tuple[TopicPartition, list[int], list[int]]] = []  # read, unread
         self.next_offsets = dict.fromkeys(TPS, 0)
 
-    @rule(counts=st.dictionaries(st.sampled_from(TPS), st.integers(1, 4), min_size=1))
+    @initialize(counts=COUNTS)
+    def begin(self, counts):
+        self.go_on(counts)
+
+    @rule(counts=COUNTS)
     def go_on(self, counts):
         while self.model and not self.model[0][2]:
             del self.model[0]
         self.iterator = self.chunks.next()
         assert (self.iterator is None) == (not self.model)
         if self.iterator is None:
-            for tp, count in counts.items():
+            reached("two chunks of a partition", len(counts) > len({tp for tp, _ in counts}))
+            for tp, count in counts:
                 begin = self.next_offsets[tp]
                 self.next_offsets[tp] += count
                 self.model.append((tp, [], list(range(begin, begin + count))))
             self.chunks.chunks.extend([Chunk(tp, [Record(o) for o in unread]) for tp, _, unread in self.model])
             self.iterator = self.chunks.next()
 
-    @rule(count=st.integers(1, 5))
-    def read(self, count):
+    @rule(count=st.integers(1, 4), counts=COUNTS)
+    def read(self, count, counts):
+        if not self.model:
+            self.go_on(counts)
         for _ in range(count):
             record = None if self.iterator is None else next(self.iterator, None)
             if record is None:
@@ -50,10 +71,18 @@ class Loop(RuleBasedStateMachine):
             assert record.offset == unread[0]
             read.append(unread.pop(0))
 
-    @rule(tps=st.none() | st.sets(st.sampled_from(TPS)))
-    def take_back(self, tps):
+    @rule(reads=st.integers(0, 2), counts=COUNTS, tps=st.sampled_from([None, set(TPS), set(TPS[:1]), set(TPS[1:2]), set(TPS[:2]), set(TPS[1:])]))
+    def take_back(self, reads, counts, tps):
+        self.read(reads, counts)
         taken = [(tp, unread) for tp, _, unread in self.model if unread and (tps is None or tp in tps)]
-        assert self.chunks.take_back(tps) == {tp: unread[0] for tp, unread in taken}
+        if tps:
+            reached("taken back from the chunk in hand", taken and self.model[0][1] and taken[0] == self.model[0][::2])
+            reached("taken back from two chunks of a partition", len(taken) > len({tp for tp, _ in taken}))
+            reached("taken back beside what stays", 0 < len(taken) < sum(bool(unread) for _, _, unread in self.model))
+            reached("taken back from what is read", any(tp in tps and not unread for tp, _, unread in self.model))
+        reached("all taken back", tps is None and len(taken) > 1)
+        reached("between two chunks", len(self.model) > 1 and not self.model[0][2])
+        assert self.chunks.take_back(tps) == {tp: unread[0] for tp, unread in reversed(taken)}
         self.chunks.going_back = {}
         self.model = [m for m in self.model if m[2] and tps is not None and m[0] not in tps]
         self.iterator = self.chunks.next()
@@ -70,10 +99,12 @@ class Loop(RuleBasedStateMachine):
             of = [m for m in self.model if m[0] == tp]
             assert self.chunks.next_offset(tp) == next((unread[0] for _, _, unread in of if unread), None)
             assert self.chunks.working_on(tp) == next(((read[-1:] or unread)[0] for _, read, unread in of), None)
+        assert self.chunks.next_offsets() == {tp: at for tp in TPS if (at := self.chunks.next_offset(tp)) is not None}
         assert self.chunks.being_worked_on() == {tp: self.chunks.working_on(tp) for tp, _, _ in self.model}
 
 
-TestLoop = Loop.TestCase
+Loop.TestCase.settings = settings(max_examples=10, stateful_step_count=25, deadline=None)
+TestLoop = reached.by(Loop, rounds=8)
 
 
 class CountedDeque(deque):

@@ -7,11 +7,12 @@ from collections import deque
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kafkacore._codec import PooledBuffer
 from kafkacore.errors import BufferFullError, ClosedError, RecordTooLarge
 from kafkacore.producer.accumulator import BufferPool
+from tests.reached import Reached
 
 
 def waiting(pool: BufferPool, count: int) -> None:
@@ -176,6 +177,13 @@ def test_stress_keeps_every_byte() -> None:
     assert (pool.available_bytes, pool.queued) == (20_000, 0)
 
 
+reached = Reached(
+    "a waiter gets a part",
+    "two waiters wake from one return",
+    "a waiter behind the first ends",
+)
+
+
 class PoolMachine(RuleBasedStateMachine):
     """Any order of allocations, waits, time-outs and returns, against a model: a counter and a queue.
 
@@ -194,20 +202,31 @@ class PoolMachine(RuleBasedStateMachine):
     def give(self, nbytes: int) -> None:
         """The model: memory goes to the first waiter, and only when he has all of it to the next."""
         self.free += nbytes
+        served = 0
         while self.waiting and self.free:
             taker, missing = self.waiting[0]
             grant = min(missing, self.free)
             self.free -= grant
+            reached("a waiter gets a part", grant < missing)
             if grant < missing:
                 self.waiting[0] = (taker, missing - grant)
                 return
             self.waiting.popleft()
+            reached("two waiters wake from one return", served)
+            served += 1
             buffer = taker.finish().buffer
             assert buffer is not None, taker.error
             assert buffer.nbytes == taker.nbytes
             self.held.append(buffer)
 
-    sizes = st.one_of(st.just(POOLED), st.integers(1, 600))
+    sizes = st.sampled_from([POOLED, POOLED, 1, 250, 600])
+
+    @initialize(waits=st.lists(st.sampled_from([POOLED, 250, 600]), max_size=3))
+    def takes(self, waits: list[int]) -> None:
+        for nbytes in (250, 250, 400, self.POOLED):
+            self.try_only(nbytes)
+        for nbytes in waits:
+            self.wait(nbytes)
 
     @rule(nbytes=sizes)
     def try_only(self, nbytes: int) -> None:
@@ -232,6 +251,7 @@ class PoolMachine(RuleBasedStateMachine):
         if at >= len(self.waiting):
             return
         taker, missing = self.waiting[at]
+        reached("a waiter behind the first ends", at)
         del self.waiting[at]
         self.pool._waiters[at].gate.release()
         assert isinstance(taker.finish().error, BufferFullError)
@@ -258,5 +278,5 @@ class PoolMachine(RuleBasedStateMachine):
         assert self.pool.available_bytes == self.TOTAL
 
 
-TestPool = PoolMachine.TestCase
-TestPool.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPool = reached.by(PoolMachine, rounds=6)
+TestPool.settings = settings(max_examples=10, stateful_step_count=40, deadline=None)

@@ -20,12 +20,28 @@ from producer_support import Bench, read_request, response
 
 from kafkacore import errors, protocol
 from kafkacore.errors import BufferFullError, Code, KafkaTimeoutError, RecordTooLarge
+from tests.reached import Reached
 
 PARTITIONS = 2
 TIMEOUT_MS = 1000
 SIZES = (10, 300, 600, 3000)
 SIZE = st.sampled_from(SIZES)
+reached = Reached(
+    "no memory left",
+    "another thread came between a batch and its first record",
+    "interrupted between a batch and its first record",
+    "a batch split",
+    "a record too large by itself",
+    "a lost answer of an appended batch",
+    "two requests in flight, the first fails",
+    "a batch of several records",
+    "timed out",
+    "timed out while others of the partition wait",
+    "both partitions in a request",
+    "sent to a leader that came back",
+)
 PARTITION = st.integers(0, PARTITIONS - 1)
+FAULT = st.sampled_from([0, 0, Code.NOT_LEADER_OR_FOLLOWER, Code.MESSAGE_TOO_LARGE, Code.MESSAGE_TOO_LARGE, LOST, REFUSED])
 
 
 class Racing(Bench):
@@ -77,6 +93,7 @@ class QueueModel(RuleBasedStateMachine):
         try:
             future = self.bench.send("t", name + b"." * size, partition=partition)
         except BufferFullError:
+            reached("no memory left")
             return
         finally:
             self.bench.hook = None
@@ -94,6 +111,7 @@ class QueueModel(RuleBasedStateMachine):
     @rule(partition=PARTITION, size=SIZE, others=st.lists(SIZE, min_size=1, max_size=3))
     def send_while_other_threads_do(self, partition: int, size: int, others: list[int]) -> None:
         def run_others() -> None:
+            reached("another thread came between a batch and its first record")
             for other in others:
                 self.put(partition, other)
 
@@ -103,6 +121,7 @@ class QueueModel(RuleBasedStateMachine):
     @rule(partition=PARTITION, size=SIZE)
     def send_and_be_interrupted(self, partition: int, size: int) -> None:
         def interrupt() -> None:
+            reached("interrupted between a batch and its first record")
             raise KeyboardInterrupt
 
         self.bench.hook = interrupt
@@ -127,13 +146,22 @@ class QueueModel(RuleBasedStateMachine):
             assert all(batch.count or batch is queue.open for batch in queue.batches), "an empty batch in a queue"
 
     @precondition(lambda self: any(request.api is protocol.ProduceRequest for request, _ in self.bench.client.sent))
-    @rule(fault=st.sampled_from([0, 0, 0, Code.NOT_LEADER_OR_FOLLOWER, Code.MESSAGE_TOO_LARGE, LOST, REFUSED]))
+    @rule(fault=FAULT)
     def answer(self, fault: int) -> None:
         (_, message), lost = self.bench.client.sent[0], errors.DisconnectError("the connection was closed before the answer", broker=1)
         if fault == REFUSED:
             self.bench.client.answer(error=lost)
         else:
             batches = read_request(message)
+            several = any(batch.record_count > 1 for batch in batches.values())
+            reached("a batch of several records", several)
+            reached("a batch split", fault == Code.MESSAGE_TOO_LARGE and several)
+            reached("a record too large by itself", fault == Code.MESSAGE_TOO_LARGE and not several)
+            reached("both partitions in a request", len(batches) == PARTITIONS)
+            reached("a lost answer of an appended batch", fault == LOST)
+            reached("two requests in flight, the first fails", fault != 0 and len(self.bench.client.sent) > 1)
+            leaders = [self.bench.epochs[index] for index in batches]
+            reached("sent to a leader that came back", max(leaders) > 1)
             results = {index: self.logs[index].append(batch, fault) for index, batch in batches.items()}
             if fault == LOST:
                 self.bench.client.answer(error=lost)
@@ -143,6 +171,16 @@ class QueueModel(RuleBasedStateMachine):
             while self.bench.client.sent:
                 self.bench.client.answer(error=lost)
         self.bench.step()
+
+    @rule(partition=PARTITION, count=st.sampled_from([1, 2, 2]), passes=st.sampled_from([1, 2, 2]), fault=FAULT)
+    def send_and_be_answered(self, partition: int, count: int, passes: int, fault: int) -> None:
+        """Batches of several records reach the broker."""
+        for _ in range(passes):
+            for _ in range(count):
+                self.put(partition, 10)
+            self.one_pass(20)
+        if any(request.api is protocol.ProduceRequest for request, _ in self.bench.client.sent):
+            self.answer(fault)
 
     @rule(partition=PARTITION, led=st.booleans())
     def leader(self, partition: int, led: bool) -> None:
@@ -173,6 +211,9 @@ class QueueModel(RuleBasedStateMachine):
             if sent.future.done() and (error := sent.future.exception(0)) is not None:
                 if isinstance(error, RecordTooLarge):
                     continue                           # one record, refused as too large
+                at = sent.partition
+                reached("timed out")
+                reached("timed out while others of the partition wait", any(x.partition == at and not x.future.done() for x in self.sent))
                 assert isinstance(error, KafkaTimeoutError), error
                 assert self.bench.clock.now_ms() >= sent.batch_ms + TIMEOUT_MS, "failed before its delivery timeout"
 
@@ -203,8 +244,8 @@ class QueueModel(RuleBasedStateMachine):
                 assert names == [sent.name for sent in self.sent if sent.name in set(names)], "out of order"
 
 
-QueueModel.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
-TestQueueModel = pytest.mark.slow(QueueModel.TestCase)
+QueueModel.TestCase.settings = settings(max_examples=10, stateful_step_count=27, deadline=None)
+TestQueueModel = pytest.mark.slow(reached.by(QueueModel, rounds=6))
 
 
 class Contended(Bench):

@@ -7,12 +7,30 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from transaction_engine import GROUP, OFFSETS, OPEN, QUEUES, answer, ask, engine_of
 
 from kafkacore import errors
 from kafkacore.producer.transactions import WRITING, Ask, Kind, Outcome, Phase, Step, StepKind
+from tests.reached import Reached
 from tests.rows import each_row
+
+reached = Reached(
+    "a failed transaction aborted",
+    "a commit with nothing in it",
+    "a commit asked for while partitions wait to be added",
+    "the answer of an end lost",
+    "interrupted while ending",
+    "interrupted while adding",
+    "a batch failed while partitions wait to be added",
+    "prepared, then committed",
+    "prepared, then aborted",
+    "committed by another process",
+    "aborted by another process",
+    "partitions and offsets in a transaction",
+    "transaction.version changed between two transactions",
+    "called again while under way",
+)
 
 
 class Coordinator:
@@ -77,6 +95,9 @@ class Coordinator:
         return Outcome(None, self.producer_id, self.epoch)
 
 
+FATES = st.sampled_from(["answered", "answered", "answered", "request lost", "answer lost", "interrupted", "busy"])
+
+
 class Transactions(RuleBasedStateMachine):
     """Random calls, lost answers, lost requests, interrupts, failed batches, changes of transaction.version: whatever happens, what the
     coordinator commits is what the application was told, and an abort brings a usable producer back."""
@@ -100,6 +121,59 @@ class Transactions(RuleBasedStateMachine):
     def call(self, kind: StepKind, **options: Any) -> None:
         self.step, self.kind = self.engine.submit(kind, **options), kind
 
+    def go_well(self) -> None:
+        self.told_the_truth()
+        while self.step is not None:
+            self.network("answered")
+            self.told_the_truth()
+
+    @initialize(ready=st.booleans())
+    def is_ready(self, ready: bool) -> None:
+        if ready:
+            self.init()
+            self.go_well()
+
+    @precondition(lambda self: self.at.phase is Phase.READY and self.step is None)
+    @rule(
+        version_2=st.booleans(),
+        queues=st.sets(st.integers(0, 3), min_size=1, max_size=2),
+        fate=st.sampled_from(["answered", "interrupted", "answer lost"]),
+        offsets=st.booleans(),
+        prepared=st.booleans(),
+        elsewhere=st.sampled_from([None, True, False]),
+        commit=st.sampled_from([None, True, True, False]),
+        fates=st.lists(FATES, max_size=3),
+    )
+    def fill(
+        self,
+        version_2: bool,
+        queues: set[int],
+        fate: str,
+        offsets: bool,
+        prepared: bool,
+        elsewhere: bool | None,
+        commit: bool | None,
+        fates: list[str],
+    ) -> None:
+        """A transaction with much in it, which single steps seldom come to."""
+        self.begin(version_2)
+        for index in sorted(queues):
+            self.write(index)
+        self.network(fate)
+        if offsets:
+            self.offsets()
+            self.go_well()
+        if prepared:
+            self.prepare()
+            self.go_well()
+        if self.at.phase is Phase.PREPARED and self.sent and elsewhere is not None:
+            self.end_elsewhere(elsewhere)
+        elif self.at.phase in (Phase.OPEN, Phase.PREPARED) and commit is not None and self.step is None:
+            self.end(commit)
+            for each in fates:
+                self.network(each)
+                self.told_the_truth()
+
     @precondition(lambda self: self.at.phase is Phase.UNINITIALIZED)
     @rule()
     def init(self) -> None:
@@ -109,6 +183,8 @@ class Transactions(RuleBasedStateMachine):
     @rule(version_2=st.booleans())
     def begin(self, version_2: bool) -> None:
         self.engine.begin(version_2)
+        reached("transaction.version changed between two transactions", version_2 != self.version_2)
+        self.version_2 = version_2
         self.sent, self.failed, self.elsewhere = set(), False, None
 
     @precondition(lambda self: self.at.phase is Phase.OPEN and self.step is None)
@@ -139,12 +215,18 @@ class Transactions(RuleBasedStateMachine):
         asked = Ask(Kind.END, self.at.producer_id, self.at.epoch, self.at.adds_by_writing, commit=commit)
         assert self.coordinator.handle(asked).error is None
         self.elsewhere = commit
+        reached("committed by another process" if commit else "aborted by another process")
         if commit:
             self.told.append(frozenset(self.sent))
 
     @precondition(lambda self: self.at.phase in (Phase.OPEN, Phase.PREPARED) and self.step is None)
     @rule(commit=st.booleans())
     def end(self, commit: bool) -> None:
+        if self.at.phase is Phase.PREPARED:
+            reached("prepared, then committed" if commit else "prepared, then aborted")
+        reached("a commit with nothing in it", commit and not self.sent)
+        reached("a commit asked for while partitions wait to be added", commit and self.engine.gate.wanted)
+        reached("partitions and offsets in a transaction", commit and "g" in self.sent and len(self.sent) > 1)
         self.call(StepKind.COMMIT if commit else StepKind.ABORT)
 
     @precondition(lambda self: self.at.phase is Phase.ABORTABLE and self.step is None)
@@ -155,6 +237,7 @@ class Transactions(RuleBasedStateMachine):
     @precondition(lambda self: self.at.phase in WRITING and self.engine.outstanding is None and self.sent)
     @rule()
     def batch_fails(self) -> None:
+        reached("a batch failed while partitions wait to be added", self.engine.gate.wanted)
         self.engine.batch_failed(errors.RecordTooLarge(), True)
         self.failed = True
 
@@ -163,12 +246,16 @@ class Transactions(RuleBasedStateMachine):
         if self.step is not None and not self.step.delivery.finished and self.kind is not StepKind.OFFSETS:
             assert self.kind is not None
             assert self.engine.submit(self.kind) is self.step
+            reached("called again while under way")
 
-    @rule(fate=st.sampled_from(["answered", "answered", "answered", "request lost", "answer lost", "interrupted", "busy"]))
+    @rule(fate=FATES)
     def network(self, fate: str) -> None:
         asked = ask(self.engine)
         if asked is None:
             return
+        reached("the answer of an end lost", asked.kind is Kind.END and fate == "answer lost")
+        if fate == "interrupted" and asked.kind in (Kind.END, Kind.PARTITIONS):
+            reached("interrupted while ending" if asked.kind is Kind.END else "interrupted while adding")
         if fate == "request lost":
             answer(self.engine, asked, errors.DisconnectError())
         elif fate == "busy":
@@ -204,6 +291,7 @@ class Transactions(RuleBasedStateMachine):
             assert isinstance(error, errors.PreparedTransactionCommitted)
         elif self.kind is StepKind.ABORT:
             assert error is None
+            reached("a failed transaction aborted", self.failed)
         elif error is not None:
             assert error.txn_requires_abort
             assert self.at.phase is Phase.ABORTABLE
@@ -218,9 +306,9 @@ class Transactions(RuleBasedStateMachine):
 
 
 Transactions.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much]
+    max_examples=10, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much]
 )
-TestTransactions = Transactions.TestCase
+TestTransactions = reached.by(Transactions, rounds=12)
 
 
 @each_row("commit", [False, True])
@@ -232,10 +320,7 @@ def test_a_transaction_that_another_process_has_ended_first(version_2: bool, els
 
     def call(rule: Callable[..., None], **options: Any) -> None:
         rule(**options)
-        machine.told_the_truth()
-        while machine.step is not None:
-            machine.network("answered")
-            machine.told_the_truth()
+        machine.go_well()
         machine.has_the_coordinators_epoch_when_ready()
 
     call(machine.init)
