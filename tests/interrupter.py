@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import linecache
 import os
 import re
@@ -54,8 +55,10 @@ class Interrupter:
         return self.trace
 
     def run(self, what: Callable[[], object]) -> bool:
-        """True when it was interrupted."""
-        previous = sys.gettrace()
+        """True when it was interrupted. Nothing is collected meanwhile: an interrupt in a finalizer, or in what others do at a collection,
+        is lost, and where a collection falls depends on all that ran before."""
+        previous, collects = sys.gettrace(), gc.isenabled()
+        gc.disable()
         sys.settrace(self.trace)
         try:
             what()
@@ -63,4 +66,6 @@ class Interrupter:
             pass
         finally:
             sys.settrace(previous)
+            if collects:
+                gc.enable()
         return self.done
