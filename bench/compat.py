@@ -4,7 +4,8 @@
 
 Records of 100 B to and from the null broker (nullbroker.c), with the other client's defaults on all sides. Every case runs in a process
 of its own and the cases take turns; CPU is user and system time of the whole process. Goal: the median of the rounds' ratios of face
-and engine is at most 1.15. --quick does little, once: it shows that the bench runs, its figures mean nothing.
+and engine is at most 1.15. --quick does little, once, all cases of a client in one process: it shows that the bench runs, its figures
+mean nothing.
 """
 
 from __future__ import annotations
@@ -366,15 +367,15 @@ FACES = (
 )
 
 
-def run_case(work: str, name: str, servers: str, count: int) -> float:
-    """One case in a fresh process."""
+def run_cases(work: list[str], name: str, servers: str, count: int) -> list[float]:
+    """Cases of one client in a fresh process."""
     # numpy's BLAS starts a thread per processor that spins for a while and would be charged to the case that is measured
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, "--case", work, name, servers, str(count)]
+    command = [sys.executable, __file__, "--case", json.dumps(work), name, servers, str(count)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     if done.returncode:
-        raise SystemExit(f"{work}, {name}: {done.stderr}")
-    found: float = json.loads(done.stdout.strip().splitlines()[-1])
+        raise SystemExit(f"{', '.join(work)}, {name}: {done.stderr}")
+    found: list[float] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
 
 
@@ -387,7 +388,7 @@ def main() -> None:
     parser.add_argument("--face", default="", help="only the face whose name has this in it")
     parser.add_argument("--quick", action="store_true", help="little, once")
     options = parser.parse_args()
-    rounds, records = (1, 20_000) if options.quick else (options.rounds, options.records)
+    rounds, records = (1, 2_000) if options.quick else (options.rounds, options.records)
     builder = BatchBuilder(max_bytes=16_384)
     while builder.append(b"x" * RECORD_BYTES, timestamp_ms=1_700_000_000_000):
         pass
@@ -395,21 +396,24 @@ def main() -> None:
     with NullBroker(PARTITIONS, {TOPIC: bytes(builder.build())}) as broker:
         for face in FACES:
             if options.face in face.face:
-                tables.append(measure(face, broker.address, rounds, records))
+                tables.append(measure(face, broker.address, rounds, records, options.quick))
     report(tables, as_json=options.json)
 
 
-def measure(face: Face, servers: str, rounds: int, records: int) -> Table:
+def measure(face: Face, servers: str, rounds: int, records: int, is_quick: bool) -> Table:
     """One face beside its engine and its rival."""
     table = Table(face.title, "ns per record")
     names = (face.engine, face.face, face.rival)
-    for work in face.work:
-        times: dict[str, list[float]] = {name: [] for name in names}
+    times: dict[str, dict[str, list[float]]] = {work: {name: [] for name in names} for work in face.work}
+    for together in [list(face.work)] if is_quick else [[work] for work in face.work]:
         for nth in range(rounds):
             for name in names if nth % 2 else reversed(names):
-                times[name].append(run_case(work, name, servers, max(1_000, int(records * SHARES.get(name, 1.0)))))
-        table.add(work, {name: Timing(statistics.median(found), min(found)) for name, found in times.items()})
-        ratio = statistics.median(its / engines for its, engines in zip(times[face.face], times[face.engine], strict=True))
+                found = run_cases(together, name, servers, max(1_000, int(records * SHARES.get(name, 1.0))))
+                for work, time_ns in zip(together, found, strict=True):
+                    times[work][name].append(time_ns)
+    for work, of_names in times.items():
+        table.add(work, {name: Timing(statistics.median(found), min(found)) for name, found in of_names.items()})
+        ratio = statistics.median(its / engines for its, engines in zip(of_names[face.face], of_names[face.engine], strict=True))
         table.goals[work] = {face.face: Verdict(f"{ratio:.2f}, at most {LIMIT}", ratio <= LIMIT)}
     return table
 
@@ -417,6 +421,7 @@ def measure(face: Face, servers: str, rounds: int, records: int) -> Table:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--case"]:
         case_work, case_name, case_servers, case_count = sys.argv[2:6]
-        print(json.dumps(measured((WORK | AIO_WORK | CONF_WORK)[case_work](case_name, case_servers), int(case_count))), flush=True)
+        cases = [(WORK | AIO_WORK | CONF_WORK)[each](case_name, case_servers) for each in json.loads(case_work)]
+        print(json.dumps([measured(case, int(case_count)) for case in cases]), flush=True)
     else:
         main()
