@@ -247,7 +247,7 @@ def test_a_coordinator_that_goes_away_is_looked_for_again():
 
             cluster.control(FindCoordinatorRequest.API_KEY, find)
             cluster.control(DescribeTransactionsRequest.API_KEY, describe)
-            found = admin.describe_transactions(["t"], timeout=10)
+            found = admin.describe_transactions(["t"], timeout=60)
             assert (type(found.errors["t"]), places, losses) == (errors.TransactionalIdNotFound, [], [])
 
 
@@ -311,10 +311,10 @@ def test_a_broker_may_be_given_other_time_than_the_call(admin, monkeypatch):
 
     monkeypatch.setattr(Call, "__init__", noted)
     for more in ({}, {"operation_timeout": 0.5}):
-        admin.create_topics(["a"], timeout=20, **more).check()
-        admin.create_partitions({"a": 2}, timeout=20, **more).check()
-        admin.elect_leaders([("a", 0)], timeout=20, **more)
-        admin.delete_topics(["a"], timeout=20, **more).check()
+        admin.create_topics(["a"], timeout=60, **more).check()
+        admin.create_partitions({"a": 2}, timeout=60, **more).check()
+        admin.elect_leaders([("a", 0)], timeout=60, **more)
+        admin.delete_topics(["a"], timeout=60, **more).check()
     names = ["CreateTopics", "CreatePartitions", "ElectLeaders", "DeleteTopics"]
     assert asked == [(name, ms) for ms in (20_000, 500) for name in names]
 

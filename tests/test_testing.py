@@ -271,7 +271,7 @@ def test_records_end_behind_the_marker_of_a_transaction():
         began = time.monotonic()
         assert [each.value for each in cluster.records("t", 60, isolation_level="read_committed")] == [b"committed"]
         assert [each.value for each in cluster.records("t", 60)] == [b"committed", b"aborted"]
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 60
 
 
 def test_records_of_a_cluster_that_asks_who_is_there():

@@ -141,7 +141,7 @@ def sent(topic: str) -> Callable[[World, KafkaProducer], bool]:
 
 
 def sent_many(_: World, client: KafkaProducer) -> bool:
-    failed = client.send_many("t", [b"x", b"y"]).exception(10)
+    failed = client.send_many("t", [b"x", b"y"]).exception(60)
     if failed is not None:
         raise failed
     return True

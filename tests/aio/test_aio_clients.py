@@ -523,7 +523,7 @@ def test_a_call_that_comes_as_a_listener_ends_goes_first() -> None:
                 calls.in_loop(listened.set)
             if made.is_set():
                 return "made"
-            if not woken.wait(2):
+            if not woken.wait(GUARD_S):
                 return "not noticed"
             raise errors.WakeupError
 

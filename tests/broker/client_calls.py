@@ -5,7 +5,7 @@ from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
 def produce(settings):
     with KafkaProducer(settings, max_block_ms=20_000) as producer:
-        producer.send("t", b"v").result(20)
+        producer.send("t", b"v").result(60)
 
 
 def consume(settings):

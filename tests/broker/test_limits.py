@@ -549,7 +549,7 @@ def test_a_burst_of_connections_finds_room_in_the_backlog() -> None:
         broker.pause()
         host, _, port = broker.address.rpartition(":")
         with ExitStack() as stack:
-            socks = [stack.enter_context(socket.create_connection((host, int(port)), timeout=10)) for _ in range(300)]
+            socks = [stack.enter_context(socket.create_connection((host, int(port)), timeout=60)) for _ in range(300)]
             broker.resume()
             with Wire(broker.address) as wire:
                 while broker.call(broker.num_connections) < 301:

@@ -71,7 +71,7 @@ class Gate:
         self.arrived.release()
 
     def wait(self) -> None:
-        assert self.arrived.acquire(timeout=20)
+        assert self.arrived.acquire(timeout=60)
 
     def let_one_go(self) -> None:
         self._broker.call(lambda: self.kept.pop(0)())

@@ -539,4 +539,4 @@ def test_our_clients_say_that_a_broker_may_be_older():
     with EmbeddedCluster(emulate="0.9") as cluster:
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=3_000) as producer:
             with pytest.raises(KafkaTimeoutError, match=r"or it is a Kafka before 0\.10"):
-                producer.send("t", b"v").result(timeout=20)
+                producer.send("t", b"v").result(timeout=60)

@@ -19,7 +19,7 @@ class Owner:
 
     def run(self, count):
         for _ in range(count):
-            assert self.arrived.acquire(timeout=10)
+            assert self.arrived.acquire(timeout=60)
             self.messages.popleft()()
 
 
@@ -56,7 +56,7 @@ def test_a_failed_job_tells_its_exception_and_the_next_one_runs():
 def test_stop_waits_for_the_jobs_and_a_later_job_begins_anew():
     owner, outcomes = Owner(), []
     begin = threading.Event()
-    owner.worker.submit(lambda: begin.wait(10), outcomes.append)
+    owner.worker.submit(lambda: begin.wait(60), outcomes.append)
     owner.worker.submit(lambda: 2, outcomes.append)
     threading.Timer(0.01, begin.set).start()
     owner.worker.stop()

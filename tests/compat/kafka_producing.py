@@ -64,7 +64,7 @@ def both_and_chain(k: Face) -> Any:
     future.get(timeout=60)
     waited = threading.Event()
     other.add_both(lambda _: waited.set())
-    return waited.wait(20), seen, other.value.offset, other.succeeded()
+    return waited.wait(60), seen, other.value.offset, other.succeeded()
 
 
 @case

@@ -135,9 +135,9 @@ def test_the_end_of_a_client_ends_its_calls() -> None:
 def test_times_count_from_the_call() -> None:
     admin = client("127.0.0.1:1")
     began = time.monotonic()
-    futures = [admin.describe_cluster(request_timeout=0.5) for _ in range(20)]
+    futures = [admin.describe_cluster(request_timeout=0.5) for _ in range(100)]
     assert {code(each) for each in futures} == {"_TIMED_OUT"}
-    assert time.monotonic() - began < 20 * 0.5
+    assert time.monotonic() - began < 100 * 0.5
     with pytest.raises(KafkaException) as caught:
         admin.cluster_id(timeout=0.1)
     assert caught.value.args[0].name() == "_TIMED_OUT"

@@ -246,6 +246,6 @@ def test_ctrl_c_in_a_call_leaves_the_metadata_unlocked() -> None:
                 call()
         finally:
             sys.settrace(None)
-        assert metadata._changed.acquire(timeout=10)
+        assert metadata._changed.acquire(timeout=60)
         metadata._changed.release()
     producer.close()

@@ -176,8 +176,7 @@ def test_ctrl_c_while_the_block_closes_ends_it(make, topic) -> None:
 @pytest.mark.parametrize("reason", [KeyboardInterrupt, Bug, SystemExit])
 def test_a_block_left_by_an_error_does_not_wait_long_for_brokers_that_are_gone(reason: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_end, "FAILED_BLOCK_S", 0.1)
-    if reason is SystemExit:
-        monkeypatch.setattr(block_end, "CLOSE_S", 1.0)
+    monkeypatch.setattr(block_end, "CLOSE_S", 1.0 if reason is SystemExit else 600.0)
     with EmbeddedCluster() as cluster:
         cluster.create_topic("t")
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
@@ -191,5 +190,5 @@ def test_a_block_left_by_an_error_does_not_wait_long_for_brokers_that_are_gone(r
             began_s = time.monotonic()
             raise reason
         took_s = time.monotonic() - began_s
-        assert took_s >= 1 if reason is SystemExit else took_s < 25
+        assert took_s >= 1 if reason is SystemExit else took_s < 300
         assert consumer.closed

@@ -102,7 +102,7 @@ def by_aio(servers, call="poll"):
         member = runner.run(made())
         try:
             while True:
-                found = runner.run(getattr(member, call)(timeout=10))
+                found = runner.run(getattr(member, call)(timeout=60))
                 yield found.record_count if call == "poll_batch" else sum(map(len, found.values()))
         finally:
             runner.run(member.__aexit__(None, None, None))

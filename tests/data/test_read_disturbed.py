@@ -52,7 +52,7 @@ def consumer(cluster):
 @pytest.mark.parametrize("endless", [False, True])
 def test_the_leader_changes_on_the_way(cluster, consumer, admin, topic, endless):
     seen = []
-    for batch in consumer.read(topic, json="n INT", until_end=not endless, timeout=20):
+    for batch in consumer.read(topic, json="n INT", until_end=not endless, timeout=90):
         seen += batch["n"].to_pylist()
         if len(seen) < COUNT:
             cluster.move_leader(topic, 0, 1 + len(seen) // 50 % 2)
@@ -64,7 +64,7 @@ def test_the_leader_changes_on_the_way(cluster, consumer, admin, topic, endless)
 @pytest.mark.parametrize("endless", [False, True])
 def test_the_topic_is_deleted_on_the_way(consumer, admin, topic, endless, monkeypatch):
     monkeypatch.setattr(topics, "DELETED_MS", 300)
-    stream = iter(consumer.read(topic, until_end=not endless, timeout=20))
+    stream = iter(consumer.read(topic, until_end=not endless, timeout=90))
     assert len(next(stream)) > 0
     admin.delete_topics([topic]).check()
     with pytest.raises(errors.UnknownTopicOrPartition) as found:
@@ -75,7 +75,7 @@ def test_the_topic_is_deleted_on_the_way(consumer, admin, topic, endless, monkey
 
 @pytest.mark.parametrize("endless", [False, True])
 def test_the_topic_is_created_again_on_the_way(cluster, consumer, admin, topic, endless):
-    stream = iter(consumer.read(topic, json="n INT", until_end=not endless, timeout=20))
+    stream = iter(consumer.read(topic, json="n INT", until_end=not endless, timeout=90))
     seen = next(stream)["n"].to_pylist()
     admin.delete_topics([topic]).check()
     cluster.create_topic(topic, partitions=1, replication_factor=2)
@@ -97,14 +97,14 @@ def test_the_last_offset_is_a_marker(cluster, topic, isolation, committed):
         producer.commit_transaction() if committed else producer.abort_transaction()
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, isolation_level=isolation) as consumer:
         visible = committed or isolation == "read_uncommitted"
-        table = pa.table(consumer.read(topic, json="n INT", timeout=20))
+        table = pa.table(consumer.read(topic, json="n INT", timeout=90))
         assert table.num_rows == COUNT + 5 * visible
-        assert pl.DataFrame(consumer.read(topic, -1, timeout=20)).height == 0           # the marker alone
+        assert pl.DataFrame(consumer.read(topic, -1, timeout=90)).height == 0           # the marker alone
         assert consumer.read(topic, COUNT).stretches == {(topic, 0): (COUNT, COUNT + 6)}
 
 
 def test_a_loop_that_is_left_and_one_that_fails_disturb_nothing(consumer, topic):
-    stream = consumer.read(topic, json="n INT", timeout=20)
+    stream = consumer.read(topic, json="n INT", timeout=90)
     for batch in stream:
         assert batch["n"][0].as_py() == 0
         break

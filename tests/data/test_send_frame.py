@@ -460,7 +460,7 @@ def test_a_callback_runs_when_all_is_known(cluster, topic, client_face):
         future.add_done_callback(called.append)
         future.result(60)
         producer.flush()
-        assert called == [future] and future.done() and future.exception(10) is None
+        assert called == [future] and future.done() and future.exception(60) is None
         assert "4 rows" in repr(future) and "4 rows, 0 failed" in repr(future.result())
 
 

@@ -36,7 +36,7 @@ class Taker(threading.Thread):
             self.error = error
 
     def finish(self) -> "Taker":
-        self.join(10)
+        self.join(60)
         assert not self.is_alive()
         return self
 

@@ -258,7 +258,7 @@ def test_flush_reports_what_nobody_looked_at(cluster: Any) -> None:
             looked = p.send("t", b"a", partition=0)
             p.send("t", b"b", partition=1)
             p.send("t", b"c", partition=1)
-            assert looked.exception(10) is not None
+            assert looked.exception(60) is not None
             with pytest.raises(DeliveryError) as raised:
                 p.flush(10)
         finally:
@@ -663,5 +663,5 @@ def test_a_with_block_raises_what_nobody_looked_at_and_close_logs_it(caplog: pyt
         assert "1 record" in caplog.text and "max.message.bytes" in caplog.text
         caplog.clear()
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            assert producer.send("t", b"x" * 1000).exception(10) is not None
+            assert producer.send("t", b"x" * 1000).exception(60) is not None
         assert "not delivered" not in caplog.text

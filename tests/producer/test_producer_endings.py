@@ -67,8 +67,7 @@ def test_a_block_left_by_an_error_does_not_wait_long_for_brokers_that_are_gone(
 ) -> None:
     """What that costs is said in one line. The end of the program is no error."""
     monkeypatch.setattr(block_end, "FAILED_BLOCK_S", 0.1)
-    if waits:
-        monkeypatch.setattr(block_end, "CLOSE_S", 1.0)
+    monkeypatch.setattr(block_end, "CLOSE_S", 1.0 if waits else 600.0)
     with EmbeddedCluster() as cluster:
         cluster.create_topic("t")
         with pytest.raises(reason), KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
@@ -79,13 +78,13 @@ def test_a_block_left_by_an_error_does_not_wait_long_for_brokers_that_are_gone(
             began_s = time.monotonic()
             raise reason
         took_s = time.monotonic() - began_s
-        assert took_s >= 1 if waits else took_s < 25
+        assert took_s >= 1 if waits else took_s < 300
         said = [record.getMessage() for record in caplog.records if "not delivered" in record.getMessage()]
         assert [line.split(";")[0] for line in said] == ["2 records were not delivered"]
 
 
 @pytest.mark.sync_only("Ctrl+C ends the loop itself")
-@pytest.mark.parametrize(("reason", "max_block_ms"), [(KeyboardInterrupt, 60_000), (ValueError, 1_000)])
+@pytest.mark.parametrize(("reason", "max_block_ms"), [(KeyboardInterrupt, 600_000), (ValueError, 1_000)])
 def test_ctrl_c_in_a_transaction_does_not_wait_long_for_a_coordinator_that_is_gone(
     reason: type[BaseException], max_block_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,7 +100,7 @@ def test_ctrl_c_in_a_transaction_does_not_wait_long_for_a_coordinator_that_is_go
             began_s = time.monotonic()
             raise reason
         took_s = time.monotonic() - began_s
-        assert took_s < 50 if reason is KeyboardInterrupt else took_s >= 1
+        assert took_s < 300 if reason is KeyboardInterrupt else took_s >= 1
         producer.close(0)
 
 
@@ -142,7 +141,7 @@ def test_a_forced_close_among_senders_without_answers(cluster: Any, timeout: flo
         senders = Senders(p)
         waiters: list[BaseException | None] = []
         first = next(futures[0] for futures in senders.futures if futures)
-        waiting = [threading.Thread(target=lambda: waiters.append(first.exception(20)), daemon=True) for _ in range(3)]
+        waiting = [threading.Thread(target=lambda: waiters.append(first.exception(60)), daemon=True) for _ in range(3)]
         for thread in waiting:
             thread.start()
         p.close(timeout)

@@ -188,7 +188,7 @@ def test_records_get_them(cluster: Any, settings: dict[str, Any], keys: Any) -> 
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         for partition in sorted({number for number, _ in where}):
             low, high = min(at for to, at in where if to == partition), max(at for to, at in where if to == partition) + 1
-            for columns in consumer.read_range(("t", partition), low, high, timeout=10):
+            for columns in consumer.read_range(("t", partition), low, high, timeout=60):
                 found |= {(partition, each.offset): each.headers for each in columns}
     assert [found[each] for each in where] == [tuple(each) for each in HEADERS]
 

@@ -167,7 +167,7 @@ def test_the_sender_sleeps_while_a_caller_drives() -> None:
     seen = []
     thread = threading.Thread(target=lambda: seen.append(sender._nap_or_pass(0)), daemon=True)
     thread.start()
-    assert gate.asleep.wait(20)
+    assert gate.asleep.wait(60)
     assert len(gate.waits) == 2                       # a nap, then a sleep without a bound
     sender._io.release()
     sender._leave()
