@@ -2,8 +2,7 @@
 #
 #   PYTHON           the Python to use (>= 3.11); default python3, or the newest python3.x found if that is too old
 #   ARGS             passed on: make demo ARGS="-b HOST:PORT", make test ARGS="-k varint"
-#   TIMEOUT          seconds that one test may take before it fails with the stacks of all threads; default 300, SPARK_TIMEOUT 600,
-#                    LOAD_TIMEOUT 1800
+#   TIMEOUT          seconds that one test may take before it fails with the stacks of all threads; default 300, SPARK_TIMEOUT 600
 #   JOBS             tests that run at once; default 4, on two processors too: most tests wait, for a session, a broker, a process
 #   KAFKACORE_CACHE  where fetched packages and Kafka's jars are kept; default the user's cache directory
 
@@ -12,7 +11,6 @@ ARGS ?=
 JOBS ?= 4
 TIMEOUT ?= 300
 SPARK_TIMEOUT ?= 600
-LOAD_TIMEOUT ?= 1800
 VENV := .venv/bin/python
 FIND_PYTHON = for p in "$(PYTHON)" python3.14 python3.13 python3.12 python3.11; do \
 	if "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then py=$$p; break; fi; done; \
@@ -41,7 +39,7 @@ test-spark:  ## the tests that run Spark; needs a Java, or takes the one of jdk4
 
 load:  ## the tests beside six busy loops: nothing may be red for being late (ARGS="--loops 2 tests/producer")
 	$(SETUP) $(TEST_EXTRAS)
-	@$(VENV) tools/load.py -n $(JOBS) --dist loadfile --timeout $(LOAD_TIMEOUT) --benchmark-disable --ignore tests/spark/live $(ARGS)
+	@$(VENV) tools/load.py -n $(JOBS) --dist loadfile --benchmark-disable --ignore tests/spark/live $(ARGS)
 
 lint:  ## ruff and mypy --strict
 	$(SETUP) $(TEST_EXTRAS)

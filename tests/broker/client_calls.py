@@ -2,20 +2,22 @@
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
+WAIT_S = 120
+
 
 def produce(settings):
-    with KafkaProducer(settings, max_block_ms=20_000) as producer:
-        producer.send("t", b"v").result(60)
+    with KafkaProducer(settings, max_block_ms=WAIT_S * 1_000) as producer:
+        producer.send("t", b"v").result(WAIT_S)
 
 
 def consume(settings):
     with KafkaConsumer("t", **{name.replace(".", "_"): value for name, value in settings.items()}) as consumer:
-        consumer.poll(20)
+        consumer.poll(WAIT_S)
 
 
 def manage(settings):
     with KafkaAdminClient(settings) as admin:
-        return admin.list_topics()
+        return admin.list_topics(timeout=WAIT_S)
 
 
 CALLS = [produce, consume, manage]

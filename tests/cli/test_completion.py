@@ -79,7 +79,7 @@ def test_a_broker_that_says_nothing_holds_a_completion_for_a_second() -> None:
         context: Any = type("Context", (), {"params": {"bootstrap_server": f"127.0.0.1:{silent.getsockname()[1]}"}})
         start = time.monotonic()
         assert completion.topics(context, "") == []
-        assert time.monotonic() - start < 15  # 1 s, on a machine that is busy
+        assert time.monotonic() - start < 25  # 1 s, on a machine that is busy; other commands wait for 30 s
 
 
 def commands(command: Any = ROOT, path: str = "") -> Iterator[tuple[str, Any]]:

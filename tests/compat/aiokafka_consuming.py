@@ -9,6 +9,12 @@ from typing import Any
 from tests.compat.aiokafka_face import GUARD_S, NOW_MS, Face, case
 
 
+async def some_turns() -> None:
+    """What was begun in a task has come to where it waits."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 @case
 async def fields_of_a_record(k: Face) -> Any:
     producer = await k.producer()
@@ -76,7 +82,7 @@ async def a_loop_ends_with_stop(k: Face) -> Any:
 async def stop_ends_calls_that_wait(k: Face) -> Any:
     reader = await k.reader()
     one = asyncio.create_task(k.raised(reader.getone))
-    await asyncio.sleep(0.05)
+    await some_turns()
     await reader.stop()
     await reader.stop()
     found = [await asyncio.wait_for(one, GUARD_S)]
@@ -123,7 +129,7 @@ async def partitions_of_a_call(k: Face) -> Any:
 async def tasks_that_share_a_consumer(k: Face) -> Any:
     reader = await k.reader(0, 1)
     tasks = [asyncio.create_task(reader.getone(k.tp(each))) for each in (0, 1)]
-    await asyncio.sleep(0.05)
+    await some_turns()
     await k.fill(1, 1)
     second = await asyncio.wait_for(tasks[1], GUARD_S)
     first_waits = not tasks[0].done()
@@ -136,7 +142,7 @@ async def tasks_that_share_a_consumer(k: Face) -> Any:
 async def a_cancelled_call_loses_nothing(k: Face) -> Any:
     reader = await k.reader()
     task = asyncio.create_task(reader.getone())
-    await asyncio.sleep(0.05)
+    await some_turns()
     task.cancel()
     await asyncio.wait((task,))
     await k.fill(1)
@@ -477,7 +483,7 @@ async def two_readers_of_everything(k: Face) -> Any:
         return [(await reader.getone()).offset for _ in range(5)]
 
     tasks = [asyncio.create_task(five()) for _ in range(2)]
-    await asyncio.sleep(0.02)
+    await some_turns()
     await k.fill(10)
     return sorted(offset for offsets in await asyncio.gather(*tasks) for offset in offsets)
 
@@ -488,7 +494,7 @@ async def a_commit_beside_a_call_that_waits(k: Face) -> Any:
     member = await k.member()
     await member.getone()
     waiting = asyncio.create_task(member.getone())
-    await asyncio.sleep(0.02)
+    await some_turns()
     await member.commit()
     committed = await member.committed(k.tp())
     await k.fill(1)
