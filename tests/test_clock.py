@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from kafkacore.clock import Clock, ManualClock, SystemClock
+from kafkacore.clock import Clock, JumpingClock, ManualClock, SystemClock
 
 
 def read(clock: Clock) -> tuple[int, int]:
@@ -29,3 +29,13 @@ def test_system_clock_reads_whole_milliseconds_of_the_machines_clocks():
     assert all(isinstance(value, int) for value in now)
     assert int(before[0]) <= now[0] <= after[0]
     assert int(before[1]) <= now[1] <= after[1]
+
+
+def test_a_machine_that_slept_moves_all_scales_and_a_jump_the_wall_alone():
+    clock, system = JumpingClock(), SystemClock()
+    clock.sleep(10**12)
+    clock.jump(-(10**13))
+    ahead = clock.now_ms() - system.now_ms(), clock.now_ns() // 10**6 - system.now_ms(), clock.wall_ms() - system.wall_ms()
+    assert [round(ms, -8) for ms in ahead] == [10**12, 10**12, -9 * 10**12]  # to a day: no time of the test shows
+    with pytest.raises(ValueError, match="cannot go back"):
+        clock.sleep(-1)

@@ -58,7 +58,9 @@ def failure(capsys: pytest.CaptureFixture[str]) -> str:
 )
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command.split(), "--help"]) == 0
-    assert "Usage:" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "Usage:" in shown
+    assert re.search(r"--help +-h +Show this", shown)  # with no type: it takes no value
 
 
 def test_topics_from_birth_to_death(at: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 
 from kafkacore import errors
 from kafkacore.clock import ManualClock
 from kafkacore.legacy import DefaultEventHandler, FailedToSendMessageError, KeyedMessage, UnknownCodecError
-from kafkacore.legacy.brokers import Failure
+from kafkacore.legacy.brokers import Failure, ProduceCall
+from kafkacore.legacy.message_set import ByteBufferMessageSet, Piece
+from kafkacore.legacy.statistics import Counts
 from kafkacore.metadata import PartitionInfo
 from kafkacore.types import TopicPartition as Tp
 from tests.legacy.legacy_fakes import NO_LEADER, FakeBrokers, handler_of
@@ -476,3 +479,17 @@ def test_closing_closes_the_way_to_the_cluster():
     with handler_of(brokers):
         assert not brokers.closed
     assert brokers.closed
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["before the first request", "between two requests"])
+def test_a_broker_that_left_the_cluster_fails_what_was_not_sent(sent):
+    driver = SimpleNamespace(client=None, metadata=SimpleNamespace(snapshot=SimpleNamespace(nodes={})))
+    sets = {Tp("t", partition): ByteBufferMessageSet(messages=[b"m"]) for partition in (0, 1)}
+    call = ProduceCall(driver, None, Counts(), 7, sets, 1_000)
+    if sent:
+        call._pieces = {tp: iter([Piece(3, 1, b"")]) for tp in sets}
+    assert call.step(0) is None
+    assert call.done
+    assert {tp: (type(failure.error), failure.sent) for tp, failure in call.failed.items()} == dict.fromkeys(
+        sets, (errors.BrokerNotAvailable, 3 if sent else 0)
+    )

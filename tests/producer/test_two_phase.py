@@ -93,6 +93,10 @@ def test_text_that_is_something_else_is_refused(text: Any) -> None:
         ('{"transactional_id": "x", "producer_id": 1, "producer_epoch": 0, "partitions": 5}', "pairs of a topic and a number, not 5"),
         ('{"transactional_id": "x", "producer_id": 1, "producer_epoch": 0, "partitions": ["t1"]}', "pairs of a topic and a number"),
         ('{"transactional_id": "x", "producer_id": 1, "producer_epoch": 0, "partitions": [["t", -1]]}', "pairs of a topic and a number"),
+        (
+            '{"transactional_id": "x", "producer_id": 1, "producer_epoch": 0, "partitions": [["t", 2147483648]]}',
+            "pairs of a topic and a number",
+        ),
         ('{"transactional_id": "x", "producer_id": "1", "producer_epoch": 0}', "producer_id of a prepared transaction cannot be '1'"),
     ],
 )
