@@ -471,19 +471,21 @@ def test_a_password_goes_over_https_or_stays_here(more: dict[str, Any]) -> None:
     Registry(RegistryOptions("http://registry:8081"))  # where nobody is named, nothing can be read
 
 
-def test_oauth_for_the_registry(registry_server: Any) -> None:
+def test_oauth_for_the_registry(registry_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_SECRET", "hush")
     number = registry_server.add("t-value", '"int"')
     with token_endpoint(200, {"access_token": "abc", "expires_in": 600}) as endpoint:
         given = {
             "bearer.auth.issuer.endpoint.url": endpoint.url,
             "bearer.auth.client.id": "me",
-            "bearer.auth.client.secret": "hush",
+            "bearer.auth.client.secret": "secret://env/REGISTRY_SECRET",
             "bearer.auth.scope": "schemas",
         }
         asking = Registry(options_of(registry_server.url, given))
         for _ in range(2):
             assert asking.latest("t-value", "AVRO").text == '"int"'
-        assert registry_server.authorizations == ["Bearer abc"] * 2 and len(endpoint.asked) == 1
+        assert registry_server.authorizations == ["Bearer abc"] * 2
+        assert endpoint.asked == [("Basic bWU6aHVzaA==", {"grant_type": ["client_credentials"], "scope": ["schemas"]})]  # me:hush
         registry_server.answers = [(401, b"")]
         assert asking.by_id(number, "AVRO").text == '"int"'  # a token that was taken back: another one, once
         assert len(endpoint.asked) == 2
