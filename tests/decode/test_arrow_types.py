@@ -192,18 +192,21 @@ def test_extension_types() -> None:
             decoded([b"{}"], pa.schema([("c", kind)]))
 
 
-def test_nine_digits_are_cut_where_the_column_has_microseconds() -> None:
+@pytest.mark.parametrize(
+    ("unit", "zone", "first", "second"),
+    [("us", None, 123456, 999999), ("us", "UTC", 123456, 999999), ("ms", None, 123000, 999000), ("s", None, 0, 0)],
+)
+def test_nine_digits_are_cut_where_the_column_has_fewer(unit: str, zone: str | None, first: int, second: int) -> None:
     texts = ["2026-05-01T12:00:00.123456789", "1969-12-31T23:59:59.999999999", "2026-05-01", None]
     values = [f'{{"t":"{each}"}}'.encode() if each else b'{"t":null}' for each in texts]
-    for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
-        found = decoded(values, pa.schema([("t", kind)]))
-        assert not found.faults
-        assert [each if each is None else each.replace(tzinfo=None) for each in found.columns[0].to_pylist()] == [
-            datetime.datetime(2026, 5, 1, 12, 0, 0, 123456),
-            datetime.datetime(1969, 12, 31, 23, 59, 59, 999999),
-            datetime.datetime(2026, 5, 1),
-            None,
-        ]
+    found = decoded(values, pa.schema([("t", pa.timestamp(unit, zone))]))
+    assert not found.faults
+    assert [each if each is None else each.replace(tzinfo=None) for each in found.columns[0].to_pylist()] == [
+        datetime.datetime(2026, 5, 1, 12, 0, 0, first),
+        datetime.datetime(1969, 12, 31, 23, 59, 59, second),
+        datetime.datetime(2026, 5, 1),
+        None,
+    ]
 
 
 def test_a_float_that_is_none_is_null() -> None:

@@ -22,7 +22,7 @@ import trustme
 pytest.importorskip("pyarrow")
 
 from kafkacore import errors
-from kafkacore.bounds import REGISTRY_ANSWER_BYTES
+from kafkacore.bounds import HTTP_SECONDS, REGISTRY_ANSWER_BYTES
 from kafkacore.decode import registry
 from kafkacore.decode.avro import _flat
 from kafkacore.decode.registry import BACKOFF_S, TRIES, UNKNOWN_S, Registry, RegistryOptions, UnusableSchema, options_of
@@ -528,6 +528,10 @@ def test_settings_that_cannot_be_used(given: dict[str, str], says: str) -> None:
     with pytest.raises(errors.ConfigError, match=says) as caught:
         Registry(options_of(NOWHERE, given))
     assert "hush" not in str(caught.value)
+
+
+def test_the_time_for_an_answer_is_given_in_milliseconds() -> None:
+    assert [options_of(NOWHERE, given).timeout_s for given in ({"timeout.ms": "1500"}, {})] == [1.5, HTTP_SECONDS]
 
 
 def test_the_settings_of_the_spark_source_are_those_of_the_registry() -> None:
