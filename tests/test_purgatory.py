@@ -419,6 +419,10 @@ def test_complete_operations_are_purged_after_the_interval(clock):
     assert purgatory.statistics() == {"delayed": 1, "watched": 1, "keys": 1, "completed_by_events": 0}
 
 
+def test_the_interval_is_kafkas_where_none_is_given(clock):
+    assert DelayedOperationPurgatory("test", LoopTimer(clock=clock), reaper=False).purge_interval == 1000
+
+
 def test_the_interval_counts_places_and_not_operations(clock):
     purgatory = DelayedOperationPurgatory("test", LoopTimer(clock=clock), purge_interval=1000, reaper=False)
     kept = 0

@@ -227,7 +227,12 @@ _LEAVES = {
     "STRING": st.text(max_size=8),
     "BOOLEAN": st.booleans(),
     "DATE": st.dates().map(str),
-    "TIMESTAMP": st.datetimes().map(lambda at: at.isoformat() + "Z"),
+    "TIMESTAMP": st.datetimes().map(lambda at: at.isoformat() + "Z")
+    | st.builds(
+        lambda at, zone: at.isoformat() + zone,
+        st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2100, 1, 1)),
+        st.sampled_from(["+0130", "-05:30"]),
+    ),
 }
 _SCHEMA = (
     ", ".join(f"f{at} {kind}" for at, kind in enumerate(_LEAVES))
