@@ -18,6 +18,7 @@ from kafkacore.legacy import (
     SimpleConsumer,
     SyncProducer,
 )
+from kafkacore.protocol import FetchResponse
 from kafkacore.testing import EmbeddedCluster
 from tests.rows import each_row
 
@@ -123,6 +124,16 @@ def test_an_offset_out_of_range_says_where(cluster, topic, simple):
     found = raised.value
     assert (found.topic, found.partition, found.offset, found.broker) == (topic, 3, 5, cluster.leader(topic, 3))
     assert found.api.startswith("Fetch v")
+
+
+def test_an_answer_without_the_partition_says_which(cluster, topic, simple):
+    cluster.control("Fetch", lambda request: FetchResponse())
+    try:
+        with pytest.raises(errors.UnknownServer, match="leaves the partition out") as raised:
+            simple.fetch(topic, 2, 0)
+    finally:
+        cluster.control("Fetch", None)
+    assert (raised.value.topic, raised.value.partition) == (topic, 2)
 
 
 def test_a_leader_that_moved_is_an_error_once(cluster, topic, simple):
