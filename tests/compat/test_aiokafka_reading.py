@@ -16,6 +16,7 @@ import pytest
 from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic
 from kafkacore import errors as ours
 from kafkacore.compat.aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition, errors
+from kafkacore.compat.aiokafka.listener import EngineListener
 from kafkacore.testing import EmbeddedCluster
 from tests.failing_once import VALUES, FailingOnce
 
@@ -444,3 +445,23 @@ def test_a_consumer_that_is_not_stopped_is_named_as_the_program_knows_it(group: 
             assert [text.partition("(")[0] for text in said] == ["unclosed AIOKafkaConsumer"]
 
     run(test, 1, auto_create_topics_enable=False)
+
+
+def test_a_task_is_inside_a_listener_while_it_is_called_and_no_longer() -> None:
+    seen = []
+
+    class Looking(ConsumerRebalanceListener):
+        async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            seen.append((engines.calls, engines.inside))
+
+        on_partitions_assigned = on_partitions_revoked
+
+    engines = EngineListener(Looking(), lambda: {T0})
+
+    async def called() -> None:
+        await engines.on_partitions_assigned([T0])
+        seen.append((engines.calls, engines.inside))
+        await asyncio.wait_for(engines.ended(), GUARD_S)
+
+    asyncio.run(called())
+    assert seen == [(True, True)] * 2 + [(False, False)]
