@@ -71,7 +71,7 @@ class Loop(RuleBasedStateMachine):
             assert record.offset == unread[0]
             read.append(unread.pop(0))
 
-    @rule(reads=st.integers(0, 2), counts=COUNTS, tps=st.sampled_from([None, set(TPS), set(TPS[:1]), set(TPS[1:2]), set(TPS[:2]), set(TPS[1:])]))
+    @rule(reads=st.integers(0, 2), counts=COUNTS, tps=st.sampled_from([None, *map(set, (TPS, TPS[:1], TPS[1:2], TPS[:2], TPS[1:]))]))
     def take_back(self, reads, counts, tps):
         self.read(reads, counts)
         taken = [(tp, unread) for tp, _, unread in self.model if unread and (tps is None or tp in tps)]
