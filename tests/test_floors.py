@@ -1,4 +1,4 @@
-"""The house plan, held by a walk over the imports (ast for .py, a line scan for Cython).
+"""The house plan, held by a walk over the imports (`tools/house.py`).
 
     0 values   bounds, elsewhere, errors, error_codes, kerberos_names, plurals, types, clock, config, config_authorizer, config_kerberos,
                config_keywords, config_names, config_plugins, config_listeners, config_properties, config_secrets, config_security,
@@ -15,14 +15,12 @@ imports cli (but __main__) or spark (but pyspark_kafkacore and cli). Foreign pac
 those of the extras only in faces, and there inside functions, so that the package imports without them; the exceptions are listed below.
 """
 
-import ast
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from house import Import, all_imports, room
 
 import kafkacore
 
@@ -70,80 +68,6 @@ LOADED_LATE = {"decode"}
 """Rooms below the faces that load an optional package: others import them inside functions, or at the top where that package may be."""
 
 CYTHON_LIBRARIES = {"cython", "libc", "libcpp", "cpython", "posix"}
-CYTHON_IMPORT = re.compile(r"^(\s*)(?:from\s+([\w.]+)\s+c?import\s+(.+)|c?import\s+([\w., ]+))")
-
-
-class Import(NamedTuple):
-    """One import statement: who, what, where, and whether it runs when the file is loaded."""
-
-    importer: str
-    target: str
-    line: int
-    at_top: bool
-
-
-def module_name(path: Path, root: Path) -> str:
-    """The dotted name; .pxi files count as the extension that includes them."""
-    if path.suffix == ".pxi":
-        return "kafkacore._codec"
-    parts = path.relative_to(root).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def room(module: str) -> str:
-    """The part below kafkacore that has a floor; a top-level module is its own room."""
-    parts = module.split(".")
-    return parts[0] if parts[0] != "kafkacore" else (parts[1] if len(parts) > 1 else "")
-
-
-def python_imports(path: Path, root: Path, modules: set[str]) -> Iterator[Import]:
-    importer = module_name(path, root)
-    package = importer if path.name == "__init__.py" else importer.rpartition(".")[0]
-
-    def walk(node: ast.AST, at_top: bool) -> Iterator[Import]:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.Import):
-                for alias in child.names:
-                    yield Import(importer, alias.name, child.lineno, at_top)
-            elif isinstance(child, ast.ImportFrom):
-                base = child.module or ""
-                if child.level:
-                    base = ".".join([*package.split(".")[: len(package.split(".")) - child.level + 1], *filter(None, [base])])
-                for alias in child.names:
-                    full = f"{base}.{alias.name}"
-                    yield Import(importer, full if full in modules else base, child.lineno, at_top)
-            elif isinstance(child, ast.Call) and ast.unparse(child.func) in ("__import__", "importlib.import_module", "import_module"):
-                if child.args and isinstance(child.args[0], ast.Constant):
-                    yield Import(importer, str(child.args[0].value), child.lineno, at_top)
-                yield from walk(child, at_top)
-            else:
-                lazy = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-                yield from walk(child, at_top and not lazy)
-
-    yield from walk(ast.parse(path.read_text(encoding="utf-8")), True)
-
-
-def cython_imports(path: Path, root: Path, modules: set[str]) -> Iterator[Import]:
-    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        found = CYTHON_IMPORT.match(text)
-        if not found:
-            continue
-        indent, base, names, plain = found.groups()
-        if base:
-            targets = [f"{base}.{name.split()[0]}" for name in names.strip("() ").split(",") if name.split()]
-            targets = [target if target in modules else base for target in targets]
-        else:
-            targets = [name.split()[0] for name in plain.split(",") if name.split()]
-        for target in targets:
-            yield Import(module_name(path, root), target, number, not indent)
-
-
-def all_imports(root: Path) -> tuple[set[str], list[Import]]:
-    python = [*root.glob("kafkacore/**/*.py"), *root.glob("pyspark_kafkacore.py")]
-    cython = [path for suffix in ("pyx", "pxi", "pxd") for path in root.glob(f"kafkacore/**/*.{suffix}")]
-    modules = {module_name(path, root) for path in [*python, *cython]}
-    found = [found for path in python for found in python_imports(path, root, modules)]
-    return modules, found + [found for path in cython for found in cython_imports(path, root, modules)]
 
 
 def foreign_problem(found: Import, here: str, is_package_root: bool) -> str | None:
