@@ -2,6 +2,7 @@
 #
 #   PYTHON           the Python to use (>= 3.11); default python3, or the newest python3.x found if that is too old
 #   ARGS             passed on: make demo ARGS="-b HOST:PORT", make test ARGS="-k varint"
+#   ROOM, ALL        what make check runs: the tests of a room, slow ones too
 #   TIMEOUT          seconds that one test may take before it fails with the stacks of all threads; default 300, SPARK_TIMEOUT 600
 #   JOBS             tests that run at once; default 4, on two processors too: most tests wait, for a session, a broker, a process
 #   KAFKACORE_CACHE  where fetched packages and Kafka's jars are kept; default the user's cache directory
@@ -19,7 +20,7 @@ FIND_PYTHON = for p in "$(PYTHON)" python3.14 python3.13 python3.12 python3.11; 
 TEST_EXTRAS := test $(if $(shell command -v krb5-config 2>/dev/null),gssapi)
 SETUP = @set -e; $(FIND_PYTHON); "$$py" tools/setup_env.py
 
-.PHONY: help demo test test-spark load lint sanitize hostile soak mutants bench docs wheels clean
+.PHONY: help demo check test test-spark load lint sanitize hostile soak mutants bench docs wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -28,6 +29,10 @@ help:  ## this list
 demo:  ## send the flights of 2013 through the embedded broker and back (ARGS="-b HOST:PORT": a real Kafka)
 	$(SETUP) demo $(if $(filter --spark,$(ARGS)),spark)
 	@$(VENV) -m kafkacore demo $(ARGS)
+
+check:  ## the tests of what changed, nearest first, in three minutes (ROOM=consumer, ROOM=broker/log: of a room; ALL=1: slow ones too)
+	$(SETUP) $(TEST_EXTRAS)
+	@$(VENV) tools/check.py --jobs $(JOBS) $(if $(ROOM),--room $(ROOM)) $(if $(ALL),--all) $(ARGS)
 
 test:  ## run all tests; those on a real Kafka skip themselves without java or mvn
 	$(SETUP) $(TEST_EXTRAS)
