@@ -20,7 +20,7 @@ Rules:
    test_a_request_that_comes_meanwhile_is_read_when_the_answer_is_written]
 6. A channel that lost its peer while frames are still unread moves to `closing`, gives them one per poll, and is reported as
    disconnected after the last. [test_frames_before_the_end_are_delivered_before_the_disconnect,
-   test_responses_are_read_out_after_a_write_failed]
+   test_responses_are_read_out_after_a_write_failed, test_channels_without_peers_are_read_out_side_by_side_a_frame_a_poll]
 7. A TLS handshake costs up to some milliseconds of arithmetic, so a poll makes a few steps of accepted ones, and the others wait for the
    next: clients that are served do not wait for a crowd that comes in. [test_a_crowd_of_handshakes_lets_others_through]
 

@@ -396,6 +396,7 @@ def test_callbacks_see_the_context_of_their_send(servers: str, topic: str, way: 
 
     async def work() -> None:
         seen: dict[str, str] = {}
+        threads: set[threading.Thread] = set()
         settings: dict[str, Any] = {"linger_ms": 600_000, "delivery_timeout_ms": 1_200_000}
         producer = KafkaProducer(bootstrap_servers=servers, **settings)
         await producer.partitions_for(topic)
@@ -406,6 +407,7 @@ def test_callbacks_see_the_context_of_their_send(servers: str, topic: str, way: 
 
             def on_delivery(metadata: Any, error: Any) -> None:
                 seen[name] = request.get()
+                threads.add(threading.current_thread())
                 request.set("changed")
                 called.set_result(None)
 
@@ -422,6 +424,7 @@ def test_callbacks_see_the_context_of_their_send(servers: str, topic: str, way: 
             await asyncio.to_thread(producer._producer.flush)
         await asyncio.gather(*(called for _, called in sent))
         assert seen == {f"task {i}": f"task {i}" for i in range(5)}
+        assert threads == {threading.current_thread()}
         assert request.get() == "the flush's"
         await producer.close()
 

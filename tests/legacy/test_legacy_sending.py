@@ -164,18 +164,31 @@ def test_what_cannot_be_sent_is_named_with_its_partition_broker_and_cause(cluste
     assert sorted(m.topic for m in failed.value.messages) == ["not-there", topic]
 
 
+def test_what_an_answer_leaves_out_is_not_sent(cluster, topic):
+    cluster.control("Produce", lambda request: ProduceResponse(responses=[]))
+    try:
+        with SyncProducer(bootstrap_servers=cluster.bootstrap_servers, message_send_max_retries=0) as producer:
+            with pytest.raises(FailedToSendMessageError) as failed:
+                producer.send(*(KeyedMessage(topic, key, b"m") for key in ("a", "b", "c", "d")))
+    finally:
+        cluster.control("Produce", None)
+    assert {type(cause) for cause in failed.value.failed.values()} == {errors.UnknownServer}
+    assert len(failed.value.messages) == 4
+
+
 def test_a_cluster_that_is_gone_is_an_error_in_time():
     with EmbeddedCluster(brokers=1) as cluster:
         servers = cluster.bootstrap_servers
-        cluster.create_topic("t")
+        for name in ("t", "u"):
+            cluster.create_topic(name)
         producer = SyncProducer(
             bootstrap_servers=servers, retry_backoff_ms=1, message_send_max_retries=1, request_timeout_ms=1000, reconnect_backoff_max_ms=50
         )
-        producer.send(KeyedMessage("t", b"m"))
+        producer.send(KeyedMessage("t", b"m"), KeyedMessage("u", b"m"))
     with pytest.raises(FailedToSendMessageError) as failed:
-        producer.send(KeyedMessage("t", b"n"))
+        producer.send(KeyedMessage("t", b"n"), KeyedMessage("u", b"n"))
     producer.close()
-    assert [tp.topic for tp in failed.value.failed] == ["t"]
+    assert sorted(tp.topic for tp in failed.value.failed) == sorted(m.topic for m in failed.value.messages) == ["t", "u"]
     assert isinstance(failed.value.attempts[0], errors.NetworkError)
     assert "no broker can be reached" in str(failed.value)
 
