@@ -200,6 +200,7 @@ def test_a_poll_takes_in_all_that_helper_threads_have_found_out(cluster, resolve
         assert not cluster.client.ready(cluster.node(node_id), cluster.now_ms)
     for host in hosts:
         resolver.answer(host, host)
+    while len(cluster.client._found_out) < 2:
         assert cluster.woken.acquire(timeout=WAIT_S)
     cluster.client.poll(0, cluster.now_ms)
     assert [cluster.client._connections[node_id].state == RESOLVING for node_id in (1, 2)] == [False, False]
