@@ -1,4 +1,4 @@
-"""Commits that are sent later than they were asked for, while the group rebalances: time is moved by hand."""
+"""Commits that are sent later than they were asked for, and several of which one fails: time is moved by hand."""
 
 from __future__ import annotations
 
@@ -231,3 +231,31 @@ def test_an_answer_to_one_question_leaves_the_other_under_way() -> None:
     assert (first.done, second.done, len(rig.coordinator.flying)) == (True, False, 1)
     rig.coordinator.answer()
     assert second.results == {C: None}
+
+
+def test_an_offset_of_an_open_transaction_holds_up_no_other() -> None:
+    rig = Rig()
+    rig.coordinator.kept[B] = 7, -1, ""
+
+    def unstable(reply: Any) -> Any:
+        (group,) = reply.groups
+        (topic,) = group.topics
+        first, *others = topic.partitions
+        parts = [first._replace(error_code=Code.UNSTABLE_OFFSET_COMMIT), *others]
+        return reply._replace(groups=[group._replace(topics=[topic._replace(partitions=parts)])])
+
+    rig.coordinator.bend = unstable
+    query = rig.commits.fetch([A, B])
+    rig.step()
+    rig.coordinator.answer()
+    assert (query.waiting, {tp: found and found.offset for tp, found in query.results.items()}) == ({A}, {B: 7})
+
+
+def test_all_commits_and_questions_end_where_the_coordinator_cannot_be_had() -> None:
+    rig = Rig()
+    commits = [rig.commits.commit({tp: OffsetAndMetadata(1)}, retried=True) for tp in (A, C)]
+    queries = [rig.commits.fetch([tp]) for tp in (A, C)]
+    rig.away, refusal = True, errors.GroupAuthorization("no")
+    rig.coordinator.failure = refusal  # type: ignore[assignment]
+    rig.step()
+    assert [each.error for each in (*commits, *queries)] == [refusal] * 4
