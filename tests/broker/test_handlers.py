@@ -799,6 +799,67 @@ def test_describe_cluster(bench, version):
 # ---- housekeeping
 
 
+def requests_about(*wanted):
+    """Requests about several partitions: each with its version, and how the answer to a partition is read."""
+
+    def topics(topic, part):
+        names = dict.fromkeys(name for name, _ in wanted)
+        return [topic(name, [part(index) for of, index in wanted if of == name]) for name in names]
+
+    yield (
+        p.ListOffsetsRequest(
+            replica_id=-1,
+            topics=topics(
+                lambda name, parts: p.ListOffsetsTopic(name=name, partitions=parts),
+                lambda index: p.ListOffsetsPartition(partition_index=index, timestamp=-1),
+            ),
+        ),
+        5, lambda part: part.offset,
+    )  # fmt: skip
+    yield (
+        p.OffsetForLeaderEpochRequest(
+            topics=topics(
+                lambda name, parts: p.OffsetForLeaderTopic(topic=name, partitions=parts),
+                lambda index: p.OffsetForLeaderPartition(partition=index, leader_epoch=0),
+            )
+        ),
+        3, lambda part: part.end_offset,
+    )  # fmt: skip
+    yield (
+        p.DeleteRecordsRequest(
+            topics=topics(
+                lambda name, parts: p.DeleteRecordsTopic(name=name, partitions=parts),
+                lambda index: p.DeleteRecordsPartition(partition_index=index, offset=2 if index else -1),
+            ),
+            timeout_ms=1_000,
+        ),
+        2, lambda part: part.low_watermark,
+    )  # fmt: skip
+
+
+def test_a_partition_that_is_refused_keeps_no_other_of_its_request_from_an_answer(bench):
+    bench.topic("t", 2)
+    bench.topic("u", 1)
+    for topic, partition in (("t", 0), ("t", 1), ("u", 0)):
+        bench.produce(topic=topic, partition=partition)
+    wanted = [("t", 0), ("t", 9), ("missing", 0), ("u", 0), ("t", 1)]
+    for request, version, read in requests_about(*wanted):
+        answer = bench.ask(request, version)
+        found = {
+            (getattr(topic, "name", None) or topic.topic, getattr(part, "partition_index", getattr(part, "partition", None))): (
+                part.error_code,
+                read(part),
+            )
+            for topic in answer.topics
+            for part in topic.partitions
+        }
+        deletes = isinstance(request, p.DeleteRecordsRequest)
+        assert found == {
+            ("t", 0): (Code.NONE, 3), ("t", 1): (Code.NONE, 2 if deletes else 3), ("u", 0): (Code.NONE, 3),
+            ("t", 9): (Code.UNKNOWN_TOPIC_OR_PARTITION, -1), ("missing", 0): (Code.UNKNOWN_TOPIC_OR_PARTITION, -1),
+        }, request  # fmt: skip
+
+
 def test_what_has_no_effect_is_kept_and_shown_and_the_log_says_so(bench, caplog):
     changes = {"some.plugin.setting": "x", "max.connections": "7"}
     configs = [p.IncrementalAlterableConfig(name=name, value=value) for name, value in changes.items()]
