@@ -6,7 +6,7 @@ Rules:
    [test_an_image_as_records_is_the_same_image, test_replaying_the_log_from_its_start_makes_the_same_image]
 2. An image belongs to one thread: a broker's to its owner thread, the controller's to the thread that holds the controller's lock.
    [test_an_image_changes_only_when_its_broker_turns_to_it,
-   test_followers_are_told_under_the_lock_before_the_answer_and_read_at_their_own_pace]
+   test_followers_hear_of_it_under_the_lock_before_the_answer_and_read_at_their_own_pace]
 3. Registrations are never changed but replaced, so what a listener or an answer holds stays what it was.
    [test_what_was_registered_stays_what_it_was_for_those_who_hold_it]
 4. Reading raises the broker error a client should see; the handlers turn it into a code. Changing is the controller's work.

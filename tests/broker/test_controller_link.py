@@ -42,7 +42,7 @@ class Reader:
         self.offset = self.batches()[-1][-1]
 
 
-def test_followers_are_told_under_the_lock_before_the_answer_and_read_at_their_own_pace():
+def test_followers_hear_of_it_under_the_lock_before_the_answer_and_read_at_their_own_pace():
     clock = ManualClock()
     state = broker_state(CONFIG, clock)
     host = state.controller._host
@@ -107,26 +107,26 @@ def test_an_image_changes_only_when_its_broker_turns_to_it():
 
 
 class Busy(ImageListener):
-    """Asks for another topic while it is told of the first one."""
+    """Asks for another topic while it hears of the first one."""
 
     def __init__(self, state):
-        self.state, self.told, self.answers = state, [], []
+        self.state, self.heard, self.answers = state, [], []
 
     def image_changed(self, delta):
         names = [topic.name for topic in delta.created_topics]
-        self.told.append(("begins", *names))
+        self.heard.append(("begins", *names))
         if names == ["t"]:
             self.state.controller.submit(topic_request("u"), 7, self.answers.append)
             assert self.answers == [] and "u" not in self.state.cluster.topics
-        self.told.append(("ends", *names))
+        self.heard.append(("ends", *names))
 
 
-def test_what_a_listener_asks_for_is_applied_and_answered_after_the_change_it_is_told_of():
+def test_what_a_listener_asks_for_is_applied_and_answered_after_the_change_it_hears_of():
     state = broker_state(CONFIG, ManualClock())
     busy = Busy(state)
     state.cluster.listeners.append(busy)
     create_topic(state.controller, "t", 1)
-    assert busy.told == [("begins", "t"), ("ends", "t"), ("begins", "u"), ("ends", "u")]
+    assert busy.heard == [("begins", "t"), ("ends", "t"), ("begins", "u"), ("ends", "u")]
     assert [answer.topics[0].name for answer in busy.answers] == ["u"]
     state.ended()
 

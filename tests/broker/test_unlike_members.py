@@ -89,15 +89,15 @@ def places(request):
     }
 
 
-def test_a_replica_that_has_moved_meanwhile_is_told_where_it_is_and_the_other_again(controller, clock):
+def test_a_replica_that_has_moved_meanwhile_is_reported_where_it_is_and_the_other_again(controller, clock):
     timer = LoopTimer(clock=clock)
-    told = DirectoryAssignments(1, controller.submit, lambda: 5, timer)
-    told.tell(T, 0, b"a" * 16)
-    told.tell(U, 0, b"b" * 16)
+    assignments = DirectoryAssignments(1, controller.submit, lambda: 5, timer)
+    assignments.tell(T, 0, b"a" * 16)
+    assignments.tell(U, 0, b"b" * 16)
     timer.advance_clock()
     request, answered = controller.take()
     assert places(request) == {(T, 0): b"a" * 16, (U, 0): b"b" * 16}
-    told.tell(T, 0, b"c" * 16)
+    assignments.tell(T, 0, b"c" * 16)
     answered(p.AssignReplicasToDirsResponse(error_code=Code.NOT_CONTROLLER))
     clock.advance(ASSIGN_AGAIN_MS)
     timer.advance_clock()
@@ -146,15 +146,15 @@ def test_of_isrs_that_were_proposed_together_one_is_refused_one_left_out_and_one
     assert (refused.pending_isr, left_out.pending_isr) == (None, None)
 
 
-def test_of_brokers_that_leave_only_those_are_told_that_waited_for_another():
-    host, told = ControllerHost(BrokerConfig()), []
+def test_of_brokers_that_leave_only_those_hear_that_waited_for_another():
+    host, heard = ControllerHost(BrokerConfig()), []
     for node in (1, 2):
-        host.when_others_move(node, lambda node=node: told.append(node))
+        host.when_others_move(node, lambda node=node: heard.append(node))
     host.reached(1, 0, 5)
-    assert told == [2]
+    assert heard == [2]
     host.reached(3, 0, 5)
     host.reached(3, 0, 6)
-    assert told == [2, 1]                                      # once
+    assert heard == [2, 1]                                      # once
 
 
 # ---- connections
@@ -179,16 +179,16 @@ class Selector:
 
 def test_a_connection_that_goes_while_it_is_paused_leaves_the_pauses_of_others(clock):
     pauses, done = Pauses(clock), []
-    pauses.selector = selector = Selector("gone", "throttled", "delayed", "doomed", "free")
-    pauses.throttle("gone", 100)
+    pauses.selector = selector = Selector("closed", "throttled", "delayed", "doomed", "free")
+    pauses.throttle("closed", 100)
     pauses.throttle("throttled", 100)
     pauses.delay("delayed", 50, lambda: done.append("delayed"))
     pauses.doom("doomed", 100, done.append)
     pauses.mute("free")
     pauses.unmute("free")
     assert selector.read == {"free"}
-    del selector.channels["gone"]
-    pauses.forget("gone")
+    del selector.channels["closed"]
+    pauses.forget("closed")
     pauses.unmute("throttled")                                 # its answer is sent; it waits all the same
     clock.advance(50)
     pauses.timer.advance_clock()

@@ -200,7 +200,7 @@ def test_a_batch_without_records_is_not_seen_and_does_not_hold_up_a_flush() -> N
 
 
 class Held:
-    """A lock that somebody else holds, until a section waits for it."""
+    """A lock that another thread holds, until a section waits for it."""
 
     def __init__(self, look) -> None:
         self.look, self.waits = look, []

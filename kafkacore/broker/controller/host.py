@@ -3,12 +3,12 @@
 Rules:
 
 1. Everything here happens under one lock, which is held for a decision and never while waiting: no socket, no other lock but a
-   follower's queue of messages. [test_followers_are_told_under_the_lock_before_the_answer_and_read_at_their_own_pace,
+   follower's queue of messages. [test_followers_hear_of_it_under_the_lock_before_the_answer_and_read_at_their_own_pace,
    test_who_waits_for_the_cluster_does_not_hold_the_controllers_lock]
 2. A request's records are appended, replayed and offered to the followers before its response is given out, so a client with a response
-   can find its records. [test_followers_are_told_under_the_lock_before_the_answer_and_read_at_their_own_pace]
+   can find its records. [test_followers_hear_of_it_under_the_lock_before_the_answer_and_read_at_their_own_pace]
 3. Followers read the log at their own pace, from the offset their image has reached. What all have read is dropped from memory.
-   [test_followers_are_told_under_the_lock_before_the_answer_and_read_at_their_own_pace]
+   [test_followers_hear_of_it_under_the_lock_before_the_answer_and_read_at_their_own_pace]
 
 Source: org.apache.kafka.controller.QuorumController, org.apache.kafka.raft.RaftClient.
 """

@@ -12,7 +12,7 @@ Rules:
    partitions that were created, when this broker has opened its own, which takes it several turns of its loop.
    [test_an_answer_is_given_when_the_image_knows_what_it_tells, test_each_turn_opens_some_and_the_answer_comes_with_the_last]
 3. Records are applied one batch after the other, never inside the telling of another: what a listener submits in it waits its turn.
-   [test_what_a_listener_asks_for_is_applied_and_answered_after_the_change_it_is_told_of]
+   [test_what_a_listener_asks_for_is_applied_and_answered_after_the_change_it_hears_of]
 
 Source: kafka.server.{NodeToControllerChannelManagerImpl, BrokerLifecycleManager}, org.apache.kafka.image.loader.MetadataLoader.
 """
