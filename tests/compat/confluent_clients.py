@@ -274,6 +274,48 @@ def offsets_of_two_partitions_are_stored_one_after_the_other(f: Face) -> Any:
 
 
 @case
+def stored_offsets_go_with_their_assignment(f: Face) -> Any:
+    for partition in (0, 1):
+        f.fill(3, partition)
+    found = []
+    for leave in (
+        lambda consumer: consumer.assign([f.tp(1, 0)]),
+        lambda consumer: consumer.unassign(),
+        lambda consumer: (consumer.incremental_assign([f.tp(1, 0)]), consumer.incremental_unassign([f.tp(0)])),
+    ):
+        consumer = f.reader(f.tp(0, 0), **{"enable.auto.offset.store": False, "enable.auto.commit": False})
+        f.read(consumer, 3)
+        consumer.store_offsets(offsets=[f.tp(0, 2)])
+        leave(consumer)
+        found.append(f.raised(lambda consumer=consumer: [(p.partition, p.offset) for p in consumer.commit(asynchronous=False)]))  # type: ignore[misc]
+    return found
+
+
+@case
+def what_is_left_by_an_assignment_is_committed(f: Face) -> Any:
+    """With automatic commits, long before their interval has passed."""
+    for partition in (0, 1):
+        f.fill(3, partition)
+    found = []
+    for more in ({}, {"enable.auto.offset.store": False}):
+        for leave in (
+            lambda consumer: consumer.assign([f.tp(1, 0)]),
+            lambda consumer: consumer.unassign(),
+            lambda consumer: consumer.incremental_unassign([f.tp(0)]),
+        ):
+            consumer = f.reader(f.tp(0, 0), **more, **{"group.id": f"{f.topic}-{len(found)}", "auto.commit.interval.ms": 60_000})
+            f.read(consumer, 3)
+            if more:
+                consumer.store_offsets(offsets=[f.tp(0, 2)])
+            leave(consumer)
+            end = time.monotonic() + 3
+            while (at := consumer.committed([f.tp(0)], timeout=WAIT_S)[0].offset) < 0 and time.monotonic() < end:
+                consumer.poll(0.05)
+            found.append(at)
+    return found
+
+
+@case
 def an_offset_is_committed_again_by_a_member_that_comes_back(f: Face) -> Any:
     """Meanwhile the group's offset was set to another one."""
     f.fill(2)

@@ -215,9 +215,9 @@ class Consumer:
         wanted = _once(listed(partitions))
         with translated("Failed to set assignment"):
             if not self._inside:
+                self._let_go(engine.assignment())
                 engine.assign(())
                 engine.assign([engines(each) for each in wanted])
-                self._handed.clear()
             self._begin_at(wanted)
             self._settle()
 
@@ -242,13 +242,16 @@ class Consumer:
             if missing := sorted(gone - engine.assignment()):
                 raise local("_INVALID_ARG", f"Failed to remove assignment: {missing[0].topic}-{missing[0].partition} is not assigned")
             with translated("Failed to remove assignment"):
+                self._let_go(gone)
                 engine.assign(engine.assignment() - gone)
 
     def unassign(self) -> None:
         """Reads nothing any more; in on_revoke and on_lost the partitions go anyway."""
         if not self._inside:
+            engine = self._open()
             with translated("Failed to remove assignment"):
-                self._open().assign(())
+                self._let_go(engine.assignment())
+                engine.assign(())
 
     def _settle(self) -> None:
         """What is sent after an assignment is read, also from the end: librdkafka looks positions up in the background."""
@@ -591,8 +594,18 @@ class Consumer:
                 self._commit_stored(now=True)
             except ours.KafkaError as error:
                 log.warning("stored offsets were not committed: %s", error)
-        for tp in partitions:
-            for known in (self._handed, self._stored, self._committed, self._not_at_end):
+        self._forget(partitions)
+
+    def _let_go(self, partitions: Collection[types.TopicPartition]) -> None:
+        """The program takes partitions away itself: automatic commits have what was reached in them, and later commits do not name them."""
+        reached = {tp: each for tp, each in self._to_commit().items() if tp in partitions} if self._auto_commit else {}
+        if reached:
+            self._consumer.commit_async(reached, lambda offsets, error: None if error is None else self._ended(offsets, error))
+        self._forget(partitions)
+
+    def _forget(self, partitions: Collection[types.TopicPartition]) -> None:
+        for known in (self._handed, self._stored, self._committed, self._not_at_end):
+            for tp in partitions:
                 known.pop(tp, None)
 
     # -- life ---------------------------------------------------------------------------------------------------------------------
