@@ -15,7 +15,7 @@ Rules:
 2. It never falls while a broker leads or follows, but for a truncation: an unclean election took the records away.
    [test_the_high_watermark_waits_for_all_in_sync_replicas, test_where_a_follower_truncates]
 3. It does not move while the ISR is smaller than min.insync.replicas (at most the number of replicas, as in Kafka).
-   [test_below_min_isr_nothing_is_committed, test_one_replica_commits_by_itself]
+   [test_below_min_isr_nothing_is_committed, test_no_more_replicas_must_be_in_sync_than_there_are]
 4. A leader learns where a follower is from its Fetch requests and from nothing else: fetching from offset n says that all below n is
    written. Where a new leader's followers are is unknown until they fetch. [test_the_high_watermark_waits_for_all_in_sync_replicas,
    test_a_new_leader_knows_nothing_of_its_followers_and_old_decisions_are_ignored]

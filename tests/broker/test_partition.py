@@ -191,6 +191,16 @@ def test_below_min_isr_nothing_is_committed():
     assert stage.hw == 2
 
 
+def test_no_more_replicas_must_be_in_sync_than_there_are():
+    stage = Stage(replicas=(1, 2), min_isr=3)
+    stage.write()
+    stage.fetch(2, 1)
+    assert stage.hw == 1
+    stage.decide(isr=[1])
+    with pytest.raises(errors.NotEnoughReplicas, match="1 replicas are in sync, 2 must be"):
+        stage.write()
+
+
 def test_a_write_that_is_committed_while_the_isr_gets_too_small_says_so():
     stage = Stage(min_isr=2)
     outcome = CommitOutcome(stage.partition, stage.write().required_offset, lambda topic, index: stage.partition)
