@@ -588,6 +588,26 @@ def test_the_coordinator_hears_of_a_leave_when_it_can_be_reached():
     assert client.engine.next_wake_ms(client.now_ms) is None
 
 
+@pytest.mark.parametrize("code", [None, Code.NETWORK_EXCEPTION], ids=["no answer", "an error that passes"])
+def test_a_leave_that_failed_is_sent_again_after_a_back_off(code: Code | None):
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    settled(client)
+    client.engine.leave(client.now_ms, "closed")
+    client.step()
+    if code is None:
+        client.link.cut()
+    else:
+        coordinator.refuse.append(code)
+        client.exchange()
+    client.step()
+    assert client.engine.leaving
+    assert not client.link.sent and client.engine.next_wake_ms(client.now_ms) == BACKOFF_MS
+    client.step(BACKOFF_MS)
+    client.exchange()
+    assert not client.engine.leaving and not coordinator.members
+
+
 def test_leaving_before_the_join_is_answered():
     coordinator = Coordinator(t=2)
     client = Client(coordinator, "t")
