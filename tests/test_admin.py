@@ -103,8 +103,9 @@ def test_offsets_of_partitions_and_of_what_is_none(admin):
         TopicPartition("missing", 0): errors.UnknownTopicOrPartition,
     }
     for wrong in ("newest", -7):
-        with pytest.raises(errors.UsageError):
-            admin.list_offsets({("t", 0): wrong})
+        with pytest.raises(errors.UsageError) as caught:
+            admin.list_offsets({("t", 0): "latest", ("t", 7): wrong})
+        assert (caught.value.topic, caught.value.partition) == ("t", 7)
 
 
 def test_a_controller_that_moved_is_asked_again(admin, broker):
@@ -161,9 +162,9 @@ def test_partitions_are_added(admin):
     admin.create_topics([NewTopic("a", 1, 1), NewTopic("b", 3, 1)]).check()
     results = admin.create_partitions({"a": 2, "b": 2, "c": 9})
     assert results.succeeded == {"a": None}
-    assert {name: type(error) for name, error in results.errors.items()} == {
-        "b": errors.InvalidPartitions,
-        "c": errors.UnknownTopicOrPartition,
+    assert {name: (type(error), error.topic) for name, error in results.errors.items()} == {
+        "b": (errors.InvalidPartitions, "b"),
+        "c": (errors.UnknownTopicOrPartition, "c"),
     }
     assert admin.create_partitions({"b": NewPartitions(4, [[1]])}, validate_only=True).check().succeeded == {"b": None}
     admin.create_partitions({"b": NewPartitions(5, [[1], [1]])}).check()
