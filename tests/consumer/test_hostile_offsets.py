@@ -318,3 +318,10 @@ def test_bytes_of_answers_change(seed: int, often: int, commits: bool, fetch_ver
     assert asked.done
     if isinstance(asked, Commit):
         assert asked.error is not None or rig.coordinator.kept.keys() == OFFSETS.keys()
+
+
+def test_the_second_of_two_questions_may_be_the_first_to_be_asked_again() -> None:
+    rig = Rig()
+    first, second = rig.commits.fetch(OFFSETS), rig.commits.fetch(OFFSETS)
+    first.retry_at_ms, second.retry_at_ms = 300, 200
+    assert rig.commits.next_wake_ms(100) == 100
