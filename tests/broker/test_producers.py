@@ -450,3 +450,9 @@ def test_index_entries_survive_their_file():
         list(AbortedTxn.decode_all(data[:-1]))
     with pytest.raises(errors.CorruptDataError):
         list(AbortedTxn.decode_all(b"\0\1" + data[2:]))
+
+
+@pytest.mark.parametrize(("stable", "complete"), [(5, False), (6, True), (7, True)])
+def test_later_segments_are_looked_at_while_the_stable_end_is_below_what_is_read(stable, complete):
+    entry = AbortedTxn(PID, 1, 4, stable)
+    assert collect_aborted([entry], 0, 6) == ([entry], complete)
