@@ -190,10 +190,18 @@ def test_the_gate_lets_no_survivor_pass(
     assert f"metrics{2:21}" in capsys.readouterr().err
 
 
-def test_a_bad_commit_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--changed", "no-such-commit"), "mutants: git diff: "),
+        (("--room", "kitchen"), "mutants: there is no room kitchen; the rooms are acls, admin, "),
+        (("--count", "0"), "mutants: --count, --jobs and --budget are 1 or more"),
+    ],
+)
+def test_bad_input_is_one_line(monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str) -> None:
     with pytest.raises(SystemExit) as ended:
-        run(monkeypatch, "--changed", "no-such-commit")
-    assert str(ended.value).startswith("mutants: git diff: ") and "\n" not in str(ended.value)
+        run(monkeypatch, *arguments)
+    assert str(ended.value).startswith(said) and "\n" not in str(ended.value)
 
 
 def test_known_survivors_are_mutants_still_and_shrink_in_number() -> None:

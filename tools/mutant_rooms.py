@@ -61,7 +61,7 @@ ROOMS = {
         "broker/groups/*.py broker/coordinator*.py broker/delayed_groups.py broker/internal_topics.py broker/handlers/coordination.py"
         " broker/handlers/groups.py",
         "broker/test_c*_groups.py broker/test_coordinator*.py broker/test_group_[op]*.py broker/test_groups_stateful.py"
-        " broker/test_internal_topics.py broker/test_acl_enforcement.py",
+        " broker/test_internal_topics.py security/test_acl_answers.py",
     ),
     "groups-client": room(
         "consumer/group/*.py",
@@ -92,7 +92,7 @@ ROOMS = {
     "timers": room("timer.py purgatory.py clock.py", "test_timer.py test_purgatory.py test_clock.py test_wheel*.py"),
     "transactions-broker": room(
         "broker/txns/*.py broker/producer*.py broker/handlers/txn.py",
-        "broker/test_producers.py broker/test_transactions*.py broker/test_txn_*.py broker/test_acl_enforcement.py",
+        "broker/test_producers.py broker/test_transactions*.py broker/test_txn_*.py security/test_acl_answers.py",
     ),
     "transactions-client": room(
         "producer/tr*.py producer/t[wx]*.py producer/marker_wait.py",
@@ -112,7 +112,7 @@ ROOMS = {
     ),
     "broker": room(
         "broker/*.py broker/handlers/*.py",
-        "broker/test_[a-bd-pr-su-z]*.py broker/test_classic_groups.py broker/test_t*cluster.py",
+        "broker/test_[a-bd-pr-su-z]*.py broker/test_classic_groups.py broker/test_t*cluster.py security/test_acl_answers.py",
     ),
     "values": room(
         "bounds.py codec.py compress.py elsewhere.py epoch.py error*.py plurals.py printable.py records.py types.py",

@@ -418,7 +418,7 @@ def table(counts: dict[str, Counter[str]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="plants faults and runs the tests that should notice them", prog="make mutants ARGS=...")
-    parser.add_argument("--room", choices=sorted(mutant_rooms.ROOMS), action="append", help="which; all Python rooms if left out")
+    parser.add_argument("--room", metavar="ROOM", action="append", help="which; all Python rooms if left out")
     parser.add_argument("--count", type=int, default=20, help="mutants per room, or of all changed lines")
     parser.add_argument("--seed", type=int, default=1, help="of the draw")
     parser.add_argument("--changed", metavar="BASE", nargs="?", const="main", help="only lines that changed since this commit")
@@ -429,7 +429,9 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="a line of JSON per mutant instead of text")
     options = parser.parse_args()
     if min(options.count, options.jobs, options.budget) < 1:
-        parser.error("--count, --jobs and --budget are 1 or more")
+        fail("--count, --jobs and --budget are 1 or more")
+    if unknown := set(options.room or ()) - mutant_rooms.ROOMS.keys():
+        fail(f"there is no room {', '.join(sorted(unknown))}; the rooms are {', '.join(sorted(mutant_rooms.ROOMS))}")
     rooms = options.room or [name for name in mutant_rooms.ROOMS if options.changed or name not in mutant_rooms.NATIVE]
     changed = changed_lines(options.changed) if options.changed else None
     chosen = drawn(rooms, options.count, options.seed, changed)
