@@ -61,7 +61,7 @@ ROOMS = {
         "broker/groups/*.py broker/coordinator*.py broker/delayed_groups.py broker/internal_topics.py broker/handlers/coordination.py"
         " broker/handlers/groups.py",
         "broker/test_c*_groups.py broker/test_coordinator*.py broker/test_group_[op]*.py broker/test_groups_stateful.py"
-        " broker/test_internal_topics.py security/test_acl_answers.py",
+        " broker/test_internal_topics.py broker/test_describe.py security/test_acl_answers.py",
     ),
     "groups-client": room(
         "consumer/group/*.py",

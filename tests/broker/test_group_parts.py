@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore.broker.groups.assignors import ASSIGNORS, MemberSpec, _Balancer, range_, uniform
-from kafkacore.broker.groups.consumer import ConsumerMember, MemberState
+from kafkacore.broker.groups.consumer import ConsumerGroup, ConsumerMember, MemberState
 from kafkacore.broker.groups.reconcile import next_step
 from kafkacore.broker.groups.regex_resolver import ASK_AGAIN_MS, BURST_COST, COST_PER_MS, MAX_EXPRESSIONS, RegexResolver
 from kafkacore.broker.groups.topic_regex import Matching, Regex
@@ -350,3 +350,14 @@ def test_no_expression_takes_more_than_linear_time():
 
     assert not regex.matches("a" * 249)
     assert 240 < cost(240) < 13 * cost(20)  # a matcher that backtracks would not end
+
+
+def test_an_instance_id_belongs_to_its_last_member_until_that_one_goes():
+    group = ConsumerGroup("g")
+    for member_id in ("first", "second"):
+        group.put_member(ConsumerMember(member_id, instance_id="i"))
+    group.put_member(ConsumerMember("other", instance_id="j"))
+    group.drop_member("first")
+    assert group.static_members == {"i": "second", "j": "other"}
+    group.drop_member("second")
+    assert group.static_members == {"j": "other"}
