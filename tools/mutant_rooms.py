@@ -84,7 +84,8 @@ ROOMS = {
         " broker/token_keys.py broker/controller/credentials.py broker/controller/tokens.py broker/handlers/security.py"
         " broker/handlers/tokens.py",
         "security/test_*.py test_config_[kst]*.py test_http_client.py test_kerberos_names.py net/test_authentication.py"
-        " net/test_kerberos.py net/test_oauth.py net/test_sasl.py net/test_selector_tls.py broker/test_*_listener.py broker/test_tokens.py",
+        " net/test_kerberos.py net/test_oauth.py net/test_sasl.py net/test_selector_tls.py broker/test_*_listener.py broker/test_tokens.py"
+        " interop/test_admin_answers.py",
     ),
     "net": room("net/*.py metadata.py cluster_snapshot.py", "net/test_*.py"),
     "spark": room("spark/*.py", "spark/test_*.py"),
@@ -112,7 +113,8 @@ ROOMS = {
     ),
     "broker": room(
         "broker/*.py broker/handlers/*.py",
-        "broker/test_[a-bd-pr-su-z]*.py broker/test_classic_groups.py broker/test_t*cluster.py security/test_acl_answers.py",
+        "broker/test_[a-bd-pr-su-z]*.py broker/test_classic_groups.py broker/test_t*cluster.py security/test_acl_answers.py"
+        " interop/test_admin_answers.py",
     ),
     "values": room(
         "bounds.py codec.py compress.py elsewhere.py epoch.py error*.py plurals.py printable.py records.py types.py",
