@@ -162,9 +162,12 @@ def test_every_broker_takes_a_token_also_after_a_new_start(tmp_path, faults):
             wire.log_in(PlainClient("alice", "b"))
             made = wire.ask(p.CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), 3)
             assert made.error_code == 0 and made.token_requester_principal_name == "alice"
-        brokers = cluster._brokers.values()
-        while not all(broker.call(lambda broker=broker: broker.state.cluster.delegation_tokens) for broker in brokers):
-            pass
+            other = wire.ask(p.CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), 3)
+            brokers = cluster._brokers.values()
+            while not all(broker.call(lambda broker=broker: len(broker.state.cluster.delegation_tokens)) == 2 for broker in brokers):
+                pass
+            described = wire.ask(p.DescribeDelegationTokenRequest(owners=None), 3)
+            assert {token.token_id for token in described.tokens} == {made.token_id, other.token_id}
         for address in addresses:
             log_in(address, made)
     with EmbeddedCluster(brokers=2, users=USERS, config=settings(), data_dir=tmp_path) as cluster:
