@@ -15,6 +15,7 @@ imports cli (but __main__) or spark (but pyspark_kafkacore and cli). Foreign pac
 those of the extras only in faces, and there inside functions, so that the package imports without them; the exceptions are listed below.
 """
 
+import ast
 import re
 import sys
 from pathlib import Path
