@@ -253,10 +253,22 @@ def test_wakeup_ends_a_poll_of_another_thread(broker, consumer):
 
 
 @pytest.mark.sync_only("Ctrl+C ends the loop itself")
-def test_ctrl_c_ends_a_poll(broker, consumer):
+def test_ctrl_c_ends_a_poll(broker, consumer, monkeypatch):
     consumer.assign([A])
     consumer.position(A)
-    presser = threading.Timer(0.05, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
+    this, waits, poll = threading.get_ident(), threading.Event(), NetworkClient.poll
+
+    def polls(client, timeout_ms, now_ms):
+        if threading.get_ident() == this and timeout_ms > 0:
+            waits.set()
+        return poll(client, timeout_ms, now_ms)
+
+    def press():
+        assert waits.wait(60)
+        signal.pthread_kill(this, signal.SIGINT)
+
+    monkeypatch.setattr(NetworkClient, "poll", polls)
+    presser = threading.Thread(target=press)
     presser.start()
     with pytest.raises(KeyboardInterrupt):
         consumer.poll(None)

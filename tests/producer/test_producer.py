@@ -501,8 +501,8 @@ def test_ctrl_c_interrupts_every_wait(cluster: Any, what: str) -> None:
         if sys.argv[2] == "metadata":
             p._metadata.update = lambda response, now_ms: None
         f = p.send("t", b"x", partition=0)
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
             if sys.argv[2] == "flush":
                 p.flush()
             elif sys.argv[2] == "result":
