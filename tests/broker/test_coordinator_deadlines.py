@@ -1,12 +1,13 @@
 """A coordinator whose followers hang: writes end in time, reads are answered from what is committed, and the state stays right."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from brokering import T0
 from controlling import create_topic, delete_topic
 from group_bench import GroupBench, Pending
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_coordinator import Stage, adding
 
@@ -18,6 +19,7 @@ from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 from kafkacore.protocol.stored import OffsetCommitKey, OffsetCommitValue
+from tests.reached import Reached
 
 A0, A1 = ("a", 0), ("a", 1)
 NO_ANSWER = None
@@ -375,13 +377,45 @@ def test_a_consumer_group_heartbeat_does_not_tell_an_epoch_that_may_be_lost():
 
 
 RECORDS = st.one_of(
-    st.tuples(st.just("commit"), st.integers(-1, 2), st.integers(0, 1), st.integers(0, 2)),  # producer, group, partition
-    st.tuples(st.just("delete"), st.just(-1), st.integers(0, 1), st.integers(0, 2)),
-    st.tuples(st.just("end"), st.integers(0, 2), st.integers(0, 1), st.just(0)),  # producer, committed
+    st.tuples(st.just("commit"), st.integers(-1, 1), st.integers(0, 1), st.integers(0, 1)),  # producer, group, partition
+    st.tuples(st.just("commit"), st.integers(0, 1), st.integers(0, 1), st.integers(0, 1)),
+    st.tuples(st.just("delete"), st.just(-1), st.integers(0, 1), st.integers(0, 1)),
+    st.tuples(st.just("end"), st.integers(0, 1), st.integers(0, 1), st.just(0)),  # producer, committed
 )
 
 
-@given(st.lists(st.tuples(RECORDS, st.integers(0, 4)), max_size=40))
+def note(record, open_, uncommitted):
+    """Which branch a record comes to: `open_` are the records of open transactions by producer."""
+    kind, producer, number, _ = record
+    if kind == "commit" and producer >= 0:
+        open_.setdefault(producer, []).append(record)
+    elif kind == "delete":
+        for mine in open_.values():
+            mine.extend(record for each in mine[:1] if each[2:] == record[2:])
+    elif kind == "end":
+        mine = open_.pop(producer, [])
+        commits = [each for each in mine if each[0] == "commit"]
+        stored("ended without offsets", not mine)
+        stored("a transaction aborts", mine and not number)
+        stored("deleted inside a transaction that commits", number and len(commits) < len(mine))
+        places = {each[2:] for each in commits}
+        before = [each for each in uncommitted if each[0] == "commit" and each[1] != producer and each[2:] in places]
+        stored("a transaction commits over an offset that is not committed yet", number and before)
+        stored("two transactions commit one partition, not committed yet", number and any(each[1] >= 0 for each in before))
+
+
+stored = Reached(
+    "a transaction commits over an offset that is not committed yet",
+    "a transaction aborts",
+    "deleted inside a transaction that commits",
+    "two transactions commit one partition, not committed yet",
+    "ended without offsets",
+)
+
+
+@partial(stored.by, rounds=10)
+@given(st.lists(st.tuples(RECORDS, st.sampled_from([0, 0, 0, 1, 3])), min_size=8, max_size=30))
+@settings(max_examples=10)
 def test_committed_offsets_are_those_of_a_store_that_read_the_committed_records_only(steps):
     """The oracle: another store that replays the log up to the high watermark and no further."""
 
@@ -395,7 +429,9 @@ def test_committed_offsets_are_those_of_a_store_that_read_the_committed_records_
         store.replay(offset, producer, key, value)
 
     store, oracle, log, committed = OffsetStore(), OffsetStore(), [], 0
+    open_: dict[int, list] = {}
     for record, reached in steps:
+        note(record, open_, log[committed:])
         apply(store, len(log), record)
         log.append(record)
         if reached:

@@ -1,10 +1,11 @@
 """Idempotence and transactions in one partition: resends, gaps, epochs, open transactions, markers, verification, snapshots."""
 
 import struct
+from functools import partial
 
 import pytest
 from brokering import batch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkacore import errors
@@ -20,6 +21,7 @@ from kafkacore.broker.producers import (
 )
 from kafkacore.codec import crc32c
 from kafkacore.records import BatchBuilder, control_batch, read_batches
+from tests.reached import Reached
 from tests.rows import each_row
 
 PID = 7
@@ -386,7 +388,7 @@ def test_expired_producers_stay_out_of_a_loaded_snapshot():
 def histories(draw):
     """(pid, what) per step: a plain batch of n, a transactional batch of n, a commit, an abort."""
     return draw(
-        st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["plain", "in", "commit", "abort"]), st.integers(1, 4)), max_size=30)
+        st.lists(st.tuples(st.integers(1, 2), st.sampled_from(["plain", "in", "in", "commit", "abort"]), st.integers(1, 2)), min_size=8)
     )
 
 
@@ -431,12 +433,32 @@ def test_a_snapshot_and_the_rest_of_the_log_give_the_same_state(history, cut):
     assert replayed.first_unstable_offset() == log.states.first_unstable_offset()
 
 
-@given(histories(), st.integers(0, 60), st.integers(0, 60))
+collecting = Reached(
+    "a transaction that began before what is read",
+    "one that ends behind what is read",
+    "one that ended before what is read",
+    "one that begins behind what is read",
+    "one that begins where what is read ends",
+    "one whose marker is the first that is read",
+    "a scan that stops early",
+)
+
+
+@partial(collecting.by, rounds=10)
+@given(histories(), st.integers(0, 12), st.integers(0, 12))
+@settings(max_examples=10)
 def test_collecting_from_the_index_finds_what_a_scan_finds(history, offset, length):
     log = Written()
     play(log, history)
     upper = offset + length
-    found, _ = collect_aborted(log.index, offset, upper)
+    found, is_done = collect_aborted(log.index, offset, upper)
+    collecting("a transaction that began before what is read", any(each.first_offset < offset <= each.last_offset for each in log.index))
+    collecting("one that ends behind what is read", any(each.first_offset < upper <= each.last_offset for each in log.index))
+    collecting("one that ended before what is read", any(each.last_offset < offset for each in log.index))
+    collecting("one that begins behind what is read", any(each.first_offset > upper for each in log.index))
+    collecting("one that begins where what is read ends", any(each.first_offset == upper for each in log.index))
+    collecting("one whose marker is the first that is read", any(each.last_offset == offset for each in log.index))
+    collecting("a scan that stops early", is_done and found and found[-1] is not log.index[-1])
     # Beyond an entry whose last stable offset is at or after the upper end no transaction begins below that end.
     assert found == [entry for entry in log.index if entry.last_offset >= offset and entry.first_offset < upper]
 

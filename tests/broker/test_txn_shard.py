@@ -2,19 +2,22 @@
 
 from functools import partial
 from itertools import pairwise
+from unittest import mock
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from txn_model import P0, P1, T0, TXN, Keeper, next_epoch
 
 from kafkacore import errors
 from kafkacore.broker.coordinator_shard import CoordinatorRecord, ReplayedRecord
+from kafkacore.broker.txns import shard, state
 from kafkacore.broker.txns.shard import MAX_EXPIRED, Filter, ProducerIdAndEpoch
 from kafkacore.broker.txns.state import MAX_EPOCH, VALID_PREVIOUS, Transaction, TransactionState
 from kafkacore.errors import Code
 from kafkacore.protocol.stored import TransactionLogKey, TransactionLogValue, decode_stored
+from tests.reached import Reached
 from tests.rows import each_row
 
 OK, FENCED, ITS, BUSY = 0, Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE, Code.CONCURRENT_TRANSACTIONS
@@ -357,6 +360,20 @@ def test_a_broken_value_is_corrupt(value):
 # ---- model
 
 
+reached = Reached(
+    "fenced",
+    "asked while markers are written",
+    "an init aborts what is open",
+    "an end sent again",
+    "an empty transaction aborted",
+    "the last epoch ended",
+    "an open transaction timed out",
+    "read again while markers are written",
+    "read again inside a transaction",
+    "transaction.version changed inside a transaction",
+)
+
+
 class Coordinator(RuleBasedStateMachine):
     """Producers old and new, of both protocols, markers that take their time, reloads: whatever they do,
 
@@ -368,16 +385,25 @@ class Coordinator(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
+        self.last_epoch = mock.patch.object(state, "MAX_EPOCH", 4), mock.patch.object(shard, "MAX_EPOCH", 4)
+        for each in self.last_epoch:                           # epochs run out within an example
+            each.start()
         self.keeper = Keeper(2)
         self.producers = []
         self.given = set()
         self.seen = 0
+
+    def teardown(self):
+        for each in self.last_epoch:
+            each.stop()
 
     def attempt(self, act):
         before = len(self.keeper.log)
         try:
             return act()
         except errors.KafkaError as error:
+            reached("fenced", error.code == Code.PRODUCER_FENCED)
+            reached("asked while markers are written", error.code == Code.CONCURRENT_TRANSACTIONS)
             assert error.code in (
                 Code.PRODUCER_FENCED,
                 Code.INVALID_TXN_STATE,
@@ -389,14 +415,21 @@ class Coordinator(RuleBasedStateMachine):
             assert len(self.keeper.log) - before <= 1
 
     def producer(self, nth):
-        return self.producers[nth % len(self.producers)]
+        """The newest is 0."""
+        return self.producers[-1 - nth % len(self.producers)]
 
     @rule(version=st.sampled_from([0, 1, 2]))
     def upgrade(self, version):
+        reached("transaction.version changed inside a transaction", self.producers and self.keeper.state == "Ongoing")
         self.keeper.version = version
+
+    @initialize()
+    def first(self):
+        self.init()
 
     @rule()
     def init(self):
+        reached("an init aborts what is open", self.producers and self.keeper.state == "Ongoing")
         got = self.attempt(self.keeper.init)
         if got is not None:
             assert got not in self.given
@@ -404,7 +437,7 @@ class Coordinator(RuleBasedStateMachine):
             self.producers.append(got)
 
     @precondition(lambda self: self.producers)
-    @rule(nth=st.integers(0, 50))
+    @rule(nth=st.sampled_from([0, 0, 1, 2]))
     def init_again(self, nth):
         before = (self.keeper.txn.producer_id, self.keeper.txn.producer_epoch)
         got = self.attempt(lambda: self.keeper.init(expected=self.producer(nth)))
@@ -414,18 +447,33 @@ class Coordinator(RuleBasedStateMachine):
             self.producers.append(got)
 
     @precondition(lambda self: self.producers)
-    @rule(nth=st.integers(0, 50), partition=st.sampled_from([P0, P1]), client=st.sampled_from([0, 2]))
+    @rule(nth=st.sampled_from([0, 0, 1, 2]), partition=st.sampled_from([P0, P1]), client=st.sampled_from([0, 2]))
     def add(self, nth, partition, client):
         self.attempt(lambda: self.keeper.add(self.producer(nth), partition, client=client))
 
     @precondition(lambda self: self.producers)
-    @rule(nth=st.integers(0, 50), commit=st.booleans(), client=st.sampled_from([0, 2]))
+    @rule(nth=st.sampled_from([0, 0, 1, 2]), commit=st.booleans(), client=st.sampled_from([0, 2]))
     def end(self, nth, commit, client):
+        was, before, written = self.producer(nth).producer_id, self.keeper.state, len(self.keeper.log)
         got = self.attempt(lambda: self.keeper.end(self.producer(nth), commit, client))
+        reached("an end sent again", got is not None and got in self.producers and len(self.keeper.log) == written)
+        reached("an empty transaction aborted", got is not None and before in ("Empty", "CompleteCommit") and not commit)
+        reached("the last epoch ended", got is not None and got.producer_id != was)
         if got is not None and got not in self.producers:
             assert got not in self.given
             self.given.add(got)
             self.producers.append(got)
+
+    @precondition(lambda self: self.producers)
+    @rule(commit=st.booleans(), client=st.sampled_from([0, 2]), is_done=st.sampled_from([True, True, False]), again=st.booleans())
+    def whole_transaction(self, commit, client, is_done, again):
+        self.add(0, P1, client)
+        asked = self.producer(0)
+        self.end(0, commit, client)
+        if is_done and self.keeper.txn.state.is_prepared:
+            self.markers()
+        if again:                                              # the answer was lost
+            self.end(list(reversed(self.producers)).index(asked), commit, client)
 
     @precondition(lambda self: self.producers and self.keeper.txn.state.is_prepared)
     @rule()
@@ -436,10 +484,13 @@ class Coordinator(RuleBasedStateMachine):
     @rule()
     def time_out(self):
         self.keeper.now_ms += 100_000
+        reached("an open transaction timed out", self.keeper.state == "Ongoing")
         self.attempt(lambda: self.keeper.apply(self.keeper.shard.abort_timed_out(self.keeper.txn, self.keeper.now_ms)))
 
     @rule()
     def reload(self):
+        reached("read again while markers are written", self.producers and self.keeper.txn.state.is_prepared)
+        reached("read again inside a transaction", self.producers and self.keeper.state == "Ongoing")
         self.keeper.reload()
 
     @invariant()
@@ -461,8 +512,8 @@ class Coordinator(RuleBasedStateMachine):
         self.seen = len(self.keeper.log)
 
 
-Coordinator.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestCoordinator = Coordinator.TestCase
+Coordinator.TestCase.settings = settings(max_examples=10, stateful_step_count=30, deadline=None)
+TestCoordinator = reached.by(Coordinator, rounds=6)
 
 
 def test_a_tombstone_forgets():

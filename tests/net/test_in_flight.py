@@ -15,6 +15,7 @@ from kafkacore.net.channel import NetworkSend
 from kafkacore.net.connection import CorrelationIds, ExponentialBackoff, InFlightRequests, NodeApiVersions, NodeConnection
 from kafkacore.net.request import ClientRequest
 from kafkacore.net.transport import Address
+from tests.reached import Reached
 from tests.rows import each_row
 
 
@@ -64,7 +65,17 @@ def test_oldest_and_newest() -> None:
     assert list(flights.clear_all(1)) == []
 
 
-@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 100), st.integers(0, 3)), max_size=30), st.integers(0, 100))
+deadlines = Reached(
+    "two requests with one deadline, one is done",
+    "the earliest is done, one of another node is next",
+    "a newer request of a node is due before its oldest",
+    "due exactly now",
+    "one node is due, another is not",
+)
+
+
+@deadlines.by
+@given(st.lists(st.tuples(st.integers(1, 2), st.integers(0, 6), st.integers(0, 3)), max_size=12), st.integers(0, 6))
 def test_the_deadline_is_a_lower_bound_and_time_outs_are_exact(steps: list[tuple[int, int, int]], now_ms: int) -> None:
     flights = InFlightRequests(1000)
     alive: list[ClientRequest] = []
@@ -73,12 +84,20 @@ def test_the_deadline_is_a_lower_bound_and_time_outs_are_exact(steps: list[tuple
         flights.add(made)
         alive.append(made)
         if done == 0:
-            alive.remove(flights.complete_next(node))
+            ended = flights.complete_next(node)
+            deadlines("two requests with one deadline, one is done", [each.deadline_ms for each in alive].count(ended.deadline_ms) > 1)
+            alive.remove(ended)
+            is_earliest = all(each.deadline_ms > ended.deadline_ms for each in alive)
+            deadlines("the earliest is done, one of another node is next", is_earliest and any(each.node_id != node for each in alive))
         elif done == 1:
             flights.add_throttle_time(node, 5)
         assert flights.count == len(alive)
         assert flights.deadline_ms <= min((each.deadline_ms for each in alive), default=NEVER_MS)
     late = {each.node_id for each in alive if each.deadline_ms <= now_ms}
+    oldest = {each.node_id: each for each in reversed(alive)}
+    deadlines("a newer request of a node is due before its oldest", any(oldest[node].deadline_ms > now_ms for node in late))
+    deadlines("due exactly now", any(each.deadline_ms == now_ms for each in alive))
+    deadlines("one node is due, another is not", late and late != oldest.keys())
     assert set(flights.timed_out_nodes(now_ms)) == late
     rest = [each.deadline_ms for each in alive if each.node_id not in late]
     assert flights.deadline_ms == min(rest, default=NEVER_MS)
