@@ -433,7 +433,7 @@ cdef class LogCore:
                 if piece is not None:
                     pieces.append(piece)
                     max_bytes -= piece.nbytes
-                if not to_its_end or max_bytes <= 0:
+                if not to_its_end or (pieces and max_bytes <= 0):
                     break                                     # after a stop within this segment, batches of the next would leave a gap
         except OSError as error:
             raise self.keeper.failed(error) from error

@@ -56,6 +56,18 @@ def test_the_first_batch_comes_even_if_it_is_larger_than_asked():
     assert log.read(0, 10, 2, False) == []
 
 
+def test_the_first_batch_behind_a_gap_comes_even_if_nothing_fits():
+    """Compaction leaves a gap at the end of a segment; a reader with `max.partition.fetch.bytes` 0 gets a batch at a time (KIP-74)."""
+    log = Log(segment_bytes=300)
+    append(log, [b"x" * 400])
+    after = bytearray(batch([b"y"]))
+    after[0:8] = (5).to_bytes(8, "big")
+    log.append_replicated(bytes(after), T0)
+    assert len(log.segments) == 2
+    assert offsets(log.read(3, 0, 6, True)) == [5]
+    assert log.read(3, 0, 6, False) == []
+
+
 def test_a_read_stops_at_the_upper_offset():
     log = Log()
     for _ in range(3):
