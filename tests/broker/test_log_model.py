@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 import tempfile
+from itertools import pairwise
 from unittest import mock
 
 import pytest
@@ -17,6 +18,7 @@ from kafkacore import errors
 from kafkacore.broker.log import Log, read_one_batch
 from kafkacore.codec import crc32c
 from kafkacore.records import read_batches
+from tests.reached import Reached
 
 SMALL = {"segment_bytes": 900, "index_interval_bytes": 150, "file_delete_delay_ms": 0}
 
@@ -30,6 +32,21 @@ class LogMachine(RuleBasedStateMachine):
     """Rows of the model: (base offset, last offset, values, timestamp, epoch), one per batch."""
 
     on_disk = False
+    reached = Reached(
+        "truncated inside a batch",
+        "truncated below the start",
+        "truncated into a gap",
+        "started beyond the end",
+        "the start moved into a batch",
+        "a whole segment deleted for its size",
+        "a batch cut off at the end of what a leader sent",
+        "read from inside a batch",
+        "read only a part for its size",
+        "read up to a bound",
+        "a time that an older record behind newer ones does not have",
+        "a time in a batch that begins below the start",
+        "the newest record below the start",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,11 +71,17 @@ class LogMachine(RuleBasedStateMachine):
         else:
             self.log = Log(topic_config(**SMALL))
 
+    def fill(self) -> None:
+        """Batches of several segments, with gaps, so that what follows has something to act on."""
+        while len(self.rows) < 6:
+            self.append(3, self.serial % 4, "none")
+            self.append_replicated([2], 2, 0)
+
     def values(self, count: int) -> list[bytes]:
         self.serial += 1
         return [b"%d-%d" % (self.serial, nth) + b"." * (self.serial % 90) for nth in range(count)]
 
-    @rule(count=st.integers(1, 6), time=st.integers(0, 500), codec=st.sampled_from(["none", "lz4"]))
+    @rule(count=st.integers(1, 6), time=st.integers(0, 5), codec=st.sampled_from(["none", "lz4"]))
     def append(self, count: int, time: int, codec: str) -> None:
         values = self.values(count)
         data = batch(values, timestamps_ms=[T0 + time] * count, compression=codec, producer_id=9, epoch=0, sequence=self.serial)
@@ -82,6 +105,7 @@ class LogMachine(RuleBasedStateMachine):
             offset += count
         self.end = offset
         self.truncated_inside = False
+        self.reached("a batch cut off at the end of what a leader sent", torn)
         cut = bytes(batch([b"cut"]))
         assert self.log.append_replicated(data + cut[: min(torn, len(cut) - 1)], T0) == self.end
 
@@ -89,10 +113,13 @@ class LogMachine(RuleBasedStateMachine):
     def new_epoch(self) -> None:
         self.epoch += 1
 
-    @precondition(lambda self: self.rows)
-    @rule(back=st.integers(0, 30))
+    @rule(back=st.integers(0, 25))
     def truncate(self, back: int) -> None:
+        self.fill()
         offset = max(self.end - back, 0)
+        self.reached("truncated inside a batch", any(row[0] < offset <= row[1] for row in self.rows))
+        self.reached("truncated below the start", offset < self.start)
+        self.reached("truncated into a gap", any(row[1] < offset - 1 and later[0] > offset for row, later in pairwise(self.rows)))
         changed = self.log.truncate_to(offset)
         assert changed == (offset < self.end)
         if not changed:
@@ -104,26 +131,38 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(ahead=st.integers(0, 50))
     def start_anew(self, ahead: int) -> None:
+        self.reached("started beyond the end", ahead)
         self.start = self.end = self.end + ahead
         self.rows = []
         self.truncated_inside = False
         self.log.truncate_fully_and_start_at(self.end)
 
-    @rule(ahead=st.integers(0, 30))
-    def advance_start(self, ahead: int) -> None:
+    @rule(ahead=st.integers(0, 25), time=st.integers(-1, 2))
+    def advance_start(self, ahead: int, time: int) -> None:
+        self.fill()
         offset = min(self.start + ahead, self.end)
+        self.reached("the start moved into a batch", any(row[0] < offset <= row[1] for row in self.rows))
         self.log.advance_start(offset)
         self.start = offset
+        self.look_up_a_time(time)
 
-    @rule(keep=st.integers(0, 3000))
+    @rule(keep=st.sampled_from([0, 500, 1000, 2000]))
     def retain(self, keep: int) -> None:
+        self.fill()
         self.log.delete_old_segments(-1, keep, T0)
         assert self.log.start_offset >= self.start
+        self.reached("a whole segment deleted for its size", self.log.start_offset > self.start)
         self.start = self.log.start_offset
 
     @precondition(lambda self: self.on_disk)
-    @rule(how=st.sampled_from(["restart", "crash"]))
-    def reopen(self, how: str) -> None:
+    @rule(how=st.sampled_from(["restart", "crash"]), before=st.sampled_from(["nothing", "truncate", "advance_start"]), by=st.integers(1, 4))
+    def reopen(self, how: str, before: str, by: int) -> None:
+        if before == "truncate":
+            self.truncate(by)
+        elif before == "advance_start":
+            self.advance_start(by, 0)
+        self.reached("opened again with a start inside a batch", any(row[0] < self.start <= row[1] for row in self.rows))
+        self.reached("opened again after a truncation inside a batch", self.truncated_inside and self.rows)
         if how == "crash":
             self.disk.manager.checkpoint()                    # a start in the middle of a segment is known from there only
         getattr(self.disk, how)()
@@ -147,43 +186,58 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def read_somewhere(self, data: st.DataObject) -> None:
+        self.fill()
         offset = data.draw(st.integers(self.start, self.end))
-        max_bytes = data.draw(st.integers(0, 2500))
+        max_bytes = data.draw(st.sampled_from([0, 100, 300, 1000, 2500]))
         got = [each for piece in pieces(self.log, offset, max_bytes) for each in read_batches(piece)]
         wanted = [row for row in self.rows if row[1] >= offset]
+        self.reached("read from inside a batch", wanted and wanted[0][0] < offset)
+        self.reached("read only a part for its size", got and len(got) < len(wanted))
         assert [each.base_offset for each in got] == [row[0] for row in wanted[: len(got)]]
         assert sum(each.size_bytes for each in got[1:]) <= max_bytes
         assert bool(got) == bool(wanted)                      # at least one
         upper = data.draw(st.sampled_from([row[0] for row in wanted] or [self.end]))
         below = [row for row in wanted if row[1] < upper]
+        self.reached("read up to a bound", 0 < len(below) < len(wanted))
         sizes = [each.size_bytes for piece in pieces(self.log, offset, upper=upper) for each in read_batches(piece)]
         assert len(sizes) == len(below)
         assert self.log.bytes_between(offset, upper) == sum(sizes)
 
-    @rule(time=st.integers(-1, 501))
+    @rule(time=st.integers(-1, 6))
     def look_up_a_time(self, time: int) -> None:
         expected = next(
             ((offset, row[3]) for row in self.rows for offset in range(row[0], row[1] + 1) if row[3] >= T0 + time and offset >= self.start),
             None,
         )
+        if expected is not None:
+            row = next(row for row in self.rows if row[0] <= expected[0] <= row[1])
+            newer = [each for each in self.rows if each[0] > row[1]]
+            self.reached("a time that an older record behind newer ones does not have", any(each[3] < T0 + time for each in newer))
+            self.reached("a time in a batch that begins below the start", row[0] < self.start)
         found = self.log.offset_for_timestamp(T0 + time, self.end)
         assert (None if found is None else found[:2]) == expected
 
     @invariant()
     def the_newest_is_found(self) -> None:
         held = [row for row in self.rows if self.log.segments and row[0] >= self.log.segments[0].base_offset]
+        self.reached("the newest record below the start", held and max(held, key=lambda row: row[3])[1] < self.start)
         found = self.log.max_timestamp(self.end)
         assert (None if found is None else found.timestamp_ms) == max((row[3] for row in held), default=None)
 
 
 class DiskLogMachine(LogMachine):
     on_disk = True
+    reached = Reached(
+        *LogMachine.reached.branches,
+        "opened again with a start inside a batch",
+        "opened again after a truncation inside a batch",
+    )
 
 
-TestLogInMemory = LogMachine.TestCase
-TestLogInMemory.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
-TestLogOnDisk = DiskLogMachine.TestCase
-TestLogOnDisk.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+TestLogInMemory = LogMachine.reached.by(LogMachine, rounds=6)
+TestLogInMemory.settings = settings(max_examples=10, stateful_step_count=12, deadline=None)
+TestLogOnDisk = DiskLogMachine.reached.by(DiskLogMachine, rounds=6)
+TestLogOnDisk.settings = settings(max_examples=10, stateful_step_count=12, deadline=None)
 
 
 # ---- damaged files
