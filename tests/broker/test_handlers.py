@@ -2,11 +2,12 @@
 
 import struct
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from brokering import T0, batch
 from controlling import broker_state, create_topic, delete_topic
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire import produce_request
 
@@ -22,6 +23,7 @@ from kafkacore.config_authorizer import ANONYMOUS
 from kafkacore.errors import Code
 from kafkacore.records import read_batches
 from kafkacore.types import Node
+from tests.reached import Reached
 from tests.rows import each_row
 
 
@@ -448,22 +450,29 @@ def test_fetch_limits(bench):
     assert len(offsets(bench.ask(fetch_request(every), 12))) == 6
 
 
+LIMITS = st.sampled_from([*[600, 1500, 1 << 20, 0, 1] * 3, -1])
 ASKED = st.fixed_dictionaries(
     {
-        "offset": st.integers(-1, 10),
+        "offset": st.sampled_from([0, 0, 1, 1, 2, 4, 5, 5, 6, 6, 6, 6, -1, 7]),
         "version": st.integers(4, 18),
-        "max_bytes": st.sampled_from([-1, 0, 1, 600, 1500, 1 << 20]),
-        "partition_bytes": st.sampled_from([-1, 0, 1, 600, 1500, 1 << 20]),
-        "min_bytes": st.sampled_from([0, 1, 700, 1 << 20]),
-        "isolation_level": st.integers(0, 2),
-        "epoch": st.integers(-1, 1),
-        "rack_id": st.sampled_from(["", "a"]),
-        "replica_id": st.sampled_from([-1, 2]),
+        "max_bytes": LIMITS,
+        "partition_bytes": LIMITS,
+        "min_bytes": st.sampled_from([0, 1, 700, 1 << 20, 1 << 20, 1 << 20]),
+        "isolation_level": st.sampled_from([*[0, 1] * 6, 2]),
+        "epoch": st.sampled_from([*[-1, 0] * 5, 1]),
+        "rack_id": st.sampled_from(["", "", "a"]),
+        "replica_id": st.sampled_from([-1] * 7 + [2]),
+        "max_wait_ms": st.sampled_from([500, 500, 0]),
     }
 )
 
 
-@given(asked=ASKED, stable=st.booleans(), unknown=st.booleans())
+one_step = Reached("records", "nothing to read, and no wait", "a wait", "an error", "larger than asked")
+
+
+@partial(one_step.by, rounds=10)
+@given(asked=ASKED, stable=st.booleans(), unknown=st.sampled_from([False] * 9 + [True]))
+@settings(max_examples=10, deadline=None)
 def test_a_fetch_of_one_partition_is_answered_the_same_in_one_step(asked, stable, unknown):
     bench = Bench()
     topic = bench.topic()
@@ -480,12 +489,20 @@ def test_a_fetch_of_one_partition_is_answered_the_same_in_one_step(asked, stable
     named = {"topic_id": b"?" * 16 if unknown else topic.topic_id} if version >= 13 else {"topic": "missing" if unknown else "t"}
     request = fetch_request([(0, asked.pop("offset"))], **named, **asked)
     answers = []
-    for one_step in (True, False):
+    for at_once in (True, False):
         with pytest.MonkeyPatch.context() as patched:
-            if not one_step:
+            if not at_once:
                 patched.setattr(fetch_handlers, "_fetch_one", lambda *args: None)
             answers.append(bench.ask(request, version))
     first, second = answers
+    one_step("a wait", first is Outcome.LATER)
+    if first is not Outcome.LATER and first.responses:
+        answer = only(first)
+        size = len(answer.records or b"")
+        one_step("records", size)
+        one_step("nothing to read, and no wait", not size and not answer.error_code)
+        one_step("an error", answer.error_code)
+        one_step("larger than asked", size > max(asked["max_bytes"], 0))
     assert first == second if isinstance(second, Outcome) else frame_of(first, version) == frame_of(second, version)
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +26,7 @@ from kafkacore.broker.quotas import (
     Windows,
     throttle_ms,
 )
+from tests.reached import Reached
 from tests.rows import each_row
 
 
@@ -64,22 +66,36 @@ class Ring:
         return sum(each[2] for each in self.ring) * 1000 / elapsed, elapsed
 
 
-steps = st.lists(st.tuples(st.integers(0, 4_000), st.integers(-50, 5_000), st.booleans()), max_size=60)
+WAITS = st.sampled_from([0, 1, 99, 100, 101, 150, 200, 400, 1_000, 2_500])
+steps = st.lists(st.tuples(WAITS, st.sampled_from([-50, 0, 1, 5_000]), st.booleans()), min_size=5, max_size=60)
+windows = Reached(
+    "a sample as old as a window",
+    "a sample as old as all windows together",
+    "the ring is full and begins again",
+    "looked twice at one time",
+)
 
 
-@settings(max_examples=300, deadline=None)
+@partial(windows.by, rounds=28)
+@settings(max_examples=10, deadline=None)
 @given(steps, st.integers(2, 12), st.sampled_from([100, 1_000, 2_500]))
 def test_windows_are_kafkas_ring(steps, samples, window_ms):
-    ring, windows, now = Ring(samples, window_ms), Windows(), 10**6
+    ring, subject, now = Ring(samples, window_ms), Windows(), 10**6
+    looked_ms = -1
     for wait, value, looks in steps:
         now += wait
+        windows("a sample as old as a window", ring.ring and now - ring.ring[ring.current][0] == window_ms)
         ring.record(value, now)
-        windows.record(value, now, window_ms)
+        subject.record(value, now, window_ms)
         if looks:
-            rate, over_ms = windows.rate(now, samples, window_ms)
+            windows("a sample as old as all windows together", any(now - sample[1] == samples * window_ms for sample in ring.ring))
+            windows("the ring is full and begins again", len(ring.ring) == samples + 1 and ring.current < samples)
+            windows("looked twice at one time", now == looked_ms)
+            looked_ms = now
+            rate, over_ms = subject.rate(now, samples, window_ms)
             expected, elapsed = ring.rate(now)
             assert (over_ms, math.isclose(rate, expected, abs_tol=1e-9)) == (elapsed, True)
-    assert len(windows._samples) <= len(steps)
+    assert len(subject._samples) <= len(steps)
 
 
 @settings(max_examples=50, deadline=None)
@@ -288,18 +304,28 @@ def test_permissive_refuses_nothing_and_has_the_client_wait():
     assert made.take("u", "c", 1, 0, True) == (False, 3_000)
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 30_000), st.integers(1, 60), st.booleans()), max_size=40))
+PERMITS = st.sampled_from([1, 2, 10, 22, 60])
+bucket = Reached("empty to the token", "full again, and no fuller", "refused, then allowed", "taken more than there was")
+
+
+@partial(bucket.by, rounds=20)
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([0, 500, 1_000, 5_000, 11_000, 30_000]), PERMITS, st.booleans()), min_size=5))
 def test_a_bucket_is_what_accrued_less_what_was_taken(steps):
     made, rate, burst = mutations(), 2.0, 22.0
-    now, tokens = 10**6, burst
+    now, tokens, was_refused = 10**6, burst, False
     for wait, permits, strict in steps:
         now += wait
+        bucket("full again, and no fuller", tokens < burst < tokens + rate * wait / 1_000)
         tokens = min(burst, tokens + rate * wait / 1_000)
         allowed, wait_ms = made.take("u", "c", permits, now, strict)
         assert allowed == (not strict or tokens >= -1e-9) or abs(tokens) < 1e-6
         if allowed:
             tokens -= permits
+        bucket("empty to the token", tokens == 0)
+        bucket("refused, then allowed", allowed and was_refused)
+        bucket("taken more than there was", allowed and tokens < 0)
+        was_refused = not allowed
         assert wait_ms == (math.floor(-tokens / rate * 1_000 + 0.5) if tokens < 0 and (not allowed or not strict) else 0)
 
 
