@@ -365,7 +365,6 @@ reached = Reached(
     "asked while markers are written",
     "an init aborts what is open",
     "an end sent again",
-    "an empty transaction aborted",
     "the last epoch ended",
     "an open transaction timed out",
     "read again while markers are written",
@@ -418,17 +417,24 @@ class Coordinator(RuleBasedStateMachine):
         """The newest is 0."""
         return self.producers[-1 - nth % len(self.producers)]
 
-    @rule(version=st.sampled_from([0, 1, 2]))
-    def upgrade(self, version):
+    @rule(version=st.sampled_from([0, 1, 2]), inside=st.booleans())
+    def upgrade(self, version, inside):
+        self.enter(inside)
         reached("transaction.version changed inside a transaction", self.producers and self.keeper.state == "Ongoing")
         self.keeper.version = version
 
     @initialize()
     def first(self):
-        self.init()
+        self.init(False)
 
-    @rule()
-    def init(self):
+    def enter(self, inside):
+        """The newest producer begins a transaction, perhaps."""
+        if inside and self.producers:
+            self.add(0, P0, 2)
+
+    @rule(inside=st.booleans())
+    def init(self, inside):
+        self.enter(inside)
         reached("an init aborts what is open", self.producers and self.keeper.state == "Ongoing")
         got = self.attempt(self.keeper.init)
         if got is not None:
@@ -454,10 +460,9 @@ class Coordinator(RuleBasedStateMachine):
     @precondition(lambda self: self.producers)
     @rule(nth=st.sampled_from([0, 0, 1, 2]), commit=st.booleans(), client=st.sampled_from([0, 2]))
     def end(self, nth, commit, client):
-        was, before, written = self.producer(nth).producer_id, self.keeper.state, len(self.keeper.log)
+        was, written = self.producer(nth).producer_id, len(self.keeper.log)
         got = self.attempt(lambda: self.keeper.end(self.producer(nth), commit, client))
         reached("an end sent again", got is not None and got in self.producers and len(self.keeper.log) == written)
-        reached("an empty transaction aborted", got is not None and before in ("Empty", "CompleteCommit") and not commit)
         reached("the last epoch ended", got is not None and got.producer_id != was)
         if got is not None and got not in self.producers:
             assert got not in self.given
@@ -481,14 +486,16 @@ class Coordinator(RuleBasedStateMachine):
         self.keeper.complete()
 
     @precondition(lambda self: self.producers)
-    @rule()
-    def time_out(self):
+    @rule(inside=st.booleans())
+    def time_out(self, inside):
+        self.enter(inside)
         self.keeper.now_ms += 100_000
         reached("an open transaction timed out", self.keeper.state == "Ongoing")
         self.attempt(lambda: self.keeper.apply(self.keeper.shard.abort_timed_out(self.keeper.txn, self.keeper.now_ms)))
 
-    @rule()
-    def reload(self):
+    @rule(inside=st.booleans())
+    def reload(self, inside):
+        self.enter(inside)
         reached("read again while markers are written", self.producers and self.keeper.txn.state.is_prepared)
         reached("read again inside a transaction", self.producers and self.keeper.state == "Ongoing")
         self.keeper.reload()
