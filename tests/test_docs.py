@@ -46,6 +46,19 @@ def undone_at_the_end() -> Iterator[Callable[[str], Acceleration]]:
         yield lambda package: undo.enter_context(accelerate(package))
 
 
+@pytest.fixture
+def names_stay_of_their_modules() -> Iterator[None]:
+    """An example may put one package in the place of another one, which the tests that run next in this process need."""
+    before = dict(sys.modules)
+    yield
+    for name, module in list(sys.modules.items()):
+        if before.get(name) is not module and getattr(module, "__name__", name) != name:
+            del sys.modules[name]
+            if name in before:
+                sys.modules[name] = before[name]
+
+
+@pytest.mark.usefixtures("names_stay_of_their_modules")
 @pytest.mark.parametrize(("where", "code"), OTHERS, ids=[where for where, _ in OTHERS])
 def test_an_example_runs_as_it_stands(
     where: str,

@@ -41,8 +41,8 @@ FAULTS = (
     Fault(
         "commit-in-loop", "groups client", "commit() within a for loop commits one record too far",
         "kafkacore/consumer/group/member.py",
-        "                offset = unread[tp]\n",
-        "                offset = unread[tp] + 1\n",
+        "                found[tp] = OffsetAndMetadata(offset, leader_epoch=epoch if epoch >= 0 else None)\n            elif",
+        "                found[tp] = OffsetAndMetadata(offset + 1, leader_epoch=epoch if epoch >= 0 else None)\n            elif",
         ("tests/consumer/test_commits_beside_automatic_ones.py",),
     ),
     Fault(
