@@ -42,3 +42,8 @@ def test_what_is_sent_is_in_no_error():
             with pytest.raises(HttpFailed, match="cannot be asked") as caught:
                 answer_in_time(HttpQuestion(url, HttpWay(), headers=headers), 60)
             assert "hush" not in str(caught.value)
+
+
+def test_a_timer_that_comes_before_the_deadline_s_own_says_the_same():
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(HttpFailed, match=r"^has not answered within 50 ms$"):
+        HttpQuestion(f"http://127.0.0.1:{server.getsockname()[1]}/", HttpWay(seconds=0.05))()
