@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
-import sys
 import threading
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,6 +20,7 @@ from kafkacore.config import ClientConfig
 from kafkacore.errors import AuthenticationFailedError, ClosedError, CorruptDataError, NetworkError, TopicAuthorization
 from kafkacore.metadata import ClusterSnapshot, LeaderHint, Metadata, PartitionInfo, TopicInfo
 from kafkacore.types import Node, TopicPartition
+from tests.lines import lines_of
 
 ID_A, ID_B = bytes([1]) * 16, bytes([2]) * 16
 TP = TopicPartition("t", 0)
@@ -389,30 +388,12 @@ def test_leader_hints(case: Case) -> None:
     assert case.metadata.version == version + 1
 
 
-def lines_run(action: Callable[[], object]) -> int:
-    """How many lines of Python an action runs."""
-    count = 0
-
-    def trace(frame: Any, event: str, argument: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        action()
-    finally:
-        sys.settrace(before)
-    return count
-
-
 def lines_for_hints(partitions: int, hints: int, others: int = 0) -> int:
     case = Case()
     case.update(topic("t", *[(1, 5)] * partitions), *(topic(f"o{n}", (1, 5), id=n.to_bytes(16, "big")) for n in range(1, others + 1)))
     hints_of = {TopicPartition("t", index): LeaderHint(2, 6) for index in range(hints)}
     before = case.metadata.snapshot
-    lines = lines_run(lambda: case.metadata.update_leaders(hints_of))
+    lines = lines_of(lambda: case.metadata.update_leaders(hints_of))
     after = case.metadata.snapshot
     assert [part[1:3] for part in after.topics["t"].partitions] == [(2, 6)] * hints + [(1, 5)] * (partitions - hints)
     assert {part.leader for part in before.topics["t"].partitions} == {1}  # what others may be reading has not changed
@@ -499,7 +480,7 @@ def test_an_answer_that_changes_nothing_runs_few_lines_per_topic() -> None:
         case = Case()
         message = response(*(topic(f"t{n}", *[(1, 5)] * partitions, id=n.to_bytes(16, "big")) for n in range(1, topics + 1)))
         answered(case, message)
-        return lines_run(lambda: answered(case, message))
+        return lines_of(lambda: answered(case, message))
 
     assert lines(20, 50) - lines(20, 1) < 100  # 980 partitions more; the collector may run a finalizer
     assert lines(40, 1) - lines(20, 1) < 20 * 30
