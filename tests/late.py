@@ -43,5 +43,5 @@ def late(name: str) -> Any:
 def late_or_skip(name: str) -> Any:
     """As `pytest.importorskip`: without the package the tests of the file are skipped."""
     if importlib.util.find_spec(name) is None:
-        pytest.skip(f"there is no {name}", allow_module_level=True)
+        pytest.skip(f"could not import {name!r}", allow_module_level=True)
     return Late(name)
