@@ -176,6 +176,8 @@ HANDING_OVER = (
 )
 
 
+# Python ignores Ctrl+C, as all that is raised, while a loop's generator is dropped: no line of ours can pass it on.
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <generator object KafkaConsumer.__iter__:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("auto", [True, False])
 @pytest.mark.parametrize("call", ["poll", "poll_batch", "iterate"])
 def test_ctrl_c_at_every_line_that_hands_records_over(make, observer, call: str, auto: bool) -> None:
