@@ -30,7 +30,7 @@ demo:  ## send the flights of 2013 through the embedded broker and back (ARGS="-
 	$(SETUP) demo $(if $(filter --spark,$(ARGS)),spark)
 	@$(VENV) -m kafkacore demo $(ARGS)
 
-check:  ## the tests of what changed, nearest first, in three minutes (ROOM=consumer, ROOM=broker/log: of a room; ALL=1: slow ones too)
+check:  ## the tests of what changed, nearest first, for about three minutes (ROOM=consumer, ROOM=broker/log: of a room; ALL=1: slow ones too)
 	$(SETUP) $(TEST_EXTRAS)
 	@$(VENV) tools/check.py --jobs $(JOBS) $(if $(ROOM),--room $(ROOM)) $(if $(ALL),--all) $(ARGS)
 
