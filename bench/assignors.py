@@ -29,7 +29,7 @@ from kafkacore.consumer.group.assignor import MemberAssignment, MemberSubscripti
 from kafkacore.consumer.group.assignors import make_assignors  # noqa: E402
 from kafkacore.types import ConsumerGroupMetadata, TopicPartition  # noqa: E402
 from tests.interop.java_assignors import KafkaAssignors  # noqa: E402
-from tests.interop.kafka_server import why_unavailable  # noqa: E402
+from tests.kit.kafka_server import why_unavailable  # noqa: E402
 
 TOPICS = 20
 GOAL = 1.5

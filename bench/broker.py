@@ -34,7 +34,7 @@ import numpy
 from harness import Table, Timing, add_arguments, report
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.interop.kafka_server import KafkaServer, free_port, why_unavailable
+from tests.kit.kafka_server import KafkaServer, free_port, why_unavailable
 
 RECORD_BYTES = 100
 BATCH_BYTES = 65_536

@@ -620,4 +620,3 @@ class Metadata:
         with self._lock:
             self._closed = True
             self._announce()
-

@@ -24,9 +24,9 @@ from hypothesis import settings  # noqa: E402
 
 if TYPE_CHECKING:
     from tests.decode.registry_server import RegistryServer
-    from tests.kdc import Realm
+    from tests.kit.kdc import Realm
 
-pytest_plugins = ["tests.faces", "tests.quarantine", "tests.skips"]
+pytest_plugins = ["tests.kit.faces", "tests.quarantine", "tests.skips"]
 
 # A busy machine is not a failure, so no example has a deadline. CI tries the same examples in each run: what it says is about the commit.
 # All other runs look for new ones.
@@ -167,7 +167,7 @@ def other_registry() -> Iterator[RegistryServer]:
 @pytest.fixture(scope="module")
 def realm() -> Iterator[Realm]:
     """A Kerberos realm with a KDC of its own, which this process, and what it starts, goes to."""
-    from tests.kdc import KDC_REASON, Realm
+    from tests.kit.kdc import KDC_REASON, Realm
 
     if KDC_REASON is not None:
         pytest.skip(KDC_REASON)

@@ -15,7 +15,7 @@ too; --json ends stdout with one line of figures. The exit code is 1 with findin
 --group plays members of one group instead, by each protocol in turn (tests/soak_groups.py). --transactions plays transactional producers,
 a group that copies what they write, and readers (tests/soak_transactions.py): first in one process, then with a process for each broker.
 --servers HOST:PORT plays the group on a Kafka whose brokers stay as they are.
---face aio plays each of them with the asyncio clients, all in one event loop (tests/faces.py).
+--face aio plays each of them with the asyncio clients, all in one event loop (tests/kit/faces.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from typing import Any, NamedTuple
 import soak_clients
 import soak_groups
 import soak_transactions
-from faces import face_in
 from soak_clients import (
     PARTITIONS,
     PLACES,
@@ -61,6 +60,7 @@ from kafkacore import KafkaConsumer
 from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from kafkacore.errors import KafkaError
 from kafkacore.testing import CLIENTS, Disconnect, EmbeddedCluster
+from tests.kit.faces import face_in
 
 FACED = (soak_clients, soak_groups, soak_transactions)
 """Modules that make clients of either face."""

@@ -440,9 +440,7 @@ class TransactionalWriter(Client):
             for partition in range(PARTITIONS):
                 value = b"%s %d %d" % (writer.name.encode(), number, partition)
                 send = writer.send(TOPIC, value, partition)
-                producer.produce(
-                    TOPIC, value, partition=partition, on_delivery=lambda error, m, send=send: error or send.acked(m.offset())
-                )
+                producer.produce(TOPIC, value, partition=partition, on_delivery=lambda error, m, send=send: error or send.acked(m.offset()))
             try:
                 if number % 3 == 2:
                     self._end(producer.abort_transaction)

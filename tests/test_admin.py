@@ -29,7 +29,7 @@ from kafkacore.protocol import (
 )
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import NewPartitions, NewTopic, TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 @pytest.fixture

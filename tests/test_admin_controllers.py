@@ -40,7 +40,7 @@ from kafkacore.protocol import (
 )
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 4, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 4}
 NO_SERVER = "127.0.0.1:1"

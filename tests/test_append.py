@@ -18,7 +18,7 @@ from kafkacore.errors import KafkaError, UsageError
 from kafkacore.producer import futures
 from kafkacore.records import read_batches
 from kafkacore.types import RecordMetadata, TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 BATCH_BYTES = 4096
 
@@ -111,7 +111,7 @@ def test_every_record_lands_once_in_order(records: list[tuple[Any, Any, int]]) -
     assert len(sent) == len(records)
 
 
-@settings(deadline=None)                              # the first example imports pyarrow
+@settings(deadline=None)  # the first example imports pyarrow
 @given(st.lists(values, min_size=1, max_size=80), st.sampled_from(["list", "pair", "keyed", "arrow"]), st.booleans())
 def test_send_many_writes_what_send_writes(items: list[Any], shape: str, own_times: bool) -> None:
     one, many = Core(batch_bytes=1024), Core(batch_bytes=1024)
@@ -361,7 +361,13 @@ def test_every_way_to_call_send() -> None:
     (batch,) = parts[1].batches
     (read,) = read_batches(sealed(batch))
     assert [(r.value, r.key) for r in read.records()] == [
-        (b"1", b"k"), (b"2", b"k"), (b"3", None), (b"4", None), (None, None), (b"6", None), (b"7", None)
+        (b"1", b"k"),
+        (b"2", b"k"),
+        (b"3", None),
+        (b"4", None),
+        (None, None),
+        (b"6", None),
+        (b"7", None),
     ]
     assert [r.timestamp_ms for r in read.records()][::3] == [7, 9, read.records()[6].timestamp_ms]
     batch.delivery.resolve(5, -1, None)
@@ -379,7 +385,14 @@ def test_every_way_to_call_send() -> None:
 
 def test_send_says_what_it_takes() -> None:
     assert list(inspect.signature(ProducerCore.send).parameters) == [
-        "self", "topic", "value", "key", "headers", "partition", "timestamp_ms", "on_delivery"
+        "self",
+        "topic",
+        "value",
+        "key",
+        "headers",
+        "partition",
+        "timestamp_ms",
+        "on_delivery",
     ]
     assert (ProducerCore.send.__doc__ or "").startswith("Queues one record")
 

@@ -26,7 +26,7 @@ from kafkacore.errors import KafkaError
 from kafkacore.producer import KafkaProducer
 from kafkacore.producer.many_call import partition_numbers
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 REFUSALS = (KafkaError, ValueError, TypeError, IndexError, OverflowError, BufferError, pa.ArrowException)
 ROUNDS = 3_000

@@ -117,7 +117,7 @@ FILES = {
     "tests/test_append.py": USES.format("_codec", name="append"),
     "tests/test_a_codec.py": USES.format("_codec", name="crc"),
     "tests/test_errors.py": USES.format("errors", name="KafkaError"),
-    "tests/test_page.py": "PAGE = 'docs/page.md'\nPARTS = (\".\", \"*\")\ndef test_it():\n    open(PAGE)\n",
+    "tests/test_page.py": 'PAGE = \'docs/page.md\'\nPARTS = (".", "*")\ndef test_it():\n    open(PAGE)\n',
 }
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kafkacore import _codec, codec
 from kafkacore.errors import CorruptDataError
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 UINT64 = st.integers(0, 2**64 - 1)

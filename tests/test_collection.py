@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LATE = ("datafusion", "duckdb", "httpx", "opentelemetry", "pandas", "polars", "prometheus_client")
-"""Packages that take long to import: `tests/late.py`, or an import inside a test. `pa.array` imports pandas."""
+"""Packages that take long to import: `tests/kit/late.py`, or an import inside a test. `pa.array` imports pandas."""
 PLUGIN = f"""
 import sys
 

@@ -17,7 +17,7 @@ from kafka import codec as kafka_codec
 
 from kafkacore import compress as c
 from kafkacore.errors import CorruptDataError, DecompressedTooLarge
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 CODECS = [c.GZIP, c.SNAPPY, c.LZ4, c.ZSTD]
 SAMPLES = [b"", b"a", b"Kafka" * 40, bytes(range(256)) * 500, b"\x00" * 1_000_000]

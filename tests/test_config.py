@@ -15,7 +15,7 @@ from kafkacore.compat.settings import Ours
 from kafkacore.config import AdminConfig, BrokerConfig, ClientConfig, ConsumerConfig, ProducerConfig, parse_address
 from kafkacore.config_names import CALLS, ELSEWHERE
 from kafkacore.errors import ConfigError
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 B = "127.0.0.1:9092"
 

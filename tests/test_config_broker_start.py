@@ -6,7 +6,7 @@ from kafkacore.broker.server import Broker
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import ConfigError, UsageError
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 SERVER_PROPERTIES = r"""
 # as in Kafka's config/server.properties

@@ -5,7 +5,7 @@ import pytest
 from kafkacore.config import ClientConfig, ProducerConfig
 from kafkacore.config_kerberos import KRB5_MODULE, BrokerKeytab, KerberosSettings, broker_keytab
 from kafkacore.errors import ConfigError
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 BASE = {"bootstrap.servers": "a:1", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
 KEYTAB = f'{KRB5_MODULE} required useKeyTab=true storeKey=true keyTab="/etc/alice.keytab" principal="alice@R"'

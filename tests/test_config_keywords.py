@@ -17,7 +17,7 @@ import pytest
 import kafkacore
 import kafkacore.aio
 from kafkacore import config, config_keywords, config_security
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 ROOT = Path(__file__).parent.parent
 KEYWORDS = [

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kafkacore.config import BrokerConfig, ClientConfig, ProducerConfig
 from kafkacore.config_security import JaasLine, TokenEndpoint, parse_jaas
 from kafkacore.errors import ConfigError
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 B = {"bootstrap.servers": "h:9092"}
 SECRET = "tr0ub4dor&3"

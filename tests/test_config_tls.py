@@ -11,7 +11,7 @@ from kafkacore.config_listeners import Listener
 from kafkacore.config_security import tls_settings
 from kafkacore.config_tls import ContextSource, pem_text
 from kafkacore.errors import ConfigError
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 trustme = pytest.importorskip("trustme")
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
@@ -124,9 +124,7 @@ def test_certificates_in_every_form(files, trust, own):
 )
 def test_what_cannot_be_read(files, settings, why):
     where, _, _ = files
-    placed = {
-        name: str(where / value) if name.endswith(("location", "cafile", "certfile")) else value for name, value in settings.items()
-    }
+    placed = {name: str(where / value) if name.endswith(("location", "cafile", "certfile")) else value for name, value in settings.items()}
     with pytest.raises(ConfigError, match=why) as caught:
         ClientConfig.from_user({**B, **placed}).make_ssl_context()
     assert "wrong-one" not in str(caught.value)

@@ -18,7 +18,7 @@ from kafkacore.errors import ConfigError, UsageError
 from kafkacore.records import BatchBuilder
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ProducerRecord
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 UTC = datetime.UTC
 

@@ -17,7 +17,7 @@ from kafkacore.epoch import epoch_column_ms, epoch_ms
 from kafkacore.errors import UsageError
 from kafkacore.producer.many_call import partition_numbers
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12}
 SECONDS = {"W": 604_800, "D": 86_400, "h": 3_600, "m": 60}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kafkacore import errors
 from kafkacore.errors import Code, KafkaError
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 ALL = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, KafkaError)]
 CODES = [code for code in Code if code is not Code.NONE]

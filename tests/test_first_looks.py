@@ -22,7 +22,7 @@ import kafkacore
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, aio, errors
 from kafkacore.testing import Drop, EmbeddedCluster
 from kafkacore.types import topic_id_text
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 GUARD = 20.0
 
@@ -98,8 +98,7 @@ def test_a_created_topic_is_short_and_its_id_readable(admin: KafkaAdminClient, c
     created = admin.create_topics([NewTopic("short")])["short"]
     text = base64.urlsafe_b64encode(bytes(created.topic_id)).decode().rstrip("=")
     assert repr(created) == (
-        f"CreatedTopic(name='short', topic_id={text}, num_partitions=1, replication_factor=1,"
-        f" configs={{{len(created.configs)} settings}})"
+        f"CreatedTopic(name='short', topic_id={text}, num_partitions=1, replication_factor=1, configs={{{len(created.configs)} settings}})"
     )
     assert len(created.configs) > 20 and type(created.topic_id) is bytes and topic_id_text(created.topic_id) == text
     described = admin.describe_topics(["short"])["short"]

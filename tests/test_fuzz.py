@@ -6,7 +6,7 @@ import pytest
 from fuzz_loop import TARGETS, Found, Target, run
 
 from kafkacore.errors import CorruptDataError
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 @each_row("name", TARGETS)

@@ -7,7 +7,7 @@ import pytest
 
 from kafkacore import http_client
 from kafkacore.http_client import HttpFailed, HttpQuestion, HttpWay, answer_in_time
-from tests.late import late_or_skip
+from tests.kit.late import late_or_skip
 
 late_or_skip("httpx")
 

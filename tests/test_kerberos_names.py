@@ -4,7 +4,7 @@ import pytest
 
 from kafkacore.errors import ConfigError, SaslAuthentication
 from kafkacore.kerberos_names import LocalNames
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 @each_row(

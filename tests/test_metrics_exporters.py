@@ -18,8 +18,8 @@ from kafkacore.metrics import is_counter, unit_of
 from kafkacore.net.measure import Measured
 from kafkacore.producer import KafkaProducer, producer_metrics
 from kafkacore.testing import EmbeddedCluster
-from tests.late import late
-from tests.rows import each_row
+from tests.kit.late import late
+from tests.kit.rows import each_row
 
 MeterProvider = late("opentelemetry.sdk.metrics:MeterProvider")
 InMemoryMetricReader = late("opentelemetry.sdk.metrics.export:InMemoryMetricReader")

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from kafkacore import _codec
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 KINDS = sorted(name for name, kind in vars(_codec).items() if isinstance(kind, type) and kind.__module__ == _codec.__name__)
 SEALED = (

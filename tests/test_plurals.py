@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkacore.plurals import counted
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 @each_row(

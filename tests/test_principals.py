@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kafkacore.errors import ConfigError, CorruptDataError
 from kafkacore.principals import MappingRules, name_of, subject_of
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 ALICE = trustme.CA().issue_cert(common_name="alice", organization_name="acme")
 CERTIFICATE = ssl.PEM_cert_to_DER_cert(ALICE.cert_chain_pems[0].bytes().decode())

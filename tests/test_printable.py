@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore.printable import printable, printable_json, quoted
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 JOINERS = "\u200c\u200d"
 TEXT = st.text(st.characters(exclude_categories=()))

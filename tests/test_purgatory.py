@@ -12,7 +12,7 @@ import pytest
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kafkacore.timer import LoopTimer, SystemTimer, TaskCounter, TimerTask, TimingWheel
-from tests.in_threads import in_threads
+from tests.kit.in_threads import in_threads
 
 WAIT_S = 90
 

@@ -63,9 +63,7 @@ def test_a_test_of_this_package_alone_cannot_be_listed(pytester: pytest.Pytester
     done.stderr.fnmatch_lines(["*runs no external program*"])
 
 
-@pytest.mark.parametrize(
-    "listed", [LISTED + LISTED, LISTED.replace('cause = "a slow JVM"\n', ""), LISTED.replace("2026-11-01", '"soon"')]
-)
+@pytest.mark.parametrize("listed", [LISTED + LISTED, LISTED.replace('cause = "a slow JVM"\n', ""), LISTED.replace("2026-11-01", '"soon"')])
 def test_an_entry_has_a_cause_and_a_date_and_is_there_once(pytester: pytest.Pytester, listed: str) -> None:
     done = run(pytester, error="TimeoutError('late')", listed=listed)
     assert done.ret != 0

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from tests.reached import Reached
+from tests.kit.reached import Reached
 
 
 def property_test(reached: Reached, most: int) -> None:

@@ -28,7 +28,7 @@ from kafkacore.records import (
     set_leader_epoch,
     set_log_append_time,
 )
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 # From a Kafka 0.11 broker: one record "123".
 GOLDEN = bytes.fromhex(

@@ -14,7 +14,7 @@ import pytest
 from kafkacore import compress
 from kafkacore.errors import CorruptDataError, IllegalStateError
 from kafkacore.records import Batch, BatchBuilder, ByteColumn, ColumnSource, ConsumerRecord, PartitionReader, read_batches
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 python_buffers = pytest.mark.skipif(sys.version_info < (3, 12), reason="classes export buffers since Python 3.12 (PEP 688)")
 

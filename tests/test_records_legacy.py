@@ -14,7 +14,7 @@ from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 from kafkacore import compress
 from kafkacore.errors import CorruptDataError, DecompressedTooLarge
 from kafkacore.records import BatchBuilder, PartitionReader, read_batches
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 CODECS = compress.NAMES[:4]
 SAMPLE = [(None if i % 7 == 3 else b"v" * i, None if i % 3 else b"key%d" % i, 1_600_000_000_000 + 50 * i) for i in range(60)]

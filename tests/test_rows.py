@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 pytest_plugins = ["pytester"]
 
@@ -17,7 +17,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(pytester: pytest.Pytester, text: str, *options: str) -> pytest.RunResult:
-    pytester.makepyfile(f"import pytest\nfrom tests.rows import each_row\n{text}")
+    pytester.makepyfile(f"import pytest\nfrom tests.kit.rows import each_row\n{text}")
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:asyncio", *options)
 
 

@@ -15,7 +15,7 @@ from kafkacore.broker.server import STOP_S_PER_PARTITION, Broker
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import ConfigError, IllegalStateError, UsageError
 from kafkacore.testing import Delay, Disconnect, Drop, EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 ROOT = Path(__file__).parent.parent
 

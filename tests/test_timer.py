@@ -9,7 +9,7 @@ import pytest
 
 from kafkacore.clock import ManualClock
 from kafkacore.timer import LoopTimer, SystemTimer, SystemTimerReaper, TimerTask, TimingWheel
-from tests.in_threads import in_threads
+from tests.kit.in_threads import in_threads
 
 WAIT_S = 90
 

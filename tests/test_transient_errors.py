@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from erring_cluster import (
+
+from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafkacore import protocol as p
+from kafkacore.admin import KafkaAdminClient
+from kafkacore.errors import Code
+from kafkacore.testing import Disconnect, Drop
+from kafkacore.types import NewTopic
+from tests.kit.erring_cluster import (
     ADMIN,
     CONSUMER,
     PRODUCER,
@@ -26,14 +33,7 @@ from erring_cluster import (
     metadata,
     produce,
 )
-
-from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
-from kafkacore import protocol as p
-from kafkacore.admin import KafkaAdminClient
-from kafkacore.errors import Code
-from kafkacore.testing import Disconnect, Drop
-from kafkacore.types import NewTopic
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 TRIES = 300
 
@@ -385,11 +385,7 @@ def test_a_password_that_is_wrong_for_a_while(secured: World, call: Call) -> Non
         assert call.others(secured, client)
 
 
-WARM = [
-    call
-    for call in CALLS
-    if call.name not in ("iteration", "position", "consumer.partitions_for", "producer.partitions_for", "close")
-]
+WARM = [call for call in CALLS if call.name not in ("iteration", "position", "consumer.partitions_for", "producer.partitions_for", "close")]
 """The others have their answer, or begin from nothing each time; iteration is poll without an end."""
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from erring_cluster import ADMIN, CONSUMER, PRODUCER, VALUES, World, always, fetch, list_offsets, metadata, produce
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore import protocol as p
 from kafkacore.admin import KafkaAdminClient
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.erring_cluster import ADMIN, CONSUMER, PRODUCER, VALUES, World, always, fetch, list_offsets, metadata, produce
+from tests.kit.rows import each_row
 
 T, OTHER = TopicPartition("t", 0), TopicPartition("other", 0)
 DENIED = Code.TOPIC_AUTHORIZATION_FAILED
@@ -365,9 +365,7 @@ def old(api: str, client: Callable[[World], Any], call: Callable[[World], Callab
         fill(world.bootstrap, "t")
         key = next(each.key for each in p.APIS.values() if each.name == api)
         served = EmbeddedCluster.__init__.__kwdefaults__["api_versions"]
-        ranges = [
-            p.ApiVersion(api_key=each, min_version=low, max_version=high) for each, (low, high) in served.items() if each != key
-        ]
+        ranges = [p.ApiVersion(api_key=each, min_version=low, max_version=high) for each, (low, high) in served.items() if each != key]
         with contextlib.closing(client(world)) as one:
             with world.errs("ApiVersions", always(p.ApiVersionsResponse(api_keys=ranges)), times=1 << 30):
                 begin(one)

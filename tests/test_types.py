@@ -3,7 +3,7 @@
 import pickle
 
 from kafkacore import types
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 def test_defaults():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafkacore.timer import TaskCounter, TimerTask, TimerTaskEntry, TimerTaskList, TimingWheel
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 FAR_MS = 2**63 - 1
 FOREVER_MS = 2**61 - 1  # what is later counts as this

@@ -10,7 +10,7 @@ import pytest
 from kafkacore.clock import ManualClock
 from kafkacore.purgatory import DelayedOperation
 from kafkacore.timer import LoopTimer, TaskCounter, TimerTask, TimerTaskEntry, TimerTaskList, TimingWheel
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 def noop():

@@ -199,4 +199,3 @@ class KafkaChannel(ChannelCore):
         self.send = None
         self.plain_fd = -1
         self.transport.close()
-

@@ -293,5 +293,3 @@ def _is_text(user: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-

@@ -15,7 +15,7 @@ import pytest
 from kafkacore.aio import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.testing.network import CLIENTS
-from tests.interop.accepting import until
+from tests.kit.waiting import until
 
 GUARD_S = 60
 ANSWER_BYTES = 66

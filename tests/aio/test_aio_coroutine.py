@@ -19,7 +19,7 @@ import pytest
 from kafkacore import KafkaAdminClient as SyncAdmin
 from kafkacore import NewTopic, errors
 from kafkacore.aio import KafkaProducer
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 GUARD_S = 60
 Send = Callable[..., Any]

@@ -8,7 +8,7 @@ from typing import Any
 import kafkacore
 from kafkacore import aio, testing
 from kafkacore.aio import testing as aio_testing
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 FACES = [
     (kafkacore.KafkaProducer, aio.KafkaProducer),

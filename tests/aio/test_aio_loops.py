@@ -23,7 +23,7 @@ from kafkacore import KafkaProducer as SyncProducer
 from kafkacore._codec import finish_on_loop
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 

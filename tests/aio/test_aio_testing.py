@@ -14,7 +14,7 @@ import pytest
 from kafkacore import errors, testing
 from kafkacore.aio import KafkaProducer
 from kafkacore.aio.testing import CONTROLLER, Delay, EmbeddedCluster, Network
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 pytest_plugins = ["pytester"]
 

@@ -181,6 +181,7 @@ def wait_for_metadata(producer: KafkaProducer, topic: str) -> None:
 @pytest.mark.parametrize("when", ["in the turn", "in a long turn", "behind it"])
 def test_tasks_that_wait_for_metadata_keep_their_order(servers: str, topic: str, new_loop: NewLoop, way: str, when: str) -> None:
     """Also when it comes while some of them have not begun."""
+
     async def work() -> None:
         async with sending(servers, topic, way, known=False) as sends:
 

@@ -20,7 +20,6 @@ from collections import Counter
 
 from controlling import create_topic
 from fuzz_loop import mutate, random_message, sample_batches
-from wire import Wire
 
 from kafkacore import protocol
 from kafkacore.broker.emulation import EMULATIONS, NEWEST, capped, emulation
@@ -28,6 +27,7 @@ from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.broker.server import Broker
 from kafkacore.config import BrokerConfig
 from kafkacore.protocol import schema
+from tests.kit.wire import Wire
 
 HARMLESS = protocol.MetadataRequest(topics=[protocol.MetadataRequestTopic(name="t")])
 TOPICS = ("t", "u", "__consumer_offsets", "", "missing", "a" * 300)

@@ -4,7 +4,6 @@ import contextlib
 import random
 from collections import Counter
 
-from brokering import T0
 from controlling import broker_state, create_topic
 
 from kafkacore import errors
@@ -15,6 +14,7 @@ from kafkacore.broker.state import Call
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.protocol.stored import ConsumerProtocolSubscription, encode_stored
+from tests.kit.batches import T0
 
 
 class Pending:

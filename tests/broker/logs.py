@@ -4,14 +4,13 @@ import dataclasses
 import os
 from pathlib import Path
 
-from brokering import T0
-
 from kafkacore.broker.log import Log, LogManager, disk
 from kafkacore.broker.log.headers import stamped
 from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.broker.worker import InlineWorker
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
+from tests.kit.batches import T0
 
 DEFAULTS = TopicConfig.build({}, BrokerConfig())
 TOPIC_ID = bytes(range(16))

@@ -8,9 +8,7 @@ import functools
 import random
 from collections import deque
 
-from brokering import T0, batch
 from controlling import connect
-from wire import produce_request
 
 from kafkacore import protocol as p
 from kafkacore.broker.controller import ControllerHost
@@ -22,6 +20,8 @@ from kafkacore.config import BrokerConfig
 from kafkacore.errors import DisconnectError
 from kafkacore.records import read_batches
 from kafkacore.types import Node
+from tests.kit.batches import T0, batch
+from tests.kit.wire import produce_request
 
 TOPIC = "t"
 
@@ -42,7 +42,7 @@ class Model:
         self.news = {node: deque() for node in range(1, brokers + 1)}
         self.states = {}
         self.alive = set()
-        self.acked = {}                                        # offset -> value
+        self.acked = {}  # offset -> value
         self.written = 0
         for node in self.news:
             state = BrokerState(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from brokering import batch
 from controlling import submit
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +24,8 @@ from kafkacore.config_authorizer import ANONYMOUS, STANDARD_AUTHORIZER
 from kafkacore.errors import Code
 from kafkacore.protocol import APIS
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.batches import batch
+from tests.kit.rows import each_row
 
 ALICE = "User:alice"
 DENIED = Code.TOPIC_AUTHORIZATION_FAILED

@@ -13,8 +13,8 @@ from kafkacore.broker.controller import ControllerHost, acls
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import ClusterAuthorization, Code, UsageError
 from kafkacore.testing import EmbeddedCluster
-from tests.lines import lines_of
-from tests.rows import each_row
+from tests.kit.lines import lines_of
+from tests.kit.rows import each_row
 
 USERS = {"admin": "a", "alice": "b"}
 SHRUNK = "(no colon is present separating the principal type from the principal name)"

@@ -9,7 +9,7 @@ from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, 
 from kafkacore import protocol as p
 from kafkacore.admin import Append, ConfigResource
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.wire import Wire
+from tests.kit.wire import Wire
 
 
 @pytest.fixture

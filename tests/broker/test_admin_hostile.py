@@ -7,7 +7,7 @@ from test_handlers import Bench
 from kafkacore import protocol as p
 from kafkacore.broker import configs
 from kafkacore.broker.state import Outcome
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 NAMES = [*configs.topic_keys(), *configs.broker_keys(), *configs.group_keys(), *configs.client_metrics_keys(), "", "no.such", "\u00e9"]
 NUMBERS = ["0", "-1", "-2", "1", "2147483647", "9" * 30, "1e400", "nan"]

@@ -19,9 +19,9 @@ from kafkacore.config import BrokerConfig
 from kafkacore.config_authorizer import super_users
 from kafkacore.errors import ConfigError
 from kafkacore.protocol import metadata_log as m
-from tests.lines import lines_of
-from tests.reached import Reached
-from tests.rows import each_row
+from tests.kit.lines import lines_of
+from tests.kit.reached import Reached
+from tests.kit.rows import each_row
 
 ALICE, BOB, HOST, ELSEWHERE = "User:alice", "User:bob", "127.0.0.1", "10.0.0.1"
 OPERATIONS = range(a.READ, a.TWO_PHASE_COMMIT + 1)

@@ -6,7 +6,7 @@ from group_bench import GroupBench, Unwalked, subscription
 from kafkacore import protocol as p
 from kafkacore.broker.groups.classic import ClassicGroup, ClassicGroupState
 from kafkacore.errors import Code, IllegalStateError
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 def code(pending):
@@ -29,7 +29,7 @@ def test_a_members_requests_walk_no_members():
     member_id = next(each for each in ids if each != leader)
     assert unwalked(lambda: bench.heartbeat(member_id, generation)) == Code.NONE
     assert unwalked(lambda: bench.sync(member_id, generation)).response.error_code == Code.NONE
-    again = bench.join(leader)                                # the leader: everybody has to join again
+    again = bench.join(leader)  # the leader: everybody has to join again
     waiting = [again, *(unwalked(lambda each=each: bench.join(each)) for each in ids if each not in (leader, member_id))]
     assert unwalked(lambda: bench.heartbeat(member_id, generation)) == Code.REBALANCE_IN_PROGRESS
     assert all(each.waits for each in waiting)

@@ -12,7 +12,7 @@ from kafkacore.config import BrokerConfig
 from kafkacore.errors import InternalError, InvalidConfiguration, UnknownTopicOrPartition
 from kafkacore.protocol import metadata_log as m
 from kafkacore.protocol.metadata_log import decode_record, encode_record
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 ID, OTHER_ID, ACL_ID = bytes(range(16)), bytes(range(1, 17)), bytes(range(2, 18))
 
@@ -235,8 +235,6 @@ def test_settings_of_a_topic():
     for wrong in ({"no.such": "1"}, {"retention.ms": "soon"}, {"compression.type": "rar"}, {"remote.storage.enable": "true"}):
         with pytest.raises(InvalidConfiguration):
             TopicConfig.build(wrong, BrokerConfig())
-
-
 
 
 def test_every_kind_of_record_the_controller_writes_can_be_replayed():

@@ -6,7 +6,6 @@ import os
 import shutil
 
 import pytest
-from brokering import T0
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import Disk, topic_config
@@ -19,6 +18,7 @@ from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import CorruptDataError
 from kafkacore.records import BatchBuilder, control_batch, read_batches
+from tests.kit.batches import T0
 
 KEY = ("t", 0)
 DAY_MS = 86_400_000
@@ -83,7 +83,7 @@ def test_the_last_value_of_a_key_stays_and_offsets_do_not_change(store):
     assert all(before[offset] == (key, value) for offset, key, value in after)
     assert [offset for offset, _, _ in after] == [*range(active - 4, active), *range(active, 40)]
     assert (log.end_offset, store.manager.compactor.cleaned_to[KEY]) == (40, active)
-    for offset in range(40):                                  # every offset can still be read from, and leads to what follows it
+    for offset in range(40):  # every offset can still be read from, and leads to what follows it
         assert batches(log, offset)[0].last_offset >= min(offset, 39)
 
 
@@ -113,7 +113,7 @@ def test_lags_hold_it_up_and_bring_it_forward(store, setting, ratio):
         put(log, (b"k", b"%d" % nth * 150))
     wait(store)
     assert KEY not in store.manager.compactor.cleaned_to
-    wait(store)                                               # 30 seconds later
+    wait(store)  # 30 seconds later
     assert store.manager.compactor.cleaned_to[KEY] == log.segments[-1].base_offset
 
 
@@ -165,9 +165,9 @@ def test_aborted_records_go_and_the_marker_after_them(store):
     compact(store)
     assert [(o, k, v) for o, k, v in content(log) if k != b"filler"] == [(0, b"a", b"0"), (4, b"b", b"committed"), (6, b"z", b"z")]
     assert [each.base_offset for each in batches(log) if each.is_control] == [3, 5, 7]
-    assert log.aborted_transactions(0, log.end_offset) == [(5, 1, 3, 4)]      # its marker is there
+    assert log.aborted_transactions(0, log.end_offset) == [(5, 1, 3, 4)]  # its marker is there
     fill(log)
-    compact(store)                                            # nothing left of it: the marker gets its horizon, the entry goes
+    compact(store)  # nothing left of it: the marker gets its horizon, the entry goes
     assert [each.base_offset for each in batches(log) if each.is_control] == [3, 5, 7]
     assert log.aborted_transactions(0, log.end_offset) == []
     store.clock.advance(1000)
@@ -219,7 +219,7 @@ def test_a_segment_that_compaction_emptied_keeps_no_other_from_retention(store):
     for retention_ms, retention_bytes in ((1_000, -1), (-1, 600)):
         log = store.log(cleanup_policy="compact,delete", segment_bytes=700, file_delete_delay_ms=0)
         for nth in range(8):
-            put(log, (b"k", b"%d" % nth * 600))                # one in a segment
+            put(log, (b"k", b"%d" % nth * 600))  # one in a segment
         compact(store)
         sizes = [segment.size for segment in log.segments]
         assert not any(sizes[:3]) and all(sizes[-2:])
@@ -249,7 +249,7 @@ def test_old_messages_stay_and_their_keys_count(store):
 
 def test_the_last_batch_of_what_is_cleaned_stays_empty(store):
     log = store.log(**COMPACT)
-    for key in (b"a", b"a", None, None):                       # a record without a key does not stay
+    for key in (b"a", b"a", None, None):  # a record without a key does not stay
         put(log, (key, b"v" * 150))
     while log.segments[-1].base_offset < 4:
         put(log, (b"active", b"v" * 600))
@@ -291,7 +291,7 @@ def test_segments_become_one_and_survive_restart_and_crash(tmp_path):
         put(log, (b"k%d" % (nth % 3), b"v" * 100))
     many = len(log.segments)
     compact(disk)
-    assert len(log.segments) == many                          # grouped by what they were before
+    assert len(log.segments) == many  # grouped by what they were before
     fill(log)
     compact(disk)
     assert len(log.segments) < many / 3
@@ -419,10 +419,10 @@ def test_a_cleaning_holds_back_neither_fsync_nor_deletion(tmp_path):
     for nth in range(30):
         put(log, (b"k", b"%d" % nth * 100))
     compact(disk)
-    assert len(cleaner.jobs) == 1                              # under way
+    assert len(cleaner.jobs) == 1  # under way
     disk.manager.flush_later(log, log.end_offset)
     assert log.recovery_point == log.end_offset
-    (tmp_path / "t-0" / "late.cleaned").write_bytes(b"")       # and still is when the log's directory goes
+    (tmp_path / "t-0" / "late.cleaned").write_bytes(b"")  # and still is when the log's directory goes
     disk.manager.delete("t", 0)
     disk.clock.advance(60_000)
     disk.manager.advance_clock()

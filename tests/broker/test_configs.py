@@ -12,7 +12,7 @@ from kafkacore.broker import config_docs, configs
 from kafkacore.broker.configs import APPEND, DELETE, SET, SUBTRACT, BrokerLayers, Operation, Resource, Source
 from kafkacore.broker.topic_config import TOPIC_SETTINGS
 from kafkacore.config import BrokerConfig
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 NO_LAYERS = BrokerLayers({}, {}, {})
 

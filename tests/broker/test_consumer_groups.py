@@ -16,7 +16,7 @@ from kafkacore.protocol.stored import (
     decode_stored,
     encode_stored,
 )
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 class Stage(GroupBench):
@@ -263,7 +263,7 @@ def test_a_heartbeat_walks_no_members(wish):
     ids = [f"m{i}" for i in range(20)]
     for member_id in ids:
         bench.beat(member_id, 0, **wish)
-    for _ in range(3):                                        # until everybody is there
+    for _ in range(3):  # until everybody is there
         for member_id in ids:
             member = bench.group().members[member_id]
             answer = bench.beat(member_id, member.epoch, owned=member.assigned)

@@ -14,7 +14,7 @@ from kafkacore.broker.controller.state import ControllerState
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, UsageError
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 class Stage:

@@ -7,7 +7,6 @@ import select
 from pathlib import Path
 
 import pytest
-from wire import Wire
 
 from kafkacore import errors
 from kafkacore import protocol as p
@@ -24,6 +23,7 @@ from kafkacore.errors import Code, SaslAuthentication
 from kafkacore.net.authentication import SaslOpening
 from kafkacore.net.sasl import PlainClient, ScramClient
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.wire import Wire
 
 CONFIG = BrokerConfig()
 DIALOGUE = {17, 18, 36}

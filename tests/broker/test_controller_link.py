@@ -61,7 +61,7 @@ def test_followers_hear_of_it_under_the_lock_before_the_answer_and_read_at_their
     state.controller.catch_up()
     quick.read()
     assert [each.next_offset for each in host.batches_from(0)] == [host.end_offset()]  # what all have read is dropped
-    host.unfollow(slow)                                        # one that will not come back keeps nothing
+    host.unfollow(slow)  # one that will not come back keeps nothing
     assert host.batches_from(0) == []
     state.ended()
 
@@ -134,7 +134,7 @@ def test_what_a_listener_asks_for_is_applied_and_answered_after_the_change_it_he
 def test_an_answer_is_given_when_the_image_knows_what_it_tells():
     state = broker_state(CONFIG, ManualClock())
     other, known = Other(state.controller._host), []
-    create_topic(state.controller, "before", 1)                # which the other broker has not read yet
+    create_topic(state.controller, "before", 1)  # which the other broker has not read yet
     other.link.submit(topic_request("t"), 7, lambda answer: known.append((answer.topics[0].name, set(other.image.topics))))
     assert known == [("t", {"before", "t"})]
     state.ended()

@@ -25,7 +25,7 @@ from kafkacore.errors import Code
 from kafkacore.records import control_batch, read_batches
 from kafkacore.timer import LoopTimer
 from kafkacore.types import Node
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 class Ledger:
@@ -365,8 +365,8 @@ def test_a_new_leadership_of_the_same_broker_starts_over():
     assert [type(each) for each in waiting] == [errors.NotCoordinator]
     assert (other, [shard.events for shard in shards]) == ([], [["loaded", "unloaded"], ["loaded"]])
     stage.clock.advance(10)
-    stage.timer.advance_clock()                                # its timers went with it
-    assert stage.look() == [{b"x": 2}]                         # by replay, once
+    stage.timer.advance_clock()  # its timers went with it
+    assert stage.look() == [{b"x": 2}]  # by replay, once
     stage.replicas.uncommitted[1](None)
     assert other == [2]
 
@@ -506,7 +506,6 @@ def test_find_coordinator_makes_the_topic_and_names_the_leader_of_the_key_s_part
 
     bench = Bench()
     keys = ["my-group", "other"] if version >= 4 else ["my-group"]
-
 
     def find(key_type, *keys):
         return p.FindCoordinatorRequest(key_type=key_type, **({"coordinator_keys": list(keys)} if version >= 4 else {"key": keys[0]}))

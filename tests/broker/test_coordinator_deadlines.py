@@ -4,7 +4,6 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from brokering import T0
 from controlling import create_topic, delete_topic
 from group_bench import GroupBench, Pending
 from hypothesis import given, settings
@@ -19,7 +18,8 @@ from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 from kafkacore.protocol.stored import OffsetCommitKey, OffsetCommitValue
-from tests.reached import Reached
+from tests.kit.batches import T0
+from tests.kit.reached import Reached
 
 A0, A1 = ("a", 0), ("a", 1)
 NO_ANSWER = None

@@ -1,6 +1,5 @@
 """Older Kafkas played: tables and features as theirs, and clients that get along."""
 
-
 import uuid
 
 import pytest
@@ -11,8 +10,8 @@ from kafkacore.broker.emulation import EMULATIONS, capped
 from kafkacore.broker.handlers import API_VERSIONS, SERVED
 from kafkacore.errors import Code, UsageError
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.wire import Wire
-from tests.rows import each_row
+from tests.kit.rows import each_row
+from tests.kit.wire import Wire
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
@@ -22,12 +21,46 @@ NEWER = [release for release, played in EMULATIONS.items() if played.versions is
 HIGHEST = {
     # kafka-clients 3.9.1 and 4.0.1, from their message definitions
     "3.9": {
-        0: 11, 1: 17, 2: 9, 3: 12, 8: 9, 9: 9, 15: 5, 26: 4, 28: 4, 27: 1,
-        35: 4, 45: 0, 57: 1, 60: 1, 66: 1, 68: 0, 69: 0, 74: 0, 80: 0,
+        0: 11,
+        1: 17,
+        2: 9,
+        3: 12,
+        8: 9,
+        9: 9,
+        15: 5,
+        26: 4,
+        28: 4,
+        27: 1,
+        35: 4,
+        45: 0,
+        57: 1,
+        60: 1,
+        66: 1,
+        68: 0,
+        69: 0,
+        74: 0,
+        80: 0,
     },
     "4.0": {
-        0: 12, 1: 17, 2: 10, 3: 13, 8: 9, 9: 9, 15: 6, 26: 5, 28: 5, 27: 1,
-        35: 4, 45: 0, 57: 2, 60: 2, 66: 1, 68: 1, 69: 1, 74: 0, 80: 0,
+        0: 12,
+        1: 17,
+        2: 10,
+        3: 13,
+        8: 9,
+        9: 9,
+        15: 6,
+        26: 5,
+        28: 5,
+        27: 1,
+        35: 4,
+        45: 0,
+        57: 2,
+        60: 2,
+        66: 1,
+        68: 1,
+        69: 1,
+        74: 0,
+        80: 0,
     },
     "4.3": {key: served.max_version for key, served in SERVED.items()},
 }

@@ -2,12 +2,12 @@
 
 import tempfile
 
-from brokering import batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import FAST_DIRECTORY, Disk
 
 from kafkacore.records import read_batches
+from tests.kit.batches import batch
 
 STEPS = st.lists(st.one_of(st.just("lead"), st.just("write"), st.just("crash")), max_size=25)
 

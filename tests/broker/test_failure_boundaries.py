@@ -5,10 +5,8 @@ import logging
 from types import SimpleNamespace
 
 import pytest
-from brokering import batch
 from controlling import create_topic, delete_topic
 from test_handlers import Bench
-from wire import Wire, produce_request
 
 from kafkacore import errors
 from kafkacore import protocol as p
@@ -24,6 +22,8 @@ from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.timer import LoopTimer
+from tests.kit.batches import batch
+from tests.kit.wire import Wire, produce_request
 
 
 def test_what_is_contained_is_logged_with_its_traceback_and_counted(caplog):

@@ -5,7 +5,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from brokering import batch
 from controlling import create_topic, delete_topic
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -16,7 +15,8 @@ from kafkacore.broker.handlers import fetch as fetch_handlers
 from kafkacore.broker.partition import Replica
 from kafkacore.broker.sessions import FetchSession
 from kafkacore.broker.state import Outcome
-from tests.rows import each_row
+from tests.kit.batches import batch
+from tests.kit.rows import each_row
 
 PARTITIONS = 5
 TOPICS = "t", "u"
@@ -32,7 +32,7 @@ class Reader:
         self.version, self.replica_id, self.isolation_level = version, replica_id, isolation_level
         self.session_id = self.epoch = 0
         self.waits = False
-        self.named = {}                                        # (topic, index) -> offset, of the session
+        self.named = {}  # (topic, index) -> offset, of the session
 
     def request(self, bench, named, forgotten, **limits):
         def named_topic(name):
@@ -78,11 +78,15 @@ def told(bench, answer):
     if answer is Outcome.LATER:
         return answer
     names = {topic.topic_id: topic.name for topic in bench.cluster.topics.values()}
-    return answer.error_code, answer.session_id, [
-        (topic.topic or names.get(topic.topic_id, "?"), bytes(part.records or b""), part._replace(records=b"", current_leader=None))
-        for topic in answer.responses
-        for part in topic.partitions
-    ]
+    return (
+        answer.error_code,
+        answer.session_id,
+        [
+            (topic.topic or names.get(topic.topic_id, "?"), bytes(part.records or b""), part._replace(records=b"", current_leader=None))
+            for topic in answer.responses
+            for part in topic.partitions
+        ],
+    )
 
 
 class Pair:
@@ -155,7 +159,7 @@ class Pair:
 
     def check_isrs(self, bench):
         replicas = bench.state.replicas
-        if bench is self.benches[1]:                           # looks at what is at rest, too
+        if bench is self.benches[1]:  # looks at what is at rest, too
             replicas._restless.update(dict.fromkeys(replicas.partitions.values()))
         replicas._check_isrs()
 
@@ -182,7 +186,7 @@ class Pair:
         if reader.waits:
             return
         if reader.epoch and rnd.random() < 0.03:
-            reader.epoch = 0                                   # begins again
+            reader.epoch = 0  # begins again
         everything = [(topic, index) for topic in TOPICS for index in range(PARTITIONS + 1)]
         wanted = everything if reader.epoch == 0 and rnd.random() < 0.7 else rnd.sample(everything, rnd.randint(0, 4))
         named = {key: self.place(reader, key) for key in wanted}
@@ -251,7 +255,7 @@ def walk_all(monkeypatch, sessions):
 
 
 @given(seed=st.integers(0, 2**32))
-@example(seed=718)                                             # a fetch by id waits for two partitions of a topic that is deleted
+@example(seed=718)  # a fetch by id waits for two partitions of a topic that is deleted
 @settings(max_examples=60, deadline=None)
 def test_an_incremental_fetch_answers_what_a_walk_over_all_partitions_would(seed):
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -295,13 +299,13 @@ def test_an_incremental_fetch_reads_what_changed_and_nothing_else(reads, replica
         return answer
 
     reader.session_id = fetch({(topic.name, index): (0, -1, -1) for index in range(count)}).session_id
-    fetch()                                                    # what the first answer said is no news
+    fetch()  # what the first answer said is no news
     reads.clear()
     assert fetch().responses == []
     assert reads == []
     assert fetch(max_wait_ms=500) is Outcome.LATER
     bench.produce(partition=77, acks=1)
-    if replica_id < 0:                                         # the follower's fetch is answered at once
+    if replica_id < 0:  # the follower's fetch is answered at once
         bench.state.replicas.partition(topic.name, 77).follower_fetched(2, 3, 0, 3, -1, bench.clock.now_ms())
         bench.state.replicas.changed(bench.state.replicas.partition(topic.name, 77))
     assert set(reads) == {77} and len(reads) <= 4
@@ -391,7 +395,7 @@ def test_a_follower_is_caught_up_in_what_its_fetches_leave_out(bench):
         bench.ask(reader.request(bench, {}, [], **limits), NAMES)
         assert replica.last_caught_up_ms == bench.clock.now_ms()
     caught_up_ms = bench.clock.now_ms()
-    bench.produce(acks=1)                                      # from here on it has to show that it copies
+    bench.produce(acks=1)  # from here on it has to show that it copies
     for epoch in (5, 6):
         reader.epoch = epoch
         bench.clock.advance(1_000)

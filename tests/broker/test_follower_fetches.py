@@ -54,7 +54,7 @@ class Follower:
     def __init__(self):
         self.clock = ManualClock()
         self.timer = LoopTimer(clock=self.clock)
-        self.sent = []                                         # (leader, request, lane, done)
+        self.sent = []  # (leader, request, lane, done)
         self.quotas = ReplicationQuotas(BrokerConfig(), self.clock)
         self.fetchers = ReplicaFetchers(
             1, BrokerConfig(), self.clock, self.timer, self.send, lambda: 7, self.changed, API_VERSIONS, self.quotas, random.Random(1)
@@ -99,7 +99,7 @@ class Run:
         self.random = random.Random(seed)
         self.follower = Follower()
         self.copies = {}
-        self.session = {}                                      # of the leader
+        self.session = {}  # of the leader
         self.seen = None
 
     @property
@@ -156,7 +156,7 @@ class Run:
             return
         lanes = self.follower.lanes()
         assert lanes.count(LONG_LANE) <= 1
-        for each in fetcher.followed.values():                 # nothing is forgotten: it is asked for, rests, or waits for the short lane
+        for each in fetcher.followed.values():  # nothing is forgotten: it is asked for, rests, or waits for the short lane
             assert each.asked is not None or each.resume_at_ms or SHORT_LANE in lanes, each.partition.key
         if SHORT_LANE not in lanes and any(not each.resume_at_ms for each in fetcher.followed.values()):
             assert LONG_LANE in lanes
@@ -224,7 +224,7 @@ def test_a_round_trip_looks_at_what_was_answered_and_nothing_else(asks):
     assert follower.sent == []
     follower.fetchers.wake()
     _, request, _, done = follower.take(LONG_LANE)
-    assert len(names(request)) == 1_000                        # one request for all of them
+    assert len(names(request)) == 1_000  # one request for all of them
     assert len(asks) == 1_000
     done(response([data(index) for index in range(1_000)]))
     del asks[:]
@@ -324,8 +324,8 @@ def test_an_answer_counts_for_the_epoch_and_the_end_of_the_log_that_were_asked_w
     kept, newer, moved = Copy(0), Copy(1), Copy(2)
     follower = asking(kept, newer, moved)
     newer.leader_epoch = 1
-    follower.fetchers.follow(newer)                            # the same leader in another epoch
-    moved.log.end_offset = 7                                   # otherwise than by an answer
+    follower.fetchers.follow(newer)  # the same leader in another epoch
+    moved.log.end_offset = 7  # otherwise than by an answer
     follower.take(LONG_LANE)[3](response([data(index, records=b"rr") for index in range(3)]))
     assert [copy.log.end_offset for copy in (kept, newer, moved)] == [2, 0, 7]
     _, request, _, _ = follower.take(LONG_LANE)
@@ -359,7 +359,7 @@ def test_a_partition_that_fails_rests_longer_each_time_while_its_neighbour_is_co
         _, request, _, done = follower.take(SHORT_LANE)
         assert set(names(request)) == {0}
         done(response([refused]))
-    failing.leader_epoch += 1                                  # a decision of the controller
+    failing.leader_epoch += 1  # a decision of the controller
     follower.fetchers.follow(failing)
     follower.fetchers.wake()
     assert set(names(follower.take(SHORT_LANE)[1])) == {0}

@@ -1,6 +1,5 @@
 """Committed offsets: who may commit what, what is fetched, transactions, expiry, deletion, and the records in Kafka's format."""
 
-from brokering import T0
 from controlling import create_topic, delete_topic
 from group_bench import GroupBench, subscription
 
@@ -10,7 +9,8 @@ from kafkacore.broker.internal_topics import GROUP_TOPIC
 from kafkacore.errors import Code
 from kafkacore.protocol.stored import OffsetCommitKey, OffsetCommitValue, decode_stored
 from kafkacore.records import read_batches
-from tests.rows import each_row
+from tests.kit.batches import T0
+from tests.kit.rows import each_row
 
 A0, A1 = ("a", 0), ("a", 1)
 MINUTE_MS = 60_000

@@ -14,8 +14,8 @@ from kafkacore.broker.groups.regex_resolver import ASK_AGAIN_MS, BURST_COST, COS
 from kafkacore.broker.groups.topic_regex import Matching, Regex
 from kafkacore.clock import ManualClock
 from kafkacore.errors import InvalidRegularExpression
-from tests.lines import lines_of
-from tests.rows import each_row
+from tests.kit.lines import lines_of
+from tests.kit.rows import each_row
 
 TOPICS = [bytes([n]) * 16 for n in range(4)]
 T0, T1 = TOPICS[:2]

@@ -5,11 +5,9 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from brokering import T0, batch
 from controlling import broker_state, create_topic, delete_topic
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wire import produce_request
 
 from kafkacore import protocol as p
 from kafkacore.broker.handlers import API_VERSIONS, SERVED
@@ -23,8 +21,10 @@ from kafkacore.config_authorizer import ANONYMOUS
 from kafkacore.errors import Code
 from kafkacore.records import read_batches
 from kafkacore.types import Node
-from tests.reached import Reached
-from tests.rows import each_row
+from tests.kit.batches import T0, batch
+from tests.kit.reached import Reached
+from tests.kit.rows import each_row
+from tests.kit.wire import produce_request
 
 
 def altered(data, *changes):
@@ -64,7 +64,7 @@ class Bench:
         answered = len(self.late)
         result = SERVED[type(request).API_KEY].handler(self.state, call, decoded)
         if result is Outcome.LATER and len(self.late) > answered:
-            return self.late.pop()                             # it came within the call
+            return self.late.pop()  # it came within the call
         return result if isinstance(result, Outcome) else self.wire(result, version)
 
     def fail(self):
@@ -531,7 +531,7 @@ def test_a_waiting_fetch_is_answered_when_its_segment_ends(bench, readers_offset
     assert bench.fetch(offset=readers_offset, max_wait_ms=500, min_bytes=10_000) is Outcome.LATER
     log = bench.state.replicas.partition(topic.name, 0).log
     bench.produce()
-    assert bench.late == []                              # more in the same segment
+    assert bench.late == []  # more in the same segment
     log.roll(bench.clock.wall_ms())
     bench.produce()
     (answer,) = bench.late
@@ -540,7 +540,7 @@ def test_a_waiting_fetch_is_answered_when_its_segment_ends(bench, readers_offset
     assert bench.fetch(offset=0, max_wait_ms=500, min_bytes=10_000) is not Outcome.LATER
     assert bench.fetch(offset=9, max_wait_ms=500, min_bytes=10_000) is Outcome.LATER
     log.roll(bench.clock.wall_ms())
-    assert len(bench.late) == 1                          # an empty segment has nothing to read
+    assert len(bench.late) == 1  # an empty segment has nothing to read
 
 
 def test_a_waiting_fetch_is_answered_by_time_with_what_there_is(bench):

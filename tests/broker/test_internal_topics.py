@@ -3,10 +3,8 @@
 import logging
 
 import pytest
-from brokering import T0
 from test_controller import Stage
 from test_handlers import Bench
-from wire import produce_request
 
 from kafkacore import protocol as p
 from kafkacore.broker.coordinator_shard import ReplayedRecord
@@ -15,7 +13,9 @@ from kafkacore.broker.txns.state import Transaction, TransactionState
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 from kafkacore.records import BatchBuilder
-from tests.rows import each_row
+from tests.kit.batches import T0
+from tests.kit.rows import each_row
+from tests.kit.wire import produce_request
 
 INTERNAL = (GROUP_TOPIC, TRANSACTION_TOPIC)
 

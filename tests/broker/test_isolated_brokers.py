@@ -4,9 +4,7 @@ import threading
 
 import confluent_kafka
 import pytest
-from brokering import batch
 from test_replicated_cluster import eventually, servers_of, together, values_of, write
-from wire import Wire, produce_request
 
 import kafkacore.broker.server
 import kafkacore.testing.members
@@ -14,6 +12,8 @@ from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkacore.errors import Code, KafkaTimeoutError, UsageError
 from kafkacore.testing import CLIENTS, CONTROLLER, EmbeddedCluster
 from kafkacore.testing.history import History
+from tests.kit.batches import batch
+from tests.kit.wire import Wire, produce_request
 
 BROKERS = (1, 2, 3)
 SESSION_MS = 1_500

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from brokering import batch
 from test_fetch_sessions import Pair
 from test_handlers import Bench
 
 from kafkacore.broker.partition import Partition
 from kafkacore.broker.replicas import CHECKED_PER_TURN
+from tests.kit.batches import batch
 
 LAG_MS = 10_000
 

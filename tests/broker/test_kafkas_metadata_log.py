@@ -25,7 +25,7 @@ from kafkacore.errors import CorruptDataError, UsageError
 from kafkacore.protocol import metadata_log as m
 from kafkacore.records import BatchBuilder, read_batches
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 IDS = [bytes(15) + bytes([number]) for number in range(10, 20)]
 VOTERS = bytes.fromhex("0000020000000100000000000000000000000000000000020a434f4e54524f4c4c4552")

@@ -30,9 +30,9 @@ from kafkacore.net.sasl_gssapi import GssapiClient
 from kafkacore.protocol import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.client_calls import CALLS, manage
-from tests.broker.wire import Wire
-from tests.kdc import REALM, Realm
-from tests.rows import each_row
+from tests.kit.kdc import REALM, Realm
+from tests.kit.rows import each_row
+from tests.kit.wire import Wire
 
 GUARD_S = 60
 HOST = "127.0.0.1"

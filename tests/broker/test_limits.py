@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokering import batch
 from controlling import create_topic
-from wire import Wire, produce_request
 
 from kafkacore import KafkaAdminClient
 from kafkacore import protocol as p
@@ -43,7 +41,9 @@ from kafkacore.net.selector import Selector
 from kafkacore.net.transport import MemoryTransport, SocketTransports, memory_pair
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import Node
-from tests.rows import each_row
+from tests.kit.batches import batch
+from tests.kit.rows import each_row
+from tests.kit.wire import Wire, produce_request
 
 VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
 
@@ -254,7 +254,7 @@ def test_looking_for_who_has_stopped_walks_the_connections_once_in_a_while(liste
         clock.advance(100)
         selector.poll(0)
         selector.fail_stalled(selector.now_ms - 30_000)
-    one.write([bytes(100)], 0)                                # it has not stopped after all
+    one.write([bytes(100)], 0)  # it has not stopped after all
     for _ in range(290):
         clock.advance(100)
         selector.poll(0)

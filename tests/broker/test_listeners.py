@@ -20,10 +20,10 @@ from kafkacore.config_listeners import Listener, listeners_of, shifted
 from kafkacore.errors import AuthenticationFailedError, Code, ConfigError, KafkaTimeoutError, UsageError
 from kafkacore.protocol import DescribeClusterRequest, FindCoordinatorRequest, MetadataRequest, MetadataRequestTopic
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.brokering import batch
-from tests.broker.wire import Wire, produce_request
-from tests.free_ports import free_port
-from tests.rows import each_row
+from tests.kit.batches import batch
+from tests.kit.free_ports import free_port
+from tests.kit.rows import each_row
+from tests.kit.wire import Wire, produce_request
 
 ROOT = Path(__file__).resolve().parents[2]
 TWO = {

@@ -4,7 +4,6 @@ import dataclasses
 import struct
 
 import pytest
-from brokering import T0, batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +13,8 @@ from kafkacore.broker.log import Log as AnyLog
 from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.codec import crc32c
 from kafkacore.config import BrokerConfig
-from tests.rows import each_row
+from tests.kit.batches import T0, batch
+from tests.kit.rows import each_row
 
 MAX = 1 << 20
 DEFAULTS = TopicConfig.build({}, BrokerConfig())
@@ -132,7 +132,7 @@ def test_the_offset_after_so_many_bytes_lies_behind_them_and_within_the_next_bat
             taken, behind = taken + size, after
     found = small.offset_after(offset, taken)
     assert behind <= found <= small.end_offset
-    assert found <= behind + 4                             # a batch has four records at most
+    assert found <= behind + 4  # a batch has four records at most
 
 
 def test_the_offset_after_bytes_that_end_in_a_later_segment():
@@ -144,7 +144,7 @@ def test_the_offset_after_bytes_that_end_in_a_later_segment():
         ends.append((log.end_offset, (ends[-1][1] if ends else 0) + len(data)))
     assert len(log.segments) >= 4
     bases = {segment.base_offset for segment in log.segments}
-    batches = [(0, 0), *ends]                                # (first offset, where it begins); the last is the log's end
+    batches = [(0, 0), *ends]  # (first offset, where it begins); the last is the log's end
     for offset, begin in batches[:-1]:
         for at in range(begin, batches[-1][1] + 50, 7):
             row = next((row for row, (_, position) in enumerate(batches) if position >= at), len(batches) - 1)
@@ -159,11 +159,11 @@ def test_the_offset_after_bytes_that_end_in_a_later_segment():
 
 def test_a_read_that_stops_within_a_segment_takes_nothing_of_the_next():
     log = Log(segment_bytes=1000)
-    sizes = [300, 400, 30, 30]                            # the first two fill a segment, the last two begin the next
+    sizes = [300, 400, 30, 30]  # the first two fill a segment, the last two begin the next
     for size in sizes:
         append(log, [b"v" * size])
     assert len(log.segments) == 2
-    assert offsets(log.read(0, 600, 4, True)) == [0]      # 200 bytes left: too few for the second batch, enough for the third
+    assert offsets(log.read(0, 600, 4, True)) == [0]  # 200 bytes left: too few for the second batch, enough for the third
 
 
 def test_stored_bytes_do_not_change_when_the_frame_does():
@@ -243,7 +243,7 @@ def test_retention_by_size_drops_whole_old_segments():
 
 
 def test_a_start_within_a_segment_takes_the_whole_ones_before_it_and_no_more():
-    log = small_segments(6, 600)                              # two batches in each
+    log = small_segments(6, 600)  # two batches in each
     bases = [segment.base_offset for segment in log.segments]
     assert bases == [0, 2, 4]
     assert log.advance_start(1) and [segment.base_offset for segment in log.segments] == bases
@@ -257,7 +257,7 @@ def test_retention_by_size_takes_the_active_segment_only_if_nothing_may_stay():
     log = small_segments(2)
     assert log.delete_old_segments(-1, 1, T0) == 1
     assert (log.start_offset, log.end_offset) == (1, 2)
-    assert log.delete_old_segments(-1, 0, T0) == 1            # as in Kafka
+    assert log.delete_old_segments(-1, 0, T0) == 1  # as in Kafka
     assert (log.start_offset, log.end_offset) == (2, 2)
     assert log.delete_old_segments(-1, 0, T0) == 0
 

@@ -1,11 +1,9 @@
 """Several log directories of a broker, one of which fails: what the controller decides, and what brokers do (KIP-858)."""
 
 import pytest
-from brokering import batch
 from test_controller import Stage, come_back
 from test_remote_controller import CONFIG
 from test_remote_controller import Stage as RemoteStage
-from wire import Wire, produce_request
 
 from kafkacore import protocol as p
 from kafkacore.broker.cluster import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
@@ -15,7 +13,9 @@ from kafkacore.broker.server import Broker
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
-from tests.rows import each_row
+from tests.kit.batches import batch
+from tests.kit.rows import each_row
+from tests.kit.wire import Wire, produce_request
 
 
 def dirs(node, count=2):

@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import pytest
-from brokering import T0, batch
 from logs import TOPIC_ID, Disk, topic_config, write_by
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors, records
@@ -25,6 +24,7 @@ from kafkacore.broker.worker import InlineWorker
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.batches import T0, batch
 
 MAX = 1 << 20
 
@@ -203,7 +203,7 @@ def test_indexes_are_written_when_their_segment_is_flushed_ends_or_is_closed(dis
     assert path.stat().st_size == 8
     append(log, [b"v" * 130])
     assert path.stat().st_size == 8
-    append(log, [b"v" * 130])                                  # into the next one
+    append(log, [b"v" * 130])  # into the next one
     assert path.stat().st_size == 16 and not log.segments[1].path(".index").exists()
     last = log.segments[1].path(".index")
     disk.manager.close()
@@ -239,7 +239,7 @@ def test_the_last_batches_are_found_without_a_walk_and_older_ones_from_an_index_
     assert log.read(21, 250, 25, False)[0].nbytes == 200 and log.bytes_between(21, 23) == 400
     assert walks == []
     assert content(log, 11)[0][0] == 11
-    assert walks == [9 * 200]                                  # of the entries for 3, 6, 9, ... the last one that is not beyond it
+    assert walks == [9 * 200]  # of the entries for 3, 6, 9, ... the last one that is not beyond it
 
 
 def test_a_segment_that_was_there_is_a_size_until_more_is_asked_for(disk):
@@ -357,7 +357,7 @@ def test_a_shutdown_goes_on_behind_a_log_that_cannot_be_deleted(disk, monkeypatc
     assert ".kafka_cleanshutdown" in left
     assert "could not be removed" in caplog.text
     monkeypatch.undo()
-    disk.start()                                               # it was given back
+    disk.start()  # it was given back
     assert content(disk.log(index=2)) == [(0, b"a"), (1, b"b"), (2, b"c")]
     assert [name for name in files(disk, ".") if name.startswith("t-0")] == []
 
@@ -367,6 +367,7 @@ def test_a_disk_error_is_told_and_nothing_of_the_batch_stays(disk, monkeypatch):
     append(log)
     offline = []
     disk.manager.on_dir_failure = offline.extend
+
     def nearly_full(fd, pieces, position):
         if position == log.segments[-1].size:
             return os.pwrite(fd, b"".join(pieces)[:10], position)
@@ -417,10 +418,10 @@ def test_acknowledged_records_survive_sigkill(tmp_path):
             with KafkaProducer(bootstrap_servers=address, acks="all", batch_size=512) as producer:
                 start = max(acknowledged, default=-1) + 1
                 sent = [producer.send("t", b"%d" % nth, partition=0) for nth in range(start, start + 2000)]
-                sent[100].result(60)                             # the others are on their way
+                sent[100].result(60)  # the others are on their way
                 broker.kill()
                 broker.wait()
-                producer.close(0)                             # nobody will answer any more
+                producer.close(0)  # nobody will answer any more
                 for nth, future in enumerate(sent):
                     with contextlib.suppress(errors.KafkaError):
                         future.result(60)
@@ -450,7 +451,7 @@ def test_a_broker_whose_disk_fails_says_so_and_loses_nothing_it_acknowledged(tmp
         with pytest.raises(errors.KafkaStorage, match="offline"):
             broker.call(lambda: broker.state.replicas.partition("t", 0).log.read(0, MAX, 1, True))
         cluster.stop_broker(1)
-        cluster.start_broker(1)                               # the disk has room again
+        cluster.start_broker(1)  # the disk has room again
         with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
             consumer.assign([TopicPartition("t", 0)])
             consumer.seek(TopicPartition("t", 0), 0)
@@ -500,7 +501,7 @@ def test_a_segment_ends_by_the_time_of_its_records_or_of_the_clock_without(disk)
     log = disk.log(segment_ms=1000)
     for time_ms in (0, 900, 1000, 1001, 1500, 2001, 2002):
         append(log, [b"v"], timestamps_ms=[T0 + time_ms])
-    assert bases(log) == [0, 3, 6]                            # more than 1000 ms after the segment's first record
+    assert bases(log) == [0, 3, 6]  # more than 1000 ms after the segment's first record
     untimed = disk.log("untimed", segment_ms=1000)
     for time_ms in (0, 900, 1001, 1002):
         append(untimed, [b"v"], timestamps_ms=[-1], wall_ms=T0 + time_ms)
@@ -612,7 +613,7 @@ def test_a_start_within_a_segment_is_checkpointed_though_nothing_is_written(disk
     append(log)
     append(log)
     until_idle(disk)
-    log.advance_start(2)                                      # DeleteRecords
+    log.advance_start(2)  # DeleteRecords
     until_idle(disk)
     assert (disk.path / "log-start-offset-checkpoint").read_text() == "0\n1\nt 0 2\n"
     disk.crash()
@@ -627,10 +628,10 @@ def test_what_is_flushed_when_high_watermarks_are_written_is_checkpointed_too(di
         disk.manager.advance_clock()
     append(log)
     disk.manager.advance_clock()
-    disk.clock.advance(2_000)                                 # recovery points are written, with what was flushed before
+    disk.clock.advance(2_000)  # recovery points are written, with what was flushed before
     disk.manager.advance_clock()
     assert (disk.path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 3\n"
-    disk.clock.advance(3_000)                                 # flush.ms and the high watermarks, at once
+    disk.clock.advance(3_000)  # flush.ms and the high watermarks, at once
     disk.manager.advance_clock()
     assert log.recovery_point == 6
     until_idle(disk)
@@ -728,7 +729,7 @@ def test_partitions_are_spread_over_the_directories_and_one_that_fails_takes_onl
     assert "t-4" in os.listdir(paths[0]) and append(new) == 0
     with pytest.raises(errors.KafkaStorage):
         manager.open("t", bytes(16), 3, topic_config()).read(0, MAX, 3, True)
-    manager.delete("t", 3)                                    # a directory that is offline is left alone
+    manager.delete("t", 3)  # a directory that is offline is left alone
     assert "t-3" in os.listdir(paths[1])
     manager.close()
     assert [(path / ".kafka_cleanshutdown").exists() for path in paths] == [True, False]
@@ -822,7 +823,7 @@ def test_a_clean_shutdown_syncs_only_what_is_not_on_the_disk(disk, monkeypatch):
     assert not [name for name in synced if "-0" in name or name.startswith("empty")]
     disk.start()
     log = disk.log("full")
-    log.begin_epoch(4)                                        # without a batch only its file knows of it
+    log.begin_epoch(4)  # without a batch only its file knows of it
     synced.clear()
     disk.manager.close()
     assert "full-0/leader-epoch-checkpoint" in synced
@@ -859,7 +860,7 @@ def test_logs_are_placed_where_the_fewest_are_without_counting_them_all(tmp_path
     append(manager.logs["t", 1])
     manager.delete("t", 1)
     manager._clock.advance(1)
-    manager.advance_clock()                                   # the deleted log is not written to the disk
+    manager.advance_clock()  # the deleted log is not written to the disk
     logs.update(manager.logs)
     manager.logs = logs
     manager.close()

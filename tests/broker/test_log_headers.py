@@ -3,13 +3,13 @@
 import struct
 
 import pytest
-from brokering import T0, batch
 
 from kafkacore.broker.log.headers import HEADER_BYTES, NO_TIMESTAMP, Span, spans_in
 from kafkacore.broker.log.segment import MemorySegment
 from kafkacore.errors import CorruptDataError
 from kafkacore.records import BatchBuilder
-from tests.rows import each_row
+from tests.kit.batches import T0, batch
+from tests.kit.rows import each_row
 
 POSITION = 5_000
 EMPTY_V0_BYTES = 26

@@ -3,7 +3,6 @@
 import logging
 
 import pytest
-from brokering import T0
 from controlling import broker_state, create_topic
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
@@ -12,6 +11,7 @@ from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.records import BatchBuilder
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.batches import T0
 
 MIB = 1 << 20
 

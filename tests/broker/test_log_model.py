@@ -8,7 +8,6 @@ from itertools import pairwise
 from unittest import mock
 
 import pytest
-from brokering import T0, batch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -18,7 +17,8 @@ from kafkacore import errors
 from kafkacore.broker.log import Log, read_one_batch
 from kafkacore.codec import crc32c
 from kafkacore.records import read_batches
-from tests.reached import Reached
+from tests.kit.batches import T0, batch
+from tests.kit.reached import Reached
 
 SMALL = {"segment_bytes": 900, "index_interval_bytes": 150, "file_delete_delay_ms": 0}
 
@@ -53,7 +53,7 @@ class LogMachine(RuleBasedStateMachine):
         self.rows: list[tuple[int, int, list[bytes], int, int]] = []
         self.start = self.end = self.epoch = self.serial = 0
         self.truncated_inside = False
-        self.sync = mock.patch("os.fsync", lambda fd: None)   # nobody cuts the power here
+        self.sync = mock.patch("os.fsync", lambda fd: None)  # nobody cuts the power here
         self.sync.start()
         self.path = tempfile.mkdtemp(dir=FAST_DIRECTORY)
 
@@ -164,7 +164,7 @@ class LogMachine(RuleBasedStateMachine):
         self.reached("opened again with a start inside a batch", any(row[0] < self.start <= row[1] for row in self.rows))
         self.reached("opened again after a truncation inside a batch", self.truncated_inside and self.rows)
         if how == "crash":
-            self.disk.manager.checkpoint()                    # a start in the middle of a segment is known from there only
+            self.disk.manager.checkpoint()  # a start in the middle of a segment is known from there only
         getattr(self.disk, how)()
         self.log = self.disk.log(**SMALL)
         # After a truncation inside a batch, or into a gap, nothing in the files says where the log ended: as in Kafka it ends with what is
@@ -195,7 +195,7 @@ class LogMachine(RuleBasedStateMachine):
         self.reached("read only a part for its size", got and len(got) < len(wanted))
         assert [each.base_offset for each in got] == [row[0] for row in wanted[: len(got)]]
         assert sum(each.size_bytes for each in got[1:]) <= max_bytes
-        assert bool(got) == bool(wanted)                      # at least one
+        assert bool(got) == bool(wanted)  # at least one
         upper = data.draw(st.sampled_from([row[0] for row in wanted] or [self.end]))
         below = [row for row in wanted if row[1] < upper]
         self.reached("read up to a bound", 0 < len(below) < len(wanted))
@@ -271,7 +271,7 @@ def test_recovery_keeps_what_was_synced_and_a_prefix_of_the_rest(counts, synced_
             rows.append((log.append(read_one_batch(batch(values), 1 << 20), nth // 7, wall_ms=T0), values))
             if nth + 1 == synced_batches:
                 log.flush()
-        safe_offset = log.recovery_point                      # segments that ended are synced by themselves
+        safe_offset = log.recovery_point  # segments that ended are synced by themselves
         synced = sum(base < safe_offset for base, _ in rows)
         # Of the segments written since, and of the part of the last synced one behind that.
         places = [

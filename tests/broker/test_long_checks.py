@@ -12,10 +12,8 @@ from typing import Any
 
 import pytest
 import zstandard
-from brokering import T0, batch
 from controlling import create_topic, delete_topic, submit
 from fuzz_loop import mend_crcs
-from wire import Wire, produce_request
 
 from kafkacore import compress, errors
 from kafkacore import protocol as p
@@ -26,7 +24,9 @@ from kafkacore.compress import Allowance, AllowanceExceeded
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 from kafkacore.records import BatchBuilder, read_batches
-from tests.rows import each_row
+from tests.kit.batches import T0, batch
+from tests.kit.rows import each_row
+from tests.kit.wire import Wire, produce_request
 
 VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
 CONFIG = BrokerConfig(auto_create_topics_enable=False, offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1)

@@ -9,10 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from brokering import batch
 from controlling import create_topic
 from long_requests import Names, Shape, build, long_request
-from wire import Wire
 
 from kafkacore import protocol as p
 from kafkacore._codec import decode_request_body
@@ -23,6 +21,8 @@ from kafkacore.broker.slices import MAX_STEPS, Slices
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.batches import batch
+from tests.kit.wire import Wire
 
 VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
 MAX_CALLS_PER_TURN = 120_000

@@ -23,7 +23,7 @@ from kafkacore.broker.image_jump import jump
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, CorruptDataError, KafkaError
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 SMALL = {"metadata_log_max_record_bytes_between_snapshots": 2000}
 

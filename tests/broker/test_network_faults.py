@@ -4,9 +4,7 @@ import socket
 import time
 
 import pytest
-from brokering import batch
 from test_replicated_cluster import eventually, servers_of, together, values_of, write
-from wire import Wire, produce_request
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkacore import protocol as p
@@ -14,6 +12,8 @@ from kafkacore.clock import ManualClock
 from kafkacore.errors import Code, KafkaError, UsageError
 from kafkacore.testing import CLIENTS, EmbeddedCluster
 from kafkacore.testing.network import Network
+from tests.kit.batches import batch
+from tests.kit.wire import Wire, produce_request
 
 QUICK = {"replica.lag.time.max.ms": 600, "replica.fetch.wait.max.ms": 100}
 

@@ -25,8 +25,8 @@ from kafkacore.errors import Code, KafkaTimeoutError, UnsupportedCompressionType
 from kafkacore.protocol.stored import OffsetCommitValue, decode_stored
 from kafkacore.records import BatchBuilder, read_batches
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.wire import Wire
-from tests.rows import each_row
+from tests.kit.rows import each_row
+from tests.kit.wire import Wire
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 

@@ -1,7 +1,6 @@
 """Many new partitions on disk are opened in turns of the loop: other clients are served between, and their maker is answered at the end."""
 
 import pytest
-from brokering import T0, batch
 from controlling import broker_state, create_partitions, create_topic, delete_topic
 
 from kafkacore import protocol as p
@@ -9,6 +8,7 @@ from kafkacore.broker.replicas import OPENED_PER_TURN
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition
+from tests.kit.batches import T0, batch
 
 MANY = 5 * OPENED_PER_TURN
 
@@ -71,7 +71,7 @@ def test_what_does_not_create_anything_is_answered_in_between(bench):
     bench.create("t")
     delete_topic(bench.state.controller, "small")
     assert bench.answers == []
-    bench.create("u", 1)                                     # its partition comes after those before it
+    bench.create("u", 1)  # its partition comes after those before it
     while bench.turn():
         pass
     assert [answer.topics[0].name for answer in bench.answers] == ["t", "u"]
@@ -85,7 +85,7 @@ def test_a_topic_that_is_deleted_before_its_turn_is_not_opened(bench):
     assert len(bench.answers) == 1
     with pytest.raises(UnknownTopicOrPartition):
         bench.write("t", MANY - 1)
-    bench.create("t", 2)                                     # another topic of the name
+    bench.create("t", 2)  # another topic of the name
     assert bench.write("t", 1) == 0
     assert len(bench.replicas.partitions) == 2
 

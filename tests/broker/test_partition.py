@@ -1,7 +1,6 @@
 """One partition by itself: high watermark, ISR, what becomes of waiting writes, where a follower truncates."""
 
 import pytest
-from brokering import T0, batch
 
 from kafkacore import errors
 from kafkacore.broker.cluster import PartitionRegistration, Topic
@@ -11,7 +10,8 @@ from kafkacore.broker.partition import Partition, Replica, Role
 from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
-from tests.rows import each_row
+from tests.kit.batches import T0, batch
+from tests.kit.rows import each_row
 
 LAG_MS = 1_000
 
@@ -95,7 +95,7 @@ def test_a_write_of_the_brokers_own_is_fenced_by_its_producers_epoch():
         return alone.partition.append_internal(data, T0, alone.now_ms)
 
     assert write(1).base_offset == 0
-    assert write(2).base_offset == 1                      # a coordinator's batches have no sequence to keep
+    assert write(2).base_offset == 1  # a coordinator's batches have no sequence to keep
     with pytest.raises(errors.InvalidProducerEpoch):
         write(1)
     assert alone.partition.append_internal(batch([b"x"]), T0, alone.now_ms).base_offset == 2
@@ -352,11 +352,11 @@ def test_the_low_watermark_is_that_of_the_live_replicas(stage):
 
 @pytest.mark.parametrize("has_other_records", [False, True])
 def test_a_follower_begins_with_the_whole_batch_in_which_its_leaders_log_begins(stage, has_other_records):
-    if has_other_records:                                     # all of them below the leader's start
+    if has_other_records:  # all of them below the leader's start
         stage.write(4)
     stage.decide(leader=2, isr=[2, 3], epoch=1)
     if not has_other_records:
-        stage.partition.restart_at(4)                         # DeleteRecords said so
+        stage.partition.restart_at(4)  # DeleteRecords said so
     data = bytearray(batch())
     data[7] = 3
     stage.partition.append_as_follower(bytes(data), 6, 4, T0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from brokering import batch
 from test_acl_enforcement import ALICE, Secured
 
 from kafkacore import protocol as p
@@ -12,6 +11,7 @@ from kafkacore.broker.handlers import SERVED
 from kafkacore.broker.slices import PartsJob, Slices
 from kafkacore.broker.state import Call
 from kafkacore.errors import Code
+from tests.kit.batches import batch
 
 PARTITIONS = 250
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from wire import Wire
 
 from kafkacore import protocol as p
 from kafkacore.broker.handlers import SERVED
 from kafkacore.broker.server import Broker
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
+from tests.kit.wire import Wire
 
 PARTITIONS = 450
 """Three parts for each of two topics, the last of which is shorter."""

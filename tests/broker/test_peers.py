@@ -28,7 +28,7 @@ class Peers:
         self.nodes = {}
         self.client = PeerClient(1, BrokerConfig(**config), self.clock, self.nodes.get)
         self.selector = Selector(self.clock)
-        self.selector.quiet = self.selector.half_duplex = True                 # as a broker has it
+        self.selector.quiet = self.selector.half_duplex = True  # as a broker has it
         self.client.attach(self.selector)
         self.outcomes = []
 

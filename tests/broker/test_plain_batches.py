@@ -5,13 +5,13 @@ import random
 from dataclasses import dataclass
 
 import pytest
-from brokering import batch
 from fuzz_loop import mend_crcs, mutate, sample_batches
 
 from kafkacore import records
 from kafkacore._codec import read_plain_batch
 from kafkacore.errors import KafkaError
-from tests.rows import each_row
+from tests.kit.batches import batch
+from tests.kit.rows import each_row
 
 validate = importlib.import_module("kafkacore.broker.log.validate")  # the package has a function of that name
 

@@ -10,8 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from brokering import batch
-from wire import Wire, produce_request
 
 from kafkacore import KafkaConsumer, KafkaProducer
 from kafkacore import protocol as p
@@ -19,6 +17,8 @@ from kafkacore.broker.processes import _nursery
 from kafkacore.errors import BrokerNotAvailable, UnknownTopicOrPartition, UsageError
 from kafkacore.testing import Delay, Disconnect, EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.batches import batch
+from tests.kit.wire import Wire, produce_request
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent.parent

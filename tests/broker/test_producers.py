@@ -4,7 +4,6 @@ import struct
 from functools import partial
 
 import pytest
-from brokering import batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,8 +20,9 @@ from kafkacore.broker.producers import (
 )
 from kafkacore.codec import crc32c
 from kafkacore.records import BatchBuilder, control_batch, read_batches
-from tests.reached import Reached
-from tests.rows import each_row
+from tests.kit.batches import batch
+from tests.kit.reached import Reached
+from tests.kit.rows import each_row
 
 PID = 7
 DAY_MS = 86_400_000
@@ -98,7 +98,7 @@ def test_deciding_about_a_batch_or_a_marker_changes_nothing():
     log.states.check_marker(8, 0, 5, 0)
     log.states.check_marker(PID, 3, 5, 0)
     assert (log.states.to_snapshot(), log.states.first_unstable_offset()) == before
-    assert log.append(3) is None                               # neither the next epoch nor the coordinator is known by a mere question
+    assert log.append(3) is None  # neither the next epoch nor the coordinator is known by a mere question
 
 
 def test_a_gap_is_out_of_order():

@@ -26,8 +26,8 @@ from kafkacore.broker.quotas import (
     Windows,
     throttle_ms,
 )
-from tests.reached import Reached
-from tests.rows import each_row
+from tests.kit.reached import Reached
+from tests.kit.rows import each_row
 
 
 def quota(limit, kind=PRODUCE, samples=11, window_s=1, **more):
@@ -245,9 +245,7 @@ def test_invented_client_ids_fill_no_memory(monkeypatch):
     assert uses.of(("u", "x" * 30_000 + "999"), 1_001) is kept
 
 
-@each_row(
-    "name", ["", "a b", "\x1b[31m\n\x00", "\u202e", "\ud800", "default", "<default>", "user", "a" * 32_767, "😀", "%25"]
-)
+@each_row("name", ["", "a b", "\x1b[31m\n\x00", "\u202e", "\ud800", "default", "<default>", "user", "a" * 32_767, "😀", "%25"])
 def test_any_name_is_a_name(name):
     made = RateQuota(PRODUCE, 11, 1)
     made.limits.update({entity("absent", "c"): {PRODUCE: 1.0}, entity("absent", None): {PRODUCE: 1_000.0}}, PRODUCE)

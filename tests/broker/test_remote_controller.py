@@ -5,8 +5,6 @@ import socket
 import time
 
 import pytest
-from brokering import batch
-from wire import Wire, produce_request
 
 from kafkacore import errors
 from kafkacore import protocol as p
@@ -24,6 +22,8 @@ from kafkacore.errors import Code, UsageError
 from kafkacore.records import read_batches
 from kafkacore.timer import LoopTimer
 from kafkacore.types import Node
+from tests.kit.batches import batch
+from tests.kit.wire import Wire, produce_request
 
 CONFIG = BrokerConfig(default_replication_factor=2)
 

@@ -4,13 +4,13 @@ import threading
 import time
 
 import pytest
-from brokering import batch
-from wire import Wire, produce_request
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore import protocol as p
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.batches import batch
+from tests.kit.wire import Wire, produce_request
 
 T0 = TopicPartition("t", 0)
 QUICK = {"replica.lag.time.max.ms": 600, "replica.fetch.wait.max.ms": 100}

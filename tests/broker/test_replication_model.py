@@ -179,7 +179,7 @@ def test_a_follower_that_cannot_begin_anew_tries_again(monkeypatch):
     leader = model.registration.leader
     for _ in range(3):
         model.produce(leader, acks=1)
-    while model.partition(leader).high_watermark < 3:         # until broker 3 has left the ISR
+    while model.partition(leader).high_watermark < 3:  # until broker 3 has left the ISR
         model.advance(100)
         for node in (1, 2):
             model.tell(node)

@@ -13,15 +13,13 @@ from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.config_values import INT64_MAX
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 PATIENCE_S = 60
 MEGABYTE = bytes(1_000_000)
 
 
-@each_row(
-    ("text", "named"), [("", []), ("*", [(0, 1), (1, 2), (7, 9)]), ("0:1", [(0, 1)]), ("0:1,1:2", [(0, 1), (1, 2)]), ("1:12", [])]
-)
+@each_row(("text", "named"), [("", []), ("*", [(0, 1), (1, 2), (7, 9)]), ("0:1", [(0, 1)]), ("0:1,1:2", [(0, 1), (1, 2)]), ("1:12", [])])
 def test_the_replicas_a_topic_names(text, named):
     assert [each for each in [(0, 1), (1, 2), (7, 9)] if is_named(text, *each)] == named
 

@@ -31,8 +31,8 @@ from kafkacore.protocol import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafkacore.protocol.metadata_log import DelegationTokenRecord, UserScramCredentialRecord
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.client_calls import CALLS
-from tests.broker.wire import Wire
-from tests.rows import each_row
+from tests.kit.rows import each_row
+from tests.kit.wire import Wire
 
 USERS = {"alice": 'a"l\\i=ce;', "bör,ge=": "pä ss"}
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -373,9 +373,9 @@ def test_who_hangs_up_before_the_answer_leaves_nothing(caplog):
             pass
         assert broker.call(lambda: (len(broker._calls), len(broker._muted))) == (0, 0)
     [line] = [each.getMessage() for each in caplog.records]
-    assert line.endswith(
-        "its authentication failed: user 'alice', mechanism PLAIN: Authentication failed: Invalid username or password"
-    ), line
+    assert line.endswith("its authentication failed: user 'alice', mechanism PLAIN: Authentication failed: Invalid username or password"), (
+        line
+    )
 
 
 class Lying(ScramClient):

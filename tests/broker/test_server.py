@@ -9,11 +9,9 @@ import threading
 import warnings
 
 import pytest
-from brokering import batch
 from controlling import create_topic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from wire import Wire, produce_request
 
 from kafkacore import protocol as p
 from kafkacore.broker.handlers import API_VERSIONS
@@ -21,7 +19,9 @@ from kafkacore.broker.server import Broker, Delay, Disconnect, Drop
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, ForkedClientError, UsageError
 from kafkacore.records import read_batches
-from tests.rows import each_row
+from tests.kit.batches import batch
+from tests.kit.rows import each_row
+from tests.kit.wire import Wire, produce_request
 
 VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
 ALL_TOPICS = p.MetadataRequest(topics=None)

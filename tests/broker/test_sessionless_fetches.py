@@ -78,7 +78,7 @@ def test_what_happens_between_two_steps_of_the_read_is_read(min_bytes):
     call.slice = run
     steps = fetch_handlers.fetch(bench.state, call, request)
     next(steps)
-    next(steps)                                                # the first half is read
+    next(steps)  # the first half is read
     bench.produce(partition=0)
     run(call, steps)
     time_passes(bench)

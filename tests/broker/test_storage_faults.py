@@ -7,7 +7,6 @@ import socket
 from pathlib import Path
 
 import pytest
-from brokering import T0, batch
 from logs import Disk, topic_config, write_by
 from test_log_disk import MAX, append, content, full
 from test_replicated_cluster import eventually
@@ -23,6 +22,7 @@ from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.records import control_batch, read_batches
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.batches import T0, batch
 
 HERE = TopicPartition("t", 0)
 
@@ -160,7 +160,7 @@ def test_a_damaged_log_takes_only_its_partition_offline(store):
     path = log.segments[0].path(".log")
     store.manager.close()
     for name in os.listdir(store.path / "t-0"):
-        if name.endswith(".snapshot"):                        # so that the first segment is needed
+        if name.endswith(".snapshot"):  # so that the first segment is needed
             (store.path / "t-0" / name).unlink()
     path.write_bytes(bytes(61))
     store.start()
@@ -232,7 +232,7 @@ def test_committed_transactions_are_stable_after_a_restart(tmp_path: Path):
             replicas.append_internal("t", 0, marker(), lambda outcome: None, None)
 
         broker.call(write)
-        broker.stop(clean=False)                              # no snapshot: the log is replayed
+        broker.stop(clean=False)  # no snapshot: the log is replayed
         broker.start()
         assert broker.call(lambda: broker.state.replicas.partition("t", 0).last_stable_offset) == 4
 
@@ -289,7 +289,7 @@ def test_what_is_known_of_a_partition_survives_a_start_that_never_opens_it(store
         append(log)
     log.advance_start(4)
     store.restart()
-    store.log(index=1)                                        # the image of the cluster has not come further
+    store.log(index=1)  # the image of the cluster has not come further
     store.restart()
     log = store.log(segment_bytes=200)
     assert (log.start_offset, log.end_offset) == (4, 12)
@@ -298,11 +298,11 @@ def test_what_is_known_of_a_partition_survives_a_start_that_never_opens_it(store
 
 def test_a_clean_stop_does_not_vouch_for_partitions_that_were_not_opened_after_a_crash(store):
     append(store.log())
-    store.restart()                                           # now there are index files
+    store.restart()  # now there are index files
     append(store.log())
     path = store.path / "t-0" / f"{0:020}.log"
     store.crash()
-    path.write_bytes(path.read_bytes()[:-1] + b"?")           # power went: the last batch has its length, and not its bytes
+    path.write_bytes(path.read_bytes()[:-1] + b"?")  # power went: the last batch has its length, and not its bytes
     store.restart()
     assert content(store.log()) == [(0, b"a"), (1, b"b"), (2, b"c")]
 

@@ -7,8 +7,6 @@ import socket
 import struct
 
 import pytest
-from brokering import batch
-from wire import Wire, produce_request
 
 from kafkacore import protocol as p
 from kafkacore.broker.controller.envelope import answer_in, answer_of, unwrapped, wrapped
@@ -21,7 +19,9 @@ from kafkacore.config_security import sasl_listener
 from kafkacore.errors import Code, CorruptDataError, KafkaError
 from kafkacore.net.sasl import PlainClient
 from kafkacore.testing import Delay, EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.batches import batch
+from tests.kit.rows import each_row
+from tests.kit.wire import Wire, produce_request
 
 VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
 KIND = {"client": "client-id", "user": "user", "ip": "ip"}

@@ -24,7 +24,7 @@ from kafkacore.config import BrokerConfig
 from kafkacore.config_authorizer import STANDARD_AUTHORIZER
 from kafkacore.errors import ConfigError, SslAuthenticationFailed, TopicAuthorization, UsageError
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.wire import Wire
+from tests.kit.wire import Wire
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -6,7 +6,6 @@ import base64
 from itertools import count
 
 import pytest
-from wire import Wire
 
 from kafkacore import protocol as p
 from kafkacore.broker.cluster import ClusterImage
@@ -22,6 +21,7 @@ from kafkacore.errors import Code, SaslAuthentication
 from kafkacore.net.sasl import PlainClient, ScramClient
 from kafkacore.protocol.metadata_log import DelegationTokenRecord, RemoveDelegationTokenRecord, decode_record, encode_record
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.wire import Wire
 
 T0 = 1_700_000_000_000
 ALICE, BOB = Requester("alice", "c"), Requester("bob", "c")

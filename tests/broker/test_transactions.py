@@ -5,10 +5,8 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from brokering import batch
 from controlling import create_topic, delete_topic
 from group_bench import names_without_likeness
-from wire import Wire, produce_request
 
 from kafkacore import errors
 from kafkacore import protocol as p
@@ -23,6 +21,8 @@ from kafkacore.errors import Code
 from kafkacore.records import read_batches
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.batches import batch
+from tests.kit.wire import Wire, produce_request
 
 TXN = "txn"
 PRODUCE = {0: 11, 1: 11, 2: 12}
@@ -183,7 +183,7 @@ def test_an_aborted_transaction_is_listed(client):
     client.send(b"c")
     assert client.end(commit=False) == 0
     assert len(client.fetch(0).aborted_transactions) == 2
-    assert len(client.fetch(0, max_bytes=1).aborted_transactions) == 1        # the other one lies behind what was read
+    assert len(client.fetch(0, max_bytes=1).aborted_transactions) == 1  # the other one lies behind what was read
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
@@ -239,7 +239,7 @@ def test_a_batch_after_the_end_of_its_transaction_is_refused(client, version):
     if version == 2:
         assert late == Code.INVALID_PRODUCER_EPOCH
     else:
-        assert late == Code.TRANSACTION_ABORTABLE              # Produce v11 knows it
+        assert late == Code.TRANSACTION_ABORTABLE  # Produce v11 knows it
     assert client.latest(True) == client.latest(False)
 
 
@@ -253,7 +253,7 @@ def test_a_delayed_end_txn_does_not_commit_the_next_transaction(client, version)
         assert delayed == Code.PRODUCER_FENCED
         assert client.latest(True) == 2
     else:
-        assert delayed == 0                                    # Kafka's flaw before KIP-890, kept: nothing tells the two requests apart
+        assert delayed == 0  # Kafka's flaw before KIP-890, kept: nothing tells the two requests apart
         assert client.latest(True) == 4
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
-from wire import Wire
 
 from kafkacore import protocol as p
 from kafkacore.broker.coordinator_shard import partition_for
 from kafkacore.broker.faults import Disconnect, Drop
 from kafkacore.broker.internal_topics import TRANSACTION_TOPIC
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.wire import Wire
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 WAIT_S = 90

@@ -12,7 +12,7 @@ from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 from kafkacore.timer import LoopTimer
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 HERE, THERE = 1, 2
 WHO = ProducerIdAndEpoch(7, 3)
@@ -300,9 +300,7 @@ def test_a_partition_that_refuses_a_marker_as_overtaken_keeps_the_others_confirm
     stage.send(keeper)
     _, request, respond = stage.peers.take()
     told = answer(request)
-    parts = [
-        p.WritableTxnMarkerPartitionResult(partition_index=index, error_code=each) for index, each in ((0, code), (1, 0), (2, 6))
-    ]
+    parts = [p.WritableTxnMarkerPartitionResult(partition_index=index, error_code=each) for index, each in ((0, code), (1, 0), (2, 6))]
     topics = [p.WritableTxnMarkerTopicResult(name="topic", partitions=parts)]
     respond(told._replace(markers=[told.markers[0]._replace(topics=topics)]))
     assert keeper.shard.partitions_of(keeper.txn) == {P0, third}

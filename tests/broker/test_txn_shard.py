@@ -17,8 +17,8 @@ from kafkacore.broker.txns.shard import MAX_EXPIRED, Filter, ProducerIdAndEpoch
 from kafkacore.broker.txns.state import MAX_EPOCH, VALID_PREVIOUS, Transaction, TransactionState
 from kafkacore.errors import Code
 from kafkacore.protocol.stored import TransactionLogKey, TransactionLogValue, decode_stored
-from tests.reached import Reached
-from tests.rows import each_row
+from tests.kit.reached import Reached
+from tests.kit.rows import each_row
 
 OK, FENCED, ITS, BUSY = 0, Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE, Code.CONCURRENT_TRANSACTIONS
 
@@ -53,7 +53,7 @@ def test_an_open_transaction_is_aborted_before_the_next_producer_comes(version):
     keeper.add(first, P0, P1, client=client)
     assert keeper.outcome(keeper.init) == BUSY
     assert keeper.state == "PrepareAbort"
-    assert keeper.txn.producer_epoch == 1                      # markers of the abort shut the first producer out
+    assert keeper.txn.producer_epoch == 1  # markers of the abort shut the first producer out
     assert keeper.outcome(keeper.init) == BUSY
     keeper.complete()
     assert keeper.state == "CompleteAbort"
@@ -66,8 +66,8 @@ def test_a_producer_may_go_on_with_its_own_identity():
     first = keeper.init()
     second = keeper.init(expected=first)
     assert second == next_epoch(first)
-    assert keeper.init(expected=first) == second               # the answer was lost
-    keeper.init()                                              # somebody else
+    assert keeper.init(expected=first) == second  # the answer was lost
+    keeper.init()  # somebody else
     assert keeper.outcome(lambda: keeper.init(expected=second)) == FENCED
     assert keeper.outcome(lambda: keeper.init(expected=ProducerIdAndEpoch(1, 0))) == FENCED
 
@@ -98,7 +98,7 @@ def test_a_producer_id_without_epochs_left_is_replaced():
     fresh = keeper.init(expected=last)
     assert fresh == ProducerIdAndEpoch(1001, 0)
     assert keeper.txn.previous_producer_id == last.producer_id
-    assert keeper.init(expected=last) == fresh                 # the answer was lost
+    assert keeper.init(expected=last) == fresh  # the answer was lost
     assert keeper.init() == next_epoch(fresh)
 
 
@@ -111,7 +111,7 @@ def test_ending_a_transaction_with_the_last_epoch_gives_a_new_producer_id():
     assert (keeper.txn.producer_id, keeper.txn.producer_epoch) == (last.producer_id, MAX_EPOCH)  # markers go out under the old id
     keeper.complete()
     assert (keeper.txn.producer_id, keeper.txn.producer_epoch, keeper.txn.next_producer_id) == (1001, 0, -1)
-    assert keeper.end(last, True) == fresh                     # the answer was lost
+    assert keeper.end(last, True) == fresh  # the answer was lost
     assert keeper.outcome(lambda: keeper.end(last, False)) == ITS
     assert committed(keeper, fresh) == next_epoch(fresh)
 
@@ -202,7 +202,7 @@ def test_a_delayed_end_does_not_end_the_next_transaction():
     keeper = Keeper(2)
     producer = keeper.init()
     later = committed(keeper, producer)
-    keeper.add(later)                                          # the next transaction, in the next epoch
+    keeper.add(later)  # the next transaction, in the next epoch
     assert keeper.outcome(lambda: keeper.end(producer, True)) == FENCED
     assert keeper.state == "Ongoing"
 
@@ -235,7 +235,7 @@ def test_partitions_gather_and_begin_the_transaction():
     assert keeper.txn.partitions == {P0, P1}
     records = len(keeper.log)
     keeper.add(producer, P0)
-    assert len(keeper.log) == records                          # nothing new, nothing written
+    assert len(keeper.log) == records  # nothing new, nothing written
 
 
 def test_verification_finds_what_is_missing():
@@ -303,7 +303,7 @@ def test_markers_are_ticked_off():
     assert keeper.shard.marked(prepared, [P1])
     keeper.apply(keeper.shard.complete(prepared, T0))
     assert keeper.state == "CompleteCommit"
-    assert not keeper.shard.marked(prepared, [P1])             # a late confirmation
+    assert not keeper.shard.marked(prepared, [P1])  # a late confirmation
     assert keeper.shard.complete(prepared, T0).records == []
 
 
@@ -344,7 +344,7 @@ def test_records_have_kafkas_form():
 def test_a_state_that_is_never_stored_is_corrupt(status):
     good = Transaction(TXN, 5, state=TransactionState.ONGOING).record(1)
     value = bytearray(good.value)
-    at = 2 + 8 + 2 + 4                                         # version, producer id, epoch, timeout
+    at = 2 + 8 + 2 + 4  # version, producer id, epoch, timeout
     assert value[at] == TransactionState.ONGOING
     value[at] = status & 0xFF
     with pytest.raises(errors.CorruptDataError):
@@ -385,7 +385,7 @@ class Coordinator(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.last_epoch = mock.patch.object(state, "MAX_EPOCH", 4), mock.patch.object(shard, "MAX_EPOCH", 4)
-        for each in self.last_epoch:                           # epochs run out within an example
+        for each in self.last_epoch:  # epochs run out within an example
             each.start()
         self.keeper = Keeper(2)
         self.producers = []
@@ -477,7 +477,7 @@ class Coordinator(RuleBasedStateMachine):
         self.end(0, commit, client)
         if is_done and self.keeper.txn.state.is_prepared:
             self.markers()
-        if again:                                              # the answer was lost
+        if again:  # the answer was lost
             self.end(list(reversed(self.producers)).index(asked), commit, client)
 
     @precondition(lambda self: self.producers and self.keeper.txn.state.is_prepared)
@@ -512,7 +512,7 @@ class Coordinator(RuleBasedStateMachine):
         for before, after in pairwise(states):
             assert before.state in VALID_PREVIOUS[after.state]
             epochs = (before.producer_id, before.producer_epoch), (after.producer_id, after.producer_epoch)
-            assert epochs[1] >= epochs[0]                      # neither ids nor epochs go back
+            assert epochs[1] >= epochs[0]  # neither ids nor epochs go back
             if before.state.is_prepared:
                 wanted = "Commit" if before.state is TransactionState.PREPARE_COMMIT else "Abort"
                 assert after.state.label == "Complete" + wanted

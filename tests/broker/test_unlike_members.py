@@ -66,11 +66,11 @@ def test_who_fails_with_its_producer_id_keeps_no_other_from_one(controller, capl
     ids, given = ProducerIds(controller, 1), []
     for done in (lambda producer_id: 1 / 0, given.append, given.append):
         ids.take(done)
-    _, answered = controller.take()                            # one question for all of them
+    _, answered = controller.take()  # one question for all of them
     answered(p.AllocateProducerIdsResponse(producer_id_start=100, producer_id_len=2))
     assert given == [101]
     assert "a request for a producer id failed" in caplog.text
-    _, answered = controller.take()                            # the block ended in between
+    _, answered = controller.take()  # the block ended in between
     ids.take(lambda error: 1 / 0)
     ids.take(given.append)
     answered(errors.NetworkError("cut"))
@@ -133,7 +133,7 @@ def test_of_isrs_that_were_proposed_together_one_is_refused_one_left_out_and_one
     for part in parts[1:]:
         proposals.propose(part, part.pending_isr)
     controller.take()[1](errors.NetworkError("cut"))
-    decided.pending_isr = None                                 # by the image, before the next try
+    decided.pending_isr = None  # by the image, before the next try
     clock.advance(PROPOSE_AGAIN_MS)
     timer.advance_clock()
     request, answered = controller.take()
@@ -154,7 +154,7 @@ def test_of_brokers_that_leave_only_those_hear_that_waited_for_another():
     assert heard == [2]
     host.reached(3, 0, 5)
     host.reached(3, 0, 6)
-    assert heard == [2, 1]                                      # once
+    assert heard == [2, 1]  # once
 
 
 # ---- connections
@@ -189,7 +189,7 @@ def test_a_connection_that_goes_while_it_is_paused_leaves_the_pauses_of_others(c
     assert selector.read == {"free"}
     del selector.channels["closed"]
     pauses.forget("closed")
-    pauses.unmute("throttled")                                 # its answer is sent; it waits all the same
+    pauses.unmute("throttled")  # its answer is sent; it waits all the same
     clock.advance(50)
     pauses.timer.advance_clock()
     pauses.end_delay("delayed")
@@ -208,7 +208,7 @@ def test_a_listener_that_is_full_keeps_no_other_from_taking_connections():
     a, b = quotas.of_listener("A"), quotas.of_listener("B")
     assert a.opened(1, "10.0.0.1") and (a.wait_ms(0), b.wait_ms(0)) == (WAIT_FOR_A_CLOSE, 0)
     assert b.opened(2, "10.0.0.1")
-    assert not b.opened(3, "10.0.0.1")                         # of an address with two: it does not count
+    assert not b.opened(3, "10.0.0.1")  # of an address with two: it does not count
     assert (a.wait_ms(0), b.wait_ms(0)) == (WAIT_FOR_A_CLOSE, 0)
     b.closed(2)
     assert a.wait_ms(0) == WAIT_FOR_A_CLOSE
@@ -225,7 +225,7 @@ def test_who_is_over_a_quota_costs_no_other_its_share():
     quota.limits.update({frozenset({(USER, None), (CLIENT_ID, None)}): {PRODUCE: 100.0}, frozenset({(USER, "u")}): {"other": 1.0}}, PRODUCE)
     assert quota.record("u", "greedy", 10_000.0, 0) > 0
     assert quota.record("u", "modest", 500.0, 0) == quota.record("v", "greedy", 500.0, 0) == 0
-    quota.count("u", "greedy", -10_000.0, 0)                   # taken back from that client alone
+    quota.count("u", "greedy", -10_000.0, 0)  # taken back from that client alone
     assert quota.record("u", "greedy", 500.0, 0) == 0
     assert quota.record("u", "modest", 1_000.0, 0) > 0
 
@@ -265,7 +265,7 @@ def test_a_session_that_rested_makes_room_and_one_in_use_does_not():
     assert new is not None and cache.context(fetch(None, resting.id, 1), 12, EVICTION_MS + 1) is Code.FETCH_SESSION_ID_NOT_FOUND
     used.dirty.clear()
     cache.changed(SimpleNamespace(topic=SimpleNamespace(topic_id=T), index=0, key=("t", 0)))
-    assert used.dirty == {("t", 0)}                            # it hears of the partition that the other one fetched, too
+    assert used.dirty == {("t", 0)}  # it hears of the partition that the other one fetched, too
     assert cache.context(fetch(None, used.id, 2), 12, EVICTION_MS + 1).session is used
 
 

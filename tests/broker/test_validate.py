@@ -1,7 +1,6 @@
 """What a leader checks and changes before it writes a batch."""
 
 import pytest
-from brokering import T0, batch
 from hypothesis import given
 from hypothesis import strategies as st
 from logs import topic_config
@@ -11,7 +10,8 @@ from kafkacore.broker.log import validate
 from kafkacore.broker.log.headers import stamped
 from kafkacore.broker.log.rewrite import emptied, filtered
 from kafkacore.records import BatchBuilder, read_batches
-from tests.rows import each_row
+from tests.kit.batches import T0, batch
+from tests.kit.rows import each_row
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 

@@ -25,7 +25,7 @@ class Owner:
 
 def test_jobs_run_in_order_elsewhere_and_their_outcomes_come_home():
     owner, outcomes, threads = Owner(), [], []
-    assert owner.worker._thread is None                       # no job, no thread
+    assert owner.worker._thread is None  # no job, no thread
 
     def job(nth):
         def work():
@@ -60,7 +60,7 @@ def test_stop_waits_for_the_jobs_and_a_later_job_begins_anew():
     owner.worker.submit(lambda: 2, outcomes.append)
     threading.Timer(0.01, begin.set).start()
     owner.worker.stop()
-    assert len(owner.messages) == 2 and outcomes == []        # told when the owner looks, not before
+    assert len(owner.messages) == 2 and outcomes == []  # told when the owner looks, not before
     owner.run(2)
     assert outcomes == [True, 2]
     owner.worker.submit(lambda: 3, outcomes.append)

@@ -24,8 +24,8 @@ from kafkacore.cli.app import run
 from kafkacore.config_security import sasl_listener
 from kafkacore.errors import Code, KafkaError
 from kafkacore.testing import EmbeddedCluster
-from tests.free_ports import free_port
-from tests.rows import each_row
+from tests.kit.free_ports import free_port
+from tests.kit.rows import each_row
 
 
 @pytest.fixture(scope="module")

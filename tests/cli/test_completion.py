@@ -18,7 +18,7 @@ import typer
 from kafkacore.cli import completion, help_text
 from kafkacore.cli.app import _app, _being_completed, _first_word, run
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 ROOT: Any = typer.main.get_command(_app([]))
 help_text.tidy(ROOT)

@@ -19,7 +19,7 @@ from kafkacore.cli.foreign import translated
 from kafkacore.cli.foreign_words import SPELLINGS, TABLE, Foreign, Spelling
 from kafkacore.cli.options import separator_of, with_ports
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 ROOT: Any = typer.main.get_command(_app([]))
 

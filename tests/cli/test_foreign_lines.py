@@ -10,7 +10,7 @@ import typer
 
 from kafkacore.cli.app import _app, run
 from kafkacore.cli.foreign import translated
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 ROOT: Any = typer.main.get_command(_app([]))
 SCRIPTS = {

@@ -13,7 +13,7 @@ from kafkacore import KafkaAdminClient, OffsetAndMetadata, TopicPartition, error
 from kafkacore.cli import groups, hints
 from kafkacore.cli.app import run
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_a_setting_that_brokers_keep_and_do_not_know(cluster: EmbeddedCluster, a
     for whose in (["--broker-defaults"], ["--broker", "1"], ["--broker", "1", "--dry-run"]):
         assert run(["configs", "set", "log.retention.hour=1", "log.cleaner.threads=2", *whose]) == 0
         warning = "brokers keep log.retention.hour, and have no setting of that name; did you mean log.retention.hours?"
-        said = [line for line in capsys.readouterr().err.splitlines() if "no effect here" not in line]     # the broker's own log
+        said = [line for line in capsys.readouterr().err.splitlines() if "no effect here" not in line]  # the broker's own log
         assert said == [f"kafkacore: warning: {warning}"]
         assert run(["configs", "unset", "log.retention.hour", "log.cleaner.threads", *whose]) == 0
         assert "brokers keep" not in capsys.readouterr().err

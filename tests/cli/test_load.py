@@ -52,7 +52,7 @@ def test_each_kind_of_file(cluster, load, tmp_path):
         assert load(tmp_path / name, topic, "--create", "--partitions", 3, *more) == (0, said, "")
         assert values(cluster, topic) == [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
     assert {record.timestamp_ms for record in cluster.records("t-parquet")} == {int(NOON.timestamp() * 1000)}
-    status, out, _ = load(tmp_path / "t.csv", "t-csv", "--create", "--json")      # that it is there is no failure
+    status, out, _ = load(tmp_path / "t.csv", "t-csv", "--create", "--json")  # that it is there is no failure
     assert status == 0 and json.loads(out)["records"] == 2 and sum(b - a for a, b in json.loads(out)["offsets"].values()) == 2
 
 
@@ -82,7 +82,7 @@ def test_keys_and_times_stay_in_the_objects_if_they_are_to(cluster, load, tmp_pa
 
 
 def test_rows_without_a_key(cluster, load, tmp_path):
-    (tmp_path / "t.csv").write_text('id,name\na,x\n,y\n')
+    (tmp_path / "t.csv").write_text("id,name\na,x\n,y\n")
     cluster.create_topic("keyless", partitions=1)
     status, _, err = load(tmp_path / "t.csv", "keyless", "-k", "id")
     assert status == 1 and "row 1 has no key (column 'id'): --null-keys sends such rows as records without a key" in err

@@ -15,7 +15,7 @@ import pytest
 from kafkacore.cli import purgatory_load, timer_cases
 from kafkacore.cli.app import run
 from kafkacore.cli.purgatory_load import Load
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -16,7 +16,7 @@ from kafkacore.cli.app import run
 from kafkacore.cli.perf_report import MIB, Progress, Samples
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ from kafkacore.spark.pipeline.status import Events, Status, event_text, flow_nam
 from kafkacore.spark.pipeline.topics import BOOTSTRAP, PREFIX, kafka_options
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import NewTopic
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 # As pyspark 4.3 reported it of the example's second update, but for durations and ids that nobody reads.
 PROGRESS: dict[str, Any] = {
@@ -169,7 +169,7 @@ def test_bad_input_is_one_line_and_status_2(
     create(tmp_path / "flights")
     assert run(["pipeline", *arguments]) == 2
     assert said in failure(capsys)
-    assert not (tmp_path / "flights" / ".kafkacore").exists()             # nothing was started
+    assert not (tmp_path / "flights" / ".kafkacore").exists()  # nothing was started
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_storage_is_relative_to_the_project_wherever_it_is(project: Project, tmp
         moved.spec.write_text(f"name: a\nstorage: {place}\nconfiguration: {{spark.x: 'a ${{project}}/m'}}")
         found = Project.find(moved.root)
         assert (found.storage, found.configuration) == (wanted, {"spark.x": f"a {moved.root}/m"})
-        with found.locked(remote=place.startswith("/")):                  # its directories are those of the machine where Spark runs
+        with found.locked(remote=place.startswith("/")):  # its directories are those of the machine where Spark runs
             pass
     assert not Path("/data/x").exists()
 
@@ -235,7 +235,7 @@ def test_storage_is_relative_to_the_project_wherever_it_is(project: Project, tmp
 def test_a_copied_project_has_checkpoints_and_output_of_its_own(project: Project, tmp_path: Path) -> None:
     shutil.copytree(project.root, tmp_path / "copy")
     copy = Project.find(tmp_path / "copy")
-    with project.locked(), copy.locked():                                 # both may run
+    with project.locked(), copy.locked():  # both may run
         pass
     assert (copy.root / "storage").is_dir() and (project.root / "storage").is_dir()
     for root in (project.root, copy.root):
@@ -253,12 +253,12 @@ def test_a_copy_of_a_project_with_absolute_paths_does_not_write_into_it(
     monkeypatch.setattr(running, "missing", lambda remote: None)
     monkeypatch.setattr(running, "Session", NoSpark)
     project = absolute(project)
-    with project.locked():                                                # such a project still runs
+    with project.locked():  # such a project still runs
         pass
     shutil.copytree(project.root, tmp_path / "copy")
     assert run(["pipeline", "run", "--project", str(tmp_path / "copy")]) == 2
     assert f"storage {project.root / 'storage'} is in another project, {project.root}: it has the checkpoints" in failure(capsys)
-    project.root.rename(tmp_path / "moved")                               # the project itself, moved
+    project.root.rename(tmp_path / "moved")  # the project itself, moved
     with Project.find(tmp_path / "moved").locked():
         pass
 
@@ -331,7 +331,7 @@ def test_spark_s_server_is_for_this_machine_alone(project: Project) -> None:
     assert {name: conf.get(name) for name in wanted} == wanted
     cluster = Project(project.root, project.spec, "a", {"spark.master": "spark://h:7077"})
     conf = running.Session(cluster, "h:1")._server_conf(pyspark.SparkConf(loadDefaults=False))
-    assert conf.get("spark.connect.grpc.binding.address") == "127.0.0.1" and not conf.contains("spark.driver.host")   # executors call it
+    assert conf.get("spark.connect.grpc.binding.address") == "127.0.0.1" and not conf.contains("spark.driver.host")  # executors call it
     with pytest.raises(ConfigError, match="no effect on a Connect server that runs already"):
         running.Session(project, "h:1", "sc://h", unsafe_arrow=True)
 
@@ -408,7 +408,7 @@ def test_a_dry_run_makes_the_topics_and_sends_nothing(small: Project, capsys: py
     assert holds(small) == [0, 0, 0]
     with small.broker() as address, KafkaAdminClient(bootstrap_servers=address) as admin:
         assert set(admin.list_topics()) == set(small.script("seed.py").TOPICS)
-    for sent, there in ((4 + 5, 9), (7, 16), (0, 16)):                    # one wave before each update
+    for sent, there in ((4 + 5, 9), (7, 16), (0, 16)):  # one wave before each update
         assert seeded(small, "run", capsys) == sent
         assert holds(small) == [there, 3, 2]
 
@@ -424,7 +424,7 @@ def test_unchecked_memory_is_asked_for(small: Project, capsys: pytest.CaptureFix
 def test_a_log_has_the_feeding_of_a_continuous_run_once(small: Project, capsys: pytest.CaptureFixture[str]) -> None:
     with session(small, None, None) as (_, feed, _):
         assert [feed() for _ in range(3)] == [9, 7, 0]
-        (small.root / "seed.py").unlink()                                 # it has said that nothing comes any more
+        (small.root / "seed.py").unlink()  # it has said that nothing comes any more
         assert feed() == 0
     assert capsys.readouterr().err.count("seed.py") == 1
 
@@ -461,7 +461,7 @@ with stage("starting Spark") as at, _said_into(Path({str(tmp_path / "log")!r})):
         subprocess.run([sys.executable, "-c", script], stderr=slave, check=True, timeout=60, env={**os.environ, "TERM": "xterm"})
         os.close(slave)
         shown = b""
-        with contextlib.suppress(OSError):                                # Linux says so of a terminal that nobody writes any more
+        with contextlib.suppress(OSError):  # Linux says so of a terminal that nobody writes any more
             while more := terminal.read(65536):
                 shown += more
     assert b"starting Spark: still" in shown and b"0:00:00" in shown and b"chatter" not in shown
@@ -484,7 +484,7 @@ def test_without_its_package_the_example_makes_nothing_and_is_filled_later(
         with KafkaAdminClient(bootstrap_servers=address) as admin:
             assert not admin.list_topics()
         small.script("seed.py").prepare(address)
-        with KafkaProducer(bootstrap_servers=address) as producer:        # a first seed that ended early
+        with KafkaProducer(bootstrap_servers=address) as producer:  # a first seed that ended early
             producer.send_many("weather", [b"{}"])
     monkeypatch.setattr(running, "Session", NoSpark)
     seeded(small, "run", capsys)
@@ -659,7 +659,7 @@ def test_a_report_with_nothing_in_it_does_no_harm() -> None:
     status.progressed({"name": None, "sources": [{"endOffset": "no JSON"}, {"endOffset": {"t": 3}}, {"endOffset": {"t": {"0": "x"}}}]})
     assert status.flows["unnamed"].behind is None
     status.progressed({"eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}})
-    assert status.flows["unnamed"].watermark is None                      # Spark's word for none yet
+    assert status.flows["unnamed"].watermark is None  # Spark's word for none yet
 
 
 def test_errors_of_a_run_are_kept_until_an_update_succeeds(recorded: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -752,9 +752,7 @@ def test_the_flow_with_the_error_goes_before_those_that_read_it() -> None:
     assert events.failed is not None and events.failed.reason.startswith("[UNRESOLVED_COLUMN")
 
 
-def test_a_dry_run_that_fails_says_so_in_json(
-    small: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dry_run_that_fails_says_so_in_json(small: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def update(session: object, event: object, **settings: object) -> list[str]:
         raise running.PipelineFailed("no `nam`", "words")
 
@@ -783,9 +781,7 @@ def test_a_kafka_that_does_not_answer_is_said_before_spark_starts(
     assert Status.read(project.status, "flights").state == "failed"
 
 
-def test_a_kafka_that_wants_more_than_is_configured_is_there(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kafka_that_wants_more_than_is_configured_is_there(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "REACH_S", 2.0)
     with EmbeddedCluster(users={"alice": "secret"}) as cluster:
         running.reach_kafka({BOOTSTRAP: cluster.bootstrap_servers})
@@ -855,7 +851,7 @@ def test_tables_are_known_before_spark_starts(no_start: Path, capsys: pytest.Cap
     assert run([*command, "nosuch"]) == 2
     *_, line = capsys.readouterr().err.splitlines()
     assert line == "kafkacore: the pipeline has no table 'nosuch' to compute again; there is four, one, three, two"
-    assert not Project.find(no_start).status.exists()                     # no run that failed
+    assert not Project.find(no_start).status.exists()  # no run that failed
     file = no_start / "flows" / "a.py"
     file.write_text(file.read_text().replace("SparkSession.active()", "SparkSession.builder.getOrCreate()"))
     assert run([*command, "three"]) == 1

@@ -19,8 +19,8 @@ from kafkacore.spark.pipeline.project import Project, create
 from kafkacore.spark.pipeline.reads import FlowFault, News, Reads, reading
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import NewPartitions
-from tests.late import late, late_or_skip
-from tests.rows import each_row
+from tests.kit.late import late, late_or_skip
+from tests.kit.rows import each_row
 
 late_or_skip("pyspark")
 pb2: Any = late("pyspark.sql.connect.proto")
@@ -87,7 +87,7 @@ def test_reads_are_found_wherever_they_are_in_a_plan() -> None:
         (called(table("words", False), "rand"), "flow0 may change by itself (rand)"),
         (pb2.Relation(map_partitions=pb2.MapPartitions(input=source(False, subscribe="a"))), "flow0 may change by itself (map_partitions)"),
         (pb2.Relation(apply_in_pandas_with_state=pb2.ApplyInPandasWithState(input=source(subscribe="a"))), "by itself (with_state)"),
-        (called(source(subscribe="a"), "current_timestamp"), None),             # a stream without records has no batch
+        (called(source(subscribe="a"), "current_timestamp"), None),  # a stream without records has no batch
         (pb2.Relation(map_partitions=pb2.MapPartitions(input=source(subscribe="a"))), None),
         (called(table("words", False), "count"), None),
     ],
@@ -115,7 +115,7 @@ def test_topics_that_do_not_exist_are_reported_with_the_nearest(cluster: Embedde
             reads(source(**options, **servers)).check_topics(tolerant=False)
     written = reads(source(subscribe="flihgts", **servers))
     written.add_sink("out", "kafkacore", {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "flihgts"})
-    written.check_topics(tolerant=False)                                        # it comes with the first record
+    written.check_topics(tolerant=False)  # it comes with the first record
     lossy = reads(source(subscribe="flihgts", onDataLoss="skip", **servers))
     lossy.check_topics(tolerant=True)
     with pytest.raises(FlowFault):
@@ -139,7 +139,7 @@ def news() -> Iterator[News]:
 def test_news_are_records_partitions_and_topics(cluster: EmbeddedCluster, news: News) -> None:
     servers = {"kafka_bootstrap_servers": cluster.bootstrap_servers}
     cluster.create_topic("new.a", partitions=1)
-    assert news.is_there()                                                     # nothing is known yet
+    assert news.is_there()  # nothing is known yet
     by_name = [source(streaming, subscribe="new.a", **servers) for streaming in (True, False)]
     wanted = reads(source(subscribePattern=r"new\..*", **servers), *by_name)
 
@@ -148,12 +148,13 @@ def test_news_are_records_partitions_and_topics(cluster: EmbeddedCluster, news: 
         assert not news.is_there() and not news.is_there()
 
     update()
-    assert len(news._sources) == 2                                             # one question for the reads of the same topics
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer, KafkaAdminClient(
-        bootstrap_servers=cluster.bootstrap_servers
-    ) as admin:
+    assert len(news._sources) == 2  # one question for the reads of the same topics
+    with (
+        KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer,
+        KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin,
+    ):
         producer.send("new.a", b"x").result(30)
-        assert news.is_there() and news.is_there()                             # until an update has started
+        assert news.is_there() and news.is_there()  # until an update has started
         update()
         admin.create_partitions({"new.a": NewPartitions(2)}).check()
         assert news.is_there()
@@ -164,7 +165,7 @@ def test_news_are_records_partitions_and_topics(cluster: EmbeddedCluster, news: 
     news.began(reads(source(kind="rate")))
     assert news.is_there()
     news.began(reads(source(subscribe="no.such", **servers)))
-    assert news.is_there()                                                     # the update says what is wrong
+    assert news.is_there()  # the update says what is wrong
 
 
 def test_a_kafka_that_does_not_answer_is_left_to_the_update(news: News) -> None:
@@ -255,17 +256,17 @@ def test_a_continuous_run_without_news_has_no_updates(
     command = ["pipeline", "run", "--project", str(tmp_path / "flights"), "-b", cluster.bootstrap_servers, "--json", "--continuous"]
     assert run([*command, "--pause", "0"]) == 0
     assert [json.loads(line)["update"] for line in capsys.readouterr().out.splitlines()] == [1, 2] and NoSpark.updates == 2
-    assert waits == [0.0] + [cli.IDLE_PAUSE_S] * 20 + [0.0] + [cli.IDLE_PAUSE_S] * 20       # no loop without a pause
+    assert waits == [0.0] + [cli.IDLE_PAUSE_S] * 20 + [0.0] + [cli.IDLE_PAUSE_S] * 20  # no loop without a pause
     NoSpark.script = [False]
     assert run(["pipeline", "run", "--project", str(tmp_path / "flights"), "-b", cluster.bootstrap_servers]) == 0
-    assert NoSpark.updates == 1                                                # once is once
+    assert NoSpark.updates == 1  # once is once
 
 
 def test_a_session_has_news_when_a_file_changes_or_spark_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     create(tmp_path / "flights")
     session = running.Session(Project.find(tmp_path / "flights"), "h:1")
     monkeypatch.setattr(session.news, "is_there", lambda: False)
-    assert session.has_news()                                                  # no update yet
+    assert session.has_news()  # no update yet
     session._files = session._changed()
     assert not session.has_news()
     session._context = SimpleNamespace(_gateway=SimpleNamespace(proc=SimpleNamespace(poll=lambda: -9)))

@@ -20,7 +20,7 @@ from kafkacore.cli import query
 from kafkacore.cli.app import run
 from kafkacore.decode.registry import prefix_of
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 FLIGHTS = [{"carrier": "UA" if n % 2 else "AA", "delay": n / 2} for n in range(100)]
 
@@ -166,7 +166,7 @@ def test_a_schema_from_a_file(ask, tmp_path):
 def test_what_cannot_be_is_one_line(ask, arguments, status, text):
     found, out, err = ask(*arguments)
     assert (found, out) == (status, "") and text in err and err.count("\n") == 1, err
-    assert "exception" not in err.lower()                     # the topic's error in its own words, not in DuckDB's
+    assert "exception" not in err.lower()  # the topic's error in its own words, not in DuckDB's
 
 
 def test_without_files_nothing_outside_topics_is_read_or_written(ask, tmp_path):

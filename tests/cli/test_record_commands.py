@@ -16,7 +16,7 @@ from kafkacore.cli.app import run
 from kafkacore.cli.options import json_line
 from kafkacore.cli.record_text import ObjectReader, Sent, Wrong, as_json, from_json
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 @pytest.fixture(scope="module")

@@ -200,7 +200,7 @@ def test_a_file_says_how_the_schema_registry_is_asked(
 
     def asked(words: list[str]) -> list[str | None]:
         at = len(registry_server.authorizations)
-        monkeypatch.setattr(registry, "_kept", {})                                 # as in a process of its own
+        monkeypatch.setattr(registry, "_kept", {})  # as in a process of its own
         status = run(words)
         out, err = capsys.readouterr()
         assert status == 0 and ("UA" in out or "1 record of coded" in out), err
@@ -214,10 +214,10 @@ def test_a_file_says_how_the_schema_registry_is_asked(
     place = written(home / "place", properties(there))
     for command in (query, export, consume):
         assert asked([*command, *file, *typed]) == basic("me:hush")
-        assert asked([*command, *whole]) == basic("me:hush")                       # the URL of the file, too
-        assert asked([*command, "-F", str(place), *file]) == basic("me:hush")      # and of two files
+        assert asked([*command, *whole]) == basic("me:hush")  # the URL of the file, too
+        assert asked([*command, "-F", str(place), *file]) == basic("me:hush")  # and of two files
         assert asked([*command, *whole, "-X", "schema.registry.basic.auth.user.info=a:b"]) == basic("a:b")
-        assert run([*command, *file]) != 0                                         # nobody says where
+        assert run([*command, *file]) != 0  # nobody says where
         assert asked([*command, *file, "-X", f"schema.registry.url={registry_server.url}"]) == basic("me:hush")
         monkeypatch.setenv("KAFKACORE_PROFILE", "p")
         written(config, 'default_profile = "p"\n' + toml(p=login(cluster) | who | {"schema_registry_url": registry_server.url}))
@@ -226,9 +226,9 @@ def test_a_file_says_how_the_schema_registry_is_asked(
         assert asked(command) == asked([*command, *typed]) == basic("me:hush")
         written(config, 'default_profile = "p"\n' + toml(p=login(cluster) | who | {"schema.registry.url": "http://127.0.0.1:1"}))
         capsys.readouterr()
-        assert asked([*command, *typed]) == [None]                                 # named otherwise: no password of the default profile
+        assert asked([*command, *typed]) == [None]  # named otherwise: no password of the default profile
         config.unlink()
-    assert run(["query", "select value from coded", "--json", *whole]) == 0        # values are read by themselves, as without the file
+    assert run(["query", "select value from coded", "--json", *whole]) == 0  # values are read by themselves, as without the file
     assert run(["topics", "list", *whole]) == 0
     assert "warning" not in capsys.readouterr().err
     assert run([*query, *whole, *typed, "-X", "schema.registry.url=http://h"]) == 2

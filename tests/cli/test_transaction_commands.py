@@ -14,7 +14,7 @@ from kafkacore.broker.txns import markers
 from kafkacore.cli import transactions
 from kafkacore.cli.app import run
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 def failure(capsys: pytest.CaptureFixture[str]) -> str:

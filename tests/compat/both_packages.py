@@ -14,7 +14,7 @@ from kafkacore import KafkaAdminClient, NewTopic
 from kafkacore import errors as engine_errors
 from kafkacore.admin.topics import TopicsSeen
 from kafkacore.testing import EmbeddedCluster
-from tests.interop.kafka_server import KafkaServer, why_unavailable
+from tests.kit.kafka_server import KafkaServer, why_unavailable
 
 GUARD_S = 90
 CLUSTERS = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]

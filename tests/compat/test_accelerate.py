@@ -20,7 +20,7 @@ from kafkacore.compat.acceleration import PACKAGES, accelerate
 from kafkacore.errors import ConfigError
 from kafkacore.records import BatchBuilder, control_batch, read_batches
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 NAMES = tuple(PACKAGES)
 Bytes = st.none() | st.binary(max_size=300)

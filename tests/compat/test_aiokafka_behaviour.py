@@ -12,7 +12,7 @@ import pytest
 from tests.compat import aiokafka_administering, aiokafka_consuming, aiokafka_producing
 from tests.compat.aiokafka_face import CASES, GUARD_S, Face
 from tests.compat.both_packages import CLUSTERS, cluster_of, own_topic, plain
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 pytest.importorskip("aiokafka", minversion="0.14")
 

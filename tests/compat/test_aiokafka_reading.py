@@ -18,7 +18,7 @@ from kafkacore import errors as ours
 from kafkacore.compat.aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition, errors
 from kafkacore.compat.aiokafka.listener import EngineListener
 from kafkacore.testing import EmbeddedCluster
-from tests.failing_once import VALUES, FailingOnce
+from tests.kit.failing_once import VALUES, FailingOnce
 
 GUARD_S = 90
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -425,6 +425,7 @@ def test_a_start_does_not_wait_for_ever_for_a_position(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("group", ["g", None])
 def test_a_consumer_that_is_not_stopped_is_named_as_the_program_knows_it(group: str | None) -> None:
     """Also one whose start() raised."""
+
     async def test(servers: str) -> None:
         for topic in ("t", "no-such-topic"):
             made = consumer(servers, topic, group_id=group, request_timeout_ms=300)

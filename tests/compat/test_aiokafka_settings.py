@@ -25,8 +25,8 @@ from kafkacore.compat.aiokafka.helpers import create_ssl_context
 from kafkacore.compat.aiokafka.listener import EngineListener
 from kafkacore.net.oauth import unsecured_token
 from kafkacore.testing import EmbeddedCluster
-from tests.free_ports import free_port
-from tests.rows import each_row
+from tests.kit.free_ports import free_port
+from tests.kit.rows import each_row
 
 NOWHERE = "127.0.0.1:1"
 GUARD_S = 90

@@ -21,7 +21,7 @@ from kafkacore.compat.aiokafka.consumer_settings import CONSUMER_DEFAULTS, CONSU
 from kafkacore.compat.aiokafka.producer.producer import PRODUCER_DEFAULTS, PRODUCER_SETTINGS
 from kafkacore.compat.settings import NoEffect, Ours, Own, Refused
 from tests.compat.both_packages import errors_of_the_engine
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 real = pytest.importorskip("aiokafka", minversion="0.14")
 ROOT = Path(__file__).parents[2]

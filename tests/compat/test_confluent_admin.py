@@ -11,7 +11,7 @@ import pytest
 from tests.compat import confluent_administering, confluent_serializing
 from tests.compat.both_packages import CLUSTERS, cluster_of, own_topic, plain
 from tests.compat.confluent_face import CASES, Face
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 pytest.importorskip("confluent_kafka", minversion="2.16")
 

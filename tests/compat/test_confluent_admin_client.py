@@ -42,7 +42,7 @@ from kafkacore.compat.confluent.admin import (
 from kafkacore.compat.confluent.admin.base import ADMIN_SETTINGS
 from kafkacore.compat.settings import NoEffect, Refused
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 WAIT_S = 60.0
 TP = TopicPartition("t", 0, 0)

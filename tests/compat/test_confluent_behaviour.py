@@ -16,7 +16,7 @@ from kafkacore.compat.settings import Refused
 from tests.compat import confluent_clients, confluent_details, confluent_serving, confluent_unknown_topics
 from tests.compat.both_packages import CLUSTERS, cluster_of, own_topic, plain
 from tests.compat.confluent_clients import CASES, Face
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 real = pytest.importorskip("confluent_kafka", minversion="2.16")
 

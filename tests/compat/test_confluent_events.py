@@ -14,7 +14,7 @@ from kafkacore import KafkaAdminClient, NewTopic
 from kafkacore.compat.confluent import Consumer, KafkaError, KafkaException, Producer, ThrottleEvent, TopicPartition
 from kafkacore.testing import EmbeddedCluster
 from tests.compat.confluent_serving import NOBODY, wait_for
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 WAIT_S = 60.0
 BEARER = {"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}

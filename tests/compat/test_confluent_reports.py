@@ -21,7 +21,7 @@ from kafkacore._codec import ConsumerRecord, MessagesInHand, ProducerCore, Repor
 from kafkacore.compat.confluent import KafkaError, KafkaException, Message, Producer
 from kafkacore.testing import EmbeddedCluster
 from tests.compat.confluent_serving import wait_for
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 WAIT_S = 60.0
 NOW_MS = 1_700_000_000_000
@@ -181,7 +181,7 @@ def test_each_message_has_its_callback_whether_they_are_all_the_same_or_not(serv
             firsts.clear()
             assert made.poll(0) == 1
             assert len(made) == 0
-            assert len(firsts) == 1                            # each offset is the first one and the record's number
+            assert len(firsts) == 1  # each offset is the first one and the record's number
         found.append(list(seen))
     assert found[0] == found[1] == [(name, b"%d" % nth) for nth, name in enumerate(pattern) if name != "-"]
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kafkacore.compat.confluent.not_covered import NOT_COVERED, reason
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 real = pytest.importorskip("confluent_kafka", minversion="2.16")
 

@@ -12,7 +12,7 @@ from kafkacore.testing import EmbeddedCluster
 from tests.compat import kafka_administering, kafka_consuming, kafka_producing
 from tests.compat.both_packages import own_topic, plain
 from tests.compat.kafka_face import CASES, Face
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 pytest.importorskip("kafka", minversion="3.0")
 

@@ -8,7 +8,7 @@ import time
 from kafkacore.compat.kafka import KafkaConsumer, TopicPartition
 from kafkacore.producer import KafkaProducer as Producer
 from kafkacore.testing import EmbeddedCluster
-from tests.failing_once import VALUES, FailingOnce
+from tests.kit.failing_once import VALUES, FailingOnce
 
 
 def test_a_loop_does_not_end_before_its_time() -> None:

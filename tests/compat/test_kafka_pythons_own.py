@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kafkacore.testing import EmbeddedCluster
-from tests.interop.kafka_server import KafkaServer, why_unavailable
+from tests.kit.kafka_server import KafkaServer, why_unavailable
 
 VERSION = "3.0.12"
 HERE = Path(__file__).parent

@@ -19,7 +19,7 @@ from kafkacore.compat.kafka.assignors import CooperativeStickyAssignor, StickyPa
 from kafkacore.compat.kafka.common_settings import COMMON, COMMON_DEFAULTS, _addresses, _token_provider, engine_settings
 from kafkacore.compat.kafka.consumer import _at_beginning
 from kafkacore.compat.kafka.partitioner import StickyPartitioner
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 NOWHERE: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "api_version": (4, 3)}
 

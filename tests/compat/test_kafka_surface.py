@@ -16,7 +16,7 @@ from kafkacore.compat.kafka.consumer_settings import CONSUMER_SETTINGS
 from kafkacore.compat.kafka.producer import PRODUCER_SETTINGS
 from kafkacore.compat.settings import NoEffect, Ours, Own, Refused
 from tests.compat.both_packages import errors_of_the_engine
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 real = pytest.importorskip("kafka", minversion="3.0")
 

@@ -25,7 +25,7 @@ from kafkacore.consumer.group.assignors import RangeAssignor, RoundRobinAssignor
 from kafkacore.consumer.group.sticky import CooperativeStickyAssignor, StickyAssignor
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.types import ConsumerGroupMetadata, Node, TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 ALL = [RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor]
 STICKY = [StickyAssignor, CooperativeStickyAssignor]

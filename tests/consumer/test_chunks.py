@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from kafkacore.consumer.chunks import Chunk, Chunks
 from kafkacore.types import TopicPartition
-from tests.reached import Reached
+from tests.kit.reached import Reached
 
 TPS = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)]
 reached = Reached(

@@ -16,7 +16,7 @@ from kafkacore.consumer.group.assignor import MemberAssignment, decode_subscript
 from kafkacore.consumer.group.classic import Phase
 from kafkacore.errors import Code
 from kafkacore.types import TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 A = frozenset({"a"})
 AB = frozenset({"a", "b"})
@@ -463,8 +463,10 @@ def test_a_refused_commit_counts_as_a_heartbeat_does(code: int) -> None:
             member.answer()
     assert refused.calls == heard.calls
     assert refused.engine.phase is heard.engine.phase
-    assert len(sent(refused, JOINS)) == len(sent(heard, JOINS)) == len(sent(in_group(instance_id="i"), JOINS)) + (
-        code != Code.FENCED_INSTANCE_ID
+    assert (
+        len(sent(refused, JOINS))
+        == len(sent(heard, JOINS))
+        == len(sent(in_group(instance_id="i"), JOINS)) + (code != Code.FENCED_INSTANCE_ID)
     ), "at once, without a heartbeat"
     assert len(sent(refused, BEATS)) == 0
 

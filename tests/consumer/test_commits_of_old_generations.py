@@ -13,7 +13,7 @@ from kafkacore import protocol as p
 from kafkacore.consumer.group.commits import OffsetCommits
 from kafkacore.errors import Code
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 class Rig:

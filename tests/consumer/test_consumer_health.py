@@ -22,7 +22,7 @@ from kafkacore.protocol.data import ListOffsetsPartitionResponse, ListOffsetsTop
 from kafkacore.protocol.group import Coordinator
 from kafkacore.testing import Disconnect, Drop, EmbeddedCluster
 from kafkacore.types import TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 @pytest.fixture

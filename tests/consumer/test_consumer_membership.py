@@ -14,7 +14,7 @@ from kafkacore import errors
 from kafkacore.consumer.group.modern import TRANSITIONS, Phase
 from kafkacore.errors import Code
 from kafkacore.types import TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 def tps(topic: str, *indexes: int) -> set[TopicPartition]:

@@ -13,7 +13,7 @@ from kafkacore.metadata import ClusterSnapshot
 from kafkacore.net.leaders import LeaderQuery, OffsetQuery
 from kafkacore.records import PartitionReader
 from kafkacore.types import TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -18,7 +18,7 @@ from kafkacore.net.leaders import OffsetQuery
 from kafkacore.protocol import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafkacore.records import BatchBuilder
 from kafkacore.types import TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 

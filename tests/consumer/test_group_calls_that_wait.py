@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from waiting import GUARD_S, Waits, interrupt
 
 from kafkacore import errors
 from kafkacore.consumer import KafkaConsumer
@@ -24,6 +23,7 @@ from kafkacore.protocol import FindCoordinatorResponse
 from kafkacore.protocol.group import Coordinator
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.waits import GUARD_S, Waits, interrupt
 
 LONG_S = 600  # much more than GUARD_S: what waits without being woken
 TP = TopicPartition("t", 0)

@@ -25,8 +25,8 @@ from kafkacore.consumer.subscription import FetchState, ResetStrategy, Subscript
 from kafkacore.net.driver import CallerDriver
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata, TopicPartition
-from tests.interrupter import Interrupter
-from tests.rows import each_row
+from tests.kit.interrupter import Interrupter
+from tests.kit.rows import each_row
 
 PARTITIONS = 3
 RECORDS = 300
@@ -79,7 +79,6 @@ def test_a_member_joins_as_soon_as_its_connections_stand(
     late = {"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000, "socket_connection_setup_timeout_ms": 60_000}
     consumer = member(group_protocol=protocol, socket_connection_setup_timeout_max_ms=60_000, **late)
     assert consumer.poll(30)
-
 
 
 def test_the_thread_of_a_consumer_that_nobody_refers_to_ends(member) -> None:

@@ -22,7 +22,7 @@ from kafkacore.net.driver import CallerDriver
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
-from tests.interrupter import Interrupter
+from tests.kit.interrupter import Interrupter
 
 PARTITIONS = 3
 RECORDS = 9_000
@@ -109,7 +109,7 @@ class Reading:
         self.polled += self.consumer.poll(5, max_records=3).items()
 
     def poll_batch(self) -> None:
-        self.polled_columns += self.consumer.poll_batch(5),
+        self.polled_columns += (self.consumer.poll_batch(5),)
 
     def take_polled(self) -> None:
         for tp, records in self.polled:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import GUARD_S, Waits, interrupt
 
 from kafkacore import errors
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import CLIENTS, EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.waits import GUARD_S, Waits, interrupt
 
 TIMEOUT_S = 0.3
 LONG_S = 600

@@ -22,8 +22,8 @@ from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.protocol.group import JoinGroupResponseMember
 from kafkacore.types import TopicPartition
-from tests.mutated import mutated
-from tests.rows import each_row
+from tests.kit.mutated import mutated
+from tests.kit.rows import each_row
 
 A = frozenset({"a"})
 LIE_MS = 30_000

@@ -17,8 +17,8 @@ from kafkacore import protocol as p
 from kafkacore.consumer.group import membership
 from kafkacore.consumer.group.modern import Phase
 from kafkacore.errors import Code
-from tests.mutated import mutated
-from tests.rows import each_row
+from tests.kit.mutated import mutated
+from tests.kit.rows import each_row
 
 LIE_MS = 30_000
 MOST_PER_SECOND = 25  # two requests for each back-off of 100 ms, and a few that come before the first

@@ -22,7 +22,7 @@ from kafkacore import protocol as p
 from kafkacore.consumer.subscription import FetchState
 from kafkacore.errors import Code
 from kafkacore.types import TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 LIE_MS = 10_000
@@ -371,12 +371,10 @@ def reads_on(lied_to: LiedTo) -> None:
 
 
 EPOCH_LIES = {
-
-        "no topic": of_topics("topics", lambda topics: []),
-        "another topic": of_topics("topics", lambda topics: [t._replace(topic="x") for t in topics]),
-        "another partition": each("topics", partition=77),
-        "a partition below 0": each("topics", partition=-1)
-    ,
+    "no topic": of_topics("topics", lambda topics: []),
+    "another topic": of_topics("topics", lambda topics: [t._replace(topic="x") for t in topics]),
+    "another partition": each("topics", partition=77),
+    "a partition below 0": each("topics", partition=-1),
 }
 
 

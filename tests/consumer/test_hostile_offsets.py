@@ -22,7 +22,7 @@ from kafkacore.consumer.subscription import ResetStrategy, SubscriptionState
 from kafkacore.errors import Code
 from kafkacore.metadata import Metadata
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 LIE_MS = 10_000
 MOST_PER_SECOND = 12  # the back-off is 100 ms

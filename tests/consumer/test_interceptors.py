@@ -15,7 +15,7 @@ from kafkacore.consumer import KafkaConsumer, RecordBatches
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import OffsetAndMetadata, TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -24,7 +24,7 @@ from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
 from kafkacore.types import NewTopic, Node, TopicPartition
-from tests.failing_once import VALUES, FailingOnce
+from tests.kit.failing_once import VALUES, FailingOnce
 
 pytestmark = pytest.mark.usefixtures("client_face")
 

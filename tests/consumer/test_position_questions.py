@@ -14,7 +14,7 @@ from kafkacore.consumer.subscription import EARLIEST, FetchState
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.types import TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 def recreated_name(rig):

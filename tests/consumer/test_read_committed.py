@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scripted_cluster import ABORT, COMMIT, Log
 
 from kafkacore.records import PartitionReader
-from tests.reached import Reached
+from tests.kit.reached import Reached
 
 
 def read(log: Log, start: int = 0, *, committed: bool = True, step: int = 1000) -> list[bytes]:

@@ -25,7 +25,7 @@ def address():
             producer.begin_transaction()
             for i in range(3):
                 producer.produce("transactional", b"%d" % i)
-            producer.flush(10)                                # an abort would throw away what has not been sent
+            producer.flush(10)  # an abort would throw away what has not been sent
             producer.commit_transaction() if commit else producer.abort_transaction()
         yield running.address
 

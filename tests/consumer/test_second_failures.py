@@ -14,7 +14,7 @@ from kafkacore.consumer.group.commits import CommittedQuery
 from kafkacore.consumer.subscription import FetchState
 from kafkacore.errors import Code
 from kafkacore.types import OffsetAndMetadata, TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 

@@ -13,7 +13,7 @@ from kafkacore.consumer.group import classic, modern
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.types import TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 A = frozenset({"a"})
 JOIN, SYNC = p.JoinGroupRequest, p.SyncGroupRequest

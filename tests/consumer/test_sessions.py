@@ -6,7 +6,7 @@ from kafkacore.consumer.sessions import ZERO_TOPIC_ID, FetchLimits, FetchPlan, F
 from kafkacore.errors import Code
 from kafkacore.protocol import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kafkacore.types import TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 ID_T, ID_U, ID_T2 = b"t" * 16, b"u" * 16, b"T" * 16

@@ -7,7 +7,7 @@ import pytest
 from kafkacore import errors
 from kafkacore.consumer.subscription import EARLIEST, TRANSITIONS, FetchState, Mode, ResetStrategy, SubscriptionState
 from kafkacore.types import TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -119,9 +119,7 @@ def test_partitions_not_assigned_are_refused_with_their_name():
         make().seek(A, 0)
 
 
-@each_row(
-    "text, ms", [("by_duration:P1D", 86_400_000), ("by_duration:PT1H30M", 5_400_000), ("by_duration:P1DT0.5S", 86_400_500)]
-)
+@each_row("text, ms", [("by_duration:P1D", 86_400_000), ("by_duration:PT1H30M", 5_400_000), ("by_duration:P1DT0.5S", 86_400_500)])
 def test_reset_by_duration(text, ms):
     assert ResetStrategy(text).timestamp_ms(wall_ms=1_700_000_000_000) == 1_700_000_000_000 - ms
 

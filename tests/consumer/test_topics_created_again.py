@@ -22,7 +22,7 @@ from kafkacore.errors import Code
 from kafkacore.metadata import Metadata
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, SubscriptionPattern, TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 # -- the engine: time and metadata are moved by hand -------------------------------------------------------------------------------------
 
@@ -348,12 +348,7 @@ def made(request: pytest.FixtureRequest) -> Callable[[EmbeddedCluster], World]:
     return lambda cluster: World(cluster, f"t{abs(hash(request.node.nodeid)) % 10**9}")
 
 
-CASES = [
-    (protocol, how)
-    for protocol in PROTOCOLS
-    for how in SUBSCRIBE
-    if how != "broker's pattern" or protocol == "consumer"
-]
+CASES = [(protocol, how) for protocol in PROTOCOLS for how in SUBSCRIBE if how != "broker's pattern" or protocol == "consumer"]
 
 
 @pytest.mark.usefixtures("client_face")

@@ -21,8 +21,8 @@ from kafkacore import KafkaConsumer, KafkaProducer, errors
 from kafkacore.consumer.batches import RecordBatches
 from kafkacore.records import ArrowBatch, BatchBuilder, PartitionReader, arrow_stream, arrow_stream_of
 from kafkacore.testing import EmbeddedCluster
-from tests.late import late
-from tests.rows import each_row
+from tests.kit.late import late
+from tests.kit.rows import each_row
 
 pl = late("polars")
 
@@ -97,7 +97,7 @@ def test_what_pyarrow_reads_is_what_was_written(batches, key, value, headers, dr
     columns = columns_of(data, start_offset=start)
     records, types = records[start:], types[start:]
     stamps = columns.timestamps_ms.tolist()
-    records = [(each[0], each[1], each[2], stamp) for each, stamp in zip(records, stamps, strict=True)]    # of LogAppendTime the batch's
+    records = [(each[0], each[1], each[2], stamp) for each, stamp in zip(records, stamps, strict=True)]  # of LogAppendTime the batch's
     rows = draw.draw(st.integers(0, len(records)))
     found = pa.record_batch(ArrowBatch(columns, rows, key, value, headers))
     found.validate(full=True)
@@ -266,8 +266,8 @@ def test_ten_thousand_exports_leave_nothing():
     export(2_000)
     gc.collect()
     assert (sys.getrefcount(columns), abs(len(gc.get_objects()) - counts[1]) < 200) == (counts[0], True)
-    if "libasan" not in os.environ.get("LD_PRELOAD", ""):          # which keeps what was freed
-        assert resident_bytes() - before < 3 << 20                 # a schema alone that stays would be more
+    if "libasan" not in os.environ.get("LD_PRELOAD", ""):  # which keeps what was freed
+        assert resident_bytes() - before < 3 << 20  # a schema alone that stays would be more
 
 
 class Array(ctypes.Structure):
@@ -312,7 +312,7 @@ def test_children_that_were_moved_out_outlive_their_parent():
     gc.collect()
     assert memory() is not None
     for each in reversed(moved):
-        ctypes.CFUNCTYPE(None, ctypes.POINTER(Array))(each.release)(ctypes.byref(each))    # without the GIL
+        ctypes.CFUNCTYPE(None, ctypes.POINTER(Array))(each.release)(ctypes.byref(each))  # without the GIL
         assert each.release is None
     assert memory() is None
 
@@ -345,7 +345,7 @@ def test_an_error_on_the_way_is_the_readers_and_stays():
 
     reader = pa.RecordBatchReader.from_stream(Stream(arrow_stream(batches(), "view", "view", True)))
     assert reader.read_next_batch().num_rows == 2
-    for _ in range(2):                                             # it never looks like the end
+    for _ in range(2):  # it never looks like the end
         with pytest.raises(OSError, match=r"OffsetOutOfRange: .*gone"):
             reader.read_next_batch()
     with pytest.raises(pl.exceptions.PolarsError, match="offset 7"):
@@ -387,7 +387,7 @@ def test_an_interrupt_comes_again_once_the_reader_has_returned(kind):
             yield
             raise KeyboardInterrupt
         finally:
-            ended.extend(range(3))                                 # Python code on the way out
+            ended.extend(range(3))  # Python code on the way out
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -395,7 +395,7 @@ def test_an_interrupt_comes_again_once_the_reader_has_returned(kind):
             try:
                 pl.DataFrame(Stream(KINDS_OF_STREAM[kind](batches())))
             finally:
-                ended.append("returned")                           # a call: it comes there at the latest
+                ended.append("returned")  # a call: it comes there at the latest
         assert ended[:3] == [0, 1, 2]
     finally:
         signal.signal(signal.SIGINT, before)
@@ -419,7 +419,7 @@ def test_an_error_without_a_text_and_an_interrupt_beside_it():
             try:
                 pl.DataFrame(Stream(arrow_stream(batches(), "view", "view", True)))
             finally:
-                ended.append("returned")                           # a call: it comes there at the latest
+                ended.append("returned")  # a call: it comes there at the latest
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -460,7 +460,7 @@ def address():
             cluster.create_topic(topic, partitions=2)
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             for topic in ("a", "b"):
-                for at in range(0, 600, 100):                      # batches smaller than the topic
+                for at in range(0, 600, 100):  # batches smaller than the topic
                     numbers = range(at, at + 100)
                     producer.send_many(topic, [f"{topic}{i}" for i in numbers], keys=[str(i) for i in numbers]).result(60)
         yield cluster.bootstrap_servers

@@ -127,9 +127,9 @@ def test_a_registry_s_schemas(cluster, producer, consumer, registry_server, monk
     registry_server.add("other", '"string"')
     number = registry_server.add("framed-value", json.dumps(SCHEMA))
     producer.send_frame("framed", flights(), key="flight", value_format="avro", registry=registry_server.url).result(60)
-    producer.send_frame(
-        "framed", flights(), key="flight", value_format="avro", registry=registry_server.url, value_schema=number
-    ).result(60)
+    producer.send_frame("framed", flights(), key="flight", value_format="avro", registry=registry_server.url, value_schema=number).result(
+        60
+    )
     assert all(record.value[:5] == b"\0\0\0\0" + bytes([number]) for record in cluster.records("framed"))
     assert rows_of(consumer.read("framed", avro=True, registry=registry_server.url)) == [("AA", None)] * 2 + [("UA", 12.5)] * 2
     with pytest.raises(errors.ConfigError, match="no subject 'unknown-value'"):

@@ -20,8 +20,8 @@ from kafkacore._codec import json_rows
 from kafkacore.errors import SerializationError
 from kafkacore.producer import frame_json
 from kafkacore.producer.frame_json import json_column
-from tests.late import late
-from tests.rows import each_row
+from tests.kit.late import late
+from tests.kit.rows import each_row
 
 pl = late("polars")
 
@@ -195,7 +195,7 @@ KINDS = st.recursive(
         inner.map(pa.list_),
         inner.map(pa.large_list),
         inner.map(lambda kind: pa.map_(pa.string(), kind)),
-        st.lists(inner, max_size=4).map(lambda kinds: pa.struct([(f"f{i}\"", kind) for i, kind in enumerate(kinds)])),
+        st.lists(inner, max_size=4).map(lambda kinds: pa.struct([(f'f{i}"', kind) for i, kind in enumerate(kinds)])),
     ),
     max_leaves=6,
 )
@@ -276,7 +276,7 @@ def test_json_loads_reads_what_was_there(array):
 
 def test_polars_reads_what_was_there():
     frame = pl.DataFrame(
-        {"i": [1, None, -5], "f": [0.1, 2.5e-7, None], "s": ["a\"\n", "é😀", None], "l": [[1], [], None], "b": [True, None, False]},
+        {"i": [1, None, -5], "f": [0.1, 2.5e-7, None], "s": ['a"\n', "é😀", None], "l": [[1], [], None], "b": [True, None, False]},
         schema={"i": pl.Int64, "f": pl.Float64, "s": pl.String, "l": pl.List(pl.Int64), "b": pl.Boolean},
     )
     for null_fields in (True, False):
@@ -312,15 +312,17 @@ def test_doubles_as_python_writes_them():
     rng = numpy.random.default_rng(7)
     scales = 10.0 ** rng.integers(-30, 30, 20_000)
     powers = numpy.ldexp(1.0, numpy.arange(-1074, 1024))
-    found = numpy.concatenate([
-        rng.integers(0, 1 << 63, 20_000, numpy.int64).view(numpy.float64),
-        rng.random(20_000) * scales,
-        rng.integers(-(10**15), 10**15, 20_000) / 10.0 ** rng.integers(0, 19, 20_000),
-        powers,
-        numpy.nextafter(powers, 0),
-        numpy.nextafter(powers, numpy.inf),
-        [1e15, 999999999999999.9, 1e16, 9999999999999998.0, 1e-4, 0.00099999999999999991, 9007199254740993.0, 1e22, 1e23, 5e-324],
-    ])
+    found = numpy.concatenate(
+        [
+            rng.integers(0, 1 << 63, 20_000, numpy.int64).view(numpy.float64),
+            rng.random(20_000) * scales,
+            rng.integers(-(10**15), 10**15, 20_000) / 10.0 ** rng.integers(0, 19, 20_000),
+            powers,
+            numpy.nextafter(powers, 0),
+            numpy.nextafter(powers, numpy.inf),
+            [1e15, 999999999999999.9, 1e16, 9999999999999998.0, 1e-4, 0.00099999999999999991, 9007199254740993.0, 1e22, 1e23, 5e-324],
+        ]
+    )
     array = pa.array(found)
     assert json_column(array).to_pylist() == [repr(each).encode() if math.isfinite(each) else None for each in found.tolist()]
 
@@ -329,13 +331,15 @@ def test_floats_as_numpy_writes_them():
     rng = numpy.random.default_rng(8)
     with numpy.errstate(all="ignore"):
         powers = numpy.ldexp(numpy.float32(1), numpy.arange(-149, 128)).astype(numpy.float32)
-        found = numpy.concatenate([
-            rng.integers(0, 1 << 32, 10_000, numpy.uint32).view(numpy.float32),
-            (rng.integers(-(10**7), 10**7, 10_000) / 10.0 ** rng.integers(0, 12, 10_000)).astype(numpy.float32),
-            powers,
-            numpy.nextafter(powers, numpy.float32(0)),
-            numpy.nextafter(powers, numpy.float32(numpy.inf)),
-        ])
+        found = numpy.concatenate(
+            [
+                rng.integers(0, 1 << 32, 10_000, numpy.uint32).view(numpy.float32),
+                (rng.integers(-(10**7), 10**7, 10_000) / 10.0 ** rng.integers(0, 12, 10_000)).astype(numpy.float32),
+                powers,
+                numpy.nextafter(powers, numpy.float32(0)),
+                numpy.nextafter(powers, numpy.float32(numpy.inf)),
+            ]
+        )
     array = pa.array(found)
     assert json_column(array).to_pylist() == general(array)
 

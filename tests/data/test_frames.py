@@ -12,7 +12,7 @@ from kafkacore.consumer.batches import RecordBatches, arrow_schema
 from kafkacore.producer.many_call import _one_array
 from kafkacore.records import ColumnSource
 from kafkacore.testing import EmbeddedCluster
-from tests.late import late
+from tests.kit.late import late
 
 datafusion = late("datafusion")
 duckdb = late("duckdb")
@@ -50,7 +50,7 @@ def test_each_library_takes_batches_as_a_table(batches):
     pandas = pd.DataFrame.from_arrow(batches)
     assert [None if pd.isna(each) else each for each in pandas["value"]] == expected
     assert pandas["partition"].tolist() == [0] * 4 + [1] * 4
-    found = duckdb.sql("select partition, count(value), sum(\"offset\") from batches group by 1 order by 1").fetchall()
+    found = duckdb.sql('select partition, count(value), sum("offset") from batches group by 1 order by 1').fetchall()
     assert found == [(0, 3, 6), (1, 3, 6)]
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, aio, errors
 from kafkacore.testing import EmbeddedCluster
-from tests.late import late
-from tests.rows import each_row
+from tests.kit.late import late
+from tests.kit.rows import each_row
 
 duckdb = late("duckdb")
 pl = late("polars")
@@ -27,7 +27,7 @@ def address():
             cluster.create_topic(topic, partitions=partitions)
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             for p in (0, 1):
-                for begin in range(0, 1_000, 100):                # batches smaller than the topic
+                for begin in range(0, 1_000, 100):  # batches smaller than the topic
                     numbers = range(begin, begin + 100)
                     values, times = [str(i) for i in numbers], [MIDDLE_MS - 500 + i for i in numbers]
                     producer.send_many("numbers", values, partitions=p, timestamps_ms=times).result(60)

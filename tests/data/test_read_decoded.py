@@ -16,8 +16,8 @@ from google.protobuf import descriptor_pb2, struct_pb2, timestamp_pb2
 from kafkacore import KafkaConsumer, KafkaProducer, aio, errors
 from kafkacore.decode import registry
 from kafkacore.testing import EmbeddedCluster
-from tests.late import late
-from tests.rows import each_row
+from tests.kit.late import late
+from tests.kit.rows import each_row
 
 duckdb = late("duckdb")
 pl = late("polars")
@@ -295,7 +295,7 @@ def test_an_endless_stream_goes_on_with_new_records(consumer, producer, cluster,
         if (1, 99) in seen:
             break
     assert sorted(seen) == [(0, 1), (0, 2), (1, 11), (1, 12), (1, 99)]
-    assert numbers(consumer, two) == [0, 1, 2, 10, 11, 12, 99]       # the consumer is as before
+    assert numbers(consumer, two) == [0, 1, 2, 10, 11, 12, 99]  # the consumer is as before
 
 
 def numbers(consumer, topic):

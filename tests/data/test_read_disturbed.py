@@ -10,7 +10,7 @@ import pytest
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
 from kafkacore.consumer import topics
 from kafkacore.testing import EmbeddedCluster
-from tests.late import late
+from tests.kit.late import late
 
 pl = late("polars")
 
@@ -83,7 +83,7 @@ def test_the_topic_is_created_again_on_the_way(cluster, consumer, admin, topic, 
     with pytest.raises(errors.KafkaError):
         for batch in stream:
             seen += batch["n"].to_pylist()
-    assert max(seen) < COUNT                                      # nothing of the new one is taken for the old one's
+    assert max(seen) < COUNT  # nothing of the new one is taken for the old one's
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
@@ -99,7 +99,7 @@ def test_the_last_offset_is_a_marker(cluster, topic, isolation, committed):
         visible = committed or isolation == "read_uncommitted"
         table = pa.table(consumer.read(topic, json="n INT", timeout=90))
         assert table.num_rows == COUNT + 5 * visible
-        assert pl.DataFrame(consumer.read(topic, -1, timeout=90)).height == 0           # the marker alone
+        assert pl.DataFrame(consumer.read(topic, -1, timeout=90)).height == 0  # the marker alone
         assert consumer.read(topic, COUNT).stretches == {(topic, 0): (COUNT, COUNT + 6)}
 
 
@@ -120,7 +120,7 @@ def test_a_loop_that_is_left_and_one_that_fails_disturb_nothing(consumer, topic)
 
 def test_times_that_no_calendar_has(cluster, consumer):
     cluster.create_topic("times", partitions=1, configs={"message.timestamp.after.max.ms": 2**62, "retention.ms": -1})
-    times = [0, 253_402_300_799_999, 253_402_300_800_000, 2**53]      # the year 9999 ends, and others
+    times = [0, 253_402_300_799_999, 253_402_300_800_000, 2**53]  # the year 9999 ends, and others
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         assert producer.send_many("times", ["x"] * 4, timestamps_ms=times).result(60).errors == {}
     assert pa.table(consumer.read("times"))["timestamp"].cast(pa.int64()).to_pylist() == times

@@ -15,8 +15,8 @@ from kafkacore import errors
 from kafkacore.consumer.decoding import TEXTS, decoding_of
 from kafkacore.consumer.stretches import NO_END, ColumnStream, Layout
 from kafkacore.records import BatchBuilder, PartitionReader, json_batch
-from tests.late import late
-from tests.rows import each_row
+from tests.kit.late import late
+from tests.kit.rows import each_row
 
 datafusion = late("datafusion")
 duckdb = late("duckdb")

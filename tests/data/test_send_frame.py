@@ -20,8 +20,8 @@ import kafkacore
 from kafkacore import KafkaProducer, TopicPartition, aio, errors
 from kafkacore.producer import frames
 from kafkacore.testing import EmbeddedCluster
-from tests.late import late
-from tests.rows import each_row
+from tests.kit.late import late
+from tests.kit.rows import each_row
 
 duckdb = late("duckdb")
 pd = late("pandas")
@@ -334,7 +334,7 @@ def test_batches_of_other_columns_end_the_call(cluster, topic, producer):
     def source(*others):
         return pa.RecordBatchReader.from_batches(first.schema, iter([first, *others]))
 
-    frame = source(pa.record_batch({"a": ["x"], "b": [2]}))                 # only the types are others
+    frame = source(pa.record_batch({"a": ["x"], "b": [2]}))  # only the types are others
     assert producer.send_frame(topic, frame, value_format="json", partition=0).result(60).delivered == 2
     assert [r.value for r in records(cluster, topic)] == [b'{"a":1,"b":null}', b'{"a":"x","b":2}']
     for other, text in (({"a": [1]}, "no column 'b'"), ({"a": [1], "b": [1], "c": [1]}, "a new column 'c'")):
@@ -384,7 +384,7 @@ def test_a_row_that_was_not_delivered_ends_the_call(cluster, topic, producer):
             producer.flush(20)
         yield pa.record_batch([["x" * 1_000]], schema=schema)
         with contextlib.suppress(errors.DeliveryError):
-            producer.flush(20)                                # from here on it is known
+            producer.flush(20)  # from here on it is known
         for i in range(3):
             made.append(i)
             yield pa.record_batch([["c"]], schema=schema)
@@ -624,7 +624,7 @@ def test_a_broker_that_is_gone_ends_the_call(client_face):
             with contextlib.suppress(errors.DeliveryError):
                 producer.flush(20)
             own.close()
-            for _ in range(3):                            # each is known to have failed before the next one
+            for _ in range(3):  # each is known to have failed before the next one
                 yield pa.record_batch([["c"]], schema=schema)
                 with contextlib.suppress(errors.DeliveryError):
                     producer.flush(20)

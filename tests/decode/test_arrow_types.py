@@ -17,7 +17,7 @@ from kafkacore.decode.base import RowFailed
 from kafkacore.decode.wanted import columns_of
 from kafkacore.errors import ConfigError
 from kafkacore.producer.frame_json import json_column
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 FIRST, LAST = -62_135_596_800, 253_402_300_799  # seconds of the years 1 to 9999
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 pa = pytest.importorskip("pyarrow")
 

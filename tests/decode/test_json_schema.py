@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 pytest.importorskip("pyarrow")
 

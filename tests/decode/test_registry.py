@@ -26,9 +26,9 @@ from kafkacore.bounds import HTTP_SECONDS, REGISTRY_ANSWER_BYTES
 from kafkacore.decode import registry
 from kafkacore.decode.avro import _flat
 from kafkacore.decode.registry import BACKOFF_S, TRIES, UNKNOWN_S, Registry, RegistryOptions, UnusableSchema, options_of
-from tests.late import late_or_skip
+from tests.kit.late import late_or_skip
+from tests.kit.rows import each_row
 from tests.net.token_endpoint import token_endpoint
-from tests.rows import each_row
 
 late_or_skip("httpx")
 NOWHERE = "http://127.0.0.1:1"
@@ -61,7 +61,7 @@ UNKNOWN = (404, b'{"error_code": 40403, "message": "Schema not found"}')
 
 
 def test_an_unknown_id_is_asked_for_as_a_registry_that_does_not_answer_and_then_an_error(registry_server: Any, asking: Asking) -> None:
-    for again in (1, 2):                                                  # nothing is remembered
+    for again in (1, 2):  # nothing is remembered
         with pytest.raises(UnusableSchema, match=f"the schema registry {registry_server.url} has no schema 1"):
             asking.registry.by_id(1, "AVRO")
         assert len(registry_server.asked) == again * TRIES
@@ -77,7 +77,7 @@ def test_a_follower_that_lags_is_asked_again(registry_server: Any, asking: Askin
     registry_server.answers = list(answers)
     assert asking.registry.by_id(number, "AVRO").text == '"int"'
     assert len(registry_server.asked) == len(answers) + 1
-    again = Asking(registry_server.url)                                   # and after a try that failed
+    again = Asking(registry_server.url)  # and after a try that failed
     registry_server.answers = [UNKNOWN] * TRIES
     with pytest.raises(UnusableSchema):
         again.registry.by_id(number, "AVRO")
@@ -458,7 +458,8 @@ def _outcome(call: Any) -> Any:
 
 
 @each_row(
-    "more", [{"user_info": "alice:hush"}, {"token": "hush"}, {"token_provider": lambda: ("hush", 1)}, {"url": "http://alice:hush@registry:8081"}]
+    "more",
+    [{"user_info": "alice:hush"}, {"token": "hush"}, {"token_provider": lambda: ("hush", 1)}, {"url": "http://alice:hush@registry:8081"}],
 )
 def test_a_password_goes_over_https_or_stays_here(more: dict[str, Any]) -> None:
     url = more.pop("url", "http://registry:8081") if "url" in more else "http://registry:8081"

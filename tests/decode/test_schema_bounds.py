@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("fastavro")

@@ -24,9 +24,7 @@ from tests.interop.admin_cases import (
 def describe(*resources: tuple[int, str] | tuple[int, str, list[str] | None], synonyms: bool = True) -> p.DescribeConfigsRequest:
     return p.DescribeConfigsRequest(
         resources=[
-            p.DescribeConfigsResource(
-                resource_type=each[0], resource_name=each[1], configuration_keys=each[2] if len(each) == 3 else None
-            )
+            p.DescribeConfigsResource(resource_type=each[0], resource_name=each[1], configuration_keys=each[2] if len(each) == 3 else None)
             for each in resources
         ],
         include_synonyms=synonyms,

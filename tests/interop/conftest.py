@@ -12,8 +12,8 @@ from kafkacore import KafkaAdminClient
 from kafkacore.broker.handlers import SERVED
 from kafkacore.protocol import APIS
 from kafkacore.testing import EmbeddedCluster
-from tests.interop.java_tools import JavaTools
-from tests.interop.kafka_server import KafkaServer, why_unavailable
+from tests.kit.java_tools import JavaTools
+from tests.kit.kafka_server import KafkaServer, why_unavailable
 
 # Times that Kafka has no reason to keep short, and tests have; the second ones are limits and cycles that only Kafka has.
 SETTINGS = {

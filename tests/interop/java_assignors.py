@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kafkacore.consumer.group.assignor import MemberSubscription
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.types import TopicPartition
-from tests.interop.kafka_server import LOG4J, fast_jvm, fetch_jars
+from tests.kit.kafka_server import LOG4J, fast_jvm, fetch_jars
 
 SOURCE = Path(__file__).with_name("Assignors.java")
 CLASSES = {

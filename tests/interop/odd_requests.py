@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.interop.kafka_server import VERSION
+from tests.kit.kafka_server import VERSION
 
 Body = dict[str, Any]
 UNKNOWN_ID = bytes(range(16))

@@ -1,10 +1,10 @@
 """One secured broker twice, embedded and as Apache Kafka: the same listeners, certificates, users and ACLs.
 
-    PLAIN    PLAINTEXT       everybody is User:ANONYMOUS
-    SASL     SASL_PLAINTEXT  PLAIN, SCRAM-SHA-256, SCRAM-SHA-512: User:alice
-    TLS      SSL             User:ANONYMOUS
-    MUTUAL   SSL             with a certificate: User:alice; brokers, controller and administration as User:broker, a super user
-    SASLTLS  SASL_SSL        as SASL
+PLAIN    PLAINTEXT       everybody is User:ANONYMOUS
+SASL     SASL_PLAINTEXT  PLAIN, SCRAM-SHA-256, SCRAM-SHA-512: User:alice
+TLS      SSL             User:ANONYMOUS
+MUTUAL   SSL             with a certificate: User:alice; brokers, controller and administration as User:broker, a super user
+SASLTLS  SASL_SSL        as SASL
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from kafkacore import KafkaAdminClient, NewTopic
 from kafkacore.admin import Acl
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.testing.certificates import Certificates
-from tests.free_ports import free_port
-from tests.interop.accepting import applied, until
-from tests.interop.kafka_server import KafkaServer
+from tests.kit.free_ports import free_port
+from tests.kit.kafka_server import KafkaServer
+from tests.kit.rivals import applied
+from tests.kit.waiting import until
 
 PASSWORD = "alice's secret"
 PROTOCOLS = {"PLAIN": "PLAINTEXT", "SASL": "SASL_PLAINTEXT", "TLS": "SSL", "MUTUAL": "SSL", "SASLTLS": "SASL_SSL"}
@@ -131,5 +132,3 @@ def java_store(where: Secured, name: str, directory: Path) -> str:
     path = directory / f"{name}.store.pem"
     path.write_text("".join(Path(each).read_text() for each in reversed(where.files[name])))
     return str(path)
-
-

@@ -26,7 +26,7 @@ import confluent_kafka
 import kafka
 
 from kafkacore import KafkaConsumer, KafkaProducer, errors
-from tests.interop.java_tools import JavaTools
+from tests.kit.java_tools import JavaTools
 
 WAIT_S = 60.0
 BOOTSTRAP_MS = (1_000, 5_000, 20_000)

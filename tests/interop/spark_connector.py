@@ -5,7 +5,7 @@ Its release for Spark 4.3.0 is not published; 4.2.0 runs there. What else the co
 
 from __future__ import annotations
 
-from tests.interop.kafka_server import fetched, jar_directory
+from tests.kit.kafka_server import fetched, jar_directory
 
 VERSION = "4.2.0"
 ARTIFACTS = (

@@ -31,7 +31,9 @@ from kafka.admin import ACLFilter, ACLOperation, ACLPermissionType, ACLResourceP
 from kafka.admin import ConfigResource as KafkaPythonResource
 from kafka.errors import SecurityDisabledError
 
-from tests.interop.accepting import WAIT_S, confluent_admin, confluent_producer, error_of, fresh, read_from_start, send_all, until
+from tests.kit.rivals import confluent_admin, confluent_producer, error_of, read_from_start, send_all
+from tests.kit.waiting import GUARD_S as WAIT_S
+from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
 pytestmark = pytest.mark.timeout(300)

@@ -18,19 +18,10 @@ from confluent_kafka.admin import AdminClient
 
 from kafkacore import KafkaAdminClient
 from kafkacore.testing import EmbeddedCluster
-from tests.interop.accepting import (
-    WAIT_S,
-    confluent_admin,
-    confluent_consumer,
-    confluent_producer,
-    error_of,
-    fresh,
-    read_from_start,
-    send_all,
-    take,
-    until,
-)
-from tests.interop.java_tools import JavaTools
+from tests.kit.java_tools import JavaTools
+from tests.kit.rivals import confluent_admin, confluent_consumer, confluent_producer, error_of, read_from_start, send_all, take
+from tests.kit.waiting import GUARD_S as WAIT_S
+from tests.kit.waiting import fresh, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -17,20 +17,19 @@ from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPart
 from confluent_kafka.admin import AdminClient
 from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaPythonRange
 
-from tests.interop.accepting import (
-    WAIT_S,
+from tests.kit.rivals import (
     confluent_admin,
     confluent_consumer,
     confluent_producer,
     drain,
     error_of,
-    fresh,
     kafka_python_consumer,
     send_all,
     subscribe,
     take,
-    until,
 )
+from tests.kit.waiting import GUARD_S as WAIT_S
+from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
 CLASSIC = ("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch")

@@ -13,18 +13,18 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from tests.interop.accepting import (
-    WAIT_S,
+from tests.kit.rivals import (
     confluent_admin,
     confluent_consumer,
     confluent_producer,
     error_of,
-    fresh,
     kafka_python_consumer,
     read_from_start,
     send_all,
     take,
 )
+from tests.kit.waiting import GUARD_S as WAIT_S
+from tests.kit.waiting import fresh
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.interop.accepting import confluent_producer, fresh, read_from_start, send_all, until
-from tests.interop.java_tools import JavaTools
-from tests.interop.kafka_server import fast_jvm
+from tests.kit.java_tools import JavaTools
+from tests.kit.kafka_server import fast_jvm
+from tests.kit.rivals import confluent_producer, read_from_start, send_all
+from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
 GROUPS = ("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch")

@@ -14,19 +14,18 @@ import pytest
 from aiokafka.errors import ProducerFenced
 from confluent_kafka import Producer, TopicPartition
 
-from tests.interop.accepting import (
-    WAIT_S,
+from tests.kit.rivals import (
     confluent_consumer,
     confluent_producer,
     error_of,
-    fresh,
     kafka_python_consumer,
     marked,
     read_from_start,
     send_all,
     take,
-    until,
 )
+from tests.kit.waiting import GUARD_S as WAIT_S
+from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
 TRANSACTIONS = ("FindCoordinator", "AddPartitionsToTxn", "EndTxn")

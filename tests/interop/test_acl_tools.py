@@ -21,7 +21,7 @@ from kafka.errors import NoError
 from kafkacore.admin import Acl, KafkaAdminClient
 from kafkacore.config_authorizer import STANDARD_AUTHORIZER
 from kafkacore.testing import EmbeddedCluster
-from tests.interop.java_tools import JavaTools
+from tests.kit.java_tools import JavaTools
 
 ACLS = "org.apache.kafka.tools.AclCommand"
 WAIT_S = 90
@@ -46,8 +46,19 @@ def test_kafkas_tool(java: JavaTools, secured: str) -> None:
     said = java.run(ACLS, *where, "--add", "--allow-principal", "User:tool", "--consumer", "--topic", "in", "--group", "readers").ok()
     assert "Adding ACLs for resource `ResourcePattern(resourceType=TOPIC, name=in, patternType=LITERAL)`" in said
     java.run(
-        ACLS, *where, "--add", "--deny-principal", "User:tool", "--deny-host", "10.0.0.1", "--operation", "Write", "--topic", "in",
-        "--resource-pattern-type", "prefixed",
+        ACLS,
+        *where,
+        "--add",
+        "--deny-principal",
+        "User:tool",
+        "--deny-host",
+        "10.0.0.1",
+        "--operation",
+        "Write",
+        "--topic",
+        "in",
+        "--resource-pattern-type",
+        "prefixed",
     ).ok()
     assert stored(secured) == [
         Acl("group", "readers", "User:tool", "read"),

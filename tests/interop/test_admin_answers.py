@@ -21,10 +21,10 @@ from kafkacore import protocol as p
 from kafkacore.broker.cluster import FEATURES
 from kafkacore.broker.handlers import SERVED
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.wire import Wire
 from tests.interop import admin_cases_cluster, admin_cases_configs  # noqa: F401 - they add their cases
 from tests.interop.admin_cases import CASES, Case, create, describe_topics, new, plain
-from tests.interop.kafka_server import KafkaServer
+from tests.kit.kafka_server import KafkaServer
+from tests.kit.wire import Wire
 
 RECORDED = Path(__file__).parent / "kafka_admin_answers.json.gz"
 SET_HERE = "consumer.assignment.interval.ms"
@@ -213,6 +213,7 @@ def test_a_topic_to_delete_by_name_and_by_id(kafka: Wire, broker: Wire) -> None:
 @pytest.mark.kafka
 def test_unknown_versions_and_apis(kafka: Wire, broker: Wire) -> None:
     """KIP-511: an ApiVersions request of a version nobody knows is answered as v0, with what the client needs to ask again."""
+
     def raw(wire: Wire, api_key: int, version: int) -> Any:
         with Wire(f"{wire.sock.getpeername()[0]}:{wire.sock.getpeername()[1]}", timeout_s=60) as fresh:
             payload = struct.pack(">hhihs", api_key, version, 7, 1, b"x") + b"\0\0\0"

@@ -9,7 +9,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, OffsetAndMetadata, TopicPartition, errors
 from kafkacore.admin import Acl, AclFilter, Append, ConfigResource, ItemResults, Subtract
-from tests.interop.accepting import until
+from tests.kit.waiting import until
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
@@ -113,9 +113,7 @@ def test_leaders_and_replicas(admin: KafkaAdminClient, make_topic: Callable[...,
     assert admin.list_partition_reassignments([tp, missing]) == {}
 
 
-def test_log_dirs(
-    admin: KafkaAdminClient, bootstrap_servers: str, make_topic: Callable[..., str], served: Callable[[int], None]
-) -> None:
+def test_log_dirs(admin: KafkaAdminClient, bootstrap_servers: str, make_topic: Callable[..., str], served: Callable[[int], None]) -> None:
     served(35)
     tp = TopicPartition(make_topic(), 0)
     with KafkaProducer(bootstrap_servers=bootstrap_servers) as producer:

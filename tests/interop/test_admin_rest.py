@@ -9,7 +9,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore.admin import FeatureUpdate
-from tests.interop.accepting import until
+from tests.kit.waiting import until
 
 
 def joined(bootstrap_servers: str, group: str, topic: str, **settings: object) -> KafkaConsumer:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.accepting import fresh, until
-from tests.interop.java_tools import JavaTools
+from tests.kit.java_tools import JavaTools
+from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
 CONFIG = "kafka.admin.ConfigCommand"

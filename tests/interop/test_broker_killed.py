@@ -9,7 +9,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
 from kafkacore.testing import EmbeddedCluster
-from tests.interop.kafka_server import KafkaServer
+from tests.kit.kafka_server import KafkaServer
 
 pytestmark = pytest.mark.usefixtures("client_face")
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
-from tests.interop import rivals
-from tests.interop.rivals import Plain
+from tests.kit import plain_records as rivals
+from tests.kit.plain_records import Plain
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 COUNT = 500
@@ -28,9 +28,7 @@ def sample() -> list[Plain]:
 
 def write(servers: str, topic: str, records: list[Plain], codec: str) -> None:
     with KafkaProducer(bootstrap_servers=servers, compression_type=codec) as producer:
-        futures = [
-            producer.send(topic, r.value, r.key, headers=list(r.headers), partition=0, timestamp_ms=r.timestamp_ms) for r in records
-        ]
+        futures = [producer.send(topic, r.value, r.key, headers=list(r.headers), partition=0, timestamp_ms=r.timestamp_ms) for r in records]
         producer.flush(60)
         assert [f.result(0).offset for f in futures] == list(range(len(records)))
 

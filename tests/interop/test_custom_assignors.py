@@ -20,7 +20,8 @@ from kafkacore import (
     TopicPartition,
     errors,
 )
-from tests.interop.accepting import confluent_consumer, fresh, until
+from tests.kit.rivals import confluent_consumer
+from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
 Make = Callable[..., KafkaConsumer]

@@ -15,9 +15,9 @@ from kafkacore.admin.tokens import DelegationToken
 from kafkacore.errors import Code
 from kafkacore.net.sasl import PlainClient, ScramClient
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.wire import Wire
-from tests.interop.accepting import until
-from tests.interop.kafka_server import why_unavailable
+from tests.kit.kafka_server import why_unavailable
+from tests.kit.waiting import until
+from tests.kit.wire import Wire
 from tests.security.secured_kafka import SecuredKafka
 
 USERS = {"admin": "a", "alice": "b", "bob": "c", "carol": "d"}

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_server import KafkaServer
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
 from kafkacore.testing import EmbeddedCluster
-from tests.free_ports import free_port
-from tests.interop.accepting import until
+from tests.kit.free_ports import free_port
+from tests.kit.kafka_server import KafkaServer
+from tests.kit.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": 2000, "metadata.max.retention.bytes": 0}

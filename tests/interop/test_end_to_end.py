@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, ProducerRecord, TopicPartition, errors
-from tests.interop.accepting import until
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.usefixtures("client_face")
 

@@ -26,9 +26,10 @@ from confluent_kafka import TopicPartition as Place
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
 from kafkacore.cli.flights import Flights, load_flights
 from kafkacore.testing import EmbeddedCluster
-from tests.interop.accepting import confluent_consumer, fresh, take, until
-from tests.interop.java_tools import JavaTools
-from tests.interop.kafka_server import KafkaServer
+from tests.kit.java_tools import JavaTools
+from tests.kit.kafka_server import KafkaServer
+from tests.kit.rivals import confluent_consumer, take
+from tests.kit.waiting import fresh, until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "exactly_once.py"
 ALL = os.environ.get("KAFKACORE_ALL_FLIGHTS") == "1"

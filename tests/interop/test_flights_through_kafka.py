@@ -9,8 +9,8 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
 from kafkacore.cli.flights import COUNT, Flights, load_flights
-from tests.interop import rivals
-from tests.interop.kafka_server import KafkaServer
+from tests.kit import plain_records as rivals
+from tests.kit.kafka_server import KafkaServer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 PARTITIONS = 4

@@ -23,8 +23,8 @@ from kafkacore.protocol.stored import (
     encode_stored,
 )
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.wire import Wire
-from tests.interop.kafka_server import KafkaServer
+from tests.kit.kafka_server import KafkaServer
+from tests.kit.wire import Wire
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -11,7 +11,9 @@ import confluent_kafka
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, OffsetAndMetadata, TopicPartition, errors
-from tests.interop.accepting import WAIT_S, confluent_consumer, confluent_producer, fresh, until
+from tests.kit.rivals import confluent_consumer, confluent_producer
+from tests.kit.waiting import GUARD_S as WAIT_S
+from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
 Make = Callable[..., KafkaConsumer]

@@ -13,9 +13,9 @@ import pytest
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore import protocol as p
 from kafkacore.cli.app import run
-from tests.broker.wire import Wire
-from tests.interop.accepting import fresh, until
-from tests.interop.java_tools import JavaTools, Ran
+from tests.kit.java_tools import JavaTools, Ran
+from tests.kit.waiting import fresh, until
+from tests.kit.wire import Wire
 
 MakeTopic = Callable[..., str]
 PARTITIONS, RECORDS = 3, 10

@@ -18,7 +18,7 @@ from typing import IO
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from tests.interop.accepting import fresh, until
+from tests.kit.waiting import fresh, until
 
 pytestmark = [
     pytest.mark.timeout(300),

@@ -23,7 +23,8 @@ from kafkacore import TopicPartition as Place
 from kafkacore.errors import KafkaError
 from kafkacore.testing import Disconnect, EmbeddedCluster
 from kafkacore.testing.history import History, Send, Writer
-from tests.interop.accepting import WAIT_S, confluent_consumer, confluent_producer
+from tests.kit.rivals import confluent_consumer, confluent_producer
+from tests.kit.waiting import GUARD_S as WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

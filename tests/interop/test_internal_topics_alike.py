@@ -12,9 +12,9 @@ from kafkacore import protocol as p
 from kafkacore.broker.internal_topics import GROUP_TOPIC, METADATA_TOPIC, TRANSACTION_TOPIC
 from kafkacore.records import BatchBuilder
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.wire import Wire, produce_request
-from tests.interop.accepting import until
-from tests.interop.kafka_server import KafkaServer
+from tests.kit.kafka_server import KafkaServer
+from tests.kit.waiting import until
+from tests.kit.wire import Wire, produce_request
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -15,7 +15,7 @@ import pytest
 from kafkacore.broker import authorizer as a
 from kafkacore.broker.authorizer import Authorizer
 from kafkacore.broker.cluster import Acl
-from tests.interop.kafka_server import LOG4J, fast_jvm, fetch_jars
+from tests.kit.kafka_server import LOG4J, fast_jvm, fetch_jars
 
 CASES = int(os.environ.get("KAFKACORE_AUTHORIZER_CASES", "300"))
 HOSTS = "127.0.0.1", "10.0.0.1"

@@ -12,12 +12,12 @@ from kafkacore import errors
 from kafkacore.broker import configs
 from kafkacore.broker.configs import ConfigKey, ConfigType, Resource, Source
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.wire import Wire
 from tests.interop.admin_cases import create, new
 from tests.interop.admin_cases_configs import SET, alter, describe, replace
 from tests.interop.conftest import KAFKA_SETTINGS
-from tests.interop.kafka_server import KafkaServer
-from tests.rows import each_row
+from tests.kit.kafka_server import KafkaServer
+from tests.kit.rows import each_row
+from tests.kit.wire import Wire
 
 pytestmark = pytest.mark.kafka
 

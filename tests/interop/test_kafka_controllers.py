@@ -13,8 +13,8 @@ from kafkacore.admin import Acl
 from kafkacore.admin.controllers import SERVED
 from kafkacore.cli.app import run
 from kafkacore.protocol import APIS
-from tests.interop.accepting import until
-from tests.interop.kafka_server import KafkaServer
+from tests.kit.kafka_server import KafkaServer
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.kafka
 UNSERVED = {"DescribeUserScramCredentials", "DescribeDelegationToken", "AlterConfigs", "SaslHandshake", "SaslAuthenticate"}

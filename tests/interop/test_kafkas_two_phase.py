@@ -14,10 +14,10 @@ from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic, TwoPhaseClient,
 from kafkacore import protocol as p
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.wire import Wire
-from tests.interop.accepting import fresh, until
-from tests.interop.kafka_server import KafkaServer
 from tests.interop.test_our_transactions import ours
+from tests.kit.kafka_server import KafkaServer
+from tests.kit.waiting import fresh, until
+from tests.kit.wire import Wire
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120), pytest.mark.slow]
 

@@ -9,7 +9,7 @@ import pytest
 
 from kafkacore.errors import ConfigError, SaslAuthentication
 from kafkacore.kerberos_names import LocalNames
-from tests.interop.kafka_server import fetch_jars
+from tests.kit.kafka_server import fetch_jars
 
 pytestmark = pytest.mark.kafka
 

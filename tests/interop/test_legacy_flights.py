@@ -65,9 +65,7 @@ def by_streams(servers: str, topic: str, count: int) -> ByKey:
     """What two streams read; the records of a key come from one partition, so in their order."""
     rows: dict[tuple[int, int], tuple[bytes, bytes]] = {}  # a rebalance may hand out a record to both
     changed = threading.Condition()
-    connector = ConsumerConnector(
-        bootstrap_servers=servers, group_id=f"g-{topic}", auto_offset_reset="smallest", heartbeat_interval_ms=200
-    )
+    connector = ConsumerConnector(bootstrap_servers=servers, group_id=f"g-{topic}", auto_offset_reset="smallest", heartbeat_interval_ms=200)
     streams = connector.create_message_streams({topic: 2})[topic]
 
     def read(stream: object) -> None:

@@ -15,15 +15,15 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "broker"))
 
-from brokering import T0, batch
-from kafka_server import KafkaServer
 from logs import Disk, topic_config
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
 from kafkacore.broker.log import Log, read_one_batch
 from kafkacore.broker.log.checkpoints import read_partition_metadata
 from kafkacore.records import BatchBuilder, control_batch, read_batches
-from tests.interop.java_tools import JavaTools
+from tests.kit.batches import T0, batch
+from tests.kit.java_tools import JavaTools
+from tests.kit.kafka_server import KafkaServer
 
 pytestmark = pytest.mark.kafka
 
@@ -193,7 +193,7 @@ def fill_compacted(log: Log, seed: int) -> None:
                 open_.discard(producer)
     for producer in open_:
         end_transaction(log, producer, True, T0 + 900)
-    for nth in range(4):                                      # the active segment, and one before it with other keys
+    for nth in range(4):  # the active segment, and one before it with other keys
         builder = BatchBuilder(max_bytes=1 << 20)
         builder.append(random_.randbytes(400_000), key=b"last%d" % nth, timestamp_ms=T0 + 1000)
         log.append(next(iter(read_batches(bytes(builder.build())))), 0, wall_ms=T0)
@@ -245,7 +245,7 @@ def test_compaction_leaves_what_kafkas_leaves(tmp_path: Path) -> None:
         active = log.segments[-1].base_offset
         deadline = time.monotonic() + 60
         while f"t 0 {active}" not in (checkpoint.read_text() if checkpoint.exists() else "") and time.monotonic() < deadline:
-            time.sleep(0.1)                                   # another process: nothing else says when it has cleaned
+            time.sleep(0.1)  # another process: nothing else says when it has cleaned
         kafka.kill(signal.SIGTERM)
         cleaned = Disk(tmp_path / "cleaned")
         cleaned.manager.close()

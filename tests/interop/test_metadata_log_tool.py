@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_server import KafkaServer, jar_directory
 
-from tests.rows import each_row
+from tests.kit.kafka_server import KafkaServer, jar_directory
+from tests.kit.rows import each_row
 
 sys.path.append(str(Path(__file__).parent.parent / "broker"))
 sys.path.append(str(Path(__file__).parent.parent / "protocol"))
@@ -29,7 +29,7 @@ from kafkacore.config import BrokerConfig
 from kafkacore.protocol.metadata_log import MetadataRecord, decode_record, encode_record
 from kafkacore.protocol.schema import Versions
 from kafkacore.records import read_batches
-from tests.interop.java_tools import JavaTools
+from tests.kit.java_tools import JavaTools
 
 pytestmark = pytest.mark.kafka
 

@@ -11,9 +11,9 @@ from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic, TopicPartition
 from kafkacore.cli.app import run
 from kafkacore.protocol import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkacore.records import BatchBuilder
-from tests.broker.wire import Wire
-from tests.interop.accepting import until
-from tests.interop.kafka_server import KafkaServer
+from tests.kit.kafka_server import KafkaServer
+from tests.kit.waiting import until
+from tests.kit.wire import Wire
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kafkacore import KafkaConsumer, KafkaProducer, SubscriptionPattern, TopicPartition, errors
-from tests.interop.accepting import confluent_consumer, fresh, until
+from tests.kit.rivals import confluent_consumer
+from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
 Make = Callable[..., KafkaConsumer]

@@ -17,9 +17,9 @@ from kafkacore.broker.handlers import API_VERSIONS, SERVED
 from kafkacore.errors import Code
 from kafkacore.protocol.schema import Struct
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.wire import Wire, produce_request
-from tests.interop.kafka_server import KafkaServer, fetch_jars
 from tests.interop.odd_requests import BASES, DELETED_FROM, GROUP, TOPIC, TRANSACTIONAL_ID, Encoder, Schema, World, load_schemas
+from tests.kit.kafka_server import KafkaServer, fetch_jars
+from tests.kit.wire import Wire, produce_request
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -10,8 +10,10 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, OffsetAndMetadata, TopicPartition, errors
-from tests.interop.accepting import WAIT_S, confluent_producer, fresh, read_from_start, send_all, take_transactions_back
-from tests.interop.kafka_server import KafkaServer
+from tests.kit.kafka_server import KafkaServer
+from tests.kit.rivals import confluent_producer, read_from_start, send_all, take_transactions_back
+from tests.kit.waiting import GUARD_S as WAIT_S
+from tests.kit.waiting import fresh
 
 MakeTopic = Callable[..., str]
 pytestmark = [pytest.mark.usefixtures("client_face"), pytest.mark.timeout(300), pytest.mark.slow]
@@ -213,7 +215,7 @@ def test_a_change_of_the_transaction_version_while_running_on_kafka() -> None:
                 producer.send(topic, f"across {level}", partition=0).result(WAIT_S)
                 feature = f"transaction.version={level}"
                 server.tool("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", servers, change, "--feature", feature)
-                server.kill(signal.SIGTERM)                    # new connections tell the level
+                server.kill(signal.SIGTERM)  # new connections tell the level
                 server.start()
                 producer.commit_transaction()
                 epochs = [epoch_after(f"{nth} of {level}") for nth in range(3)]

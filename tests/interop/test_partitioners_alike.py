@@ -11,10 +11,11 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
 from kafkacore.testing import EmbeddedCluster
-from tests.interop.accepting import confluent_producer, fresh
-from tests.interop.java_tools import JavaTools
-from tests.interop.kafka_server import KafkaServer
-from tests.rows import each_row
+from tests.kit.java_tools import JavaTools
+from tests.kit.kafka_server import KafkaServer
+from tests.kit.rivals import confluent_producer
+from tests.kit.rows import each_row
+from tests.kit.waiting import fresh
 
 COUNT, PARTITIONS = 100_000, 7
 OURS_TO_THEIRS = {

@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 from kafkacore.errors import ConfigError
 from kafkacore.principals import MappingRules, name_of
-from tests.interop.kafka_server import fetch_jars
+from tests.kit.kafka_server import fetch_jars
 
 pytestmark = pytest.mark.kafka
 

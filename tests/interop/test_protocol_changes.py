@@ -9,7 +9,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener, TopicPartition
 from kafkacore.admin import ConfigResource
-from tests.interop.accepting import fresh, until
+from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
 PARTITIONS, MEMBERS = 8, 4

@@ -12,10 +12,11 @@ import pytest
 from kafkacore import KafkaAdminClient
 from kafkacore import protocol as p
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.brokering import batch
-from tests.broker.wire import Wire, produce_request
-from tests.interop.accepting import applied, until
-from tests.interop.kafka_server import KafkaServer
+from tests.kit.batches import batch
+from tests.kit.kafka_server import KafkaServer
+from tests.kit.rivals import applied
+from tests.kit.waiting import until
+from tests.kit.wire import Wire, produce_request
 
 USER = "ANONYMOUS"
 TYPES = {"user": "user", "client": "client-id", "ip": "ip"}

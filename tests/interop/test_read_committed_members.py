@@ -10,8 +10,9 @@ import confluent_kafka
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from tests.interop.accepting import confluent_consumer, confluent_producer, fresh, send_all, take, until
-from tests.interop.java_tools import JavaTools
+from tests.kit.java_tools import JavaTools
+from tests.kit.rivals import confluent_consumer, confluent_producer, send_all, take
+from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
 pytestmark = [pytest.mark.usefixtures("client_face"), pytest.mark.timeout(300), pytest.mark.slow]

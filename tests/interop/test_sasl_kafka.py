@@ -24,10 +24,11 @@ from kafkacore.net import client as client_module
 from kafkacore.net.authentication import SaslAuthenticator
 from kafkacore.net.sasl import PlainClient
 from kafkacore.testing import EmbeddedCluster
-from tests.free_ports import free_port
-from tests.interop.accepting import applied, until
-from tests.interop.kafka_server import KafkaServer, fast_jvm, fetch_jars
-from tests.kdc import KDC_REASON, REALM, Realm
+from tests.kit.free_ports import free_port
+from tests.kit.kafka_server import KafkaServer, fast_jvm, fetch_jars
+from tests.kit.kdc import KDC_REASON, REALM, Realm
+from tests.kit.rivals import applied
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.kafka
 

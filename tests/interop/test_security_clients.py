@@ -12,10 +12,10 @@ from typing import NamedTuple
 import pytest
 
 from tests.interop import security_brokers
-from tests.interop.java_tools import JavaTools
 from tests.interop.security_brokers import DENIED, MECHANISMS, OPEN, PASSWORD, PROTOCOLS, Secured
 from tests.interop.security_clients import CLIENTS, Access, java
-from tests.rows import each_row
+from tests.kit.java_tools import JavaTools
+from tests.kit.rows import each_row
 
 # kafka-python leaves sockets behind where it is refused.
 pytestmark = [

@@ -7,9 +7,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from kafka_server import jar_directory
 
 from kafkacore.protocol import stored
+from tests.kit.kafka_server import jar_directory
 
 sys.path.append(str(Path(__file__).parent.parent / "protocol"))
 from protocol_kit import STORED_MESSAGES, name_of, versions_of

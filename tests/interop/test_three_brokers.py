@@ -6,9 +6,9 @@ import time
 import warnings
 
 import pytest
-from rivals import READ, WRITE, Plain
 
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.plain_records import READ, WRITE, Plain
 
 RECORDS = [Plain(b"%d" % (nth % 7), b"%d" % nth, (("n", b"%d" % nth),), 1_700_000_000_000 + nth) for nth in range(4000)]
 

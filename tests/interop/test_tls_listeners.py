@@ -17,10 +17,10 @@ from kafkacore.config_authorizer import STANDARD_AUTHORIZER
 from kafkacore.errors import KafkaError
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.testing.certificates import Certificates
-from tests.broker.wire import Wire
-from tests.free_ports import free_port
-from tests.interop.java_tools import JavaTools
-from tests.interop.kafka_server import KafkaServer
+from tests.kit.free_ports import free_port
+from tests.kit.java_tools import JavaTools
+from tests.kit.kafka_server import KafkaServer
+from tests.kit.wire import Wire
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
@@ -90,7 +90,9 @@ def addresses(request: pytest.FixtureRequest, issuer: Issuer) -> Iterator[dict[s
         return
     server = KafkaServer(**settings(issuer))
     text = server.properties.read_text()
-    text = text.replace(f"listeners=PLAINTEXT://{server.bootstrap_servers}", f"listeners=PLAINTEXT://{server.bootstrap_servers},{listeners}")
+    text = text.replace(
+        f"listeners=PLAINTEXT://{server.bootstrap_servers}", f"listeners=PLAINTEXT://{server.bootstrap_servers},{listeners}"
+    )
     server.properties.write_text(text.replace("PLAINTEXT:PLAINTEXT\n", f"PLAINTEXT:PLAINTEXT,{protocols}\n"))
     with server:
         yield {name: f"127.0.0.1:{port}" for name, port in ports.items()}
@@ -149,9 +151,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield made
 
 
-@pytest.mark.parametrize(
-    ("listener", "mechanism"), [("SSL", ""), ("MUTUAL", ""), ("SASL_SSL", "PLAIN"), ("SASL_SSL", "SCRAM-SHA-256")]
-)
+@pytest.mark.parametrize(("listener", "mechanism"), [("SSL", ""), ("MUTUAL", ""), ("SASL_SSL", "PLAIN"), ("SASL_SSL", "SCRAM-SHA-256")])
 def test_kafkas_tools(cluster: EmbeddedCluster, java: JavaTools, tmp_path: Path, listener: str, mechanism: str) -> None:
     given = cluster.client_settings("alice", listener=listener)
     lines = {

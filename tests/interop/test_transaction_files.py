@@ -11,9 +11,11 @@ import pytest
 
 from kafkacore.broker.producers import AbortedTxn, ProducerStates
 from kafkacore.testing import EmbeddedCluster
-from tests.interop.accepting import WAIT_S, confluent_producer, fresh, marked
-from tests.interop.java_tools import JavaTools
-from tests.interop.kafka_server import KafkaServer
+from tests.kit.java_tools import JavaTools
+from tests.kit.kafka_server import KafkaServer
+from tests.kit.rivals import confluent_producer, marked
+from tests.kit.waiting import GUARD_S as WAIT_S
+from tests.kit.waiting import fresh
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -152,4 +154,4 @@ def test_we_read_kafkas_files(real_kafka: KafkaServer, java: JavaTools) -> None:
     states = ProducerStates.from_snapshot(data)
     assert states.first_unstable_offset() == 9
     assert sorted(entry.last_sequence for entry in states.entries.values()) == [2, 3]
-    assert sorted(states.to_snapshot()) == sorted(data)        # the order of producers is free, and the CRC follows it
+    assert sorted(states.to_snapshot()) == sorted(data)  # the order of producers is free, and the CRC follows it

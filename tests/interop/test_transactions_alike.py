@@ -18,9 +18,11 @@ from kafkacore import protocol as p
 from kafkacore.errors import Code
 from kafkacore.records import BatchBuilder
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.wire import Wire
-from tests.interop.accepting import WAIT_S, fresh, take_transactions_back
-from tests.interop.kafka_server import KafkaServer
+from tests.kit.kafka_server import KafkaServer
+from tests.kit.rivals import take_transactions_back
+from tests.kit.waiting import GUARD_S as WAIT_S
+from tests.kit.waiting import fresh
+from tests.kit.wire import Wire
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -27,11 +27,12 @@ from kafkacore import protocol as p
 from kafkacore.errors import Code
 from kafkacore.records import BatchBuilder
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.wire import Wire
-from tests.interop.accepting import confluent_producer, fresh, read_from_start, send_all, take_transactions_back, until
-from tests.interop.java_tools import JavaTools
-from tests.interop.kafka_server import KafkaServer
 from tests.interop.test_our_transactions import ours
+from tests.kit.java_tools import JavaTools
+from tests.kit.kafka_server import KafkaServer
+from tests.kit.rivals import confluent_producer, read_from_start, send_all, take_transactions_back
+from tests.kit.waiting import fresh, until
+from tests.kit.wire import Wire
 
 MakeTopic = Callable[..., str]
 pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]

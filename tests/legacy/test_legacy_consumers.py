@@ -20,7 +20,7 @@ from kafkacore.legacy import (
 )
 from kafkacore.protocol import FetchResponse
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 GUARD_S = 120.0
 names = (f"c{n}" for n in itertools.count())

@@ -15,8 +15,8 @@ from kafkacore.legacy.message_set import ByteBufferMessageSet, Piece
 from kafkacore.legacy.statistics import Counts
 from kafkacore.metadata import PartitionInfo
 from kafkacore.types import TopicPartition as Tp
+from tests.kit.rows import each_row
 from tests.legacy.legacy_fakes import NO_LEADER, FakeBrokers, handler_of
-from tests.rows import each_row
 
 
 def brokers_of(**leaders):

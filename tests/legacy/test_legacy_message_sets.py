@@ -25,7 +25,7 @@ from kafkacore.legacy import (
 )
 from kafkacore.protocol import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkacore.records import BatchBuilder, read_batches
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 CODECS = [NoCompressionCodec, GZIPCompressionCodec, SnappyCompressionCodec, LZ4CompressionCodec]
 parts = st.none() | st.binary(max_size=30)

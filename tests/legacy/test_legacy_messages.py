@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kafkacore import errors
 from kafkacore.legacy import KeyedMessage, default_partitioner, java_hash
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 def parts(message: KeyedMessage) -> tuple[object, ...]:

@@ -20,7 +20,7 @@ from kafkacore.legacy import (
     SyncProducer,
 )
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 GUARD_S = 60.0
 PARTITIONS = 4

@@ -19,8 +19,8 @@ from kafkacore.legacy import (
     SyncProducer,
     default_partitioner,
 )
+from tests.kit.rows import each_row
 from tests.legacy.old_broker import FETCH, GZIP, METADATA, NO_CODEC, NOT_LEADER, OFFSETS, PRODUCE, SNAPPY, OldBroker, messages
-from tests.rows import each_row
 
 
 def of_old(broker, **settings):

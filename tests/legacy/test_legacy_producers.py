@@ -243,7 +243,7 @@ def test_a_close_beside_a_caller_that_waits_says_what_is_queued():
 
     def send():
         try:
-            producer.send(*numbered(1, 3, 4))                            # two fit
+            producer.send(*numbered(1, 3, 4))  # two fit
         except errors.ClosedError as error:
             raised.append(error)
 
@@ -306,7 +306,7 @@ def test_a_thread_that_ends_early_leaves_nobody_waiting():
     handler.release()
     producer._thread.join(GUARD_S)
     with pytest.raises(errors.ClosedError):
-        producer.send(*numbered(5))                                      # the queue was full, and the timeout is without end
+        producer.send(*numbered(5))  # the queue was full, and the timeout is without end
     assert [call[1] for call in callbacks.calls if call[0] == "failed"] == [[0, -1], [10, 20]]
     assert handler.closed
     producer.close()

@@ -150,9 +150,7 @@ class Cluster:
     def metadata_response(self, names: Any) -> Any:
         wanted = self.topics if names is None else [name for name in names if name in self.topics]
         return protocol.MetadataResponse(
-            brokers=[
-                protocol.MetadataResponseBroker(node_id=id, host=f"broker-{id}", port=9000 + id) for id in self.nodes
-            ],
+            brokers=[protocol.MetadataResponseBroker(node_id=id, host=f"broker-{id}", port=9000 + id) for id in self.nodes],
             controller_id=self.nodes[0],
             cluster_id="test",
             topics=[

@@ -15,9 +15,9 @@ from kafkacore.net.client import NetworkClient
 from kafkacore.net.connection import READY, REAUTHENTICATING
 from kafkacore.net.sasl import ScramServer, salted_password, scram_credential
 from kafkacore.net.transport import memory_pair
+from tests.kit.rows import each_row
 from tests.net.net_support import Peer
 from tests.net.sasl_support import CREDENTIAL, PASSWORD, SaslBroker, SaslCluster
-from tests.rows import each_row
 
 PLAIN = SaslSettings("PLAIN", "alice", PASSWORD)
 SCRAM = SaslSettings("SCRAM-SHA-512", "alice", PASSWORD)
@@ -332,7 +332,7 @@ def test_a_node_without_a_token_holds_up_no_node_that_has_authenticated(two, ref
     """Node 1 waits for a token to renew its session; node 2 has let the client in and is to be asked for its versions."""
     two.until_ready(1)
     two.connected = False
-    two.client.ready(two.node(2), two.now_ms)                 # started while there was a token
+    two.client.ready(two.node(2), two.now_ms)  # started while there was a token
     two.login.has_token = False
     two.end_session(1)
     two.client.poll(0, two.now_ms)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kafkacore._codec import PooledBuffer, buffer_pool_stats, buffer_pool_trim
 from kafkacore.errors import CorruptDataError
 from kafkacore.net.frames import FIRST_STEP_BYTES, STAGING_BYTES, FrameReader
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 def frame(body: bytes) -> bytes:
@@ -66,9 +66,7 @@ def test_a_second_frame_read_along_is_known_without_more_bytes() -> None:
     assert feed(reader, b"\0\1x") == [b"x"]
 
 
-@each_row(
-    ("size", "says"), [(-1, "negative"), (-(2**31), "negative"), (101, "above the limit of 100"), (2**31 - 1, "above the limit")]
-)
+@each_row(("size", "says"), [(-1, "negative"), (-(2**31), "negative"), (101, "above the limit of 100"), (2**31 - 1, "above the limit")])
 def test_a_bad_size_is_refused_before_anything_is_allocated(size: int, says: str) -> None:
     reader = FrameReader(100, "10.0.0.1:9092")
     with pytest.raises(CorruptDataError, match=says) as caught:

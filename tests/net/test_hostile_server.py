@@ -24,7 +24,7 @@ from kafkacore.net.transport import Address
 from kafkacore.producer import KafkaProducer
 from kafkacore.types import Node
 
-Answer = Callable[[bytes], bytes | None]        # what the server makes of a good frame; None: it closes instead
+Answer = Callable[[bytes], bytes | None]  # what the server makes of a good frame; None: it closes instead
 
 
 class Server:
@@ -39,7 +39,7 @@ class Server:
         self.accepted = 0
         self.drop = False
         self.byte_by_byte = False
-        self.spoil: dict[int, Answer] = {}       # by API key
+        self.spoil: dict[int, Answer] = {}  # by API key
 
     def serve(self) -> None:
         while True:
@@ -122,7 +122,7 @@ class Bench:
         self.responses: list[ClientResponse] = []
 
     def turn(self, server: Server | None = None) -> None:
-        self.metadata.next_update_ms = NEVER_MS             # no metadata here
+        self.metadata.next_update_ms = NEVER_MS  # no metadata here
         if server is not None:
             server.serve()
         self.responses += self.client.poll(5, self.clock.now_ms())
@@ -311,7 +311,7 @@ def refusing() -> tuple[str, int]:
 
 def test_a_name_whose_first_addresses_refuse(server: Server) -> None:
     bench = Bench(refusing(), refusing(), server.address)
-    bench.ready(server)                                   # without a pause: the clock stands still
+    bench.ready(server)  # without a pause: the clock stands still
     assert server.accepted == 1
     bench.client.close()
 
@@ -324,7 +324,7 @@ def test_a_wrong_address_reaches_the_next_call_with_its_reason(server: Server, w
     elif what == "unknown name":
         where, says = "no-such-host.invalid:9092", "cannot resolve host 'no-such-host.invalid'"
     else:
-        where, says = "{}:{}".format(*server.address), "connection"      # closed or reset, as it happens
+        where, says = "{}:{}".format(*server.address), "connection"  # closed or reset, as it happens
 
         def hang_up() -> None:
             while True:

@@ -15,8 +15,8 @@ from kafkacore.net.channel import NetworkSend
 from kafkacore.net.connection import CorrelationIds, ExponentialBackoff, InFlightRequests, NodeApiVersions, NodeConnection
 from kafkacore.net.request import ClientRequest
 from kafkacore.net.transport import Address
-from tests.reached import Reached
-from tests.rows import each_row
+from tests.kit.reached import Reached
+from tests.kit.rows import each_row
 
 
 def request(node_id: int = 1, deadline_ms: int = 1_000, *, sent: bool = True) -> ClientRequest:

@@ -21,9 +21,9 @@ from kafkacore.net.authentication import authenticators
 from kafkacore.net.connection import AWAITING_TOKEN, READY, REAUTHENTICATING
 from kafkacore.net.kerberos import FRESH_MS, TICKET_TIMEOUT_MS, BrokerKeys, Initiator, KerberosLogin
 from kafkacore.net.sasl_gssapi import GssapiClient, GssapiServer
-from tests.kdc import REALM, Realm
+from tests.kit.kdc import REALM, Realm
+from tests.kit.rows import each_row
 from tests.net.sasl_support import SaslCluster
-from tests.rows import each_row
 
 GUARD_S = 60
 SERVICE = f"kafka/localhost@{REALM}"
@@ -504,9 +504,7 @@ class TicketCluster(SaslCluster):
     def __init__(self, keytabs):
         self.keytabs = keytabs
         self.tickets = Tickets()
-        self.keys = {
-            host: BrokerKeys(BrokerKeytab(keytabs["kafka"], f"kafka/{host}@{REALM}")) for host in ("broker-1", "broker-2")
-        }
+        self.keys = {host: BrokerKeys(BrokerKeytab(keytabs["kafka"], f"kafka/{host}@{REALM}")) for host in ("broker-1", "broker-2")}
         self.woken = threading.Semaphore(0)
         super().__init__((1, 2))
 

@@ -20,7 +20,7 @@ from kafkacore.config import ClientConfig
 from kafkacore.errors import AuthenticationFailedError, ClosedError, CorruptDataError, NetworkError, TopicAuthorization
 from kafkacore.metadata import ClusterSnapshot, LeaderHint, Metadata, PartitionInfo, TopicInfo
 from kafkacore.types import Node, TopicPartition
-from tests.lines import lines_of
+from tests.kit.lines import lines_of
 
 ID_A, ID_B = bytes([1]) * 16, bytes([2]) * 16
 TP = TopicPartition("t", 0)

@@ -406,7 +406,7 @@ def test_the_steps_of_a_poll_come_in_kafkas_order() -> None:
     assert not cluster.client.ready(cluster.node(5), cluster.now_ms)
     cluster.peer("broker-5").transport.accept()
     cluster.peer("boot").close()
-    cluster.metadata.next_update_ms = cluster.now_ms                      # due, but there is nobody to ask
+    cluster.metadata.next_update_ms = cluster.now_ms  # due, but there is nobody to ask
     cluster.client.least_loaded_node = lambda _now_ms: None
     cluster.client._any_ready = True
     Ordered.order.clear()
@@ -779,8 +779,6 @@ def test_a_refused_connection_after_connect(cluster: Cluster) -> None:
     cluster.peer().transport.other.connect_error = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
     cluster.poll()
     assert cluster.client.connection_failed(cluster.node())
-
-
 
 
 @pytest.mark.parametrize("host", ["a..b", ".host", "x" * 64 + ".host"])

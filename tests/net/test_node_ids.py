@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkacore.net.node_ids import broker_of, coordinator_id, title_of
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 @each_row("broker", [0, 1, 1000, 2**30 - 1])

@@ -25,8 +25,8 @@ from kafkacore.net.oauth import (
     read_unsecured_token,
     unsecured_token,
 )
+from tests.kit.rows import each_row
 from tests.net.token_endpoint import token_endpoint
-from tests.rows import each_row
 
 T0 = 1_700_000_000_000
 WAIT_S = 90

@@ -20,7 +20,7 @@ from kafkacore.net.sasl import (
     salted_password,
     scram_credential,
 )
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -312,9 +312,7 @@ def test_a_refusal_has_no_effect_on_a_terminal():
         assert said.isprintable() and len(said) < 300
 
 
-@each_row(
-    "challenge", [b"nonsense", b"[1]", b'{"status": {"a": 1}}', b'{"status": "' + b"x" * 100_000 + b'"}', b"[" * 99_999]
-)
+@each_row("challenge", [b"nonsense", b"[1]", b'{"status": {"a": 1}}', b'{"status": "' + b"x" * 100_000 + b'"}', b"[" * 99_999])
 def test_hostile_oauth_challenges(challenge):
     client = OAuthBearerClient("t")
     client.step(None)

@@ -295,7 +295,7 @@ def test_a_frame_that_finds_no_memory_costs_only_its_connection(
     def none_left(self: MemoryTransport, buffer: object, start: int, nbytes: int) -> int:
         raise MemoryError("no memory for a buffer of 500000 bytes")
 
-    monkeypatch.setattr(MemoryTransport, "read_into", none_left)      # where the reader's own buffer would be missed
+    monkeypatch.setattr(MemoryTransport, "read_into", none_left)  # where the reader's own buffer would be missed
     script.far[0].write([frame(b"x" * 500_000)], 0)
     selector.poll(60_000)
     assert isinstance(selector.disconnected[1], NetworkError)

@@ -6,7 +6,7 @@ import os
 import socket
 
 from kafkacore.net.transport import Address, PlaintextTransport, SocketTransports, configure_socket
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 @each_row(("send", "receive"), [(131_072, 32_768), (131_072, 65_536), (-1, -1)])

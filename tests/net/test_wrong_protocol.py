@@ -15,7 +15,7 @@ from kafkacore import KafkaAdminClient, errors
 from kafkacore._codec import FrameReader
 from kafkacore.net.transport import Address
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 # Record headers of RFC 8446, section 5.1, with what follows them.
 CLIENT_HELLO = bytes.fromhex("16030102000100")

@@ -13,8 +13,8 @@ from kafkacore.clock import ManualClock
 from kafkacore.errors import Code
 from kafkacore.producer.accumulator import NEVER_MS
 
-LOST = -1000                                          # a fault: the batch is taken and its answer is lost
-REFUSED = -1001                                       # a fault: the connection ends before the batch has come
+LOST = -1000  # a fault: the batch is taken and its answer is lost
+REFUSED = -1001  # a fault: the connection ends before the batch has come
 GUARD_S = 200  # a deadlock has no end; a busy machine has one
 
 
@@ -25,7 +25,7 @@ class PartitionLog:
         self.values: list[bytes] = []
         self.epoch = -1
         self.next_sequence = 0
-        self.taken: dict[tuple[int, int], int] = {}   # (epoch, base sequence) -> base offset
+        self.taken: dict[tuple[int, int], int] = {}  # (epoch, base sequence) -> base offset
 
     def append(self, batch: Any, fault: int = 0) -> tuple[int, int]:
         """(error code, base offset); a fault is none for a batch that is there already."""
@@ -59,7 +59,7 @@ class BrokerClient(ScriptedClient):
         self.logs = [PartitionLog() for _ in range(partitions)]
         self.faults: deque[int] = deque()
         self.woken = threading.Event()
-        self.stalled = False                          # slept for longer than any test should
+        self.stalled = False  # slept for longer than any test should
 
     def wakeup(self) -> None:
         super().wakeup()

@@ -9,7 +9,7 @@ from producer_support import Bench
 from kafkacore._codec import ColumnSource, ManyProgress, record_headers
 from kafkacore.errors import BufferFullError, ClosedError, RecordTooLarge
 from kafkacore.producer.accumulator import NEVER_MS
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 PLAIN = {"enable_idempotence": False}
 
@@ -42,7 +42,7 @@ def test_the_bus_leaves_when_full_or_when_its_time_has_come() -> None:
     fill(bench, 0, 1)
     assert ready(bench)[0] == {1}
     assert len(drain(bench)) == 1
-    assert ready(bench) == (set(), 10)                # the second batch began at 4
+    assert ready(bench) == (set(), 10)  # the second batch began at 4
     bench.clock.advance(10)
     assert ready(bench)[0] == {1}
 
@@ -72,7 +72,7 @@ def test_one_batch_per_partition_and_the_start_rotates() -> None:
     for partition in range(3):
         fill(bench, partition, 2)
     first = [drain(bench)[0][0] for _ in range(3)]
-    assert sorted(first) == [0, 1, 2]                 # nobody starves though only one batch fits a request
+    assert sorted(first) == [0, 1, 2]  # nobody starves though only one batch fits a request
 
 
 def test_an_oversize_batch_goes_alone() -> None:
@@ -220,11 +220,11 @@ def test_a_section_that_finds_the_lock_held_waits_for_it() -> None:
     queue = bench.topic.partitions[0]
     held = bench.accumulator._lock = Held(lambda: len(queue.batches))
     bench.send("t", b"x", partition=0)
-    assert held.waits == [0, 1]                                      # opening a batch
+    assert held.waits == [0, 1]  # opening a batch
     held.waits.clear()
     bench.accumulator.begin_flush()
     assert drain(bench) == [(0, 1)]
-    assert held.waits[-2:] == [1, 0]                                 # taking it out
+    assert held.waits[-2:] == [1, 0]  # taking it out
     bench.send("t", b"x", partition=0)
     held.waits.clear()
     (batch,) = queue.batches
@@ -234,17 +234,17 @@ def test_a_section_that_finds_the_lock_held_waits_for_it() -> None:
 
 def test_a_wake_up_byte_is_written_only_for_a_driver_that_sleeps_too_long() -> None:
     accumulator = Bench(**PLAIN).accumulator
-    assert accumulator.disturb(5) == 0                               # awake: it looks by itself
+    assert accumulator.disturb(5) == 0  # awake: it looks by itself
     accumulator.looking()
-    assert accumulator.disturb(5) == 1                               # it may have looked past the batch already ...
-    assert not accumulator.sleeping(NEVER_MS)                        # ... so it must not go to sleep
+    assert accumulator.disturb(5) == 1  # it may have looked past the batch already ...
+    assert not accumulator.sleeping(NEVER_MS)  # ... so it must not go to sleep
     assert accumulator.disturb(5) == 0
     accumulator.looking()
     assert accumulator.sleeping(10)
-    assert accumulator.disturb(10) == 0                              # up in time
+    assert accumulator.disturb(10) == 0  # up in time
     assert accumulator.disturb(9) == 2
-    assert accumulator.disturb(9) == 0                               # the byte is on its way
-    for until_ms in (NEVER_MS - 1, NEVER_MS, NEVER_MS + 5):           # a sleep without end is not mistaken for a look
+    assert accumulator.disturb(9) == 0  # the byte is on its way
+    for until_ms in (NEVER_MS - 1, NEVER_MS, NEVER_MS + 5):  # a sleep without end is not mistaken for a look
         accumulator.looking()
         assert accumulator.sleeping(until_ms)
         assert accumulator.disturb(5) == 2

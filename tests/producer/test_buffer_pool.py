@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kafkacore._codec import PooledBuffer
 from kafkacore.errors import BufferFullError, ClosedError, RecordTooLarge
 from kafkacore.producer.accumulator import BufferPool
-from tests.reached import Reached
+from tests.kit.reached import Reached
 
 
 def waiting(pool: BufferPool, count: int) -> None:
@@ -103,10 +103,10 @@ def test_first_come_first_served_and_nobody_overtakes() -> None:
     waiting(pool, 1)
     second = Taker(pool, 2)
     waiting(pool, 2)
-    pool.deallocate(held[0], 5)                       # not enough for the first, who keeps its turn
+    pool.deallocate(held[0], 5)  # not enough for the first, who keeps its turn
     assert pool.queued == 2
     with pytest.raises(BufferFullError):
-        pool.allocate(1, 0)                           # a newcomer cannot take what the first was granted
+        pool.allocate(1, 0)  # a newcomer cannot take what the first was granted
     pool.deallocate(held[1], 5)
     assert first.finish().buffer is not None
     assert second.finish().buffer is not None
@@ -196,7 +196,7 @@ class PoolMachine(RuleBasedStateMachine):
         super().__init__()
         self.pool = BufferPool(self.TOTAL, self.POOLED)
         self.free = self.TOTAL
-        self.waiting: deque[tuple[Taker, int]] = deque()           # in order, with what is still missing
+        self.waiting: deque[tuple[Taker, int]] = deque()  # in order, with what is still missing
         self.held: list[PooledBuffer] = []
 
     def give(self, nbytes: int) -> None:

@@ -10,7 +10,7 @@ from producer_support import Bench, response
 
 from kafkacore import errors, protocol
 from kafkacore.errors import Code, KafkaTimeoutError
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 PLAIN = {"enable_idempotence": False}
 
@@ -115,7 +115,7 @@ def test_the_age_begins_after_the_wait_for_memory() -> None:
     no_leader(bench)
 
     def expire(deadline_ms: int, urgent: bool) -> None:
-        if bench.pool.queued:                          # the thread waits for memory
+        if bench.pool.queued:  # the thread waits for memory
             bench.step(4000)
 
     bench.accumulator.wake = expire
@@ -127,7 +127,7 @@ def test_the_age_begins_after_the_wait_for_memory() -> None:
     (batch,) = bench.topic.partitions[0].batches
     assert batch.created_ms == bench.clock.now_ms()
     bench.step(9)
-    assert not bench.client.sent                       # it lingers
+    assert not bench.client.sent  # it lingers
     bench.step(1)
     answer_all(bench)
     assert second.result(0)
@@ -152,7 +152,7 @@ def test_a_batch_left_behind_by_an_interrupt_begins_its_life_with_its_first_reco
     (batch,) = bench.topic.partitions[0].batches
     assert batch.created_ms == started_ms
     bench.step(9)
-    assert not bench.client.sent                       # linger_ms are not over
+    assert not bench.client.sent  # linger_ms are not over
     bench.step(1)
     assert len(bench.client.sent) == 1
     answer_all(bench)

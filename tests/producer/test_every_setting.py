@@ -36,7 +36,7 @@ from kafkacore.errors import (
 from kafkacore.net.oauth import TokenLogin, unsecured_token
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
-from tests.free_ports import free_port
+from tests.kit.free_ports import free_port
 from tests.net.token_endpoint import token_endpoint
 
 CHECKS: dict[str, Callable[..., None]] = {}
@@ -126,7 +126,7 @@ def client_id(cluster: Any) -> None:
 @check("request_timeout_ms")
 def request_timeout(cluster: Any) -> None:
     with silent_broker(request_timeout_ms=50) as connection:
-        while connection.recv(1000):                       # ends well before the socket's own time-out
+        while connection.recv(1000):  # ends well before the socket's own time-out
             pass
 
 
@@ -521,7 +521,7 @@ def compression(cluster: Any) -> None:
     for codec, low, high in (("gzip", 1, 9), ("lz4", 1, 12), ("zstd", 1, 19)):
         name = f"compression_{codec}_level"
         sizes = {wire_bytes(codec, **{name: level}) for level in (low, high)}
-        assert len(sizes) == 2                            # which is smaller depends on the library
+        assert len(sizes) == 2  # which is smaller depends on the library
         assert max(sizes) < plain
 
 
@@ -531,7 +531,6 @@ def partitioner(cluster: Any) -> None:
         assert sorted(p.send("t", b"x").result(60).partition for _ in range(4)) == [0, 1, 2, 3]
     with producer(cluster, partitioner=lambda topic, key, value, snapshot: 2) as p:
         assert {p.send("t", b"x", key=b"%d" % i).result(60).partition for i in range(4)} == {2}
-
 
     for name, hash_of_nothing in (("consistent", 0), ("fnv1a", 0x7EE3623B), ("murmur2_null_too", 0x106E08D9)):
         with producer(cluster, partitioner=name) as p:
@@ -575,10 +574,10 @@ def adaptive(cluster: Any) -> None:
         with producer(cluster, partitioner_adaptive_partitioning_enable=adaptive) as p:
             p.partitions_for("t")
             queue, _ = p._queue_of("t")
-            queue.partitions[0].batches.extend([None] * 20)      # type: ignore[list-item]
-            drawn = sum(p._accumulator._choose_sticky(queue).index == 0 for _ in range(2_000))    # type: ignore[misc]
+            queue.partitions[0].batches.extend([None] * 20)  # type: ignore[list-item]
+            drawn = sum(p._accumulator._choose_sticky(queue).index == 0 for _ in range(2_000))  # type: ignore[misc]
             queue.partitions[0].batches.clear()
-            assert drawn < 120 if adaptive else drawn > 350      # of 2000: a 64th, or a quarter
+            assert drawn < 120 if adaptive else drawn > 350  # of 2000: a 64th, or a quarter
 
 
 @check("partitioner_availability_timeout_ms")

@@ -23,7 +23,7 @@ from kafkacore.producer import sender as sender_module
 
 TIMEOUT_MS = 3000
 NEIGHBOURS = {"client", "metadata", "transactions", "retry_log"}
-NOT_STEPS = {"_run", "start", "join"}                 # the thread itself, and those that wait for it
+NOT_STEPS = {"_run", "start", "join"}  # the thread itself, and those that wait for it
 
 
 class Clock(ManualClock):
@@ -58,7 +58,7 @@ class Steps:
             "clock": bench.clock,
         }
         for part, thing in parts.items():
-            kind = {"client": NetworkClient, "clock": SystemClock}.get(part, object)         # no steps of the stand-in
+            kind = {"client": NetworkClient, "clock": SystemClock}.get(part, object)  # no steps of the stand-in
             for name in dir(thing):
                 if name.startswith("__") or name in NOT_STEPS or not (kind is object or hasattr(kind, name)):
                     continue
@@ -67,7 +67,7 @@ class Steps:
                     try:
                         setattr(thing, name, self.wrapped(f"{part}.{name}", step))
                     except (AttributeError, TypeError):
-                        continue                       # compiled and final: called directly, where nothing can raise in between
+                        continue  # compiled and final: called directly, where nothing can raise in between
 
     def in_a_pass(self) -> bool:
         return threading.current_thread() is self.sender._thread or self.sender._owner == threading.get_ident()
@@ -141,14 +141,14 @@ class Run:
             (0, Code.NOT_LEADER_OR_FOLLOWER, Code.MESSAGE_TOO_LARGE, LOST, REFUSED, Code.INVALID_RECORD, Code.INVALID_RECORD)
         )
         self.send(0, [b"a%02d" % number for number in range(12)])
-        self.send(1, [b"e0", b"e1"])                  # expire: no broker leads the partition
+        self.send(1, [b"e0", b"e1"])  # expire: no broker leads the partition
         bench.sender.start()
         self.wait()
         bench.leaders[1] = 1
         bench.publish()
         self.broker.faults.clear()
         self.steps.should_raise = lambda name, call: False
-        self.send(0, [b"z0"])                         # a later send works
+        self.send(0, [b"z0"])  # a later send works
         self.send(1, [b"z1"])
         self.wait()
         for name in (b"z0", b"z1"):
@@ -258,7 +258,7 @@ def test_each_step_of_the_recovery_raises(recovery: Counter[str], times: int, af
 
         def should_raise(name: str, call: int, step: str = step, left: list[int] = left) -> bool:
             if name == "client.poll" and call == 3:
-                left[0] = times                       # the pass fails here, and its recovery at the step
+                left[0] = times  # the pass fails here, and its recovery at the step
                 return True
             if name == step and left[0] > 0:
                 left[0] -= 1
@@ -281,7 +281,7 @@ def test_a_step_that_always_raises(steps: Counter[str], recovery: Counter[str]) 
 
         def should_raise(name: str, call: int, step: str = step, run: Run = run) -> bool:
             if name == step:
-                run.bench.clock.advance(50)           # as time does
+                run.bench.clock.advance(50)  # as time does
             return name == step
 
         with naming(step):

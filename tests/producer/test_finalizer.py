@@ -18,7 +18,7 @@ from kafkacore._codec import PartitionBooks, TopicQueue
 from kafkacore.errors import Code
 from kafkacore.producer.txn import TransactionManager
 from kafkacore.types import TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 HERE = os.path.dirname(kafkacore.__file__) + os.sep
 LOCKS = (type(threading.Lock()), type(threading.RLock()))
@@ -111,13 +111,13 @@ def test_a_collection_at_every_step_under_the_lock() -> None:
         sys.settrace(collector.trace)
         try:
             bench.step()
-            bench.client.answer(response((0, Code.MESSAGE_TOO_LARGE, -1)))         # a split
+            bench.client.answer(response((0, Code.MESSAGE_TOO_LARGE, -1)))  # a split
             bench.step()
             bench.step()
-            bench.client.answer(response((0, Code.NOT_LEADER_OR_FOLLOWER, -1)))    # a retry
+            bench.client.answer(response((0, Code.NOT_LEADER_OR_FOLLOWER, -1)))  # a retry
             bench.step()
             bench.client.blocked.add(1)
-            bench.step(1000)                                                       # expiry
+            bench.step(1000)  # expiry
             bench.accumulator.take_all()
         finally:
             sys.settrace(None)

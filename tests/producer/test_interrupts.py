@@ -13,7 +13,7 @@ from producer_support import Bench, response
 
 from kafkacore import protocol
 from kafkacore.errors import Code, KafkaTimeoutError
-from tests.interrupter import Interrupter
+from tests.kit.interrupter import Interrupter
 
 
 @pytest.fixture(autouse=True)
@@ -122,7 +122,7 @@ def test_a_caller_that_drives(code: int) -> None:
         return lambda: futures[0].exception(60)
 
     def check(bench: Bench) -> None:
-        bench.client.sent.clear()                     # the connections were closed
+        bench.client.sent.clear()  # the connections were closed
         settled(bench)
         assert all(future.done() for future in bench.futures)  # type: ignore[attr-defined]
 

@@ -20,7 +20,7 @@ from kafkacore.producer import KafkaProducer, retry_log
 from kafkacore.protocol import MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import Node, TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 MANY = 2_000
 BROKERS = 4

@@ -12,7 +12,7 @@ from kafkacore.clock import ManualClock
 from kafkacore.errors import BufferFullError
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.types import Node, ProducerRecord
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 METADATA_MS = 1500
 MEMORY_MS = 300
@@ -83,7 +83,7 @@ def test_each_send_has_its_own_budget(producer: Slow) -> None:
 
 
 def test_a_general_send_many_counts_the_metadata_once(producer: Slow) -> None:
-    producer._plain = False                            # as with serializers: each record takes the path of send()
+    producer._plain = False  # as with serializers: each record takes the path of send()
     producer.send_many("t", [b"x"])
     assert producer.granted == [500, 200]
 
@@ -130,7 +130,7 @@ def test_the_error_says_how_long_memory_was_waited_for() -> None:
     ids=["send", "record", "send_many", "partitions_for"],
 )
 def test_what_is_no_name_is_refused_by_name_and_never_asked_for(producer: Slow, topic: Any, call: Callable[[Any, Any], object]) -> None:
-    for _ in range(2):                                 # the first call, and one after another topic
+    for _ in range(2):  # the first call, and one after another topic
         with pytest.raises(TypeError, match=f"topic must be a str.*{type(topic).__name__}"):
             call(producer, topic)
         producer.send("t", b"x")

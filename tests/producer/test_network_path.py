@@ -82,7 +82,7 @@ def test_memory_that_was_used_once_faults_no_more() -> None:
 
     round_trip(3)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    round_trip(20)                                         # 12 MB: 2900 pages, were they new
+    round_trip(20)  # 12 MB: 2900 pages, were they new
     assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 300
     assert bench.pool.available_bytes == bench.pool.total_bytes
 

@@ -14,7 +14,7 @@ from kafkacore.errors import ConfigError, KafkaTimeoutError
 from kafkacore.producer.interceptors import Interceptors
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ProducerRecord
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 HERE = __name__
 

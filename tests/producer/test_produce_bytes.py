@@ -16,7 +16,7 @@ from kafkacore.errors import Code, CorruptDataError, UsageError
 from kafkacore.metadata import ClusterSnapshot, TopicInfo
 from kafkacore.protocol import LeaderIdAndEpoch, PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 from kafkacore.types import TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 ZERO_ID = bytes(16)
 
@@ -49,9 +49,7 @@ def by_structs(message: Any) -> ProduceRequest:
     assert not isinstance(message.topic_data, list)
     topics = list(message.topic_data)
     assert all(type(topic) is protocol.TopicProduceData and type(topic.partition_data) is list for topic in topics)
-    return ProduceRequest(
-        transactional_id=message.transactional_id, acks=message.acks, timeout_ms=message.timeout_ms, topic_data=topics
-    )
+    return ProduceRequest(transactional_id=message.transactional_id, acks=message.acks, timeout_ms=message.timeout_ms, topic_data=topics)
 
 
 NAMES = st.sampled_from(["t", "u", "other", "größer", "x" * 249])

@@ -35,8 +35,8 @@ from kafkacore.producer import KafkaProducer
 from kafkacore.producer.topic_queues import follow
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ProducerRecord
-from tests.free_ports import free_port
-from tests.rows import each_row
+from tests.kit.free_ports import free_port
+from tests.kit.rows import each_row
 
 
 @pytest.fixture
@@ -81,9 +81,7 @@ def test_records_arrive_as_another_client_reads_them(cluster: Any) -> None:
         metas = [future.result(60) for future in sent]
         result = many.result(60)
     expected = {(m.partition, m.offset): (b"k%d" % (i % 9), b"v%d" % i) for i, m in enumerate(metas)}
-    expected |= {
-        (int(result.partitions[i]), int(result.offsets[i])): (b"k%d" % (i % 9), b"m%d" % i) for i in range(500)
-    }
+    expected |= {(int(result.partitions[i]), int(result.offsets[i])): (b"k%d" % (i % 9), b"m%d" % i) for i in range(500)}
     assert len(expected) == 1000
     assert {(partition, offset): (key, value) for partition, offset, key, value in stored(cluster, "read")} == expected
 
@@ -215,7 +213,7 @@ def test_round_robin_and_sticky(cluster: Any) -> None:
         futures = [p.send("t", b"x" * 100) for _ in range(400)]
         used = [future.result(60).partition for future in futures]
     assert len(set(used)) > 1
-    assert sum(a != b for a, b in itertools.pairwise(used)) < 100       # runs, not one record each
+    assert sum(a != b for a, b in itertools.pairwise(used)) < 100  # runs, not one record each
 
 
 def test_interceptors_see_records_and_outcomes(cluster: Any) -> None:
@@ -265,7 +263,7 @@ def test_flush_reports_what_nobody_looked_at(cluster: Any) -> None:
             cluster.control(0, None)
         assert raised.value.failed == 2
         assert raised.value.causes[0].topic == "t"
-        p.flush(10)                                    # told once
+        p.flush(10)  # told once
 
 
 def test_broker_killed_in_the_middle_loses_and_doubles_nothing() -> None:
@@ -561,7 +559,7 @@ def test_a_topic_made_anew_with_fewer_partitions(cluster: Any) -> None:
         cluster.create_topic("again", partitions=2, replication_factor=1)
         queue = p._topics["again"]
         version = p._metadata.version
-        while queue.n != 2:                               # the next refresh tells
+        while queue.n != 2:  # the next refresh tells
             p._sender.wake(-1, True)
             version += p._metadata.await_update(version, 10_000)
             p._sender.wake(-1, True)

@@ -126,7 +126,7 @@ def test_flushes_and_a_close_among_senders(cluster: Any) -> None:
     p.close(20)
     futures = senders.joined()
     offsets = {(meta.partition, meta.offset) for meta in (future.result(0) for future in futures)}
-    assert len(offsets) == len(futures)                       # none lost, none twice
+    assert len(offsets) == len(futures)  # none lost, none twice
     assert p.metrics()["buffer_available_bytes"] == 8_192
     assert p.metrics()["waiting_threads"] == 0
 
@@ -214,7 +214,7 @@ def test_the_interpreter_ends_while_threads_send(cluster: Any) -> None:
         cluster.bootstrap_servers,
     )
     assert (done.returncode, done.stdout) == (0, "end of the program\n")
-    assert all("127.0.0.1:1 failed" in line for line in done.stderr.splitlines())    # told, if there was time to try
+    assert all("127.0.0.1:1 failed" in line for line in done.stderr.splitlines())  # told, if there was time to try
 
 
 @pytest.mark.sync_only("a loop does not outlive a fork")

@@ -20,7 +20,7 @@ from producer_support import Bench, read_request, response
 
 from kafkacore import errors, protocol
 from kafkacore.errors import BufferFullError, Code, KafkaTimeoutError, RecordTooLarge
-from tests.reached import Reached
+from tests.kit.reached import Reached
 
 PARTITIONS = 2
 TIMEOUT_MS = 1000
@@ -64,7 +64,7 @@ class Sent:
         self.partition = partition
         self.future = future
         self.sent_ms = sent_ms
-        self.batch_ms = batch_ms                      # when the first record of its batch came
+        self.batch_ms = batch_ms  # when the first record of its batch came
 
 
 class QueueModel(RuleBasedStateMachine):
@@ -137,7 +137,7 @@ class QueueModel(RuleBasedStateMachine):
         bench = self.bench
         bench.step(ms)
         now_ms = bench.clock.now_ms()
-        if bench.client.poll_timeouts[-1] == 0:        # a second look was asked for, or nothing to wait for at all
+        if bench.client.poll_timeouts[-1] == 0:  # a second look was asked for, or nothing to wait for at all
             bench.step()
         for sent in self.sent:
             if now_ms >= sent.sent_ms + TIMEOUT_MS:
@@ -167,7 +167,7 @@ class QueueModel(RuleBasedStateMachine):
                 self.bench.client.answer(error=lost)
             else:
                 self.bench.client.answer(response(*((index, *result) for index, result in results.items())))
-        if fault in (LOST, REFUSED):                  # so are all that follow on the connection
+        if fault in (LOST, REFUSED):  # so are all that follow on the connection
             while self.bench.client.sent:
                 self.bench.client.answer(error=lost)
         self.bench.step()
@@ -210,7 +210,7 @@ class QueueModel(RuleBasedStateMachine):
         for sent in getattr(self, "sent", ()):
             if sent.future.done() and (error := sent.future.exception(0)) is not None:
                 if isinstance(error, RecordTooLarge):
-                    continue                           # one record, refused as too large
+                    continue  # one record, refused as too large
                 at = sent.partition
                 reached("timed out")
                 reached("timed out while others of the partition wait", any(x.partition == at and not x.future.done() for x in self.sent))
@@ -231,7 +231,7 @@ class QueueModel(RuleBasedStateMachine):
             self.one_pass(20)
         assert all(sent.future.done() for sent in self.sent)
         incomplete = self.bench.accumulator.incomplete()
-        assert all(batch is batch.queue.open and not batch.count for batch in incomplete)      # left behind by an interrupt
+        assert all(batch is batch.queue.open and not batch.count for batch in incomplete)  # left behind by an interrupt
         self.flush()
         self.one_pass(0)
         assert self.bench.pool.available_bytes == self.bench.pool.total_bytes
@@ -259,7 +259,7 @@ class Contended(Bench):
         if dice == 0:
             raise KeyboardInterrupt
         for _ in range(dice % 8):
-            pass                                       # a bytecode at which the interpreter may switch
+            pass  # a bytecode at which the interpreter may switch
 
 
 @pytest.mark.slow
@@ -313,6 +313,6 @@ def test_threads_mixed_sizes_and_interrupts(numbered: bool) -> None:
         for number in range(4):
             own = [name for name in names if name.startswith(b"%d-" % number)]
             assert own == [name for at, name, _ in sent[number] if at == partition]
-    bench.accumulator.begin_flush()                    # drops what an interrupt has left open
+    bench.accumulator.begin_flush()  # drops what an interrupt has left open
     bench.step()
     assert bench.pool.available_bytes == bench.pool.total_bytes

@@ -15,7 +15,7 @@ from transaction_support import GUARD_S, fresh, new_topic, read, transactional
 
 from kafkacore import KafkaProducer, errors
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("client_face")
 FACED = [transaction_support]

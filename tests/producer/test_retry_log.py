@@ -11,7 +11,7 @@ from producer_support import Bench, response, started
 from kafkacore import errors
 from kafkacore.errors import Code
 from kafkacore.producer.retry_log import PATIENCE_MS, REPEAT_MS, RetryLog
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 SILENCE_MS = 1_000
 ERROR = errors.NotLeaderOrFollower("moved", broker=1)
@@ -36,9 +36,7 @@ def test_an_error_is_news_again_after_a_while(later_ms: int) -> None:
 
 
 @pytest.mark.parametrize(("silent_ms", "warnings"), [(SILENCE_MS - 1, 1), (SILENCE_MS, 1), (SILENCE_MS + 1, 2), (SILENCE_MS + 500, 2)])
-def test_an_outage_that_has_been_silent_for_long_is_another_one(
-    caplog: pytest.LogCaptureFixture, silent_ms: int, warnings: int
-) -> None:
+def test_an_outage_that_has_been_silent_for_long_is_another_one(caplog: pytest.LogCaptureFixture, silent_ms: int, warnings: int) -> None:
     log = retry_log()
     first, second = delivery(0), delivery(1)
     log.failed(first, ERROR, 0)
@@ -65,7 +63,7 @@ def test_an_error_that_lasts_is_told_once_and_one_that_passes_never(caplog: pyte
     future = bench.send("t", b"x", partition=0)
     bench.send("t", b"y", partition=1)
     bench.step()
-    for tries in range(5):                                   # 1.5 s, with the back-off
+    for tries in range(5):  # 1.5 s, with the back-off
         assert (len(caplog.records), bench.requests()[0].keys()) == (0, {0, 1}), tries
         refuse(bench, Code.KAFKA_STORAGE_ERROR, 0, 1)
         while not bench.requests():
@@ -78,7 +76,7 @@ def test_an_error_that_lasts_is_told_once_and_one_that_passes_never(caplog: pyte
     bench.client.answer(response((0, 0, 5), (1, 0, 5)))
     bench.step()
     assert future.result(0).offset == 5
-    future = bench.send("t", b"z", partition=0)              # the next error is another one, and passes
+    future = bench.send("t", b"z", partition=0)  # the next error is another one, and passes
     bench.step()
     refuse(bench, Code.NOT_LEADER_OR_FOLLOWER, 0)
     bench.step(200)
@@ -110,7 +108,7 @@ def test_a_partition_that_stays_without_a_leader_is_told(caplog: pytest.LogCaptu
     bench = started(leaders=(1, -1))
     bench.send("t", b"x", partition=1)
     for _ in range(12):
-        bench.publish()                                      # the answers to what is asked while a leader is missing
+        bench.publish()  # the answers to what is asked while a leader is missing
         bench.step(200)
     (told,) = (record.getMessage() for record in caplog.records)
     assert "LEADER_NOT_AVAILABLE (5): no broker leads the partition [topic t, partition 1]" in told

@@ -42,7 +42,7 @@ def test_serializers_get_the_objects_of_the_list(cluster: Any) -> None:
             many = p.send_many("t", values, keys=keys, headers=[("h", b"x")], timestamps_ms=np.arange(9) + 5).result(60)
             assert not many.errors
             assert len(many) == 9
-            assert set(many.partitions[::3]) == {one.partition}           # the same key, serialized, goes to the same place
+            assert set(many.partitions[::3]) == {one.partition}  # the same key, serialized, goes to the same place
 
 
 def test_columns_in_memory_are_given_as_bytes(cluster: Any) -> None:
@@ -68,7 +68,7 @@ def test_a_partitioner_and_round_robin_choose_for_each_record(cluster: Any) -> N
         assert sorted(turns) == [0, 0, 1, 1, 2, 2, 3, 3]
         one = p.send("t", b"x").result(60).partition
         turns = list(p.send_many("t", (b"xyz", np.arange(4, dtype="int32")), [b"k"] * 3).result(60).partitions)
-        assert turns == [(one + i) % 4 for i in (1, 2, 3)]                # send and send_many take turns together, keys or not
+        assert turns == [(one + i) % 4 for i in (1, 2, 3)]  # send and send_many take turns together, keys or not
         turns = list(p.send_many("t", [b"x"] * 3, partitions=pa.array([None, 2, None], pa.int32())).result(60).partitions)
         assert turns == [one, 2, (one + 1) % 4]
 
@@ -78,7 +78,7 @@ def test_round_robin_over_partitions_that_were_just_added(cluster: Any, monkeypa
     with producer(cluster, partitioner="round_robin") as p, KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
         assert sorted(p.send_many("grows", [b"x"] * 4).result(60).partitions) == [0, 0, 1, 1]
         with monkeypatch.context() as patched:
-            patched.setattr("kafkacore.producer._update_topics", lambda producer: None)    # the sender has not come round to it yet
+            patched.setattr("kafkacore.producer._update_topics", lambda producer: None)  # the sender has not come round to it yet
             admin.create_partitions({"grows": NewPartitions(40)}).check()
             p.send("t", b"x", partition=0).result(60)
             version = p._metadata.request_update()

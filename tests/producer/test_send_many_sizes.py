@@ -17,7 +17,7 @@ from kafkacore._codec import ColumnSource, ManyProgress
 from kafkacore.errors import BufferFullError, Code
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 PLAIN = {"enable_idempotence": False}
 KIB, MIB = 1024, 1024 * 1024
@@ -75,7 +75,7 @@ def test_a_column_fills_batches_of_a_mebibyte_and_its_end_a_small_one() -> None:
     assert [size for size in reserved(bench) if size >= MIB // 2] == [MIB] * 4
     filled = [batch.size_bytes for batch in bench.accumulator.incomplete()]
     assert all(MIB - 256 < size <= MIB for size in filled[:4])
-    assert all(size & (size - 1) == 0 for size in reserved(bench))              # PooledBuffer takes powers of two: none of it idle
+    assert all(size & (size - 1) == 0 for size in reserved(bench))  # PooledBuffer takes powers of two: none of it idle
     assert bench.pool.total_bytes - bench.pool.available_bytes == sum(reserved(bench))
     while bench.accumulator.has_queued():
         bench.step()
@@ -125,7 +125,7 @@ def test_a_list_that_is_changed_while_it_is_read_is_not_read_beyond_its_end() ->
     values = [b"x" * 1_000] * 5_000
 
     def shrink(*given: Any) -> None:
-        del values[600:]                                   # the estimates for the next batches look at rows far behind
+        del values[600:]  # the estimates for the next batches look at rows far behind
         Bench._roll_many(bench, *given)
 
     bench._roll_many = shrink  # type: ignore[method-assign]
@@ -146,7 +146,7 @@ def test_keyed_rows_fill_a_batch_for_each_partition() -> None:
 def test_rows_of_one_key_double_their_batches() -> None:
     bench = Bench(partitions=16, **PLAIN)
     append(bench, column(40_000), [b"k"] * 40_000)
-    assert max(reserved(bench)) == 512 * KIB               # a quarter of 32 MiB for 16 partitions
+    assert max(reserved(bench)) == 512 * KIB  # a quarter of 32 MiB for 16 partitions
     assert len(reserved(bench)) < 14
 
 
@@ -186,7 +186,7 @@ def test_the_smallest_limit_rules_and_a_larger_batch_size(settings: dict[str, in
 def test_with_a_codec_a_batch_is_what_a_pass_compresses(cluster: EmbeddedCluster, codec: str) -> None:
     topic = f"codec-{codec}"
     cluster.create_topic(topic, partitions=1)
-    rows = [random.Random(i).randbytes(500) for i in range(8_000)]              # does not get smaller
+    rows = [random.Random(i).randbytes(500) for i in range(8_000)]  # does not get smaller
     with producer(cluster, compression_type=codec) as p:
         assert p._accumulator.many_bytes == (MIB if codec == "none" else 256 * KIB)
         assert not p.send_many(topic, rows).result(30).errors
@@ -251,7 +251,7 @@ def test_a_wait_is_for_a_batch_and_does_not_cut_it_ever_smaller() -> None:
     assert bench.pool.available_bytes == 20 * KIB
     bench.pool.deallocate(held, 36 * KIB)
     append(bench, column(300))
-    assert reserved(bench) == [32 * KIB, 16 * KIB]         # a quarter or more of it is there: no wait
+    assert reserved(bench) == [32 * KIB, 16 * KIB]  # a quarter or more of it is there: no wait
 
 
 def test_a_small_memory_delivers_columns_and_single_records_of_other_threads(cluster: EmbeddedCluster) -> None:
@@ -290,7 +290,7 @@ def test_a_batch_with_batch_size_bytes_does_not_linger_and_takes_more_until_it_l
     bench = Bench(partitions=1, linger_ms=1_000, **PLAIN)
     append(bench, column(100))
     bench.step()
-    assert not bench.requests()                            # 11 KB linger, as ever
+    assert not bench.requests()  # 11 KB linger, as ever
     bench.step(1_000)
     assert [len(list(request[0].records())) for request in bench.requests()] == [100]
     bench.client.answer(response((0, 0, 0)))
@@ -331,7 +331,7 @@ def test_a_full_enough_batch_leaves_before_its_linger_is_over(cluster: EmbeddedC
         p.flush(30)
         done = threading.Event()
         p.send_many("one", column(1_000)).add_done_callback(lambda _: done.set())
-        assert done.wait(30)                               # nobody drives for the Sender thread
+        assert done.wait(30)  # nobody drives for the Sender thread
 
 
 def test_send_and_send_many_keep_their_order(cluster: EmbeddedCluster) -> None:
@@ -380,7 +380,7 @@ def test_calls_of_one_batch_go_round_the_partitions() -> None:
     chosen = in_turn(bench)
     for _ in range(8):
         append(bench, column(2_000))
-        bench.step()                                       # it leaves at once: the next call begins another
+        bench.step()  # it leaves at once: the next call begins another
     assert len(chosen) == 7
     counts = [0] * 4
     for request in bench.requests():

@@ -73,14 +73,14 @@ def test_expiry_on_the_wire_keeps_the_buffer_until_the_answer() -> None:
     assert isinstance(error, KafkaTimeoutError)
     assert "no answer" in str(error)
     assert (error.topic, error.partition) == ("t", 0)
-    assert not all_memory_back(bench)                 # KAFKA-19012: the socket may still be reading it
+    assert not all_memory_back(bench)  # KAFKA-19012: the socket may still be reading it
     bench.send("t", b"b", partition=0)
     bench.step()
-    assert len(bench.requests()) == 1                 # nobody knows yet which sequence is next
+    assert len(bench.requests()) == 1  # nobody knows yet which sequence is next
     bench.client.answer(response((0, 0, 5)))
     bench.step()
     bench.step()
-    assert sequences(bench) == [(0, 0, 1)]            # the broker had it after all: no gap, no bump
+    assert sequences(bench) == [(0, 0, 1)]  # the broker had it after all: no gap, no bump
     bench.client.answer(response((0, 0, 6)))
     bench.step()
     assert all_memory_back(bench)
@@ -89,14 +89,14 @@ def test_expiry_on_the_wire_keeps_the_buffer_until_the_answer() -> None:
 def test_batches_under_way_expire_each_in_its_time() -> None:
     bench = started(partitions=3, delivery_timeout_ms=1000, request_timeout_ms=900)
     futures = []
-    for partition in range(3):                        # written at 0, 100 and 200 ms
+    for partition in range(3):  # written at 0, 100 and 200 ms
         futures.append(bench.send("t", b"x", partition=partition))
         bench.step()
         bench.step(100)
     assert len(bench.requests()) == 3
     bench.step(600)
     late = []
-    for _ in range(3):                                # 1,000, 1,100 and 1,200 ms
+    for _ in range(3):  # 1,000, 1,100 and 1,200 ms
         bench.step(100)
         late.append([future.done() for future in futures])
     assert late == [[True, False, False], [True, True, False], [True, True, True]]
@@ -356,7 +356,7 @@ def test_a_garbled_answer_is_a_lost_one() -> None:
     bench.client.answer(error=errors.CorruptDataError("half an answer"))
     bench.step()
     bench.step(200)
-    assert sequences(bench) == [(0, 0, 0)]            # again, with its numbers: the broker may have it
+    assert sequences(bench) == [(0, 0, 0)]  # again, with its numbers: the broker may have it
     bench.client.answer(response((0, 0, 5)))
     bench.step()
     assert future.result(0).offset == 5
@@ -433,14 +433,12 @@ def test_an_answer_for_another_topic_settles_nothing() -> None:
     bench.step()
     strange = protocol.ProduceResponse(
         responses=[
-            protocol.TopicProduceResponse(
-                name="other", partition_responses=[protocol.PartitionProduceResponse(index=0, base_offset=10)]
-            )
+            protocol.TopicProduceResponse(name="other", partition_responses=[protocol.PartitionProduceResponse(index=0, base_offset=10)])
         ]
     )
     bench.client.answer(strange)
     bench.step()
-    assert not future.done()                                          # left out of its answer: tried again with the same numbers
+    assert not future.done()  # left out of its answer: tried again with the same numbers
     bench.step(100)
     assert sequences(bench) == [(0, 0, 0)]
     bench.client.answer(response((0, 0, 10)))

@@ -29,7 +29,7 @@ def test_an_interrupted_pass_loses_and_doubles_nothing() -> None:
         futures[0].result(60)
     assert bench.client.disconnected == [1]
     old, bench.client.sent = bench.client.sent, []
-    for request, _ in old:                            # answers of the old connection come to nothing
+    for request, _ in old:  # answers of the old connection come to nothing
         assert request.callback is not None
     bench.step(200)
     assert sequences(bench) == [(0, 0, 0)]
@@ -163,16 +163,16 @@ def test_the_sender_sleeps_while_a_caller_drives() -> None:
     sender = bench.sender
     gate = sender._nap_gate = Gate()
     sender._calls += 1
-    sender._io.acquire()                              # a caller drives
+    sender._io.acquire()  # a caller drives
     seen = []
     thread = threading.Thread(target=lambda: seen.append(sender._nap_or_pass(0)), daemon=True)
     thread.start()
     assert gate.asleep.wait(60)
-    assert len(gate.waits) == 2                       # a nap, then a sleep without a bound
+    assert len(gate.waits) == 2  # a nap, then a sleep without a bound
     sender._io.release()
     sender._leave()
     thread.join(60)
-    assert seen == [-1]                               # and naps again: callers come one after the other
+    assert seen == [-1]  # and naps again: callers come one after the other
     assert not sender._watching
 
 

@@ -88,7 +88,7 @@ def test_until_the_first_batch_is_acknowledged_it_travels_alone() -> None:
     bench.step()
     futures.append(bench.send("t", b"3", partition=0))
     bench.step()
-    assert sequences(bench) == [(0, 0, 1), (0, 0, 3)]     # what queued meanwhile is one batch
+    assert sequences(bench) == [(0, 0, 1), (0, 0, 3)]  # what queued meanwhile is one batch
     bench.client.answer(response((0, 0, 1)))
     bench.client.answer(response((0, 0, 3)))
     bench.step()
@@ -105,7 +105,7 @@ def test_a_batch_overtaken_by_a_later_one_is_numbered_anew() -> None:
     bench.step()
     assert [sequence for _, _, sequence in sequences(bench)] == [1, 2]
     bench.client.answer(response((0, Code.NOT_ENOUGH_REPLICAS, -1)))
-    bench.client.answer(response((0, 0, 1)))                                 # the broker had forgotten the producer
+    bench.client.answer(response((0, 0, 1)))  # the broker had forgotten the producer
     bench.step()
     assert second.result(0).offset == 1
     bench.step(400)
@@ -397,7 +397,7 @@ def test_an_expired_batch_costs_no_epoch_when_a_later_one_is_acknowledged() -> N
     bench = started(delivery_timeout_ms=1000, request_timeout_ms=900)
     bench.send("t", b"first", partition=0)
     bench.step()
-    bench.client.answer(response((0, 0, 0)))          # rule 5: from now on several are under way
+    bench.client.answer(response((0, 0, 0)))  # rule 5: from now on several are under way
     bench.step()
     bench.send("t", b"a", partition=0)
     bench.step()
@@ -405,7 +405,7 @@ def test_an_expired_batch_costs_no_epoch_when_a_later_one_is_acknowledged() -> N
     later = bench.send("t", b"b", partition=0)
     bench.step()
     assert sequences(bench) == [(0, 0, 1), (0, 0, 2)]
-    bench.step(500)                                   # a expires on the wire
+    bench.step(500)  # a expires on the wire
     bench.client.answer(error=errors.RequestTimedOut("late"))
     bench.step()
     bench.client.answer(response((0, 0, 2)))
@@ -413,7 +413,7 @@ def test_an_expired_batch_costs_no_epoch_when_a_later_one_is_acknowledged() -> N
     assert later.result(0).offset == 2
     bench.send("t", b"c", partition=0)
     bench.step()
-    assert sequences(bench) == [(0, 0, 3)]            # the same epoch, the next number
+    assert sequences(bench) == [(0, 0, 3)]  # the same epoch, the next number
 
 
 def test_numbers_resolve_across_the_wrap() -> None:
@@ -441,16 +441,16 @@ def test_a_producer_id_that_is_late_is_no_warning_at_first(caplog: pytest.LogCap
     bench.step(1_000)
     bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS))
     bench.step()
-    assert caplog.records[-1].levelname == "INFO"            # told once, not with every try
+    assert caplog.records[-1].levelname == "INFO"  # told once, not with every try
     bench.step(1_000)
     bench.client.answer(protocol.InitProducerIdResponse(producer_id=7, producer_epoch=0))
     bench.step()
     bench.step()
-    bench.sender.transactions = TransactionManager()         # a new trouble starts again
+    bench.sender.transactions = TransactionManager()  # a new trouble starts again
     bench.step()
     bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED))
     bench.step()
-    assert caplog.records[-1].levelname == "WARNING"         # final: said at once
+    assert caplog.records[-1].levelname == "WARNING"  # final: said at once
 
 
 def test_a_refused_producer_id_is_asked_for_again_after_a_back_off_that_grows() -> None:
@@ -485,7 +485,7 @@ def test_a_refused_producer_id_is_asked_for_again_after_a_back_off_that_grows() 
     bench.step()
     bench.client.answer(response((0, 0, 0)))
     bench.step()
-    bench.sender.transactions = TransactionManager()           # another id is needed, with another back-off
+    bench.sender.transactions = TransactionManager()  # another id is needed, with another back-off
     bench.step()
     bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS))
     bench.step()

@@ -308,10 +308,7 @@ BRIEF = (commits_before_batches, sends_offsets_outside, ignores_aborted_ranges)
 @pytest.mark.usefixtures("client_face")
 @pytest.mark.parametrize(
     ("fault", "expected", "options"),
-    [
-        pytest.param(*planted, id=planted[0].__name__, marks=() if planted[0] in BRIEF else AT_LENGTH)
-        for planted in PLANTED
-    ],
+    [pytest.param(*planted, id=planted[0].__name__, marks=() if planted[0] in BRIEF else AT_LENGTH) for planted in PLANTED],
 )
 def test_a_planted_fault_is_found_within_a_few_seeds(
     monkeypatch: pytest.MonkeyPatch, fault: Fault, expected: set[str], options: dict[str, Any]
@@ -325,5 +322,3 @@ def test_a_planted_fault_is_found_within_a_few_seeds(
         if expected & {finding.split(":")[0] for finding in soak.findings}:
             return
     raise AssertionError(f"{MOST_SEEDS} seeds found none of {expected}, but {found}")
-
-

@@ -129,7 +129,7 @@ def copy(servers: str, source: str, target: str, transactional_id: str, group: s
         rounds -= 1
         if not rounds:
             producer.flush()
-            producer._sender.initiate_close(force=True)   # no abort, no goodbye
+            producer._sender.initiate_close(force=True)  # no abort, no goodbye
             break
         producer.commit_transaction()
         committed += sum(map(len, polled.values()))
@@ -270,7 +270,7 @@ def test_closing_aborts_what_is_open(cluster: Any) -> None:
     with transactional(servers) as producer:
         producer.begin_transaction()
         producer.send(topic, "open", partition=0).result(GUARD_S)
-    assert read(servers, topic) == []                  # it would wait for the end of an open transaction
+    assert read(servers, topic) == []  # it would wait for the end of an open transaction
 
 
 def test_ctrl_c_in_the_block_aborts(cluster: Any) -> None:
@@ -300,12 +300,12 @@ def test_a_late_marker_ends_nothing_of_the_first_transaction_of_version_2() -> N
     with EmbeddedCluster(brokers=2, config=config, features={"transaction.version": 1}, faults=True) as cluster:
         topic, servers = new_topic(cluster, 1), cluster.bootstrap_servers
         with transactional(servers) as producer:
-            cluster.move_leader(TRANSACTION_TOPIC, 0, 1)   # so that the markers are sent from broker to broker
+            cluster.move_leader(TRANSACTION_TOPIC, 0, 1)  # so that the markers are sent from broker to broker
             cluster.move_leader(topic, 0, 2)
             producer.begin_transaction()
             producer.send(topic, "before", partition=0).result(GUARD_S)
             set_version(cluster, 2)
-            cluster.network.cut(None, CLIENTS)             # new connections tell the level
+            cluster.network.cut(None, CLIENTS)  # new connections tell the level
             producer.send(topic, "behind", partition=0).result(GUARD_S)
             cluster.control("WriteTxnMarkers", lambda request: Delay(300))
             producer.commit_transaction()
@@ -329,7 +329,7 @@ def test_a_change_of_the_transaction_version_while_running() -> None:
                 set_version(cluster, level)
                 producer.begin_transaction()
                 producer.send(topic, f"across {level}", partition=0).result(GUARD_S)
-                cluster.stop_broker(1)                     # new connections tell the level
+                cluster.stop_broker(1)  # new connections tell the level
                 cluster.start_broker(1)
                 producer.commit_transaction()
                 seen.clear()
@@ -356,19 +356,19 @@ def test_epochs_that_are_used_up_bring_another_producer_id(version: int, commit:
             def worn() -> bool:
                 transactions = state.transactions.runtime._contexts[state.transactions.coordinator.partition_for("worn")].shard.transactions
                 if not transactions["worn"].state.name.startswith("COMPLETE"):
-                    return False                                   # its markers are not written yet
+                    return False  # its markers are not written yet
                 transactions["worn"] = dataclasses.replace(transactions["worn"], producer_epoch=before)
                 return True
 
             deadline = time.monotonic() + GUARD_S
             while not cluster._brokers[1].call(worn):
                 assert time.monotonic() < deadline
-            engine.gate.at, engine.gate.busy = engine.at._replace(epoch=before), True   # the next pass hands it to the books
+            engine.gate.at, engine.gate.busy = engine.at._replace(epoch=before), True  # the next pass hands it to the books
             first_id, seen = engine.at.producer_id, []
             for nth in range(5):
                 producer.begin_transaction()
                 producer.send(topic, f"{nth} {version}", partition=0).result(GUARD_S)
-                if version == 1:                                   # an error is what asks for an epoch
+                if version == 1:  # an error is what asks for an epoch
                     engine.batch_failed(errors.OutOfOrderSequence("as if"), True)
                     producer.abort_transaction()
                 else:
@@ -414,7 +414,7 @@ def test_a_commit_that_timed_out_can_be_called_again(single: Any) -> None:
             producer.begin_transaction()
         single.resume_broker(1)
         producer.commit_transaction()
-        producer.commit_transaction()                      # its end is told as often as it is asked for
+        producer.commit_transaction()  # its end is told as often as it is asked for
         with pytest.raises(IllegalStateError, match="committed already"):
             producer.abort_transaction()
     assert read(servers, topic) == ["kept"]
@@ -488,9 +488,7 @@ def test_a_coordinator_that_errs_in_each_phase(version: int, fault: str) -> None
 def erring(api: str, fault: str, erred: dict[str, int]) -> Any:
     from kafkacore.broker.faults import Disconnect
 
-    code = {"not coordinator": Code.NOT_COORDINATOR, "loading": Code.COORDINATOR_LOAD_IN_PROGRESS}.get(
-        fault, Code.CONCURRENT_TRANSACTIONS
-    )
+    code = {"not coordinator": Code.NOT_COORDINATOR, "loading": Code.COORDINATOR_LOAD_IN_PROGRESS}.get(fault, Code.CONCURRENT_TRANSACTIONS)
 
     def control(request: Any) -> Any:
         if erred[api] >= 2:
@@ -549,7 +547,7 @@ def test_a_transaction_that_lasts_too_long_is_aborted_and_the_producer_goes_on()
         with transactional(servers, transaction_timeout_ms=100) as producer:
             producer.begin_transaction()
             producer.send(topic, "late", partition=0).result(GUARD_S)
-            assert read(servers, topic) == []              # returns when the transaction has ended
+            assert read(servers, topic) == []  # returns when the transaction has ended
             with pytest.raises(errors.KafkaError) as failed:
                 producer.commit_transaction()
             assert failed.value.txn_requires_abort, failed.value
@@ -567,7 +565,7 @@ def test_a_transaction_of_version_1_that_lasts_too_long_ends_its_producer() -> N
         with transactional(servers, transaction_timeout_ms=100) as producer:
             producer.begin_transaction()
             producer.send(topic, "late", partition=0).result(GUARD_S)
-            assert read(servers, topic) == []              # returns when the transaction has ended
+            assert read(servers, topic) == []  # returns when the transaction has ended
             with pytest.raises(errors.ProducerFenced, match=r"aborts it after transaction_timeout_ms \(100\)") as fenced:
                 producer.commit_transaction()
             assert fenced.value.fatal
@@ -580,7 +578,7 @@ def test_a_record_after_the_time_of_its_transaction_says_so(version: int) -> Non
         with transactional(servers, transaction_timeout_ms=100) as producer:
             producer.begin_transaction()
             producer.send(topic, "in time", partition=0).result(GUARD_S)
-            assert read(servers, topic) == []              # returns when the transaction has ended
+            assert read(servers, topic) == []  # returns when the transaction has ended
             with contextlib.suppress(errors.KafkaError):
                 producer.send(topic, "late", partition=0).result(GUARD_S)
             with pytest.raises(errors.KafkaError, match=r"aborts it after transaction_timeout_ms \(100\)"):

@@ -22,7 +22,7 @@ from kafkacore.producer.transactions import (
     TransactionEngine,
 )
 from kafkacore.types import OffsetAndMetadata, TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 def test_the_table_of_phases_leads_everywhere_and_out_of_fatal_nowhere() -> None:
@@ -221,7 +221,7 @@ def test_the_first_transaction_that_adds_by_writing_has_an_epoch_of_its_own(comm
     """The markers of the last one may still be on their way."""
     engine = ready()
     engine.begin(False)
-    end_one(engine, commit, adds_by_writing=True)                 # version 2 came meanwhile
+    end_one(engine, commit, adds_by_writing=True)  # version 2 came meanwhile
     asked = ask(engine)
     assert asked is not None and (asked.kind, asked.producer_id, asked.epoch) == (Kind.INIT, 7, 0)
     answer(engine, asked, producer_id=7, epoch=1)
@@ -236,7 +236,7 @@ def test_version_2_that_comes_between_two_transactions_waits_for_one_more(commit
     end_one(engine, commit, adds_by_writing=False)
     assert engine.at.phase is Phase.READY and engine.at.reused
     engine.begin(False)
-    engine.submit(StepKind.COMMIT)                                # of nothing: the epoch is still the one that ended a transaction
+    engine.submit(StepKind.COMMIT)  # of nothing: the epoch is still the one that ended a transaction
     assert ask(engine) is None and engine.at.reused
     engine.begin(True)
     assert not engine.at.adds_by_writing
@@ -313,7 +313,7 @@ def test_every_error_of_every_request(kind: Kind, code: int, remedy: Remedy) -> 
     before = engine.at.phase
     refresh = answer(engine, asked, errors.from_code(code))
     if kind is Kind.INIT and remedy is Remedy.ABORT:
-        remedy = Remedy.FATAL                              # there is no transaction to abort
+        remedy = Remedy.FATAL  # there is no transaction to abort
     assert refresh is (remedy is Remedy.REFRESH)
     if remedy in (Remedy.RETRY, Remedy.REFRESH):
         assert engine.at.phase is before
@@ -458,6 +458,7 @@ def test_closing_ends_what_waits() -> None:
 
 
 # ---- prepared transactions -----------------------------------------------------------------------------------------------------------
+
 
 def prepared(adds_by_writing: bool) -> TransactionEngine:
     engine = opened(adds_by_writing)

@@ -12,8 +12,8 @@ from transaction_engine import GROUP, OFFSETS, OPEN, QUEUES, answer, ask, engine
 
 from kafkacore import errors
 from kafkacore.producer.transactions import WRITING, Ask, Kind, Outcome, Phase, Step, StepKind
-from tests.reached import Reached
-from tests.rows import each_row
+from tests.kit.reached import Reached
+from tests.kit.rows import each_row
 
 reached = Reached(
     "a failed transaction aborted",
@@ -111,7 +111,7 @@ class Transactions(RuleBasedStateMachine):
         self.sent: set[object] = set()
         self.failed = False
         self.told: list[frozenset[object]] = []
-        self.elsewhere: bool | None = None                 # another process has ended it: by a commit?
+        self.elsewhere: bool | None = None  # another process has ended it: by a commit?
         self.batches = 0
 
     @property

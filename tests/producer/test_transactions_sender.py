@@ -31,7 +31,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Phase]]:
     step, init, poll = TransactionRequests.step, TransactionalBench.__init__, TransactionalBroker.poll
     phases: list[Phase] = []
     benches: dict[TransactionalBroker, TransactionalBench] = {}
-    differences: list[object] = []                        # not raised within the pass: the Sender would go on after it
+    differences: list[object] = []  # not raised within the pass: the Sender would go on after it
 
     def counted(requests: TransactionRequests, now_ms: int) -> int:
         phases.append(requests.engine.at.phase)
@@ -70,7 +70,7 @@ def test_a_commit_asks_the_engine_no_more_often_for_many_batches(steps: list[Pha
     steps.clear()
     bench.commit_transaction()
     assert bench.broker.committed == [[b"x" * 9_000] * batches]
-    adding = [] if version == 2 else [Phase.COMMITTING, Phase.COMMITTING]   # it asks for the partitions, and takes them in
+    adding = [] if version == 2 else [Phase.COMMITTING, Phase.COMMITTING]  # it asks for the partitions, and takes them in
     assert steps == [Phase.OPEN, *adding, Phase.COMMITTING]
     bench.step()
     assert steps[-1] is Phase.COMMITTING, "the answer to EndTxn ended the call; no pass looks again"
@@ -198,7 +198,7 @@ def test_the_first_batch_of_a_partition_travels_alone_in_each_epoch(version: int
         bench.broker.poll = no_answer_to_produce  # type: ignore[method-assign]
         for _ in range(8):
             bench.step()
-        several = version == 1 and nth == 1               # the epoch is the one before, and its first batch was taken
+        several = version == 1 and nth == 1  # the epoch is the one before, and its first batch was taken
         assert on_the_wire() == [[(epoch, first + number)] for number in range(4 if several else 1)]
         if not several:
             bench.broker.poll = answers  # type: ignore[method-assign]
@@ -294,7 +294,7 @@ def test_records_of_another_thread_do_not_leave_behind_the_decision() -> None:
         bench.commit_transaction(timeout=0.0)
     while bench.engine.at.phase is not Phase.DECIDING:  # type: ignore[union-attr]
         bench.step(1)
-    bench._gate = None                                    # as if its look at the gate had come before the commit
+    bench._gate = None  # as if its look at the gate had come before the commit
     bench.send("t", "late", partition=0)
     bench._gate = bench.engine.gate  # type: ignore[union-attr]
     bench.commit_transaction()

@@ -17,7 +17,7 @@ from test_transactions_engine import answer, ask, asking, opened, outcome_of
 from kafkacore import errors
 from kafkacore.errors import Code, KafkaError
 from kafkacore.producer.transactions import FATAL_OF_PRODUCE, REMEDIES, Kind, Phase, Remedy, StepKind
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "transactions.md").read_text()
@@ -147,7 +147,7 @@ def test_what_the_table_says_of_java() -> None:
     """By the classes of Kafka 4.3.1: each row whose code a handler names says what follows there, and retriable ones are Java's."""
     if shutil.which("javap") is None:
         pytest.skip("javap is missing")
-    from tests.interop.kafka_server import fetch_jars
+    from tests.kit.kafka_server import fetch_jars
 
     jar = fetch_jars() / "kafka-clients-4.3.1.jar"
 
@@ -171,7 +171,7 @@ def test_what_the_table_says_of_java() -> None:
             continue
         retriable = is_retriable(f"{names[row.code]}Exception")
         outcome = next_outcome(handlers[api], row.code)
-        if outcome is None:                                # the handlers' last branches
+        if outcome is None:  # the handlers' last branches
             outcome = "retried" if retriable else "abortable" if api == "AddPartitionsToTxn" else "fatal"
         special = re.search(rf"(\w+) for {api}", row.java)
         assert (special[1] if special else re.split(r"[, ]", row.java)[0]) == outcome, (row, outcome)

@@ -34,7 +34,7 @@ from kafkacore.errors import Code, IllegalStateError, UsageError
 from kafkacore.producer.two_phase import LAST_EPOCH, STATES, Ending, Seen, state_of
 from kafkacore.records import BatchBuilder
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 FACED = [transaction_support]
 
@@ -167,9 +167,7 @@ def test_what_waits_is_ended(commit: bool) -> None:
     assert it.result() == (PREPARED, False, None)
 
 
-@each_row(
-    "code", [Code.INVALID_TXN_STATE, Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING]
-)
+@each_row("code", [Code.INVALID_TXN_STATE, Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING])
 def test_an_end_that_is_refused_is_looked_at_again_once(code: int) -> None:
     for seen, wanted in (
         (OPEN._replace(state="CompleteCommit", epoch=4), None),
@@ -185,9 +183,7 @@ def test_an_end_that_is_refused_is_looked_at_again_once(code: int) -> None:
         assert it.done
 
 
-@each_row(
-    "code", [Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.CONCURRENT_TRANSACTIONS, Code.NETWORK_EXCEPTION]
-)
+@each_row("code", [Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.CONCURRENT_TRANSACTIONS, Code.NETWORK_EXCEPTION])
 def test_after_a_transient_error_it_is_looked_at_again(code: int) -> None:
     it = ending(True)
     for _ in range(20):

@@ -24,8 +24,8 @@ class TransactionalBroker(BrokerClient):
         self.state = "empty"
         self.open: list[bytes] = []
         self.committed: list[list[bytes]] = []
-        self.ends: list[int] = []                         # faults of EndTxn
-        self.looks: list[Any] = []                        # answers to DescribeTransactions: states, codes, LOST; then CompleteCommit
+        self.ends: list[int] = []  # faults of EndTxn
+        self.looks: list[Any] = []  # answers to DescribeTransactions: states, codes, LOST; then CompleteCommit
 
     def serve(self, request: Any, message: Any) -> None:
         lost = errors.DisconnectError("the connection was closed before the answer", broker=1)

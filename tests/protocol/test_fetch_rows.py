@@ -16,7 +16,7 @@ from kafkacore._codec import FetchedPartitions, FetchQueue, FetchRow, FetchRows,
 from kafkacore.errors import CorruptDataError
 from kafkacore.protocol import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kafkacore.types import TopicPartition
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 ID = b"t" * 16
 INT32, INT64 = 2**31 - 1, 2**63 - 1

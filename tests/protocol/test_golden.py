@@ -7,7 +7,7 @@ import pytest
 
 from kafkacore import protocol as p
 from kafkacore.errors import CorruptDataError, UnsupportedVersion
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 ID = bytes(range(16))
 

@@ -14,7 +14,7 @@ from kafkacore import protocol
 from kafkacore.errors import CorruptDataError, UnsupportedVersion, UsageError
 from kafkacore.protocol import stored
 from kafkacore.protocol.schema import Struct
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 def picked_versions(kind):

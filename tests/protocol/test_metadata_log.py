@@ -8,7 +8,7 @@ from protocol_kit import name_of, sample, struct_strategy, versions_of
 from kafkacore.errors import CorruptDataError, UnsupportedVersion
 from kafkacore.protocol import metadata_log as m
 from kafkacore.protocol.metadata_log import MetadataRecord, decode_record, encode_record
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 KINDS = list(MetadataRecord.RECORDS.values())
 TOPIC_ID = bytes.fromhex("ebb798f48f754912922c55f6bac7b7e5")

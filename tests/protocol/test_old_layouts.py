@@ -1,7 +1,7 @@
 """Requests and responses of Kafka 0.8 to 0.10, laid out by hand as "A Guide To The Kafka Protocol" has them: [..] is a counted array.
 
-    ProduceRequest  => RequiredAcks i16, Timeout i32, [TopicName [Partition i32, MessageSetSize i32, MessageSet]]
-    MessageSet      => Offset i64, MessageSize i32, Crc u32, Magic i8, Attributes i8, Key bytes, Value bytes; one after the other
+ProduceRequest  => RequiredAcks i16, Timeout i32, [TopicName [Partition i32, MessageSetSize i32, MessageSet]]
+MessageSet      => Offset i64, MessageSize i32, Crc u32, Magic i8, Attributes i8, Key bytes, Value bytes; one after the other
 """
 
 import struct
@@ -14,7 +14,7 @@ from kafka.record.memory_records import MemoryRecords
 from kafkacore import protocol as p
 from kafkacore.errors import CorruptDataError, UsageError
 from kafkacore.records import read_batches
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 def i8(value):
@@ -146,9 +146,7 @@ def commit(version):
 
 COMMITTED = (
     p.OffsetCommitResponse(
-        topics=[
-            p.OffsetCommitResponseTopic(name="flights", partitions=[p.OffsetCommitResponsePartition(partition_index=5, error_code=16)])
-        ]
+        topics=[p.OffsetCommitResponseTopic(name="flights", partitions=[p.OffsetCommitResponsePartition(partition_index=5, error_code=16)])]
     ),
     0,
     array(text("flights") + array(i32(5) + i16(16))),

@@ -19,7 +19,7 @@ from protocol_kit import (
 
 from kafkacore import protocol
 from kafkacore.protocol import stored
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 NOT_IN_KAFKA_PYTHON = {
     "ConsumerGroupHeartbeatRequest",

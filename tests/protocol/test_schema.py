@@ -8,7 +8,7 @@ from kafkacore import protocol
 from kafkacore.errors import CorruptDataError, InternalError, UsageError
 from kafkacore.protocol.schema import BOOL, BYTES, FLOAT64, INT8, INT32, INT64, STRING, UINT16, UINT32, UUID, F, Message, Struct, Versions
 from kafkacore.protocol.stored import ConsumerGroupMemberMetadataValue
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 
 class Point(Struct):

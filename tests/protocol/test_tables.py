@@ -14,7 +14,7 @@ from protocol_kit import API_MESSAGES, BETWEEN_BROKERS, MESSAGES, STORED_MESSAGE
 from kafkacore import protocol
 from kafkacore.protocol import admin, cluster, data, group, quorum, stored, txn
 from kafkacore.protocol.schema import Struct, Versions, WireType, structs_of
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 DEFINITIONS = resources.files("kafka.protocol.schemas.resources")
 
@@ -25,7 +25,6 @@ NO_DEFINITION = {"ConsumerGroupHeartbeatRequest", "ConsumerGroupHeartbeatRespons
     *(kind.__name__ for kind in STORED_MESSAGES if not kind.__name__.startswith("ConsumerProtocol")),
 }
 """Messages whose definition the wheel lacks; tests/interop/test_stored_definitions.py has those that are stored."""
-
 
 
 def definition(name):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kafkacore import protocol as p
-from tests.broker.brokering import batch
+from tests.kit.batches import batch
 from tests.security.acl_principals import LITERAL, OF_EVERYBODY, SUPER, TOPIC
 
 

@@ -219,7 +219,6 @@ class Proxy:
             to.sendall(out)
         held[source] = data
 
-
     def _bent(self, bend: Callable[[str, Any, int], list[Any]], key: int, version: int, frame: bytes, node: int) -> bytes:
         try:
             correlation_id, start = protocol.decode_response_header(key, version, frame)

@@ -6,9 +6,9 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from tests.free_ports import free_port
-from tests.interop.accepting import until
-from tests.interop.kafka_server import KafkaServer
+from tests.kit.free_ports import free_port
+from tests.kit.kafka_server import KafkaServer
+from tests.kit.waiting import until
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 

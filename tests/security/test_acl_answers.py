@@ -19,9 +19,9 @@ from kafkacore import protocol as p
 from kafkacore.broker.handlers import SERVED
 from kafkacore.protocol.schema import Struct
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.wire import Wire
-from tests.interop.accepting import until
-from tests.interop.kafka_server import why_unavailable
+from tests.kit.kafka_server import why_unavailable
+from tests.kit.waiting import until
+from tests.kit.wire import Wire
 from tests.security.acl_cases import CASES, Who
 from tests.security.acl_principals import ACLS, FOREIGN, PASSWORDS, PRINCIPALS, SUPER, TOPICS
 from tests.security.secured_kafka import SecuredKafka
@@ -118,9 +118,13 @@ def _make_groups(admin: Wire, owner: str) -> None:
     """A group with offsets (g), and two of KIP-848 with members: one reads its owner's topic (c), one another's, too (mixed)."""
     part = [p.OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")]
     topics = [p.OffsetCommitRequestTopic(name=name, partitions=part) for name in (f"{owner}t", "other.t")]
-    until(lambda: not any(
-        each.partitions[0].error_code for each in admin.ask(p.OffsetCommitRequest(group_id=f"{owner}g", topics=topics), 9).topics
-    ))
+    until(
+        lambda: (
+            not any(
+                each.partitions[0].error_code for each in admin.ask(p.OffsetCommitRequest(group_id=f"{owner}g", topics=topics), 9).topics
+            )
+        )
+    )
     for group, names in (("c", [f"{owner}t"]), ("mixed", [f"{owner}t", "other.t"])):
         beat = p.ConsumerGroupHeartbeatRequest(
             group_id=f"{owner}{group}",
@@ -163,11 +167,30 @@ def _begin(admin: Wire, transactional_id: str, topics: list[str]) -> tuple[int, 
 # ---- an answer in a line
 
 LABELS = (
-    "name", "topic", "topic_name", "group_id", "transactional_id", "resource_name", "user", "key", "partition_index", "index", "partition",
-    "partition_id", "principal_name",
+    "name",
+    "topic",
+    "topic_name",
+    "group_id",
+    "transactional_id",
+    "resource_name",
+    "user",
+    "key",
+    "partition_index",
+    "index",
+    "partition",
+    "partition_id",
+    "principal_name",
 )
 COUNTED = {
-    "active_producers", "brokers", "configs", "matching_acls", "members", "results", "tokens", "current_voters", "acls",
+    "active_producers",
+    "brokers",
+    "configs",
+    "matching_acls",
+    "members",
+    "results",
+    "tokens",
+    "current_voters",
+    "acls",
     "config_resources",
 }
 """Lists of which only counts whether they hold anything."""
@@ -234,7 +257,6 @@ def _label(struct: Struct) -> Any:
             if found not in ("", None):
                 return found
     return None
-
 
 
 def answers_to(address: str, user: str, ids: dict[str, bytes], producers: dict[str, tuple[int, int]]) -> dict[str, str]:

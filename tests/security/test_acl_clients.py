@@ -13,8 +13,8 @@ import pytest
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, SubscriptionPattern, TopicPartition, errors
 from kafkacore.admin import Acl, AclFilter, ConfigResource
 from kafkacore.testing import EmbeddedCluster
-from tests.interop.accepting import until
-from tests.interop.kafka_server import why_unavailable
+from tests.kit.kafka_server import why_unavailable
+from tests.kit.waiting import until
 from tests.security.secured_kafka import SecuredKafka
 
 pytestmark = pytest.mark.usefixtures("client_face")
@@ -301,7 +301,7 @@ def test_an_acl_that_goes_in_the_middle_of_a_transaction(it: Secured) -> None:
         producer.send(it.topic, b"kept")
         producer.send_offsets_to_transaction({TopicPartition(it.other, 0): 1}, it.group)
         producer.commit_transaction()
-    until(lambda: it.admin.list_group_offsets(it.group))                 # the markers are written after the answer
+    until(lambda: it.admin.list_group_offsets(it.group))  # the markers are written after the answer
     assert it.admin.list_group_offsets(it.group)[TopicPartition(it.other, 0)].offset == 1
     assert it.committed(1) == [b"kept"]
 

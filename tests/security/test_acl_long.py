@@ -12,7 +12,7 @@ from kafkacore import protocol as p
 from kafkacore.admin import Acl
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.wire import Wire
+from tests.kit.wire import Wire
 
 COUNT = 4_000
 GROUP, TOPIC = Code.GROUP_AUTHORIZATION_FAILED, Code.TOPIC_AUTHORIZATION_FAILED

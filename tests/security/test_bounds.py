@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kafkacore import bounds
 from kafkacore.config import BrokerConfig, ClientConfig, ConsumerConfig
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TABLE = (ROOT / "SECURITY.md").read_text(encoding="utf-8").split("## What a peer can make grow")[1].split("\n## ")[0]

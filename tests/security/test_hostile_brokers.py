@@ -15,7 +15,7 @@ import pytest
 from kafkacore import KafkaAdminClient, protocol
 from kafkacore.errors import CorruptDataError, KafkaError
 from tests.fuzz_loop import random_message
-from tests.rows import each_row
+from tests.kit.rows import each_row
 from tests.security import hostile_lies
 from tests.security.hostile_brokers import Attack, Found, _interrupting, lie, run, twisted
 from tests.security.hostile_faces import FACES

@@ -17,7 +17,7 @@ from kafkacore.config_text import holds_secret
 from kafkacore.net.sasl import scram_credential
 from kafkacore.protocol.schema import Struct
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 HUSH = "hunter2"
 LINE = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="b" password="{HUSH}" user_b="{HUSH}";'
@@ -121,8 +121,6 @@ def test_a_brokers_passwords_are_in_no_process_list(processes, tmp_path):
     root = Path(__file__).resolve().parents[2]
     started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(root)}, cwd=tmp_path)
     try:
-
-
         servers = json.loads(started.stdout.readline())["bootstrap_servers"]
         given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "b", "sasl.password": HUSH}
         with KafkaAdminClient({"bootstrap.servers": servers, **given}) as admin:

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from kafkacore import KafkaAdminClient, KafkaProducer, protocol
 from kafkacore.errors import ConfigError, InvalidRequest, SslAuthenticationFailed
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.wire import Wire
+from tests.kit.wire import Wire
 
 WAIT_S = 90
 pytestmark = pytest.mark.timeout(90)

@@ -27,7 +27,7 @@ from kafkacore.config_tls import make_context
 from kafkacore.errors import KafkaError, SaslAuthentication, SslAuthenticationFailed
 from kafkacore.net.transport import TlsTransport
 from kafkacore.testing import EmbeddedCluster
-from tests.broker.wire import Wire
+from tests.kit.wire import Wire
 
 pytestmark = pytest.mark.timeout(60)
 

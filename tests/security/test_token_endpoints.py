@@ -13,9 +13,9 @@ from kafkacore.clock import ManualClock
 from kafkacore.config import ClientConfig
 from kafkacore.config_security import TokenEndpoint
 from kafkacore.errors import AuthenticationFailedError, ConfigError
-from tests.late import late_or_skip
+from tests.kit.late import late_or_skip
+from tests.kit.rows import each_row
 from tests.net.token_endpoint import Endpoint, token_endpoint
-from tests.rows import each_row
 
 httpx = late_or_skip("httpx")
 OAUTH = {
@@ -76,7 +76,11 @@ def test_settings_of_an_endpoint_go_with_one(useless):
 def test_the_query_of_a_url_shows_nowhere(caplog):
     caplog.set_level(logging.DEBUG)
     config = ClientConfig.from_user(
-        {**OAUTH, "sasl.oauthbearer.token.endpoint.url": "https://idp/token?key=hunter2", "sasl.oauthbearer.proxy.url": "http://u:hunter2@p:1"}
+        {
+            **OAUTH,
+            "sasl.oauthbearer.token.endpoint.url": "https://idp/token?key=hunter2",
+            "sasl.oauthbearer.proxy.url": "http://u:hunter2@p:1",
+        }
     )
     shown = [repr(config), repr(config.sasl_settings()), str(config.sasl_settings().token_endpoint)]
     with token_endpoint(401, {"error": "no"}) as server:

@@ -19,7 +19,7 @@ from kafkacore.testing import EmbeddedCluster
 
 PRODUCE = 0
 MIB = 1 << 20
-BAD = b"!" * (MIB - 100)                                              # a default topic takes it, but not with the headers of a dead letter
+BAD = b"!" * (MIB - 100)  # a default topic takes it, but not with the headers of a dead letter
 OWN = decoded.HEADER
 
 
@@ -76,7 +76,7 @@ def test_a_value_that_its_topic_does_not_take_goes_there_cut(cluster: EmbeddedCl
     assert headers["h"] == b"1" and headers[OWN + "cut"] == b"value" and headers[OWN + "value.bytes"] == b"%d" % len(BAD)
     assert headers[OWN + "topic"] == b"t" and headers[OWN + "reason"].startswith(b"JSONDecodeError")
     assert (second.key, second.value) == (b"k" * 3000, b"{") and OWN + "cut" not in dict(second.headers)
-    assert (third.key, third.value) == (b"small", b"{")               # what lies beside is as it was
+    assert (third.key, third.value) == (b"small", b"{")  # what lies beside is as it was
     assert (last.key, dict(last.headers)[OWN + "value.bytes"]) == (b"far", b"%d" % (9 * MIB))
     said = [each.getMessage() for each in caplog.records if "is sent cut" in each.getMessage()]
     assert len(said) == 2 and said[0].startswith(f"t-0, offset 0: a value that cannot be decoded ({len(BAD)} bytes) is too large for topic")
@@ -95,14 +95,14 @@ def test_the_producer_of_dead_letters_has_settings_of_its_own(cluster: EmbeddedC
     cluster.create_topic("limited", configs={"max.message.bytes": str(16 * MIB)})
     assert read(cluster, "limited", deadLetter__kafka__max__request__size="5000", deadLetter__kafka__compression__type="gzip") == [1]
     found = letters(cluster, "limited", 4)
-    assert [len(each.value) for each in found] == [4096, 1, 1, 4096]   # refused by the client, uncompressed
+    assert [len(each.value) for each in found] == [4096, 1, 1, 4096]  # refused by the client, uncompressed
 
 
 def test_a_key_and_headers_that_are_too_large_themselves_are_cut_too(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("tiny", configs={"max.message.bytes": "2000"})
     assert read(cluster, "tiny") == [1]
     first, second, third, _ = letters(cluster, "tiny", 4)
-    assert (first.value, first.key) == (BAD[:256], b"edge")            # 4,096 bytes were too many as well
+    assert (first.value, first.key) == (BAD[:256], b"edge")  # 4,096 bytes were too many as well
     headers = dict(second.headers)
     assert (second.key, second.value) == (b"k" * 256, b"{")
     assert headers[OWN + "cut"] == b"value,key,headers" and "h" not in headers
@@ -117,7 +117,7 @@ def test_a_topic_that_takes_nothing_is_an_error(cluster: EmbeddedCluster) -> Non
     assert caught.value.topic == "nothing"
 
 
-@pytest.mark.parametrize("code", [29, 31, 87])                          # TOPIC_AUTHORIZATION_FAILED, CLUSTER_.., INVALID_RECORD
+@pytest.mark.parametrize("code", [29, 31, 87])  # TOPIC_AUTHORIZATION_FAILED, CLUSTER_.., INVALID_RECORD
 def test_a_refusal_for_good_is_one_error_at_once(cluster: EmbeddedCluster, code: int) -> None:
     topic = f"refused-{code}"
     cluster.create_topic(topic)
@@ -135,7 +135,7 @@ def test_a_refusal_for_good_is_one_error_at_once(cluster: EmbeddedCluster, code:
     finally:
         cluster.control(PRODUCE, None)
     assert caught.value.topic == topic and isinstance(caught.value.__cause__, errors.for_code(code))
-    assert read(cluster, topic, 3, 4) == []                             # the next try is not harmed by it
+    assert read(cluster, topic, 3, 4) == []  # the next try is not harmed by it
     assert len(letters(cluster, topic, 1)) == 1
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 pa = pytest.importorskip("pyarrow")
 

@@ -39,16 +39,16 @@ def test_offsets_show_in_the_group_and_a_missing_coordinator_is_a_warning(
                 return None if found is None else found.offset
 
         start = reader.initialOffset()
-        assert reader.latestOffset(start, limit) == start           # batch 0 pins it
+        assert reader.latestOffset(start, limit) == start  # batch 0 pins it
         first = reader.latestOffset(start, limit)
         assert (places(first), committed()) == ({"t": {"0": 4}}, 0)
         cluster.control(FIND_COORDINATOR, lambda request: Disconnect())
         with caplog.at_level(logging.WARNING, "kafkacore.spark"):
             second = reader.latestOffset(first, limit)
-            assert places(second) == {"t": {"0": 8}}                        # the query goes on
+            assert places(second) == {"t": {"0": 8}}  # the query goes on
             assert places(reader.latestOffset(second, limit)) == {"t": {"0": 10}}
         warnings = [each.getMessage() for each in caplog.records if "commitOffsetsToGroup" in each.getMessage()]
-        assert len(warnings) == 1                                   # and is not held up again for a while
+        assert len(warnings) == 1  # and is not held up again for a while
         assert warnings[0].startswith("commitOffsetsToGroup: the offsets of group g are behind those of the query: ")
         cluster.control(FIND_COORDINATOR, None)
         reader._commit_again_at = 0.0

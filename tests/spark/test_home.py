@@ -79,9 +79,9 @@ def test_none_where_it_cannot_be(packages: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("KAFKACORE_CACHE", str(tmp_path / "file"))
     assert given() is None
     monkeypatch.setenv("KAFKACORE_CACHE", str(tmp_path / "cache"))
-    (packages / "pyspark" / "python" / "lib" / "pyspark.zip").unlink()              # not as pip lays it down
+    (packages / "pyspark" / "python" / "lib" / "pyspark.zip").unlink()  # not as pip lays it down
     assert given() is None
-    (packages / "pyspark" / "jars").rmdir()                                           # pyspark-client has none
+    (packages / "pyspark" / "jars").rmdir()  # pyspark-client has none
     assert given() is None
 
 
@@ -89,10 +89,10 @@ def test_none_where_spark_would_not_take_the_package_or_cannot_be_told(
     packages: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert given() is not None
-    (packages / "pyspark" / "spark-distribution").mkdir()                             # pip with PYSPARK_HADOOP_VERSION
+    (packages / "pyspark" / "spark-distribution").mkdir()  # pip with PYSPARK_HADOOP_VERSION
     assert given() is None
     (packages / "pyspark" / "spark-distribution").rmdir()
-    monkeypatch.setenv("KAFKACORE_CACHE", str(tmp_path / f"a{os.pathsep}b"))          # would be two places on each path
+    monkeypatch.setenv("KAFKACORE_CACHE", str(tmp_path / f"a{os.pathsep}b"))  # would be two places on each path
     assert given() is None
     monkeypatch.delenv("KAFKACORE_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
@@ -100,7 +100,7 @@ def test_none_where_spark_would_not_take_the_package_or_cannot_be_told(
     def homeless(*_: object) -> Path:
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr(Path, "home", homeless)                                       # as in a container, with any number for a user
+    monkeypatch.setattr(Path, "home", homeless)  # as in a container, with any number for a user
     assert given() is None
 
 
@@ -160,10 +160,10 @@ def another(packages: Path, name: str) -> Path:
 
 def test_homes_of_environments_that_no_longer_exist_are_removed(packages: Path) -> None:
     left, kept = another(packages, "removed"), another(packages, "half")
-    (left / "bin").unlink()                                                           # as after a removal that was interrupted
+    (left / "bin").unlink()  # as after a removal that was interrupted
     (left / "python" / "more").mkdir()
     shutil.rmtree(packages.parent / "removed")
-    shutil.rmtree(packages.parent / "half" / "py4j")                                  # one link leads nowhere, the others do not
+    shutil.rmtree(packages.parent / "half" / "py4j")  # one link leads nowhere, the others do not
     foreign = left.parent / "spark-home-of-a-user"
     foreign.mkdir()
     (foreign / "jars").symlink_to("/nowhere/at/all")
@@ -173,7 +173,7 @@ def test_homes_of_environments_that_no_longer_exist_are_removed(packages: Path) 
     assert not left.exists() and not left.is_symlink()
     assert kept.is_dir() and own.is_dir() and (own / "jars").is_dir() and (left.parent / "java").is_dir()
     assert (foreign / "notes").read_text() == "mine"
-    assert (packages / "pyspark" / "jars").is_dir() and (packages / "py4j").is_dir()   # no link was followed
+    assert (packages / "pyspark" / "jars").is_dir() and (packages / "py4j").is_dir()  # no link was followed
 
 
 def test_homes_are_made_and_removed_by_one_process_at_a_time(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_homes_are_made_and_removed_by_one_process_at_a_time(packages: Path, mon
         fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
         monkeypatch.setattr(fcntl, "flock", flock)
         thread.start()
-        assert asked.wait(60) and left.exists() and not found                           # it waits for the other process
+        assert asked.wait(60) and left.exists() and not found  # it waits for the other process
     thread.join(60)
     assert found and not left.exists()
 

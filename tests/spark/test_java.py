@@ -189,7 +189,7 @@ def test_unchecked_memory_is_for_those_who_ask(started: Callable[..., Builder], 
         found = started(unsafe_arrow=True, **given)
         assert (found.options, found.told.keys() <= {"spark.master"}) == (asked, True)
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Darrow.enable_unsafe_memory_access=false")
-    assert started("x", unsafe_arrow=True).options == f"{asked} -Darrow.enable_unsafe_memory_access=false"          # the last one counts
+    assert started("x", unsafe_arrow=True).options == f"{asked} -Darrow.enable_unsafe_memory_access=false"  # the last one counts
     assert started("x").options == "-Darrow.enable_unsafe_memory_access=false"
 
 
@@ -200,7 +200,7 @@ def test_unchecked_memory_that_cannot_be_had_is_refused(started: Callable[..., B
     for given in ({"master": "yarn"}, {"spark_remote": "sc://h"}, {"running": running(None)}, {"running": running("false")}):
         with pytest.raises(ConfigError, match=r"unsafe_arrow needs a local master .* spark\.executor\.defaultJavaOptions"):
             started(unsafe_arrow=True, **given)
-    monkeypatch.setattr(java, "has_defaults", lambda: True)                       # which may name a master
+    monkeypatch.setattr(java, "has_defaults", lambda: True)  # which may name a master
     with pytest.raises(ConfigError, match="unsafe_arrow needs a local master"):
         started(unsafe_arrow=True)
     started(unsafe_arrow=True, running=running("true"))
@@ -212,7 +212,7 @@ def test_the_processes_of_a_session_here_know_its_parallelism(started: Callable[
     assert {master: started("x", master).parallelism for master in masters} == masters
     assert started("x", "local[4]", spark_default_parallelism=9).parallelism == "9"
     with monkeypatch.context() as patch:
-        patch.setattr(java, "has_defaults", lambda: True)                         # which may say something else
+        patch.setattr(java, "has_defaults", lambda: True)  # which may say something else
         assert started("x", "local[4]").parallelism is None
     monkeypatch.setenv("KAFKACORE_PARALLELISM", "7")
     assert started("x", "local[4]").parallelism == "7"

@@ -66,7 +66,7 @@ def test_of_the_queries_that_have_ended_the_newest_are_kept() -> None:
     for number in range(lag.KEPT_ENDED // 2 - 1):
         over(f"q{number}", 1, f"id-{number}")
     assert len(listener.ended) == lag.KEPT_ENDED
-    over("again", 5, "id-b")                                              # the same name: its report is replaced, and is the newest
+    over("again", 5, "id-b")  # the same name: its report is replaced, and is the newest
     over("last", 1, "id-c")
     assert len(listener.ended) == lag.KEPT_ENDED and not listener.current
     assert next(iter(listener.ended)) == ("q1", 0) and [*listener.ended][-4:] == [("again", 0), ("again", 1), ("last", 0), ("last", 1)]

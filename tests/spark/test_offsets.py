@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kafkacore.errors import ConfigError
 from kafkacore.spark import offsets
 from kafkacore.spark.offsets import OffsetRange
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 partitions = st.tuples(st.sampled_from(["a", "b.c", "über"]), st.integers(0, 12))
 offset_maps = st.dictionaries(partitions, st.integers(0, 2**62), max_size=8)
@@ -61,7 +61,7 @@ ranges = st.lists(
 
 @given(ranges, st.none() | st.integers(1, 40), st.none() | st.integers(1, 5_000))
 def test_pieces_cover_every_offset_once_in_order(wanted: list[OffsetRange], least: int | None, most: int | None) -> None:
-    most = None if most is None else max(most, sum(each.size for each in wanted) // 500)     # keeps the example small
+    most = None if most is None else max(most, sum(each.size for each in wanted) // 500)  # keeps the example small
     pieces = offsets.split(wanted, least, most)
     joined: dict[int, list[int]] = {}
     for piece in pieces:
@@ -133,10 +133,10 @@ def test_a_topic_made_anew_is_a_loss_even_if_it_has_grown_past_the_query() -> No
 def test_no_more_tasks_than_are_wanted(sizes: list[int], most: int) -> None:
     pieces = [OffsetRange("t", i, 0, size) for i, size in enumerate(sizes)]
     tasks = offsets.at_most([[each] for each in pieces], most)
-    assert [each for task in tasks for each in task] == pieces                 # nothing is lost, cut or moved
+    assert [each for task in tasks for each in task] == pieces  # nothing is lost, cut or moved
     assert len(tasks) == min(most, len(sizes)) and all(tasks)
     largest = max((sum(each.size for each in task) for task in tasks), default=0)
-    assert largest <= sum(sizes) / most + max(sizes, default=0)                # within one piece of the best there can be
+    assert largest <= sum(sizes) / most + max(sizes, default=0)  # within one piece of the best there can be
 
 
 def test_the_largest_of_few_tasks_is_as_small_as_possible() -> None:

@@ -12,7 +12,7 @@ from kafkacore.config import ConsumerConfig
 from kafkacore.errors import ConfigError
 from kafkacore.spark import options, secrets
 from kafkacore.spark.options import option_text, sink_options, source_options
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 SERVERS = {"kafka.bootstrap.servers": "broker:9092"}
 READ = {**SERVERS, "subscribe": "t"}
@@ -217,15 +217,15 @@ OF_ANY_JOB = {
     "kafka.metric.reporters": "x",
     "kafka.exclude.internal.topics": "true",
     "kafka.security.providers": "x",
-    "kafka.linger.ms": "5",                                               # of producers: one set of settings for source and sink
-    "kafka.isolation.level": "read_committed",                             # of consumers
+    "kafka.linger.ms": "5",  # of producers: one set of settings for source and sink
+    "kafka.isolation.level": "read_committed",  # of consumers
     "kafka.transaction.timeout.ms": "60000",
 }
 
 
 def test_settings_of_kafka_without_effect_here_are_one_warning(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "_warned", set())
-    for _ in range(3):                                                    # Spark reads the options of a query many times
+    for _ in range(3):  # Spark reads the options of a query many times
         read = source_options({**READ, **OF_ANY_JOB}, streaming=True)
     [warning] = caplog.messages
     ignored = {name for name in OF_ANY_JOB if name != "kafka.isolation.level"}

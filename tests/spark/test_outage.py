@@ -70,7 +70,7 @@ def test_a_query_that_runs_waits_and_says_so(caplog: pytest.LogCaptureFixture) -
     assert "243 s so far" in said[3] and said[5] == "Kafka answers again, and the query goes on after 305 s"
     caplog.clear()
     assert asked.ask(20, errors.NetworkError("refused"), takes_ms=5) == "answer"
-    assert len(caplog.records) == 2                                     # a warning in thirty seconds, and the end
+    assert len(caplog.records) == 2  # a warning in thirty seconds, and the end
 
 
 def test_it_waits_no_longer_than_it_may() -> None:
@@ -149,5 +149,3 @@ def test_a_stream_goes_on_where_it_stood(cluster: Any, producer: Any, caplog: py
     end = reader.latestOffset(at, reader.getDefaultReadLimit())
     assert numbers(read(reader, list(reader.partitions(at, end)))) == [0, 1, 2]
     assert pauses >= 3 and "Kafka answers again" in caplog.text
-
-

@@ -90,7 +90,7 @@ def test_where_loss_is_tolerated_the_new_topic_is_read(cluster: Any, admin: Any,
     assert [list(offsets.topic_ids(each.offset)) for each in (earliest, skip)] == [[made.name]] * 2
     if not available_now:
         send(producer, made.name, [200])
-        for each in (earliest, skip, made.run(earliest.offset), made.run(skip.offset)):   # the last two: strict, and nothing is lost
+        for each in (earliest, skip, made.run(earliest.offset), made.run(skip.offset)):  # the last two: strict, and nothing is lost
             assert numbers(each.batch()) == [200]
 
 
@@ -98,10 +98,10 @@ def test_a_topic_whose_records_were_kept_goes_on_where_that_is_said(cluster: Any
     """As in a mirrored cluster: other ids, the same offsets."""
     made = Recreated(cluster, admin, producer, "mirrored")
     kept = made.run(checkTopicIds="false")
-    assert numbers(read(kept.reader, kept.reader.partitions(*made.last))) == list(range(100, 105))      # a batch that is replayed
+    assert numbers(read(kept.reader, kept.reader.partitions(*made.last))) == list(range(100, 105))  # a batch that is replayed
     assert [numbers(batch) for batch in kept.batches()] == [[105, 106, 107]]
     assert offsets.topic_ids(kept.offset).keys() == {"mirrored"}
-    assert made.run(kept.offset).batch() is None                          # its new id is known from then on
+    assert made.run(kept.offset).batch() is None  # its new id is known from then on
 
 
 def test_a_checkpoint_without_ids_goes_on(cluster: Any, admin: Any, producer: Any) -> None:
@@ -111,7 +111,7 @@ def test_a_checkpoint_without_ids_goes_on(cluster: Any, admin: Any, producer: An
     query = Query(cluster, {"no-ids": {"0": 2}}, subscribe="no-ids")
     assert numbers(query.batch()) == [2, 3, 4] and offsets.topic_ids(query.offset)
     quiet = Query(cluster, {"no-ids": {"0": 5}}, subscribe="no-ids")
-    assert quiet.batch() is None and quiet.offset == {"no-ids": {"0": 5}}      # that ids are known is no news
+    assert quiet.batch() is None and quiet.offset == {"no-ids": {"0": 5}}  # that ids are known is no news
 
 
 def test_a_batch_that_is_replayed_reads_nothing_of_another_topic(cluster: Any, admin: Any, producer: Any, caplog: Any) -> None:
@@ -120,7 +120,7 @@ def test_a_batch_that_is_replayed_reads_nothing_of_another_topic(cluster: Any, a
     with pytest.raises(errors.OffsetOutOfRange, match=rf"is {made.after}.*; the batch begins at offset 0 and ends at 5"):
         made.run().reader.partitions(*made.last)
     lenient = made.run(onDataLoss="earliest")
-    for _ in range(2):                                                  # foreachBatch may plan it twice
+    for _ in range(2):  # foreachBatch may plan it twice
         assert read(lenient.reader, lenient.reader.partitions(*made.last)) == []
     assert lenient.reader.tolerated == 1
     assert [numbers(batch) for batch in lenient.batches()] == [[], list(range(100, 108))]
@@ -181,7 +181,7 @@ def test_one_answer_against_the_checkpoint_is_an_old_one() -> None:
 
 def test_a_new_process_believes_the_checkpoint_until_brokers_agree() -> None:
     brokers = Brokers({"t": (A, 2)}, {"t": (A, 2)})
-    found = source.clients.Topics(lambda: brokers)                        # type: ignore[arg-type, return-value]
+    found = source.clients.Topics(lambda: brokers)  # type: ignore[arg-type, return-value]
     assert found.look(["t"], {"t": 2}, {"t": B}) == ({"t": 2}, {})
     assert found.renewed == {"t"} and found.former_id("t") == B and brokers.rounds == 4
 
@@ -194,7 +194,7 @@ def test_ids_beside_offsets() -> None:
     assert made == {"a": {"0": 3}, "b": {"0": 4, "1": 5}, "b@YmJiYmJiYmJiYmJiYmJiYg": {}}
     assert list(made) == ["a", "b", "b@YmJiYmJiYmJiYmJiYmJiYg"]
     assert offsets.topic_ids(made) == {"b": B} and offsets.topic_ids({"a": {"0": 3}}) == {}
-    assert offsets.from_json(made) == {("a", 0): 3, ("b", 0): 4, ("b", 1): 5}    # as Spark's own source reads it
+    assert offsets.from_json(made) == {("a", 0): 3, ("b", 0): 4, ("b", 1): 5}  # as Spark's own source reads it
     with pytest.raises(errors.ConfigError, match="expected JSON"):
         offsets.topic_ids({"a": {"0": 3}, "a@short": {}})
     assert status._offsets(json.dumps(made)) == {"a": {"0": 3}, "b": {"0": 4, "1": 5}}

@@ -12,8 +12,8 @@ from kafkacore import KafkaProducer, errors
 from kafkacore.clock import ManualClock
 from kafkacore.spark.sending import RowSender
 from kafkacore.testing import EmbeddedCluster
-from tests.interop.rivals import Plain, confluent_read
-from tests.rows import each_row
+from tests.kit.plain_records import Plain, confluent_read
+from tests.kit.rows import each_row
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 US = pa.timestamp("us", "UTC")
@@ -166,7 +166,7 @@ def test_the_first_record_that_fails_is_the_error_and_no_memory_is_kept(cluster:
         for _ in range(20):
             sender.send(pa.RecordBatch.from_pydict({"value": [b"x" * 100] * 20}))
             producer.flush()
-        assert len(sender._open) <= 1                              # what is known of is not kept
+        assert len(sender._open) <= 1  # what is known of is not kept
         sender.send(pa.RecordBatch.from_pydict({"value": [b"fits", b"y" * 600, b"fits", b"z" * 700]}))
         with pytest.raises(errors.RecordTooLarge) as caught:
             sender.finish()

@@ -55,7 +55,7 @@ def test_max_offsets_are_shared_out_and_once_takes_everything(cluster, producer)
     query.batch()
     assert query.at == {"shared": {"0": 30, "1": 30}}
     send(producer, "shared", range(10))
-    assert len(query.batch(source.ReadAllAvailable()) or []) == 50      # Trigger.Once
+    assert len(query.batch(source.ReadAllAvailable()) or []) == 50  # Trigger.Once
 
 
 def test_a_batch_waits_for_min_offsets_or_the_delay(cluster, producer, monkeypatch):
@@ -64,7 +64,7 @@ def test_a_batch_waits_for_min_offsets_or_the_delay(cluster, producer, monkeypat
     cluster.create_topic("waits", partitions=1)
     send(producer, "waits", range(2))
     query = Query(cluster, subscribe="waits", minOffsetsPerTrigger="5", maxTriggerDelay="10s")
-    assert len(query.batch() or []) == 2                                # the first never waits
+    assert len(query.batch() or []) == 2  # the first never waits
     send(producer, "waits", range(4))
     now[0] += 9
     assert query.batch() is None
@@ -74,10 +74,10 @@ def test_a_batch_waits_for_min_offsets_or_the_delay(cluster, producer, monkeypat
     assert len(query.batch() or []) == 5
     send(producer, "waits", range(1))
     assert query.batch() is None
-    assert len(query.batch(source.ReadAllAvailable()) or []) == 1       # Trigger.Once does not wait
+    assert len(query.batch(source.ReadAllAvailable()) or []) == 1  # Trigger.Once does not wait
     send(producer, "waits", range(1))
     query.reader.prepareForTriggerAvailableNow()
-    assert len(query.batch() or []) == 1                                # nor does AvailableNow
+    assert len(query.batch() or []) == 1  # nor does AvailableNow
 
 
 def test_the_longer_nothing_comes_the_longer_the_source_waits(cluster, producer, monkeypatch):
@@ -164,10 +164,10 @@ def test_a_topic_that_is_added_begins_with_what_there_is(cluster, admin, produce
         assert [numbers(batch) for batch in query.batches()] == [[], [*range(4, 10), *range(10)]]
         assert query.at == {"added": {"0": 0, "1": 10}, "first": {"0": 0, "1": 10}, "whole": {"0": 0, "1": 10}}
     query = Query(cluster, start, subscribe="first,added")
-    assert numbers(query.batch()) == [] and numbers(read(query.reader, query.reader.partitions(*query.last))) == []   # replayed
+    assert numbers(query.batch()) == [] and numbers(read(query.reader, query.reader.partitions(*query.last))) == []  # replayed
     whole = Query(cluster, start, subscribe="first,whole")
-    assert [numbers(batch) for batch in whole.batches()] == [list(range(10))]                 # no batch of its own where nothing is missing
-    query = Query(cluster, start, subscribePattern="first|added")                             # which has named the topic all the time
+    assert [numbers(batch) for batch in whole.batches()] == [list(range(10))]  # no batch of its own where nothing is missing
+    query = Query(cluster, start, subscribePattern="first|added")  # which has named the topic all the time
     with pytest.raises(errors.OffsetOutOfRange, match=r"added-1: the offsets 0 to 3 have aged out"):
         query.batch()
 
@@ -192,7 +192,7 @@ def test_small_partitions_share_tasks_down_to_the_session_s_parallelism(cluster,
         return len(Query(cluster, subscribe="small", **options).plan() or [])
 
     monkeypatch.delenv("KAFKACORE_PARALLELISM", raising=False)
-    assert [tasks(), tasks(joinSmallPartitions="true"), tasks(joinSmallPartitions="3")] == [8, 8, 3]   # not known: none is joined
+    assert [tasks(), tasks(joinSmallPartitions="true"), tasks(joinSmallPartitions="3")] == [8, 8, 3]  # not known: none is joined
     for parallelism, wanted in (("1", 1), ("2", 2), ("4", 4), ("64", 8), ("many", 8)):
         monkeypatch.setenv("KAFKACORE_PARALLELISM", parallelism)
         assert tasks() == wanted
@@ -226,7 +226,7 @@ def test_many_partitions_are_read_by_few_tasks(cluster, producer, monkeypatch, e
 
     for kind in ("batch", "stream"):
         tasks, whole = found(kind)
-        assert tasks == 14 and whole == sorted(whole)                           # without the two empty ones
+        assert tasks == 14 and whole == sorted(whole)  # without the two empty ones
         for most, count in ((1, 1), (3, 3), (5, 5), (14, 14), (100, 14)):
             assert found(kind, maxPartitions=str(most)) == (count, whole)
         assert found(kind, maxPartitions="3", joinSmallPartitions="2")[0] == 2
@@ -391,7 +391,7 @@ def test_a_topic_deleted_while_it_is_read(cluster, admin, producer):
     with pytest.raises(errors.OffsetOutOfRange, match=r"deleted-0: the partition no longer exists.*the query is at offset 3"):
         strict.batch()
     with pytest.raises(errors.OffsetOutOfRange, match=r"deleted-0: the partition no longer exists"):
-        Query(cluster, strict.offset, subscribe="deleted,stays").batch()        # after a restart
+        Query(cluster, strict.offset, subscribe="deleted,stays").batch()  # after a restart
     assert lenient.batches() == [[]]
     assert lenient.at == {"stays": {"0": 3}}
     again = Query(cluster, {"deleted": {"0": 3}, "stays": {"0": 3}}, subscribe="deleted,stays", failOnDataLoss="false")
@@ -541,7 +541,7 @@ def test_options_are_checked_when_the_source_is_made_with_or_without_a_schema(gi
         {"subscribe": "t", "endingOffsets": "latest"},
         {"subscribe": "t", "maxOffsetsPerTrigger": "5", "startingOffsets": "latest"},
         {"topic": "t", "checkpointLocation": "/c", "queryName": "q"},
-        {"kafka.acks": "all"},                                                      # the topic is a column
+        {"kafka.acks": "all"},  # the topic is a column
     ],
 )
 def test_what_fits_one_kind_of_read_or_write_is_let_through(given: dict[str, str]) -> None:

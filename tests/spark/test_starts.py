@@ -36,7 +36,7 @@ class First:
         self.start = self.reader.initialOffset()
 
     def plan(self, limit: Any = None) -> None:
-        assert self.reader.initialOffset() == self.start                # Spark asks twice
+        assert self.reader.initialOffset() == self.start  # Spark asks twice
         self.end = self.reader.latestOffset(self.start, limit or self.reader.getDefaultReadLimit())
 
     def rows(self) -> list[int]:
@@ -65,14 +65,14 @@ def test_a_first_batch_that_is_replayed_loses_nothing(cluster, producer, start):
     first = First(cluster, subscribe=topic, **options_of(start, topic))
     begin = STARTS[start][1]
     assert places(first.start) == {topic: {"0": begin}}
-    send(producer, topic, range(5, 8))                                  # between the two questions of Spark
+    send(producer, topic, range(5, 8))  # between the two questions of Spark
     first.plan()
     assert first.end == first.start and first.rows() == []
-    send(producer, topic, range(8, 12))                                 # the batch fails, the query is started again
+    send(producer, topic, range(8, 12))  # the batch fails, the query is started again
     again = first.replayed()
     assert again.replay == [] and again.reader.tolerated == 0
-    assert numbers(again.batch()) == list(range(begin, 12))             # not put off by another pin
-    assert numbers(first.later().batch()) == list(range(begin, 12))        # nor without a crash
+    assert numbers(again.batch()) == list(range(begin, 12))  # not put off by another pin
+    assert numbers(first.later().batch()) == list(range(begin, 12))  # nor without a crash
 
 
 def test_a_start_by_numbers_needs_no_empty_batch(cluster, producer):
@@ -122,7 +122,7 @@ def test_once_takes_what_is_there_in_its_only_batch(cluster, producer, start):
     send(producer, topic, range(5))
     for limits in ({}, {"maxOffsetsPerTrigger": "2"}, {"minOffsetsPerTrigger": "50"}):
         first = First(cluster, subscribe=topic, **options_of(start, topic), **limits)
-        assert not isinstance(first.reader.getDefaultReadLimit(), source.ReadAllAvailable)      # that is how Once is recognized
+        assert not isinstance(first.reader.getDefaultReadLimit(), source.ReadAllAvailable)  # that is how Once is recognized
         first.plan(source.ReadAllAvailable())
         assert first.rows() == list(range(STARTS[start][1], 5))
     send(producer, topic, range(5, 7))
@@ -151,7 +151,7 @@ def test_what_ages_out_before_the_first_batch_is_replayed_is_a_loss(cluster, adm
     assert again.replay == [] and again.reader.tolerated == 1
     assert f"the offsets {begin} to 7 have aged out" in caplog.text
     assert [numbers(batch) for batch in again.batches()] == [[], [8, 9, 10, 11]]
-    assert again.reader.tolerated == 2                                  # the batch that moves the offsets is reported once
+    assert again.reader.tolerated == 2  # the batch that moves the offsets is reported once
 
 
 @pytest.mark.parametrize("loss", ["fail", "earliest"])
@@ -166,7 +166,7 @@ def test_a_batch_that_ends_before_it_begins_is_a_loss(cluster, producer, caplog,
         with pytest.raises(errors.OffsetOutOfRange, match=says):
             reader.partitions(*batch)
     else:
-        for _ in range(2):                                              # foreachBatch may read a batch twice
+        for _ in range(2):  # foreachBatch may read a batch twice
             assert read(reader, list(reader.partitions(*batch))) == []
         assert reader.tolerated == 1 and caplog.text.count(says) == 1
 
@@ -240,7 +240,7 @@ def test_older_sparks_ask_for_the_end_first(cluster, producer, older, start):
     send(producer, topic, range(5, 8))
     begin = reader.initialOffset()
     assert numbers(read(reader, list(reader.partitions(begin, end)))) == list(range(STARTS[start][1], 5))
-    again = stream_reader(given)                                        # batch 0 is replayed
+    again = stream_reader(given)  # batch 0 is replayed
     assert numbers(read(again, list(again.partitions(again.initialOffset(), end)))) == list(range(STARTS[start][1], 5))
     later = again.latestOffset()
     assert numbers(read(again, list(again.partitions(end, later)))) == [5, 6, 7]

@@ -86,7 +86,7 @@ class Brokers:
 def known(*views: dict[str, Any]) -> tuple[Brokers, Topics]:
     """Brokers of which the first has been asked."""
     brokers = Brokers(*views)
-    found = Topics(lambda: brokers)                                       # type: ignore[arg-type, return-value]
+    found = Topics(lambda: brokers)  # type: ignore[arg-type, return-value]
     found.look(list(views[0]), {})
     assert brokers.rounds == 0
     return brokers, found
@@ -110,12 +110,12 @@ def test_partitions_that_the_offsets_name_are_not_lost_by_one_answer() -> None:
     brokers.views[0] = {"t": (A, 1)}
     assert found.look(["t"], {"t": 2}) == ({"t": 2}, {})
     assert brokers.rounds == 1
-    brokers, found = known({"t": (A, 1)}, T2)                             # nor by one that came before the offsets
+    brokers, found = known({"t": (A, 1)}, T2)  # nor by one that came before the offsets
     assert found.look(["t"], {"t": 2}) == ({"t": 2}, {})
     for there in ({}, {"t": (A, 1)}):
         brokers, found = known(there, {}, {})
         brokers.all(t=(A, 1))
-        assert found.look(["t"], {"t": 2}) == ({"t": 1}, {})              # all agree: it was created again, before this process started
+        assert found.look(["t"], {"t": 2}) == ({"t": 1}, {})  # all agree: it was created again, before this process started
         assert found.renewed == {"t"} and brokers.rounds == 4
 
 
@@ -130,7 +130,7 @@ def test_a_topic_that_one_broker_does_not_know_exists(count: int) -> None:
     assert counts == {} and isinstance(failed["t"], errors.UnknownTopicOrPartition) and found.topic_id("t") == A
     rounds = brokers.rounds
     assert isinstance(found.look(["t"], {"t": 2})[1]["t"], errors.UnknownTopicOrPartition)
-    assert brokers.rounds == rounds                                       # it is known by now
+    assert brokers.rounds == rounds  # it is known by now
 
 
 def test_one_broker_of_several_does_not_confirm_a_loss() -> None:
@@ -184,7 +184,7 @@ def test_a_topic_that_comes_back(topic_id: bytes, renewed: set[str]) -> None:
     assert found.look(["t"], {}) == ({"t": 2}, {})
     assert (found.topic_id("t"), found.renewed) == (topic_id, renewed)
     if topic_id == B:
-        brokers.all(**T2)                                                 # an old answer
+        brokers.all(**T2)  # an old answer
         assert found.look(["t"], {}) == ({"t": 2}, {}) and found.topic_id("t") == B
 
 
@@ -204,7 +204,7 @@ def test_a_refusal_counts_when_brokers_agree() -> None:
 
 def test_a_topic_that_has_not_been_seen_yet() -> None:
     brokers, found = known({}, T2)
-    assert found.look(["t"], {}) == ({"t": 2}, {})                        # the second broker knows it already
+    assert found.look(["t"], {}) == ({"t": 2}, {})  # the second broker knows it already
     brokers, found = known({}, {})
     counts, failed = found.look(["t"], {})
     assert counts == {} and isinstance(failed["t"], errors.UnknownTopicOrPartition)
@@ -320,7 +320,7 @@ def test_new_partitions_stay_though_a_broker_does_not_know_them_yet(cluster: Any
 
     inner.describe_topics = stale
     assert query.batch() is None
-    again = Query(cluster, query.offset, subscribe="grown")               # and after a restart
+    again = Query(cluster, query.offset, subscribe="grown")  # and after a restart
     again.reader._source.admin().describe_topics = stale
     assert again.batch() is None
 
@@ -347,7 +347,7 @@ def test_a_task_does_not_believe_one_answer_either(cluster: Any, producer: Any, 
     fault = errors.UnknownTopicOrPartition("the broker does not know it yet")
     wanted = clients.OffsetRange("task-topic", 0, 0, 3)
     with clients.Lent(options.client) as consumer, pytest.raises(errors.UnknownTopicOrPartition, match="does not know it yet"):
-        clients._behind_loss(consumer, options, wanted, 0, fault)         # the task fails, and is tried again
+        clients._behind_loss(consumer, options, wanted, 0, fault)  # the task fails, and is tried again
     asked: list[str] = []
     monkeypatch.setattr(KafkaAdminClient, "describe_topics", lambda self, names: asked.append("once") or Brokers({}).describe_topics(names))
     assert clients._exists(options, wanted) and asked == ["once"]
@@ -379,7 +379,7 @@ def test_a_topic_that_is_added_begins_with_what_it_has(cluster: Any, admin: Any,
     assert query.batch() == [] and query.at == {old: {"0": 5}, new: {"0": 3}}
     admin.delete_records({(new, 0): 4}).check()
     again = Query(cluster, query.offset, subscribe=f"{old},{new}", onDataLoss=loss)
-    assert [len(list(each.ranges)) for each in again.reader.partitions(*query.last)] == [0]      # a replay
+    assert [len(list(each.ranges)) for each in again.reader.partitions(*query.last)] == [0]  # a replay
     assert query.reader.tolerated == 0
     if loss == "fail":
         with pytest.raises(errors.OffsetOutOfRange, match=f"{new}-0: the offsets 3 to 3 have aged out"):

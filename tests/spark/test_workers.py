@@ -30,7 +30,7 @@ def test_in_a_worker_when_more_is_loaded_never_elsewhere(
         zipped.writestr("there.py", "")
     monkeypatch.setitem(sys.path_importer_cache, archive, zipimport.zipimporter(archive))
     listings = zipimport._zip_directory_cache
-    if not private:                                                                        # as a Python may be that comes later
+    if not private:  # as a Python may be that comes later
         monkeypatch.delattr(zipimport, "_zip_directory_cache")
     for more in (0, 0, 1, 0, len(sys.modules) // 5, 0, 1):
         for at in range(more):
@@ -40,7 +40,7 @@ def test_in_a_worker_when_more_is_loaded_never_elsewhere(
     monkeypatch.setattr(zipimport, "_zip_directory_cache", listings, raising=False)
     assert (archive in sys.path_importer_cache) == (not frozen)
     assert (archive in listings) == (not frozen or not private)
-    assert importlib.machinery.PathFinder.find_spec("there", [archive]) is not None       # and it is found again
+    assert importlib.machinery.PathFinder.find_spec("there", [archive]) is not None  # and it is found again
 
 
 def test_garbage_is_collected_before_all_else_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

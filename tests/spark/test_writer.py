@@ -9,7 +9,7 @@ import pytest
 
 from kafkacore import errors, protocol
 from kafkacore.testing import EmbeddedCluster
-from tests.rows import each_row
+from tests.kit.rows import each_row
 
 pytest.importorskip("pyspark")
 pa = pytest.importorskip("pyarrow")

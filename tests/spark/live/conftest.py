@@ -17,10 +17,10 @@ import pytest
 import kafkacore.spark
 from kafkacore.errors import ConfigError
 from kafkacore.testing import EmbeddedCluster
-from tests.interop.kafka_server import KafkaServer, fetch_jars, why_unavailable
 from tests.interop.spark_connector import connector_jars
+from tests.kit.kafka_server import KafkaServer, fetch_jars, why_unavailable
 
-os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "conf")       # of all Sparks, those in processes of their own too
+os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "conf")  # of all Sparks, those in processes of their own too
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

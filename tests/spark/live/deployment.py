@@ -38,7 +38,7 @@ def session(kind: str, directory: Path) -> Any:
     if kind == "cluster":
         builder = SparkSession.builder.master("local-cluster[2,1,2048]")
     else:
-        os.environ["SPARK_TESTING"] = "1"                           # Connect's port is any free one
+        os.environ["SPARK_TESTING"] = "1"  # Connect's port is any free one
         builder = SparkSession.builder.remote("local[2]")
     for key, value in conf.items():
         builder = builder.config(key, value)
@@ -67,7 +67,7 @@ def main(kind: str, servers: str, directory: Path) -> dict[str, Any]:
     source = spark.readStream.format("kafkacore").options(**streaming).load().select("key", "value")
     run(source.writeStream.format("kafkacore").options(**options, topic="stream", checkpointLocation=f"{directory}/checkpoints/a"))
     lags = [reports.get(timeout=60).metrics["maxOffsetsBehindLatest"] for _ in range(3)]  # an empty batch 0, which pins the start, and two
-    if kind != "connect":                                         # there it may wait forever for a report that waits for it
+    if kind != "connect":  # there it may wait forever for a report that waits for it
         spark.streams.removeListener(listener)
     counts = stream(spark, **streaming).groupBy("key").count().selectExpr("key", "CAST(count AS string) AS value")
     updates = counts.writeStream.outputMode("update").foreachBatch(foreach_batch(options, topic="updates"))

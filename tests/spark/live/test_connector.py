@@ -12,7 +12,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.types import NewTopic
-from tests.interop.kafka_server import KafkaServer
+from tests.kit.kafka_server import KafkaServer
 
 pytestmark = pytest.mark.kafka
 
@@ -166,7 +166,7 @@ def test_a_checkpoint_of_one_is_resumed_by_the_other(
     stream = Stream(spark, kafka, tmp_path, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="60")
     produce(kafka.bootstrap_servers, topic, range(100), 2)
     assert stream.run(first) == [60, 40]
-    assert sum(stream.run(second)) == 0                                 # nothing is read again
+    assert sum(stream.run(second)) == 0  # nothing is read again
     produce(kafka.bootstrap_servers, topic, range(100), 2)
     assert stream.run(second) == [60, 40]
     produce(kafka.bootstrap_servers, topic, range(30), 2)

@@ -16,7 +16,7 @@ import pytest
 
 from kafkacore import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
-from tests.interop.rivals import confluent_read
+from tests.kit.plain_records import confluent_read
 from tests.spark.live.commands import environment
 
 PLANTED = "planted-e7c1f0-hush"
@@ -65,7 +65,7 @@ def shows(directory: Path, what: str) -> list[str]:
 def test_executors_of_their_own(tmp_path: Path) -> None:
     import pyspark
 
-    home = tmp_path / "home"                                        # executors write their logs to SPARK_HOME/work
+    home = tmp_path / "home"  # executors write their logs to SPARK_HOME/work
     home.mkdir()
     for each in Path(pyspark.__file__).parent.iterdir():
         if each.name != "work":
@@ -73,9 +73,9 @@ def test_executors_of_their_own(tmp_path: Path) -> None:
     with EmbeddedCluster() as cluster:
         answer = run("cluster", cluster, tmp_path, SPARK_HOME=str(home))
         check(answer, cluster)
-    assert answer["daemons"] == 2                                   # each executor has its own worker processes
+    assert answer["daemons"] == 2  # each executor has its own worker processes
     assert "kafkacore" in answer["plan"] and PLANTED not in answer["plan"] and "secret://" not in answer["plan"]
-    assert list((home / "work").rglob("stderr"))                    # the executors' logs are among what is looked through
+    assert list((home / "work").rglob("stderr"))  # the executors' logs are among what is looked through
     assert shows(tmp_path, PLANTED) == []
 
 

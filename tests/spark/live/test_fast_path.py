@@ -13,7 +13,7 @@ from kafkacore import KafkaProducer
 from kafkacore.errors import ConfigError
 from kafkacore.spark import LagListener, fetch, read, stream
 from kafkacore.testing import EmbeddedCluster
-from tests.interop.rivals import confluent_read
+from tests.kit.plain_records import confluent_read
 
 FROM, TO = '{"parity":{"0":5,"1":-2,"2":100}}', '{"parity":{"0":90,"1":-1,"2":100}}'
 
@@ -101,7 +101,7 @@ def test_a_stream_goes_on_from_the_sources_checkpoint_and_tells_its_lag(
     spark.streams.addListener(listener)
     try:
         batches = run(spark.readStream.format("kafkacore").options(**options).load())
-        _, *lags = [reports.get(timeout=30) for _ in [0, *batches]]     # batch 0 pins the start
+        _, *lags = [reports.get(timeout=30) for _ in [0, *batches]]  # batch 0 pins the start
     finally:
         spark.streams.removeListener(listener)
     assert batches == [1, 2, 3]

@@ -142,7 +142,7 @@ def test_executors_killed_while_the_driver_lives(tmp_path: Path, record_property
     killed = [(line["killed"], line["program"]) for line in query.log() if "killed" in line]
     assert sorted(killed) == [(name, "java") for name in sorted(EXECUTOR_POINTS)]
     record_property(f"records of {query.records} written again after {len(killed)} executors were killed", again.total())
-    assert set(planned.values()) == {1}                                 # tasks were tried again, not batches
+    assert set(planned.values()) == {1}  # tasks were tried again, not batches
     # A task that was tried again writes its rows again, and no others are.
     assert BATCH // PARTITIONS <= again.total() <= len(killed) * BATCH
 

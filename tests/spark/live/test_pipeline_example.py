@@ -27,7 +27,7 @@ def test_the_example_counts_as_pandas_does(tmp_path: Path) -> None:
     with subprocess.Popen(command, cwd=root, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         first, second = (json.loads(running.stdout.readline()) for _ in range(2))
-        running.send_signal(signal.SIGINT)                                  # the update that it is in has nothing to read, and ends
+        running.send_signal(signal.SIGINT)  # the update that it is in has nothing to read, and ends
         said = running.communicate(timeout=120)[1]
     assert running.returncode == 0, said
     assert (first["update"], first["flows"]["hourly_topic"]["rows"], first["flows"]["hourly_topic"]["behind"]) == (1, first["seeded"], 0)

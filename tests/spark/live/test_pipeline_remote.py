@@ -143,13 +143,13 @@ def test_tables_outlive_runs_and_are_computed_anew_when_asked(tmp_path: Path, cl
     assert steps[-1] == "ending Spark"
     assert tables.interrupted() == 130
     tables.send("c", "a")
-    assert tables.run() == {"words": 6, "out": 6}                          # it goes on, in the table that is there
+    assert tables.run() == {"words": 6, "out": 6}  # it goes on, in the table that is there
     assert tables.rows("words") == [("a",)] * 3 + [("b",), ("c",)]
     assert tables.rows("counts") == counted("a", "b", "a", "c", "a")
     tables.send("d")
     assert tables.run("--full-refresh", "words") == {"words": 6 + 7, "out": 6}
     assert tables.rows("words") == [("a",)] * 3 + [("b",), ("c",), ("d",)]
-    assert tables.rows("counts") == counted("a", "b", "a", "c", "a")      # no other table
+    assert tables.rows("counts") == counted("a", "b", "a", "c", "a")  # no other table
     assert "no table 'out' to compute again; there is counts, words" in refused(tables.call("run", "--full-refresh", "out"))
     assert tables.run("--full-refresh-all") == {"words": 13 + 7, "out": 6 + 7}
     assert (tables.rows("counts"), tables.sent()) == (counted("a", "b", "a", "c", "a", "d"), 6 + 7)

@@ -10,7 +10,7 @@ import pytest
 from kafkacore import KafkaAdminClient
 from kafkacore.spark import foreach_batch, sink
 from kafkacore.testing import EmbeddedCluster
-from tests.interop.rivals import Plain, confluent_read
+from tests.kit.plain_records import Plain, confluent_read
 
 
 def given(cluster: EmbeddedCluster, **more: str) -> dict[str, str]:
@@ -146,7 +146,7 @@ def test_a_record_that_fails_fails_the_query_and_nothing_is_missing_after_a_rest
     values = [record.value or b"" for record in read_all(cluster, "failing-out")[0]]
     kinds = [value if len(value) == 2 else b"x" for value in values]
     assert kinds[-6:] == [b"w0", b"w1", b"x"] * 2
-    assert set(kinds[:-6]) <= {b"w0", b"w1"}                       # at least once: what was there before the failure stays
+    assert set(kinds[:-6]) <= {b"w0", b"w1"}  # at least once: what was there before the failure stays
 
 
 def test_a_task_knows_its_query_and_batch(spark: Any, cluster: EmbeddedCluster, tmp_path: Path) -> None:
@@ -162,4 +162,4 @@ def test_a_task_knows_its_query_and_batch(spark: Any, cluster: EmbeddedCluster, 
     frame = words(spark, cluster, "tasks-in", 4).mapInArrow(told, "query string, batch long, attempt long")
     query = run(frame.writeStream.format("memory").queryName("tasks"), tmp_path)
     rows = sorted(tuple(row) for row in spark.sql("SELECT * FROM tasks").collect())
-    assert rows == [(str(query.id), 1, 0), (str(query.id), 2, 0)]     # batch 0 pins the start
+    assert rows == [(str(query.id), 1, 0), (str(query.id), 2, 0)]  # batch 0 pins the start

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,22 +14,8 @@ from confluent_kafka.admin import AdminClient
 
 from kafkacore import KafkaAdminClient
 from kafkacore.admin import FeatureUpdate
-
-WAIT_S = 90.0
-
-
-def fresh(prefix: str) -> str:
-    """A name that nobody has used."""
-    return f"{prefix}-{uuid.uuid4().hex[:12]}"
-
-
-def until(look: Callable[[], Any], what: str = "what a cluster shows in the end", wait_s: float = WAIT_S, every_s: float = 0.02) -> Any:
-    """Asks again until the answer is true, and returns it: for what a cluster does on its own time."""
-    deadline = time.monotonic() + wait_s
-    while not (seen := look()):
-        assert time.monotonic() < deadline, f"not within {wait_s} s: {what}"
-        time.sleep(every_s)
-    return seen
+from tests.kit.waiting import GUARD_S as WAIT_S
+from tests.kit.waiting import fresh, until
 
 
 def applied(admin: KafkaAdminClient) -> None:

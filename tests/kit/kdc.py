@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from tests.free_ports import free_port
+from tests.kit.free_ports import free_port
 
 REALM = "KAFKACORE.TEST"
 TIMEOUT_S = 60

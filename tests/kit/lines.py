@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from tests.interrupter import HERE
+from tests.kit.interrupter import HERE
 
 
 def lines_of(call: Callable[[], object]) -> int:

@@ -1,6 +1,6 @@
 """Packages that take long to import, for tests: imported when a test looks into them, not while pytest collects, which each worker does.
 
-    pl = late("polars")
+pl = late("polars")
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.free_ports import free_port
+from tests.kit.free_ports import free_port
 
 VERSION = "4.3.1"
 ARTIFACTS = (

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from tests.interop.kafka_server import LOG4J, fast_jvm, fetch_jars
+from tests.kit.kafka_server import LOG4J, fast_jvm, fetch_jars
 
 SOURCE = Path(__file__).with_name("ToolServer.java")
 

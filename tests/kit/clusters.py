@@ -1,0 +1,42 @@
+"""Clusters for tests that need no more of one than its topics and settings: `cluster = embedded({"t": 2})` is a fixture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from kafkacore.testing import EmbeddedCluster
+from tests.kit.records import fill
+
+Topics = Mapping[str, int | Sequence[Sequence[bytes]]]
+
+
+def make_topics(cluster: EmbeddedCluster, topics: Topics) -> None:
+    """Creates topics: by name how many partitions, or the values of each partition."""
+    for name, wanted in topics.items():
+        cluster.create_topic(
+            name, partitions=wanted if isinstance(wanted, int) else len(wanted), replication_factor=min(3, cluster.brokers)
+        )
+        for partition, values in enumerate(() if isinstance(wanted, int) else wanted):
+            fill(cluster.bootstrap_servers, name, values, partition)
+
+
+def embedded(topics: Topics | None = None, *, scope: Any = "module", name: str | None = None, **settings: Any) -> Any:
+    """A fixture: an EmbeddedCluster with these topics.
+
+    Args:
+        topics: by name how many partitions, or the values of each partition.
+        scope: `module` for tests that do not disturb each other, else `function`.
+        name: the fixture's, where it is not the variable's.
+        settings: of EmbeddedCluster.
+    """
+
+    @pytest.fixture(scope=scope, name=name)
+    def cluster() -> Iterator[EmbeddedCluster]:
+        with EmbeddedCluster(**settings) as started:
+            make_topics(started, topics or {})
+            yield started
+
+    return cluster
