@@ -29,6 +29,7 @@ from kafkacore.errors import KafkaError
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.testing.history import Finding, History, Reader
 from kafkacore.testing.transaction_history import Producer, TransactionHistory
+from tests.kit.inside import sender_of
 
 SOURCE, TARGET, PARTITIONS, GROUP = "source", "target", 2, "copiers"
 PLACES = [TopicPartition(topic, partition) for topic in (SOURCE, TARGET) for partition in range(PARTITIONS)]
@@ -186,7 +187,7 @@ class Life:
 
     def die(self) -> None:
         """As if its process ended: no abort, no goodbye."""
-        self.producer._sender.initiate_close(force=True)
+        sender_of(self.producer).initiate_close(force=True)
         self.close()
 
     def close(self) -> None:

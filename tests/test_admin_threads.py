@@ -15,6 +15,7 @@ from kafkacore.aio.call_threads import MOST_THREADS
 from kafkacore.broker.server import Broker, Drop
 from kafkacore.config import BrokerConfig
 from kafkacore.protocol import DescribeLogDirsRequest, MetadataRequest
+from tests.kit.inside import drivers_of
 
 GUARD_S = 60
 
@@ -93,7 +94,7 @@ def test_connections_of_few_calls_are_kept(broker, admin):
     calls = [Calling(lambda: admin.describe_log_dirs([1], timeout=GUARD_S)) for _ in range(MOST_KEPT + 3)]
     held.wait(len(calls))
     broker.control(DescribeLogDirsRequest.API_KEY, None)
-    drivers = admin._drivers
+    drivers = drivers_of(admin)
     assert len(drivers._all) == len(calls)
     for driver in tuple(drivers._all):
         driver.wakeup()
@@ -103,7 +104,7 @@ def test_connections_of_few_calls_are_kept(broker, admin):
 
 
 def test_a_call_within_a_call_has_its_connections(admin):
-    drivers = admin._drivers
+    drivers = drivers_of(admin)
     with drivers.lent():
         outer = drivers.current
         with drivers.lent():
@@ -113,12 +114,12 @@ def test_a_call_within_a_call_has_its_connections(admin):
 
 
 def test_a_call_that_takes_connections_while_the_client_closes_them(broker, admin):
-    admin._drivers._free.clear()
-    admin._drivers.first.closed = True  # as `close` does between two looks of another thread
+    drivers_of(admin)._free.clear()
+    drivers_of(admin).first.closed = True  # as `close` does between two looks of another thread
     with pytest.raises(errors.ClosedError):
-        admin._drivers.new()
-    assert all(driver.closed for driver in admin._drivers._all)
-    admin._drivers.first.closed = False
+        drivers_of(admin).new()
+    assert all(driver.closed for driver in drivers_of(admin)._all)
+    drivers_of(admin).first.closed = False
 
 
 def test_many_threads_at_once(admin):

@@ -10,6 +10,10 @@ TESTS = Path(__file__).parent
 WRITTEN_TWICE = 17
 NAMES_IN_THREE_FILES = 131
 """Functions and classes, without fixtures. Both may only fall."""
+PRIVATE_NAMES = 532
+"""Places in tests that use a name of the package with an underscore, outside of `tests/kit/inside.py`. It may only fall."""
+PUBLIC = {"_asdict", "_exit", "_field_defaults", "_fields", "_import_from_c_capsule", "_make", "_replace"}
+"""Of tuples with names, of os and of pyarrow."""
 
 
 def helpers() -> dict[str, list[tuple[str, str]]]:
@@ -40,3 +44,44 @@ def test_names_of_helpers_say_which() -> None:
     """One name for three helpers hides that they are one."""
     crowded = {name: [file for file, _ in places] for name, places in helpers().items() if len({file for file, _ in places}) > 2}
     assert len(crowded) <= NAMES_IN_THREE_FILES, crowded
+
+
+def private_names(text: bytes) -> list[str]:
+    """Where a test reads another object's private attribute, or imports a private name of the package."""
+    nodes = list(ast.walk(ast.parse(text)))
+    mine, own = ("self", "cls"), set(PUBLIC)
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            own.add(node.name)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) in mine:
+            own.add(node.attr)
+    found = []
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and node.attr not in own and _is_private(node.attr) and ast.unparse(node.value) not in mine:
+            found.append(f"{node.lineno}: {ast.unparse(node)}")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "kafkacore":
+            found += [
+                f"{node.lineno}: {each.name}" for each in node.names if _is_private(each.name) and each.name not in ("_codec", "_wheel")
+            ]
+    return found
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def test_private_names_of_the_package_become_fewer() -> None:
+    files = [file for file in sorted(TESTS.rglob("*.py")) if file != TESTS / "kit" / "inside.py"]
+    found = {str(file.relative_to(TESTS)): private_names(file.read_bytes()) for file in files}
+    assert sum(map(len, found.values())) <= PRIVATE_NAMES, {file: places for file, places in found.items() if places}
+
+
+def test_a_private_name_is_seen() -> None:
+    text = b"""
+from kafkacore._codec import a
+from kafkacore.consumer import _b
+class C:
+    def _own(self): self._c = self._d
+x._c; x._e; x._replace(y=1); x.y._f.z
+"""
+    assert private_names(text) == ["3: _b", "6: x._e", "6: x.y._f"]

@@ -15,6 +15,7 @@ from kafkacore.broker.server import STOP_S_PER_PARTITION, Broker
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import ConfigError, IllegalStateError, UsageError
 from kafkacore.testing import Delay, Disconnect, Drop, EmbeddedCluster
+from tests.kit.inside import brokers_of, thread_of
 from tests.kit.rows import each_row
 
 ROOT = Path(__file__).parent.parent
@@ -79,7 +80,7 @@ def test_a_control_is_a_function():
 @pytest.mark.parametrize("failing", [1, 2])
 def test_close_ends_everything_and_then_raises_what_failed(tmp_path, monkeypatch, failing):
     cluster = EmbeddedCluster(brokers=3, data_dir=tmp_path, faults=True).start()
-    members, network = cluster._brokers, cluster.network
+    members, network = brokers_of(cluster), cluster.network
     stops = {node_id: member.stop for node_id, member in members.items()}
 
     def fail(node_id):
@@ -96,7 +97,7 @@ def test_close_ends_everything_and_then_raises_what_failed(tmp_path, monkeypatch
     found = [raised.value] if failing == 1 else list(raised.value.exceptions)
     assert [str(error) for error in found] == [f"broker {node_id} hangs" for node_id in range(1, failing + 1)]
     assert not any(member.running for member in members.values())
-    assert network._thread is None
+    assert thread_of(network) is None
     monkeypatch.undo()
     with EmbeddedCluster(brokers=3, data_dir=tmp_path) as again:  # every directory, the controller's too, has been given back
         assert again.topics() == {}
@@ -104,7 +105,7 @@ def test_close_ends_everything_and_then_raises_what_failed(tmp_path, monkeypatch
 
 def test_a_cluster_that_cannot_start_names_why_and_ends_what_runs(tmp_path, monkeypatch):
     cluster = EmbeddedCluster(brokers=2, data_dir=tmp_path)
-    first, second = cluster._brokers.values()
+    first, second = brokers_of(cluster).values()
     monkeypatch.setattr(second, "start", lambda: (_ for _ in ()).throw(OSError("no port")))
     stop = first.stop
 
@@ -131,9 +132,9 @@ def test_a_cluster_takes_all_the_file_descriptors_it_may_have():
 
 def test_the_time_to_stop_grows_with_the_partitions():
     with EmbeddedCluster() as cluster:
-        few = cluster._brokers[1]._stop_timeout_s()
+        few = brokers_of(cluster)[1]._stop_timeout_s()
         cluster.create_topic("t", partitions=100)
-        assert cluster._brokers[1]._stop_timeout_s() == few + 100 * STOP_S_PER_PARTITION
+        assert brokers_of(cluster)[1]._stop_timeout_s() == few + 100 * STOP_S_PER_PARTITION
 
 
 def test_refusals_are_those_of_a_broker():

@@ -10,6 +10,7 @@ import pytest
 from kafkacore.clock import ManualClock
 from kafkacore.timer import LoopTimer, SystemTimer, SystemTimerReaper, TimerTask, TimingWheel
 from tests.kit.in_threads import in_threads
+from tests.kit.inside import thread_of
 
 WAIT_S = 90
 
@@ -248,8 +249,8 @@ def test_a_reaper_ends_when_its_timer_is_closed_under_it():
     timer = SystemTimer("reaped")
     with SystemTimerReaper("reaper", timer) as reaper:
         timer.close()
-        reaper._thread.join(WAIT_S)
-        assert not reaper._thread.is_alive()
+        thread_of(reaper).join(WAIT_S)
+        assert not thread_of(reaper).is_alive()
 
 
 def test_a_reaper_may_be_closed_by_a_task():
@@ -257,8 +258,8 @@ def test_a_reaper_may_be_closed_by_a_task():
     done = threading.Event()
     reaper.add(TimerTask(1, lambda: (reaper.close(), done.set())))
     assert done.wait(WAIT_S)
-    reaper._thread.join(WAIT_S)
-    assert not reaper._thread.is_alive()
+    thread_of(reaper).join(WAIT_S)
+    assert not thread_of(reaper).is_alive()
 
 
 # ---- LoopTimer ---------------------------------------------------------------------------------------------------------------------

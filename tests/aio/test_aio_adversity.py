@@ -16,6 +16,7 @@ from kafkacore import errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
 from kafkacore.aio.calls import CallThread
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import calls_of, producer_in, sender_of
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 GUARD_S = 60
@@ -48,7 +49,7 @@ def test_tasks_that_share_an_error_do_not_share_their_tracebacks(servers: str, t
         futures = [await producer.send(topic, b"x") for _ in range(500)]
         tasks = [asyncio.create_task(wait(future)) for future in futures]
         await asyncio.sleep(0)
-        producer._producer._sender.initiate_close(force=True)
+        sender_of(producer_in(producer)).initiate_close(force=True)
         await asyncio.gather(*tasks)
         for future in futures:
             with pytest.raises(errors.ClosedError) as raised:
@@ -232,7 +233,7 @@ def test_a_stretch_that_is_left_while_another_call_is_under_way(topic: str) -> N
                 assert len(await anext(columns)) < 10_000
                 cluster.pause_broker(1)
                 committing = asyncio.create_task(consumer.commit({("t", 0): 3}))
-                while consumer._calls.idle:
+                while calls_of(consumer).idle:
                     await asyncio.sleep(0)
                 await columns.aclose()
                 cluster.resume_broker(1)
@@ -383,7 +384,7 @@ def test_a_poll_that_its_loop_left_does_not_keep_the_next_loop_from_reading(new_
         consumer.assign([(topic, 0)])
         assert await consumer.poll(None)
         poll = asyncio.create_task(consumer.poll(None))
-        while consumer._calls.idle:
+        while calls_of(consumer).idle:
             await asyncio.sleep(0)
         return consumer, poll
 
@@ -400,7 +401,7 @@ def test_a_poll_that_its_loop_left_does_not_keep_the_next_loop_from_reading(new_
                 await consumer.poll(0.0)
             reading.cancel()
             await asyncio.wait([reading])
-            assert consumer._calls.idle
+            assert calls_of(consumer).idle
             await consumer.close()
 
     loop = new_loop()

@@ -15,6 +15,7 @@ import pytest
 from kafkacore.aio import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.testing.network import CLIENTS
+from tests.kit.inside import producer_in, sender_of
 from tests.kit.waiting import until
 
 GUARD_S = 60
@@ -27,18 +28,18 @@ def test_two_answers_at_once(new_loop: Callable[[], asyncio.AbstractEventLoop]) 
         producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0, enable_idempotence=False)
         async with asyncio.timeout(GUARD_S), producer:
             await (await producer.send("t", b"known", partition=0))
-            producer._producer._sender._nap_s = 10 * GUARD_S  # the thread does not help
+            sender_of(producer_in(producer))._nap_s = 10 * GUARD_S  # the thread does not help
             cluster.network.isolate(1, CLIENTS, "from")
             waiting = []
             for partition in (0, 1):
                 future = await producer.send("t", b"x", partition=partition)
                 waiting.append(asyncio.create_task(delivered(future)))
                 await asyncio.to_thread(arrived, cluster, partition, 2 - partition)
-            channel = producer._producer._sender.client.selector.channels[1]
+            channel = sender_of(producer_in(producer)).client.selector.channels[1]
             cluster.network.heal()
             until(lambda: unread_bytes(channel.transport.fd) >= 2 * ANSWER_BYTES, "both answers are there")  # the loop waits with it
             await asyncio.gather(*waiting)
-            producer._producer._sender._nap_s = 0.001
+            sender_of(producer_in(producer))._nap_s = 0.001
 
     with EmbeddedCluster(brokers=1, faults=True) as cluster:
         cluster.create_topic("t", partitions=2)

@@ -19,6 +19,7 @@ import uvloop
 from kafkacore import NewTopic, ProducerRecord, errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import producer_in, sender_of
 
 GUARD_S = 60
 HELD = {"linger_ms": 600_000, "delivery_timeout_ms": 1_200_000}
@@ -551,7 +552,7 @@ async def test_an_error_is_raised_where_it_is_awaited(producer: KafkaProducer, t
     metadata = await future
     assert await future == metadata
     lost = await producer.send(topic, b"1")
-    producer._producer._sender.initiate_close(force=True)  # fails what is left
+    sender_of(producer_in(producer)).initiate_close(force=True)  # fails what is left
     with pytest.raises(errors.ClosedError):
         await lost
 

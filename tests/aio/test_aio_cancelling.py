@@ -14,6 +14,7 @@ from kafkacore import KafkaConsumer as SyncConsumer
 from kafkacore import KafkaProducer as SyncProducer
 from kafkacore import NewTopic, TopicPartition, errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from tests.kit.inside import accumulator_of, calls_of, metadata_of, producer_in
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
@@ -33,12 +34,12 @@ def values_of(servers: str, topic: str, isolation_level: str = "read_uncommitted
 
 
 def assert_nothing_waits(producer: KafkaProducer) -> None:
-    inner = producer._producer
+    inner = producer_in(producer)
     assert producer._short_send.in_line == 0
     assert not producer._line._taken
     assert not producer._line._waiting
-    assert not inner._metadata._watchers
-    assert inner._accumulator._flushes == 0
+    assert not metadata_of(inner)._watchers
+    assert accumulator_of(inner)._flushes == 0
     assert inner._pool.queued == 0
 
 
@@ -241,7 +242,7 @@ def test_a_member(servers: str, numbered: str, new_loop: NewLoop, how: How, prot
         reads = Reads(consumer, numbered)
         cancelled = await until_done(cut, reads)
         assert reads.found == list(range(COUNT))
-        assert consumer._calls._current is None
+        assert calls_of(consumer)._current is None
         async with KafkaAdminClient(bootstrap_servers=servers) as admin:
             assert (await admin.describe_groups([group]))[group].state.lower() == "empty"
             (committed,) = (await admin.list_group_offsets(group)).values()

@@ -17,6 +17,7 @@ from kafkacore.aio import testing as aio_testing
 from kafkacore.aio.calls import CallThread, Ending, Job
 from kafkacore.net import block_end
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import driver_of, producer_in, sender_of
 
 GUARD_S = 60
 
@@ -384,14 +385,14 @@ async def test_offsets_of_a_transaction_are_a_mapping(servers: str, topic: str) 
 def test_a_loop_that_is_closed_before_its_pass_spoils_nothing(servers: str, topic: str) -> None:
     producer = KafkaProducer(bootstrap_servers=servers, linger_ms=0)
     closed = asyncio.new_event_loop()
-    producer._driver._awaited(closed)
+    driver_of(producer)._awaited(closed)
     closed.close()
 
     async def use() -> None:
-        passes = producer._producer._sender._passes_by
+        passes = sender_of(producer_in(producer))._passes_by
         for _ in range(50):
             await (await producer.send(topic, b"x"))
-        assert producer._producer._sender._passes_by > passes
+        assert sender_of(producer_in(producer))._passes_by > passes
         await producer.close()
 
     asyncio.run(use())
@@ -436,8 +437,8 @@ def test_a_close_that_waits_for_nothing_ends_what_is_awaited() -> None:
         cluster.pause_broker(1)
         waiting = [asyncio.ensure_future(await producer.send("t", b"x")) for _ in range(3)]
         await asyncio.sleep(0)
-        producer._producer._sender.initiate_close(force=True)
-        producer._driver.ready()  # as when an answer comes
+        sender_of(producer_in(producer)).initiate_close(force=True)
+        driver_of(producer).ready()  # as when an answer comes
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [errors.ClosedError] * 3
         cluster.resume_broker(1)

@@ -17,6 +17,7 @@ from kafkacore import KafkaConsumer as SyncConsumer
 from kafkacore import errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import calls_of
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
@@ -221,7 +222,7 @@ def test_a_poll_that_is_closed_ends(cluster: EmbeddedCluster, topic: str) -> Non
                 assert await consumer.position((topic, 0)) == 1
                 consumer.pause((topic, 0))
                 consumer.resume((topic, 0))
-            assert consumer._calls.idle
+            assert calls_of(consumer).idle
             waiting = asyncio.create_task(consumer.poll(None))
             await producer.send(topic, b"1")
             (records,) = (await waiting).values()

@@ -19,6 +19,7 @@ import pytest
 from kafkacore import KafkaAdminClient as SyncAdmin
 from kafkacore import NewTopic, errors
 from kafkacore.aio import KafkaProducer
+from tests.kit.inside import loop_of, producer_in
 from tests.kit.rows import each_row
 
 GUARD_S = 60
@@ -108,7 +109,7 @@ def test_a_send_after_the_loop_was_closed_binds_the_producer_to_the_next(servers
     async def end() -> None:
         loop = asyncio.get_running_loop()
         assert (await (await sends(producer, way)(topic, b"second"))).offset == 1
-        assert producer._loop is loop
+        assert loop_of(producer) is loop
         await producer.close()
 
     run(end())
@@ -421,7 +422,7 @@ def test_callbacks_see_the_context_of_their_send(servers: str, topic: str, way: 
             await asyncio.sleep(0)
             await asyncio.gather(producer.flush(), waiting)
         else:
-            await asyncio.to_thread(producer._producer.flush)
+            await asyncio.to_thread(producer_in(producer).flush)
         await asyncio.gather(*(called for _, called in sent))
         assert seen == {f"task {i}": f"task {i}" for i in range(5)}
         assert threads == {threading.current_thread()}

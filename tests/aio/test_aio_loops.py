@@ -23,6 +23,7 @@ from kafkacore import KafkaProducer as SyncProducer
 from kafkacore._codec import finish_on_loop
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import driver_of
 from tests.kit.rows import each_row
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
@@ -300,12 +301,12 @@ def test_a_producer_collected_between_the_stop_and_the_close_of_its_loop(servers
 
     async def work() -> KafkaProducer:
         producer = KafkaProducer(bootstrap_servers=servers, linger_ms=0)
-        while not producer._driver._descriptor.watched:
+        while not driver_of(producer)._descriptor.watched:
             await (await producer.send(f"stopped-{new_loop.__module__}", b"x"))
         return producer
 
     producer = loop.run_until_complete(work())
-    number = producer._driver._descriptor.number
+    number = driver_of(producer)._descriptor.number
     assert os.stat(f"/proc/self/fd/{number}")
     before = os.fstat(number)
     with pytest.warns(ResourceWarning, match="was never closed"):
@@ -323,7 +324,7 @@ def test_a_descriptor_that_two_threads_close_is_forgotten_once(servers: str) -> 
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: logged.append(context))
         async with KafkaProducer(bootstrap_servers=servers, linger_ms=0) as producer:
-            driver = producer._driver
+            driver = driver_of(producer)
             while not driver._descriptor.watched:
                 await (await producer.send("two-threads", b"x"))
             descriptor = driver._descriptor

@@ -11,6 +11,7 @@ import pytest
 from kafkacore.aio import KafkaProducer
 from kafkacore.aio import producer as module
 from kafkacore.aio.calls import Gate
+from tests.kit.inside import memory_of, producer_in
 
 GUARD_S = 60
 BATCH_BYTES, TOTAL_BYTES = 16 * 1024, 16 * 48 * 1024  # a sixteenth is three batches
@@ -23,7 +24,7 @@ def in_full_memory(test: Callable[[KafkaProducer, list[Free]], Any]) -> None:
     async def guarded() -> None:
         async with asyncio.timeout(GUARD_S), KafkaProducer(bootstrap_servers="127.0.0.1:1", buffer_memory=TOTAL_BYTES) as producer:
             producer._bind()
-            pool = producer._producer._pool
+            pool = producer_in(producer)._pool
             rest = pool.watch(TOTAL_BYTES - 3 * BATCH_BYTES, Gate(lambda: None))
             taken = [pool.watch(BATCH_BYTES, Gate(lambda: None)) for _ in range(3)]
             assert pool.available_bytes == 0
@@ -42,24 +43,24 @@ def test_the_wait_goes_on_until_a_share_of_the_memory_is_free(monkeypatch: pytes
     monkeypatch.setattr(module, "_SHARE_MS", GUARD_S * 1000)
 
     async def test(producer: KafkaProducer, free: list[Free]) -> None:
-        waiting = asyncio.create_task(producer._memory(BATCH_BYTES, GUARD_S * 1000))
+        waiting = asyncio.create_task(memory_of(producer)(BATCH_BYTES, GUARD_S * 1000))
         for one in free:
             await turns(5)
             assert not waiting.done()
             one()
         await waiting
-        assert producer._producer._pool.available_bytes == 3 * BATCH_BYTES
+        assert producer_in(producer)._pool.available_bytes == 3 * BATCH_BYTES
 
     in_full_memory(test)
 
 
 def test_the_wait_for_a_share_ends_soon_where_less_is_enough() -> None:
     async def test(producer: KafkaProducer, free: list[Free]) -> None:
-        waiting = asyncio.create_task(producer._memory(BATCH_BYTES, 2 * GUARD_S * 1000))
+        waiting = asyncio.create_task(memory_of(producer)(BATCH_BYTES, 2 * GUARD_S * 1000))
         await turns(5)
         free[0]()
         await waiting
-        assert producer._producer._pool.available_bytes == BATCH_BYTES
+        assert producer_in(producer)._pool.available_bytes == BATCH_BYTES
         free[1]()
         free[2]()
 
@@ -78,7 +79,7 @@ def test_behind_the_moment_the_wait_is_for_what_is_needed() -> None:
             await watch(nbytes, timeout_ms)
 
         producer._granted = granted  # type: ignore[method-assign]
-        await producer._memory(BATCH_BYTES, 2 * GUARD_S * 1000)
+        await memory_of(producer)(BATCH_BYTES, 2 * GUARD_S * 1000)
         assert asked == [3 * BATCH_BYTES, BATCH_BYTES]
         free[1]()
         free[2]()
@@ -96,8 +97,8 @@ def test_the_moment_is_part_of_the_deadline() -> None:
             await watch(nbytes, timeout_ms)
 
         producer._granted = granted  # type: ignore[method-assign]
-        await producer._memory(BATCH_BYTES, 50)
-        await producer._memory(BATCH_BYTES, 5)
+        await memory_of(producer)(BATCH_BYTES, 50)
+        await memory_of(producer)(BATCH_BYTES, 5)
         assert waits == [20, 30, 5]
         for one in free:
             one()

@@ -13,6 +13,7 @@ import pytest
 from kafkacore.aio import KafkaProducer
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import metadata_of, producer_in
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
@@ -169,7 +170,7 @@ def test_tasks_of_one_turn_keep_their_order(servers: str, topic: str, new_loop: 
 
 def wait_for_metadata(producer: KafkaProducer, topic: str) -> None:
     """Keeps the loop until the Sender thread knows the topic."""
-    metadata = producer._producer._metadata
+    metadata = metadata_of(producer_in(producer))
     while True:
         version = metadata.version
         if (found := metadata.snapshot.topics.get(topic)) is not None and found.partition_count:

@@ -19,6 +19,7 @@ from kafkacore.config import BrokerConfig
 from kafkacore.errors import CorruptDataError
 from kafkacore.records import BatchBuilder, control_batch, read_batches
 from tests.kit.batches import T0
+from tests.kit.inside import worker_of
 
 KEY = ("t", 0)
 DAY_MS = 86_400_000
@@ -368,7 +369,7 @@ def test_a_log_whose_first_segment_goes_during_a_cleaning_is_cleaned_once_more(s
     log = store.log(**COMPACT)
     for nth in range(30):
         put(log, (b"k%d" % (nth % 2), b"%d" % nth * 100))
-    inline, compactor = store.manager.compactor._worker, store.manager.compactor
+    inline, compactor = worker_of(store.manager.compactor), store.manager.compactor
     worker = compactor._worker = Holding()
     compact(store)
     assert len(worker.outcome.groups) > 1
@@ -460,7 +461,7 @@ def test_a_cleaning_that_is_given_up_leaves_everything_as_it_was(tmp_path):
     log = disk.log(**COMPACT)
     for nth in range(30):
         put(log, (b"k", b"%d" % nth * 100))
-    expected, worker = content(log), disk.manager.compactor._worker
+    expected, worker = content(log), worker_of(disk.manager.compactor)
     disk.manager.compactor._worker = Cancelling()
     compact(disk)
     assert content(log) == expected and KEY not in disk.manager.compactor.cleaned_to

@@ -23,6 +23,7 @@ from kafkacore.errors import Code, SaslAuthentication
 from kafkacore.net.authentication import SaslOpening
 from kafkacore.net.sasl import PlainClient, ScramClient
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import brokers_of, host_of, thread_of
 from tests.kit.wire import Wire
 
 CONFIG = BrokerConfig()
@@ -49,7 +50,7 @@ def foreign_requests(server):
 
 
 def test_strangers_get_nothing_but_the_dialogue(controller, caplog):
-    before = controller._host.end_offset()
+    before = host_of(controller).end_offset()
     requests = foreign_requests(controller)
     assert {1, 2, 19, 56, 59, 62, 63} <= {request.API_KEY for request, _ in requests}
     for request, version in requests:
@@ -62,8 +63,8 @@ def test_strangers_get_nothing_but_the_dialogue(controller, caplog):
         [line] = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
         assert line.startswith("controller: closing connection 127.0.0.1:") and "\n" not in line
         assert f"{p.APIS[request.API_KEY].name} came before, during or too long after SASL authentication" in line
-    assert controller._host.end_offset() == before
-    assert controller._host.read(lambda image: not image.brokers and not image.topics)
+    assert host_of(controller).end_offset() == before
+    assert host_of(controller).read(lambda image: not image.brokers and not image.topics)
 
 
 def test_a_client_id_opens_nothing(controller):
@@ -115,7 +116,7 @@ def test_who_has_the_secret_is_served(controller):
     with Wire(controller.address) as wire:
         wire.log_in(controller.broker_address.logins()())
         request, version = next(each for each in foreign_requests(controller) if each[0].API_KEY == 1)
-        assert wire.ask(request, version).responses[0].partitions[0].high_watermark == controller._host.end_offset()
+        assert wire.ask(request, version).responses[0].partitions[0].high_watermark == host_of(controller).end_offset()
 
 
 def test_secrets_differ_and_are_not_shown(controller):
@@ -132,11 +133,11 @@ def test_secrets_differ_and_are_not_shown(controller):
 def test_a_broker_with_a_wrong_secret_ends(controller, caplog):
     stranger = Broker(CONFIG, 9, controller.broker_address._replace(secret="guessed"))
     stranger.start()
-    stranger._thread.join(60)
+    thread_of(stranger).join(60)
     assert not stranger.running
     stranger.stop()
     assert "broker 9 ends: the controller" in caplog.text and "guessed" not in caplog.text
-    assert controller._host.read(lambda image: 9 not in image.brokers)
+    assert host_of(controller).read(lambda image: 9 not in image.brokers)
 
 
 def test_a_broker_does_not_believe_a_controller_without_the_secret():
@@ -145,7 +146,7 @@ def test_a_broker_does_not_believe_a_controller_without_the_secret():
     with ControllerServer(host) as thief:
         fooled = Broker(CONFIG, 3, ControllerAddress(thief.host, thief.port, host.cluster_id, "the true one"))
         fooled.start()
-        fooled._thread.join(60)
+        thread_of(fooled).join(60)
         assert not fooled.running and host.read(lambda image: not image.brokers)
         fooled.stop()
     host.close()
@@ -168,14 +169,14 @@ def test_processes_get_the_secret_where_nobody_else_reads_it_and_come_back_with_
             assert all(secret not in text for text in texts_of_process(pid))
         for path in tmp_path.rglob("*"):
             assert path.is_dir() or secret not in path.read_bytes()
-        epoch = server._host.read(lambda image: image.brokers[1].epoch)
+        epoch = host_of(server).read(lambda image: image.brokers[1].epoch)
         with Wire(server.address) as wire:  # another process would see the same port
             wire.send(p.BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, want_fence=True), 0)
             assert wire.closed_by_peer
         cluster.kill_broker(1)
         cluster.start_broker(1)
         assert cluster._read(lambda image: sorted(image.nodes)) == [1, 2]
-        assert server._host.read(lambda image: image.brokers[1].epoch) > epoch
+        assert host_of(server).read(lambda image: image.brokers[1].epoch) > epoch
         cluster.stop_broker(2)
         cluster.start_broker(2)
         cluster.create_topic("t", replication_factor=2)
@@ -199,7 +200,7 @@ def newer_than(release):
 def test_versions_for_brokers_alone_need_the_brokers_user_where_there_are_users(user, served):
     users = {"alice": "a"}
     with EmbeddedCluster(emulate="2.x", users=users) as cluster:
-        broker = cluster._brokers[1]
+        broker = brokers_of(cluster)[1]
         own = broker.authentication.own_user
         password = broker.config.plain_users()[1] if user == "broker" else "a"
         key, version = newer_than("2.x")

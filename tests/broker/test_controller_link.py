@@ -10,6 +10,7 @@ from kafkacore.broker.controller import ControllerHost, LocalControllerLink
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.timer import LoopTimer
+from tests.kit.inside import host_of, lock_of
 
 CONFIG = BrokerConfig()
 
@@ -30,7 +31,7 @@ class Reader:
 
     def records_written(self):
         held = []
-        thread = threading.Thread(target=lambda: held.append(not self.host._lock.acquire(blocking=False)))
+        thread = threading.Thread(target=lambda: held.append(not lock_of(self.host).acquire(blocking=False)))
         thread.start()
         thread.join()
         self.heard.append((self.host.end_offset(), self.batches()[-1][-1], held))
@@ -45,7 +46,7 @@ class Reader:
 def test_followers_hear_of_it_under_the_lock_before_the_answer_and_read_at_their_own_pace():
     clock = ManualClock()
     state = broker_state(CONFIG, clock)
-    host = state.controller._host
+    host = host_of(state.controller)
     quick, slow = Reader(host), Reader(host)
     first = host.end_offset()
     for nth in range(3):
@@ -68,7 +69,7 @@ def test_followers_hear_of_it_under_the_lock_before_the_answer_and_read_at_their
 
 def test_who_waits_for_the_cluster_does_not_hold_the_controllers_lock():
     state = broker_state(CONFIG, ManualClock())
-    host = state.controller._host
+    host = host_of(state.controller)
     looked, found = threading.Event(), []
 
     def condition(cluster):
@@ -95,7 +96,7 @@ class Other:
 
 def test_an_image_changes_only_when_its_broker_turns_to_it():
     state = broker_state(CONFIG, ManualClock())
-    host = state.controller._host
+    host = host_of(state.controller)
     other = Other(host)
     before = other.image.next_offset
     create_topic(state.controller, "t", 1)
@@ -133,7 +134,7 @@ def test_what_a_listener_asks_for_is_applied_and_answered_after_the_change_it_he
 
 def test_an_answer_is_given_when_the_image_knows_what_it_tells():
     state = broker_state(CONFIG, ManualClock())
-    other, known = Other(state.controller._host), []
+    other, known = Other(host_of(state.controller)), []
     create_topic(state.controller, "before", 1)  # which the other broker has not read yet
     other.link.submit(topic_request("t"), 7, lambda answer: known.append((answer.topics[0].name, set(other.image.topics))))
     assert known == [("t", {"before", "t"})]

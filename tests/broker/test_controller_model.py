@@ -15,6 +15,7 @@ from kafkacore.errors import Code
 from kafkacore.protocol.metadata_log import decode_record, encode_record
 from kafkacore.timer import LoopTimer
 from kafkacore.types import Node
+from tests.kit.inside import log_of
 
 NODES = range(1, 5)
 TOPICS = ("a", "b")
@@ -254,7 +255,7 @@ def test_replaying_the_log_from_its_start_makes_the_same_image(tmp_path):
         else:
             stage.elect(0, None)
     replayed = ClusterImage(stage.config, "cluster")
-    for next_offset, records in stage.host._log.batches():
+    for next_offset, records in log_of(stage.host).batches():
         replayed.apply(records, next_offset)
     assert contents(replayed) == contents(stage.image) and len(stage.image.topics) > 5
     stage.host.close()

@@ -16,6 +16,7 @@ from kafkacore.broker.partition import Replica
 from kafkacore.broker.sessions import FetchSession
 from kafkacore.broker.state import Outcome
 from tests.kit.batches import batch
+from tests.kit.inside import sessions_of
 from tests.kit.rows import each_row
 
 PARTITIONS = 5
@@ -340,7 +341,7 @@ def test_a_fetch_of_a_session_that_has_waited_leaves_nothing_behind(end):
         bench.clock.advance(10)
         fetches.advance_clock()
     else:
-        bench.state.sessions._sessions[reader.session_id].waits[0].abandon()
+        sessions_of(bench.state.sessions)[reader.session_id].waits[0].abandon()
     assert len(bench.late) == (end != "hang-up")
     assert (fetches.watched(), fetches.key_count(), fetches.num_delayed()) == (0, 0, 0)
 
@@ -373,7 +374,7 @@ def test_a_change_touches_the_sessions_that_fetch_the_partition(bench):
         reader.session_id = bench.ask(reader.request(bench, {(name, 0): (0, -1, -1)}, [], **limits), NAMES).session_id
         reader.epoch = 1
         bench.ask(reader.request(bench, {}, [], **limits), NAMES)
-        sessions.append(bench.state.sessions._sessions[reader.session_id])
+        sessions.append(sessions_of(bench.state.sessions)[reader.session_id])
     assert [session.dirty for session in sessions] == [set(), set()]
     bench.produce(topic="t", partition=0)
     bench.produce(topic="u", partition=1)

@@ -11,6 +11,7 @@ import pytest
 
 from kafkacore.broker.coordinator_shard import partition_for
 from kafkacore.testing import Drop, EmbeddedCluster
+from tests.kit.inside import brokers_of
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 kafka = pytest.importorskip("kafka")
@@ -265,14 +266,14 @@ def test_a_member_that_dies_loses_its_partitions_when_its_session_ends(short_ses
 
 def group_members(cluster, group_id):
     """The ids of a group's members, as the broker has them."""
-    coordinator = cluster._brokers[1].state.groups
+    coordinator = brokers_of(cluster)[1].state.groups
 
     def look():
         found = []
         coordinator.runtime.read(coordinator.partition_of(group_id), lambda shard: list(shard.groups[group_id].members), found.append)
         return found[0]
 
-    return cluster._brokers[1].call(look)
+    return brokers_of(cluster)[1].call(look)
 
 
 @pytest.mark.slow
@@ -310,14 +311,14 @@ def test_a_static_member_comes_back_without_a_rebalance(cluster, topic, kind):
 
 def generation_of(cluster, group_id):
     """The generation or epoch of a group, as the broker has it."""
-    coordinator = cluster._brokers[1].state.groups
+    coordinator = brokers_of(cluster)[1].state.groups
 
     def look():
         found = []
         coordinator.runtime.read(coordinator.partition_of(group_id), lambda shard: shard.groups[group_id], found.append)
         return getattr(found[0], "generation", None) or found[0].epoch
 
-    return cluster._brokers[1].call(look)
+    return brokers_of(cluster)[1].call(look)
 
 
 @pytest.mark.slow

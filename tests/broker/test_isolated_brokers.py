@@ -13,6 +13,7 @@ from kafkacore.errors import Code, KafkaTimeoutError, UsageError
 from kafkacore.testing import CLIENTS, CONTROLLER, EmbeddedCluster
 from kafkacore.testing.history import History
 from tests.kit.batches import batch
+from tests.kit.inside import brokers_of, controller_of, thread_of
 from tests.kit.wire import Wire, produce_request
 
 BROKERS = (1, 2, 3)
@@ -37,7 +38,7 @@ def cluster():
 
 def wait(cluster, condition):
     """Until something is true of the controller's image; its changes wake this."""
-    assert cluster._controller.wait_until(lambda state: condition(state.image), PATIENCE_S)
+    assert controller_of(cluster).wait_until(lambda state: condition(state.image), PATIENCE_S)
 
 
 def new_leader(cluster, old):
@@ -47,7 +48,7 @@ def new_leader(cluster, old):
 
 def known_to(cluster, broker):
     """What a broker itself knows of partition 0."""
-    member = cluster._brokers[broker]
+    member = brokers_of(cluster)[broker]
     return member.call(lambda: (member.cluster.partition("t", 0).leader, sorted(member.cluster.partition("t", 0).isr)))
 
 
@@ -65,11 +66,11 @@ def test_an_isolated_leader_is_fenced_and_does_not_know_it(cluster):
     assert known_to(cluster, old) == (old, [*BROKERS])  # no metadata record has reached it
     assert write(cluster, 10, first=10, request_timeout_ms=2_000) == list(range(10, 20))  # it may begin with the one cut off
     cluster.create_topic("u", partitions=1)  # which does not wait for a broker that cannot learn of it
-    assert not cluster._brokers[old].call(lambda: "u" in cluster._brokers[old].cluster.topics)
+    assert not brokers_of(cluster)[old].call(lambda: "u" in brokers_of(cluster)[old].cluster.topics)
     cluster.network.heal()
     all_in_sync(cluster)
     eventually(lambda: known_to(cluster, old) == (leader, [*BROKERS]), PATIENCE_S)
-    assert cluster._brokers[old].call(lambda: "u" in cluster._brokers[old].cluster.topics)
+    assert brokers_of(cluster)[old].call(lambda: "u" in brokers_of(cluster)[old].cluster.topics)
     assert values_of(cluster, 20) == [b"%d" % nth for nth in range(20)]
 
 
@@ -112,12 +113,12 @@ def test_half_open_between_broker_and_controller(cluster):
     follower = next(broker for broker in BROKERS if broker != cluster.leader("t", 0))
     cluster.network.isolate(follower, CONTROLLER, direction="to")  # heartbeats arrive, their answers and the log do not
     cluster.create_topic("u", partitions=1)
-    assert not cluster._brokers[follower].call(lambda: "u" in cluster._brokers[follower].cluster.topics)
+    assert not brokers_of(cluster)[follower].call(lambda: "u" in brokers_of(cluster)[follower].cluster.topics)
     # One heartbeat at a time: the next waits for the answer of the last, so the session expires all the same.
     wait(cluster, lambda image: follower not in image.nodes)
     cluster.network.heal()
     all_in_sync(cluster)
-    eventually(lambda: cluster._brokers[follower].call(lambda: "u" in cluster._brokers[follower].cluster.topics))
+    eventually(lambda: brokers_of(cluster)[follower].call(lambda: "u" in brokers_of(cluster)[follower].cluster.topics))
 
 
 def test_a_connection_to_the_controller_that_breaks_fences_nobody(tmp_path):
@@ -126,7 +127,7 @@ def test_a_connection_to_the_controller_that_breaks_fences_nobody(tmp_path):
         cluster.create_topic("t", partitions=1)
 
         def facts():
-            return cluster._controller.read(lambda image: (image.partition("t", 0).partition_epoch, {**image.nodes}))
+            return controller_of(cluster).read(lambda image: (image.partition("t", 0).partition_epoch, {**image.nodes}))
 
         before = facts()
         for nth in range(3):
@@ -138,7 +139,7 @@ def test_a_connection_to_the_controller_that_breaks_fences_nobody(tmp_path):
 def test_a_delay_holds_between_broker_and_controller_too(cluster):
     cluster.network.delay(50, 1, CONTROLLER)
     cluster.create_topic("u", partitions=1)
-    assert cluster._brokers[1].call(lambda: "u" in cluster._brokers[1].cluster.topics)  # it was waited for
+    assert brokers_of(cluster)[1].call(lambda: "u" in brokers_of(cluster)[1].cluster.topics)  # it was waited for
     cluster.network.trickle(50, 2, CONTROLLER)
     cluster.network.throttle(100_000, 3, CONTROLLER)
     cluster.create_topic("v", partitions=1)
@@ -287,7 +288,7 @@ def test_a_cluster_whose_brokers_are_isolated_can_be_closed(monkeypatch, when):
     monkeypatch.setattr(kafkacore.broker.server, "CONTROLLED_SHUTDOWN_MAX_MS", 300)
     cluster = EmbeddedCluster(brokers=3, config=QUICK, faults=True).start()
     cluster.create_topic("t", partitions=3)
-    members = cluster._brokers
+    members = brokers_of(cluster)
     if when == "before":
         cluster.network.isolate()
         cluster.close()
@@ -303,7 +304,7 @@ def test_a_cluster_whose_brokers_are_isolated_can_be_closed(monkeypatch, when):
         closing.join(PATIENCE_S)
         assert not closing.is_alive()
     assert not any(member.running for member in members.values())
-    assert cluster.network._thread is None
+    assert thread_of(cluster.network) is None
 
 
 def test_a_broker_that_starts_while_cut_off_comes_up_when_the_network_heals(cluster, monkeypatch):

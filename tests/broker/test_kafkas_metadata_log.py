@@ -25,6 +25,7 @@ from kafkacore.errors import CorruptDataError, UsageError
 from kafkacore.protocol import metadata_log as m
 from kafkacore.records import BatchBuilder, read_batches
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import log_of
 from tests.kit.rows import each_row
 
 IDS = [bytes(15) + bytes([number]) for number in range(10, 20)]
@@ -131,8 +132,8 @@ def test_what_nothing_here_acts_on_goes_through_log_snapshot_and_image(tmp_path,
     assert "share.version" in caplog.text and "remote.storage.enable" in caplog.text and "of.a.newer.kafka" in caplog.text
     image = host.controller.image
     assert image.topics["t1"].config.retention_ms == 5  # what is obeyed beside it is obeyed
-    host._log.take_snapshot(image.records())
-    snapshots = host._log.snapshots
+    log_of(host).take_snapshot(image.records())
+    snapshots = log_of(host).snapshots
     host.close()
     replay = Replay()
     data = snapshots.path(snapshots.ids[-1]).read_bytes()
@@ -147,7 +148,7 @@ def test_what_nothing_here_acts_on_goes_through_log_snapshot_and_image(tmp_path,
     assert (again.topics["t1"].partitions[0].elr, again.topics["t1"].partitions[0].last_known_elr) == ([2], [3])
     # And a controller that finds the snapshot alone writes the voters into its own next one.
     host = ControllerHost(directory=tmp_path, clock=ManualClock())
-    assert host._log.replay.quorum == replay.quorum
+    assert log_of(host).replay.quorum == replay.quorum
     host.close()
 
 
@@ -176,7 +177,7 @@ def test_the_quorums_epochs_go_on(tmp_path, in_log, voted, epoch):
         (tmp_path / "__cluster_metadata-0" / "quorum-state").write_text(text)
     for _ in range(2):
         stage = Stage(brokers=1, directory=tmp_path, metadata_log_max_record_bytes_between_snapshots=1)
-        log = stage.host._log
+        log = log_of(stage.host)
         assert log.log.epochs[-1][0] == log.snapshots.ids[-1].epoch == epoch
         stage.host.close()
 

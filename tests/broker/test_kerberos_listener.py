@@ -30,6 +30,7 @@ from kafkacore.net.sasl_gssapi import GssapiClient
 from kafkacore.protocol import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.client_calls import CALLS, manage
+from tests.kit.inside import sender_of
 from tests.kit.kdc import REALM, Realm
 from tests.kit.rows import each_row
 from tests.kit.wire import Wire
@@ -229,7 +230,7 @@ def test_records_wait_for_a_kdc_that_comes_up_later(cluster, keytabs, realm):
         assert f"Cannot contact any KDC for realm '{REALM}'" in str(caught.value)
         with KafkaProducer(settings_of(cluster, keytabs)) as producer:
             failing = threading.Event()
-            client = producer._sender.client
+            client = sender_of(producer).client
             client.on_failure = lambda _node, error, _ready: failing.set() if "Cannot contact any KDC" in error.message else None
             sent = []
             sender = threading.Thread(target=lambda: sent.append(producer.send("late", b"v")))

@@ -13,6 +13,7 @@ import pytest
 from kafkacore import KafkaConsumer, KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.inside import controller_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -91,7 +92,7 @@ def kill_and_restart(cluster, progress, at, partition, killed):
     cluster.kill_broker(victim)
     killed.append((victim, cluster.leader("t", partition), progress.count))
     cluster.start_broker(victim)
-    assert cluster._controller.wait_until(all_in_sync, TIMEOUT_S)
+    assert controller_of(cluster).wait_until(all_in_sync, TIMEOUT_S)
 
 
 def read_all(cluster):

@@ -42,6 +42,7 @@ from kafkacore.net.transport import MemoryTransport, SocketTransports, memory_pa
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import Node
 from tests.kit.batches import batch
+from tests.kit.inside import memory_of, selector_of, thread_of
 from tests.kit.rows import each_row
 from tests.kit.wire import Wire, produce_request
 
@@ -370,12 +371,12 @@ def test_peers_that_announce_much_and_stop_pin_little() -> None:
         for wire in stalled:
             wire.sock.sendall(struct.pack(">i", 104_857_600) + bytes(20_000))
         with Wire(broker.address) as small:
-            while not broker.call(lambda: len(broker._selector._hungry) == len(stalled) - 1):  # type: ignore[union-attr]
+            while not broker.call(lambda: len(selector_of(broker)._hungry) == len(stalled) - 1):  # type: ignore[union-attr]
                 small.ask(VERSIONS, 3)
             assert small.ask(produce_request(batch()), 9).responses[0].partition_responses[0].error_code == 0
             large = batch([bytes(200_000)])
             small.send(produce_request(large), 9)  # needs memory: waits
-            assert broker.call(lambda: broker._memory.used_bytes) == 104_857_600
+            assert broker.call(lambda: memory_of(broker).used_bytes) == 104_857_600
             for wire in stalled:
                 wire.sock.close()
             assert small.receive(p.ProduceRequest, 9)[1].responses[0].partition_responses[0].error_code == 0
@@ -404,7 +405,7 @@ def test_who_does_not_read_its_answers_gets_no_more_of_them() -> None:
 
 
 def cpu_of(broker: Broker) -> float:
-    thread = broker._thread
+    thread = thread_of(broker)
     assert thread is not None
     assert thread.ident is not None
     return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
@@ -436,13 +437,13 @@ def test_connections_leave_the_last_descriptors_to_the_logs(few_descriptors: int
                     broker.call(lambda: None)
                 late = stack.enter_context(Wire(broker.address))  # the system takes the connection, the broker does not
                 late.send(VERSIONS, 3)
-                polls = broker.call(lambda: broker._selector.poll_count if broker._selector is not None else 0)
+                polls = broker.call(lambda: selector_of(broker).poll_count if selector_of(broker) is not None else 0)
                 for _ in range(50):
                     assert busy.ask(produce_request(batch()), 9).responses[0].partition_responses[0].error_code == 0
                 broker.call(broker.state.logs.checkpoint)
                 assert broker.call(lambda: broker.state.logs.failures()) == ""
                 broker.call(lambda: create_topic(broker.state.controller, made))  # noqa: B023 - it runs now
-                spent = broker.call(lambda: broker._selector.poll_count if broker._selector is not None else 0) - polls
+                spent = broker.call(lambda: selector_of(broker).poll_count if selector_of(broker) is not None else 0) - polls
                 assert spent < 50 * 4 + 100, f"{spent} polls for 50 requests: the listener spins"
                 held.pop().close()
                 held.pop().close()
@@ -533,12 +534,12 @@ def test_a_thousand_idle_and_two_hundred_busy_connections() -> None:
         ends = [broker.state.replicas.partition("t", index).log.end_offset for index in range(4)]
         assert sum(ends) == 200 * rounds * 20
 
-        spent, polls = cpu_of(broker), broker.call(lambda: broker._selector.poll_count)  # type: ignore[union-attr]
+        spent, polls = cpu_of(broker), broker.call(lambda: selector_of(broker).poll_count)  # type: ignore[union-attr]
         idle[0].sock.settimeout(1)
         with pytest.raises(TimeoutError):
             idle[0].sock.recv(1)
         assert cpu_of(broker) - spent < 0.01
-        assert broker.call(lambda: broker._selector.poll_count) - polls <= 3  # type: ignore[union-attr]
+        assert broker.call(lambda: selector_of(broker).poll_count) - polls <= 3  # type: ignore[union-attr]
         for wire in idle[::100]:
             wire.sock.settimeout(60)
             wire.ask(VERSIONS, 3)

@@ -25,6 +25,7 @@ from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.batches import T0, batch
+from tests.kit.inside import brokers_of, clock_of
 
 MAX = 1 << 20
 
@@ -447,7 +448,7 @@ def test_a_broker_whose_disk_fails_says_so_and_loses_nothing_it_acknowledged(tmp
                 write_by(patched, full)
                 with pytest.raises(errors.KafkaStorage, match="No space left"):
                     producer.send("t", b"lost").result(60)
-        broker = cluster._brokers[1]
+        broker = brokers_of(cluster)[1]
         with pytest.raises(errors.KafkaStorage, match="offline"):
             broker.call(lambda: broker.state.replicas.partition("t", 0).log.read(0, MAX, 1, True))
         cluster.stop_broker(1)
@@ -854,12 +855,12 @@ def test_logs_are_placed_where_the_fewest_are_without_counting_them_all(tmp_path
         manager.open("t", TOPIC_ID, index, topic_config(flush_ms=1))
     assert [log_dir.held for log_dir in manager.directories] == [3, 3]
     append(manager.logs["t", 1])
-    manager._clock.advance(1)
+    clock_of(manager).advance(1)
     manager.advance_clock()
     assert manager.logs["t", 1].recovery_point == 3
     append(manager.logs["t", 1])
     manager.delete("t", 1)
-    manager._clock.advance(1)
+    clock_of(manager).advance(1)
     manager.advance_clock()  # the deleted log is not written to the disk
     logs.update(manager.logs)
     manager.logs = logs

@@ -25,6 +25,7 @@ from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 from kafkacore.records import BatchBuilder, read_batches
 from tests.kit.batches import T0, batch
+from tests.kit.inside import calls_of
 from tests.kit.rows import each_row
 from tests.kit.wire import Wire, produce_request
 
@@ -240,12 +241,12 @@ def test_a_client_that_goes_is_forgotten(broker: Broker, caplog: pytest.LogCaptu
     with Wire(broker.address) as wire, Wire(broker.address) as other:
         wire.send(request((0, bomb()), (1, bomb())), PRODUCE_VERSION)
         gate.wait()
-        broker.call(lambda: [broker._drop_connection(connection) for connection in list(broker._calls)])
+        broker.call(lambda: [broker._drop_connection(connection) for connection in list(calls_of(broker))])
         assert wire.closed_by_peer
         gate.open()
         while broker.call(lambda: broker.state.checker.pending):
             other.ask(VERSIONS, 3)
-    assert broker.call(lambda: (len(broker.state.checking), len(broker._calls), len(broker._muted))) == (0, 0, 0)
+    assert broker.call(lambda: (len(broker.state.checking), len(calls_of(broker)), len(broker._muted))) == (0, 0, 0)
     assert (end_offset(broker, 0), end_offset(broker, 1)) == (0, 0)
     assert not caplog.records
 

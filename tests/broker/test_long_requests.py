@@ -22,6 +22,7 @@ from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.batches import batch
+from tests.kit.inside import brokers_of, calls_of, controller_of
 from tests.kit.wire import Wire
 
 VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
@@ -121,8 +122,8 @@ def test_heartbeats_go_on_between_the_slices(faults: bool, monkeypatch: pytest.M
     settings = {"broker.heartbeat.interval.ms": 20, "replica.fetch.wait.max.ms": 20}
     with EmbeddedCluster(brokers=2, config=settings, faults=faults) as cluster:
         cluster.create_topic("t", partitions=2)
-        before = cluster._controller.read(lambda image: [part.partition_epoch for part in image.topics["t"].partitions])
-        host, broker = cluster._controller, cluster._brokers[1]
+        before = controller_of(cluster).read(lambda image: [part.partition_epoch for part in image.topics["t"].partitions])
+        host, broker = controller_of(cluster), brokers_of(cluster)[1]
         assert isinstance(broker, Broker)
         beaten = threading.Event()
         submit = host.submit
@@ -148,7 +149,7 @@ def test_heartbeats_go_on_between_the_slices(faults: bool, monkeypatch: pytest.M
             assert len(wire.ask(p.DescribeGroupsRequest(groups=groups), 5).groups) == len(groups)
             broker.call(lambda: setattr(slices, "run", run))
             assert len(ran) > 1
-        assert cluster._controller.read(lambda image: [part.partition_epoch for part in image.topics["t"].partitions]) == before
+        assert controller_of(cluster).read(lambda image: [part.partition_epoch for part in image.topics["t"].partitions]) == before
 
 
 def test_what_is_pipelined_behind_a_long_request_is_answered_after_it(broker: Broker) -> None:
@@ -192,13 +193,13 @@ def test_a_connection_that_ends_in_the_middle_leaves_nothing(broker: Broker, dro
         wire.send(p.DescribeGroupsRequest(groups=["g"] * 5_000), 5)
         assert begun.wait(60)
         if dropped:
-            broker.call(lambda: [broker._drop_connection(connection) for connection in list(broker._calls)])
+            broker.call(lambda: [broker._drop_connection(connection) for connection in list(calls_of(broker))])
             assert wire.closed_by_peer
         wire.sock.close()
         go_on()
         while broker.call(broker.num_connections) > 1:
             other.ask(VERSIONS, 3)
-        assert broker.call(lambda: (len(broker._slices.ready), len(broker._calls), len(broker._muted))) == (0, 0, 0)
+        assert broker.call(lambda: (len(broker._slices.ready), len(calls_of(broker)), len(broker._muted))) == (0, 0, 0)
     assert not caplog.records
 
 

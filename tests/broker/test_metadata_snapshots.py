@@ -23,6 +23,7 @@ from kafkacore.broker.image_jump import jump
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, CorruptDataError, KafkaError
+from tests.kit.inside import log_of
 from tests.kit.rows import each_row
 
 SMALL = {"metadata_log_max_record_bytes_between_snapshots": 2000}
@@ -58,7 +59,7 @@ def test_a_snapshot_comes_after_so_many_bytes_and_is_what_a_controller_starts_fr
     assert names(tmp_path, ".checkpoint") == []
     fill(stage, 30)
     found = names(tmp_path, ".checkpoint")
-    log = stage.host._log
+    log = log_of(stage.host)
     assert len(found) >= 3 and found == [each.file_name for each in log.snapshots.ids]
     assert [each.end_offset for each in log.snapshots.ids] == [segment.base_offset for segment in log.log.segments[1:]]
     newest = log.snapshots.ids[-1]
@@ -80,11 +81,11 @@ def test_a_snapshot_comes_with_the_first_change_after_so_long(tmp_path):
     assert names(tmp_path, ".checkpoint") == []
     stage.clock.advance(1)
     stage.create("c", 1, 1)
-    (only,) = stage.host._log.snapshots.ids
+    (only,) = log_of(stage.host).snapshots.ids
     assert only.end_offset == stage.host.end_offset()
     stage.clock.advance(999)
     stage.create("d", 1, 1)
-    assert stage.host._log.snapshots.ids == [only]
+    assert log_of(stage.host).snapshots.ids == [only]
     stage.host.close()
 
 
@@ -100,15 +101,15 @@ def test_an_interval_of_zero_is_none(tmp_path):
 def test_a_snapshot_that_is_not_whole_gives_way_to_the_older_one(tmp_path, harm, caplog):
     stage = Stage(directory=tmp_path, **SMALL)
     fill(stage, 20)
-    before, ids = topics(stage.host), stage.host._log.snapshots.ids
-    path = stage.host._log.snapshots.path(ids[-1])
+    before, ids = topics(stage.host), log_of(stage.host).snapshots.ids
+    path = log_of(stage.host).snapshots.path(ids[-1])
     whole = path.read_bytes()
     middle = len(whole) // 2
     changed = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
     path.write_bytes({"torn": whole[:middle], "changed": changed, "empty": b"", "foreign": b"\xff" * 400}[harm])
     again = reopened(stage, tmp_path)
     assert topics(again) == before
-    assert str(path) in caplog.text and again._log.snapshots.ids[: len(ids) - 1] == ids[:-1]
+    assert str(path) in caplog.text and log_of(again).snapshots.ids[: len(ids) - 1] == ids[:-1]
     again.close()
 
 
@@ -116,8 +117,8 @@ def test_without_any_good_snapshot_the_whole_log_is_replayed_as_long_as_it_is_th
     stage = Stage(directory=tmp_path, **SMALL)
     fill(stage, 20)
     before = topics(stage.host)
-    for each in stage.host._log.snapshots.ids:
-        stage.host._log.snapshots.path(each).write_bytes(b"nothing")
+    for each in log_of(stage.host).snapshots.ids:
+        log_of(stage.host).snapshots.path(each).write_bytes(b"nothing")
     again = reopened(stage, tmp_path)
     assert topics(again) == before
     again.close()
@@ -126,7 +127,7 @@ def test_without_any_good_snapshot_the_whole_log_is_replayed_as_long_as_it_is_th
 def test_retention_drops_old_snapshots_and_the_log_below_the_next(tmp_path):
     stage = Stage(directory=tmp_path, metadata_max_retention_bytes=0, **SMALL)
     fill(stage, 40)
-    log = stage.host._log
+    log = log_of(stage.host)
     (only,) = log.snapshots.ids
     assert (log.log.start_offset, len(log.log.segments)) == (only.end_offset, 1)
     assert len(names(tmp_path, ".log")) == len(names(tmp_path, ".checkpoint")) == 1
@@ -134,8 +135,8 @@ def test_retention_drops_old_snapshots_and_the_log_below_the_next(tmp_path):
     before = topics(stage.host)
     again = reopened(stage, tmp_path)
     assert topics(again) == before
-    (only,) = again._log.snapshots.ids
-    again._log.snapshots.path(only).write_bytes(b"")
+    (only,) = log_of(again).snapshots.ids
+    log_of(again).snapshots.path(only).write_bytes(b"")
     again.close()
     for _ in range(2):  # the directory is free again
         with pytest.raises(CorruptDataError, match=f"begins at offset {only.end_offset}"):
@@ -145,7 +146,7 @@ def test_retention_drops_old_snapshots_and_the_log_below_the_next(tmp_path):
 def test_retention_by_age(tmp_path):
     stage = Stage(directory=tmp_path, metadata_max_retention_ms=5000, **SMALL)
     fill(stage, 20)
-    many = list(stage.host._log.snapshots.ids)
+    many = list(log_of(stage.host).snapshots.ids)
     assert len(many) > 2
     stage.host.close()
     again = Stage(brokers=0, directory=tmp_path, metadata_max_retention_ms=5000, **SMALL)
@@ -153,7 +154,7 @@ def test_retention_by_age(tmp_path):
     for node in (1, 2, 3):
         again.start(node)
     fill(again, 20, "u")
-    assert not set(many[:-1]) & set(again.host._log.snapshots.ids)  # their age is in their headers
+    assert not set(many[:-1]) & set(log_of(again.host).snapshots.ids)  # their age is in their headers
     again.host.close()
 
 
@@ -161,7 +162,7 @@ def test_what_a_crash_leaves(tmp_path):
     stage = Stage(directory=tmp_path, **SMALL)
     fill(stage, 20)
     before = topics(stage.host)
-    snapshots = stage.host._log.snapshots
+    snapshots = log_of(stage.host).snapshots
     stage.host.close()
     part = Path(f"{snapshots.path(SnapshotId(10**6, 1))}.part")
     part.write_bytes(b"begun")
@@ -171,7 +172,7 @@ def test_what_a_crash_leaves(tmp_path):
     assert not part.exists()
     found = topics(again)
     assert found == before[: len(found)] and len(found) >= 15
-    assert again._log.log.start_offset == snapshots.ids[-1].end_offset
+    assert log_of(again).log.start_offset == snapshots.ids[-1].end_offset
     again.close()
 
 
@@ -309,7 +310,7 @@ def test_a_broker_that_is_too_far_behind_reads_the_snapshot(tmp_path, monkeypatc
             topic = p.CreatableTopic(name=f"t{nth}", num_partitions=1, replication_factor=1)
             stage.host.submit(p.CreateTopicsRequest(topics=[topic]), 7)
         behind = stage.brokers[2].cluster.next_offset
-        assert 0 < behind < stage.host._log.log.start_offset
+        assert 0 < behind < log_of(stage.host).log.start_offset
         stage.brokers[2].start()
         stage.add(3)  # has read nothing yet
         stage.wait(lambda image: 2 in image.nodes and sorted(image.partition("kept", 0).isr) == [1, 2])
@@ -326,7 +327,7 @@ def test_a_snapshot_is_fetched_by_its_name_and_position(tmp_path):
         for nth in range(20):
             topic = p.CreatableTopic(name=f"t{nth}", num_partitions=1, replication_factor=1)
             stage.host.submit(p.CreateTopicsRequest(topics=[topic]), 7)
-        snapshots = stage.host._log.snapshots
+        snapshots = log_of(stage.host).snapshots
         newest = snapshots.ids[-1]
         size = os.stat(snapshots.path(newest)).st_size
 
@@ -396,7 +397,7 @@ def test_a_controller_that_is_killed_while_it_writes_snapshots_forgets_nothing_i
             told += writer.stdout.read().decode().split()
         host = ControllerHost(config, "cluster", directory=tmp_path)
         known = host.read(lambda image: list(image.topics))
-        assert len(host._log.snapshots.ids) >= 1 and host._log.log.start_offset > 0
+        assert len(log_of(host).snapshots.ids) >= 1 and log_of(host).log.start_offset > 0
         host.close()
         # One more may have been written that nobody was told of, and one deleted for it.
         assert told[-19:] == [name for name in known if name in told][-19:], (told, known)

@@ -25,6 +25,7 @@ from kafkacore.errors import Code, KafkaTimeoutError, UnsupportedCompressionType
 from kafkacore.protocol.stored import OffsetCommitValue, decode_stored
 from kafkacore.records import BatchBuilder, read_batches
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import brokers_of
 from tests.kit.rows import each_row
 from tests.kit.wire import Wire
 
@@ -358,7 +359,7 @@ def test_list_offsets_by_segments(old):
         assert offsets_before(wire, 1, topic="s").old_style_offsets == []  # nothing was written before that
         assert offsets_before(wire, 2**62, topic="s").old_style_offsets == [4, 3, 2, 1, 0]
         assert offsets_before(wire, -1, topic="none").error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
-    broker = cluster._brokers[1]
+    broker = brokers_of(cluster)[1]
     log = broker.state.replicas.partitions["s", 0].log
     assert broker.call(lambda: log.offsets_before(-1, 2, 0)) == [2, 1, 0]  # no further than a consumer may read
 

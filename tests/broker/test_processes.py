@@ -18,6 +18,7 @@ from kafkacore.errors import BrokerNotAvailable, UnknownTopicOrPartition, UsageE
 from kafkacore.testing import Delay, Disconnect, EmbeddedCluster
 from kafkacore.types import TopicPartition
 from tests.kit.batches import batch
+from tests.kit.inside import brokers_of, controller_of
 from tests.kit.wire import Wire, produce_request
 
 pytestmark = pytest.mark.slow
@@ -40,13 +41,13 @@ def write(cluster, topic, values):
 
 
 def wait_for_isr(cluster, topic, size):
-    host = cluster._controller
+    host = controller_of(cluster)
     assert host.wait_until(lambda state: len(state.image.partition(topic, 0).isr) == size, 30)
 
 
 def test_brokers_are_processes_that_may_be_killed_stopped_and_suspended():
     with EmbeddedCluster(brokers=3, processes=True, config={"min.insync.replicas": 2}) as cluster:
-        pids = {broker.pid for broker in cluster._brokers.values()}
+        pids = {broker.pid for broker in brokers_of(cluster).values()}
         assert len(pids) == 3 and os.getpid() not in pids
         addresses = cluster.bootstrap_servers
         cluster.create_topic("t", partitions=1)
@@ -92,7 +93,7 @@ def test_control_functions_of_this_process_stand_before_the_brokers_of_others(ca
 
         cluster.control(PRODUCE, look)
         assert write(cluster, "t", [b"0"]) == [0]
-        assert seen == [(os.getpid(), cluster._controller.read(lambda image: image.topics["t"].topic_id), True)]
+        assert seen == [(os.getpid(), controller_of(cluster).read(lambda image: image.topics["t"].topic_id), True)]
         # one answer is lost, the next connection is cut before its request is served, then a delay; the records are there once
         faults = iter([Disconnect(handle=True), Disconnect, Delay(20)])
         cluster.control(PRODUCE, lambda request: next(faults, None))
@@ -150,7 +151,7 @@ def test_a_broker_that_hangs_loses_its_session_and_comes_back():
         cluster.create_topic("t", partitions=1, replication_factor=2)
         leader = cluster.leader("t", 0)
         cluster.pause_broker(leader)
-        assert cluster._controller.wait_until(lambda state: leader not in state.image.nodes, 30)
+        assert controller_of(cluster).wait_until(lambda state: leader not in state.image.nodes, 30)
         assert cluster.leader("t", 0) == 3 - leader
         cluster.resume_broker(leader)
         wait_for_isr(cluster, "t", 2)
@@ -277,16 +278,16 @@ def test_a_nursery_that_was_killed_is_replaced():
 def test_a_start_forks_a_process_that_has_imported_everything():
     with EmbeddedCluster(brokers=1, processes=True) as cluster:
         nursery = _nursery._process.pid
-        assert cluster._brokers[1].pid in children_of(nursery)
+        assert brokers_of(cluster)[1].pid in children_of(nursery)
         cluster.kill_broker(1)
         cluster.start_broker(1)
         assert _nursery._process.pid == nursery
-        assert cluster._brokers[1].pid in children_of(nursery)
+        assert brokers_of(cluster)[1].pid in children_of(nursery)
 
 
 def test_many_signals_are_as_good_as_one():
     with EmbeddedCluster(brokers=2, processes=True) as cluster:
-        pids = [broker.pid for broker in cluster._brokers.values()]
+        pids = [broker.pid for broker in brokers_of(cluster).values()]
         for _ in range(200):
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):

@@ -26,6 +26,7 @@ from kafkacore.broker.quotas import (
     Windows,
     throttle_ms,
 )
+from tests.kit.inside import kept_of
 from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
@@ -240,7 +241,7 @@ def test_invented_client_ids_fill_no_memory(monkeypatch):
     for nth in range(1_000):
         uses.of(("u", "x" * 30_000 + str(nth)), nth)
     assert len(uses) <= 101 <= MAX_USES
-    assert max(len(part) for key in uses._kept for part in key) <= 256
+    assert max(len(part) for key in kept_of(uses) for part in key) <= 256
     kept = uses.of(("u", "x" * 30_000 + "999"), 1_000)
     assert uses.of(("u", "x" * 30_000 + "999"), 1_001) is kept
 

@@ -23,6 +23,7 @@ from kafkacore.records import read_batches
 from kafkacore.timer import LoopTimer
 from kafkacore.types import Node
 from tests.kit.batches import batch
+from tests.kit.inside import log_of, thread_of
 from tests.kit.wire import Wire, produce_request
 
 CONFIG = BrokerConfig(default_replication_factor=2)
@@ -174,7 +175,7 @@ def test_a_log_that_cannot_be_written_refuses_and_changes_nothing(stage, monkeyp
         raise errors.KafkaStorage("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(stage.host._log, "append", full)
+        patch.setattr(log_of(stage.host), "append", full)
         assert create(stage).error_code == Code.KAFKA_STORAGE_ERROR
         with as_broker(stage) as wire:
             request = p.AllocateProducerIdsRequest(broker_id=1, broker_epoch=stage.host.read(lambda image: image.brokers[1].epoch))
@@ -192,7 +193,7 @@ def test_a_log_that_cannot_be_written_refuses_and_changes_nothing(stage, monkeyp
 def test_a_broker_of_another_cluster_ends(stage, caplog):
     stranger = Broker(CONFIG, 9, stage.server.broker_address._replace(cluster_id="somebody-else"))
     stranger.start()
-    stranger._thread.join(60)
+    thread_of(stranger).join(60)
     assert not stranger.running
     assert "INCONSISTENT_CLUSTER_ID" in caplog.text
     stranger.stop()

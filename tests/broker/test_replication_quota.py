@@ -13,6 +13,7 @@ from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.config_values import INT64_MAX
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import brokers_of
 from tests.kit.rows import each_row
 
 PATIENCE_S = 60
@@ -135,7 +136,7 @@ def test_a_move_is_held_at_its_rate_and_goes_on_without_it(side, tmp_path):
             rate = {f"{side}.replication.throttled.rate": 1}
             admin.alter_configs({("topic", "t"): throttled, ("broker", "1"): rate, ("broker", "2"): rate}).check()
             admin.alter_partition_reassignments({("t", 0): [1, 2]}).check()
-            state = cluster._brokers[1 if side == "leader" else 2].state
+            state = brokers_of(cluster)[1 if side == "leader" else 2].state
             quota = getattr(state.throttled_replication, side)
             eventually(lambda: quota.wait_ms(state.clock.now_ms()) > 0, PATIENCE_S)
             with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:  # who writes does not wait for it

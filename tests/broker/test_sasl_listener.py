@@ -31,6 +31,7 @@ from kafkacore.protocol import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafkacore.protocol.metadata_log import DelegationTokenRecord, UserScramCredentialRecord
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.client_calls import CALLS
+from tests.kit.inside import calls_of, driver_of, memory_of, sender_of, sessions_of
 from tests.kit.rows import each_row
 from tests.kit.wire import Wire
 
@@ -342,7 +343,7 @@ def test_strangers_that_stall_keep_no_user_waiting():
         assert user.receive(SaslAuthenticateRequest, 2)[1].error_code == 0
         user.sock.sendall(padded(550_000))
         user.receive(protocol.ApiVersionsRequest, 0)
-        assert broker.call(lambda: broker._memory.used_bytes) <= 550_000  # the user's alone is counted
+        assert broker.call(lambda: memory_of(broker).used_bytes) <= 550_000  # the user's alone is counted
 
 
 def test_who_fails_to_authenticate_waits_for_the_answer_and_nobody_else_does():
@@ -366,12 +367,12 @@ def test_who_hangs_up_before_the_answer_leaves_nothing(caplog):
     with secured(clock, **{"connection.failed.authentication.delay.ms": 60_000}) as broker:
         with Wire(broker.address) as wrong:
             say_who(wrong, "guess")
-            while not broker.call(lambda: broker._calls):
+            while not broker.call(lambda: calls_of(broker)):
                 pass
         clock.sleep(60_000)
         while broker.call(broker.num_connections):
             pass
-        assert broker.call(lambda: (len(broker._calls), len(broker._muted))) == (0, 0)
+        assert broker.call(lambda: (len(calls_of(broker)), len(broker._muted))) == (0, 0)
     [line] = [each.getMessage() for each in caplog.records]
     assert line.endswith("its authentication failed: user 'alice', mechanism PLAIN: Authentication failed: Invalid username or password"), (
         line
@@ -524,7 +525,7 @@ def test_clients_stay_connected_over_many_sessions():
         with KafkaProducer(as_user(cluster, password="x", **{"linger.ms": 0})) as producer:
             producer.send("t", b"v").result(60)
             lost = []
-            producer._sender.client.on_disconnect = lambda node, error: lost.append(error)
+            sender_of(producer).client.on_disconnect = lambda node, error: lost.append(error)
             while len(handshakes) < 4:
                 producer.send("t", b"v").result(60)
             assert lost == []
@@ -554,11 +555,11 @@ def test_a_client_that_was_idle_beyond_its_session_renews_it_before_it_asks(call
                 break
         while not ask():
             pass
-        network = client._driver.client
+        network = driver_of(client).client
         while network.in_flight.count:
             network.poll(10, network.selector.now_ms)
         cluster.jump_clock(1, 200_000, asleep=True)
-        for connection in network._sessions.values():
+        for connection in sessions_of(network).values():
             connection.reauthenticate_ms = 0
         network._recompute_setup_deadline()
         handshakes = []

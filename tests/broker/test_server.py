@@ -20,6 +20,7 @@ from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, ForkedClientError, UsageError
 from kafkacore.records import read_batches
 from tests.kit.batches import batch
+from tests.kit.inside import selector_of
 from tests.kit.rows import each_row
 from tests.kit.wire import Wire, produce_request
 
@@ -411,11 +412,11 @@ def test_a_paused_broker_can_be_stopped(broker):
 
 def test_an_idle_broker_does_not_poll(broker, wire):
     wire.ask(VERSIONS, 3)
-    polls = broker.call(lambda: broker._selector.poll_count)
+    polls = broker.call(lambda: selector_of(broker).poll_count)
     wire.sock.settimeout(0.2)
     with pytest.raises(TimeoutError):
         wire.sock.recv(1)
-    assert broker.call(lambda: broker._selector.poll_count) - polls <= 2
+    assert broker.call(lambda: selector_of(broker).poll_count) - polls <= 2
 
 
 def test_functions_from_many_threads_run_one_at_a_time(broker):

@@ -23,6 +23,7 @@ from kafkacore.config import BrokerConfig
 from kafkacore.records import control_batch, read_batches
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.batches import T0, batch
+from tests.kit.inside import brokers_of
 
 HERE = TopicPartition("t", 0)
 
@@ -48,7 +49,7 @@ def ids(sequence):
 def test_a_fetch_that_waits_when_its_disk_fails_does_not_end_the_broker(tmp_path, monkeypatch):
     with EmbeddedCluster(data_dir=tmp_path, config={"log_dirs_failure_halts": False}) as cluster:
         cluster.create_topic("t")
-        broker, servers = cluster._brokers[1], cluster.bootstrap_servers
+        broker, servers = brokers_of(cluster)[1], cluster.bootstrap_servers
         with (
             KafkaProducer(bootstrap_servers=servers, retries=0, enable_idempotence=False) as producer,
             KafkaConsumer(bootstrap_servers=servers, fetch_min_bytes=100_000, fetch_max_wait_ms=20_000) as consumer,
@@ -223,7 +224,7 @@ def test_a_log_of_another_broker_start_is_not_made_anew_either(tmp_path):
 def test_committed_transactions_are_stable_after_a_restart(tmp_path: Path):
     with EmbeddedCluster(data_dir=tmp_path) as cluster:
         cluster.create_topic("t")
-        broker = cluster._brokers[1]
+        broker = brokers_of(cluster)[1]
 
         def write():
             replicas = broker.state.replicas
@@ -314,7 +315,7 @@ def test_what_was_deleted_while_a_broker_was_away_leaves_its_disk(tmp_path):
         cluster.stop_broker(2)
         cluster.delete_topic("gone")
     with EmbeddedCluster(brokers=2, data_dir=tmp_path) as cluster:
-        names = cluster._brokers[2].call(lambda: os.listdir(tmp_path / "broker-2"))
+        names = brokers_of(cluster)[2].call(lambda: os.listdir(tmp_path / "broker-2"))
     assert "kept-0" in names and "gone-0" not in names
     assert any(name.startswith("gone-0.") and name.endswith("-delete") for name in names)
 
@@ -355,7 +356,7 @@ def test_a_broker_that_loses_its_only_disk_while_it_runs_stops(tmp_path, monkeyp
             write_by(patched, full)
             with pytest.raises(errors.KafkaError):
                 producer.send("t", b"lost").result(60)
-            eventually(lambda: not cluster._brokers[1].running)
+            eventually(lambda: not brokers_of(cluster)[1].running)
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection((host, int(port)), 60)
         assert halted == [1]

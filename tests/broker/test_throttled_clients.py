@@ -7,6 +7,7 @@ import pytest
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
 from kafkacore.errors import ThrottlingQuotaExceeded
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import brokers_of
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 kafka = pytest.importorskip("kafka")
@@ -153,7 +154,7 @@ CONSUMERS = [ours_consumes, kafka_python_consumes, confluent_consumes, aiokafka_
 
 
 def throttled(cluster, kind):
-    return cluster._brokers[1].call(lambda: cluster._brokers[1].state.quotas.throttled.get(kind, (0, 0)))
+    return brokers_of(cluster)[1].call(lambda: brokers_of(cluster)[1].state.quotas.throttled.get(kind, (0, 0)))
 
 
 def check(cluster, kind, client, topic):

@@ -20,6 +20,7 @@ from kafkacore.errors import Code, CorruptDataError, KafkaError
 from kafkacore.net.sasl import PlainClient
 from kafkacore.testing import Delay, EmbeddedCluster
 from tests.kit.batches import batch
+from tests.kit.inside import brokers_of, kept_of, selector_of
 from tests.kit.rows import each_row
 from tests.kit.wire import Wire, produce_request
 
@@ -281,7 +282,7 @@ def test_a_cluster_copies_under_quotas_that_stop_its_clients():
         parts = [p.ClientQuotaEntityPart(entity_type="client-id", entity_name=None)]
         ops = [p.ClientQuotaOp(key=key, value=1.0, remove=False) for key in ("consumer_byte_rate", "request_percentage")]
         cluster._submit(p.AlterClientQuotasRequest(entries=[p.ClientQuotaAlteration(entity=parts, ops=ops)], validate_only=False))
-        leader = cluster._brokers[cluster.leader("t", 0)]
+        leader = brokers_of(cluster)[cluster.leader("t", 0)]
         with Client(leader.address, "w") as wire:
             for _ in range(5):
                 answer = wire.ask(produce_request(batch([bytes(10_000)]), timeout_ms=10_000), 9)
@@ -331,7 +332,7 @@ def test_requests_count_with_the_time_they_take_and_wait_a_window_at_most(runnin
 
 def used(stage, quota):
     """By all clients together."""
-    return stage.broker.call(lambda: sum(each[2] for use in quota.uses._kept.values() for each in use._samples))
+    return stage.broker.call(lambda: sum(each[2] for use in kept_of(quota.uses).values() for each in use._samples))
 
 
 @pytest.mark.parametrize("percent, waits", [(10.0, [0, 0, 1_000]), (20.0, [0, 0, 0])])
@@ -598,7 +599,7 @@ def test_brokers_count_together_what_the_controller_does(faults):
         parts = [p.ClientQuotaEntityPart(entity_type="client-id", entity_name="c")]
         ops = [p.ClientQuotaOp(key="controller_mutation_rate", value=0.01, remove=False)]
         cluster._submit(p.AlterClientQuotasRequest(entries=[p.ClientQuotaAlteration(entity=parts, ops=ops)], validate_only=False))
-        first, second = (cluster._brokers[node].address for node in (1, 2))
+        first, second = (brokers_of(cluster)[node].address for node in (1, 2))
         with Client(first) as one, Client(second) as two, Client(first, "d") as d:
             assert create_topics(one, 3, prefix="a").topics[0].error_code == 0
             answer = create_topics(two, 3, prefix="b")
@@ -729,4 +730,4 @@ def test_many_throttled_clients_hang_up(stage):
             for wire in wires:
                 wire.sock.close()
             assert connections_after(stage, other) == 1
-        assert stage.broker.call(lambda: (len(stage.broker._muted), len(stage.broker._selector._watched))) == (0, 0)
+        assert stage.broker.call(lambda: (len(stage.broker._muted), len(selector_of(stage.broker)._watched))) == (0, 0)

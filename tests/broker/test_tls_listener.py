@@ -24,6 +24,7 @@ from kafkacore.config import BrokerConfig
 from kafkacore.config_authorizer import STANDARD_AUTHORIZER
 from kafkacore.errors import ConfigError, SslAuthenticationFailed, TopicAuthorization, UsageError
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import brokers_of
 from tests.kit.wire import Wire
 
 pytestmark = pytest.mark.timeout(60)
@@ -48,7 +49,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 def principals(cluster: EmbeddedCluster, call: Callable[[], object]) -> set[str]:
     """Who asks the broker for metadata meanwhile, as its handlers see it."""
     seen: list[Any] = []
-    [broker] = cluster._brokers.values()
+    [broker] = brokers_of(cluster).values()
     assert isinstance(broker, Broker)
     handle = broker._handle
 

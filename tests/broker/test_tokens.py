@@ -21,6 +21,7 @@ from kafkacore.errors import Code, SaslAuthentication
 from kafkacore.net.sasl import PlainClient, ScramClient
 from kafkacore.protocol.metadata_log import DelegationTokenRecord, RemoveDelegationTokenRecord, decode_record, encode_record
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import brokers_of
 from tests.kit.wire import Wire
 
 T0 = 1_700_000_000_000
@@ -163,7 +164,7 @@ def test_every_broker_takes_a_token_also_after_a_new_start(tmp_path, faults):
             made = wire.ask(p.CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), 3)
             assert made.error_code == 0 and made.token_requester_principal_name == "alice"
             other = wire.ask(p.CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), 3)
-            brokers = cluster._brokers.values()
+            brokers = brokers_of(cluster).values()
             while not all(broker.call(lambda broker=broker: len(broker.state.cluster.delegation_tokens)) == 2 for broker in brokers):
                 pass
             described = wire.ask(p.DescribeDelegationTokenRequest(owners=None), 3)
@@ -206,10 +207,10 @@ def test_a_second_broker_is_not_lost_because_the_first_waits_for_tokens(tmp_path
     with EmbeddedCluster(users=USERS, config=settings(), data_dir=tmp_path) as cluster, Wire(cluster.bootstrap_servers) as wire:
         wire.log_in(PlainClient("alice", "b"))
         assert wire.ask(p.CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), 3).error_code == 0
-        [broker] = cluster._brokers.values()
+        [broker] = brokers_of(cluster).values()
         assert broker.call(lambda: broker.state.controller._is_for_tokens)
     with EmbeddedCluster(brokers=2, users=USERS, config=settings(), data_dir=tmp_path) as cluster:
-        for broker in cluster._brokers.values():
+        for broker in brokers_of(cluster).values():
             link = broker.state.controller
             assert broker.call(lambda link=link: link._heartbeat is not None and not link._is_for_tokens)
 

@@ -28,6 +28,7 @@ from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 from kafkacore.protocol.stored import OffsetCommitKey, OffsetCommitValue
 from kafkacore.timer import LoopTimer
+from tests.kit.inside import host_of
 
 T, U = b"t" * 16, b"u" * 16
 
@@ -307,7 +308,7 @@ def test_of_things_that_are_due_together_one_without_anything_to_do_keeps_no_oth
     settings = {"delegation.token.secret.key": "k"}
     settings |= {"delegation.token.expiry.check.interval.ms": 300_000, "unclean.leader.election.interval.ms": 300_000}
     state = broker_state(BrokerConfig.from_user(settings), ManualClock(wall_ms=1_700_000_000_000))
-    host = state.controller._host
+    host = host_of(state.controller)
     made = []
     for lifetime_ms in (60_000, 900_000):
         request = p.CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=lifetime_ms)

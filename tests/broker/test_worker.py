@@ -4,6 +4,7 @@ import threading
 from collections import deque
 
 from kafkacore.broker.worker import Worker
+from tests.kit.inside import thread_of
 
 
 class Owner:
@@ -25,7 +26,7 @@ class Owner:
 
 def test_jobs_run_in_order_elsewhere_and_their_outcomes_come_home():
     owner, outcomes, threads = Owner(), [], []
-    assert owner.worker._thread is None  # no job, no thread
+    assert thread_of(owner.worker) is None  # no job, no thread
 
     def job(nth):
         def work():

@@ -19,6 +19,7 @@ from kafkacore.compat.aiokafka import AIOKafkaConsumer, AIOKafkaProducer, Consum
 from kafkacore.compat.aiokafka.listener import EngineListener
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.failing_once import VALUES, FailingOnce
+from tests.kit.inside import engine_of, group_of, topics_of
 
 GUARD_S = 90
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -57,7 +58,7 @@ def test_a_program_that_goes_through_its_records_has_polled(monkeypatch: pytest.
     async def test(servers: str) -> None:
         async with consumer(servers, "t", group_id="g") as member:
             await member.getone()
-            group = member._engine._client._group
+            group = group_of(engine_of(member)._client)
             assert group is not None
             polled: list[int] = []
             monkeypatch.setattr(group, "still_polling", polled.append)
@@ -175,17 +176,17 @@ def test_what_is_held_back_for_a_task_is_not_what_the_program_has_paused() -> No
         async with consumer(servers) as reader:
             reader.assign([T0, T1])
             waiting = asyncio.create_task(reader.getone(T1))
-            while not reader._engine.paused():
+            while not engine_of(reader).paused():
                 await asyncio.sleep(0)
-            assert (reader._engine.paused(), reader.paused()) == ({T0}, set())
+            assert (engine_of(reader).paused(), reader.paused()) == ({T0}, set())
             reader.resume(T0)
-            assert reader._engine.paused() == {T0}
+            assert engine_of(reader).paused() == {T0}
             reader.pause(T0)
             waiting.cancel()
             await asyncio.wait((waiting,))
             assert reader.paused() == {T0}
             reader.resume(T0)
-            assert reader._engine.paused() == set()
+            assert engine_of(reader).paused() == set()
 
     run(test)
 
@@ -374,15 +375,15 @@ async def _first(reader: AIOKafkaConsumer, count: int) -> Any:
 def test_what_goes_wrong_while_no_task_reads_is_raised_by_the_next_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(servers: str) -> None:
         async with consumer(servers) as reader:
-            client = reader._engine._client
+            client = engine_of(reader)._client
             refused = ours.TopicAuthorization("not yours", topic="t")
-            follow = client._topics.follow
-            monkeypatch.setattr(client._topics, "follow", lambda: (follow(), client._topics.owed.update(t=refused)))
+            follow = topics_of(client).follow
+            monkeypatch.setattr(topics_of(client), "follow", lambda: (follow(), topics_of(client).owed.update(t=refused)))
             reader.subscribe(["t"])
             assert reader._taking_part is not None
             await reader._taking_part
             monkeypatch.undo()
-            client._topics.owed.clear()
+            topics_of(client).owed.clear()
             with pytest.raises(errors.TopicAuthorizationFailedError):
                 await reader.getone()
             assert (await reader.getone()).value == b"0"
@@ -412,7 +413,7 @@ def test_the_error_of_a_partition_goes_to_the_task_that_reads_it() -> None:
 def test_a_start_does_not_wait_for_ever_for_a_position(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(servers: str) -> None:
         reader = consumer(servers, "t", request_timeout_ms=500)
-        monkeypatch.setattr(reader._engine._client._positions, "_start", lambda wall_ms, now_ms: None)
+        monkeypatch.setattr(engine_of(reader)._client._positions, "_start", lambda wall_ms, now_ms: None)
         await reader.start()
         assert reader.assignment() == {T0, T1}
         monkeypatch.undo()

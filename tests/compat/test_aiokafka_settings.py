@@ -26,6 +26,7 @@ from kafkacore.compat.aiokafka.listener import EngineListener
 from kafkacore.net.oauth import unsecured_token
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.free_ports import free_port
+from tests.kit.inside import engine_of
 from tests.kit.rows import each_row
 
 NOWHERE = "127.0.0.1:1"
@@ -71,7 +72,7 @@ def test_a_consumer_has_aiokafkas_defaults() -> None:
         async with contextlib.AsyncExitStack() as stack:
             consumer = AIOKafkaConsumer(bootstrap_servers=NOWHERE, **given)
             stack.push_async_callback(consumer.stop)
-            return consumer._engine.config
+            return engine_of(consumer).config
 
     config = run(made(connections_max_idle_ms=None, client_rack=None))
     assert (config.session_timeout_ms, config.partition_assignment_strategy, config.auto_offset_reset) == (
@@ -190,7 +191,7 @@ def test_extensions_of_a_token_reach_the_engine() -> None:
         settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": Provider()}
         client = AIOKafkaAdminClient(bootstrap_servers=NOWHERE, **settings)
         await client.close()
-        return client._engine.config.sasl_settings()
+        return engine_of(client).config.sasl_settings()
 
     assert run(made()).extensions == {"traceId": '1"2\\3'}
 

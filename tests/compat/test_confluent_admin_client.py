@@ -42,6 +42,7 @@ from kafkacore.compat.confluent.admin import (
 from kafkacore.compat.confluent.admin.base import ADMIN_SETTINGS
 from kafkacore.compat.settings import NoEffect, Refused
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import driver_of
 from tests.kit.rows import each_row
 
 WAIT_S = 60.0
@@ -115,7 +116,7 @@ def test_a_client_that_nobody_holds_ends_its_thread(cluster: EmbeddedCluster) ->
     gc.collect()
     thread.join(WAIT_S)
     assert not thread.is_alive()
-    assert engine._driver.closed
+    assert driver_of(engine).closed
     assert last.result(0).cluster_id
 
 

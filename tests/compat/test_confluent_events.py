@@ -14,6 +14,7 @@ from kafkacore import KafkaAdminClient, NewTopic
 from kafkacore.compat.confluent import Consumer, KafkaError, KafkaException, Producer, ThrottleEvent, TopicPartition
 from kafkacore.testing import EmbeddedCluster
 from tests.compat.confluent_serving import NOBODY, wait_for
+from tests.kit.inside import producer_in, sender_of
 from tests.kit.rows import each_row
 
 WAIT_S = 60.0
@@ -148,7 +149,7 @@ def test_throttled_requests() -> None:
         with Producer(settings) as producer:
             producer.produce("t", b"v")
             producer.flush(WAIT_S)
-            network = producer._producer._sender.client
+            network = sender_of(producer_in(producer)).client
             assert network.on_throttle is not None
             network.on_throttle(1, 250)  # as an answer with a throttle time does
             assert producer.poll(0) == 1

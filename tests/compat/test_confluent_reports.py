@@ -21,6 +21,7 @@ from kafkacore._codec import ConsumerRecord, MessagesInHand, ProducerCore, Repor
 from kafkacore.compat.confluent import KafkaError, KafkaException, Message, Producer
 from kafkacore.testing import EmbeddedCluster
 from tests.compat.confluent_serving import wait_for
+from tests.kit.inside import producer_in, sender_of, thread_of
 from tests.kit.rows import each_row
 
 WAIT_S = 60.0
@@ -100,7 +101,7 @@ def test_both_ways_refuse_the_same(servers: str, args: Any, named: Any) -> None:
 
 def delivered(made: Any) -> None:
     """Waits until what was produced has its outcome; serves nothing."""
-    made._producer.flush(WAIT_S)
+    producer_in(made).flush(WAIT_S)
 
 
 def test_messages_with_and_without_a_callback_count_until_they_are_served(servers: str) -> None:
@@ -296,7 +297,7 @@ def test_messages_on_their_way_are_purged(servers: str) -> None:
                 cluster.pause_broker(broker)
                 try:
                     made.produce("t", b"v", b"k", 0, on_delivery=lambda error, m: seen.append((error.name(), m.value(), m.offset())))
-                    sender = made._producer._sender
+                    sender = sender_of(producer_in(made))
                     assert wait_for(lambda sender=sender: len(sender.batches_in_flight()) == 1)
                     made.purge(in_flight=False)
                     assert (made.poll(0), len(made)) == (0, 1)
@@ -319,7 +320,7 @@ def test_messages_that_never_arrived_leave_no_gap_when_they_are_purged() -> None
             assert made.flush(WAIT_S) == 0
             cluster.pause_broker(1)
             made.produce("t", b"lost", on_delivery=lambda error, m: seen.append(error.name()))
-            assert wait_for(lambda: len(made._producer._sender.batches_in_flight()) == 1)
+            assert wait_for(lambda: len(sender_of(producer_in(made)).batches_in_flight()) == 1)
             made.purge()
             assert (made.poll(0), seen.pop()) == (1, "_PURGE_INFLIGHT")
             cluster.kill_broker(1)  # it has not read the request
@@ -353,7 +354,7 @@ def test_a_producer_that_is_dropped_ends(servers: str) -> None:
     made = producer(servers, error_cb=print, throttle_cb=print)
     made.produce("t", b"v", on_delivery=lambda error, m: None)
     made.flush(WAIT_S)
-    thread, gone = made._producer._sender._thread, weakref.ref(made)
+    thread, gone = thread_of(sender_of(producer_in(made))), weakref.ref(made)
     del made
     gc.collect()
     assert gone() is None

@@ -19,6 +19,7 @@ from kafkacore.compat.confluent import KafkaException, Producer
 from kafkacore.errors import KafkaTimeoutError
 from kafkacore.testing import EmbeddedCluster
 from tests.compat.confluent_serving import NOBODY, wait_for
+from tests.kit.inside import metadata_of, producer_in, sender_of, thread_of, topics_of
 
 WAIT_S = 60.0
 
@@ -63,7 +64,7 @@ def test_the_order_of_a_partition_is_kept(cluster: EmbeddedCluster, idempotent: 
         begun.wait(WAIT_S)
         assert len(producer) >= 300
         cluster.create_topic("t", partitions=3)
-        assert wait_for(lambda: "t" in producer._producer._topics)
+        assert wait_for(lambda: "t" in topics_of(producer_in(producer)))
         stop.set()
         for thread in threads:
             thread.join(WAIT_S)
@@ -165,7 +166,7 @@ def test_an_abort_gives_them_up(cluster: EmbeddedCluster) -> None:
 def test_a_producer_that_is_dropped_with_them_ends() -> None:
     made = Producer({"bootstrap.servers": NOBODY})
     made.produce("t", b"v", on_delivery=print)
-    thread, gone = made._producer._sender._thread, weakref.ref(made)
+    thread, gone = thread_of(sender_of(producer_in(made))), weakref.ref(made)
     del made
     gc.collect()
     assert gone() is None
@@ -217,7 +218,7 @@ def test_ctrl_c_behind_a_held_message_keeps_its_count() -> None:
     seen: list[bytes] = []
     producer = Producer({"bootstrap.servers": NOBODY})
     unplaced = producer._unknown._unplaced
-    sender = unplaced._sender
+    sender = sender_of(unplaced)
     unplaced._sender = SimpleNamespace(accumulator=sender.accumulator, wake=interrupted, transactional=None)  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         producer.produce("t", b"1", on_delivery=lambda error, message: seen.append(message.value()))
@@ -238,7 +239,7 @@ def test_ctrl_c_in_a_call_leaves_the_metadata_unlocked() -> None:
         return trace
 
     producer = Producer({"bootstrap.servers": NOBODY})
-    metadata = producer._producer._metadata
+    metadata = metadata_of(producer_in(producer))
     for call in (lambda: metadata.add_topic("t", 0, create=True), lambda: metadata.request_topic("t"), metadata.request_update):
         sys.settrace(trace)
         try:

@@ -15,6 +15,7 @@ from kafkacore import KafkaAdminClient, NewTopic
 from kafkacore.compat.kafka import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore.compat.kafka.future import FutureRecordMetadata, HeldRecord, QueuedRecord
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import producer_in
 
 TOPIC = "sending"
 
@@ -111,7 +112,7 @@ def test_flush_leaves_failures_to_the_futures_and_says_so(producer: KafkaProduce
 def test_a_producer_that_nobody_holds_is_collected(cluster: EmbeddedCluster) -> None:
     made = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
     future = made.send(TOPIC, b"v")
-    engine = weakref.ref(made._producer)
+    engine = weakref.ref(producer_in(made))
     del made
     gc.collect()
     assert engine() is None

@@ -19,6 +19,7 @@ from kafkacore.compat.kafka.assignors import CooperativeStickyAssignor, StickyPa
 from kafkacore.compat.kafka.common_settings import COMMON, COMMON_DEFAULTS, _addresses, _token_provider, engine_settings
 from kafkacore.compat.kafka.consumer import _at_beginning
 from kafkacore.compat.kafka.partitioner import StickyPartitioner
+from tests.kit.inside import consumer_in, producer_in
 from tests.kit.rows import each_row
 
 NOWHERE: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "api_version": (4, 3)}
@@ -42,7 +43,7 @@ def test_addresses_get_the_default_port(given: Any, found: list[str]) -> None:
 
 def test_a_producer_has_kafka_pythons_defaults() -> None:
     with KafkaProducer(**NOWHERE) as producer:
-        config = producer._producer.config
+        config = producer_in(producer).config
         assert (config.linger_ms, config.acks, config.retries, config.compression_type) == (0, -1, 2**31 - 1, "none")
         assert (config.reconnect_backoff_max_ms, config.send_buffer_bytes, config.enable_idempotence) == (30_000, -1, True)
         assert re.fullmatch(r"kafka-python-producer-\d+", config.client_id)
@@ -51,7 +52,7 @@ def test_a_producer_has_kafka_pythons_defaults() -> None:
 
 def test_a_consumer_has_kafka_pythons_defaults() -> None:
     with KafkaConsumer(**NOWHERE) as consumer:
-        config = consumer._consumer.config
+        config = consumer_in(consumer).config
         assert (config.auto_offset_reset, config.max_poll_records, config.group_id) == ("latest", 500, None)
         assert config.partition_assignment_strategy == ("range", "roundrobin")
 
@@ -62,12 +63,12 @@ def test_a_consumer_has_kafka_pythons_defaults() -> None:
 )
 def test_words_for_the_reset_of_offsets(given: str, found: str) -> None:
     with KafkaConsumer(**NOWHERE, auto_offset_reset=given) as consumer:
-        assert consumer._consumer.config.auto_offset_reset == found
+        assert consumer_in(consumer).config.auto_offset_reset == found
 
 
 def test_assignors_go_by_their_names() -> None:
     with KafkaConsumer(**NOWHERE, partition_assignment_strategy=[CooperativeStickyAssignor, StickyPartitionAssignor()]) as consumer:
-        assert consumer._consumer.config.partition_assignment_strategy == ("cooperative-sticky", "sticky")
+        assert consumer_in(consumer).config.partition_assignment_strategy == ("cooperative-sticky", "sticky")
     with pytest.raises(errors.KafkaConfigurationError, match=r"kafkacore\.PartitionAssignor"):
         KafkaConsumer(**NOWHERE, partition_assignment_strategy=[object()])
 
@@ -97,7 +98,7 @@ class KafkaAdminClientOffline(KafkaAdminClient):
 
 def test_settings_of_other_protocols_are_left_out_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
     with KafkaProducer(**NOWHERE, ssl_cafile="ca.pem", sasl_plain_username="u") as producer:
-        assert producer._producer.config.ssl_cafile is None
+        assert producer_in(producer).config.ssl_cafile is None
     said = [record.getMessage() for record in caplog.records]
     assert any("ssl_cafile has no effect: security_protocol=PLAINTEXT is without TLS" in text for text in said)
     assert any("sasl_plain_username has no effect: security_protocol=PLAINTEXT is without SASL" in text for text in said)
@@ -106,7 +107,7 @@ def test_settings_of_other_protocols_are_left_out_with_a_word(caplog: pytest.Log
 def test_a_ready_context_takes_the_place_of_the_other_tls_settings(caplog: pytest.LogCaptureFixture) -> None:
     context = ssl.create_default_context()
     with KafkaProducer(**NOWHERE, security_protocol="SSL", ssl_context=context, ssl_cafile="ca.pem") as producer:
-        assert producer._producer.config.ssl_context is context
+        assert producer_in(producer).config.ssl_context is context
     assert "ssl_cafile has no effect: ssl_context is ready made" in caplog.text
 
 

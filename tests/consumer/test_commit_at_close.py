@@ -19,6 +19,7 @@ from kafkacore.consumer import KafkaConsumer, RebalanceListener
 from kafkacore.errors import Code
 from kafkacore.testing import Delay, Drop, EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.inside import group_of
 
 pytestmark = pytest.mark.usefixtures("client_face")
 
@@ -59,7 +60,7 @@ def observer(shared: EmbeddedCluster, topic: str) -> Iterator[KafkaConsumer]:
 
 
 def phase(consumer: KafkaConsumer) -> str:
-    return consumer._group.membership.phase.value
+    return group_of(consumer).membership.phase.value
 
 
 def share(*members: KafkaConsumer) -> None:
@@ -110,7 +111,7 @@ def test_while_the_coordinator_holds_the_join_back(shared, topic, member, observ
     its_id = slow.consumer_group_metadata().member_id
     shared.control("JoinGroup", lambda request: Drop() if request.member_id == its_id else None)
     leaver.enforce_rebalance()
-    until(lambda: phase(leaver) == "joining" and leaver._group.membership._asked is not None, leaver)
+    until(lambda: phase(leaver) == "joining" and group_of(leaver).membership._asked is not None, leaver)
     processed = {tp: leaver.position(tp) for tp in processed}
     done = threading.Event()
     guard = threading.Timer(GUARD_S, lambda: done.is_set() or shared.control("JoinGroup", None))
@@ -126,7 +127,7 @@ def test_while_the_coordinator_holds_the_join_back(shared, topic, member, observ
 def test_while_the_leader_assigns(shared, topic, member, observer, end: str) -> None:
     leader, leaver = (member(partition_assignment_strategy=["cooperative-sticky"]) for _ in range(2))
     share(leader, leaver)
-    if leaver._group.membership._leads:
+    if group_of(leaver).membership._leads:
         leader, leaver = leaver, leader
     processed = read_on(shared, topic, leaver)
     asked = threading.Event()
@@ -151,7 +152,7 @@ def test_when_the_group_has_rebalanced_with_a_member_that_does_not_know_it(share
     """The answer to its JoinGroup is lost, or on its way: its generation may not commit any more, and the next may."""
     leaver, other = (member(partition_assignment_strategy=["cooperative-sticky"]) for _ in range(2))
     share(leaver, other)
-    if leaver._group.membership._leads != leads:
+    if group_of(leaver).membership._leads != leads:
         leaver, other = other, leaver
     processed = read_on(shared, topic, leaver)
     its_id = leaver.consumer_group_metadata().member_id
@@ -167,7 +168,7 @@ def test_when_the_group_has_rebalanced_with_a_member_that_does_not_know_it(share
     shared.control("JoinGroup", lose)
     leaver.enforce_rebalance()
     until(lost.is_set, leaver, other)
-    until(lambda: other._group.membership._generation > generation, other)
+    until(lambda: group_of(other).membership._generation > generation, other)
     processed = {tp: leaver.position(tp) for tp in processed}
     ENDS[end](leaver)
     assert committed(observer, list(processed)) == processed

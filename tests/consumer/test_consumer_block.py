@@ -13,6 +13,7 @@ from kafkacore.net import block_end
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.inside import group_of
 
 PARTITIONS = 1
 RECORDS = 30
@@ -110,8 +111,8 @@ def test_what_the_application_committed_itself_is_not_taken_back(make, topic, le
                 consumer.commit({})
             assert answers == [None]
         if end == "meanwhile":
-            assert consumer._group is not None
-            assert consumer._group.processed() == {}
+            assert group_of(consumer) is not None
+            assert group_of(consumer).processed() == {}
         raise Bug
     assert offset_of(make, topic) == 17
 

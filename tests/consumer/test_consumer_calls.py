@@ -17,6 +17,7 @@ from kafkacore.producer import KafkaProducer
 from kafkacore.protocol import MetadataRequest, MetadataResponse, OffsetForLeaderEpochRequest
 from kafkacore.testing import Disconnect, EmbeddedCluster
 from kafkacore.types import Node, OffsetAndMetadata, TopicPartition
+from tests.kit.inside import driver_of, metadata_of
 
 pytestmark = pytest.mark.usefixtures("client_face")
 
@@ -52,7 +53,7 @@ def test_topics_and_partitions_with_leaders_and_replicas(cluster, consumer):
     assert consumer.partition_infos("t") == found["t"]
     assert isinstance(found["t"][0], PartitionInfo)
     assert consumer.partitions_for("t") == [0, 1]
-    assert consumer._metadata.topics == ["t"], "what is only listed is not kept up to date"
+    assert metadata_of(consumer).topics == ["t"], "what is only listed is not kept up to date"
     cluster.create_topic("new", partitions=1)
     assert list(consumer.list_topics()) == ["new", "t", "u"]
     with pytest.raises(errors.UnknownTopicOrPartition):
@@ -78,9 +79,9 @@ def test_a_query_by_id_needs_a_broker_that_knows_ids():
     versions = {**API_VERSIONS, MetadataRequest.API_KEY: (0, 11)}
     with EmbeddedCluster(api_versions=versions) as old, KafkaConsumer(bootstrap_servers=old.bootstrap_servers) as consumer:
         assert consumer.list_topics() == {}
-        query = MetadataQuery(consumer._driver.client, [bytes(16)], retry_backoff_ms=1, retry_backoff_max_ms=1)
+        query = MetadataQuery(driver_of(consumer).client, [bytes(16)], retry_backoff_ms=1, retry_backoff_max_ms=1)
         with pytest.raises(errors.UnsupportedVersion):
-            query.topics(consumer._driver, 10_000)
+            query.topics(driver_of(consumer), 10_000)
 
 
 def test_a_seek_with_a_leader_epoch_is_validated(cluster, consumer):

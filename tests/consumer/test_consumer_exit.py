@@ -22,6 +22,7 @@ from numbered import numbered_topic
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.inside import loop_of, thread_of
 
 PARTITIONS = 2
 RECORDS = 40
@@ -379,7 +380,7 @@ def test_a_consumer_that_nobody_refers_to_leaves(shared, topic, departures, grou
     consumer = KafkaConsumer(topic, bootstrap_servers=shared.bootstrap_servers, group_id=f"g-{topic}", group_protocol=group_protocol)
     while len(consumer.assignment()) < PARTITIONS:
         consumer.poll(0.05)
-    thread = consumer._loop.background._thread
+    thread = thread_of(loop_of(consumer).background)
     with pytest.warns(ResourceWarning, match="unclosed KafkaConsumer"):
         del consumer
         gc.collect()

@@ -22,6 +22,7 @@ from kafkacore.protocol.data import ListOffsetsPartitionResponse, ListOffsetsTop
 from kafkacore.protocol.group import Coordinator
 from kafkacore.testing import Disconnect, Drop, EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.inside import group_of, metadata_of
 from tests.kit.rows import each_row
 
 
@@ -61,8 +62,8 @@ def test_a_topic_that_does_not_exist_is_named(cluster, consumer, caplog, group):
     until(reader, lambda: "topic missing does not exist: nothing is read" in caplog.text)
     (problem,) = [p for p in reader.health().problems if "exist" in p]
     assert problem.startswith("topic missing does not exist: it was not found 0 s ago")
-    seen = reader._metadata.version
-    until(reader, lambda: reader._metadata.version >= seen + 5)
+    seen = metadata_of(reader).version
+    until(reader, lambda: metadata_of(reader).version >= seen + 5)
     assert caplog.text.count("topic missing does not exist") == 1, "once, not with every answer"
     cluster.create_topic("missing", partitions=1)
     until(reader, lambda: TopicPartition("missing", 0) in reader.assignment() and reader.health().ok)
@@ -77,7 +78,7 @@ def test_what_is_not_looked_up_yet_is_no_problem(consumer):
     reader = consumer()
     reader.assign([("t", 0), ("t", 7)])
     assert not [p for p in reader.health().problems if "leader" in p or "exist" in p]
-    until(reader, lambda: reader._metadata.snapshot.topics)
+    until(reader, lambda: metadata_of(reader).snapshot.topics)
     assert [p for p in reader.health().problems if "t-" in p] == ["t-7 does not exist: topic t has 2 partitions"]
 
 
@@ -101,7 +102,7 @@ def test_a_pattern_that_matches_nothing_is_named(cluster, consumer):
     until(reader, lambda: reader.health().problems)
     assert reader.health().problems[0] == "the pattern 'orders-.*' matches none of the cluster's topics (1)"
     cluster.create_topic("orders-1", partitions=1)
-    reader._metadata.request_update()
+    metadata_of(reader).request_update()
     until(reader, lambda: reader.health().ok)
 
 
@@ -130,14 +131,14 @@ def test_a_coordinator_that_cannot_be_found_is_named_with_the_cause(consumer, cl
 
     cluster.control("FindCoordinator", unavailable)
     reader = consumer("t", group_id="g")
-    until(reader, lambda: reader._group.link.attempts)
+    until(reader, lambda: group_of(reader).link.attempts)
     health = reader.health()
     assert "the coordinator of group g has not been found or reached for 0 s: COORDINATOR_NOT_AVAILABLE" in health.problems[0]
     assert health.problems[1].startswith("not a member of group g")
     assert health.member.waits_for in health.problems
     cluster.control("FindCoordinator", None)
     until(reader, lambda: reader.health().ok)
-    assert reader._group.link.unknown_since_ms == -1
+    assert group_of(reader).link.unknown_since_ms == -1
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

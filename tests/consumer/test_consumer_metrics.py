@@ -19,6 +19,7 @@ from kafkacore.consumer.subscription import FetchState, PartitionState
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.inside import clock_of, driver_of
 
 A = TopicPartition("t", 0)
 FETCH = "consumer-fetch-manager-metrics"
@@ -108,7 +109,7 @@ def test_polls_are_timed(consumer: KafkaConsumer) -> None:
     before = consumer.metrics(detail=True)["consumer-metrics"]
     assert before["last-poll-seconds-ago"] == -1
     assert math.isnan(before["time-between-poll-max"])
-    clock = consumer._clock
+    clock = clock_of(consumer)
     assert isinstance(clock, JumpingClock)
     consumer.poll(0)
     clock.sleep(20_000)
@@ -144,7 +145,7 @@ def test_another_thread_reads_while_a_call_runs(consumer: KafkaConsumer) -> None
     consumer.assign([A])
     read(consumer, 500)
     got: list[Any] = []
-    with consumer._driver:  # as inside a poll
+    with driver_of(consumer):  # as inside a poll
         reader = threading.Thread(target=lambda: got.extend([consumer.metrics(), consumer.metrics(detail=True)]))
         reader.start()
         reader.join(30)
@@ -155,7 +156,7 @@ def test_counts_of_nodes_outlive_a_network_that_was_given_up(consumer: KafkaCons
     consumer.assign([A])
     read(consumer, 500)
     before = consumer.metrics(detail=True)["consumer-metrics"]
-    with pytest.raises(KeyboardInterrupt), consumer._driver:
+    with pytest.raises(KeyboardInterrupt), driver_of(consumer):
         raise KeyboardInterrupt
     consumer.seek(A, 0)
     after = consumer.metrics(detail=True)["consumer-metrics"]

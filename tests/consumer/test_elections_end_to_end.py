@@ -10,6 +10,7 @@ from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, 
 from kafkacore.clock import JumpingClock
 from kafkacore.protocol import OffsetForLeaderEpochResponse
 from kafkacore.testing import Drop, EmbeddedCluster
+from tests.kit.inside import loop_of
 
 T0 = TopicPartition("t", 0)
 
@@ -98,18 +99,18 @@ def given_back(consumer, tp):
     """Ctrl+C between the fetcher and the application."""
     read_to(consumer, tp, 20)
     consumer.seek(tp, 14)
-    left = consumer._loop._left
+    left = loop_of(consumer)._left
 
     def interrupted(now_ms):
-        if consumer._loop.in_hand:
+        if loop_of(consumer).in_hand:
             raise KeyboardInterrupt
         left(now_ms)
 
-    consumer._loop._left = interrupted
+    loop_of(consumer)._left = interrupted
     with pytest.raises(KeyboardInterrupt):
         while True:
             consumer.poll(0.2)
-    consumer._loop._left = left
+    loop_of(consumer)._left = left
     read_to(consumer, tp, 20)
 
 

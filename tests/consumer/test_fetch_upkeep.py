@@ -18,6 +18,7 @@ from kafkacore.errors import Code
 from kafkacore.net.leaders import LeaderQuery
 from kafkacore.protocol import FetchRequest
 from kafkacore.types import TopicPartition
+from tests.kit.inside import queue_of, sessions_of
 
 TPS = [TopicPartition(name, index) for name in ("t", "u") for index in range(4)]
 
@@ -29,10 +30,10 @@ def walk(rig: Rig) -> dict[TopicPartition, tuple[int, int, int]]:
     for tp, state in rig.subscription.partitions.items():
         if state.state is not FetchState.FETCHING or state.paused or state.retry_at_ms > rig.now_ms:
             continue
-        held = [f for f in [*fetcher._queue, *(f for parked in fetcher._queue.parked.values() for f in parked)] if f.state is state]
+        held = [f for f in [*queue_of(fetcher), *(f for parked in queue_of(fetcher).parked.values() for f in parked)] if f.state is state]
         offset = state.offset
         if held:
-            if not fetcher._queue.runs_ahead or len(held) >= 2:
+            if not queue_of(fetcher).runs_ahead or len(held) >= 2:
                 continue
             last = held[-1]
             if last.error_code or last.leader_epoch != state.leader_epoch or held[0].position != offset:
@@ -246,31 +247,31 @@ class Upkeep(RuleBasedStateMachine):
                 + (state in self.rig.positions._left_out._states)
             ) >= 1, "nobody asks about it"
         assert all(s.question is None and s.tp in unsettled for s in subscription.unasked)
-        queued = [*fetcher._queue, *(f for parked in fetcher._queue.parked.values() for f in parked)]
+        queued = [*queue_of(fetcher), *(f for parked in queue_of(fetcher).parked.values() for f in parked)]
         assert len(set(queued)) == len(queued)
         assert sum(f.size_bytes for f in queued) == fetcher.buffered_bytes
         assert all(f in f.state.held for f in queued)
-        assert sum(len(s.held) for s in fetcher._queue.states_held()) == len(queued)
+        assert sum(len(s.held) for s in queue_of(fetcher).states_held()) == len(queued)
 
     def check(self) -> None:
         rig = self.rig
         rig.fetcher.send_fetches(rig.now_ms)
         planned = {
             tp: (node_id, target.fetch_offset, target.leader_epoch)
-            for node_id, session in rig.fetcher._sessions.items()
+            for node_id, session in sessions_of(rig.fetcher).items()
             for tp, target in session.rows.targets.items()
         }
         expected = walk(rig)
         # a broker whose answer is under way hears of what changed with the fetch after it
-        late = {state.tp for node_id, stale in rig.fetcher._queue.stale.items() if node_id in rig.fetcher.in_flight for state in stale}
-        wanted = [tp for session in rig.fetcher._sessions.values() for tp in session.rows.targets if tp not in late]
+        late = {state.tp for node_id, stale in queue_of(rig.fetcher).stale.items() if node_id in rig.fetcher.in_flight for state in stale}
+        wanted = [tp for session in sessions_of(rig.fetcher).values() for tp in session.rows.targets if tp not in late]
         assert len(wanted) == len(set(wanted)), "from two brokers at once"
         assert {tp for tp in planned.keys() | expected.keys() if planned.get(tp) != expected.get(tp)} <= late
-        for node_id, session in rig.fetcher._sessions.items():
+        for node_id, session in sessions_of(rig.fetcher).items():
             if node_id not in rig.fetcher.in_flight and node_id not in rig.cluster.unready:
                 assert not session.rows.targets
             assert all(target.owner.tp == tp for tp, target in session.rows.sent.items())
-        assert set(rig.fetcher._queue.stale) <= rig.fetcher.in_flight
+        assert set(queue_of(rig.fetcher).stale) <= rig.fetcher.in_flight
 
     def teardown(self) -> None:
         """In the end everything that can be read is read."""
@@ -324,13 +325,13 @@ class BothWays(RuleBasedStateMachine):
 
 def books(rig):
     """What stands where; two partitions of the same name are told apart by their order."""
-    queue = rig.fetcher._queue
+    queue = queue_of(rig.fetcher)
     return {
         "queue": [(f.state.tp, f.fetch_offset, f.leader_epoch, f.position, f.end_offset, f.error_code) for f in queue],
         "parked": [(state.tp, len(fetches)) for state, fetches in queue.parked.items()],
         "stale": {node_id: [state.tp for state in states] for node_id, states in queue.stale.items()},
         "held": (queue.held_bytes, queue.runs_ahead, queue.wants_fetch),
-        "rows": {n: [(tp, *target[:4]) for tp, target in s.rows.targets.items()] for n, s in rig.fetcher._sessions.items()},
+        "rows": {n: [(tp, *target[:4]) for tp, target in s.rows.targets.items()] for n, s in sessions_of(rig.fetcher).items()},
         "positions": [(s.tp, s.offset, s.offset_epoch, s.epochs, s.topic_id, s.lag(False)) for s in rig.subscription.partitions.values()],
         "begun": [rig.fetcher.begun(s) for s in rig.subscription.partitions.values()],
         "metrics": [getattr(rig.fetcher.metrics, name) for name in ("fetches", "errors", "bytes", "records", "stale_answers")],
@@ -377,11 +378,11 @@ class Counting(Rig):
 
     @property
     def looks(self) -> int:
-        return self.counted + self.fetcher._queue.placed
+        return self.counted + queue_of(self.fetcher).placed
 
     @looks.setter
     def looks(self, count: int) -> None:
-        self.counted = count - self.fetcher._queue.placed
+        self.counted = count - queue_of(self.fetcher).placed
 
 
 @pytest.fixture
@@ -589,6 +590,6 @@ def test_memory_that_is_used_up_is_half_free_before_fetches_run_ahead_again():
     held = rig.fetcher.buffered_bytes
     assert held >= 800
     while rig.fetcher.buffered_bytes > 400:
-        assert not rig.fetcher._queue.runs_ahead
+        assert not queue_of(rig.fetcher).runs_ahead
         rig.values(10)
-    assert rig.fetcher._queue.runs_ahead
+    assert queue_of(rig.fetcher).runs_ahead

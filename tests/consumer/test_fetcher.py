@@ -18,6 +18,7 @@ from kafkacore.net.leaders import OffsetQuery
 from kafkacore.protocol import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafkacore.records import BatchBuilder
 from kafkacore.types import TopicPartition
+from tests.kit.inside import queue_of
 from tests.kit.rows import each_row
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -86,7 +87,7 @@ class Rig:
             preferred_max_age_ms=300_000,
         )
         if not short_cuts:
-            self.fetcher._queue = GeneralWay(self.fetcher._queue)
+            self.fetcher._queue = GeneralWay(queue_of(self.fetcher))
         self.positions = PositionKeeper(
             self.subscription, self.cluster, self.cluster, isolation_level=isolation, retry_backoff_ms=100, retry_backoff_max_ms=1000
         )

@@ -19,6 +19,7 @@ from kafkacore.clock import SystemClock
 from kafkacore.consumer import KafkaConsumer, RebalanceListener
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.inside import group_of
 
 PARTITIONS = 2
 RECORDS = 100
@@ -98,12 +99,12 @@ def test_a_member_that_does_not_poll_leaves_and_says_why_it_cannot_commit(member
     heard = Notes()
     slow = member(heard, max_poll_interval_ms=2_000, enable_auto_commit=auto, auto_commit_interval_ms=1, max_poll_records=10)
     read(slow, 1)
-    until(lambda: slow._group.membership.breached)
+    until(lambda: group_of(slow).membership.breached)
     other = member()
     tps = [TopicPartition(topic, i) for i in range(PARTITIONS)]
     until(lambda: len(other.assignment()) == PARTITIONS, other)
     assert heard.calls == ["assigned"], "the listener is called by poll alone"
-    assert slow._group.managed
+    assert group_of(slow).managed
     refused = pytest.raises(errors.CommitFailed, match=r"poll\(\) was not called for max_poll_interval_ms \(2000 ms\)")
     with refused:
         slow.commit({tps[0]: 7})
@@ -140,8 +141,8 @@ def test_a_wall_clock_that_jumps_changes_nothing(member, shared: EmbeddedCluster
     before = consumer.consumer_group_metadata()
     for by_ms in (3_600_000, -3_600_000, 0):
         clock.wall_by_ms = by_ms
-        beats = consumer._group.membership.heartbeats
-        until(lambda beats=beats: consumer._group.membership.heartbeats > beats + 2)
+        beats = group_of(consumer).membership.heartbeats
+        until(lambda beats=beats: group_of(consumer).membership.heartbeats > beats + 2)
         send_numbers(shared, topic, PARTITIONS, RECORDS)
         read(consumer, RECORDS)
     assert consumer.consumer_group_metadata() == before
@@ -155,7 +156,7 @@ def test_an_hour_passes_at_once_for_a_member_that_is_away(member, shared: Embedd
     assert len(read(consumer, RECORDS)) == RECORDS
     consumer.commit()
     clock.by_ms = 3_600_000
-    until(lambda: consumer._group.membership.breached)
+    until(lambda: group_of(consumer).membership.breached)
     with pytest.raises(errors.CommitFailed, match="max_poll_interval_ms"):
         consumer.commit()
     with pytest.raises(errors.MaxPollExceeded):

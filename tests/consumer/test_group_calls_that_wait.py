@@ -23,6 +23,7 @@ from kafkacore.protocol import FindCoordinatorResponse
 from kafkacore.protocol.group import Coordinator
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.inside import driver_of, group_of, lock_of, loop_of
 from tests.kit.waits import GUARD_S, Waits, interrupt
 
 LONG_S = 600  # much more than GUARD_S: what waits without being woken
@@ -98,8 +99,8 @@ def broken(cluster: EmbeddedCluster, member: KafkaConsumer, condition: str) -> I
                 coordinators=[Coordinator(key=key, error_code=Code.COORDINATOR_NOT_AVAILABLE) for key in request.coordinator_keys]
             ),
         )
-        with member._driver:
-            member._group.link.lost("the test says so")
+        with driver_of(member):
+            group_of(member).link.lost("the test says so")
         try:
             yield
         finally:
@@ -206,9 +207,9 @@ def test_a_forked_child_leaves_the_parents_membership_alone(shared, member, driv
     context = multiprocessing.get_context("fork")
     generation = member.consumer_group_metadata()
     if driving == "background":
-        takeovers = member._loop.background.takeovers
-        while member._loop.background.takeovers == takeovers and member._driver._lock.acquire(blocking=False):
-            member._driver._lock.release()
+        takeovers = loop_of(member).background.takeovers
+        while loop_of(member).background.takeovers == takeovers and lock_of(driver_of(member)).acquire(blocking=False):
+            lock_of(driver_of(member)).release()
             threading.Event().wait(0.001)
     answers = context.SimpleQueue()
     child = context.Process(target=in_child, args=(member, answers))
@@ -216,12 +217,12 @@ def test_a_forked_child_leaves_the_parents_membership_alone(shared, member, driv
     assert answers.get() == ["ForkedClientError"] * 9 + ["[]"]
     child.join(GUARD_S)
     assert child.exitcode == 0
-    beats = member._group.membership.heartbeats
+    beats = group_of(member).membership.heartbeats
     member.seek(TP, 90)
     while member.position(TP) < 100:
         member.poll(1)
     member.commit({TP: 100})
-    member._group.membership._heartbeat_at_ms = 0  # the next one is due now
-    while member._group.membership.heartbeats == beats or member._group.membership._heartbeat is not None:
+    group_of(member).membership._heartbeat_at_ms = 0  # the next one is due now
+    while group_of(member).membership.heartbeats == beats or group_of(member).membership._heartbeat is not None:
         member.poll(0.01)
     assert member.consumer_group_metadata() == generation

@@ -25,6 +25,7 @@ from kafkacore.consumer.subscription import FetchState, ResetStrategy, Subscript
 from kafkacore.net.driver import CallerDriver
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata, TopicPartition
+from tests.kit.inside import driver_of, group_of, lock_of, loop_of, thread_of
 from tests.kit.interrupter import Interrupter
 from tests.kit.rows import each_row
 
@@ -83,8 +84,8 @@ def test_a_member_joins_as_soon_as_its_connections_stand(
 
 def test_the_thread_of_a_consumer_that_nobody_refers_to_ends(member) -> None:
     consumer = joined(member())
-    driver, thread = consumer._driver, consumer._loop.background._thread
-    while consumer._loop.background.takeovers == 0:
+    driver, thread = driver_of(consumer), thread_of(loop_of(consumer).background)
+    while loop_of(consumer).background.takeovers == 0:
         threading.Event().wait(0.001)
     reference = weakref.ref(consumer)
     member.made.clear()
@@ -100,7 +101,7 @@ def test_the_thread_of_a_consumer_that_nobody_refers_to_ends(member) -> None:
 
 def test_a_failure_in_the_background_is_raised_and_heartbeats_go_on(member) -> None:
     consumer = joined(member(heartbeat_interval_ms=50))
-    membership = consumer._group.membership
+    membership = group_of(consumer).membership
     well = membership.step
     failed = threading.Event()
 
@@ -134,7 +135,7 @@ def test_close_from_another_thread_ends_a_running_poll(member, shared, topic) ->
 
     thread = threading.Thread(target=reads)
     thread.start()
-    while not consumer._driver.inside:
+    while not driver_of(consumer).inside:
         threading.Event().wait(0.001)
     consumer.close()
     thread.join(30)
@@ -177,7 +178,7 @@ def test_ctrl_c_at_any_line_of_a_call(member, topic, call: str) -> None:
         steps += 1
         consumer.paused()
         consumer.health()
-        assert not consumer._driver._lock._is_owned(), "the background thread gets its turn"
+        assert not lock_of(driver_of(consumer))._is_owned(), "the background thread gets its turn"
     assert steps >= 3
     generation = consumer.consumer_group_metadata()
     consumer.commit({tp: 9})
@@ -204,7 +205,7 @@ def test_ctrl_c_at_any_line_of_close(member, topic) -> None:
         consumer = joined(member(group_id=f"g-{topic}-{at}"))
         interrupted = Interrupter(at).run(lambda c=consumer: c.close(5))
         consumer.close(5)
-        assert consumer._driver.closed
+        assert driver_of(consumer).closed
         member.made.clear()  # a socket that was dropped is not to outlive this test
         if not interrupted:
             return
@@ -227,7 +228,7 @@ def test_calls_that_change_what_is_being_changed_are_refused_inside_a_listener(m
     with pytest.raises(errors.IllegalStateError, match="inside on_partitions_assigned of the rebalance listener"):
         joined(consumer)
     assert len(consumer.assignment()) == PARTITIONS
-    consumer._group.listener = None
+    group_of(consumer).listener = None
     found = 0
     while found < RECORDS:
         found += sum(len(r) for r in consumer.poll(1).values())

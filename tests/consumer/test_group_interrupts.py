@@ -22,6 +22,7 @@ from kafkacore.net.driver import CallerDriver
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.inside import driver_of, group_of, lock_of, subscription_of
 from tests.kit.interrupter import Interrupter
 
 PARTITIONS = 3
@@ -133,7 +134,7 @@ class Reading:
         before = dict(self.next)
         while any(self.next[tp] == offset for tp, offset in before.items()):
             polled = self.consumer.poll(60, max_records=4)
-            assert polled, (self.next, self.consumer._group.membership.phase, self.consumer._subscription.mode)
+            assert polled, (self.next, group_of(self.consumer).membership.phase, subscription_of(self.consumer).mode)
             for tp, records in polled.items():
                 self.take(tp, [r.value for r in records])
 
@@ -144,7 +145,7 @@ class Reading:
 
     def wait_for_background(self) -> None:
         """It drives. It cannot while the interrupted call has not given the lock back."""
-        lock = self.consumer._driver._lock
+        lock = lock_of(driver_of(self.consumer))
         for _ in range(30_000):
             if lock._is_owned() or not lock.acquire(blocking=False):
                 return
@@ -213,7 +214,7 @@ def test_the_background_drives_while_the_caller_is_interrupted_on_the_way_out(ma
 
     def interrupted(driver: CallerDriver, *args: Any) -> None:
         leave(driver, *args)
-        if driver is consumer._driver:
+        if driver is driver_of(consumer):
             reading.wait_for_background()
             raise KeyboardInterrupt
 

@@ -20,6 +20,7 @@ from kafkacore.consumer import KafkaConsumer
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import CLIENTS, EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.inside import group_of, subscription_of
 from tests.kit.waits import GUARD_S, Waits, interrupt
 
 TIMEOUT_S = 0.3
@@ -128,7 +129,7 @@ def read_all(consumer: KafkaConsumer) -> None:
         consumer.poll(0.05, max_records=1)
     consumer.seek(TP, 0)
     for _ in range(GUARD_S * 20):
-        if TP in consumer.assignment() and consumer._subscription.state_of(TP).offset == RECORDS:
+        if TP in consumer.assignment() and subscription_of(consumer).state_of(TP).offset == RECORDS:
             return
         consumer.poll(0.05)
     raise AssertionError(consumer.health())
@@ -257,10 +258,10 @@ def test_nothing_is_handed_out_while_the_commit_before_a_rebalance_waits(cluster
         consumer.enforce_rebalance()
         with stalled(cluster):
             assert not any(read(timeout_s) for _ in range(3))
-            assert consumer._group.gives_up
+            assert group_of(consumer).gives_up
         for _ in range(GUARD_S * 10):
             read(0.1)
             if len(offsets) >= RECORDS:
                 break
         assert offsets == list(range(RECORDS))
-        assert consumer._group.membership.rebalances == 2
+        assert group_of(consumer).membership.rebalances == 2

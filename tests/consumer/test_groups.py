@@ -18,6 +18,7 @@ from kafkacore.protocol import OffsetCommitResponse
 from kafkacore.protocol.group import OffsetCommitResponsePartition, OffsetCommitResponseTopic
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
+from tests.kit.inside import group_of, loop_of, metadata_of
 
 pytestmark = pytest.mark.usefixtures("client_face")
 
@@ -133,7 +134,7 @@ def test_what_was_handed_out_last_is_not_committed_before_the_next_poll(member, 
     consumer = member(auto_commit_interval_ms=1, max_poll_records=7)
     records = read(consumer, 1)
     tp = TopicPartition(topic, records[0].partition)
-    background = consumer._loop.background
+    background = loop_of(consumer).background
     seen = background.takeovers
     consumer.committed(tp)  # the background thread may be at work since the last poll: a call ends that, and it comes again
     while background.takeovers == seen:  # the background thread commits what is processed, which is nothing
@@ -244,7 +245,7 @@ def test_a_listener_may_seek_pause_and_commit(member, topic):
 def test_the_coordinator_moves(member, shared, topic):
     consumer = member()
     read(consumer, 600)
-    coordinator = consumer._group.link.broker_id
+    coordinator = group_of(consumer).link.broker_id
     shared.stop_broker(coordinator)
     try:
         consumer.commit()
@@ -258,7 +259,7 @@ def test_a_member_lives_while_its_application_works(member, group_protocol):
     consumer = member(**({"session_timeout_ms": 6_000, "heartbeat_interval_ms": 100} if group_protocol == "classic" else {}))
     until(lambda: bool(consumer.assignment()), consumer)
     generation = consumer.consumer_group_metadata()
-    engine = consumer._group.membership
+    engine = group_of(consumer).membership
     while engine.heartbeats < 40:
         threading.Event().wait(0.01)
     consumer.poll(0)
@@ -287,7 +288,7 @@ def test_a_group_changes_from_range_to_cooperative_by_two_rolling_restarts(membe
             members[nth].close()
             members[nth] = member(heard if strategy is only_cooperative else None, partition_assignment_strategy=strategy)
             settled(topic, *members)
-            found = {consumer._group.membership.protocol_name for consumer in members}
+            found = {group_of(consumer).membership.protocol_name for consumer in members}
             assert found == {"cooperative-sticky" if nth == 2 or strategy is only_cooperative else "range"}
     had = [consumer.assignment() for consumer in members]
     heard.calls.clear()
@@ -360,8 +361,8 @@ def test_topics_that_the_brokers_pattern_matches_later(alone, request):
             alone.create_topic(f"{topic}-more", partitions=1)
             until(lambda: len(consumer.assignment()) == PARTITIONS + 1, consumer)
             assert consumer.subscription() == {topic, f"{topic}-more"}
-            assert set(consumer._metadata.topics) == consumer.subscription()
-            assert not consumer._metadata.all_topics
+            assert set(metadata_of(consumer).topics) == consumer.subscription()
+            assert not metadata_of(consumer).all_topics
     finally:
         alone.control("Metadata", None)
     assert None not in asked, "all topics were asked for"
@@ -412,7 +413,7 @@ def test_a_commit_says_that_the_generation_has_ended_and_no_heartbeat_is_waited_
     ) as consumer:
         consumer.subscribe([name], listener=heard)
         until(lambda: len(consumer.assignment()) == 2, consumer)
-        until(lambda: consumer._group.membership.rebalances == 1, consumer)
+        until(lambda: group_of(consumer).membership.rebalances == 1, consumer)
         before = consumer.consumer_group_metadata()
         left = refuse_commits(slow, code)
         try:
@@ -424,7 +425,7 @@ def test_a_commit_says_that_the_generation_has_ended_and_no_heartbeat_is_waited_
                 rebalancing = code == Code.REBALANCE_IN_PROGRESS
                 with pytest.raises(errors.RebalanceInProgress if rebalancing else errors.CommitFailed):
                     consumer.commit({(name, 0): 0})
-            until(lambda: consumer._group.membership.rebalances == 2, consumer)
+            until(lambda: group_of(consumer).membership.rebalances == 2, consumer)
         finally:
             slow.control("OffsetCommit", None)
         after = consumer.consumer_group_metadata()
@@ -441,7 +442,7 @@ def test_a_commit_with_a_stale_epoch_asks_for_the_next_one(slow):
     slow.create_topic(other, partitions=2)
     settings = {"bootstrap_servers": slow.bootstrap_servers, "group_id": stale, "group_protocol": "consumer"}
     with KafkaConsumer(stale, **settings) as first, KafkaConsumer(other, **settings) as second:
-        until(lambda: len(first.assignment()) == 2 and first._group.membership.rebalances == 1, first)
+        until(lambda: len(first.assignment()) == 2 and group_of(first).membership.rebalances == 1, first)
         epoch = first.consumer_group_metadata().generation_id
         until(lambda: second.consumer_group_metadata().generation_id > epoch, second)
         asked: list[int] = []

@@ -23,6 +23,7 @@ from kafkacore.producer import KafkaProducer
 from kafkacore.protocol import ApiVersionsRequest
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.inside import driver_of, group_of, loop_of, thread_of
 
 PARTITIONS, RECORDS = 4, 400
 FAULTS = 40
@@ -63,7 +64,7 @@ class Fault:
 
     def request_of(self, node_id: int) -> Any:
         """What the next answer of a node answers."""
-        return None if self.consumer is None else self.consumer._driver.client.in_flight.oldest(node_id)
+        return None if self.consumer is None else driver_of(self.consumer).client.in_flight.oldest(node_id)
 
     def change(self, payload: memoryview) -> bytes:
         self.done += 1
@@ -122,10 +123,10 @@ def test_a_member_outlives_changed_bytes(cluster: EmbeddedCluster, monkeypatch: 
                 with contextlib.suppress(errors.KafkaError):
                     consumer.commit(timeout=0.05)
         fault.on = False
-        thread = consumer._loop.background._thread
+        thread = thread_of(loop_of(consumer).background)
         ends = {TopicPartition(topic, i): RECORDS // PARTITIONS for i in range(PARTITIONS)}
-        assert consumer._group is not None
-        membership = consumer._group.membership
+        assert group_of(consumer) is not None
+        membership = group_of(consumer).membership
         for n in range(2_000):
             if n == 200:  # an assignment that was changed to fewer partitions can be true, and nobody says it again
                 consumer.unsubscribe()

@@ -25,6 +25,7 @@ from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
 from kafkacore.types import NewTopic, Node, TopicPartition
 from tests.kit.failing_once import VALUES, FailingOnce
+from tests.kit.inside import clock_of, driver_of, fetcher_of, loop_of, metadata_of, queue_of, topics_of
 
 pytestmark = pytest.mark.usefixtures("client_face")
 
@@ -361,7 +362,7 @@ def test_closing_ends_the_fetch_session_and_the_connections(broker):
     assert broker.statistics()["fetch_sessions"] == 1
     assert broker.statistics()["connections"] > others
     consumer.pause(A, B)
-    while consumer._fetcher.in_flight:  # a session with a fetch in flight is left to the broker
+    while fetcher_of(consumer).in_flight:  # a session with a fetch in flight is left to the broker
         consumer.poll(0.01)
     consumer.close()
     assert broker.statistics()["fetch_sessions"] == 0
@@ -531,8 +532,8 @@ def test_an_error_while_fetching_ahead_loses_no_record(broker, consumer, monkeyp
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(consumer._fetcher, "send_fetches", fail)
-        consumer._fetcher.wants_fetch = True
+        patch.setattr(fetcher_of(consumer), "send_fetches", fail)
+        fetcher_of(consumer).wants_fetch = True
         with pytest.raises(error):
             consumer.poll(10) if how == "poll" else consumer.poll_batch(10) if how == "poll_batch" else next(iter(consumer))
     assert {tp: consumer.position(tp) for tp in (A, B)} == first
@@ -587,11 +588,11 @@ def test_ctrl_c_between_two_partitions_loses_no_record(broker, consumer, columns
     for index in range(2):
         produce(broker.address, "t", index, numbered(0, 10))
     consumer.assign([A, B])
-    fetcher = consumer._fetcher
-    while len(fetcher._queue) < 2:
-        consumer._loop.step(consumer._clock.now_ms())
-        consumer._driver.poll(100, consumer._clock.now_ms())
-    queue = fetcher._queue
+    fetcher = fetcher_of(consumer)
+    while len(queue_of(fetcher)) < 2:
+        loop_of(consumer).step(clock_of(consumer).now_ms())
+        driver_of(consumer).poll(100, clock_of(consumer).now_ms())
+    queue = queue_of(fetcher)
     fetcher._queue = interrupted = InterruptedQueue(queue, short_cut)
     vars(interrupted)["turns"] = int(short_cut)
     with pytest.raises(KeyboardInterrupt):
@@ -726,13 +727,13 @@ def test_a_metadata_answer_costs_the_topics_that_it_changes(monkeypatch):
     looked = []
     looks = TopicWatch._refusals
     with KafkaConsumer(bootstrap_servers="127.0.0.1:1") as reader:
-        watch = reader._topics
+        watch = topics_of(reader)
         monkeypatch.setattr(watch, "_refusals", lambda names: looks(watch, looked.append(sorted(names)) or looked[-1]))
         monkeypatch.setattr(watch, "_start_topic_over", lambda info, follows: looked.append(info.name))
         reader.subscribe(infos)
         for topics in (infos, {**infos, "t7": denied}, {**infos, "t7": denied}, infos, {**infos, "t9": infos["t9"]._replace()}):
             del looked[:]
-            reader._metadata.snapshot = ClusterSnapshot(nodes, topics=topics)
+            metadata_of(reader).snapshot = ClusterSnapshot(nodes, topics=topics)
             watch.follow()
             if topics is infos and watch.owed:
                 assert looked == [["t7", "t7"], "t7"]  # changed, and refused before
@@ -753,11 +754,11 @@ def test_a_refusal_of_the_cluster_is_raised_once_and_asked_for_again(monkeypatch
     topics = {"t": denied, "u": TopicInfo("u", bytes(16), [PartitionInfo(0, 1, 0)])}
     asked = []
     with KafkaConsumer(bootstrap_servers="127.0.0.1:1") as reader:
-        watch = reader._topics
+        watch = topics_of(reader)
         reader.subscribe(topics)
-        monkeypatch.setattr(reader._metadata, "request_update", lambda: asked.append("t"))
+        monkeypatch.setattr(metadata_of(reader), "request_update", lambda: asked.append("t"))
         for answers in (1, 2):
-            reader._metadata.snapshot = ClusterSnapshot({1: Node(1, "127.0.0.1", 1)}, topics=topics)
+            metadata_of(reader).snapshot = ClusterSnapshot({1: Node(1, "127.0.0.1", 1)}, topics=topics)
             watch.follow()
             assert len(asked) == answers
             if answers == 1:
@@ -772,6 +773,6 @@ def test_in_a_group_metadata_assign_nothing():
     with KafkaConsumer(bootstrap_servers="127.0.0.1:1", group_id="g") as reader:
         reader.subscribe(["t"])
         topics = {"t": TopicInfo("t", partitions=[PartitionInfo(0, 1)])}
-        reader._metadata.snapshot = ClusterSnapshot({1: Node(1, "127.0.0.1", 1)}, topics=topics)
-        reader._topics.follow()
+        metadata_of(reader).snapshot = ClusterSnapshot({1: Node(1, "127.0.0.1", 1)}, topics=topics)
+        topics_of(reader).follow()
         assert reader.assignment() == set()

@@ -9,6 +9,7 @@ import pytest
 
 from kafkacore import KafkaConsumer, KafkaProducer, RebalanceListener, TopicPartition
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import clock_of
 
 GUARD_S = 90
 TP = TopicPartition("t", 0)
@@ -45,9 +46,9 @@ def test_a_listener_asks_for_a_position(servers: str, protocol: str) -> None:
         with KafkaConsumer(**settings, auto_offset_reset="earliest") as consumer:
             listener = Rewinding(consumer)
             consumer.subscribe(["t"], listener=listener)
-            began_ms = consumer._clock.now_ms()
+            began_ms = clock_of(consumer).now_ms()
             records = consumer.poll(GUARD_S)[TP]
-            assert consumer._clock.now_ms() - began_ms < 1000 * GUARD_S / 2
+            assert clock_of(consumer).now_ms() - began_ms < 1000 * GUARD_S / 2
             found += [*listener.found, records[0].offset]
             consumer.commit()
     assert found == [0, 0, 5, 3]
@@ -63,6 +64,6 @@ def test_an_assigned_partition_is_asked_for_at_once(servers: str) -> None:
     with KafkaConsumer(**settings) as consumer:
         consumer.assign([TP])
         assert consumer.committed(TP).offset == 2  # now it knows the coordinator
-        began_ms = consumer._clock.now_ms()
+        began_ms = clock_of(consumer).now_ms()
         assert consumer.position(TP, timeout=GUARD_S) == 2
-        assert consumer._clock.now_ms() - began_ms < 1000 * GUARD_S / 2
+        assert clock_of(consumer).now_ms() - began_ms < 1000 * GUARD_S / 2

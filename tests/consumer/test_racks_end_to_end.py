@@ -11,6 +11,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import group_of
 
 RACKS = ("a", "b", "c")  # of brokers 1, 2 and 3
 PARTITIONS, RECORDS = 12, 5
@@ -159,8 +160,8 @@ def test_a_group_follows_replicas_to_other_racks_but_not_a_restart(cluster, topi
         found = members.shared()
         members.write_and_read()
         generations = {consumer.consumer_group_metadata().generation_id for consumer in members.of.values()}
-        leader = next(rack for rack, consumer in members.of.items() if consumer._group.membership._leads)
-        snapshot = members.of[leader]._group.membership._snapshot
+        leader = next(rack for rack, consumer in members.of.items() if group_of(consumer).membership._leads)
+        snapshot = group_of(members.of[leader]).membership._snapshot
         away = next(broker for broker in (1, 2, 3) if broker != cluster.leader("__consumer_offsets", coordinating(cluster, topic)))
         cluster.stop_broker(away)
         members.until(lambda _: away not in snapshot().nodes, "the leader sees that a broker is away")

@@ -10,6 +10,7 @@ from kafkacore.admin import KafkaAdminClient
 from kafkacore.clock import ManualClock
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.types import TopicPartition
+from tests.kit.inside import fetcher_of, group_of, loop_of
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -37,13 +38,13 @@ def values(records):
 def steps_of(consumer):
     """Counts the steps from now on."""
     taken = []
-    step = consumer._loop.step
+    step = loop_of(consumer).step
 
     def counted(now_ms):
         taken.append(now_ms)
         step(now_ms)
 
-    consumer._loop.step = counted
+    loop_of(consumer).step = counted
     return taken
 
 
@@ -51,9 +52,9 @@ def test_records_reach_a_caller_that_comes_straight_back_before_the_next_fetch_i
     for nth in range(1, 4):
         produce(broker.address, "t", 0, [b"%d" % nth])
         assert values(reader.poll(30)) == [b"%d" % nth]
-        assert not reader._fetcher.in_flight
+        assert not fetcher_of(reader).in_flight
     assert reader.poll(0) == {}
-    assert reader._fetcher.in_flight == {1}
+    assert fetcher_of(reader).in_flight == {1}
 
 
 def test_the_next_fetch_is_on_its_way_while_a_slow_caller_works(broker, clock, reader):
@@ -61,14 +62,14 @@ def test_the_next_fetch_is_on_its_way_while_a_slow_caller_works(broker, clock, r
         clock.advance(2)
         produce(broker.address, "t", 0, [b"%d" % nth])
         assert values(reader.poll(30)) == [b"%d" % nth]
-        assert reader._fetcher.in_flight == {1}
+        assert fetcher_of(reader).in_flight == {1}
 
 
 def test_the_next_fetch_is_sent_first_where_much_has_come(broker, reader):
     for nth in range(2):
         produce(broker.address, "t", 0, [b"x" * 20_000])
         assert len(values(reader.poll(30))) == 1
-        assert reader._fetcher.in_flight == {1}, nth
+        assert fetcher_of(reader).in_flight == {1}, nth
 
 
 def test_polls_in_a_row_take_no_step_before_one_is_due(broker, clock, reader):
@@ -126,10 +127,10 @@ def test_a_fetch_is_on_its_way_when_an_error_is_raised(broker, clock):
             admin.delete_records({B: 3}).check()
         produce(broker.address, "t", 0, [b"1"])
         assert values(consumer.poll(30)) == [b"1"]
-        sent = consumer._fetcher.metrics.fetches
+        sent = fetcher_of(consumer).metrics.fetches
         with pytest.raises(errors.OffsetOutOfRange):
             consumer.poll(30)
-        assert consumer._fetcher.metrics.fetches == sent + 1
+        assert fetcher_of(consumer).metrics.fetches == sent + 1
 
 
 def test_a_loop_over_little_chunks_takes_no_step_before_one_is_due(broker, reader):
@@ -137,7 +138,7 @@ def test_a_loop_over_little_chunks_takes_no_step_before_one_is_due(broker, reade
     for index in (1, 0):  # until nothing is in flight
         produce(broker.address, "t", index, [b"poll"])
         assert reader.poll(30)
-    assert not reader._fetcher.in_flight
+    assert not fetcher_of(reader).in_flight
     for index in (0, 1):
         produce(broker.address, "t", index, [b"loop"])
     taken = steps_of(reader)
@@ -155,7 +156,7 @@ def test_a_loop_over_little_chunks_takes_no_step_before_one_is_due(broker, reade
 def test_a_position_out_of_range_is_reset_within_the_poll_that_hears_of_it(broker, reader):
     produce(broker.address, "t", 0, [b"1"])
     assert reader.poll(30)
-    assert not reader._fetcher.in_flight
+    assert not fetcher_of(reader).in_flight
     produce(broker.address, "t", 0, [b"%d" % nth for nth in range(2, 20)])
     with KafkaAdminClient(bootstrap_servers=broker.address) as admin:
         admin.delete_records({A: 15}).check()
@@ -171,7 +172,7 @@ def test_heartbeats_are_sent_when_due_by_polls_that_take_no_step(broker, clock):
         while not member.poll(0):
             pass
         for _ in range(3):
-            beats = member._group.membership.heartbeats
+            beats = group_of(member).membership.heartbeats
             clock.advance(3_000)
-            while member._group.membership.heartbeats == beats:
+            while group_of(member).membership.heartbeats == beats:
                 member.poll(0)

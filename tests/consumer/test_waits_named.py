@@ -24,6 +24,7 @@ from kafkacore.net.connection import AWAITING_TOKEN, CONNECTING, READY, RESOLVIN
 from kafkacore.net.waits import Pieces, waits
 from kafkacore.testing import Drop, EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata
+from tests.kit.inside import connections_of, driver_of, group_of, metadata_of, subscription_of
 
 WAIT_MS = 6_000
 POLLS = 500
@@ -153,7 +154,7 @@ def test_a_leader_that_refuses_for_ever(cluster: EmbeddedCluster, code: Code) ->
 
         def refused(request: Any) -> Any:
             partitions = [p.PartitionData(partition_index=index, error_code=code, high_watermark=-1, records=b"") for index in (0, 1)]
-            topic_id = reader.consumer._metadata.snapshot.topic_id("t")
+            topic_id = metadata_of(reader.consumer).snapshot.topic_id("t")
             return p.FetchResponse(responses=[p.FetchableTopicResponse(topic="", topic_id=topic_id, partitions=partitions)])
 
         cluster.control("Fetch", refused)
@@ -183,7 +184,7 @@ def test_a_throttle(cluster: EmbeddedCluster) -> None:
         reader = Reader(cluster, stack)
         reader.reads_all()
         cluster.control("Fetch", lambda _: p.FetchResponse(throttle_time_ms=60_000))
-        client, (node,) = reader.consumer._driver.client, reader.consumer._metadata.snapshot.node_list
+        client, (node,) = driver_of(reader.consumer).client, metadata_of(reader.consumer).snapshot.node_list
         reader.until(lambda: client.throttle_delay_ms(node, reader.clock.now_ms()))
         assert any("throttles this client for another " in problem for problem in reader.later().problems)
 
@@ -231,7 +232,7 @@ def test_an_open_transaction_at_the_first_look(cluster: EmbeddedCluster) -> None
     cluster.create_topic("first-look", partitions=1)
     with ExitStack() as stack, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="y") as producer:
         reader = Reader(cluster, stack, isolation_level="read_committed")
-        consumer, state = reader.consumer, reader.consumer._subscription
+        consumer, state = reader.consumer, subscription_of(reader.consumer)
         consumer.subscribe(["first-look"])
         producer.init_transactions()
         for _ in range(2):
@@ -268,7 +269,7 @@ def test_a_commit_before_a_rebalance(cluster: EmbeddedCluster) -> None:
 
         def both() -> bool:
             second.poll()
-            group = first.consumer._group
+            group = group_of(first.consumer)
             return group is not None and group.gives_up
 
         first.until(both)
@@ -297,7 +298,7 @@ def test_a_program_that_does_not_take_its_records_is_at_work(cluster: EmbeddedCl
     with ExitStack() as stack:
         reader = Reader(cluster, stack, max_poll_records=1)
         reader.until(lambda: reader.read)
-        client = reader.consumer._driver.client
+        client = driver_of(reader.consumer).client
         while client.in_flight.count:
             client.poll(10, reader.clock.now_ms())
         reader.consumer.health()
@@ -314,7 +315,7 @@ def test_a_large_answer_that_comes_in_pieces(cluster: EmbeddedCluster) -> None:
     with ExitStack() as stack:
         reader = Reader(cluster, stack, max_partition_fetch_bytes=4_100_000)
         consumer, clock = reader.consumer, reader.clock
-        client = consumer._driver.client
+        client = driver_of(consumer).client
         consumer.unsubscribe()
         consumer.assign([("large", 0)])
         consumer.pause(("large", 0))
@@ -376,8 +377,8 @@ def test_connections_that_are_being_set_up(cluster: EmbeddedCluster) -> None:
     with ExitStack() as stack:
         reader = Reader(cluster, stack)
         reader.reads_all()
-        client, now_ms = reader.consumer._driver.client, reader.clock.now_ms()
-        connection = client._connections[1]
+        client, now_ms = driver_of(reader.consumer).client, reader.clock.now_ms()
+        connection = connections_of(client)[1]
         said = {AWAITING_TOKEN: "credentials for it", RESOLVING: "its name has been looked up", CONNECTING: "it has been connected to"}
         reader.consumer.unsubscribe()
         while client.in_flight.oldest(1) is not None:

@@ -21,6 +21,7 @@ from kafkacore import KafkaConsumer, KafkaProducer, errors
 from kafkacore.consumer.batches import RecordBatches
 from kafkacore.records import ArrowBatch, BatchBuilder, PartitionReader, arrow_stream, arrow_stream_of
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import subscription_of
 from tests.kit.late import late
 from tests.kit.rows import each_row
 
@@ -498,7 +499,7 @@ def test_a_read_that_has_not_ended_when_another_begins_is_an_error(address, othe
         with pytest.raises(errors.IllegalStateError, match="another read has started"):
             for _ in second:
                 pass
-        assert consumer._subscription.default_reset.name == consumer.config.auto_offset_reset
+        assert subscription_of(consumer).default_reset.name == consumer.config.auto_offset_reset
 
 
 def test_the_reader_may_be_in_another_thread(address):

@@ -24,6 +24,7 @@ from kafkacore.decode import avro, json_schema, protobuf, registry
 from kafkacore.decode.values import Undecodable
 from kafkacore.decode.wanted import columns_of
 from kafkacore.errors import ConfigError
+from tests.kit.inside import kept_of
 
 TOO_MUCH = f"has more than {SCHEMA_FIELDS:,} fields, or some more than {SCHEMA_DEPTH} deep"
 
@@ -86,7 +87,7 @@ def test_a_decoder_forgets_schemas_rather_than_grow(lenient: bool) -> None:
     decoder = avro.AvroDecoder([pa.field("a", pa.int32())], None, schemas, True, lenient)
     for number in (*range(1, 5), *range(1, 5)):
         assert decoder.decode(pa.array([registry.prefix_of(number) + b"\2"])).columns[0].to_pylist() == [1]
-        assert len(decoder._kept) <= 4
+        assert len(kept_of(decoder)) <= 4
     assert len(asked) > 4
 
 

@@ -20,6 +20,7 @@ from kafkacore import (
     TopicPartition,
     errors,
 )
+from tests.kit.inside import group_of
 from tests.kit.rivals import confluent_consumer
 from tests.kit.waiting import fresh, until
 
@@ -209,7 +210,7 @@ def test_from_range_to_cooperative_by_two_rolling_restarts(reading: Reading, our
         members[nth] = start()
         reading.write()
         reading.shared(*members)
-        assert {member._group.membership.protocol_name for member in members[:2]} == {name}
+        assert {group_of(member).membership.protocol_name for member in members[:2]} == {name}
 
     for nth in (0, 1):
         restart(nth, lambda: ours(reading.topic, group, "cooperative-sticky", "range"), "range")

@@ -13,6 +13,7 @@ from kafkacore.admin import Acl
 from kafkacore.admin.controllers import SERVED
 from kafkacore.cli.app import run
 from kafkacore.protocol import APIS
+from tests.kit.inside import driver_of
 from tests.kit.kafka_server import KafkaServer
 from tests.kit.waiting import until
 
@@ -32,7 +33,7 @@ def admin(real_kafka: KafkaServer) -> Iterator[KafkaAdminClient]:
 
 def test_the_controller_announces_what_is_asked_of_it(admin: KafkaAdminClient) -> None:
     admin.describe_cluster()
-    client = admin._driver.client
+    client = driver_of(admin).client
     (announced,) = (versions.ranges for node_id in (1,) if (versions := client.api_versions(node_id)) is not None)
     served = {APIS[key].name for key in announced if key in APIS}
     assert served - UNSERVED - BROKERS - {"FetchSnapshot"} == {api.__name__.removesuffix("Request") for api in SERVED}

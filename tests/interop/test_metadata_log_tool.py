@@ -29,6 +29,7 @@ from kafkacore.config import BrokerConfig
 from kafkacore.protocol.metadata_log import MetadataRecord, decode_record, encode_record
 from kafkacore.protocol.schema import Versions
 from kafkacore.records import read_batches
+from tests.kit.inside import log_of
 from tests.kit.java_tools import JavaTools
 
 pytestmark = pytest.mark.kafka
@@ -108,8 +109,8 @@ def test_kafkas_tool_reads_our_snapshot(java: JavaTools, tmp_path: Path) -> None
     stage.create("t", assignments=[[1, 2, 3], [2, 3, 1]], configs={"retention.ms": "7"})
     stage.clock.advance(1)
     stage.create("u", 1, 1)
-    assert stage.host._log is not None
-    snapshots = stage.host._log.snapshots
+    assert log_of(stage.host) is not None
+    snapshots = log_of(stage.host).snapshots
     kinds = [type(record).__name__ for record in stage.image.records()]
     stage.host.close()
     said = java.run("DumpLogSegments", "--cluster-metadata-decoder", "--files", snapshots.path(snapshots.ids[-1])).ok()
@@ -151,7 +152,7 @@ def test_kafkas_tool_reads_our_log(java: JavaTools, tmp_path: Path) -> None:
     stage.beat(3, want_shut_down=True)
     stage.ask(protocol.AllocateProducerIdsRequest(broker_id=2, broker_epoch=stage.epochs[2]))
     stage.ask(protocol.UnregisterBrokerRequest(broker_id=1))
-    records = [record for _, batch in stage.host._log.batches() for record in batch] if stage.host._log else []
+    records = [record for _, batch in log_of(stage.host).batches() for record in batch] if log_of(stage.host) else []
     stage.host.close()
     (path,) = (tmp_path / "__cluster_metadata-0").glob("*.log")
     said = java.run("DumpLogSegments", "--cluster-metadata-decoder", "--files", path).ok()

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, OffsetAndMetadata, TopicPartition, errors
+from tests.kit.inside import sender_of
 from tests.kit.kafka_server import KafkaServer
 from tests.kit.rivals import confluent_producer, read_from_start, send_all, take_transactions_back
 from tests.kit.waiting import GUARD_S as WAIT_S
@@ -219,7 +220,7 @@ def test_a_change_of_the_transaction_version_while_running_on_kafka() -> None:
                 server.start()
                 producer.commit_transaction()
                 epochs = [epoch_after(f"{nth} of {level}") for nth in range(3)]
-                assert (epochs[2] - epochs[1], producer._sender.transactional.adds_by_writing) == (level - 1, level == 2)  # type: ignore[union-attr]
+                assert (epochs[2] - epochs[1], sender_of(producer).transactional.adds_by_writing) == (level - 1, level == 2)  # type: ignore[union-attr]
         expected = [f"{name} {index}" for name in ("first", "second") for index in (0, 1)]
         expected += [f"across {level}" for level in (1, 2)]
         expected += [f"{nth} of {level} {index}" for level in (1, 2) for nth in range(3) for index in (0, 1)]

@@ -25,6 +25,7 @@ from kafkacore.net.authentication import SaslAuthenticator
 from kafkacore.net.sasl import PlainClient
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.free_ports import free_port
+from tests.kit.inside import connections_of, driver_of, sender_of
 from tests.kit.kafka_server import KafkaServer, fast_jvm, fetch_jars
 from tests.kit.kdc import KDC_REASON, REALM, Realm
 from tests.kit.rivals import applied
@@ -171,7 +172,7 @@ def test_a_mechanism_that_is_not_offered(servers: dict[str, str]) -> None:
         mechanism = "GSSAPI"
 
     with KafkaAdminClient(settings(servers, "PLAIN")) as admin:
-        admin._driver.client.selector._authenticator = lambda _id: SaslAuthenticator(lambda: Kerberos("alice", "x"), "test")
+        driver_of(admin).client.selector._authenticator = lambda _id: SaslAuthenticator(lambda: Kerberos("alice", "x"), "test")
         with pytest.raises(UnsupportedSaslMechanism, match=r"GSSAPI authentication of user 'alice' .*: the broker offers ") as caught:
             admin.list_topics()
     assert all(mechanism in str(caught.value) for mechanism in MECHANISMS)
@@ -183,13 +184,13 @@ def test_sessions_are_renewed(servers: dict[str, str], mechanism: str, listener:
     monkeypatch.setattr(client_module, "_SESSION_PARTS", SESSION_PARTS)
     with KafkaProducer(settings(servers, mechanism, listener, **{"linger.ms": 0})) as producer:
         producer.send("sessions", b"v").result(30)
-        client = producer._sender.client
+        client = sender_of(producer).client
         lost: list[Any] = []
         client.on_disconnect = lambda node, error: lost.append((node, error))
-        renewals = {client._connections[1].reauthenticate_ms}
+        renewals = {connections_of(client)[1].reauthenticate_ms}
         while len(renewals - {NEVER_MS}) < 3:
             producer.send("sessions", b"v").result(30)
-            renewals.add(client._connections[1].reauthenticate_ms)
+            renewals.add(connections_of(client)[1].reauthenticate_ms)
         producer.send("sessions", b"v").result(30)
     assert lost == []
 

@@ -30,6 +30,7 @@ import kafkacore
 from kafkacore import TopicPartition, aio, errors
 from kafkacore.consumer import RebalanceListener
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import producer_in
 
 GUARD_S = 120
 END = object()
@@ -189,7 +190,7 @@ class Client:
     def __getattr__(self, name: str) -> Any:
         """What tests look at inside is the same object on both faces."""
         client = self._aio
-        inner = client._producer if "_producer" in client.__dict__ else client._client
+        inner = producer_in(client) if "_producer" in client.__dict__ else client._client
         return getattr(inner if name.startswith("_") else client, name)
 
     def _iterated(self, records: Any) -> Iterator[Any]:

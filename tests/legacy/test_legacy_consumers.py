@@ -20,6 +20,7 @@ from kafkacore.legacy import (
 )
 from kafkacore.protocol import FetchResponse
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import consumer_in
 from tests.kit.rows import each_row
 
 GUARD_S = 120.0
@@ -385,7 +386,7 @@ def test_a_connector_takes_the_old_names(cluster, topic):
     }
     with ConsumerConnector(config) as connector:
         (stream,) = connector.create_message_streams({topic: 1})[topic]
-        found = stream._consumer.config
+        found = consumer_in(stream).config
         assert (found.auto_offset_reset, found.enable_auto_commit, found.auto_commit_interval_ms) == ("earliest", False, 60_000)
         with pytest.raises(ConsumerTimeoutError):
             next(iter(stream))

@@ -12,6 +12,7 @@ from kafkacore.clock import ManualClock
 from kafkacore.legacy import AsyncProducer, CallbackHandler, FailedToSendMessageError, KeyedMessage, QueueFullError, SyncProducer, producers
 from kafkacore.legacy.producers import MessageQueue
 from kafkacore.legacy.statistics import Counts
+from tests.kit.inside import thread_of
 from tests.legacy.legacy_fakes import FakeBrokers, handler_of
 
 GUARD_S = 90.0
@@ -304,7 +305,7 @@ def test_a_thread_that_ends_early_leaves_nobody_waiting():
     producer = full(handler, callback_handler=callbacks)
     handler.failing = lambda messages: SystemExit(3)
     handler.release()
-    producer._thread.join(GUARD_S)
+    thread_of(producer).join(GUARD_S)
     with pytest.raises(errors.ClosedError):
         producer.send(*numbered(5))  # the queue was full, and the timeout is without end
     assert [call[1] for call in callbacks.calls if call[0] == "failed"] == [[0, -1], [10, 20]]

@@ -15,6 +15,7 @@ from kafkacore.net.client import NetworkClient
 from kafkacore.net.connection import READY, REAUTHENTICATING
 from kafkacore.net.sasl import ScramServer, salted_password, scram_credential
 from kafkacore.net.transport import memory_pair
+from tests.kit.inside import connections_of
 from tests.kit.rows import each_row
 from tests.net.net_support import Peer
 from tests.net.sasl_support import CREDENTIAL, PASSWORD, SaslBroker, SaslCluster
@@ -204,7 +205,7 @@ def cluster():
 def test_nothing_goes_before_authentication(cluster):
     cluster.until_ready()
     assert cluster.order[:4] == [18, 17, 36, 18]
-    assert cluster.client._connections[1].reauthenticate_ms == NEVER_MS
+    assert connections_of(cluster.client)[1].reauthenticate_ms == NEVER_MS
 
 
 def test_a_wrong_password_is_told_and_not_retried_at_once(cluster):
@@ -222,7 +223,7 @@ def test_a_wrong_password_is_told_and_not_retried_at_once(cluster):
 def test_a_session_is_renewed_between_requests(cluster):
     cluster.lifetime_ms = 20_000
     node = cluster.until_ready()
-    connection = cluster.client._connections[1]
+    connection = connections_of(cluster.client)[1]
     left_ms = connection.reauthenticate_ms - cluster.now_ms
     assert 17_000 <= left_ms <= 19_000
     seen = []
@@ -250,7 +251,7 @@ def test_a_session_is_renewed_between_requests(cluster):
 def test_a_renewed_session_serves_on(cluster):
     cluster.lifetime_ms = 100_000
     node = cluster.until_ready()
-    connection = cluster.client._connections[1]
+    connection = connections_of(cluster.client)[1]
     for _ in range(3):
         count = cluster.order.count(36)
         cluster.clock.advance(connection.reauthenticate_ms - cluster.now_ms)
@@ -267,7 +268,7 @@ def test_a_renewal_that_is_refused_ends_the_connection(cluster):
     cluster.lifetime_ms = 100_000
     node = cluster.until_ready()
     cluster.password = "changed meanwhile"
-    cluster.clock.advance(cluster.client._connections[1].reauthenticate_ms - cluster.now_ms)
+    cluster.clock.advance(connections_of(cluster.client)[1].reauthenticate_ms - cluster.now_ms)
     for _ in range(6):
         cluster.poll()
     assert isinstance(cluster.client.authentication_exception(node), SaslAuthentication)
@@ -305,7 +306,7 @@ class TwoBrokers(PasswordCluster):
         return [header.request_api_key for peer in self.peers if peer.address.host == f"broker-{node_id}" for header, _ in peer.requests]
 
     def end_session(self, *node_ids):
-        self.clock.advance(max(self.client._connections[each].reauthenticate_ms for each in node_ids) - self.now_ms)
+        self.clock.advance(max(connections_of(self.client)[each].reauthenticate_ms for each in node_ids) - self.now_ms)
 
 
 @pytest.fixture
@@ -336,7 +337,7 @@ def test_a_node_without_a_token_holds_up_no_node_that_has_authenticated(two, ref
     two.login.has_token = False
     two.end_session(1)
     two.client.poll(0, two.now_ms)
-    assert two.client._connections[1].state == REAUTHENTICATING
+    assert connections_of(two.client)[1].state == REAUTHENTICATING
     two.peer("broker-2").transport.accept()
     while two.asked(2) != [18, 17, 36]:
         two.client.poll(0, two.now_ms)

@@ -21,6 +21,7 @@ from kafkacore.net.authentication import authenticators
 from kafkacore.net.connection import AWAITING_TOKEN, READY, REAUTHENTICATING
 from kafkacore.net.kerberos import FRESH_MS, TICKET_TIMEOUT_MS, BrokerKeys, Initiator, KerberosLogin
 from kafkacore.net.sasl_gssapi import GssapiClient, GssapiServer
+from tests.kit.inside import connections_of
 from tests.kit.kdc import REALM, Realm
 from tests.kit.rows import each_row
 from tests.net.sasl_support import SaslCluster
@@ -530,7 +531,7 @@ class TicketCluster(SaslCluster):
         raise AssertionError("it does not come to that")
 
     def states(self):
-        return [one.state for one in self.client._connections.values()]
+        return [one.state for one in connections_of(self.client).values()]
 
     def ready(self, id):
         return self.client.ready(self.node(id), self.now_ms)
@@ -561,10 +562,10 @@ def test_while_the_kdc_hangs_other_connections_go_on(cluster):
     cluster.until(lambda: cluster.ready(1))
     cluster.tickets.hanging = threading.Event()
     assert not cluster.ready(2)
-    assert cluster.client._connections[2].state == AWAITING_TOKEN
+    assert connections_of(cluster.client)[2].state == AWAITING_TOKEN
     cluster.clock.advance(TICKET_TIMEOUT_MS)
     cluster.client.poll(0, cluster.now_ms)
-    assert cluster.client._connections[1].state == READY
+    assert connections_of(cluster.client)[1].state == READY
     assert cluster.client.connection_failed(cluster.node(2))
     assert cluster.client.authentication_exception(cluster.node(2)) is None  # no broker has refused anything
 
@@ -573,7 +574,7 @@ def test_a_session_is_renewed_with_another_ticket_on_the_same_connection(cluster
     cluster.lifetime_ms = 100_000
     cluster.until(lambda: cluster.ready(1))
     for _ in range(3):
-        connection = cluster.client._connections[1]
+        connection = connections_of(cluster.client)[1]
         cluster.clock.advance(connection.reauthenticate_ms - cluster.now_ms)
         cluster.client.poll(0, cluster.now_ms)
         assert connection.state == REAUTHENTICATING
@@ -585,7 +586,7 @@ def test_a_session_is_renewed_with_another_ticket_on_the_same_connection(cluster
 def test_a_session_that_gets_no_ticket_ends_and_another_begins(cluster):
     cluster.lifetime_ms = 100_000
     cluster.until(lambda: cluster.ready(1))
-    connection = cluster.client._connections[1]
+    connection = connections_of(cluster.client)[1]
     cluster.tickets.errors = [NetworkError("the KDC is down") for _ in range(10)]  # the bootstrap server's connection asks, too
     cluster.clock.advance(connection.reauthenticate_ms - cluster.now_ms)
     cluster.client.poll(0, cluster.now_ms)
@@ -602,7 +603,7 @@ def test_tries_come_at_the_pace_of_the_back_off(cluster):
     asked_ms = []
     while cluster.tickets.errors:
         before = len(cluster.tickets.calls)
-        cluster.until(lambda: not cluster.ready(1) and cluster.client._connections[1].state != AWAITING_TOKEN)
+        cluster.until(lambda: not cluster.ready(1) and connections_of(cluster.client)[1].state != AWAITING_TOKEN)
         if len(cluster.tickets.calls) > before:
             asked_ms.append(cluster.now_ms)
         cluster.clock.advance(max(1, cluster.client.connection_delay(cluster.node(1), cluster.now_ms)))

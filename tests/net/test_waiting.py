@@ -24,6 +24,7 @@ from kafkacore.net.sasl import OAuthBearerServer
 from kafkacore.net.selector import Selector
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import Node, TopicPartition
+from tests.kit.inside import connections_of
 from tests.net.net_support import Cluster, CountingPoller
 from tests.net.sasl_support import SaslCluster
 
@@ -44,7 +45,7 @@ def noting_wakeups(client):
 
 def leave(cluster, state):
     """Polls, woken by helper threads, until no connection is in a state."""
-    while any(one.state == state for one in cluster.client._connections.values()):
+    while any(one.state == state for one in connections_of(cluster.client).values()):
         assert cluster.woken.acquire(timeout=WAIT_S)
         cluster.poll()
 
@@ -122,7 +123,7 @@ class ResolvingCluster(Cluster):
         """Until the metadata is there."""
         while self.metadata.snapshot.is_bootstrap:
             self.poll()
-            tried = len(self.client._connections) == len(self.config.bootstrap_addresses)
+            tried = len(connections_of(self.client)) == len(self.config.bootstrap_addresses)
             if tried and not self.peers:
                 assert self.woken.acquire(timeout=WAIT_S)
 
@@ -144,7 +145,7 @@ def test_a_resolver_that_hangs_for_one_broker_does_not_keep_another_from_being_a
     for _ in range(3):
         assert not cluster.client.ready(node, cluster.now_ms)
         assert produce(cluster, 1) == [None]
-    assert cluster.client._connections[2].state == RESOLVING
+    assert connections_of(cluster.client)[2].state == RESOLVING
     assert cluster.client.connection_delay(node, cluster.now_ms) == 250
     assert cluster.client.least_loaded_node(cluster.now_ms).id == 1
     cluster.clock.advance(250)
@@ -189,7 +190,7 @@ def test_two_brokers_at_one_host_share_a_lookup(cluster, resolver):
         assert not cluster.client.ready(node, cluster.now_ms)
     resolver.answer("both", "both")
     leave(cluster, RESOLVING)
-    assert [cluster.client._connections[id].attempts for id in (7, 8)] == [[], []]
+    assert [connections_of(cluster.client)[id].attempts for id in (7, 8)] == [[], []]
     assert resolver.calls.count("both") == 1
 
 
@@ -203,7 +204,7 @@ def test_a_poll_takes_in_all_that_helper_threads_have_found_out(cluster, resolve
     while len(cluster.client._found_out) < 2:
         assert cluster.woken.acquire(timeout=WAIT_S)
     cluster.client.poll(0, cluster.now_ms)
-    assert [cluster.client._connections[node_id].state == RESOLVING for node_id in (1, 2)] == [False, False]
+    assert [connections_of(cluster.client)[node_id].state == RESOLVING for node_id in (1, 2)] == [False, False]
 
 
 def test_an_answer_whose_step_ctrl_c_has_ended_is_used_by_the_next_attempt(cluster, resolver, monkeypatch):
@@ -460,7 +461,7 @@ class TokenCluster(SaslCluster):
             if not [id for id in ids if not self.client.ready(self.node(id), self.now_ms)]:
                 return
             leave(self, AWAITING_TOKEN)
-            if any(one.state == REAUTHENTICATING for one in self.client._connections.values()) and not self.has_token():
+            if any(one.state == REAUTHENTICATING for one in connections_of(self.client).values()) and not self.has_token():
                 assert self.woken.acquire(timeout=WAIT_S)
             self.poll()
         raise AssertionError(f"nodes {ids} do not become ready")
@@ -496,7 +497,7 @@ def test_tokens_that_are_not_given_do_not_keep_another_broker_from_being_asked(s
     for _ in range(3):
         assert not secured.client.ready(node, secured.now_ms)
         assert produce(secured, 1) == [None]
-    assert secured.client._connections[2].state == AWAITING_TOKEN
+    assert connections_of(secured.client)[2].state == AWAITING_TOKEN
     assert not [peer for peer in secured.peers if peer.address.host == "broker-2"]  # no broker waits for it either
     secured.tokens.release()
     secured.wait_for_ready(2)
@@ -509,7 +510,7 @@ def test_ten_connections_share_one_ask(resolver):
         secured.tokens.hang()
         for id in range(1, 11):
             assert not secured.client.ready(secured.node(id), secured.now_ms)
-        assert [one.state for one in secured.client._connections.values()] == [AWAITING_TOKEN] * 10
+        assert [one.state for one in connections_of(secured.client).values()] == [AWAITING_TOKEN] * 10
         secured.tokens.release()
         secured.wait_for_ready(*range(1, 11))
         assert secured.tokens.calls == 1
@@ -582,7 +583,7 @@ def test_a_token_is_refreshed_in_the_background_and_the_next_connection_does_not
     assert secured.tokens.asked.acquire(timeout=WAIT_S)
     assert produce(secured, 1) == [None]
     assert not secured.client.ready(secured.node(2), secured.now_ms)
-    assert secured.client._connections[2].state != AWAITING_TOKEN  # the old token is still good
+    assert connections_of(secured.client)[2].state != AWAITING_TOKEN  # the old token is still good
     secured.tokens.release()
     while secured.login.deadline_ms < secured.now_ms + 40_000:
         assert secured.woken.acquire(timeout=WAIT_S)
@@ -598,7 +599,7 @@ def test_a_session_whose_token_has_expired_waits_for_the_next_one_without_stoppi
     expire(secured)
     secured.tokens.error = None
     secured.tokens.hang()
-    connection = secured.client._connections[1]
+    connection = connections_of(secured.client)[1]
     secured.clock.advance(connection.reauthenticate_ms - secured.now_ms)
     for _ in range(3):
         secured.poll()
@@ -614,7 +615,7 @@ def test_a_session_that_waits_for_a_token_ends_with_the_ask(secured):
     secured.wait_for_ready(1)
     expire(secured)
     secured.tokens.hang()
-    connection = secured.client._connections[1]
+    connection = connections_of(secured.client)[1]
     secured.clock.advance(connection.reauthenticate_ms - secured.now_ms)
     secured.client.poll(0, secured.now_ms)
     assert connection.state == REAUTHENTICATING
@@ -646,7 +647,7 @@ def test_a_session_that_gets_no_token_ends(secured):
     secured.lifetime_ms = 100_000
     secured.wait_for_ready(1)
     expire(secured)
-    connection = secured.client._connections[1]
+    connection = connections_of(secured.client)[1]
     secured.clock.advance(connection.reauthenticate_ms - secured.now_ms)
     secured.poll()
     assert connection.state == REAUTHENTICATING

@@ -37,6 +37,7 @@ from kafkacore.net.oauth import TokenLogin, unsecured_token
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.free_ports import free_port
+from tests.kit.inside import accumulator_of, clock_of, metadata_of, sender_of
 from tests.net.token_endpoint import token_endpoint
 
 CHECKS: dict[str, Callable[..., None]] = {}
@@ -75,8 +76,8 @@ def silent_broker(wrap: Callable[[socket.socket], socket.socket] = lambda sock: 
         listener.settimeout(60)
         p = KafkaProducer(bootstrap_servers=f"localhost:{listener.getsockname()[1]}", **settings)
         try:
-            p._metadata.add_topic("t", p._clock.now_ms())
-            p._sender.wake(-1, True)
+            metadata_of(p).add_topic("t", clock_of(p).now_ms())
+            sender_of(p).wake(-1, True)
             with listener.accept()[0] as raw:
                 raw.settimeout(60)
                 with wrap(raw) as connection:
@@ -144,7 +145,11 @@ def backoffs(cluster: Any) -> None:
     names = ("retry_backoff", "reconnect_backoff", "socket_connection_setup_timeout")
     values = {f"{name}{end}": 1000 * (i + 1) * (4 if end == "_max_ms" else 1) for i, name in enumerate(names) for end in ("_ms", "_max_ms")}
     with producer(cluster, **values) as p:
-        taken = (p._accumulator._backoff_ms, p._sender.client._reconnect_backoff.backoff_ms, p._sender.client._setup_timeout.backoff_ms)
+        taken = (
+            accumulator_of(p)._backoff_ms,
+            sender_of(p).client._reconnect_backoff.backoff_ms,
+            sender_of(p).client._setup_timeout.backoff_ms,
+        )
         for name, pause_ms in zip(names, taken, strict=True):
             assert 0.8 * values[f"{name}_ms"] <= pause_ms(0) <= 1.2 * values[f"{name}_ms"]
             assert 0.8 * values[f"{name}_max_ms"] <= pause_ms(9) <= values[f"{name}_max_ms"]
@@ -178,7 +183,7 @@ def socket_buffers(cluster: Any) -> None:
         p.send("t", b"x").result(60)
         fresh.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000)
         fresh.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 30_000)
-        for channel in list(p._sender.client.selector.channels.values()):
+        for channel in list(sender_of(p).client.selector.channels.values()):
             for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
                 assert channel.transport.sock.getsockopt(socket.SOL_SOCKET, option) == fresh.getsockopt(socket.SOL_SOCKET, option)
 
@@ -468,7 +473,7 @@ def max_request(cluster: Any) -> None:
 def max_in_flight(cluster: Any) -> None:
     for limit in (1, 3):
         with producer(cluster, max_in_flight_requests_per_connection=limit) as p:
-            assert p._sender.client.in_flight.max_per_connection == limit
+            assert sender_of(p).client.in_flight.max_per_connection == limit
         bench = started(max_in_flight_requests_per_connection=limit)
         for at in range(3):
             bench.send("t", b"x", partition=0)
@@ -554,7 +559,7 @@ def rack_aware(cluster: Any) -> None:
                 for index in range(6):
                     p.send("t", b"x", partition=index).result(60)  # their leaders are known from here on
                 queue, _ = p._queue_of("t")
-                assert {p._accumulator._choose_sticky(queue).index for _ in range(300)} == found  # type: ignore[misc]
+                assert {accumulator_of(p)._choose_sticky(queue).index for _ in range(300)} == found  # type: ignore[misc]
                 went = [p.send("t", b"x").result(60).partition for _ in range(6)]
                 assert found.issuperset(went[1:])  # the first was chosen when perhaps not every broker was known
                 assert p.send("t", b"x", key=b"5").result(60).partition == murmur2(b"5") % 6 == 0  # keys go where they belong
@@ -575,7 +580,7 @@ def adaptive(cluster: Any) -> None:
             p.partitions_for("t")
             queue, _ = p._queue_of("t")
             queue.partitions[0].batches.extend([None] * 20)  # type: ignore[list-item]
-            drawn = sum(p._accumulator._choose_sticky(queue).index == 0 for _ in range(2_000))  # type: ignore[misc]
+            drawn = sum(accumulator_of(p)._choose_sticky(queue).index == 0 for _ in range(2_000))  # type: ignore[misc]
             queue.partitions[0].batches.clear()
             assert drawn < 120 if adaptive else drawn > 350  # of 2000: a 64th, or a quarter
 

@@ -20,6 +20,7 @@ from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.errors import Code, KafkaError
 from kafkacore.net.client import NetworkClient
 from kafkacore.producer import sender as sender_module
+from tests.kit.inside import thread_of
 
 TIMEOUT_MS = 3000
 NEIGHBOURS = {"client", "metadata", "transactions", "retry_log"}
@@ -70,7 +71,7 @@ class Steps:
                         continue  # compiled and final: called directly, where nothing can raise in between
 
     def in_a_pass(self) -> bool:
-        return threading.current_thread() is self.sender._thread or self.sender._owner == threading.get_ident()
+        return threading.current_thread() is thread_of(self.sender) or self.sender._owner == threading.get_ident()
 
     def wrapped(self, name: str, step: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **named: Any) -> Any:
@@ -129,8 +130,8 @@ class Run:
     def wait(self) -> None:
         sender = self.bench.sender
         while not self.all_done.wait(0.5):
-            assert sender._thread is not None
-            assert sender._thread.is_alive(), "the Sender's thread has ended"
+            assert thread_of(sender) is not None
+            assert thread_of(sender).is_alive(), "the Sender's thread has ended"
             assert not self.broker.stalled, "the Sender sleeps without end while records are pending"
 
     def run(self) -> None:

@@ -18,6 +18,7 @@ from kafkacore._codec import PartitionBooks, TopicQueue
 from kafkacore.errors import Code
 from kafkacore.producer.txn import TransactionManager
 from kafkacore.types import TopicPartition
+from tests.kit.inside import accumulator_of, io_of, lock_of, sender_of
 from tests.kit.rows import each_row
 
 HERE = os.path.dirname(kafkacore.__file__) + os.sep
@@ -45,11 +46,11 @@ def locks_of(root: object) -> list[Any]:
 def test_a_finalizer_waits_for_no_lock() -> None:
     """Whatever the thread holds on which a collection runs: each lock of the producer is held by another thread here."""
     p = KafkaProducer(bootstrap_servers="127.0.0.1:1")
-    sender = p._sender
+    sender = sender_of(p)
     held = locks_of(p)
-    assert any(lock is p._accumulator._lock for lock in held)
+    assert any(lock is lock_of(accumulator_of(p)) for lock in held)
     # But for those of the Sender thread itself, the gate, which is held from the start, and re-entrant ones: the next test's.
-    io = {id(sender._io), id(sender._nap_gate)}
+    io = {id(io_of(sender)), id(sender._nap_gate)}
     with contextlib.ExitStack() as stack:
         for lock in held:
             if id(lock) not in io and not isinstance(lock, type(threading.RLock())):
@@ -65,17 +66,17 @@ def test_a_finalizer_waits_for_no_lock() -> None:
 def test_a_wake_may_interrupt_a_wake() -> None:
     """The waker's lock guards its descriptor; a collection within `wake` runs the finalizer on the thread that holds it."""
     p = KafkaProducer(bootstrap_servers="127.0.0.1:1")
-    waker = p._sender.client.selector._waker
+    waker = sender_of(p).client.selector._waker
     ended = threading.Event()
 
     def collect() -> None:
-        with waker._lock:
+        with lock_of(waker):
             p.__del__()
         ended.set()
 
     threading.Thread(target=collect, daemon=True).start()
     assert ended.wait(GUARD_S)
-    assert p._sender.join(GUARD_S)
+    assert sender_of(p).join(GUARD_S)
 
 
 class Collector:
@@ -88,7 +89,7 @@ class Collector:
     def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
         if not frame.f_code.co_filename.startswith(HERE) or frame.f_code.co_name in ("__del__", "initiate_close", "close"):
             return None
-        if event == "line" and self.bench.accumulator._lock.locked():
+        if event == "line" and lock_of(self.bench.accumulator).locked():
             sys.settrace(None)
             abandoned = KafkaProducer.__new__(KafkaProducer)
             abandoned.__dict__.update(_sender=self.bench.sender, _closed=False, _pid=os.getpid(), itself=abandoned)

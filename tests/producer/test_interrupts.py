@@ -13,6 +13,7 @@ from producer_support import Bench, response
 
 from kafkacore import protocol
 from kafkacore.errors import Code, KafkaTimeoutError
+from tests.kit.inside import io_of
 from tests.kit.interrupter import Interrupter
 
 
@@ -164,7 +165,7 @@ def test_a_caller_that_waits_in_line_leaves_nothing_behind(timeout: float | None
 
     def check(bench: Bench) -> None:
         assert not bench.sender._callers
-        assert not bench.sender._io.locked()
+        assert not io_of(bench.sender).locked()
         settled(bench)
 
     assert at_every_step(scenario, check) > (0 if timeout == 0 else 5)

@@ -20,6 +20,7 @@ from kafkacore.producer import KafkaProducer, retry_log
 from kafkacore.protocol import MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import Node, TopicPartition
+from tests.kit.inside import metadata_of
 from tests.kit.rows import each_row
 
 MANY = 2_000
@@ -243,10 +244,10 @@ def test_round_robin_walks_the_partitions_once_per_view_of_the_topic() -> None:
     with EmbeddedCluster() as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, partitioner="round_robin") as producer:
         cluster.create_topic("turns", partitions=8)
         producer.send("turns", b"x").result(60)
-        snapshot = producer._metadata.snapshot
+        snapshot = metadata_of(producer).snapshot
         info = snapshot.topics["turns"]
         walks = Walks(info.partitions)
-        producer._metadata.snapshot = ClusterSnapshot(snapshot.nodes, topics={"turns": info._replace(partitions=walks)})
+        metadata_of(producer).snapshot = ClusterSnapshot(snapshot.nodes, topics={"turns": info._replace(partitions=walks)})
         futures = [producer.send("turns", b"x") for _ in range(40)]
         many = producer.send_many("turns", [b"x"] * 40)
         assert walks.count == 1

@@ -12,6 +12,7 @@ from kafkacore.clock import ManualClock
 from kafkacore.errors import BufferFullError
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.types import Node, ProducerRecord
+from tests.kit.inside import metadata_of, topics_of
 from tests.kit.rows import each_row
 
 METADATA_MS = 1500
@@ -76,7 +77,7 @@ def test_metadata_and_memory_share_one_budget(producer: Slow, send: Callable[[Ka
 
 def test_each_send_has_its_own_budget(producer: Slow) -> None:
     producer.send("t", b"x")
-    for queue in producer._topics["t"].partitions:
+    for queue in topics_of(producer)["t"].partitions:
         queue.close_open()
     producer.send("t", b"x")
     assert producer.granted == [500, 200, 2000, 1700]
@@ -96,7 +97,7 @@ def test_a_partition_just_added_is_waited_for_within_the_budget(producer: Slow, 
         producer.time.advance(100)
         return False
 
-    monkeypatch.setattr(producer._metadata, "await_update", await_update)
+    monkeypatch.setattr(metadata_of(producer), "await_update", await_update)
     with pytest.raises(Exception, match="partition 3 of topic t does not exist"):
         producer.send("t", b"x", partition=3)
     assert waits == [500]
@@ -134,4 +135,4 @@ def test_what_is_no_name_is_refused_by_name_and_never_asked_for(producer: Slow, 
         with pytest.raises(TypeError, match=f"topic must be a str.*{type(topic).__name__}"):
             call(producer, topic)
         producer.send("t", b"x")
-    assert set(producer._topics) == {"t"}
+    assert set(topics_of(producer)) == {"t"}

@@ -36,6 +36,7 @@ from kafkacore.producer.topic_queues import follow
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ProducerRecord
 from tests.kit.free_ports import free_port
+from tests.kit.inside import metadata_of, sender_of, thread_of, topics_of
 from tests.kit.rows import each_row
 
 
@@ -184,8 +185,8 @@ def test_round_robin_passes_over_partitions_without_a_leader() -> None:
         cluster.kill_broker(2)
         with producer(cluster, partitioner="round_robin", metadata_max_age_ms=20) as p:
             p.partitions_for("t")
-            while len(p._metadata.snapshot.available_partitions("t")) != len(led):
-                p._metadata.await_update(p._metadata.request_update(), 10_000)
+            while len(metadata_of(p).snapshot.available_partitions("t")) != len(led):
+                metadata_of(p).await_update(metadata_of(p).request_update(), 10_000)
             assert [p.send("t", b"x").result(30).partition for _ in range(2 * len(led))].count(led[0]) == 2
 
 
@@ -309,11 +310,11 @@ def test_memory_full_blocks_then_raises(cluster: Any) -> None:
         p.send("t", b"x").result(60)
         with pytest.raises(RecordTooLarge):
             p.send("t", b"x" * 3000)
-        ready, p._sender.client.ready = p._sender.client.ready, lambda node, now_ms: False  # type: ignore[method-assign]
+        ready, sender_of(p).client.ready = sender_of(p).client.ready, lambda node, now_ms: False  # type: ignore[method-assign]
         with pytest.raises(BufferFullError):
             for _ in range(100):
                 p.send("t", b"x" * 100)
-        p._sender.client.ready = ready  # type: ignore[method-assign]
+        sender_of(p).client.ready = ready  # type: ignore[method-assign]
         p.flush(10)
 
 
@@ -326,7 +327,9 @@ def test_close_is_bounded_idempotent_and_final(unreachable: str, cluster: Any) -
     for call in (lambda: p.send("t", b"x"), lambda: p.flush(), lambda: p.partitions_for("t"), lambda: p.send_many("t", [b""])):
         with pytest.raises(ClosedError):
             call()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kafkacore-producer") and p._sender._thread is thread]
+    assert not [
+        thread for thread in threading.enumerate() if thread.name.startswith("kafkacore-producer") and thread_of(sender_of(p)) is thread
+    ]
 
 
 def test_close_with_the_broker_gone_fails_what_is_left(cluster: Any) -> None:
@@ -342,7 +345,7 @@ def test_close_with_the_broker_gone_fails_what_is_left(cluster: Any) -> None:
 def test_a_forgotten_producer_delivers_and_ends_its_thread(cluster: Any) -> None:
     p = producer(cluster)
     future = p.send("t", b"x")
-    thread = p._sender._thread
+    thread = thread_of(sender_of(p))
     del p
     gc.collect()
     assert thread is not None
@@ -460,7 +463,7 @@ def test_endless_time_outs(cluster: Any) -> None:
     assert not p.send_many("t", [b"x"]).result(endless).errors
     p.flush(endless)
     p.close(endless)
-    assert p._sender.join(0)
+    assert sender_of(p).join(0)
 
 
 @pytest.mark.sync_only("it runs a program")
@@ -532,10 +535,10 @@ def test_signal_module_is_left_alone() -> None:
 def test_a_producer_of_the_parent_is_refused_by_its_pid(cluster: Any) -> None:
     with producer(cluster, linger_ms=60_000) as p:  # not delivered before it is asked for
         future = p.send("t", b"x")
-        p._sender.pid += 1
+        sender_of(p).pid += 1
         with pytest.raises(ForkedClientError):
             future.result(1)
-        p._sender.pid -= 1
+        sender_of(p).pid -= 1
 
 
 def test_a_partition_added_since_is_found_before_its_number_is_refused(cluster: Any) -> None:
@@ -557,12 +560,12 @@ def test_a_topic_made_anew_with_fewer_partitions(cluster: Any) -> None:
         with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
             admin.delete_topics(["again"]).check()
         cluster.create_topic("again", partitions=2, replication_factor=1)
-        queue = p._topics["again"]
-        version = p._metadata.version
+        queue = topics_of(p)["again"]
+        version = metadata_of(p).version
         while queue.n != 2:  # the next refresh tells
-            p._sender.wake(-1, True)
-            version += p._metadata.await_update(version, 10_000)
-            p._sender.wake(-1, True)
+            sender_of(p).wake(-1, True)
+            version += metadata_of(p).await_update(version, 10_000)
+            sender_of(p).wake(-1, True)
         assert {p.send("again", b"x", key=b"%d" % i).result(60).partition for i in range(20)} == {0, 1}
         assert {p.send("again", b"x").result(60).partition for i in range(20)} <= {0, 1}
 
@@ -573,7 +576,7 @@ def test_an_old_answer_takes_no_partition_from_a_topic_and_another_topic_of_the_
     cluster.create_topic("grown", partitions=4, replication_factor=1)
     with producer(cluster) as p:
         p.send("grown", b"x").result(60)
-        queue, info = p._topics["grown"], p._metadata.snapshot.topics["grown"]
+        queue, info = topics_of(p)["grown"], metadata_of(p).snapshot.topics["grown"]
         for topic_id, partitions in ((info.topic_id, 4), (b"another topic id", 2)):
             follow(queue, info._replace(topic_id=topic_id, partitions=info.partitions[:2]))
             assert queue.n == partitions
@@ -598,8 +601,8 @@ def test_each_new_topic_is_asked_for_alone_and_no_other_looked_at(cluster: Any, 
     for module in ("kafkacore.producer", "kafkacore.producer.topic_queues"):
         monkeypatch.setattr(f"{module}.follow", look)
     with producer(cluster) as p:
-        begin = p._metadata.begin_request
-        monkeypatch.setattr(p._metadata, "begin_request", begin_request)
+        begin = metadata_of(p).begin_request
+        monkeypatch.setattr(metadata_of(p), "begin_request", begin_request)
         for name in names:
             p.send(name, b"x").result(60)
     assert len(looks) <= 2 * len(names)  # when its queue is made; and when the answer comes, if the queue was quicker
@@ -629,8 +632,8 @@ def test_a_forgotten_producer_leaves_nothing_behind(cluster: Any) -> None:
 
     p = producer(cluster)
     p.send("t", b"x").result(60)
-    sender = weakref.ref(p._sender)
-    thread = p._sender._thread
+    sender = weakref.ref(sender_of(p))
+    thread = thread_of(sender_of(p))
     assert thread is not None
     del p
     gc.collect()

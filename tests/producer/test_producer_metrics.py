@@ -18,6 +18,7 @@ from kafkacore.producer import KafkaProducer
 from kafkacore.producer.producer_metrics import TransactionStats, all_names, of_producer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.inside import io_of, sender_of, topics_of
 
 
 def started(**settings: Any) -> Bench:
@@ -33,7 +34,7 @@ def metrics(bench: Bench) -> dict[str, dict[str, float]]:
             bench.sender.stats,
             getattr(bench, "_transaction_stats", TransactionStats()),
             bench.pool,
-            list(bench._topics.values()),
+            list(topics_of(bench).values()),
             bench.clock.now_ms(),
         )
     )
@@ -206,8 +207,8 @@ def test_reading_takes_no_lock() -> None:
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             producer.send("t", b"x").result(30)
             got: list[dict[str, dict[str, float]]] = []
-            producer._sender.client.wakeup()
-            with producer._sender._io:
+            sender_of(producer).client.wakeup()
+            with io_of(sender_of(producer)):
                 reader = threading.Thread(target=lambda: got.append(producer.metrics(detail=True)))
                 reader.start()
                 reader.join(30)

@@ -18,6 +18,7 @@ from kafkacore.producer import KafkaProducer
 from kafkacore.records import HeaderColumn
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ProducerRecord
+from tests.kit.inside import metadata_of, sender_of
 
 
 @pytest.fixture
@@ -81,10 +82,10 @@ def test_round_robin_over_partitions_that_were_just_added(cluster: Any, monkeypa
             patched.setattr("kafkacore.producer._update_topics", lambda producer: None)  # the sender has not come round to it yet
             admin.create_partitions({"grows": NewPartitions(40)}).check()
             p.send("t", b"x", partition=0).result(60)
-            version = p._metadata.request_update()
+            version = metadata_of(p).request_update()
             p.send("t", b"x", partition=0).result(60)
-            p._metadata.await_update(version, 10_000)
-            assert len(p._metadata.snapshot.available_partitions("grows")) == 40
+            metadata_of(p).await_update(version, 10_000)
+            assert len(metadata_of(p).snapshot.available_partitions("grows")) == 40
             assert sorted(p.send_many("grows", [b"x"] * 4).result(60).partitions) == [0, 0, 1, 1]
         with pytest.raises(UsageError):
             p.send("grows", b"x", partition=40)
@@ -148,10 +149,10 @@ def test_memory_short_in_the_middle(cluster: Any) -> None:
     limits = {"buffer_memory": 4096, "batch_size": 1024, "max_block_ms": 500, "linger_ms": 60_000}
     with producer(cluster, value_serializer=bytes, **limits) as p:
         p.partitions_for("t")
-        ready, p._sender.client.ready = p._sender.client.ready, lambda node, now_ms: False  # type: ignore[method-assign]
+        ready, sender_of(p).client.ready = sender_of(p).client.ready, lambda node, now_ms: False  # type: ignore[method-assign]
         with pytest.raises(BufferFullError, match="of 100 records were queued") as raised:
             p.send_many("t", [b"x" * 300] * 100, partitions=0)
-        p._sender.client.ready = ready  # type: ignore[method-assign]
+        sender_of(p).client.ready = ready  # type: ignore[method-assign]
         future = raised.value.future  # type: ignore[attr-defined]
         assert 0 < len(future) == raised.value.appended < 100  # type: ignore[attr-defined]
         p.flush(10)

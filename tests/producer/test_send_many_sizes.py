@@ -17,6 +17,7 @@ from kafkacore._codec import ColumnSource, ManyProgress
 from kafkacore.errors import BufferFullError, Code
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import accumulator_of, topics_of
 from tests.kit.rows import each_row
 
 PLAIN = {"enable_idempotence": False}
@@ -188,7 +189,7 @@ def test_with_a_codec_a_batch_is_what_a_pass_compresses(cluster: EmbeddedCluster
     cluster.create_topic(topic, partitions=1)
     rows = [random.Random(i).randbytes(500) for i in range(8_000)]  # does not get smaller
     with producer(cluster, compression_type=codec) as p:
-        assert p._accumulator.many_bytes == (MIB if codec == "none" else 256 * KIB)
+        assert accumulator_of(p).many_bytes == (MIB if codec == "none" else 256 * KIB)
         assert not p.send_many(topic, rows).result(30).errors
         assert p.metrics()["splits"] == 0
         assert p.metrics()["bytes"] / p.metrics()["batches"] > 100 * KIB
@@ -204,10 +205,10 @@ def test_a_topic_with_small_batches_is_remembered(cluster: EmbeddedCluster, limi
     rows = [values[0][i : i + 100] for i in range(0, len(values[0]), 100)]
     calls = 0
     with producer(cluster, enable_idempotence=idempotent, max_in_flight_requests_per_connection=5 if idempotent else 1) as p:
-        while calls < 50 and (not calls or p._topics[topic].many_limit_bytes > limit):
+        while calls < 50 and (not calls or topics_of(p)[topic].many_limit_bytes > limit):
             assert not p.send_many(topic, values).result(30).errors
             calls += 1
-        assert limit // 2 - 1 <= p._topics[topic].many_limit_bytes <= limit
+        assert limit // 2 - 1 <= topics_of(p)[topic].many_limit_bytes <= limit
         splits = p.metrics()["splits"]
         assert splits >= 1
         for _ in range(3):

@@ -14,6 +14,7 @@ from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.errors import Code, KafkaTimeoutError, RecordTooLarge
 from kafkacore.metadata import ClusterSnapshot, TopicInfo
 from kafkacore.types import TopicPartition
+from tests.kit.inside import clock_of
 
 
 def test_acks_0_is_done_when_sent() -> None:
@@ -31,13 +32,13 @@ def test_records_are_stamped_by_the_producers_clock(clock: ManualClock | None) -
     bench = Bench(partitions=1, linger_ms=0, enable_idempotence=False, clock=clock)
     if clock is None:
         bench._clock = SystemClock()
-    before = bench._clock.wall_ms() - 20  # the coarse clock lags behind
+    before = clock_of(bench).wall_ms() - 20  # the coarse clock lags behind
     bench.send("t", b"a")
     for values in ([b"b"], np.array([b"c"])):
         bench._append_many(bench.topic, ColumnSource(values), None, None, None, -1, None, ManyProgress())
     bench._append_many(bench.topic, ColumnSource([b"d"]), ColumnSource([b"k"]), None, None, -1, None, ManyProgress())
     bench.send("t", b"e", timestamp_ms=7)
-    after = bench._clock.wall_ms()
+    after = clock_of(bench).wall_ms()
     bench.accumulator.begin_flush()
     bench.step()
     (batch,) = bench.requests()[0].values()

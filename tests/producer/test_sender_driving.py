@@ -12,6 +12,7 @@ from producer_support import all_memory_back, response, sequences, started
 from kafkacore import errors
 from kafkacore.errors import IllegalStateError, KafkaTimeoutError
 from kafkacore.producer import sender as sender_module
+from tests.kit.inside import io_of
 
 
 def test_an_interrupted_pass_loses_and_doubles_nothing() -> None:
@@ -102,7 +103,7 @@ def test_a_forced_close_ends_the_wait_of_a_caller_that_drives() -> None:
         assert len(passes) < 20, "the caller goes on driving"
 
     def end_io() -> None:
-        with bench.sender._io:
+        with io_of(bench.sender):
             bench.sender.finish()
 
     bench.client.in_poll = close_from_another_thread
@@ -163,13 +164,13 @@ def test_the_sender_sleeps_while_a_caller_drives() -> None:
     sender = bench.sender
     gate = sender._nap_gate = Gate()
     sender._calls += 1
-    sender._io.acquire()  # a caller drives
+    io_of(sender).acquire()  # a caller drives
     seen = []
     thread = threading.Thread(target=lambda: seen.append(sender._nap_or_pass(0)), daemon=True)
     thread.start()
     assert gate.asleep.wait(60)
     assert len(gate.waits) == 2  # a nap, then a sleep without a bound
-    sender._io.release()
+    io_of(sender).release()
     sender._leave()
     thread.join(60)
     assert seen == [-1]  # and naps again: callers come one after the other

@@ -20,6 +20,7 @@ from kafkacore.broker.txns.state import MAX_EPOCH
 from kafkacore.errors import Code, IllegalStateError, KafkaTimeoutError
 from kafkacore.testing import CLIENTS, Delay, EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata
+from tests.kit.inside import brokers_of, engine_of, sender_of
 
 pytestmark = pytest.mark.usefixtures("client_face")
 FACED = [transaction_support]
@@ -129,7 +130,7 @@ def copy(servers: str, source: str, target: str, transactional_id: str, group: s
         rounds -= 1
         if not rounds:
             producer.flush()
-            producer._sender.initiate_close(force=True)  # no abort, no goodbye
+            sender_of(producer).initiate_close(force=True)  # no abort, no goodbye
             break
         producer.commit_transaction()
         committed += sum(map(len, polled.values()))
@@ -347,7 +348,7 @@ def test_epochs_that_are_used_up_bring_another_producer_id(version: int, commit:
     with EmbeddedCluster(brokers=1, features={"transaction.version": version}) as cluster:
         topic = new_topic(cluster)
         with transactional(cluster.bootstrap_servers, "worn") as producer:
-            state, engine = cluster._brokers[1].state, producer._engine
+            state, engine = brokers_of(cluster)[1].state, engine_of(producer)
             assert engine is not None
             with producer.transaction():
                 producer.send(topic, "before", partition=0)
@@ -361,7 +362,7 @@ def test_epochs_that_are_used_up_bring_another_producer_id(version: int, commit:
                 return True
 
             deadline = time.monotonic() + GUARD_S
-            while not cluster._brokers[1].call(worn):
+            while not brokers_of(cluster)[1].call(worn):
                 assert time.monotonic() < deadline
             engine.gate.at, engine.gate.busy = engine.at._replace(epoch=before), True  # the next pass hands it to the books
             first_id, seen = engine.at.producer_id, []
@@ -454,8 +455,8 @@ def test_closing_does_not_wait_for_init_transactions(single: Any) -> None:
     with pytest.raises(KafkaTimeoutError):
         producer.init_transactions(timeout=0.1)
     producer.close(timeout=None)
-    assert not producer._sender._forced
-    assert producer._sender.join(0)
+    assert not sender_of(producer)._forced
+    assert sender_of(producer).join(0)
     single.resume_broker(1)
 
 

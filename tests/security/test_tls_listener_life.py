@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from kafkacore import KafkaAdminClient, KafkaProducer, protocol
 from kafkacore.errors import ConfigError, InvalidRequest, SslAuthenticationFailed
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import controller_of
 from tests.kit.wire import Wire
 
 WAIT_S = 90
@@ -144,7 +145,7 @@ def test_brokers_that_do_not_trust_each_other_say_so_once(directory: Directory, 
         directory.trust(trustme.CA())
         cluster.create_topic("t", replication_factor=2)
         # The follower tries again and again until the leader gives it up.
-        assert cluster._controller.wait_until(lambda state: len(state.image.partition("t", 0).isr) == 1, WAIT_S)
+        assert controller_of(cluster).wait_until(lambda state: len(state.image.partition("t", 0).isr) == 1, WAIT_S)
     said = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING and "connection to broker" in each.getMessage()]
     assert 1 <= len(said) <= 4 and all("TLS handshake with 127.0.0.1:" in each for each in said)
 
@@ -216,7 +217,7 @@ def test_brokers_at_other_names(directory: Directory, caplog: pytest.LogCaptureF
         with EmbeddedCluster(brokers=2, config=config) as cluster:
             cluster.create_topic("t", replication_factor=2, config={"min.insync.replicas": 2})
             if algorithm:
-                assert cluster._controller.wait_until(lambda state: len(state.image.partition("t", 0).isr) == 1, WAIT_S)
+                assert controller_of(cluster).wait_until(lambda state: len(state.image.partition("t", 0).isr) == 1, WAIT_S)
             else:
                 cluster.produce("t", [b"v"])
     said = [each.getMessage() for each in caplog.records]

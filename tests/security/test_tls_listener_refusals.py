@@ -27,6 +27,7 @@ from kafkacore.config_tls import make_context
 from kafkacore.errors import KafkaError, SaslAuthentication, SslAuthenticationFailed
 from kafkacore.net.transport import TlsTransport
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import brokers_of
 from tests.kit.wire import Wire
 
 pytestmark = pytest.mark.timeout(60)
@@ -140,7 +141,7 @@ def test_a_peer_that_ends_in_the_middle(
     cluster: EmbeddedCluster, served: KafkaProducer, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     hello = client_hello(cluster)
-    broker = next(iter(cluster._brokers.values()))
+    broker = next(iter(brokers_of(cluster).values()))
     assert isinstance(broker, Broker)
     before = broker.statistics()["connections"]
     for sent in (b"", hello[:1], hello[:100], hello):

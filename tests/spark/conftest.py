@@ -8,6 +8,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaProducer
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import kept_of
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,6 @@ def driven_readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     while running:
         running.pop().stop()
-    for consumers in clients._kept.values():
+    for consumers in kept_of(clients).values():
         while consumers:
             consumers.pop().close()

@@ -16,6 +16,7 @@ from kafkacore.spark import clients, decoded
 from kafkacore.spark.offsets import OffsetRange
 from kafkacore.spark.options import source_options
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.inside import kept_of
 
 PRODUCE = 0
 MIB = 1 << 20
@@ -39,11 +40,11 @@ def cluster() -> Iterator[EmbeddedCluster]:
 @pytest.fixture(autouse=True)
 def nothing_stays_open() -> Iterator[None]:
     yield
-    for consumers in clients._kept.values():
+    for consumers in kept_of(clients).values():
         while consumers:
             consumers.pop().close()
-    while decoded._kept:
-        decoded._kept.popitem()[1].close(timeout=0)
+    while kept_of(decoded):
+        kept_of(decoded).popitem()[1].close(timeout=0)
 
 
 def options_of(cluster: EmbeddedCluster, **more: str) -> Any:

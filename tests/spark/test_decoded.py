@@ -19,6 +19,7 @@ from kafkacore.spark.offsets import OffsetRange  # noqa: E402
 from kafkacore.spark.options import source_options  # noqa: E402
 from kafkacore.testing import EmbeddedCluster  # noqa: E402
 from tests.decode.support import rows  # noqa: E402
+from tests.kit.inside import kept_of  # noqa: E402
 
 VALUES = [b'{"a":0}', b"{", None, b'{"a":3}', b'{"a":"x"}', b'{"a":5}']
 COLUMNS = "_offset BIGINT, a INT, _corrupt BINARY"
@@ -32,13 +33,13 @@ def cluster() -> Any:
             for at, value in enumerate(VALUES):
                 producer.send("t", value, key=b"k%d" % at, partition=1, headers=[("h", b"1")] if at == 1 else None, timestamp_ms=at)
         yield running
-        for kept in clients._kept.values():
+        for kept in kept_of(clients).values():
             for consumer in kept:
                 consumer.close()
-        clients._kept.clear()
-        for producer in decoded._kept.values():
+        kept_of(clients).clear()
+        for producer in kept_of(decoded).values():
             producer.close()
-        decoded._kept.clear()
+        kept_of(decoded).clear()
 
 
 def read(cluster: EmbeddedCluster, columns: str, start: int = 0, end: int = len(VALUES), **more: str) -> list[dict[str, Any]]:
@@ -237,8 +238,8 @@ def test_a_schema_that_the_registry_lacks_fails_the_task(
             producer.send(topic, value)
 
     def forget() -> None:
-        while registry._kept:
-            registry._kept.popitem()[1].close()
+        while kept_of(registry):
+            kept_of(registry).popitem()[1].close()
 
     def tried(url: str, **more: str) -> list[Any]:
         given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic, "value.format": "avro", "mode": mode}

@@ -30,6 +30,7 @@ from pyspark.sql.types import (  # noqa: E402
 
 from kafkacore.spark import writer  # noqa: E402
 from kafkacore.spark.writer import Task, Written, batch_writer, checked, stream_writer  # noqa: E402
+from tests.kit.inside import kept_of, producer_in  # noqa: E402
 
 PAIRS = "column headers must be array<struct<key:string,value:binary>>"
 PAIR = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -101,16 +102,16 @@ def test_a_producer_is_kept_for_the_next_task_and_not_after_a_failure(monkeypatc
         good = pa.RecordBatch.from_pydict({"value": ["a"], "partition": pa.array([0], pa.int32())})
         bad = pa.RecordBatch.from_pydict({"value": ["a", "b"], "partition": pa.array([0, 9], pa.int32())})
         assert made.write(iter([good, good])).rows == 2
-        [first] = writer._kept.values()
+        [first] = kept_of(writer).values()
         assert made.write(iter([])).rows == 0
-        assert [*writer._kept.values()] == [first]
+        assert [*kept_of(writer).values()] == [first]
         with pytest.raises(errors.UsageError, match=r"topic t has 1 partition; asked for 0\.\.9"):
             made.write(iter([good, bad]))
-        assert not writer._kept
+        assert not kept_of(writer)
         with pytest.raises(errors.ClosedError):
             first.send("t", "x")
         assert made.write(iter([good])).rows == 1
-        [second] = writer._kept.values()
+        [second] = kept_of(writer).values()
         assert second is not first
         second.close()
 
@@ -118,10 +119,10 @@ def test_a_producer_is_kept_for_the_next_task_and_not_after_a_failure(monkeypatc
 def test_few_producers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "_kept", {})
     options = [checked({**SERVERS, "topic": "t", "kafka.client.id": str(i)}, columns(value=StringType()), False) for i in range(6)]
-    producers = [writer._producer(each) for each in options]
-    assert writer._producer(options[2]) is producers[2]
-    assert len(writer._kept) == writer.KEPT_PRODUCERS
-    assert [each.config.client_id for each in writer._kept.values()] == ["3", "4", "5", "2"]
+    producers = [producer_in(writer)(each) for each in options]
+    assert producer_in(writer)(options[2]) is producers[2]
+    assert len(kept_of(writer)) == writer.KEPT_PRODUCERS
+    assert [each.config.client_id for each in kept_of(writer).values()] == ["3", "4", "5", "2"]
     with pytest.raises(errors.ClosedError):
         producers[0].send("t", "x")
     for each in producers:
@@ -154,5 +155,5 @@ def test_a_topic_that_is_not_there_is_made_aloud_or_not_at_all(monkeypatch: pyte
         with pytest.raises(errors.KafkaTimeoutError, match=r"no metadata of topic refused within 200 ms.*UNKNOWN_TOPIC_OR_PARTITION"):
             batch_writer(forbidden, columns(value=StringType()), False).write(iter([row]))
         assert cluster.topics() == {"made": 3}
-        for each in writer._kept.values():
+        for each in kept_of(writer).values():
             each.close()

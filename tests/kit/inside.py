@@ -1,0 +1,156 @@
+"""What tests need from inside of the package, by one name for each thing: where it moves, only this file changes.
+
+Rules:
+1. A test looks at what users see. It comes here only for what they do not: what is held, what is left, who waits.
+   [test_private_names_of_the_package_become_fewer]
+2. A function gives one thing of one object. It computes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def sender_of(producer: Any) -> Any:
+    """Its thread of I/O."""
+    return producer._sender
+
+
+def accumulator_of(producer: Any) -> Any:
+    """Where records wait for their batch."""
+    return producer._accumulator
+
+
+def producer_in(client: Any) -> Any:
+    """The engine, or the client that this one wraps."""
+    return client._producer
+
+
+def memory_of(owner: Any) -> Any:
+    """What bounds its bytes."""
+    return owner._memory
+
+
+def io_of(sender: Any) -> Any:
+    """Its lock of I/O."""
+    return sender._io
+
+
+def consumer_in(client: Any) -> Any:
+    """The client that this one wraps."""
+    return client._consumer
+
+
+def group_of(consumer: Any) -> Any:
+    """Its member of the group."""
+    return consumer._group
+
+
+def fetcher_of(consumer: Any) -> Any:
+    """Its fetches."""
+    return consumer._fetcher
+
+
+def sessions_of(fetcher: Any) -> Any:
+    """Its fetch sessions."""
+    return fetcher._sessions
+
+
+def queue_of(owner: Any) -> Any:
+    """What waits in it."""
+    return owner._queue
+
+
+def subscription_of(consumer: Any) -> Any:
+    """What is assigned, and positions."""
+    return consumer._subscription
+
+
+def topics_of(owner: Any) -> Any:
+    """What it knows of topics."""
+    return owner._topics
+
+
+def loop_of(owner: Any) -> Any:
+    """Its loop."""
+    return owner._loop
+
+
+def calls_of(owner: Any) -> Any:
+    """Calls that have not ended."""
+    return owner._calls
+
+
+def clock_of(owner: Any) -> Any:
+    """What it asks for the time."""
+    return owner._clock
+
+
+def lock_of(owner: Any) -> Any:
+    """What serializes it."""
+    return owner._lock
+
+
+def engine_of(client: Any) -> Any:
+    """The engine behind its face."""
+    return client._engine
+
+
+def metadata_of(client: Any) -> Any:
+    """What it knows of the cluster."""
+    return client._metadata
+
+
+def driver_of(client: Any) -> Any:
+    """What drives its network."""
+    return client._driver
+
+
+def drivers_of(admin: Any) -> Any:
+    """Its drivers."""
+    return admin._drivers
+
+
+def connections_of(network: Any) -> Any:
+    """Its connections by node."""
+    return network._connections
+
+
+def selector_of(owner: Any) -> Any:
+    """What waits for its sockets."""
+    return owner._selector
+
+
+def thread_of(owner: Any) -> Any:
+    """The thread that it runs on."""
+    return owner._thread
+
+
+def brokers_of(cluster: Any) -> Any:
+    """Its brokers."""
+    return cluster._brokers
+
+
+def controller_of(cluster: Any) -> Any:
+    """Its controller."""
+    return cluster._controller
+
+
+def host_of(controller: Any) -> Any:
+    """The host behind a link or a server."""
+    return controller._host
+
+
+def log_of(host: Any) -> Any:
+    """Its log."""
+    return host._log
+
+
+def worker_of(owner: Any) -> Any:
+    """What carries out its slow work."""
+    return owner._worker
+
+
+def kept_of(owner: Any) -> Any:
+    """What it has kept."""
+    return owner._kept
