@@ -1,17 +1,20 @@
 """Clients whose quota is used up, ours and others: they get on, more slowly, and their throttle metrics and callbacks say so."""
 
-import asyncio
+import contextlib
 
+import aiokafka
+import confluent_kafka
+import kafka
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
 from kafkacore.errors import ThrottlingQuotaExceeded
-from kafkacore.testing import EmbeddedCluster
+from tests.kit import rivals
+from tests.kit.clusters import embedded
 from tests.kit.inside import brokers_of
-
-confluent_kafka = pytest.importorskip("confluent_kafka")
-kafka = pytest.importorskip("kafka")
-aiokafka = pytest.importorskip("aiokafka")
+from tests.kit.loops import run
+from tests.kit.records import take
+from tests.kit.waiting import fresh
 
 RATE = 20_000
 """Bytes a second: ten seconds' worth are free, and what follows waits some tenths of a second."""
@@ -21,16 +24,13 @@ VALUES = [VALUE] * COUNT + [b"last"]
 LEAST_MS, MOST_MS = 50, 1_000
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    with EmbeddedCluster(config={"controller.quota.window.num": 1}) as cluster:
-        yield cluster
+cluster = embedded(config={"controller.quota.window.num": 1})
 
 
 @pytest.fixture
-def topic(cluster, request):
-    name = "".join(char if char.isalnum() else "-" for char in request.node.name)
-    cluster.create_topic(name, partitions=1)
+def topic(cluster):
+    name = fresh()
+    cluster.create_topic(name)
     return name
 
 
@@ -53,42 +53,29 @@ def ours_consumes(servers, topic):
     with KafkaConsumer(bootstrap_servers=servers, client_id=topic, fetch_max_bytes=70_000) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         consumer.seek_to_beginning(TopicPartition(topic, 0))
-        found = 0
-        while found < COUNT:
-            found += sum(map(len, consumer.poll(10).values()))
+        take(consumer, COUNT)
         return consumer.metrics(detail=True)["consumer-fetch-manager-metrics"]["fetch-throttle-time-max"]
 
 
 def kafka_python_produces(servers, topic):
-    producer = kafka.KafkaProducer(bootstrap_servers=servers, client_id=topic)
-    try:
+    with contextlib.closing(kafka.KafkaProducer(bootstrap_servers=servers, client_id=topic)) as producer:
         for value in VALUES:
             producer.send(topic, value).get(60)
         return producer.metrics()["producer-metrics"]["throttle-time-max"]
-    finally:
-        producer.close()
 
 
 def kafka_python_consumes(servers, topic):
-    consumer = kafka.KafkaConsumer(
-        bootstrap_servers=servers, client_id=topic, auto_offset_reset="earliest", fetch_max_bytes=70_000, enable_auto_commit=False
-    )
-    try:
+    with contextlib.closing(rivals.kafka_python_consumer(servers, client_id=topic, fetch_max_bytes=70_000)) as consumer:
         consumer.assign([kafka.TopicPartition(topic, 0)])
-        found = 0
-        while found < COUNT:
-            found += sum(map(len, consumer.poll(10_000).values()))
+        rivals.drain(consumer, COUNT)
         return consumer.metrics()["consumer-metrics"]["throttle-time-max"]
-    finally:
-        consumer.close()
 
 
 def confluent_produces(servers, topic):
     events = []
     producer = confluent_kafka.Producer({"bootstrap.servers": servers, "client.id": topic, "throttle_cb": events.append})
     for value in VALUES:
-        producer.produce(topic, value)
-        assert producer.flush(90) == 0
+        rivals.send_all(producer, topic, [value])
     while not events:
         producer.poll(0.1)
     return max(each.throttle_time for each in events) * 1_000
@@ -96,57 +83,34 @@ def confluent_produces(servers, topic):
 
 def confluent_consumes(servers, topic):
     events = []
-    consumer = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": servers,
-            "client.id": topic,
-            "group.id": "unused",
-            "enable.auto.commit": False,
-            "fetch.max.bytes": 70_000,
-            "message.max.bytes": 70_000,
-            "throttle_cb": events.append,
-        }
-    )
-    try:
+    settings = {"group.id": "unused", "enable.auto.commit": False, "fetch.max.bytes": 70_000, "message.max.bytes": 70_000}
+    settings |= {"bootstrap.servers": servers, "client.id": topic, "throttle_cb": events.append}
+    with contextlib.closing(confluent_kafka.Consumer(settings)) as consumer:
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
-        found = 0
-        while found < COUNT or not events:
-            message = consumer.poll(0.1)
-            if message is not None:
-                assert message.error() is None
-                found += 1
+        rivals.take(consumer, COUNT)
+        while not events:
+            consumer.poll(0.1)
         return max(each.throttle_time for each in events) * 1_000
-    finally:
-        consumer.close()
 
 
 def aiokafka_produces(servers, topic):
-    async def run():
-        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=servers, client_id=topic)
-        await producer.start()
-        try:
+    async def play():
+        async with aiokafka.AIOKafkaProducer(bootstrap_servers=servers, client_id=topic) as producer:
             for value in VALUES:
                 await producer.send_and_wait(topic, value)
-        finally:
-            await producer.stop()
 
-    asyncio.run(run())
+    run(play)
 
 
 def aiokafka_consumes(servers, topic):
-    async def run():
-        consumer = aiokafka.AIOKafkaConsumer(
-            bootstrap_servers=servers, client_id=topic, auto_offset_reset="earliest", fetch_max_bytes=70_000, enable_auto_commit=False
-        )
-        await consumer.start()
-        try:
+    async def play():
+        settings = {"auto_offset_reset": "earliest", "fetch_max_bytes": 70_000, "enable_auto_commit": False}
+        async with aiokafka.AIOKafkaConsumer(bootstrap_servers=servers, client_id=topic, **settings) as consumer:
             consumer.assign([aiokafka.TopicPartition(topic, 0)])
             for _ in range(COUNT):
-                await asyncio.wait_for(consumer.getone(), 60)
-        finally:
-            await consumer.stop()
+                await consumer.getone()
 
-    asyncio.run(run())
+    run(play)
 
 
 PRODUCERS = [ours_produces, kafka_python_produces, confluent_produces, aiokafka_produces]
