@@ -1,11 +1,10 @@
-"""ACLs that change while clients work, requests that pretend, and what other clients make of a refusal.
+"""ACLs that change between requests and while they wait, and requests that pretend.
 
-Who may ask what, request by request, is in tests/security.
+Who may ask what, request by request, and what clients make of a refusal is in tests/security; other clients are in
+tests/interop/test_security_clients.py.
 """
 
 from __future__ import annotations
-
-import asyncio
 
 import pytest
 from controlling import submit
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from test_handlers import Bench, fetch_request, offsets, produce_request
 from test_listeners import has_ipv6
 
-from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafkacore import KafkaProducer
 from kafkacore import protocol as p
 from kafkacore.admin import Acl, AclFilter, KafkaAdminClient
 from kafkacore.broker import authorizer as a
@@ -275,128 +274,7 @@ def test_nothing_changes_by_who_may_not(bench, request_):
     assert (bench.cluster.next_offset, bench.state.replicas.partitions["t", 0].log.start_offset) == before
 
 
-# ---- clusters and clients
-
-
-def settings_of(cluster, user, **more):
-    return {
-        "bootstrap.servers": cluster.bootstrap_servers,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": user,
-        "sasl.password": USERS[user],
-        **more,
-    }
-
-
-def keywords_of(cluster, **more):
-    """The same for kafka-python and aiokafka."""
-    names = {"sasl.username": "sasl_plain_username", "sasl.password": "sasl_plain_password"}
-    return {names.get(name, name.replace(".", "_")): value for name, value in settings_of(cluster, "alice").items()} | more
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    """Topic "open" is alice's to describe only, topic and group "mine" are all hers, the others are closed. As she may write to
-    a topic, she may be idempotent."""
-    with EmbeddedCluster(users=USERS, super_users=["admin"]) as made:
-        for name in ("open", "closed", "mine"):
-            made.create_topic(name)
-        with KafkaAdminClient(settings_of(made, "admin")) as admin:
-            own = [Acl(kind, "mine", ALICE, "all") for kind in ("topic", "group")]
-            admin.create_acls([*own, Acl("topic", "open", ALICE, "describe")]).check()
-        yield made
-
-
-def test_our_clients(cluster):
-    with KafkaProducer(settings_of(cluster, "alice")) as producer:
-        with pytest.raises(errors.TopicAuthorization):
-            producer.send("open", b"v").result(60)
-        with pytest.raises(errors.TopicAuthorization):
-            producer.send("closed", b"v").result(60)
-    with KafkaConsumer(settings_of(cluster, "alice", **{"auto.offset.reset": "earliest"})) as consumer:
-        consumer.assign([TopicPartition("open", 0)])
-        with pytest.raises(errors.TopicAuthorization):
-            consumer.poll(10)
-    with KafkaConsumer(settings_of(cluster, "alice", **{"group.id": "theirs"})) as consumer:
-        consumer.subscribe(["mine"])
-        with pytest.raises(errors.GroupAuthorization):
-            consumer.poll(10)
-
-
-def test_kafka_python(cluster):
-    kafka = pytest.importorskip("kafka")
-    from kafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
-
-    producer = kafka.KafkaProducer(**keywords_of(cluster, enable_idempotence=False))
-    try:
-        with pytest.raises(TopicAuthorizationFailedError):
-            producer.send("open", b"v").get(60)
-    finally:
-        producer.close()
-    consumer = kafka.KafkaConsumer(**keywords_of(cluster, auto_offset_reset="earliest"))
-    try:
-        consumer.assign([kafka.TopicPartition("open", 0)])
-        with pytest.raises(TopicAuthorizationFailedError):
-            consumer.poll(10_000)
-    finally:
-        consumer.close()
-    consumer = kafka.KafkaConsumer("mine", **keywords_of(cluster, group_id="theirs", enable_auto_commit=False))
-    try:
-        with pytest.raises(GroupAuthorizationFailedError):
-            consumer.poll(10_000)
-    finally:
-        consumer.close()
-
-
-def test_confluent_kafka(cluster):
-    confluent_kafka = pytest.importorskip("confluent_kafka")
-    failures = []
-    producer = confluent_kafka.Producer(settings_of(cluster, "alice", **{"enable.idempotence": False}))
-    producer.produce("open", b"v", on_delivery=lambda error, _: failures.append(error.code()))
-    assert producer.flush(90) == 0
-    assert failures == [confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED]
-    for group, code in (("mine", "TOPIC_AUTHORIZATION_FAILED"), ("theirs", "GROUP_AUTHORIZATION_FAILED")):
-        consumer = confluent_kafka.Consumer(settings_of(cluster, "alice", **{"group.id": group, "enable.auto.commit": False}))
-        try:
-            if group == "mine":
-                consumer.assign([confluent_kafka.TopicPartition("open", 0, 0)])
-            else:
-                consumer.subscribe(["mine"])
-            assert consumer.poll(10).error().code() == getattr(confluent_kafka.KafkaError, code)
-        finally:
-            consumer.close()
-
-
-def test_aiokafka(cluster):
-    aiokafka = pytest.importorskip("aiokafka")
-    from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
-
-    async def run():
-        producer = aiokafka.AIOKafkaProducer(**keywords_of(cluster))
-        await producer.start()
-        try:
-            with pytest.raises(TopicAuthorizationFailedError):
-                await producer.send_and_wait("open", b"v")
-        finally:
-            await producer.stop()
-        consumer = aiokafka.AIOKafkaConsumer(**keywords_of(cluster, auto_offset_reset="earliest"))
-        await consumer.start()
-        try:
-            consumer.assign([aiokafka.TopicPartition("open", 0)])
-            with pytest.raises(TopicAuthorizationFailedError):
-                await asyncio.wait_for(consumer.getone(), 60)
-        finally:
-            await consumer.stop()
-        consumer = aiokafka.AIOKafkaConsumer("mine", **keywords_of(cluster, group_id="theirs", enable_auto_commit=False))
-        try:
-            with pytest.raises(GroupAuthorizationFailedError):
-                await asyncio.wait_for(consumer.start(), 60)
-                await asyncio.wait_for(consumer.getone(), 60)
-        finally:
-            await consumer.stop()
-
-    asyncio.run(run())
+# ---- clusters
 
 
 def test_the_brokers_themselves_may_do_everything(tmp_path):
@@ -405,13 +283,13 @@ def test_the_brokers_themselves_may_do_everything(tmp_path):
         with EmbeddedCluster(2, tmp_path, users=USERS, super_users=["admin"], config={"min.insync.replicas": 2}) as made:
             if not nth:
                 made.create_topic("t", partitions=2)
-            with KafkaProducer(settings_of(made, "admin", **{"transactional.id": "x", "acks": "all"})) as producer:
+            with KafkaProducer(**made.client_settings("admin"), transactional_id="x", acks="all") as producer:
                 producer.init_transactions()
                 producer.begin_transaction()
                 sent = [producer.send("t", b"v", partition=index) for index in (0, 1)]
                 producer.commit_transaction()
                 assert [each.result(60).offset for each in sent] == [2 * nth] * 2
-            with KafkaAdminClient(settings_of(made, "admin")) as admin:
+            with KafkaAdminClient(**made.client_settings("admin")) as admin:
                 assert len(admin.describe_acls(AclFilter())) == nth
                 admin.create_acls([Acl("topic", "t", ALICE, "read")]).check()
 
@@ -435,7 +313,7 @@ def test_addresses_are_those_that_acls_have(host, shown):
 def test_a_host_by_ipv6():
     with EmbeddedCluster(users=USERS, super_users=["admin"], host="::1") as made:
         made.create_topic("t")
-        with KafkaAdminClient(settings_of(made, "admin")) as admin:
+        with KafkaAdminClient(**made.client_settings("admin")) as admin:
             admin.create_acls([Acl("topic", "t", ALICE, "write", "0:0:0:0:0:0:0:1")]).check()
-        with KafkaProducer(settings_of(made, "alice")) as producer:
+        with KafkaProducer(**made.client_settings("alice")) as producer:
             assert producer.send("t", b"v").result(60).offset == 0

@@ -146,42 +146,35 @@ def test_a_snapshot_and_a_restart_have_them(tmp_path):
 # ---- a cluster
 
 
-def as_user(cluster, user="admin"):
-    return {
-        "bootstrap.servers": cluster.bootstrap_servers,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": user,
-        "sasl.password": USERS[user],
-    }
-
-
 def test_every_broker_has_them_and_a_restart_too(tmp_path):
     wanted = [Acl("topic", "t", "User:alice", "read"), Acl("group", "g", "User:*", "all", pattern_type="prefixed")]
     with EmbeddedCluster(2, tmp_path, users=USERS, super_users=["admin"]) as cluster:
-        with KafkaAdminClient(as_user(cluster)) as admin:
+        with KafkaAdminClient(**cluster.client_settings("admin")) as admin:
             admin.create_acls([*wanted, Acl("topic", "gone", "User:alice", "read")])
             admin.delete_acls([AclFilter(resource_name="gone")])
         for node in (1, 2):
             cluster.stop_broker(node)
-            with KafkaAdminClient(as_user(cluster)) as admin:
+            with KafkaAdminClient(**cluster.client_settings("admin")) as admin:
                 assert sorted(admin.describe_acls()) == sorted(wanted)
             cluster.start_broker(node)
-    with EmbeddedCluster(2, tmp_path, users=USERS, super_users=["admin"]) as cluster, KafkaAdminClient(as_user(cluster)) as admin:
+    with (
+        EmbeddedCluster(2, tmp_path, users=USERS, super_users=["admin"]) as cluster,
+        KafkaAdminClient(**cluster.client_settings("admin")) as admin,
+    ):
         assert sorted(admin.describe_acls()) == sorted(wanted)
 
 
 def test_who_may_not_alter_the_cluster_changes_nothing():
     with EmbeddedCluster(users=USERS, super_users=["admin"]) as cluster:
-        with KafkaAdminClient(as_user(cluster, "alice")) as alice:
+        with KafkaAdminClient(**cluster.client_settings("alice")) as alice:
             with pytest.raises(ClusterAuthorization):
                 alice.describe_acls()
             with pytest.raises(ClusterAuthorization):
                 alice.create_acls([Acl("topic", "t", "User:alice", "all")]).check()
-        with KafkaAdminClient(as_user(cluster)) as admin:
+        with KafkaAdminClient(**cluster.client_settings("admin")) as admin:
             assert admin.describe_acls() == []
             admin.create_acls([Acl("cluster", "kafka-cluster", "User:alice", "alter")])
-        with KafkaAdminClient(as_user(cluster, "alice")) as alice:
+        with KafkaAdminClient(**cluster.client_settings("alice")) as alice:
             alice.create_acls([Acl("topic", "t", "User:alice", "all")])
             assert len(alice.describe_acls()) == 2
 

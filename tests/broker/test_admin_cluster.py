@@ -1,7 +1,6 @@
 """Administration of a cluster of several brokers: what belongs to one of them, what to all."""
 
 import logging
-import time
 
 import pytest
 
@@ -9,26 +8,17 @@ from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, 
 from kafkacore import protocol as p
 from kafkacore.admin import Append, ConfigResource
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
+from tests.kit.waiting import until
 from tests.kit.wire import Wire
 
-
-@pytest.fixture
-def cluster():
-    with EmbeddedCluster(brokers=3) as running:
-        yield running
+cluster = embedded(scope="function", brokers=3)
 
 
 @pytest.fixture
 def admin(cluster):
     with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=10) as client:
         yield client
-
-
-def eventually(look):
-    """Brokers follow the controller one after the other."""
-    deadline = time.monotonic() + 90
-    while not look():
-        assert time.monotonic() < deadline, "it did not come to be"
 
 
 def setting(admin, resource, name):
@@ -41,9 +31,9 @@ def test_a_broker_answers_for_its_own_settings(admin):
     assert [found[broker]["node.id"].value for broker in (one, two)] == ["1", "2"]
     assert found[one]["listeners"].value != found[two]["listeners"].value
     admin.alter_configs({everyone: {"log.retention.ms": "9000"}, two: {"log.retention.ms": "8000"}}).check()
-    eventually(lambda: setting(admin, one, "log.retention.ms").value == "9000")
+    until(lambda: setting(admin, one, "log.retention.ms").value == "9000")
     assert setting(admin, one, "log.retention.ms").source == "dynamic_default_broker"
-    eventually(lambda: setting(admin, two, "log.retention.ms").value == "8000")
+    until(lambda: setting(admin, two, "log.retention.ms").value == "8000")
     assert setting(admin, two, "log.retention.ms").source == "dynamic_broker"
     assert list(admin.describe_configs([everyone]).check()[everyone]) == ["log.retention.ms"]
     results = admin.alter_configs({one: {"listeners": "PLAINTEXT://:1"}, everyone: {"listeners": "PLAINTEXT://:1"}})
@@ -58,7 +48,7 @@ def test_altered_defaults_are_obeyed(admin, cluster):
     everyone = ConfigResource("broker", "")
     admin.alter_configs({everyone: {"message.max.bytes": "1000"}}).check()
     for node in (1, 2, 3):
-        eventually(lambda node=node: setting(admin, ("broker", str(node)), "message.max.bytes").value == "1000")
+        until(lambda node=node: setting(admin, ("broker", str(node)), "message.max.bytes").value == "1000")
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         for index in range(3):
             with pytest.raises(errors.RecordTooLarge):
@@ -66,7 +56,7 @@ def test_altered_defaults_are_obeyed(admin, cluster):
         assert producer.send("own", b"x" * 2000).result(timeout=60).offset == 0
         admin.alter_configs({everyone: {"message.max.bytes": None}}).check()
         for node in (1, 2, 3):
-            eventually(lambda node=node: setting(admin, ("broker", str(node)), "message.max.bytes").value == "1048588")
+            until(lambda node=node: setting(admin, ("broker", str(node)), "message.max.bytes").value == "1048588")
         assert producer.send("t", b"x" * 2000, partition=0).result(timeout=60).offset == 0
 
 
@@ -81,13 +71,13 @@ def test_altered_topics_are_obeyed(admin, cluster):
         def stamped():
             return producer.send("t", b"x", timestamp_ms=5).result(timeout=60).timestamp_ms > 5
 
-        eventually(stamped)
+        until(stamped)
 
 
 def test_a_group_has_settings_of_its_own(admin, cluster):
     group = ConfigResource("group", "g")
     admin.alter_configs({group: {"consumer.heartbeat.interval.ms": "7000", "consumer.session.timeout.ms": "50000"}}).check()
-    eventually(lambda: setting(admin, group, "consumer.heartbeat.interval.ms").value == "7000")
+    until(lambda: setting(admin, group, "consumer.heartbeat.interval.ms").value == "7000")
     assert setting(admin, group, "consumer.session.timeout.ms").source == "group"
     admin.create_topics(["t"]).check()
 
@@ -102,8 +92,8 @@ def test_a_group_has_settings_of_its_own(admin, cluster):
             answer = wire.ask(asked, 1)
             return None if answer.error_code else answer.heartbeat_interval_ms
 
-    eventually(lambda: interval("g") == 7000)
-    eventually(lambda: interval("other") == 5000)
+    until(lambda: interval("g") == 7000)
+    until(lambda: interval("other") == 5000)
     results = admin.alter_configs({group: {"consumer.heartbeat.interval.ms": "1"}})
     assert "greater than or equal to group.consumer.min.heartbeat.interval.ms" in str(results.errors[group])
     assert admin.list_config_resources(["group"]) == [group]
@@ -145,7 +135,7 @@ def test_settings_survive_a_restart(tmp_path):
 
 def test_directories_of_every_broker(admin, cluster):
     admin.create_topics([NewTopic("t", 3, 2)]).check()
-    eventually(lambda: sum(len(each.replicas) for dirs in admin.describe_log_dirs().check().values() for each in dirs.values()) == 6)
+    until(lambda: sum(len(each.replicas) for dirs in admin.describe_log_dirs().check().values() for each in dirs.values()) == 6)
     found = admin.describe_log_dirs([1, 3]).check()
     assert sorted(found) == [1, 3]
 
@@ -159,7 +149,7 @@ def test_brokers_that_are_away(admin, cluster):
             answer = wire.ask(p.DescribeClusterRequest(include_fenced_brokers=include), 2)
             return {each.broker_id: each.is_fenced for each in answer.brokers}
 
-    eventually(lambda: brokers(False) == {1: False, 2: False})
+    until(lambda: brokers(False) == {1: False, 2: False})
     assert brokers(True) == {1: False, 2: False, 3: True}
 
 
@@ -169,11 +159,11 @@ def test_moving_a_partition_and_electing_its_leader(admin, cluster):
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         producer.send_many("t", [b"x"] * 100).result(timeout=60)
     admin.alter_partition_reassignments({tp: [3, 2]}).check()
-    eventually(lambda: not admin.list_partition_reassignments() and cluster.isr("t", 0) and set(cluster.isr("t", 0)) == {2, 3})
-    eventually(lambda: set(admin.describe_topics(["t"]).check()["t"].partitions[0].replicas) == {2, 3})
+    until(lambda: not admin.list_partition_reassignments() and cluster.isr("t", 0) and set(cluster.isr("t", 0)) == {2, 3})
+    until(lambda: set(admin.describe_topics(["t"]).check()["t"].partitions[0].replicas) == {2, 3})
     results = admin.elect_leaders([tp])
     assert not results.errors or isinstance(results.errors[tp], errors.ElectionNotNeeded)
-    eventually(lambda: cluster.leader("t", 0) == 3)
+    until(lambda: cluster.leader("t", 0) == 3)
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([tp])
         got = 0
@@ -192,6 +182,6 @@ def test_quotas_and_credentials_reach_every_broker(admin, cluster):
     for address in cluster.bootstrap_servers.split(","):
         with Wire(address) as wire:
             asked = p.DescribeClientQuotasRequest(components=[p.ClientQuotaFilterComponent(entity_type="user", match_type=0, match="u")])
-            eventually(lambda wire=wire, asked=asked: [each.values[0].value for each in wire.ask(asked, 1).entries] == [5.0])
+            until(lambda wire=wire, asked=asked: [each.values[0].value for each in wire.ask(asked, 1).entries] == [5.0])
             users = p.DescribeUserScramCredentialsRequest(users=None)
-            eventually(lambda wire=wire, users=users: [each.user for each in wire.ask(users, 0).results] == ["u"])
+            until(lambda wire=wire, users=users: [each.user for each in wire.ask(users, 0).results] == ["u"])

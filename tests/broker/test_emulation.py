@@ -18,50 +18,11 @@ confluent_kafka = pytest.importorskip("confluent_kafka")
 NEWER = [release for release, played in EMULATIONS.items() if played.versions is None]
 """Those that begin where Kafka 4 does; test_old_kafka.py has the others."""
 
+KEYS = (0, 1, 2, 3, 8, 9, 15, 26, 27, 28, 35, 45, 57, 60, 66, 68, 69, 74, 80)
 HIGHEST = {
     # kafka-clients 3.9.1 and 4.0.1, from their message definitions
-    "3.9": {
-        0: 11,
-        1: 17,
-        2: 9,
-        3: 12,
-        8: 9,
-        9: 9,
-        15: 5,
-        26: 4,
-        28: 4,
-        27: 1,
-        35: 4,
-        45: 0,
-        57: 1,
-        60: 1,
-        66: 1,
-        68: 0,
-        69: 0,
-        74: 0,
-        80: 0,
-    },
-    "4.0": {
-        0: 12,
-        1: 17,
-        2: 10,
-        3: 13,
-        8: 9,
-        9: 9,
-        15: 6,
-        26: 5,
-        28: 5,
-        27: 1,
-        35: 4,
-        45: 0,
-        57: 2,
-        60: 2,
-        66: 1,
-        68: 1,
-        69: 1,
-        74: 0,
-        80: 0,
-    },
+    "3.9": dict(zip(KEYS, (11, 17, 9, 12, 9, 9, 5, 4, 1, 4, 4, 0, 1, 1, 1, 0, 0, 0, 0), strict=True)),
+    "4.0": dict(zip(KEYS, (12, 17, 10, 13, 9, 9, 6, 5, 1, 5, 4, 0, 2, 2, 1, 1, 1, 0, 0), strict=True)),
     "4.3": {key: served.max_version for key, served in SERVED.items()},
 }
 

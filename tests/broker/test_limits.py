@@ -6,11 +6,9 @@ import errno
 import os
 import resource
 import select
-import selectors
 import socket
 import struct
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -42,7 +40,7 @@ from kafkacore.net.transport import MemoryTransport, SocketTransports, memory_pa
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import Node
 from tests.kit.batches import batch
-from tests.kit.inside import memory_of, selector_of, thread_of
+from tests.kit.inside import memory_of, selector_of
 from tests.kit.rows import each_row
 from tests.kit.wire import Wire, produce_request
 
@@ -353,15 +351,6 @@ def test_an_address_with_too_many_connections_is_turned_away() -> None:
             fourth.ask(VERSIONS, 3)
 
 
-def test_connections_that_come_too_fast_are_served_late() -> None:
-    with Broker(BrokerConfig(max_connection_creation_rate=20)) as broker, ExitStack() as stack:
-        begin = time.monotonic()
-        wires = [stack.enter_context(Wire(broker.address)) for _ in range(24)]
-        for wire in wires:
-            wire.ask(VERSIONS, 3)
-        assert time.monotonic() - begin > 0.15  # 20 at once, one every 50 ms after that
-
-
 def test_peers_that_announce_much_and_stop_pin_little() -> None:
     config = BrokerConfig(queued_max_request_bytes=104_857_600)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -402,13 +391,6 @@ def test_who_does_not_read_its_answers_gets_no_more_of_them() -> None:
 
 
 # ---- many ----------------------------------------------------------------------------------------------------------------------------
-
-
-def cpu_of(broker: Broker) -> float:
-    thread = thread_of(broker)
-    assert thread is not None
-    assert thread.ident is not None
-    return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
 
 
 @pytest.fixture
@@ -494,55 +476,6 @@ def test_a_peer_that_cannot_be_connected_to_for_want_of_descriptors_is_tried_aga
         assert "Too many open files" in str(answers[0])
         ask()  # after the back-off
         assert isinstance(answers[1], p.ApiVersionsResponse)
-
-
-def raised_descriptors(wanted: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted:
-        if hard < wanted:
-            pytest.skip(f"{wanted} descriptors are not allowed here")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-@pytest.mark.slow
-def test_a_thousand_idle_and_two_hundred_busy_connections() -> None:
-    raised_descriptors(4_000)
-    rounds = 30
-    with Broker(BrokerConfig(num_partitions=4)) as broker, ExitStack() as stack:
-        broker.call(lambda: create_topic(broker.state.controller, "t"))
-        idle = [stack.enter_context(Wire(broker.address)) for _ in range(1_000)]
-        for wire in idle:
-            wire.ask(VERSIONS, 3)
-        busy = [stack.enter_context(Wire(broker.address)) for _ in range(200)]
-        done = dict.fromkeys(busy, 0)
-        waiting = stack.enter_context(selectors.DefaultSelector())
-        data = batch([bytes(100)] * 20)
-        for nth, wire in enumerate(busy):
-            waiting.register(wire.sock, selectors.EVENT_READ, wire)
-            wire.send(produce_request(data, partition=nth % 4), 9)
-        while any(count < rounds for count in done.values()):
-            ready = waiting.select(10)
-            assert ready, "nobody makes progress"
-            assert max(done.values()) <= 3 * (min(done.values()) + 1), "somebody is left behind"
-            for key, _ in ready:
-                wire = key.data
-                _, answer = wire.receive(p.ProduceRequest, 9)
-                assert answer.responses[0].partition_responses[0].error_code == 0
-                done[wire] += 1
-                if done[wire] < rounds:
-                    wire.send(produce_request(data, partition=busy.index(wire) % 4), 9)
-        ends = [broker.state.replicas.partition("t", index).log.end_offset for index in range(4)]
-        assert sum(ends) == 200 * rounds * 20
-
-        spent, polls = cpu_of(broker), broker.call(lambda: selector_of(broker).poll_count)  # type: ignore[union-attr]
-        idle[0].sock.settimeout(1)
-        with pytest.raises(TimeoutError):
-            idle[0].sock.recv(1)
-        assert cpu_of(broker) - spent < 0.01
-        assert broker.call(lambda: selector_of(broker).poll_count) - polls <= 3  # type: ignore[union-attr]
-        for wire in idle[::100]:
-            wire.sock.settimeout(60)
-            wire.ask(VERSIONS, 3)
 
 
 def test_a_burst_of_connections_finds_room_in_the_backlog() -> None:

@@ -246,7 +246,7 @@ def test_a_client_that_goes_is_forgotten(broker: Broker, caplog: pytest.LogCaptu
         gate.open()
         while broker.call(lambda: broker.state.checker.pending):
             other.ask(VERSIONS, 3)
-    assert broker.call(lambda: (len(broker.state.checking), len(calls_of(broker)), len(broker._muted))) == (0, 0, 0)
+    assert broker.call(lambda: (len(broker.state.checking), len(calls_of(broker)), len(broker.pauses.muted))) == (0, 0, 0)
     assert (end_offset(broker, 0), end_offset(broker, 1)) == (0, 0)
     assert not caplog.records
 

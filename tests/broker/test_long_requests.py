@@ -199,7 +199,7 @@ def test_a_connection_that_ends_in_the_middle_leaves_nothing(broker: Broker, dro
         go_on()
         while broker.call(broker.num_connections) > 1:
             other.ask(VERSIONS, 3)
-        assert broker.call(lambda: (len(broker._slices.ready), len(calls_of(broker)), len(broker._muted))) == (0, 0, 0)
+        assert broker.call(lambda: (len(broker._slices.ready), len(calls_of(broker)), len(broker.pauses.muted))) == (0, 0, 0)
     assert not caplog.records
 
 

@@ -1,13 +1,11 @@
 """Brokers that play Kafka 0.8 to 2.8: old requests in bytes laid out by hand, what lies in the log, clients that speak to them."""
 
-import asyncio
 import random
 import struct
 import uuid
 import zlib
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.record.memory_records import MemoryRecords as AioMemoryRecords
 from kafka import KafkaConsumer as PythonConsumer
 from kafka import KafkaProducer as PythonProducer
@@ -258,20 +256,6 @@ def test_several_brokers_copy_old_messages():
             assert wire.closed_by_peer
 
 
-@pytest.mark.slow
-def test_old_brokers_in_processes():
-    with EmbeddedCluster(brokers=2, emulate="0.9", processes=True) as cluster:
-        cluster.create_topic("t", partitions=1, replication_factor=2)
-        leader = cluster.leader("t", 0)
-        with Wire(cluster.bootstrap_servers.split(",")[leader - 1]) as wire:
-            assert produce(wire, compressed("gzip", [b"a", b"b"]), 1)[:3] == (0, 0, 0)
-            wire.send(p.ApiVersionsRequest(), 0)
-            assert wire.closed_by_peer
-        cluster.kill_broker(leader)
-        with Wire(cluster.bootstrap_servers.split(",")[cluster.leader("t", 0) - 1]) as wire:
-            assert [row[:2] + row[4:] for row in read(fetch(wire, 0, 1).records)] == [(0, 0, b"a"), (0, 1, b"b")]
-
-
 # ---- errors
 
 
@@ -386,13 +370,6 @@ def test_offsets_are_committed_as_then(old):
         assert stored[0].commit_timestamp > 1_700_000_000_000 and stored[1].commit_timestamp == 1_234  # v1 brings its own
 
 
-def test_metadata_v0_is_all_an_old_client_has(old):
-    _, cluster = old
-    with Wire(cluster.bootstrap_servers) as wire:
-        answer = wire.ask(p.MetadataRequest(topics=[]), 0)
-        assert [each.name for each in answer.topics] == ["t"] and answer.brokers[0].port == int(cluster.bootstrap_servers.split(":")[1])
-
-
 # ---- hostile bytes
 
 
@@ -464,32 +441,9 @@ def confluent_client(servers, release, codec):
     return sent, found
 
 
-def aio_client(servers, release, codec):
-    async def both():
-        sent = []
-        if release == "2.x":
-            async with AIOKafkaProducer(bootstrap_servers=servers, compression_type=codec) as producer:
-                sent = [(await producer.send_and_wait(FLIGHTS, b"v%d" % n, key=b"k")).offset for n in range(10)]
-        else:  # aiokafka writes batches of magic 2 whatever the broker knows
-            with Wire(servers) as wire:
-                rows = [message(b"v%d" % n, b"k", magic=1) for n in range(10)]
-                if codec:
-                    rows = [compressed(codec, [b"v%d" % n], 1) for n in range(10)]
-                sent = [produce(wire, row, 2, FLIGHTS).base_offset for row in rows]
-        async with AIOKafkaConsumer(FLIGHTS, bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest") as consumer:
-            found = [(each.offset, each.value) for each in [await asyncio.wait_for(consumer.getone(), 60) for _ in range(10)]]
-            await consumer.commit()
-        return sent, found
-
-    return asyncio.run(both())
-
-
-CLIENTS = [(python_client, release) for release in OLD] + [(confluent_client, release) for release in OLD]
-CLIENTS += [(aio_client, "0.10"), (aio_client, "2.x")]  # it needs ApiVersions
-
-
 @each_row("codec", [None, "gzip"])
-@each_row(("client", "release"), CLIENTS, ids=lambda each: getattr(each, "__name__", each))
+@each_row("release", OLD)
+@each_row("client", [python_client, confluent_client])
 def test_clients_that_still_speak_to_them(client, release, codec):
     with EmbeddedCluster(emulate=release, config=NO_DELAY) as cluster:
         cluster.create_topic(FLIGHTS)
@@ -502,20 +456,6 @@ def test_clients_that_still_speak_to_them(client, release, codec):
 
 
 # ---- our own clients, which speak no version that Kafka 4 dropped unless broker_version asks for it
-
-
-def test_our_clients_with_2_x():
-    with EmbeddedCluster(emulate="2.x", config=NO_DELAY) as cluster:
-        servers = cluster.bootstrap_servers
-        cluster.create_topic("t")
-        with KafkaProducer(bootstrap_servers=servers) as producer:
-            assert producer.send("t", b"v", headers=[("h", b"1")]).result(timeout=60).offset == 0
-        with KafkaConsumer(bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest") as consumer:
-            consumer.subscribe(["t"])
-            found = []
-            while not found:
-                found = [each for records in consumer.poll(5).values() for each in records]
-            assert (found[0].value, found[0].headers) == (b"v", (("h", b"1"),))
 
 
 def test_our_clients_say_what_0_10_lacks():

@@ -1,4 +1,7 @@
-"""Brokers that want to know who is there: every mechanism, by kafkacore's clients and by others; what the unauthenticated may not do."""
+"""Brokers that want to know who is there: every mechanism, and what the unauthenticated may not do.
+
+Other clients are in tests/interop/test_security_clients.py, and how clients renew their sessions in tests/net.
+"""
 
 import base64
 import itertools
@@ -13,7 +16,6 @@ from kafkacore.broker.authentication import SCRAM_NUMBERS, Authentication, Sessi
 from kafkacore.broker.cluster import ClusterImage
 from kafkacore.broker.server import Broker
 from kafkacore.broker.token_keys import TokenKeys
-from kafkacore.cli.app import run
 from kafkacore.clock import JumpingClock, ManualClock, SystemClock
 from kafkacore.config import BrokerConfig
 from kafkacore.config_security import sasl_listener
@@ -31,7 +33,7 @@ from kafkacore.protocol import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafkacore.protocol.metadata_log import DelegationTokenRecord, UserScramCredentialRecord
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.client_calls import CALLS
-from tests.kit.inside import calls_of, driver_of, memory_of, sender_of, sessions_of
+from tests.kit.inside import calls_of, driver_of, memory_of, sessions_of
 from tests.kit.rows import each_row
 from tests.kit.wire import Wire
 
@@ -85,25 +87,6 @@ def carols_token():
     """As settings that are text name it."""
     now_ms = 4_000_000_000_000
     return unsecured_token({"sub": "carol"}, now_ms, 60), now_ms
-
-
-def test_a_token_provider_by_name_on_the_command_line(cluster, capsys):
-    given = as_token(cluster, f"{__name__}:carols_token")
-    cluster.create_topic("named", partitions=3)
-    words = [word for name, value in given.items() if name != "bootstrap.servers" for word in ("-X", f"{name}={value}")]
-    assert run(["topics", "list", "-b", cluster.bootstrap_servers, *words]) == 0
-    assert "named" in capsys.readouterr().out
-
-
-def test_a_token_provider_by_name_in_spark(cluster):
-    pytest.importorskip("pyspark")
-    from kafkacore.spark.source import KAFKA_SCHEMA, KafkaSource
-
-    given = as_token(cluster, f"{__name__}:carols_token")
-    with KafkaProducer(given) as producer:
-        producer.send("spark", b"v").result(60)
-    reader = KafkaSource({"subscribe": "spark", **{f"kafka.{name}": value for name, value in given.items()}}).reader(KAFKA_SCHEMA)
-    assert [each for task in reader.partitions() for batch in reader.read(task) for each in batch.column("value").to_pylist()] == [b"v"]
 
 
 def test_tokens(cluster):
@@ -187,49 +170,6 @@ def test_users_come_and_go(cluster):
         assert admin.describe_user_scram_credentials(["dora"])["dora"] == {"SCRAM-SHA-512": 5000}
         password = admin.describe_configs([("broker", "1")])["broker", "1"]["sasl.jaas.config"]
         assert (password.value, password.is_sensitive) == (None, True)
-
-
-def test_three_brokers_trust_each_other():
-    with EmbeddedCluster(brokers=3, config=sasl_listener({"alice": "x"})) as cluster:
-        cluster.create_topic("t", partitions=1, replication_factor=3, configs={"min.insync.replicas": "3"})
-        settings = as_user(cluster, "SCRAM-SHA-512", password="x")
-        with KafkaProducer(settings) as producer:
-            producer.send("t", b"v").result(60)
-        assert {cluster.end_offset("t", 0, broker) for broker in (1, 2, 3)} == {1}
-
-
-# ---- other clients
-
-
-@each_row("mechanism", MECHANISMS)
-def test_confluent(cluster, mechanism):
-    confluent = pytest.importorskip("confluent_kafka")
-    settings = {
-        "bootstrap.servers": cluster.bootstrap_servers,
-        "security.protocol": "sasl_plaintext",
-        "sasl.mechanisms": mechanism,
-        "sasl.username": "alice",
-        "sasl.password": USERS["alice"],
-    }
-    answers = []
-    producer = confluent.Producer(settings)
-    producer.produce("confluent", b"v", on_delivery=lambda error, message: answers.append(error))
-    assert producer.flush(90) == 0
-    assert answers == [None]
-
-
-@each_row("mechanism", MECHANISMS)
-def test_kafka_python(cluster, mechanism):
-    kafka = pytest.importorskip("kafka")
-    admin = kafka.KafkaAdminClient(
-        bootstrap_servers=cluster.bootstrap_servers,
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism=mechanism,
-        sasl_plain_username="alice",
-        sasl_plain_password=USERS["alice"],
-    )
-    admin.list_topics()
-    admin.close()
 
 
 # ---- the wire
@@ -372,7 +312,7 @@ def test_who_hangs_up_before_the_answer_leaves_nothing(caplog):
         clock.sleep(60_000)
         while broker.call(broker.num_connections):
             pass
-        assert broker.call(lambda: (len(calls_of(broker)), len(broker._muted))) == (0, 0)
+        assert broker.call(lambda: (len(calls_of(broker)), len(broker.pauses.muted))) == (0, 0)
     [line] = [each.getMessage() for each in caplog.records]
     assert line.endswith("its authentication failed: user 'alice', mechanism PLAIN: Authentication failed: Invalid username or password"), (
         line
@@ -404,13 +344,6 @@ def test_the_log_says_which_mechanism_is_not_offered(caplog, version, why):
         assert wrong.closed_by_peer
     [line] = [each.getMessage() for each in caplog.records]
     assert line.endswith(rf"its authentication failed: mechanism 'GSS\nAPI', SaslHandshake v{version}: {why}")
-
-
-def test_without_a_delay_a_failure_is_answered_at_once(caplog):
-    with secured(JumpingClock(), **{"connection.failed.authentication.delay.ms": 0}) as broker, Wire(broker.address) as wrong:
-        say_who(wrong, "guess")
-        assert wrong.receive(SaslAuthenticateRequest, 2)[1].error_code == 58
-        assert wrong.closed_by_peer
 
 
 def test_a_token_of_nothing_but_separators_is_not_taken_apart():
@@ -516,19 +449,6 @@ def test_who_may_come_in_by_which_mechanism():
     assert {token_id: session.user for token_id, session in bearers.items()} == {"a-token": "alice", "ended": "", "alice": ""}
     secret = base64.b64encode(TokenKeys("hush").hmac_of("a-token")).decode()
     assert not by_scram(Session(rules(image)), "a-token", secret, is_delegation_token=True)  # without a key there are no tokens
-
-
-def test_clients_stay_connected_over_many_sessions():
-    with EmbeddedCluster(config={**sasl_listener({"alice": "x"}), "connections.max.reauth.ms": 1_000}) as cluster:
-        handshakes = []
-        cluster.control(17, lambda request: handshakes.append(request.mechanism))
-        with KafkaProducer(as_user(cluster, password="x", **{"linger.ms": 0})) as producer:
-            producer.send("t", b"v").result(60)
-            lost = []
-            sender_of(producer).client.on_disconnect = lambda node, error: lost.append(error)
-            while len(handshakes) < 4:
-                producer.send("t", b"v").result(60)
-            assert lost == []
 
 
 @pytest.mark.parametrize("call", ["admin", "consumer", "consumer with records"])

@@ -20,7 +20,7 @@ from kafkacore.errors import Code, CorruptDataError, KafkaError
 from kafkacore.net.sasl import PlainClient
 from kafkacore.testing import Delay, EmbeddedCluster
 from tests.kit.batches import batch
-from tests.kit.inside import brokers_of, kept_of, selector_of
+from tests.kit.inside import brokers_of, kept_of
 from tests.kit.rows import each_row
 from tests.kit.wire import Wire, produce_request
 
@@ -276,41 +276,17 @@ def test_followers_are_not_throttled(stage):
     assert not is_measured(p.OffsetForLeaderEpochRequest(replica_id=1), 4) and is_measured(p.OffsetForLeaderEpochRequest(replica_id=-1), 4)
 
 
-def test_a_cluster_copies_under_quotas_that_stop_its_clients():
-    with EmbeddedCluster(brokers=2) as cluster:
-        cluster.create_topic("t", partitions=1, replication_factor=2)
-        parts = [p.ClientQuotaEntityPart(entity_type="client-id", entity_name=None)]
-        ops = [p.ClientQuotaOp(key=key, value=1.0, remove=False) for key in ("consumer_byte_rate", "request_percentage")]
-        cluster._submit(p.AlterClientQuotasRequest(entries=[p.ClientQuotaAlteration(entity=parts, ops=ops)], validate_only=False))
-        leader = brokers_of(cluster)[cluster.leader("t", 0)]
-        with Client(leader.address, "w") as wire:
-            for _ in range(5):
-                answer = wire.ask(produce_request(batch([bytes(10_000)]), timeout_ms=10_000), 9)
-                assert answer.responses[0].partition_responses[0].error_code == 0
-        assert sorted(cluster.isr("t", 0)) == [1, 2]
-
-
 # ---- the brokers' time
 
 
 THROTTLED = [
     (p.MetadataRequest(topics=None), 12),
     (p.ApiVersionsRequest(client_software_name="w", client_software_version="1"), 4),
-    (p.ListOffsetsRequest(topics=[]), 7),
     (p.OffsetCommitRequest(group_id="g", topics=[]), 8),
-    (p.OffsetFetchRequest(group_id="g", topics=[]), 7),
     (p.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4),
     (p.DescribeGroupsRequest(groups=["g"]), 5),
-    (p.ListGroupsRequest(), 4),
-    (p.DescribeConfigsRequest(resources=[]), 4),
     (p.CreateTopicsRequest(topics=[]), 7),
-    (p.DeleteTopicsRequest(topics=[]), 6),
-    (p.CreatePartitionsRequest(topics=[], timeout_ms=1000), 3),
-    (p.DescribeClientQuotasRequest(components=[]), 1),
-    (p.DescribeClusterRequest(), 1),
     (p.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4),
-    (p.DeleteRecordsRequest(topics=[]), 2),
-    (p.DescribeAclsRequest(resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1), 3),
 ]
 
 
@@ -391,40 +367,17 @@ def test_a_quota_is_obeyed_at_once_and_its_end_too(stage):
         assert produce(wire, 50_000).throttle_time_ms == 0
 
 
-def test_a_quota_that_ends_while_a_connection_waits_keeps_it_waiting_no_longer_than_told(stage):
-    stage.alter({"client": "c"}, producer_byte_rate=1_000.0)
-    with stage.client() as wire:
-        wait_ms = produce(wire, 20_000).throttle_time_ms
-        wire.send(VERSIONS, 3)
-        stage.alter({"client": "c"}, producer_byte_rate=None)
-        stage.sleep(wait_ms)
-        wire.receive(type(VERSIONS), 3)
-
-
-def test_quotas_of_a_cluster_are_there_when_a_broker_starts_again(stage):
-    stage.alter({"client": None}, producer_byte_rate=1_000.0)
-    stage.broker.stop()
-    stage.broker.start()
-    with stage.client("any") as wire:
-        assert produce(wire, 50_000).throttle_time_ms > 30_000
-
-
-def test_who_hangs_up_or_stops_while_a_connection_waits_leaves_nothing(stage):
+def test_a_broker_that_stops_while_a_connection_waits_leaves_nothing_and_keeps_its_quotas(stage):
     stage.alter({"client": "c"}, producer_byte_rate=1_000.0)
     broker = stage.broker
-    with stage.client() as wire:
-        wait_ms = produce(wire, 20_000).throttle_time_ms
-    stage.sleep(wait_ms)
-    while broker.call(broker.num_connections):
-        pass
-    assert broker.call(lambda: (len(broker.pauses.throttled), len(broker._muted))) == (0, 0)
     with stage.client() as wire:
         produce(wire, 20_000)
         broker.stop()
         broker.start()
-        assert broker.call(lambda: (len(broker.pauses.throttled), len(broker._muted))) == (0, 0)
-    with stage.client("other") as wire:
-        produce(wire, 5)
+        assert broker.call(lambda: (len(broker.pauses.throttled), len(broker.pauses.muted))) == (0, 0)
+    with stage.client() as wire, stage.client("other") as other:
+        assert produce(other, 50_000).throttle_time_ms == 0
+        assert produce(wire, 50_000).throttle_time_ms > 30_000
 
 
 def test_a_delayed_request_is_throttled_behind_its_delay(stage):
@@ -446,26 +399,12 @@ def test_a_delayed_request_is_throttled_behind_its_delay(stage):
 # ---- who
 
 
-@pytest.mark.parametrize("client_id", [None, "", "\x1b[2J\n", "\u202e", "x" * 32_000, "<default>", "broker-1"])
+@each_row("client_id", [None, "", "\x1b[2J\n", "x" * 32_000, "<default>"])
 def test_client_ids_of_any_kind(stage, client_id):
     stage.alter({"client": None}, producer_byte_rate=1_000.0)
-    with stage.client(client_id) as wire, stage.client("y") as other:
+    with stage.client(client_id) as wire, stage.client(f"not {client_id}"[:100]) as other:
         assert produce(wire, 20_000).throttle_time_ms > 9_000
         assert produce(other, 5).throttle_time_ms == 0
-
-
-def test_a_thousand_client_ids_are_a_thousand_uses(stage):
-    stage.alter({"client": None}, request_percentage=50_000.0)
-    with stage.client() as wire:
-        for nth in range(0, 1_000, 500):
-            frames = []
-            for each in range(nth, nth + 500):
-                wire.client_id = f"client-{each}"
-                frames.append(wire.frame(VERSIONS, 3))
-            wire.sock.sendall(b"".join(frames))
-            for _ in range(500):
-                wire.receive_frame()
-        assert stage.broker.call(lambda: len(stage.broker.state.quotas.request.uses)) == 1_000
 
 
 def test_users_have_quotas():
@@ -493,23 +432,19 @@ def test_strangers_use_nobodys_quota():
             assert wire.ask(VERSIONS, 3).throttle_time_ms > 0
 
 
-@pytest.mark.parametrize("limit", [5e-324, 1e-300, math.nan, math.inf])
-@pytest.mark.parametrize("kind", ["request_percentage", "controller_mutation_rate"])
-def test_a_limit_beyond_all_numbers_leaves_the_broker_served(stage, kind, limit):
-    with stage.client() as wire, stage.client() as waiting:
-        waiting.send(fetch_request(wait_ms=500), 12)
+@each_row("limit", [5e-324, 1e-300, math.nan, math.inf])
+@each_row("kind", ["request_percentage", "controller_mutation_rate"])
+def test_a_limit_beyond_all_numbers_leaves_the_broker_served(kind, limit):
+    with Stage() as stage, stage.client() as wire, stage.client() as waiting:
+        stage.create()
         stage.alter({"client": "c"}, **{kind: limit})
         waits = [create_topics(wire, 20, version=5).throttle_time_ms]
-        waiting.receive(p.FetchRequest, 12) if stage.sleep(500) is None else None
         waiting.send(fetch_request(wait_ms=500), 12)
         stage.sleep(2**31)
         stage.sleep(500)
         assert waiting.receive(p.FetchRequest, 12)[1].error_code == 0
         waits.append(wire.ask(VERSIONS, 3).throttle_time_ms)
-        stage.alter({"client": "c"}, **{kind: None})
-    assert all(0 <= each <= 2**31 - 1 for each in waits)
-    with stage.client() as wire:
-        assert wire.ask(VERSIONS, 3).throttle_time_ms == 0
+        assert all(0 <= each <= 2**31 - 1 for each in waits)
 
 
 # ---- the controller
@@ -561,7 +496,8 @@ def test_a_long_request_has_one_throttle_time(stage):
         codes = [each.error_code for each in answer.topics]
         assert codes[:2] == [0, 0] and set(codes[2:]) == {Code.THROTTLING_QUOTA_EXCEEDED} and len(codes) == 200
         assert 5_000 < answer.throttle_time_ms <= 10_000
-        answer = create_topics(wire, *[1] * 200, version=5) if stage.sleep(answer.throttle_time_ms) is None else None
+        stage.sleep(answer.throttle_time_ms)
+        answer = create_topics(wire, *[1] * 200, version=5)
         assert {each.error_code for each in answer.topics} == {0, Code.TOPIC_ALREADY_EXISTS} and answer.throttle_time_ms > 1_000_000
 
 
@@ -644,7 +580,7 @@ def test_addresses_that_connect_too_fast_are_kept_waiting_and_closed(stage):
             pass
         for wire in wires:
             wire.ask(VERSIONS, 3)
-        assert late.is_silent and stage.broker.call(lambda: len(stage.broker._silenced)) == 1  # whatever else it sends
+        assert late.is_silent and stage.broker.call(lambda: len(stage.broker.pauses.silenced)) == 1  # whatever else it sends
         stage.sleep(1_000)
         assert late.closed_by_peer
         stage.sleep(20_000)
@@ -720,14 +656,3 @@ def test_what_a_throttled_client_sent_before_it_hung_up_is_carried_out(stage):
         stage.sleep(100_000)
         assert connections_after(stage, other) == 1
         assert stage.broker.call(lambda: stage.broker.state.replicas.partition("t", 0).log.end_offset) == 2
-
-
-def test_many_throttled_clients_hang_up(stage):
-    stage.alter({"client": "c"}, producer_byte_rate=1_000.0)
-    with stage.client("other") as other:
-        for _ in range(3):
-            wires = [throttled_client(stage) for _ in range(50)]
-            for wire in wires:
-                wire.sock.close()
-            assert connections_after(stage, other) == 1
-        assert stage.broker.call(lambda: (len(stage.broker._muted), len(selector_of(stage.broker)._watched))) == (0, 0)

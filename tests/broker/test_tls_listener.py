@@ -1,17 +1,19 @@
-"""Listeners with TLS: every kind of client through every kind of listener, who they are then, and brokers among themselves."""
+"""Listeners with TLS: who clients are, brokers among themselves, and what settings cannot mean.
+
+Which clients get in by which listener is in tests/interop/test_security_clients.py.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import json
-import os
 import signal
 import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import trustme
@@ -20,17 +22,17 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.broker.server import Broker
 from kafkacore.cli.app import run
-from kafkacore.config import BrokerConfig
 from kafkacore.config_authorizer import STANDARD_AUTHORIZER
 from kafkacore.errors import ConfigError, SslAuthenticationFailed, TopicAuthorization, UsageError
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.inside import brokers_of
+from tests.kit.programs import environment
+from tests.kit.rows import each_row
 from tests.kit.wire import Wire
 
 pytestmark = pytest.mark.timeout(60)
 
 USERS = {"alice": "secret", "bob": "other"}
-LISTENERS = ("SSL", "MUTUAL", "SASL_SSL")
 CONFIG = {
     "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,MUTUAL://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL,SASL_SSL:SASL_SSL",
@@ -77,99 +79,11 @@ def ours(settings: dict[str, Any], topic: str) -> None:
         assert topic in admin.list_topics()
 
 
-def in_asyncio(settings: dict[str, Any], topic: str) -> None:
-    from kafkacore import aio
-
-    async def play() -> None:
-        async with aio.KafkaProducer(**settings) as producer:
-            await (await producer.send(topic, b"v"))
-        async with aio.KafkaConsumer(topic, **settings, group_id=f"{topic}-group", auto_offset_reset="earliest") as consumer:
-            async for record in consumer:
-                assert record.value == b"v"
-                break
-
-    asyncio.run(play())
-
-
-def kafka_python(settings: dict[str, Any], topic: str) -> None:
-    kafka = pytest.importorskip("kafka")
-    theirs = dict(settings)
-    for name in ("username", "password"):
-        if f"sasl_{name}" in theirs:
-            theirs[f"sasl_plain_{name}"] = theirs.pop(f"sasl_{name}")
-    producer = kafka.KafkaProducer(**theirs)
-    producer.send(topic, b"v").get(60)
-    producer.close()
-    consumer = kafka.KafkaConsumer(topic, **theirs, group_id=f"{topic}-group", auto_offset_reset="earliest", consumer_timeout_ms=20_000)
-    assert next(consumer).value == b"v"
-    consumer.close()
-
-
-def aiokafka(settings: dict[str, Any], topic: str) -> None:
-    package = pytest.importorskip("aiokafka")
-    theirs = {name: value for name, value in settings.items() if not name.startswith(("ssl_", "sasl_"))}
-    theirs["ssl_context"] = ssl.create_default_context(cafile=settings["ssl_cafile"])
-    if "ssl_certfile" in settings:
-        theirs["ssl_context"].load_cert_chain(settings["ssl_certfile"], settings["ssl_keyfile"])
-    if "sasl_mechanism" in settings:
-        theirs |= {"sasl_mechanism": settings["sasl_mechanism"]}
-        theirs |= {f"sasl_plain_{name}": settings[f"sasl_{name}"] for name in ("username", "password")}
-
-    async def play() -> None:
-        async with package.AIOKafkaProducer(**theirs) as producer:
-            await producer.send_and_wait(topic, b"v")
-        async with package.AIOKafkaConsumer(topic, **theirs, group_id=f"{topic}-group", auto_offset_reset="earliest") as consumer:
-            assert (await asyncio.wait_for(consumer.getone(), 60)).value == b"v"
-
-    asyncio.run(play())
-
-
-def confluent(settings: dict[str, Any], topic: str) -> None:
-    package = pytest.importorskip("confluent_kafka")
-    names = {"ssl_cafile": "ssl.ca.location", "ssl_certfile": "ssl.certificate.location", "ssl_keyfile": "ssl.key.location"}
-    theirs = {names.get(name, name.replace("_", ".")): value for name, value in settings.items()}
-    answers: list[Any] = []
-    producer = package.Producer(theirs)
-    producer.produce(topic, b"v", on_delivery=lambda error, message: answers.append(error))
-    assert producer.flush(90) == 0
-    assert answers == [None]
-    consumer = package.Consumer({**theirs, "group.id": f"{topic}-group", "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    message = consumer.poll(20)
-    assert message is not None and message.value() == b"v"
-    consumer.close()
-
-
-CLIENTS = [ours, in_asyncio, kafka_python, aiokafka, confluent]
-
-
-@pytest.mark.parametrize("listener", LISTENERS)
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda each: each.__name__)
-def test_clients_through_listeners(cluster: EmbeddedCluster, client: Callable[[dict[str, Any], str], None], listener: str) -> None:
-    topic = f"{client.__name__}-{listener}"
-    cluster.create_topic(topic)
+@each_row(("listener", "who"), [("SSL", "User:ANONYMOUS"), ("MUTUAL", "User:alice"), ("SASL_SSL", "User:alice")])
+def test_who_clients_are(cluster: EmbeddedCluster, listener: str, who: str) -> None:
     settings = cluster.client_settings("alice", listener=listener)
-    who = {"SSL": "User:ANONYMOUS", "MUTUAL": "User:alice", "SASL_SSL": "User:alice"}[listener]
-    seen = principals(cluster, lambda: client(settings, topic))
-    assert seen - {"User:ANONYMOUS"} == {who} - {"User:ANONYMOUS"} and who in seen
-
-
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda each: each.__name__)
-def test_clients_with_scram(cluster: EmbeddedCluster, client: Callable[[dict[str, Any], str], None]) -> None:
-    topic = f"{client.__name__}-scram"
-    cluster.create_topic(topic)
-    client({**cluster.client_settings("bob", listener="SASL_SSL"), "sasl_mechanism": "SCRAM-SHA-512"}, topic)
-
-
-def test_the_cluster_for_coroutines() -> None:
-    from kafkacore import aio
-    from kafkacore.aio.testing import EmbeddedCluster as Cluster
-
-    async def play() -> None:
-        async with Cluster(tls="mutual") as cluster, aio.KafkaProducer(**cluster.client_settings("alice")) as producer:
-            await (await producer.send("t", b"v"))
-
-    asyncio.run(play())
+    seen = principals(cluster, lambda: ours(settings, f"by-{listener}"))
+    assert who in seen and seen <= {who, "User:ANONYMOUS"}
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
@@ -233,8 +147,7 @@ def test_processes_and_a_network_with_faults() -> None:
     for how in ({"processes": True}, {"faults": True}):
         with EmbeddedCluster(brokers=2, tls="mutual", **how) as cluster:  # type: ignore[arg-type]
             cluster.create_topic("t", replication_factor=2, config={"min.insync.replicas": 2})
-            with KafkaProducer(**cluster.client_settings()) as producer:
-                producer.send("t", b"v").result(60)
+            send_one(**cluster.client_settings())
 
 
 def test_acls_by_certificates() -> None:
@@ -262,19 +175,6 @@ def test_brokers_must_be_super_users_by_their_certificates(tmp_path: Path) -> No
         cluster.produce("t", [b"v"])
 
 
-def test_large_records(cluster: EmbeddedCluster) -> None:
-    values = [bytes([n]) * 1_000_000 for n in range(5)]
-    settings = cluster.client_settings(listener="MUTUAL")
-    with KafkaProducer(**settings) as producer:
-        for value in values:
-            producer.send("large", value)
-    with KafkaConsumer("large", **settings, group_id="large", auto_offset_reset="earliest") as consumer:
-        got: list[bytes] = []
-        while len(got) < len(values):
-            got += [record.value for records in consumer.poll(20).values() for record in records]
-    assert got == values
-
-
 def test_records_on_disk(tmp_path: Path) -> None:
     """Over TLS they cannot go from file to socket."""
     with EmbeddedCluster(tls=True, data_dir=tmp_path) as cluster:
@@ -296,9 +196,7 @@ def test_certificates_in_files(tmp_path: Path) -> None:
     with EmbeddedCluster(brokers=2, config=config) as cluster:
         cluster.create_topic("t", replication_factor=2, config={"min.insync.replicas": 2})
         cluster.produce("t", [b"v"])  # by the brokers' own certificate
-        anyone = {"bootstrap_servers": cluster.bootstrap_servers, "security_protocol": "SSL", "ssl_cafile": str(tmp_path / "ca.pem")}
-        with KafkaProducer(**anyone) as producer:
-            producer.send("t", b"v").result(60)
+        send_one(bootstrap_servers=cluster.bootstrap_servers, security_protocol="SSL", ssl_cafile=str(tmp_path / "ca.pem"))
 
 
 def test_what_cannot_be(tmp_path: Path) -> None:
@@ -334,37 +232,41 @@ def test_secrets_are_in_no_repr(cluster: EmbeddedCluster) -> None:
         assert described["ssl.client.auth"].value == "none"
 
 
-def test_a_broker_config_object() -> None:
-    with EmbeddedCluster(tls=True, config=BrokerConfig(num_partitions=2)) as cluster:
-        cluster.produce("t", [b"v"])
-        assert cluster.topics() == {"t": 2}
-
-
-def command(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
-    root = Path(__file__).resolve().parents[2]
+@contextlib.contextmanager
+def command(tmp_path: Path, *words: str) -> Iterator[IO[str]]:
+    """The output of `kafkacore broker`, which runs meanwhile."""
     line = [sys.executable, "-m", "kafkacore", "broker", "-p", "0", *words]
-    env = {**os.environ, "PYTHONPATH": str(root), "KEY_PASSWORD": "hush"}
-    return subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=env, cwd=tmp_path)
+    broker = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment(KEY_PASSWORD="hush"), cwd=tmp_path)
+    assert broker.stdout is not None
+    try:
+        yield broker.stdout
+    finally:
+        broker.send_signal(signal.SIGINT)
+        broker.communicate(timeout=60)
+
+
+def send_one(**settings: Any) -> None:
+    with KafkaProducer(**settings) as producer:
+        producer.send("t", b"v").result(60)
+
+
+def said_in(line: str) -> dict[str, str]:
+    """The settings that a line for people names."""
+    return dict(word.split("=", 1) for word in line.split() if "=" in word)
 
 
 def test_on_the_command_line(tmp_path: Path) -> None:
     ended = []
     for words in (["--json"], ["--json", "--set", "ssl.client.auth=required"], []):
-        broker = command(tmp_path, "--tls", *words)
-        try:
-            assert broker.stdout is not None
+        with command(tmp_path, "--tls", *words) as said:
             if words:
-                settings = json.loads(broker.stdout.readline())
+                settings = json.loads(said.readline())
             else:
-                where, needed = broker.stdout.readline(), broker.stdout.readline()
-                named = (word.split("=", 1) for word in needed.split() if "=" in word)
-                settings = {"bootstrap_servers": where.split()[2].rstrip(","), **{name.replace(".", "_"): value for name, value in named}}
+                where, named = said.readline(), said_in(said.readline())
+                settings = {"bootstrap_servers": where.split()[2].rstrip(",")}
+                settings |= {name.replace(".", "_"): value for name, value in named.items()}
             assert ("ssl_certfile" in settings) == ("ssl.client.auth=required" in words)
-            with KafkaProducer(**settings) as producer:
-                producer.send("t", b"v").result(60)
-        finally:
-            broker.send_signal(signal.SIGINT)
-            broker.communicate(timeout=30)
+            send_one(**settings)
         ended.append(Path(settings["ssl_cafile"]).exists())
     assert ended == [False, False, False]
 
@@ -375,20 +277,13 @@ def test_sasl_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "jaas").write_text(line)
     for protocol, words in (("SASL_SSL", ["--tls"]), ("SASL_PLAINTEXT", [])):
         settings = ["--set", f"security.inter.broker.protocol={protocol}", "--set", f"sasl.jaas.config=secret://file{tmp_path}/jaas"]
-        broker = command(tmp_path, *words, *settings)
-        try:
-            assert broker.stdout is not None
-            where, needed = broker.stdout.readline(), broker.stdout.readline()
+        with command(tmp_path, *words, *settings) as said:
+            where, needed = said.readline(), said.readline()
             assert needed.endswith("-X sasl.username=USER -X sasl.password=secret://env/NAME\n")
-            named = dict(word.split("=", 1) for word in needed.split() if "=" in word)
+            named = said_in(needed)
             assert (named["security.protocol"], named["sasl.password"]) == (protocol, "secret://env/NAME")
-            with KafkaProducer(
-                {**named, "bootstrap.servers": where.split()[2].rstrip(","), "sasl.username": "alice", "sasl.password": "secret"}
-            ) as producer:
-                producer.send("t", b"v").result(60)
-        finally:
-            broker.send_signal(signal.SIGINT)
-            broker.communicate(timeout=30)
+            named |= {"sasl.username": "alice", "sasl.password": "secret", "bootstrap.servers": where.split()[2].rstrip(",")}
+            send_one(**{name.replace(".", "_"): value for name, value in named.items()})
 
 
 def test_a_keys_password_by_reference(tmp_path: Path) -> None:
@@ -400,15 +295,9 @@ def test_a_keys_password_by_reference(tmp_path: Path) -> None:
     (tmp_path / "own.pem").write_bytes(locked + own.cert_chain_pems[0].bytes())
     given = ["listeners=SSL://127.0.0.1:0", "inter.broker.listener.name=SSL", f"listener.name.ssl.ssl.keystore.location={tmp_path}/own.pem"]
     given += ["listener.name.ssl.ssl.key.password=secret://env/KEY_PASSWORD"]
-    broker = command(tmp_path, "--json", *(word for each in given for word in ("--set", each)))
-    try:
-        assert broker.stdout is not None
-        servers = json.loads(broker.stdout.readline())["bootstrap_servers"]
-        with KafkaProducer(bootstrap_servers=servers, security_protocol="SSL", ssl_cafile=str(tmp_path / "ca.pem")) as producer:
-            producer.send("t", b"v").result(60)
-    finally:
-        broker.send_signal(signal.SIGINT)
-        broker.communicate(timeout=30)
+    with command(tmp_path, "--json", *(word for each in given for word in ("--set", each))) as said:
+        servers = json.loads(said.readline())["bootstrap_servers"]
+        send_one(bootstrap_servers=servers, security_protocol="SSL", ssl_cafile=str(tmp_path / "ca.pem"))
 
 
 @pytest.mark.parametrize("users", [None, USERS], ids=["certificates", "passwords"])

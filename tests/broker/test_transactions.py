@@ -5,7 +5,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from controlling import create_topic, delete_topic
+from controlling import create_topic
 from group_bench import names_without_likeness
 
 from kafkacore import errors
@@ -16,11 +16,9 @@ from kafkacore.broker.server import Broker
 from kafkacore.broker.txns.state import MAX_EPOCH
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
-from kafkacore.consumer import KafkaConsumer
 from kafkacore.errors import Code
 from kafkacore.records import read_batches
 from kafkacore.testing import EmbeddedCluster
-from kafkacore.types import TopicPartition
 from tests.kit.batches import batch
 from tests.kit.wire import Wire, produce_request
 
@@ -186,37 +184,6 @@ def test_an_aborted_transaction_is_listed(client):
     assert len(client.fetch(0, max_bytes=1).aborted_transactions) == 1  # the other one lies behind what was read
 
 
-@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_our_own_consumer_reads_as_it_is_told(client, cluster, isolation):
-    for nth, commit in enumerate([True, False, True, False]):
-        client.send(b"%d" % nth, b"%d" % nth)
-        client.end(commit)
-    client.send(b"open")
-    committed = isolation == "read_committed"
-    expected = [b"0", b"0", b"2", b"2"] if committed else [b"0", b"0", b"1", b"1", b"2", b"2", b"3", b"3", b"open"]
-    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, isolation_level=isolation) as consumer:
-        place = TopicPartition("t", 0)
-        consumer.assign([place])
-        consumer.seek_to_beginning(place)
-        end = consumer.end_offsets([place])[place]
-        assert end == client.latest(committed)
-        got = []
-        while consumer.position(place) < end:
-            got += [record.value for records in consumer.poll(1).values() for record in records]
-    assert got == expected
-
-
-def test_epochs_rise_with_every_transaction_in_version_2_only(client, version):
-    epochs = [client.epoch]
-    for _ in range(3):
-        client.send(b"a")
-        assert client.end() == 0
-        epochs.append(client.epoch)
-    assert epochs == ([0, 1, 2, 3] if version == 2 else [0, 0, 0, 0])
-    markers = [each for each in read_batches(client.fetch().records, check_crcs=True) if each.is_control]
-    assert [each.producer_epoch for each in markers] == ([1, 2, 3] if version == 2 else [0, 0, 0])
-
-
 def test_a_zombie_is_fenced(client, cluster, version):
     client.send(b"a")
     with Client(cluster.bootstrap_servers, version) as other:
@@ -241,20 +208,6 @@ def test_a_batch_after_the_end_of_its_transaction_is_refused(client, version):
     else:
         assert late == Code.TRANSACTION_ABORTABLE  # Produce v11 knows it
     assert client.latest(True) == client.latest(False)
-
-
-def test_a_delayed_end_txn_does_not_commit_the_next_transaction(client, version):
-    client.send(b"a")
-    epoch = client.epoch
-    client.end()
-    client.send(b"b")
-    delayed = client.end(commit=True, epoch=epoch)
-    if version == 2:
-        assert delayed == Code.PRODUCER_FENCED
-        assert client.latest(True) == 2
-    else:
-        assert delayed == 0  # Kafka's flaw before KIP-890, kept: nothing tells the two requests apart
-        assert client.latest(True) == 4
 
 
 def test_records_need_a_transactional_id_and_a_partition_that_was_added(client, version):
@@ -353,18 +306,6 @@ def test_brokers_ask_about_several_transactions(client):
     assert [each.partition_error_code for each in first.topic_results[0].results_by_partition] == [0, Code.TRANSACTION_ABORTABLE]
     assert [each.partition_error_code for each in second.topic_results[0].results_by_partition] == [Code.INVALID_PRODUCER_ID_MAPPING] * 2
     assert client.wire.ask(p.AddPartitionsToTxnRequest(transactions=[]), 4).results_by_transaction == []
-
-
-def test_features_are_announced(cluster, version):
-    with Wire(cluster.bootstrap_servers) as wire:
-        ask = p.ApiVersionsRequest(client_software_name="test", client_software_version="1")
-        for request_version, supported in ((3, []), (4, [("transaction.version", 0, 2)])):
-            answer = wire.ask(ask, request_version)
-            found = [(each.name, each.min_version, each.max_version) for each in answer.supported_features]
-            assert [each for each in found if each[0] == "transaction.version"] == supported
-            levels = {each.name: each.max_version_level for each in answer.finalized_features}
-            assert levels.get("transaction.version", 0) == version
-            assert answer.finalized_features_epoch >= 0
 
 
 # ---- time and restarts
@@ -527,12 +468,3 @@ def test_transactions_on_disk_survive_a_restart(tmp_path):
         assert client.send(b"more") == 0
         assert client.end() == 0
         assert kinds(client.fetch(4).records) == [[b"open"], [b"more"], 1]
-
-
-def test_a_deleted_topic_does_not_hold_a_transaction_up():
-    with Stage() as stage, Client(stage.broker.address) as client:
-        client.init()
-        client.send(b"a")
-        stage.broker.call(lambda: delete_topic(stage.broker.state.controller, "t"))
-        assert client.end() == 0
-        assert client.describe().transaction_state == "CompleteCommit"

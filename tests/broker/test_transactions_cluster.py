@@ -1,7 +1,6 @@
 """Transactions over three brokers: markers and questions between brokers, coordinators and leaders that go away in the middle."""
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka as ck
@@ -12,6 +11,7 @@ from kafkacore.broker.coordinator_shard import partition_for
 from kafkacore.broker.faults import Disconnect, Drop
 from kafkacore.broker.internal_topics import TRANSACTION_TOPIC
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.waiting import until
 from tests.kit.wire import Wire
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -44,7 +44,7 @@ def send(producer: ck.Producer, *values: bytes, topic: str = "t", partitions: in
 
 def read(cluster: EmbeddedCluster, topic: str = "t", partitions: int = 6) -> set[bytes]:
     """All committed values, up to the last stable offset of each partition, once the last transaction has its markers."""
-    until(lambda: state_of(cluster) in ("CompleteCommit", "CompleteAbort"), cluster)
+    until(lambda: state_of(cluster) in ("CompleteCommit", "CompleteAbort"), "the transaction is completed")
     consumer = ck.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "enable.partition.eof": True})
     consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in range(partitions)])
     found, ended = set(), set()
@@ -76,24 +76,6 @@ def state_of(cluster: EmbeddedCluster) -> str:
     """What the coordinator says of the transaction."""
     with Wire(cluster._broker(coordinator(cluster)).address) as wire:
         return wire.ask(p.DescribeTransactionsRequest(transactional_ids=[TXN]), 0).transaction_states[0].transaction_state
-
-
-def until(look: Callable[[], Any], cluster: EmbeddedCluster) -> Any:
-    """Asks again until the answer is true: each question passes through a broker's loop, so the cluster goes on meanwhile."""
-    for _ in range(20_000):
-        if found := look():
-            return found
-    raise AssertionError(f"never came true; the transaction is {state_of(cluster)}")
-
-
-def test_markers_reach_all_leaders(cluster):
-    producer = producer_of(cluster)
-    assert {cluster.leader("t", partition) for partition in range(6)} == {1, 2, 3}
-    for name, commit in ((b"a", True), (b"b", False), (b"c", True)):
-        producer.begin_transaction()
-        send(producer, name)
-        (producer.commit_transaction if commit else producer.abort_transaction)(WAIT_S)
-    assert read(cluster) == values(b"a", b"c")
 
 
 def test_offsets_of_a_group_on_another_broker(cluster):
@@ -137,7 +119,7 @@ def test_a_decision_survives_the_coordinator_that_took_it(cluster):
     producer.commit_transaction(WAIT_S)
     assert state_of(cluster) == "PrepareCommit"
     cluster.kill_broker(gone)
-    until(lambda: state_of(cluster) == "CompleteCommit", cluster)
+    until(lambda: state_of(cluster) == "CompleteCommit", "the transaction is completed")
     assert read(cluster) == values(b"a")
 
 
@@ -165,7 +147,7 @@ def test_markers_wait_for_a_leader(cluster):
     producer.commit_transaction(WAIT_S)
     assert state_of(cluster) == "PrepareCommit"
     cluster.start_broker(away)
-    until(lambda: state_of(cluster) == "CompleteCommit", cluster)
+    until(lambda: state_of(cluster) == "CompleteCommit", "the transaction is completed")
     assert read(cluster, "single", 3) == {b"a-0", b"a-1", b"a-2"}
 
 
@@ -184,7 +166,7 @@ def test_lost_answers_to_markers_do_no_harm(cluster, fault):
         producer.begin_transaction()
         send(producer, name)
         (producer.commit_transaction if commit else producer.abort_transaction)(WAIT_S)
-    until(lambda: state_of(cluster) == "CompleteCommit", cluster)
+    until(lambda: state_of(cluster) == "CompleteCommit", "the transaction is completed")
     assert left[0] < 0
     assert read(cluster) == values(b"a", b"c")
 
