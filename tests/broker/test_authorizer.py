@@ -266,37 +266,6 @@ def test_a_beginning_that_does_not_match_hides_no_shorter_one() -> None:
     assert not may(authorizer(everything, denied, neighbour, deeper), a.READ, "logs-a-b-d")
 
 
-def test_an_allowed_beginning_that_is_denied_as_a_whole_is_no_resource_to_use() -> None:
-    allowed, denied = (acl("logs-", a.WRITE, pattern=a.PREFIXED, permission=each) for each in (a.ALLOW, a.DENY))
-    assert authorizer(allowed).allows_some(ALICE, HOST, a.WRITE, a.TOPIC)
-    assert not authorizer(allowed, denied).allows_some(ALICE, HOST, a.WRITE, a.TOPIC)
-    shorter = acl("logs", a.WRITE, pattern=a.PREFIXED, permission=a.DENY)
-    longer = acl("logs-a", a.WRITE, pattern=a.PREFIXED, permission=a.DENY)
-    assert not authorizer(allowed, shorter).allows_some(ALICE, HOST, a.WRITE, a.TOPIC)
-    assert authorizer(allowed, longer).allows_some(ALICE, HOST, a.WRITE, a.TOPIC)
-    literal = acl("logs-", a.WRITE)
-    assert not authorizer(literal, denied).allows_some(ALICE, HOST, a.WRITE, a.TOPIC)
-
-
-@pytest.mark.parametrize("pattern", [a.LITERAL, a.PREFIXED])
-def test_of_two_acls_of_a_principal_the_one_that_is_removed_counts_no_more(pattern: int) -> None:
-    entries = [acl("t", operation, pattern=pattern) for operation in (a.READ, a.WRITE)]
-    entries += [acl("t", a.ALL, BOB, pattern=pattern), acl("t", a.READ, BOB, permission=a.DENY, pattern=pattern)]
-    subject = authorizer(*entries)
-    assert may(subject, a.READ, "t") and may(subject, a.WRITE, "t") and not may(subject, a.READ, "t", BOB)
-    subject.change({nth.to_bytes(16): None for nth in (1, 3)})
-    assert may(subject, a.READ, "t") and not may(subject, a.WRITE, "t") and may(subject, a.READ, "t", BOB)
-    assert subject.allows_some(ALICE, HOST, a.READ, a.TOPIC) and not subject.allows_some(ALICE, HOST, a.WRITE, a.TOPIC)
-
-
-def test_of_two_names_one_that_is_denied_leaves_the_other_to_use() -> None:
-    names = [acl(name, a.READ) for name in "tuv"]
-    for denied in ("t", "v"):
-        assert authorizer(*names, acl(denied, a.READ, permission=a.DENY)).allows_some(ALICE, HOST, a.READ, a.TOPIC)
-    refusing = [acl(name, a.READ, permission=a.DENY) for name in "tuv"]
-    assert not authorizer(*names, *refusing).allows_some(ALICE, HOST, a.READ, a.TOPIC)
-
-
 def test_nothing_is_allowed_without_an_acl() -> None:
     assert not may(authorizer(), a.READ, "t")
     assert may(authorizer(is_open=True), a.READ, "t")

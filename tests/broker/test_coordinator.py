@@ -193,14 +193,15 @@ def test_an_operation_is_told_of_the_append_and_of_the_commit():
     assert [type(each) for each in (told[1][1], told[2])] == [errors.NotCoordinator] * 2
 
 
-def test_a_refused_append_changes_nothing_and_says_what_the_client_is_to_do():
+@each_row("refusal", [errors.NotEnoughReplicas("1 of 2"), errors.RecordTooLarge("x"), OSError(24, "x"), ZeroDivisionError("bug")])
+def test_a_refused_append_changes_nothing_and_says_what_the_client_is_to_do(refusal):
     stage = Stage()
     told = []
-    stage.replicas.refusal = errors.NotEnoughReplicas("2 are needed")
-    stage.runtime.write(0, lambda shard: CoordinatorResult([CoordinatorRecord(b"x", b"\0\0\0\1")], None, appended=told.append), told.append)
-    assert [type(each) for each in told] == [errors.CoordinatorNotAvailable] * 2
-    stage.replicas.refusal = errors.RecordTooLarge("too large")
-    assert isinstance(stage.add(b"x", 1)[0], errors.UnknownServer)
+    stage.replicas.refusal = refusal
+    result = CoordinatorResult([CoordinatorRecord(b"x", b"\0\0\0\1")], None, appended=told.append, committed=told.append)
+    stage.runtime.write(0, lambda shard: result, told.append)
+    expected = errors.CoordinatorNotAvailable if isinstance(refusal, errors.NotEnoughReplicas) else errors.UnknownServer
+    assert [type(each) for each in told] == [expected] * 3
     stage.replicas.refusal = None
     assert stage.look() == [{}]
     assert stage.add(b"x", 1) == [1]
@@ -432,20 +433,6 @@ def test_timers_run_as_writes_are_replaced_by_name_and_die_with_the_shard(caplog
     stage.timer.advance_clock()
     assert shards[0].events == ["loaded", "unloaded"]
     assert [type(each) for each in stage.look()] == [errors.NotCoordinator]
-
-
-@each_row("refusal", [OSError(24, "too many open files"), ZeroDivisionError("bug"), errors.NotEnoughReplicas("1 of 2")])
-def test_an_operation_hears_of_an_append_that_failed_whatever_the_reason(refusal):
-    stage = Stage()
-    heard, outcome = [], []
-    records = [CoordinatorRecord(b"x", struct.pack(">i", 1))]
-    stage.replicas.refusal = refusal
-    result = CoordinatorResult(records, "done", appended=lambda error: heard.append(error), committed=lambda error: heard.append(error))
-    stage.runtime.write(0, lambda shard: result, outcome.append)
-    expected = errors.CoordinatorNotAvailable if isinstance(refusal, errors.NotEnoughReplicas) else errors.UnknownServer
-    assert [type(each) for each in (*heard, *outcome)] == [expected] * 3
-    stage.replicas.refusal = None
-    assert stage.add(b"x", 2) == [2]
 
 
 @pytest.mark.parametrize("error", [errors.KafkaStorage("no descriptor"), OSError(24, "too many open files"), ZeroDivisionError("bug")])

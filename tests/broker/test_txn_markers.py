@@ -65,6 +65,12 @@ class Stage:
     def send(self, keeper):
         self.sender.send(keeper.shard, keeper.txn, 5)
 
+    def answer_next(self, code=0):
+        """The oldest request, which is answered with one code for everything."""
+        _, request, respond = self.peers.take()
+        respond(answer(request, code))
+        return request
+
     def later(self, ms=RETRY_MS):
         self.clock.advance(ms)
         self.timer.advance_clock()
@@ -120,17 +126,15 @@ def test_markers_that_could_not_be_sorted_are_sorted_again_and_those_of_others_g
     stage.sender._leader_of = failing
     stage.send(keeper)
     stage.send(other)
-    _, request, respond = stage.peers.take()
+    request = stage.answer_next()
     assert len(request.markers) == 1
-    respond(answer(request))
     assert stage.marked == [other.txn]
     stage.later()  # the second fault in a row
     assert not stage.appended and not stage.peers.sent
     stage.later()
     ((_, _, done),) = stage.appended
     done(None)
-    _, request, respond = stage.peers.take()
-    respond(answer(request))
+    request = stage.answer_next()
     assert stage.marked == [other.txn, keeper.txn]
     assert caplog.text.count("the markers of transactional id") == 2
 
@@ -147,8 +151,7 @@ def test_markers_that_were_written_and_could_not_be_confirmed_are_confirmed_agai
 
     stage.sender._marked = failing
     stage.send(keeper)
-    _, request, respond = stage.peers.take()
-    respond(answer(request))
+    stage.answer_next()
     stage.later()
     assert (stage.marked, stage.peers.sent) == ([], [])
     stage.later()
@@ -173,9 +176,8 @@ def test_one_request_is_under_way_about_a_partition_and_the_next_takes_the_other
     _, request, respond = stage.peers.take()
     assert (len(request.markers), stage.peers.sent) == (1, [])
     respond(answer(request))
-    _, request, respond = stage.peers.take()
+    request = stage.answer_next()
     assert len(request.markers) == 2
-    respond(answer(request))
     assert stage.marked == [keeper.txn for keeper in keepers]
 
 
@@ -210,8 +212,7 @@ def test_a_partition_that_is_stuck_holds_back_no_other_of_its_broker():
     for index in range(2, 20):  # what is stuck takes none of the other lanes
         keeper = stage.prepared(("topic", index))
         stage.send(keeper)
-        _, request, respond = stage.peers.take()
-        respond(answer(request))
+        stage.answer_next()
         assert stage.marked[-1] == keeper.txn
     respond_slow(answer(slow))
     assert {stuck.txn, both.txn} <= set(stage.marked)
@@ -233,8 +234,7 @@ def test_more_stuck_partitions_than_lanes_delay_the_others_by_one_deadline():
     assert len(request.markers) == 5
     other = stage.prepared(("topic", 11))
     stage.send(other)
-    _, quick, respond_quick = stage.peers.take()
-    respond_quick(answer(quick))
+    stage.answer_next()
     assert stage.marked == [other.txn]
     stage.later()
     _, slow, respond_slow = stage.peers.take()
@@ -247,8 +247,7 @@ def test_more_stuck_partitions_than_lanes_delay_the_others_by_one_deadline():
     respond_slow(answer(slow, Code.REQUEST_TIMED_OUT))
     stage.later()
     for _ in range(2):
-        _, slow, respond_slow = stage.peers.take()
-        respond_slow(answer(slow))
+        slow = stage.answer_next()
     assert len(stage.marked) == 10
 
 
@@ -284,9 +283,8 @@ def test_a_producer_stands_in_a_request_once():
         stage.sender._route(whole._replace(partitions=(target,)))
     respond(answer(first))
     for target in (P0, P1):
-        _, request, respond = stage.peers.take()
+        request = stage.answer_next()
         assert [(t.name, t.partition_indexes) for marker in request.markers for t in marker.topics] == [(target[0], [target[1]])]
-        respond(answer(request))
     assert stage.marked == [busy.txn, keeper.txn]
 
 
@@ -305,27 +303,9 @@ def test_a_partition_that_refuses_a_marker_as_overtaken_keeps_the_others_confirm
     respond(told._replace(markers=[told.markers[0]._replace(topics=topics)]))
     assert keeper.shard.partitions_of(keeper.txn) == {P0, third}
     stage.later()
-    _, request, respond = stage.peers.take()
+    request = stage.answer_next()
     assert named(request) == {third}
-    respond(answer(request))
     assert (keeper.shard.partitions_of(keeper.txn), stage.marked) == ({P0}, [])
-
-
-def test_a_bug_met_with_one_partition_is_that_partitions_answer(caplog):
-    stage = Stage()
-
-    def append(topic, index, batch, version, done):
-        if index == 0:
-            raise ZeroDivisionError("a bug")
-        stage.append(topic, index, batch, version, done)
-
-    writer = MarkerWriter(append, stage.append_to_group, stage.clock)
-    topics = [p.WritableTxnMarkerTopic(name="topic", partition_indexes=[0, 1])]
-    got = []
-    writer.write([p.WritableTxnMarker(producer_id=1, producer_epoch=0, transaction_result=True, topics=topics)], got.extend)
-    stage.appended[0][2](None)
-    assert got == [{P0: Code.UNKNOWN_SERVER_ERROR, P1: Code.NONE}]
-    assert "the transaction marker of topic-0 failed" in caplog.text
 
 
 def test_an_answer_is_found_by_its_producer():
@@ -333,15 +313,13 @@ def test_an_answer_is_found_by_its_producer():
     keepers = [stage.prepared(P1) for _ in range(3)]
     for keeper in keepers:
         stage.send(keeper)
-    _, request, respond = stage.peers.take()
-    respond(answer(request))
+    request = stage.answer_next()
     _, request, respond = stage.peers.take()
     told = answer(request)
     respond(told._replace(markers=told.markers[1:]))
     assert stage.marked == [keepers[0].txn, keepers[2].txn]
     stage.later()
-    _, request, respond = stage.peers.take()
-    respond(answer(request))
+    request = stage.answer_next()
     assert stage.marked == [keepers[0].txn, keepers[2].txn, keepers[1].txn]
 
 
@@ -357,8 +335,7 @@ def test_what_passes_is_tried_again_with_the_leader_there_is_then(code):
     stage = Stage()
     keeper = stage.prepared(P1)
     stage.send(keeper)
-    _, request, respond = stage.peers.take()
-    respond(answer(request, code))
+    stage.answer_next(code)
     assert (stage.peers.sent, stage.marked) == ([], [])
     stage.leaders[P1] = HERE
     stage.later()
@@ -376,8 +353,7 @@ def test_an_answer_that_tells_nothing_is_tried_again(outcome):
     stage.send(keeper)
     stage.peers.take()[2](outcome)
     stage.later()
-    _, request, respond = stage.peers.take()
-    respond(answer(request))
+    stage.answer_next()
     assert stage.marked == [keeper.txn]
 
 
@@ -392,19 +368,8 @@ def test_partitions_that_are_gone_need_no_marker_and_those_without_leader_wait()
     assert stage.peers.sent == []
     stage.leaders[P1] = THERE
     stage.later()
-    _, request, respond = stage.peers.take()
-    respond(answer(request))
+    stage.answer_next()
     assert stage.marked == [keeper.txn]
-
-
-@pytest.mark.parametrize("code", [Code.INVALID_PRODUCER_EPOCH, Code.TRANSACTION_COORDINATOR_FENCED])
-def test_a_coordinator_that_was_overtaken_stops(code):
-    stage = Stage()
-    stage.send(stage.prepared(P1))
-    _, request, respond = stage.peers.take()
-    respond(answer(request, code))
-    stage.later()
-    assert (stage.peers.sent, stage.marked) == ([], [])
 
 
 def test_a_coordinator_that_resigned_stops():
@@ -414,41 +379,38 @@ def test_a_coordinator_that_resigned_stops():
     stage.send(other)
     keeper.shard.unloaded()
     other.shard.unloaded()
-    _, request, respond = stage.peers.take()
-    respond(answer(request, Code.NOT_LEADER_OR_FOLLOWER))
+    stage.answer_next(Code.NOT_LEADER_OR_FOLLOWER)
     stage.later()
     assert (stage.peers.sent, stage.marked) == ([], [])
 
 
-def test_a_writer_answers_when_all_is_written_or_refused():
+def test_a_writer_answers_when_all_is_written_or_refused(caplog):
     stage = Stage()
+    failing = {1: errors.NotLeaderOrFollower("elsewhere"), 2: ZeroDivisionError("a bug")}
 
     def append(topic, index, batch, version, done):
-        if index == 1:
-            raise errors.NotLeaderOrFollower("elsewhere")
+        if index in failing:
+            raise failing[index]
         stage.append(topic, index, batch, version, done)
 
     writer = MarkerWriter(append, stage.append_to_group, stage.clock)
     topics = [
-        p.WritableTxnMarkerTopic(name="topic", partition_indexes=[0, 1]),
+        p.WritableTxnMarkerTopic(name="topic", partition_indexes=[0, 1, 2]),
         p.WritableTxnMarkerTopic(name="__consumer_offsets", partition_indexes=[4]),
     ]
     got = []
-    writer.write([p.WritableTxnMarker(producer_id=1, producer_epoch=0, transaction_result=True, topics=topics)], got.extend)
+    marker = p.WritableTxnMarker(producer_id=1, producer_epoch=0, transaction_result=True, topics=topics)
+    writer.write([marker], got.extend)
     assert [target for target, _, _ in stage.appended] == [("topic", 0), ("group", 4)]
     stage.appended[1][2](errors.NotCoordinator("gone"))
     assert got == []
     stage.appended[0][2](None)
-    assert got == [{("topic", 0): 0, ("topic", 1): Code.NOT_LEADER_OR_FOLLOWER, ("__consumer_offsets", 4): Code.NOT_COORDINATOR}]
-
-
-def test_a_marker_of_no_producer_is_refused():
-    stage = Stage()
-    writer = MarkerWriter(stage.append, stage.append_to_group, stage.clock)
-    topics = [p.WritableTxnMarkerTopic(name="topic", partition_indexes=[0])]
-    got = []
-    writer.write([p.WritableTxnMarker(producer_id=-1, producer_epoch=0, transaction_result=True, topics=topics)], got.extend)
-    assert (got, stage.appended) == ([{P0: Code.UNKNOWN_SERVER_ERROR}], [])
+    codes = [0, Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_SERVER_ERROR, Code.NOT_COORDINATOR]
+    assert got == [dict(zip([P0, P1, ("topic", 2), ("__consumer_offsets", 4)], codes, strict=True))]
+    assert "the transaction marker of topic-2 failed" in caplog.text
+    appended = len(stage.appended)
+    writer.write([marker._replace(producer_id=-1, topics=topics[:1])], got.extend)  # of no producer
+    assert (set(got[1].values()), len(stage.appended)) == ({Code.UNKNOWN_SERVER_ERROR}, appended)
 
 
 # ---- verification
@@ -502,23 +464,14 @@ def test_old_producers_are_verified_and_new_ones_added():
     assert stage.coordinator.asked == [("verify", (P0, P1)), ("add", (P0, P1), 2)]
 
 
-def test_a_leader_waits_out_the_end_of_the_last_transaction():
-    busy = errors.ConcurrentTransactions("busy")
-    stage = verifier([busy] * 3 + [None])
+@each_row(("busy", "code"), [(3, None), (50, Code.CONCURRENT_TRANSACTIONS)])
+def test_a_leader_waits_out_the_end_of_the_last_transaction_but_not_for_long(busy, code):
+    stage = verifier([errors.ConcurrentTransactions("busy")] * busy + [None])
     told = ask(stage, Support.ADDS_BY_WRITING)
-    for _ in range(3):
+    for _ in range(min(busy, 5)):
         assert told == []
         stage.later(20)
-    assert told == [{}]
-
-
-def test_but_not_for_long():
-    stage = verifier([errors.ConcurrentTransactions("busy")] * 50)
-    told = ask(stage, Support.ADDS_BY_WRITING)
-    for _ in range(5):
-        assert told == []
-        stage.later(20)
-    assert codes(told[0]) == {P0: Code.CONCURRENT_TRANSACTIONS, P1: Code.CONCURRENT_TRANSACTIONS}
+    assert codes(told[0]) == ({} if code is None else {P0: code, P1: code})
 
 
 def test_old_producers_are_told_at_once():

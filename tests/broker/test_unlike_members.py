@@ -21,8 +21,6 @@ from kafkacore.broker.isr import IsrProposals
 from kafkacore.broker.limits import WAIT_FOR_A_CLOSE, ConnectionQuotas
 from kafkacore.broker.pauses import Pauses
 from kafkacore.broker.producer_ids import ProducerIds
-from kafkacore.broker.quotas import CLIENT_ID, CONNECTIONS, IP, PRODUCE, USER, ConnectionRateQuota, MutationQuota, RateQuota
-from kafkacore.broker.sessions import EVICTION_MS, FetchSessionCache
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
@@ -218,58 +216,6 @@ def test_a_listener_that_is_full_keeps_no_other_from_taking_connections():
     assert (a.wait_ms(0), b.wait_ms(0)) == (WAIT_FOR_A_CLOSE, WAIT_FOR_A_CLOSE)
 
 
-# ---- quotas
-
-
-def test_who_is_over_a_quota_costs_no_other_its_share():
-    quota = RateQuota(PRODUCE, 11, 1)
-    quota.limits.update({frozenset({(USER, None), (CLIENT_ID, None)}): {PRODUCE: 100.0}, frozenset({(USER, "u")}): {"other": 1.0}}, PRODUCE)
-    assert quota.record("u", "greedy", 10_000.0, 0) > 0
-    assert quota.record("u", "modest", 500.0, 0) == quota.record("v", "greedy", 500.0, 0) == 0
-    quota.count("u", "greedy", -10_000.0, 0)  # taken back from that client alone
-    assert quota.record("u", "greedy", 500.0, 0) == 0
-    assert quota.record("u", "modest", 1_000.0, 0) > 0
-
-
-def test_who_is_in_debt_at_the_controller_holds_up_no_other():
-    quota = MutationQuota(11, 1)
-    quota.limits.update({frozenset({(USER, None)}): {"controller_mutation_rate": 1.0}}, "controller_mutation_rate")
-    assert quota.take("deep", "c", 20, 0, strict=True) == (True, 0)
-    assert quota.take("deep", "c", 1, 0, strict=True) == (False, 9_000)
-    assert quota.take("other", "c", 11, 0, strict=True) == (True, 0)
-    assert quota.take("other", "c", 1, 0, strict=False) == (True, 1_000)
-    assert quota.take("deep", "c", 1, 9_000, strict=True) == (True, 0)
-
-
-def test_an_address_that_connects_too_fast_holds_up_no_other():
-    quota = ConnectionRateQuota(11, 1)
-    quota.update({frozenset({(IP, None)}): {CONNECTIONS: 1.0}, frozenset({(IP, "10.0.0.9")}): {CONNECTIONS: 5.0}})
-    waits = {host: [quota.opened(host, 0) > 0 for _ in range(12)].count(True) for host in ("10.0.0.1", "10.0.0.9")}
-    assert waits["10.0.0.1"] > 0 and waits["10.0.0.9"] == 0
-    assert quota.opened("10.0.0.2", 0) == 0
-
-
-# ---- sessions
-
-
-def fetch(index, session_id=0, epoch=0):
-    topics = [p.FetchTopic(topic="t", partitions=[p.FetchPartition(partition=index)])] if index is not None else []
-    return p.FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics)
-
-
-def test_a_session_that_rested_makes_room_and_one_in_use_does_not():
-    cache = FetchSessionCache(2, iter(range(1, 100)).__next__)
-    resting, used = (cache.context(fetch(0), 12, 0).session for _ in range(2))
-    assert cache.context(fetch(0), 12, EVICTION_MS).session is None
-    assert cache.context(fetch(None, used.id, 1), 12, EVICTION_MS).session is used
-    new = cache.context(fetch(0), 12, EVICTION_MS + 1).session
-    assert new is not None and cache.context(fetch(None, resting.id, 1), 12, EVICTION_MS + 1) is Code.FETCH_SESSION_ID_NOT_FOUND
-    used.dirty.clear()
-    cache.changed(SimpleNamespace(topic=SimpleNamespace(topic_id=T), index=0, key=("t", 0)))
-    assert used.dirty == {("t", 0)}  # it hears of the partition that the other one fetched, too
-    assert cache.context(fetch(None, used.id, 2), 12, EVICTION_MS + 1).session is used
-
-
 # ---- offsets
 
 
@@ -285,20 +231,6 @@ def test_of_transactions_with_an_offset_of_one_partition_the_later_one_counts_wh
         store.replay_end_marker(5, order[1], committed=True)
         assert [store.get(group, "t", 0).offset for group in ("g", "other", "plain")] == [20, 5, 1]
         assert not store.has_pending("g")
-
-
-def test_a_transaction_that_is_aborted_takes_no_offset_of_another():
-    store = OffsetStore()
-    for at, producer_id in enumerate((7, 8)):
-        store.replay(at, producer_id, OffsetCommitKey(group="g", topic="t", partition=0), OffsetCommitValue(offset=10 * producer_id))
-    store.replay_end_marker(2, 8, committed=False)
-    assert store.is_pending("g", "t", 0) and store.get("g", "t", 0) is None
-    store.replay_end_marker(3, 7, committed=True)
-    assert store.get("g", "t", 0).offset == 70 and not store.is_pending("g", "t", 0)
-    store.replay(4, 7, OffsetCommitKey(group="g", topic="t", partition=0), OffsetCommitValue(offset=1))
-    store.replay(5, -1, OffsetCommitKey(group="g", topic="t", partition=0), None)  # deleted, and what was pending with it
-    store.replay_end_marker(6, 7, committed=True)
-    assert store.get("g", "t", 0) is None and len(store) == 0
 
 
 # ---- what is due at the controller
