@@ -30,6 +30,13 @@ def stored(bench):
     return [(record.key, record.value) for part in parts for batch in read_batches(part) for record in batch.records()]
 
 
+def delete_offsets(bench, *wanted, group="g"):
+    topics = [
+        p.OffsetDeleteRequestTopic(name=topic, partitions=[p.OffsetDeleteRequestPartition(partition_index=at)]) for topic, at in wanted
+    ]
+    return bench.ask(p.OffsetDeleteRequest(group_id=group, topics=topics), 0)
+
+
 @each_row("version", range(2, 10))
 def test_commits_from_outside_make_a_group_and_are_fetched_in_every_version(version):
     bench = bench_with_topic()
@@ -99,11 +106,7 @@ def test_a_topic_named_twice_is_answered_twice_unless_something_is_refused():
         return [(topic.name, [(each.partition_index, each.error_code) for each in topic.partitions]) for topic in answer.topics]
 
     def delete(*wanted):
-        topics = [
-            p.OffsetDeleteRequestTopic(name=topic, partitions=[p.OffsetDeleteRequestPartition(partition_index=index)])
-            for topic, index in wanted
-        ]
-        answer = bench.ask(p.OffsetDeleteRequest(group_id="g", topics=topics), 0)
+        answer = delete_offsets(bench, *wanted)
         return [(topic.name, [(each.partition_index, each.error_code) for each in topic.partitions]) for topic in answer.topics]
 
     assert commit(A0, A0) == [("a", [(0, 0)]), ("a", [(0, 0)])]
@@ -146,27 +149,26 @@ def test_a_commit_keeps_its_member_alive():
 # ---- transactions
 
 
+def put(store, at, producer_id, partition, offset=1):
+    """A record of the log: an offset, or with None its end."""
+    value = None if offset is None else OffsetCommitValue(offset=offset, metadata="", commit_timestamp=T0)
+    store.replay(at, producer_id, OffsetCommitKey(group="g", topic="a", partition=partition), value)
+
+
 def test_offsets_of_a_transaction_count_when_it_is_committed():
     # The log's own check of transactions is not what is tried here, so the store is asked directly.
     store = OffsetStore()
-
-    def put(record_offset, producer_id, partition, offset):
-        key = OffsetCommitKey(group="g", topic="a", partition=partition)
-        store.replay(record_offset, producer_id, key, OffsetCommitValue(offset=offset, metadata="", commit_timestamp=T0))
-
-    put(0, -1, 0, 1)
-    put(1, 7, 0, 10)
-    put(2, 8, 0, 20)
-    put(3, 7, 1, 11)
+    for at, record in enumerate([(-1, 0, 1), (7, 0, 10), (8, 0, 20), (7, 1, 11)]):
+        put(store, at, *record)
     assert (store.get("g", "a", 0).offset, store.get("g", "a", 1)) == (1, None)
     assert store.is_pending("g", "a", 0) and store.is_pending("g", "a", 1) and store.has_pending("g")
     store.replay_end_marker(4, 7, True)
     assert (store.get("g", "a", 0).offset, store.get("g", "a", 1).offset) == (10, 11)
     assert store.is_pending("g", "a", 0) and not store.is_pending("g", "a", 1)
-    put(5, -1, 0, 30)  # later than the transaction's record, which therefore comes too late
+    put(store, 5, -1, 0, 30)  # later than the transaction's record, which therefore comes too late
     store.replay_end_marker(6, 8, True)
     assert store.get("g", "a", 0).offset == 30
-    put(7, 9, 0, 40)
+    put(store, 7, 9, 0, 40)
     store.replay_end_marker(8, 9, False)
     assert store.get("g", "a", 0).offset == 30
     assert not store.has_pending("g")
@@ -175,12 +177,10 @@ def test_offsets_of_a_transaction_count_when_it_is_committed():
 
 def test_a_deleted_offset_takes_the_pending_ones_with_it():
     store = OffsetStore()
-    key = OffsetCommitKey(group="g", topic="a", partition=0)
-    value = OffsetCommitValue(offset=1, metadata="", commit_timestamp=T0)
-    store.replay(0, -1, key, value)
-    store.replay(1, 7, key, value)
+    put(store, 0, -1, 0)
+    put(store, 1, 7, 0)
     assert store.known_partitions("g") == [A0]
-    store.replay(2, -1, key, None)
+    put(store, 2, -1, 0, None)
     store.replay_end_marker(3, 7, True)
     assert (len(store), store.known_partitions("g"), store.has_pending("g")) == (0, [], False)
 
@@ -188,11 +188,10 @@ def test_a_deleted_offset_takes_the_pending_ones_with_it():
 def test_what_is_not_committed_is_shown_as_of_the_last_committed_record():
     """Several records of a partition, and a neighbour's between them: each counts from its own commit on."""
     store = OffsetStore()
-    for record_offset, (partition, offset) in enumerate([(0, 5), (1, 6), (0, 7), (0, None), (1, 8), (0, 9)]):
-        if record_offset == 1:
+    for at, (partition, offset) in enumerate([(0, 5), (1, 6), (0, 7), (0, None), (1, 8), (0, 9)]):
+        if at == 1:
             store.committed_to(1)
-        value = None if offset is None else OffsetCommitValue(offset=offset, metadata="", commit_timestamp=T0)
-        store.replay(record_offset, -1, OffsetCommitKey(group="g", topic="a", partition=partition), value)
+        put(store, at, -1, partition, offset)
     seen = []
     for to in range(1, 7):
         store.committed_to(to)
@@ -206,17 +205,11 @@ def test_what_is_not_committed_is_shown_as_of_the_last_committed_record():
 def test_an_offset_with_an_open_transaction_does_not_expire():
     store = OffsetStore()
 
-    def put(record_offset, producer_id, partition):
-        key = OffsetCommitKey(group="g", topic="a", partition=partition)
-        store.replay(record_offset, producer_id, key, OffsetCommitValue(offset=1, metadata="", commit_timestamp=T0))
-
     def expired():
         return store.expired("g", lambda topic: False, lambda committed: True)
 
-    put(0, -1, 0)
-    put(1, -1, 1)
-    put(2, 7, 0)
-    put(3, 8, 0)
+    for at, record in enumerate([(-1, 0), (-1, 1), (7, 0), (8, 0)]):
+        put(store, at, *record)
     assert expired() == [A1]
     store.replay_end_marker(4, 7, False)
     assert expired() == [A1]  # the second transaction is open
@@ -274,11 +267,7 @@ def test_deleting_offsets():
     bench.commit({A0: 1, A1: 1, ("b", 0): 2}, member=member, generation=generation)
 
     def delete(*wanted, group="g"):
-        topics = [
-            p.OffsetDeleteRequestTopic(name=topic, partitions=[p.OffsetDeleteRequestPartition(partition_index=index)])
-            for topic, index in wanted
-        ]
-        answer = bench.ask(p.OffsetDeleteRequest(group_id=group, topics=topics), 0)
+        answer = delete_offsets(bench, *wanted, group=group)
         if answer.error_code:
             return answer.error_code
         return {(topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions}
