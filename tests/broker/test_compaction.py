@@ -8,37 +8,22 @@ import shutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from logs import Disk, topic_config
+from logs import Disk, batches_in
 
-from kafkacore.broker.log import Log, LogManager, compactor
+from kafkacore.broker.log import compactor
 from kafkacore.broker.log.cleaner import cleanable
 from kafkacore.broker.log.disk import DiskSegment
-from kafkacore.broker.worker import InlineWorker
-from kafkacore.clock import ManualClock
-from kafkacore.config import BrokerConfig
 from kafkacore.errors import CorruptDataError
 from kafkacore.records import BatchBuilder, control_batch, read_batches
 from tests.kit.batches import T0
-from tests.kit.inside import worker_of
 
 KEY = ("t", 0)
 DAY_MS = 86_400_000
 
 
-class Memory:
-    """A log manager in memory."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock(wall_ms=T0)
-        self.manager = LogManager(BrokerConfig(), None, InlineWorker(), self.clock)
-
-    def log(self, **config) -> Log:
-        return self.manager.open("t", bytes(16), 0, topic_config(**config))
-
-
 @pytest.fixture(params=["memory", "disk"])
 def store(request, tmp_path):
-    made = Memory() if request.param == "memory" else Disk(tmp_path)
+    made = Disk(*[tmp_path] * (request.param == "disk"))
     yield made
     made.manager.close()
 
@@ -59,13 +44,8 @@ def end_transaction(log, producer_id, commit, wall_ms=T0):
     return log.append(next(iter(read_batches(data))), 0, wall_ms=wall_ms)
 
 
-def batches(log, offset=None):
-    pieces = log.read(log.start_offset if offset is None else offset, 1 << 30, log.end_offset, True)
-    return [each for piece in pieces for each in read_batches(piece if isinstance(piece, memoryview) else piece.read(), check_crcs=True)]
-
-
 def content(log):
-    return [(r.offset, r.key, r.value) for each in batches(log) if not each.is_control for r in each.records()]
+    return [(r.offset, r.key, r.value) for each in batches_in(log) if not each.is_control for r in each.records()]
 
 
 def compact(store):
@@ -85,7 +65,7 @@ def test_the_last_value_of_a_key_stays_and_offsets_do_not_change(store):
     assert [offset for offset, _, _ in after] == [*range(active - 4, active), *range(active, 40)]
     assert (log.end_offset, store.manager.compactor.cleaned_to[KEY]) == (40, active)
     for offset in range(40):  # every offset can still be read from, and leads to what follows it
-        assert batches(log, offset)[0].last_offset >= min(offset, 39)
+        assert batches_in(log, offset)[0].last_offset >= min(offset, 39)
 
 
 def test_it_happens_by_itself_when_enough_is_dirty(store):
@@ -131,7 +111,7 @@ def test_tombstones_stay_until_their_horizon(store):
     fill(log)
     compact(store)
     assert content(log)[:2] == [(1, b"b", b"1"), (2, b"a", None)]
-    (first, *_) = batches(log)
+    (first, *_) = batches_in(log)
     assert (first.attributes & 0x40, first.base_timestamp_ms) == (0x40, T0 + 1000)
     assert {record.timestamp_ms for record in first.records()} == {T0}  # the horizon takes the place of the base, not of the time
     store.clock.advance(999)
@@ -165,16 +145,16 @@ def test_aborted_records_go_and_the_marker_after_them(store):
     assert log.aborted_transactions(0, log.end_offset) == [(5, 1, 3, 4)]
     compact(store)
     assert [(o, k, v) for o, k, v in content(log) if k != b"filler"] == [(0, b"a", b"0"), (4, b"b", b"committed"), (6, b"z", b"z")]
-    assert [each.base_offset for each in batches(log) if each.is_control] == [3, 5, 7]
+    assert [each.base_offset for each in batches_in(log) if each.is_control] == [3, 5, 7]
     assert log.aborted_transactions(0, log.end_offset) == [(5, 1, 3, 4)]  # its marker is there
     fill(log)
     compact(store)  # nothing left of it: the marker gets its horizon, the entry goes
-    assert [each.base_offset for each in batches(log) if each.is_control] == [3, 5, 7]
+    assert [each.base_offset for each in batches_in(log) if each.is_control] == [3, 5, 7]
     assert log.aborted_transactions(0, log.end_offset) == []
     store.clock.advance(1000)
     fill(log)
     compact(store)
-    assert [each.base_offset for each in batches(log) if each.is_control] == [5, 7]
+    assert [each.base_offset for each in batches_in(log) if each.is_control] == [5, 7]
 
 
 def test_a_read_is_told_of_the_aborted_transactions_it_touches_and_of_few_others(store):
@@ -209,9 +189,9 @@ def test_the_last_batch_of_a_producer_stays_empty(store):
     put(log, (b"a", b"2"))
     fill(log)
     compact(store)
-    (first, *_) = batches(log)
+    (first, *_) = batches_in(log)
     assert (first.base_offset, first.record_count, first.producer_id, first.producer_epoch, first.last_sequence) == (0, 0, 7, 2, 40)
-    if isinstance(store, Disk):
+    if store.paths:
         store.crash()
         assert store.log(**COMPACT).producers.entries[7].last_sequence == 40
 
@@ -255,12 +235,12 @@ def test_the_last_batch_of_what_is_cleaned_stays_empty(store):
     while log.segments[-1].base_offset < 4:
         put(log, (b"active", b"v" * 600))
     compact(store)
-    assert [(each.base_offset, each.record_count) for each in batches(log) if each.base_offset < 4] == [(1, 1), (3, 0)]
+    assert [(each.base_offset, each.record_count) for each in batches_in(log) if each.base_offset < 4] == [(1, 1), (3, 0)]
 
 
-def test_what_lies_behind_a_full_map_of_keys_is_left_for_the_next_time(store):
+def test_what_lies_behind_a_full_map_of_keys_is_left_for_the_next_time():
     """Also records without a key, which may be from before the topic was compacted."""
-    store.manager.compactor._config = BrokerConfig(log_cleaner_dedupe_buffer_size=1)  # not even the keys of one batch fit
+    store = Disk(log_cleaner_dedupe_buffer_size=1)  # not even the keys of one batch fit
     log = store.log(**COMPACT)
     rows = [(b"a", b"1"), (b"b", b"2"), (None, b"3"), (b"b", b"4")]
     for row in rows:
@@ -280,7 +260,7 @@ def test_compression_is_kept(store):
     put(log, (b"k", b"newest"))
     fill(log)
     compact(store)
-    kept = [each for each in batches(log) if each.compression]
+    kept = [each for each in batches_in(log) if each.compression]
     assert [each.compression for each in kept] == [1, 2, 3, 4]
     assert [(each.record_count, each.base_offset, each.last_offset) for each in kept] == [(1, 2 * n, 2 * n + 1) for n in range(4)]
 
@@ -335,100 +315,58 @@ def test_a_crash_at_any_step_of_the_swap_keeps_every_last_value(tmp_path, at, mo
     assert not [name for name in os.listdir(tmp_path / "t-0") if name.endswith((".cleaned", ".swap", ".deleted"))]
 
 
-def test_a_log_truncated_meanwhile_is_left_alone(tmp_path):
-    class Later(InlineWorker):
-        def submit(self, work, done):
-            self.job = lambda: InlineWorker.submit(self, work, done)
-
-    disk = Disk(tmp_path)
-    disk.manager.close()
-    worker = Later()
-    disk.manager = LogManager(BrokerConfig(), [tmp_path], worker, disk.clock)
-    disk.manager.start()
-    log = disk.log(**COMPACT)
-    for nth in range(30):
-        put(log, (b"k", b"%d" % nth * 100))
-    compact(disk)
-    log.truncate_to(2)
-    worker.job()
-    assert len(content(log)) == 2
-    assert not [name for name in os.listdir(tmp_path / "t-0") if name.endswith(".cleaned")]
-    disk.manager.logs.clear()
-    disk.manager._unlock()
-
-
-class Holding(InlineWorker):
-    """Reports the outcome of its work when told."""
-
-    def submit(self, work, done):
-        self.outcome = work()
-        self.finish = lambda: done(self.outcome)
-
-
 def test_a_log_whose_first_segment_goes_during_a_cleaning_is_cleaned_once_more(store):
     log = store.log(**COMPACT)
     for nth in range(30):
         put(log, (b"k%d" % (nth % 2), b"%d" % nth * 100))
-    inline, compactor = worker_of(store.manager.compactor), store.manager.compactor
-    worker = compactor._worker = Holding()
+    store.cleaner.outcomes = True
     compact(store)
-    assert len(worker.outcome.groups) > 1
+    assert len(store.cleaner.found[0].groups) > 1
     log.advance_start(log.segments[1].base_offset)
-    worker.finish()
-    assert KEY not in compactor.cleaned_to
-    compactor._worker = inline
+    store.cleaner.release()
+    assert KEY not in store.manager.compactor.cleaned_to
     compact(store)
-    assert compactor.cleaned_to[KEY] == log.segments[-1].base_offset
+    assert store.manager.compactor.cleaned_to[KEY] == log.segments[-1].base_offset
 
 
+@pytest.mark.parametrize("held", ["jobs", "outcomes"])
 @pytest.mark.parametrize("change", ["deleted", "truncated"])
-def test_a_cleaning_lets_go_of_files_nobody_wants(store, change):
+def test_a_cleaning_lets_go_of_files_nobody_wants(store, change, held):
+    """The log goes before the cleaning begins, or when it is done."""
     log = store.log(**COMPACT)
     for nth in range(30):
         put(log, (b"k", b"%d" % nth * 100))
-    worker = store.manager.compactor._worker = Holding()
+    setattr(store.cleaner, held, True)
+    before = store.open_logs()
     compact(store)
-    cleaned = [group.cleaned for group in worker.outcome.groups if group.cleaned is not None]
-    assert cleaned
-    files = [segment._file for segment in cleaned if isinstance(segment, DiskSegment)]
-    assert all(file.fileno() >= 0 for file in files)
+    assert bool(store.open_logs() - before) == (held == "outcomes" and store.paths != [])
     if change == "deleted":
-        store.manager.delete("t", 0)
+        store.manager.delete(*KEY)
     else:
         log.truncate_to(2)
-    worker.finish()
-    assert [segment._file for segment in cleaned if isinstance(segment, DiskSegment)] == [None] * len(files)
-    assert KEY not in store.manager.compactor.cleaned_to
+    store.cleaner.release()
+    assert store.open_logs() <= before and KEY not in store.manager.compactor.cleaned_to
+    assert not store.manager.is_offline
     if change == "truncated":
         assert [offset for offset, _, _ in content(log)] == [0, 1]
+        assert not [name for path in store.paths for name in os.listdir(path / "t-0") if name.endswith(".cleaned")]
 
 
 def test_a_cleaning_holds_back_neither_fsync_nor_deletion(tmp_path):
-    class Idle(InlineWorker):
-        def __init__(self):
-            super().__init__()
-            self.jobs = []
-
-        def submit(self, work, done):
-            self.jobs.append(lambda: InlineWorker.submit(self, work, done))
-
-    cleaner, disk = Idle(), Disk(tmp_path)
-    disk.manager.close()
-    disk.manager = LogManager(BrokerConfig(), [tmp_path], InlineWorker(), disk.clock, cleaner)
-    disk.manager.start()
+    disk = Disk(tmp_path)
+    disk.cleaner.jobs = True
     log = disk.log(**COMPACT)
     for nth in range(30):
         put(log, (b"k", b"%d" % nth * 100))
     compact(disk)
-    assert len(cleaner.jobs) == 1  # under way
+    assert len(disk.cleaner.waiting) == 1  # under way
     disk.manager.flush_later(log, log.end_offset)
     assert log.recovery_point == log.end_offset
     (tmp_path / "t-0" / "late.cleaned").write_bytes(b"")  # and still is when the log's directory goes
     disk.manager.delete("t", 0)
-    disk.clock.advance(60_000)
-    disk.manager.advance_clock()
+    disk.advance(60_000)
     assert not [name for name in os.listdir(tmp_path) if name.startswith("t-0")]
-    cleaner.jobs.pop()()
+    disk.cleaner.release()
     disk.manager.close()
 
 
@@ -445,28 +383,23 @@ def test_a_directory_that_a_cleaning_wrote_into_is_deleted_later(tmp_path, monke
     disk.manager.delete("t", 0)
     for _ in range(2):
         assert [name for name in os.listdir(tmp_path) if name.endswith("-delete")]
-        disk.clock.advance(60_000)
-        disk.manager.advance_clock()
+        disk.advance(60_000)
     assert not [name for name in os.listdir(tmp_path) if name.endswith("-delete")]
     disk.manager.close()
 
 
 def test_a_cleaning_that_is_given_up_leaves_everything_as_it_was(tmp_path):
-    class Cancelling(InlineWorker):
-        def submit(self, work, done):
-            disk.manager.compactor.cancel()
-            super().submit(work, done)
-
     disk = Disk(tmp_path)
+    disk.cleaner.jobs = True
     log = disk.log(**COMPACT)
     for nth in range(30):
         put(log, (b"k", b"%d" % nth * 100))
-    expected, worker = content(log), worker_of(disk.manager.compactor)
-    disk.manager.compactor._worker = Cancelling()
+    expected = content(log)
     compact(disk)
+    disk.manager.compactor.cancel()
+    disk.cleaner.release()
     assert content(log) == expected and KEY not in disk.manager.compactor.cleaned_to
     assert not [name for name in os.listdir(tmp_path / "t-0") if name.endswith(".cleaned")]
-    disk.manager.compactor._worker = worker
     compact(disk)
     assert content(log) != expected
 
@@ -481,9 +414,7 @@ def test_a_cleaning_that_is_given_up_leaves_everything_as_it_was(tmp_path):
 )
 def test_readers_see_what_the_model_says(plan, map_bytes):
     """Transactions of three producers, tombstones, several passes with a small map of keys: a committed reader sees the latest values."""
-    store = Memory()
-    store.manager.config = BrokerConfig(log_cleaner_dedupe_buffer_size=map_bytes)
-    store.manager.compactor._config = store.manager.config
+    store = Disk(log_cleaner_dedupe_buffer_size=map_bytes)
     log = store.log(**COMPACT, delete_retention_ms=DAY_MS)
     store.manager.last_stable_offset = lambda key: log.end_offset if (at := log.producers.first_unstable_offset()) is None else at
     sequences = {0: 0, 1: 0, 2: 0}
@@ -516,7 +447,7 @@ def committed(log) -> dict[bytes, bytes | None]:
     """The last value of every key that a reader of committed records sees, tombstones as None or not at all."""
     aborted = log.aborted_transactions(0, log.end_offset)
     seen: dict[bytes, bytes | None] = {}
-    for each in batches(log):
+    for each in batches_in(log):
         mine = [transaction for transaction in aborted if transaction.producer_id == each.producer_id]
         if each.is_control or any(transaction.first_offset <= each.base_offset <= transaction.last_offset for transaction in mine):
             continue
@@ -554,8 +485,7 @@ def test_a_log_that_could_not_be_compacted_is_tried_again_later_and_later(store,
     waits = []
     while KEY not in store.manager.compactor.cleaned_to:
         before = store.clock.now_ms()
-        store.clock.advance(store.manager.compactor.next_deadline_ms() - before)
-        store.manager.advance_clock()
+        store.advance(store.manager.compactor.next_deadline_ms() - before)
         waits.append(store.clock.now_ms() - before)
     assert [each for each in waits if each] == [60_000, 120_000, 240_000]  # 0: whether another log can be compacted
     assert store.manager.compactor.cleaned_to[KEY] == log.segments[-1].base_offset
@@ -570,8 +500,8 @@ def test_a_log_that_could_not_be_compacted_is_tried_again_later_and_later(store,
 
 
 def test_a_log_that_stays_damaged_is_tried_once_an_hour_keeps_no_other_waiting_and_is_forgotten_with_its_topic(monkeypatch):
-    store = Memory()
-    damaged, healthy = store.log(**COMPACT), store.manager.open("h", bytes(16), 0, topic_config(**COMPACT))
+    store = Disk()
+    damaged, healthy = store.log(**COMPACT), store.log("h", **COMPACT)
     real = compactor.cleanable
 
     def cleanable_or_not(log, *args):
@@ -588,8 +518,7 @@ def test_a_log_that_stays_damaged_is_tried_once_an_hour_keeps_no_other_waiting_a
     gaps = []
     for _ in range(10):
         before = store.clock.now_ms()
-        store.clock.advance(store.manager.compactor.next_deadline_ms() - before)
-        store.manager.advance_clock()
+        store.advance(store.manager.compactor.next_deadline_ms() - before)
         gaps.append(store.clock.now_ms() - before)
     assert gaps[-3:] == [3_600_000] * 3
     for nth in range(20):
@@ -598,8 +527,7 @@ def test_a_log_that_stays_damaged_is_tried_once_an_hour_keeps_no_other_waiting_a
     wait(store)
     assert store.manager.compactor.cleaned_to[("h", 0)] == healthy.segments[-1].base_offset
     store.manager.delete(*KEY)
-    store.clock.advance(3_600_000)
-    store.manager.advance_clock()
+    store.advance(3_600_000)
     assert (store.manager.compactor.uncleanable, store.manager.compactor.next_deadline_ms()) == (0, None)
 
 
@@ -625,8 +553,7 @@ def test_a_log_without_a_descriptor_for_its_compaction_is_tried_later_and_keeps_
     assert len(tries) == 2 and not store.manager.is_offline
     is_short = False
     while KEY not in store.manager.compactor.cleaned_to:
-        store.clock.advance(store.manager.next_deadline_ms() - store.clock.now_ms())
-        store.manager.advance_clock()
+        store.advance(store.manager.next_deadline_ms() - store.clock.now_ms())
     assert store.manager.compactor.cleaned_to[KEY] == short.segments[-1].base_offset
     assert [after - before for before, after in itertools.pairwise(tries[:3])] == [60_000, 120_000]
     store.manager.close()

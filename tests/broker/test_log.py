@@ -1,31 +1,22 @@
 """The in-memory log: offsets, reads by bytes and offsets, timestamps, epochs, retention, and what is refused."""
 
-import dataclasses
 import struct
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from logs import MAX, append, content, topic_config
 
 from kafkacore import errors, records
 from kafkacore.broker.log import SEGMENT_MIN_BYTES, MemorySegment, read_one_batch
 from kafkacore.broker.log import Log as AnyLog
-from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.codec import crc32c
-from kafkacore.config import BrokerConfig
 from tests.kit.batches import T0, batch
 from tests.kit.rows import each_row
 
-MAX = 1 << 20
-DEFAULTS = TopicConfig.build({}, BrokerConfig())
-
 
 def Log(**settings) -> AnyLog:
-    return AnyLog(dataclasses.replace(DEFAULTS, **settings))
-
-
-def append(log: AnyLog, values=(b"a", b"b", b"c"), epoch=0, append_time_ms=None, **kwargs) -> int:
-    return log.append(read_one_batch(batch(values, **kwargs), MAX), epoch, append_time_ms)
+    return AnyLog(topic_config(**settings))
 
 
 def offsets(views) -> list[int]:
@@ -38,14 +29,6 @@ def test_offsets_follow_each_other_and_the_stored_batch_carries_offset_and_epoch
     assert log.end_offset == 7
     stored = [each for view in log.read(0, MAX, 7, True) for each in records.read_batches(view, check_crcs=True)]
     assert [(each.base_offset, each.last_offset, each.leader_epoch) for each in stored] == [(0, 2, 0), (3, 3, 0), (4, 6, 3)]
-
-
-def test_a_read_starts_with_the_whole_batch_that_holds_the_offset():
-    log = Log()
-    append(log)
-    append(log)
-    assert offsets(log.read(4, MAX, 6, True)) == [3, 4, 5]
-    assert offsets(log.read(6, MAX, 6, True)) == []
 
 
 def test_the_first_batch_comes_even_if_it_is_larger_than_asked():
@@ -66,14 +49,6 @@ def test_the_first_batch_behind_a_gap_comes_even_if_nothing_fits():
     assert len(log.segments) == 2
     assert offsets(log.read(3, 0, 6, True)) == [5]
     assert log.read(3, 0, 6, False) == []
-
-
-def test_a_read_stops_at_the_upper_offset():
-    log = Log()
-    for _ in range(3):
-        append(log)
-    assert offsets(log.read(0, MAX, 6, True)) == [0, 1, 2, 3, 4, 5]
-    assert log.read(3, MAX, 3, True) == []
 
 
 @pytest.mark.parametrize("offset", [-1, 4])
@@ -114,25 +89,6 @@ def test_reads_agree_with_a_list_of_batches(counts, offset, max_bytes, upper):
     assert got == (expected if offset < upper else [])
     wanted = sum(size for base, last, size in model if last >= offset and base < upper) if offset < upper else 0
     assert small.bytes_between(offset, upper) == wanted
-
-
-@given(counts=st.lists(st.integers(1, 4), min_size=1, max_size=12), offset=st.integers(0, 40), nbytes=st.integers(1, 2_000))
-def test_the_offset_after_so_many_bytes_lies_behind_them_and_within_the_next_batches(counts, offset, nbytes):
-    """It bounds the aborted transactions of an answer: one too low would hand out aborted records."""
-    small = Log(segment_bytes=300)
-    batches = []
-    for count in counts:
-        data = batch([b"v" * 20] * count)
-        base = small.append(read_one_batch(data, MAX), 0)
-        batches.append((base, base + count, len(data)))
-    offset = min(offset, small.end_offset - 1)
-    taken, behind = 0, offset
-    for _, after, size in batches:
-        if after > offset and taken < nbytes:
-            taken, behind = taken + size, after
-    found = small.offset_after(offset, taken)
-    assert behind <= found <= small.end_offset
-    assert found <= behind + 4  # a batch has four records at most
 
 
 def test_the_offset_after_bytes_that_end_in_a_later_segment():
@@ -282,14 +238,13 @@ def test_a_view_outlives_its_segment():
 def test_what_was_read_stays_when_the_log_is_truncated_and_written_again():
     log = Log()
     for nth in range(3):
-        log.append(read_one_batch(batch([b"%d" % nth * 100]), MAX), 0)
+        append(log, [b"%d" % nth * 100], 0)
     (view,) = log.read(0, MAX, 3, True)
     before = bytes(view)
     log.truncate_to(1)
-    log.append(read_one_batch(batch([b"other" * 40]), MAX), 1)
+    append(log, [b"other" * 40], 1)
     assert bytes(view) == before
-    (now,) = log.read(0, MAX, 2, True)
-    assert [record.value for each in records.read_batches(now) for record in each.records()] == [b"0" * 100, b"other" * 40]
+    assert content(log) == [(0, b"0" * 100), (1, b"other" * 40)]
 
 
 def test_blocks_double_and_a_large_batch_gets_its_own():

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import random
 import resource
 import shutil
 import signal
@@ -13,21 +14,15 @@ import time
 from pathlib import Path
 
 import pytest
-from logs import TOPIC_ID, Disk, topic_config, write_by
+from logs import MAX, Disk, append, content, full, write_by
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors, records
 from kafkacore._codec import FileSlice
-from kafkacore.broker.log import LogManager, read_one_batch
 from kafkacore.broker.log import disk as disk_module
+from kafkacore.broker.log import read_one_batch
 from kafkacore.broker.log.index import SparseIndex
-from kafkacore.broker.worker import InlineWorker
-from kafkacore.clock import ManualClock
-from kafkacore.config import BrokerConfig
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.batches import T0, batch
-from tests.kit.inside import brokers_of, clock_of
-
-MAX = 1 << 20
 
 
 @pytest.fixture
@@ -35,16 +30,6 @@ def disk(tmp_path):
     made = Disk(tmp_path / "logs")
     yield made
     made.manager.close()
-
-
-def append(log, values=(b"a", b"b", b"c"), epoch=0, wall_ms=T0, **kwargs) -> int:
-    return log.append(read_one_batch(batch(values, **kwargs), MAX), epoch, wall_ms=wall_ms)
-
-
-def content(log, offset=None, upper=None) -> list[tuple[int, bytes]]:
-    pieces = log.read(log.start_offset if offset is None else offset, 1 << 30, log.end_offset if upper is None else upper, True)
-    buffers = [piece if isinstance(piece, memoryview) else piece.read() for piece in pieces]
-    return [(record.offset, record.value) for buffer in buffers for each in records.read_batches(buffer) for record in each.records()]
 
 
 def files(disk, partition="t-0") -> list[str]:
@@ -102,22 +87,12 @@ def test_the_end_of_an_emptied_log_survives(disk):
     assert (disk.log().start_offset, disk.log().end_offset, content(disk.log())) == (1003, 1003, [])
 
 
-def test_the_start_set_by_delete_records_survives_a_restart(disk):
-    append(disk.log())
-    assert disk.log().advance_start(2)
-    disk.restart()
-    assert disk.log().start_offset == 2
-    with pytest.raises(errors.OffsetOutOfRange):
-        disk.log().read(1, MAX, 3, True)
-
-
 def test_a_torn_tail_is_cut_off_and_the_rest_stays(disk):
     log = disk.log(segment_bytes=1000)
     for _ in range(8):
         append(log, [b"v" * 200])
     path, size = log.segments[-1].path(".log"), log.segments[-1].size
-    disk.manager.logs.clear()
-    disk.manager._unlock()
+    disk.die()
     with path.open("r+b") as file:
         file.truncate(size - 1)
     disk.start()
@@ -133,8 +108,7 @@ def test_what_follows_a_broken_batch_is_gone_with_later_segments(disk):
         append(log, [b"v" * 200])
     first = log.segments[0].path(".log")
     assert len(log.segments) == 4
-    disk.manager.logs.clear()
-    disk.manager._unlock()
+    disk.die()
     data = bytearray(first.read_bytes())
     data[-1] ^= 1
     first.write_bytes(data)
@@ -243,17 +217,19 @@ def test_the_last_batches_are_found_without_a_walk_and_older_ones_from_an_index_
     assert walks == [9 * 200]  # of the entries for 3, 6, 9, ... the last one that is not beyond it
 
 
-def test_a_segment_that_was_there_is_a_size_until_more_is_asked_for(disk):
+def test_a_segment_that_was_there_is_a_size_until_more_is_asked_for(disk, monkeypatch):
     log = disk.log(segment_bytes=300)
     for _ in range(4):
         append(log, [b"v" * 200])
     disk.restart()
+    read, indexes = SparseIndex.read, []
+    monkeypatch.setattr(SparseIndex, "read", lambda base_offset, *rest: indexes.append(base_offset) or read(base_offset, *rest))
     log = disk.log(segment_bytes=300)
-    first, second = log.segments[:2]
-    assert [(each.size, each._file, each._index) for each in (first, second)] == [(270, None, None)] * 2
+    assert [segment.size for segment in log.segments] == [270] * 4
+    first, second = f"{0:020}.log", f"{1:020}.log"
+    assert not {first, second} & disk.open_logs() and not {0, 1} & {*indexes}
     assert [offset for offset, _ in content(log, 1, 2)] == [1]
-    assert (first._file, first._index) == (None, None)
-    assert None not in (second._file, second._index)
+    assert {first, second} & disk.open_logs() == {second} and {0, 1} & {*indexes} == {1}
 
 
 def test_another_broker_cannot_use_the_directory(disk):
@@ -304,17 +280,14 @@ def test_deleted_files_stay_for_the_delay_under_another_name(disk):
     (piece,) = log.read(0, 1, 3, True)
     assert log.delete_old_segments(-1, 1, T0) == 2
     assert "00000000000000000000.log.deleted" in files(disk)
-    disk.clock.advance(999)
-    disk.manager.advance_clock()
+    disk.advance(999)
     assert "00000000000000000000.log.deleted" in files(disk)
-    disk.clock.advance(1)
-    disk.manager.advance_clock()
+    disk.advance(1)
     assert [name for name in files(disk) if name.endswith(".deleted")] == []
     assert [r.offset for b in records.read_batches(piece.read()) for r in b.records()] == [0]  # what is being sent outlives the file
     disk.manager.delete("t", 0)
     assert [name for name in os.listdir(disk.path) if name.startswith("t-0.") and name.endswith("-delete")]
-    disk.clock.advance(60_000)
-    disk.manager.advance_clock()
+    disk.advance(60_000)
     assert [name for name in os.listdir(disk.path) if name.startswith("t-0")] == []
 
 
@@ -340,8 +313,7 @@ def test_a_file_that_cannot_be_deleted_keeps_no_other_from_it(disk, monkeypatch,
         append(log, [b"v" * 200])
     assert log.delete_old_segments(-1, 1, T0) == 3
     refuse_to_delete(monkeypatch, f"{0:020}.log")
-    disk.clock.advance(1000)
-    disk.manager.advance_clock()
+    disk.advance(1000)
     assert [name for name in files(disk) if name.endswith(".deleted")] == [f"{0:020}.log.deleted"]
     assert "could not be removed" in caplog.text
 
@@ -388,27 +360,6 @@ def test_a_disk_error_is_told_and_nothing_of_the_batch_stays(disk, monkeypatch):
     assert content(disk.log()) == [(0, b"a"), (1, b"b"), (2, b"c")]
 
 
-def test_a_broker_with_a_data_directory_keeps_topics_and_records(tmp_path):
-    with EmbeddedCluster(data_dir=tmp_path) as cluster:
-        cluster.create_topic("t", partitions=2, configs={"retention.ms": "-1"})
-        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            for nth in range(100):
-                producer.send("t", b"%d" % nth, partition=nth % 2).result(30)
-        cluster.stop_broker(1)
-        cluster.start_broker(1)
-        assert cluster.high_watermark("t", 1) == 50
-        cluster_id = cluster.cluster_id
-    with EmbeddedCluster(data_dir=tmp_path) as cluster:
-        assert cluster.cluster_id == cluster_id
-        assert cluster.topics() == {"t": 2}
-        with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
-            consumer.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
-            seen = []
-            while len(seen) < 100:
-                seen += [int(r.value) for rs in consumer.poll(10).values() for r in rs]
-        assert sorted(seen) == list(range(100))
-
-
 @pytest.mark.slow
 def test_acknowledged_records_survive_sigkill(tmp_path):
     command = [sys.executable, "-m", "kafkacore", "broker", "--port", "0", "--data-dir", str(tmp_path), "--json"]
@@ -437,30 +388,6 @@ def test_acknowledged_records_survive_sigkill(tmp_path):
         while len(seen) < end and time.monotonic() < deadline:
             seen += [int(r.value) for rs in consumer.poll(5).values() for r in rs]
         assert set(acknowledged) <= set(seen)
-
-
-def test_a_broker_whose_disk_fails_says_so_and_loses_nothing_it_acknowledged(tmp_path, monkeypatch):
-    with EmbeddedCluster(data_dir=tmp_path, config={"log_dirs_failure_halts": False}) as cluster:
-        cluster.create_topic("t")
-        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, retries=0, enable_idempotence=False) as producer:
-            assert producer.send("t", b"kept").result(60).offset == 0
-            with monkeypatch.context() as patched:
-                write_by(patched, full)
-                with pytest.raises(errors.KafkaStorage, match="No space left"):
-                    producer.send("t", b"lost").result(60)
-        broker = brokers_of(cluster)[1]
-        with pytest.raises(errors.KafkaStorage, match="offline"):
-            broker.call(lambda: broker.state.replicas.partition("t", 0).log.read(0, MAX, 1, True))
-        cluster.stop_broker(1)
-        cluster.start_broker(1)  # the disk has room again
-        with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
-            consumer.assign([TopicPartition("t", 0)])
-            consumer.seek(TopicPartition("t", 0), 0)
-            assert [record.value for records in consumer.poll(10).values() for record in records] == [b"kept"]
-
-
-def full(fd, pieces, position):
-    raise OSError(28, "No space left on device")
 
 
 # ---- when a segment ends
@@ -509,14 +436,12 @@ def test_a_segment_ends_by_the_time_of_its_records_or_of_the_clock_without(disk)
     assert bases(untimed) == [0, 2]
 
 
-def test_the_jitter_ends_it_earlier(disk):
-    disk.manager._random.seed(1)
-    drawn = [disk.manager._random.randint(0, 400) for _ in range(2)]
-    disk.manager._random.seed(1)
+def test_the_jitter_ends_it_earlier(disk, monkeypatch):
+    monkeypatch.setattr(random.Random, "randint", lambda _, least, most: most)
     log = disk.log(segment_ms=1000, segment_jitter_ms=400)
-    append(log, [b"v"], timestamps_ms=[T0])
-    append(log, [b"v"], timestamps_ms=[T0 + 1000 - drawn[0] + 1])
-    assert bases(log) == [0, 1] and 0 < drawn[0] <= 400
+    for time_ms in (0, 600, 601):
+        append(log, [b"v"], timestamps_ms=[T0 + time_ms])
+    assert bases(log) == [0, 2]
 
 
 def test_a_segment_ends_with_a_full_index(disk):
@@ -581,11 +506,9 @@ def test_flush_messages_and_flush_ms(disk, monkeypatch):
     synced.clear()
     later = disk.log("later", flush_ms=500)
     append(later)
-    disk.clock.advance(499)
-    disk.manager.advance_clock()
+    disk.advance(499)
     assert (later.recovery_point, synced) == (0, [])
-    disk.clock.advance(1)
-    disk.manager.advance_clock()
+    disk.advance(1)
     assert later.recovery_point == 3 and str(later.segments[0].path(".log")) in synced
 
 
@@ -593,20 +516,17 @@ def test_an_idle_manager_has_no_deadline_and_a_busy_one_checkpoints(disk):
     assert disk.manager.next_deadline_ms() is None
     append(disk.log())
     assert disk.manager.next_deadline_ms() == disk.clock.now_ms() + 5000
-    disk.clock.advance(5000)
-    disk.manager.advance_clock()
+    disk.advance(5000)
     assert (disk.path / "replication-offset-checkpoint").read_text() == "0\n1\nt 0 3\n"
     assert not (disk.path / "recovery-point-offset-checkpoint").exists()
-    disk.clock.advance(55_000)
-    disk.manager.advance_clock()
+    disk.advance(55_000)
     assert (disk.path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 0\n"
     assert disk.manager.next_deadline_ms() is None
 
 
 def until_idle(disk):
     while (deadline_ms := disk.manager.next_deadline_ms()) is not None:
-        disk.clock.advance(deadline_ms - disk.clock.now_ms())
-        disk.manager.advance_clock()
+        disk.advance(deadline_ms - disk.clock.now_ms())
 
 
 def test_a_start_within_a_segment_is_checkpointed_though_nothing_is_written(disk):
@@ -625,8 +545,7 @@ def test_what_is_flushed_when_high_watermarks_are_written_is_checkpointed_too(di
     log = disk.log(flush_ms=5_000)
     append(log)
     for wait_ms in (0, 5_000, 53_000):
-        disk.clock.advance(wait_ms)
-        disk.manager.advance_clock()
+        disk.advance(wait_ms)
     append(log)
     disk.manager.advance_clock()
     disk.clock.advance(2_000)  # recovery points are written, with what was flushed before
@@ -653,19 +572,8 @@ def test_after_a_truncation_the_recovery_point_in_the_file_falls_at_once(disk):
     until_idle(disk)
 
 
-class Later(InlineWorker):
-    """Does what it has when the test says so."""
-
-    def __init__(self):
-        super().__init__()
-        self.jobs = []
-
-    def submit(self, work, done):
-        self.jobs.append(lambda: InlineWorker.submit(self, work, done))
-
-
 def test_a_flush_counts_when_the_worker_is_done_with_it_unless_the_log_was_truncated(disk):
-    disk.manager._worker = worker = Later()
+    disk.worker.jobs = True
     kept, cut = disk.log(index=0), disk.log(index=1)
     for log in (kept, cut):
         append(log)
@@ -673,17 +581,8 @@ def test_a_flush_counts_when_the_worker_is_done_with_it_unless_the_log_was_trunc
     assert (kept.recovery_point, cut.recovery_point) == (0, 0)
     cut.truncate_to(0)
     append(cut, [b"other"] * 3, epoch=1)
-    for job in worker.jobs:
-        job()
+    disk.worker.release()
     assert (kept.recovery_point, cut.recovery_point) == (3, 0)
-    disk.manager._worker = InlineWorker()
-
-
-def test_an_ended_segment_is_synced_by_itself(disk):
-    log = disk.log(segment_bytes=300)
-    append(log, [b"v" * 200])
-    append(log, [b"v" * 200])
-    assert log.recovery_point == 1
 
 
 def test_snapshots_do_not_pile_up(disk):
@@ -706,14 +605,11 @@ def test_snapshots_do_not_pile_up(disk):
 
 
 def test_partitions_are_spread_over_the_directories_and_one_that_fails_takes_only_its_own(tmp_path, monkeypatch):
-    clock = ManualClock(wall_ms=T0)
-    paths = [tmp_path / "a", tmp_path / "b"]
-    manager = LogManager(BrokerConfig(), paths, InlineWorker(), clock)
-    manager.start()
-    offline = []
-    manager.on_dir_failure = offline.extend
-    logs = [manager.open("t", bytes(16), index, topic_config()) for index in range(4)]
-    assert [sorted(name for name in os.listdir(path) if name.startswith("t-")) for path in paths] == [["t-0", "t-2"], ["t-1", "t-3"]]
+    disk, offline = Disk(tmp_path / "a", tmp_path / "b"), []
+    disk.manager.on_dir_failure = offline.extend
+    logs = [disk.log(index=index) for index in range(4)]
+    found = [sorted(name for name in os.listdir(path) if name.startswith("t-")) for path in disk.paths]
+    assert found == [["t-0", "t-2"], ["t-1", "t-3"]]
     for log in logs:
         append(log)
     with monkeypatch.context() as patched:
@@ -724,60 +620,29 @@ def test_partitions_are_spread_over_the_directories_and_one_that_fails_takes_onl
     assert append(logs[0]) == 3
     with pytest.raises(errors.KafkaStorage):
         append(logs[3])
-    described = [(Path(each.path).name, each.failure is None, len(each.replicas)) for each in manager.dirs()]
+    described = [(Path(each.path).name, each.failure is None, len(each.replicas)) for each in disk.manager.dirs()]
     assert described == [("a", True, 2), ("b", False, 2)]
-    new = manager.open("t", bytes(16), 4, topic_config())
-    assert "t-4" in os.listdir(paths[0]) and append(new) == 0
+    new = disk.log(index=4)
+    assert "t-4" in os.listdir(disk.path) and append(new) == 0
     with pytest.raises(errors.KafkaStorage):
-        manager.open("t", bytes(16), 3, topic_config()).read(0, MAX, 3, True)
-    manager.delete("t", 3)  # a directory that is offline is left alone
-    assert "t-3" in os.listdir(paths[1])
-    manager.close()
-    assert [(path / ".kafka_cleanshutdown").exists() for path in paths] == [True, False]
-    manager = LogManager(BrokerConfig(), paths, InlineWorker(), clock)
-    manager.start()
-    assert content(manager.open("t", bytes(16), 3, topic_config())) == [(0, b"a"), (1, b"b"), (2, b"c")]
-    manager.close()
+        disk.log(index=3).read(0, MAX, 3, True)
+    disk.manager.delete("t", 3)  # a directory that is offline is left alone
+    assert "t-3" in os.listdir(disk.paths[1])
+    disk.manager.close()
+    assert [(path / ".kafka_cleanshutdown").exists() for path in disk.paths] == [True, False]
+    disk.start()
+    assert content(disk.log(index=3)) == [(0, b"a"), (1, b"b"), (2, b"c")]
+    disk.manager.close()
 
 
 def test_a_directory_that_cannot_be_used_is_offline_from_the_start(tmp_path):
     (tmp_path / "file").write_text("no directory")
-    manager = LogManager(BrokerConfig(), [tmp_path / "file", tmp_path / "good"], InlineWorker(), ManualClock(wall_ms=T0))
-    manager.start()
-    assert append(manager.open("t", bytes(16), 0, topic_config())) == 0
-    assert [each.failure is None for each in manager.dirs()] == [False, True]
-    manager.close()
-    alone = LogManager(BrokerConfig(), [tmp_path / "file"], InlineWorker(), ManualClock(wall_ms=T0))
+    disk = Disk(tmp_path / "file", tmp_path / "good")
+    assert append(disk.log()) == 0
+    assert [each.failure is None for each in disk.manager.dirs()] == [False, True]
+    disk.manager.close()
     with pytest.raises(errors.KafkaStorage, match=r"exists|Not a directory"):
-        alone.start()
-
-
-def test_a_broker_of_several_whose_disk_fails_has_others_lead(tmp_path, monkeypatch):
-    real = disk_module.write_at
-
-    def fails_on_one(fd, pieces, position):
-        if f"/broker-{leader}/" in os.readlink(f"/proc/self/fd/{fd}"):
-            raise OSError(5, "Input/output error")
-        return real(fd, pieces, position)
-
-    with EmbeddedCluster(brokers=3, data_dir=tmp_path) as cluster:
-        cluster.create_topic("t", partitions=1, replication_factor=3, configs={"min.insync.replicas": "2"})
-        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks="all", linger_ms=0) as producer:
-            for nth in range(5):
-                assert producer.send("t", b"%d" % nth).result(30).offset == nth
-            leader = cluster.leader("t", 0)
-            write_by(monkeypatch, fails_on_one)
-            for nth in range(5, 10):
-                producer.send("t", b"%d" % nth).result(30)
-            assert cluster.leader("t", 0) not in (None, leader)
-        with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
-            consumer.assign([TopicPartition("t", 0)])
-            consumer.seek(TopicPartition("t", 0), 0)
-            seen = []
-            while len(seen) < 10:
-                seen += [int(record.value) for records in consumer.poll(10).values() for record in records]
-        assert seen == list(range(10))
-        monkeypatch.undo()
+        Disk(tmp_path / "file")
 
 
 def test_a_file_that_may_not_grow_is_a_disk_error_of_the_short_way_too(disk):
@@ -842,26 +707,24 @@ def test_logs_are_placed_where_the_fewest_are_without_counting_them_all(tmp_path
         def values(self):
             raise AssertionError("all logs are walked for one of them")
 
-    manager = LogManager(BrokerConfig(), [tmp_path / "a", tmp_path / "b"], InlineWorker(), ManualClock(wall_ms=T0))
-    manager.start()
+    disk = Disk(tmp_path / "a", tmp_path / "b")
+    manager = disk.manager
     logs, manager.logs = manager.logs, Counted()
     for index in range(6):
-        manager.open("t", TOPIC_ID, index, topic_config(flush_ms=1))
+        disk.log(index=index, flush_ms=1)
     assert [log_dir.held for log_dir in manager.directories] == [3, 3]
     for index in (0, 2, 4):
         manager.delete("t", index)
     assert [log_dir.held for log_dir in manager.directories] == [0, 3]
     for index in range(6, 9):
-        manager.open("t", TOPIC_ID, index, topic_config(flush_ms=1))
+        disk.log(index=index, flush_ms=1)
     assert [log_dir.held for log_dir in manager.directories] == [3, 3]
     append(manager.logs["t", 1])
-    clock_of(manager).advance(1)
-    manager.advance_clock()
+    disk.advance(1)
     assert manager.logs["t", 1].recovery_point == 3
     append(manager.logs["t", 1])
     manager.delete("t", 1)
-    clock_of(manager).advance(1)
-    manager.advance_clock()  # the deleted log is not written to the disk
+    disk.advance(1)  # the deleted log is not written to the disk
     logs.update(manager.logs)
     manager.logs = logs
     manager.close()

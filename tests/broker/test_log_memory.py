@@ -5,7 +5,6 @@ import logging
 import pytest
 from controlling import broker_state, create_topic
 
-from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkacore.broker.limits import log_memory_bytes, machine_memory_bytes
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
@@ -84,23 +83,6 @@ def test_what_the_followers_do_not_have_stays():
     partition.high_watermark = start_offset  # as if no follower had fetched what came behind it
     assert limit.free([partition], lambda _: True, T0) == []
     assert partition.log.start_offset == start_offset
-
-
-def test_a_consumer_of_deleted_records_goes_on_where_the_log_begins():
-    with (
-        EmbeddedCluster(config={"log.memory.max.bytes": 24 * MIB}) as cluster,
-        KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer,
-        KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer,
-    ):
-        cluster.create_topic("t", partitions=1)
-        at = TopicPartition("t", 0)
-        for nth in range(120):
-            producer.send("t", b"%d" % nth + bytes(MIB // 2)).result(30)
-        begins = consumer.beginning_offsets([at])[at]
-        assert 0 < begins < 120
-        consumer.assign([at])
-        consumer.seek(at, 0)
-        assert next(iter(consumer)).offset >= begins
 
 
 @pytest.mark.parametrize("brokers", [1, 3])

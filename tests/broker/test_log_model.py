@@ -11,21 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from logs import FAST_DIRECTORY, Disk, topic_config
+from logs import FAST_DIRECTORY, Disk, append, batches_in, content, topic_config
 
 from kafkacore import errors
-from kafkacore.broker.log import Log, read_one_batch
-from kafkacore.codec import crc32c
-from kafkacore.records import read_batches
+from kafkacore.broker.log import Log
 from tests.kit.batches import T0, batch
 from tests.kit.reached import Reached
 
 SMALL = {"segment_bytes": 900, "index_interval_bytes": 150, "file_delete_delay_ms": 0}
-
-
-def pieces(log, offset, max_bytes=1 << 30, upper=None, at_least_one=True) -> list[bytes]:
-    found = log.read(offset, max_bytes, log.end_offset if upper is None else upper, at_least_one)
-    return [bytes(piece) if isinstance(piece, memoryview) else piece.read() for piece in found]
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -84,8 +77,8 @@ class LogMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 6), time=st.integers(0, 5), codec=st.sampled_from(["none", "lz4"]))
     def append(self, count: int, time: int, codec: str) -> None:
         values = self.values(count)
-        data = batch(values, timestamps_ms=[T0 + time] * count, compression=codec, producer_id=9, epoch=0, sequence=self.serial)
-        assert self.log.append(read_one_batch(data, 1 << 20), self.epoch, wall_ms=T0) == self.end
+        fields = {"timestamps_ms": [T0 + time] * count, "compression": codec, "producer_id": 9, "sequence": self.serial}
+        assert append(self.log, values, self.epoch, **fields) == self.end
         self.rows.append((self.end, self.end + count - 1, values, T0 + time, self.epoch))
         self.end += count
         self.truncated_inside = False
@@ -181,7 +174,7 @@ class LogMachine(RuleBasedStateMachine):
     @invariant()
     def everything_is_there(self) -> None:
         expected = [(row[0], row[1], row[2], row[4]) for row in self.rows if row[1] >= self.start]
-        found = [each for piece in pieces(self.log, self.start) for each in read_batches(piece, check_crcs=True)]
+        found = batches_in(self.log)
         assert [(b.base_offset, b.last_offset, [r.value for r in b.records()], b.leader_epoch) for b in found] == expected
 
     @rule(data=st.data())
@@ -189,7 +182,7 @@ class LogMachine(RuleBasedStateMachine):
         self.fill()
         offset = data.draw(st.integers(self.start, self.end))
         max_bytes = data.draw(st.sampled_from([0, 100, 300, 1000, 2500]))
-        got = [each for piece in pieces(self.log, offset, max_bytes) for each in read_batches(piece)]
+        got = batches_in(self.log, offset, max_bytes=max_bytes)
         wanted = [row for row in self.rows if row[1] >= offset]
         self.reached("read from inside a batch", wanted and wanted[0][0] < offset)
         self.reached("read only a part for its size", got and len(got) < len(wanted))
@@ -199,7 +192,7 @@ class LogMachine(RuleBasedStateMachine):
         upper = data.draw(st.sampled_from([row[0] for row in wanted] or [self.end]))
         below = [row for row in wanted if row[1] < upper]
         self.reached("read up to a bound", 0 < len(below) < len(wanted))
-        sizes = [each.size_bytes for piece in pieces(self.log, offset, upper=upper) for each in read_batches(piece)]
+        sizes = [each.size_bytes for each in batches_in(self.log, offset, upper)]
         assert len(sizes) == len(below)
         assert self.log.bytes_between(offset, upper) == sum(sizes)
 
@@ -268,7 +261,7 @@ def test_recovery_keeps_what_was_synced_and_a_prefix_of_the_rest(counts, synced_
         rows = []
         for nth, count in enumerate(counts):
             values = [b"%d/%d" % (nth, each) + b"v" * 60 for each in range(count)]
-            rows.append((log.append(read_one_batch(batch(values), 1 << 20), nth // 7, wall_ms=T0), values))
+            rows.append((append(log, values, nth // 7), values))
             if nth + 1 == synced_batches:
                 log.flush()
         safe_offset = log.recovery_point  # segments that ended are synced by themselves
@@ -280,19 +273,17 @@ def test_recovery_keeps_what_was_synced_and_a_prefix_of_the_rest(counts, synced_
             if segment is log.segments[-1] or log.segments[log.segments.index(segment) + 1].base_offset > safe_offset
         ]
         disk.manager.checkpoint()
-        for each in disk.manager.logs.values():
-            each.close()
-        disk.manager._unlock()
+        disk.die()
         file, first, size = data.draw(st.sampled_from(places))
         damage_file(file, first, size, damage, data)
         disk.start()
         log = disk.log(**SMALL)
-        found = [(b.base_offset, [r.value for r in b.records()]) for p in pieces(log, 0) for b in read_batches(p, check_crcs=True)]
+        found = [(each.base_offset, [record.value for record in each.records()]) for each in batches_in(log, 0)]
         assert found == rows[: len(found)]
         assert len(found) >= synced
         assert log.end_offset == (rows[len(found)][0] if len(found) < len(rows) else rows[-1][0] + len(rows[-1][1]))
-        base = log.append(read_one_batch(batch([b"after"]), 1 << 20), 99, wall_ms=T0)
-        assert b"after" in pieces(log, base)[0]
+        base = append(log, [b"after"], 99)
+        assert content(log, base) == [(base, b"after")]
         disk.restart()
         assert disk.log(**SMALL).end_offset == base + 1
         disk.manager.close(clean=False)
@@ -310,23 +301,23 @@ def damage_file(file, first, size, damage, data) -> None:
         os.truncate(file, position)
     else:
         with file.open("r+b") as opened:
-            content = opened.read()
+            found = opened.read()
             if damage == "flip":
-                if position < len(content) and not is_outside_crc(content, position):
+                if position < len(found) and not is_outside_crc(found, position):
                     opened.seek(position)
-                    opened.write(bytes([content[position] ^ (1 << data.draw(st.integers(0, 7)))]))
+                    opened.write(bytes([found[position] ^ (1 << data.draw(st.integers(0, 7)))]))
             else:
                 opened.seek(position)
-                opened.write(bytes(len(content) - position) if damage == "zeros" else data.draw(st.binary(max_size=300)))
+                opened.write(bytes(len(found) - position) if damage == "zeros" else data.draw(st.binary(max_size=300)))
                 if damage == "garbage":
                     opened.truncate()
 
 
-def is_outside_crc(content: bytes, position: int) -> bool:
+def is_outside_crc(data: bytes, position: int) -> bool:
     """The leader epoch and the base offset's high bytes are covered by no checksum; Kafka cannot see damage there either."""
     at = 0
     while at + 12 <= position:
-        length = int.from_bytes(content[at + 8 : at + 12], "big")
+        length = int.from_bytes(data[at + 8 : at + 12], "big")
         if position < at + 12 + length:
             return position - at < 8 or 12 <= position - at < 16
         at += 12 + length
@@ -340,9 +331,8 @@ def test_any_bytes_as_index_snapshot_or_checkpoint_do_no_harm(noise):
         disk = Disk(path)
         log = disk.log(**SMALL)
         for nth in range(5):
-            log.append(read_one_batch(batch([b"v" * 200], producer_id=1, epoch=0, sequence=nth), 1 << 20), 0, wall_ms=T0)
+            append(log, [b"v" * 200], producer_id=1, sequence=nth)
         disk.manager.close()
-        assert crc32c(noise) >= 0
         for name in os.listdir(f"{path}/t-0"):
             if not name.endswith((".log", "partition.metadata")):
                 with open(f"{path}/t-0/{name}", "wb") as file:
@@ -352,7 +342,7 @@ def test_any_bytes_as_index_snapshot_or_checkpoint_do_no_harm(noise):
                 file.write(noise)
         disk.start()
         log = disk.log(**SMALL)
-        assert [each.base_offset for p in pieces(log, log.start_offset) for each in read_batches(p)] == [0, 1, 2, 3, 4]
+        assert [each.base_offset for each in batches_in(log)] == [0, 1, 2, 3, 4]
         assert log.offset_for_timestamp(T0, 5).offset == 0
         disk.manager.close(clean=False)
 

@@ -7,23 +7,20 @@ import socket
 from pathlib import Path
 
 import pytest
-from logs import Disk, topic_config, write_by
-from test_log_disk import MAX, append, content, full
-from test_replicated_cluster import eventually
+from logs import MAX, Disk, append, content, full, write_by
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
-from kafkacore.broker.log import LogManager, read_one_batch
+from kafkacore.broker.log import read_one_batch
 from kafkacore.broker.log.checkpoints import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LEADER_EPOCHS, read_epochs, read_offsets
 from kafkacore.broker.log.manager import RETRY_MS
 from kafkacore.broker.open_servers import open_servers
 from kafkacore.broker.server import Broker
-from kafkacore.broker.worker import InlineWorker
-from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.records import control_batch, read_batches
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.batches import T0, batch
 from tests.kit.inside import brokers_of
+from tests.kit.waiting import until
 
 HERE = TopicPartition("t", 0)
 
@@ -102,8 +99,7 @@ def test_a_segment_that_compaction_cannot_read_takes_its_directory_offline(store
     for _ in range(4):
         append(log)
     unreadable(log)
-    store.clock.advance(BrokerConfig().log_cleaner_backoff_ms)
-    store.manager.advance_clock()
+    store.advance(BrokerConfig().log_cleaner_backoff_ms)
     assert store.manager.is_offline
 
 
@@ -210,17 +206,6 @@ def test_a_log_is_not_made_anew_while_it_may_lie_in_a_directory_that_is_offline(
         assert broker.call(lambda: states.partition("t", 1).log.end_offset) == 1
 
 
-def test_a_log_of_another_broker_start_is_not_made_anew_either(tmp_path):
-    paths = [tmp_path / "a", tmp_path / "b"]
-    paths[1].write_text("no directory")
-    manager = LogManager(BrokerConfig(), paths, InlineWorker(), ManualClock(wall_ms=T0))
-    manager.start()
-    with pytest.raises(errors.KafkaStorage, match="may lie"):
-        manager.open("t", bytes(16), 0, topic_config(), is_new=False)
-    assert append(manager.open("t", bytes(16), 0, topic_config())) == 0
-    manager.close()
-
-
 def test_committed_transactions_are_stable_after_a_restart(tmp_path: Path):
     with EmbeddedCluster(data_dir=tmp_path) as cluster:
         cluster.create_topic("t")
@@ -252,36 +237,6 @@ def test_a_damaged_segment_is_truncated_nowhere(store):
 
 
 # ---- logs that come and go
-
-
-class Later(InlineWorker):
-    """Keeps its job until it is asked for."""
-
-    def submit(self, work, done):
-        self.job = lambda: InlineWorker.submit(self, work, done)
-
-
-def test_a_topic_deleted_while_it_is_compacted_takes_no_directory_offline(store):
-    log = store.log(segment_bytes=200, cleanup_policy="compact")
-    for _ in range(4):
-        append(log)
-    worker = store.manager.compactor._worker = Later()
-    store.manager.compactor.compact(("t", 0))
-    store.manager.delete("t", 0)
-    worker.job()
-    assert not store.manager.is_offline
-    assert append(store.log()) == 0
-
-
-def test_what_retention_kept_from_being_compacted_stays_dirty(store):
-    log = store.log(segment_bytes=200, cleanup_policy="compact")
-    for _ in range(4):
-        append(log)
-    worker = store.manager.compactor._worker = Later()
-    store.manager.compactor.compact(("t", 0))
-    log.advance_start(log.segments[1].base_offset)
-    worker.job()
-    assert not store.manager.compactor.cleaned_to
 
 
 def test_what_is_known_of_a_partition_survives_a_start_that_never_opens_it(store):
@@ -356,7 +311,7 @@ def test_a_broker_that_loses_its_only_disk_while_it_runs_stops(tmp_path, monkeyp
             write_by(patched, full)
             with pytest.raises(errors.KafkaError):
                 producer.send("t", b"lost").result(60)
-            eventually(lambda: not brokers_of(cluster)[1].running)
+            until(lambda: not brokers_of(cluster)[1].running)
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection((host, int(port)), 60)
         assert halted == [1]
@@ -420,18 +375,16 @@ def test_a_checkpoint_without_a_file_descriptor_is_written_later(store, without_
     append(log)
     without_descriptors["number"] = number
     for _ in range(3):
-        store.clock.advance(store.broker.log_flush_offset_checkpoint_interval_ms)
-        store.manager.advance_clock()
+        store.advance(store.config.log_flush_offset_checkpoint_interval_ms)
     assert not store.manager.is_offline
     assert len([record for record in caplog.records if "stays online" in record.getMessage()]) == 1
     append(log)
     without_descriptors["number"] = 0
     assert read_offsets(store.path / HIGH_WATERMARKS) == {}
-    store.clock.advance(store.broker.log_flush_offset_checkpoint_interval_ms)
+    store.clock.advance(store.config.log_flush_offset_checkpoint_interval_ms)
     assert store.manager.next_deadline_ms() is not None
     store.manager.advance_clock()
-    store.clock.advance(store.broker.log_flush_offset_checkpoint_interval_ms)
-    store.manager.advance_clock()
+    store.advance(store.config.log_flush_offset_checkpoint_interval_ms)
     assert read_offsets(store.path / HIGH_WATERMARKS) == {("t", 0): 6}
 
 
@@ -452,12 +405,10 @@ def test_a_flush_by_time_without_a_file_descriptor_is_tried_again(store, without
     log = store.log(flush_ms=100)
     append(log)
     without_descriptors["number"] = errno.EMFILE
-    store.clock.advance(100)
-    store.manager.advance_clock()
+    store.advance(100)
     assert (log.recovery_point, store.manager.is_offline) == (0, False)
     without_descriptors["number"] = 0
-    store.clock.advance(RETRY_MS)
-    store.manager.advance_clock()
+    store.advance(RETRY_MS)
     assert log.recovery_point == 3
 
 
@@ -489,6 +440,5 @@ def test_files_that_could_not_be_deleted_without_a_file_descriptor_are_deleted_l
     store.manager.advance_clock()
     assert [path.name.startswith("t-0.") for path in store.path.glob("t-0*")] == [True]
     without_descriptors["number"] = 0
-    store.clock.advance(RETRY_MS)
-    store.manager.advance_clock()
+    store.advance(RETRY_MS)
     assert list(store.path.glob("t-0*")) == []

@@ -13,7 +13,7 @@ Rules:
    test_a_log_goes_on_where_it_stopped, test_stop_and_start_keep_port_data_and_raise_the_epoch]
 2. Everything is done by the owner's thread but fsync and deletion, which the worker does. What came of it is noted only if the log was not
    truncated in the meantime. [test_a_flush_counts_when_the_worker_is_done_with_it_unless_the_log_was_truncated,
-   test_a_log_truncated_meanwhile_is_left_alone]
+   test_a_cleaning_lets_go_of_files_nobody_wants]
 3. A recovery point is checkpointed after the data is on the disk, never before.
    [test_an_idle_manager_has_no_deadline_and_a_busy_one_checkpoints,
    test_what_is_flushed_when_high_watermarks_are_written_is_checkpointed_too]
