@@ -10,7 +10,7 @@ Rules:
 3. Requests of one connection are answered in order: while one waits the channel is muted, while its response is being written the
    selector does not read it. [test_requests_behind_a_waiting_fetch_wait_too, test_who_does_not_read_its_answers_gets_no_more_of_them]
 4. Whatever a peer sends, only its own connection can suffer: a bad frame closes it and leaves one line in the log.
-   [test_garbage_hurts_nobody_else, test_bad_sizes_close_the_connection]
+   [test_any_bytes, test_bad_sizes_close_the_connection]
 5. `stop` drops the sockets and keeps `state`; `start` listens on the same port again.
    [test_stop_and_start_keep_port_data_and_raise_the_epoch]
 6. A forked child owns no server. It closes its copies of the sockets, so that the peers see it when the parent closes its own.

@@ -3,8 +3,6 @@
 import os
 import random
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -350,55 +348,3 @@ def test_a_snapshot_is_fetched_by_its_name_and_position(tmp_path):
             assert ask(end_offset=1).error_code == ask(epoch=9).error_code == Code.SNAPSHOT_NOT_FOUND
             for position in (-1, size, 2**62):
                 assert ask(position=position).error_code == Code.POSITION_OUT_OF_RANGE
-
-
-WRITER = """
-import sys
-from kafkacore import protocol as p
-from kafkacore.broker.controller import ControllerHost
-from kafkacore.config import BrokerConfig
-
-life = sys.argv[2]
-config = BrokerConfig(metadata_log_max_record_bytes_between_snapshots=300, metadata_max_retention_bytes=1000)
-host = ControllerHost(config, "cluster", directory=sys.argv[1])
-for nth in range(10**6):
-    name = f"{life}-{nth}"
-    ids = [each.topic_id for each in host.read(lambda image: list(image.topics.values()))]
-    if len(ids) > 20:
-        host.submit(p.DeleteTopicsRequest(topics=[p.DeleteTopicState(topic_id=ids[0])]), 6)
-    listener = p.RegistrationListener(name="PLAINTEXT", host="h", port=1)
-    if not nth:
-        names = host.read(lambda image: list(image.features))
-        features = [p.RegistrationFeature(name=each, min_supported_version=0, max_supported_version=99) for each in names]
-        registration = p.BrokerRegistrationRequest(
-            broker_id=1, cluster_id=host.cluster_id, incarnation_id=life.encode() * 16, listeners=[listener], features=features
-        )
-        answer = host.submit(registration, 4)[0]
-        assert not answer.error_code, answer
-        beat = p.BrokerHeartbeatRequest(broker_id=1, broker_epoch=answer.broker_epoch, current_metadata_offset=host.end_offset())
-        assert not host.submit(beat, 2)[0].is_fenced
-    topic = p.CreatableTopic(name=name, num_partitions=2, replication_factor=1)
-    assert host.submit(p.CreateTopicsRequest(topics=[topic]), 7)[0].topics[0].error_code == 0
-    print(name, flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_a_controller_that_is_killed_while_it_writes_snapshots_forgets_nothing_it_answered(tmp_path):
-    rng = random.Random(5)
-    config = BrokerConfig(metadata_log_max_record_bytes_between_snapshots=300, metadata_max_retention_bytes=1000)
-    root = Path(__file__).parent.parent.parent
-    for life in "abc":
-        command = [sys.executable, "-c", WRITER, str(tmp_path), life]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(root)}) as writer:
-            assert writer.stdout is not None
-            told = [writer.stdout.readline().decode().strip() for _ in range(rng.randint(30, 90))]
-            writer.kill()
-            told += writer.stdout.read().decode().split()
-        host = ControllerHost(config, "cluster", directory=tmp_path)
-        known = host.read(lambda image: list(image.topics))
-        assert len(log_of(host).snapshots.ids) >= 1 and log_of(host).log.start_offset > 0
-        host.close()
-        # One more may have been written that nobody was told of, and one deleted for it.
-        assert told[-19:] == [name for name in known if name in told][-19:], (told, known)
-        assert len(known) >= 20

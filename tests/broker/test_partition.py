@@ -112,17 +112,6 @@ def test_a_follower_outside_the_isr_gets_no_time_by_a_decision_about_others():
         assert follower.is_caught_up(12, 7_100, LAG_MS)
 
 
-@pytest.mark.parametrize("start", [1, 2])
-def test_a_leaders_log_that_begins_inside_a_batch_is_copied_with_all_of_the_batch(start):
-    """DeleteRecords before the follower had anything: it waits at the leader's start, and the leader sends the whole batch."""
-    stage = Stage(replicas=(1, 2))
-    stage.decide(leader=2, epoch=1, isr=[1, 2])
-    stage.partition.restart_at(start)
-    data = batch([b"a", b"b", b"c"])
-    assert stage.partition.append_as_follower(data, 3, start, T0)
-    assert (stage.partition.log.start_offset, stage.partition.log.end_offset, stage.hw) == (start, 3, 3)
-
-
 def test_one_replica_commits_by_itself():
     alone = Stage(replicas=(1,), min_isr=2)
     alone.write(2)

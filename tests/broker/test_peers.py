@@ -12,7 +12,7 @@ from kafkacore.broker.peers import RECONNECT_BACKOFF_MAX_MS, PeerClient
 from kafkacore.broker.server import Broker
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import CorruptDataError, DisconnectError, KafkaError, NetworkError, RequestTimedOut
+from kafkacore.errors import CorruptDataError, DisconnectError, NetworkError, RequestTimedOut
 from kafkacore.net.selector import Selector
 from kafkacore.testing import Drop
 from kafkacore.types import Node
@@ -208,29 +208,6 @@ def test_a_request_may_time_out_before_it_is_written(peers, listener):
     peers.send(timeout_ms=300)
     peers.clock.advance(301)
     assert isinstance(peers.wait()[0], RequestTimedOut | NetworkError)
-
-
-def test_an_attempt_that_takes_too_long_is_given_up():
-    peers = Peers(socket_connection_setup_timeout_ms=100, socket_connection_setup_timeout_max_ms=100)
-    with socket.socket() as full:
-        full.bind(("127.0.0.1", 0))
-        full.listen(0)
-        held = []
-        for _ in range(4):  # until the backlog is full and further attempts get no answer
-            held.append(socket.socket())
-            held[-1].setblocking(False)
-            held[-1].connect_ex(full.getsockname())
-        peers.nodes[2] = address(full)
-        peers.send(timeout_ms=60_000)
-        peers.turn()
-        if not peers.outcomes and peers.client.in_flight_count(2):
-            peers.clock.advance(130)
-            peers.turn()
-        assert all(isinstance(outcome, KafkaError) for outcome in peers.wait())
-        for each in held:
-            each.close()
-    peers.client.close()
-    peers.selector.close()
 
 
 @pytest.mark.parametrize("fault", ["correlation id", "rubbish", "nothing asked"])

@@ -1,6 +1,5 @@
 """The broker on real sockets: order, partial and hostile input, faults, pausing, restarting, forking."""
 
-import contextlib
 import logging
 import os
 import socket
@@ -10,8 +9,6 @@ import warnings
 
 import pytest
 from controlling import create_topic
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from kafkacore import protocol as p
 from kafkacore.broker.handlers import API_VERSIONS
@@ -193,40 +190,6 @@ def test_bad_sizes_close_the_connection(shared, data):
         assert good.ask(VERSIONS, 3).error_code == 0
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.integers(-2, 70), st.integers(-1, 20), st.binary(max_size=120))
-def test_garbage_hurts_nobody_else(shared, key, version, noise):
-    with Wire(shared.address) as good, Wire(shared.address) as bad:
-        bad.sock.sendall(struct.pack(">ihhi", 8 + len(noise), key, version, 1) + noise)
-        bad.sock.shutdown(socket.SHUT_WR)
-        while bad.sock.recv(65536):
-            pass
-        assert good.ask(VERSIONS, 3).error_code == 0
-
-
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.data())
-def test_damaged_requests_hurt_nobody_else(shared, data):
-    create_once(shared)
-    with Wire(shared.address) as good, Wire(shared.address) as bad:
-        request, version = data.draw(st.sampled_from([(produce_request(batch()), 9), (fetch_request(), 12), (ALL_TOPICS, 12)]))
-        frame = bytearray(bad.frame(request, version))
-        at = data.draw(st.integers(4, len(frame) - 1))
-        noise = data.draw(st.binary(min_size=1, max_size=8))
-        frame[at : at + len(noise)] = noise[: len(frame) - at]
-        bad.sock.sendall(frame)
-        bad.sock.shutdown(socket.SHUT_WR)
-        # A damaged max_wait_ms may be 24 days, so the answer to a fetch is not waited for.
-        with contextlib.suppress(ConnectionError):
-            while not isinstance(request, p.FetchRequest) and bad.sock.recv(65536):
-                pass
-        assert good.ask(VERSIONS, 3).error_code == 0
-
-
-def create_once(broker):
-    broker.call(lambda: broker.cluster.topics.get("t") or create_topic(broker.state.controller, "t"))
-
-
 @each_row("cut", [1, 4, 20])
 def test_half_a_frame_and_then_nothing(shared, cut):
     with Wire(shared.address) as half, Wire(shared.address) as good:
@@ -234,15 +197,6 @@ def test_half_a_frame_and_then_nothing(shared, cut):
         assert good.ask(VERSIONS, 3).error_code == 0
         half.sock.shutdown(socket.SHUT_WR)
         assert half.closed_by_peer
-
-
-def test_a_batch_larger_than_a_request_may_be_closes(shared):
-    with Wire(shared.address) as wire:
-        try:
-            wire.sock.sendall(struct.pack(">i", 9 << 20) + bytes(1 << 20))
-            assert wire.closed_by_peer
-        except ConnectionError:
-            pass
 
 
 # ---- faults
