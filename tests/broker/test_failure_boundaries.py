@@ -15,12 +15,10 @@ from kafkacore.broker.cluster import ImageListener
 from kafkacore.broker.fault_handler import contained
 from kafkacore.broker.isr import IsrProposals
 from kafkacore.broker.log import checkpoints
-from kafkacore.broker.partition import Partition
 from kafkacore.broker.server import Broker
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
-from kafkacore.testing import EmbeddedCluster
 from kafkacore.timer import LoopTimer
 from tests.kit.batches import batch
 from tests.kit.wire import Wire, produce_request
@@ -200,31 +198,6 @@ def test_a_listener_that_fails_keeps_no_coordinator_from_leading():
     assert sorted(bench.state.groups.runtime.partitions()) == [0, 1]
     bench.state.stopping()
     assert not bench.state.groups.runtime.held()
-
-
-@pytest.mark.slow
-def test_a_bug_met_with_one_partition_of_a_leaders_answer_keeps_no_other_from_being_copied(monkeypatch, caplog):
-    with EmbeddedCluster(brokers=2, config={"min.insync.replicas": 2, "replica.fetch.backoff.ms": 10}) as cluster:
-        cluster.create_topic("t", partitions=3, replication_factor=2)
-        append, is_broken = Partition.append_as_follower, True
-
-        def broken(partition, data, *rest):
-            if is_broken and partition.key == ("t", 1) and data:
-                raise ZeroDivisionError("a bug")
-            return append(partition, data, *rest)
-
-        monkeypatch.setattr(Partition, "append_as_follower", broken)
-        wires = [Wire(cluster._broker(cluster.leader("t", index)).address) for index in range(3)]
-        wires[1].send(produce_request(batch(), partition=1)._replace(timeout_ms=30_000), 9)
-        for index in (0, 2, 0, 2):
-            answer = wires[index].ask(produce_request(batch(), partition=index)._replace(timeout_ms=30_000), 9)
-            assert answer.responses[0].partition_responses[0].error_code == Code.NONE
-        is_broken = False
-        _, answer = wires[1].receive(p.ProduceRequest, 9)
-        assert answer.responses[0].partition_responses[0].error_code == Code.NONE  # it is tried again
-        assert "for partition t-1 failed; the others go on" in caplog.text
-        for wire in wires:
-            wire.sock.close()
 
 
 def test_a_bug_met_with_one_answer_of_the_controller_keeps_no_other_isr_from_changing(caplog):

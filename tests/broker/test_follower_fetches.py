@@ -29,12 +29,12 @@ class Copy:
         self.leader, self.leader_epoch = leader, leader_epoch
         self.log = SimpleNamespace(end_offset=0, start_offset=0, epochs=[])
         self.high_watermark = 0
-        self.breaks = False
+        self.breaks = None
 
     def append_as_follower(self, data, high_watermark, log_start_offset, wall_ms):
         if self.breaks:
-            self.breaks = False
-            raise KafkaStorage("the disk is busy")
+            error, self.breaks = self.breaks, None
+            raise error
         self.log.end_offset += len(data or b"")
         return bool(data)
 
@@ -189,7 +189,7 @@ class Run:
         rnd = self.random
         kind = rnd.choice(["records", "records", "watermark", "error", "out of range", "diverging", "breaks"])
         if kind == "breaks" and index in self.copies:
-            self.copies[index].breaks = True
+            self.copies[index].breaks = KafkaStorage("the disk is busy")
         if kind == "diverging":
             return data(index, diverging_epoch=p.FetchEpochEndOffset(epoch=0, end_offset=rnd.randint(0, 3)))
         code = {"error": Code.NOT_LEADER_OR_FOLLOWER, "out of range": Code.OFFSET_OUT_OF_RANGE}.get(kind, 0)
@@ -311,7 +311,8 @@ def test_partitions_that_come_later_join_the_next_long_fetch_when_their_short_on
     follower.fetchers.wake()
     _, long, _, long_done = follower.take(LONG_LANE)
     _, short, _, short_done = follower.take(SHORT_LANE)
-    assert (set(names(long)), set(names(short)), short.max_wait_ms) == ({0}, {1}, 0)  # each partition in one request
+    assert (set(names(long)), set(names(short))) == ({0}, {1})  # each partition in one request
+    assert (long.max_wait_ms, long.min_bytes, short.max_wait_ms) == (500, 1, 0)
     long_done(response([data(0, records=b"r")]))
     assert follower.sent == []
     short_done(response([data(1, records=b"rrr")]))
@@ -363,6 +364,18 @@ def test_a_partition_that_fails_rests_longer_each_time_while_its_neighbour_is_co
     follower.fetchers.follow(failing)
     follower.fetchers.wake()
     assert set(names(follower.take(SHORT_LANE)[1])) == {0}
+
+
+def test_a_bug_met_with_one_partition_of_an_answer_keeps_no_other_from_being_copied(caplog):
+    good, bad, last = Copy(0), Copy(1), Copy(2)
+    follower, bad.breaks = asking(good, bad, last), ZeroDivisionError("a bug")
+    follower.take(LONG_LANE)[3](response([data(index, records=b"r") for index in range(3)]))
+    assert [copy.log.end_offset for copy in (good, bad, last)] == [1, 0, 1]
+    assert "for partition t-1 failed; the others go on" in caplog.text
+    follower.take(LONG_LANE)
+    follower.clock.advance(1_000)
+    follower.timer.advance_clock()
+    assert names(follower.take(SHORT_LANE)[1]) == {1: (0, -1, 0, 0)}  # it is tried again
 
 
 def test_leaders_that_do_not_answer_keep_no_other_leader_from_being_copied():

@@ -2,9 +2,7 @@
 
 import threading
 
-import confluent_kafka
 import pytest
-from test_replicated_cluster import eventually, servers_of, together, values_of, write
 
 import kafkacore.broker.server
 import kafkacore.testing.members
@@ -14,6 +12,8 @@ from kafkacore.testing import CLIENTS, CONTROLLER, EmbeddedCluster
 from kafkacore.testing.history import History
 from tests.kit.batches import batch
 from tests.kit.inside import brokers_of, controller_of, thread_of
+from tests.kit.replicas import address_of, followers_of, in_step, read_numbers, write_numbers
+from tests.kit.waiting import until
 from tests.kit.wire import Wire, produce_request
 
 BROKERS = (1, 2, 3)
@@ -54,32 +54,32 @@ def known_to(cluster, broker):
 
 def all_in_sync(cluster):
     wait(cluster, lambda image: sorted(image.partition("t", 0).isr) == [*BROKERS])
-    eventually(lambda: together(cluster), PATIENCE_S)
+    until(lambda: in_step(cluster))
 
 
 def test_an_isolated_leader_is_fenced_and_does_not_know_it(cluster):
-    write(cluster, 10)
+    write_numbers(cluster, 10)
     old = cluster.leader("t", 0)
     cluster.network.isolate(old)
     leader = new_leader(cluster, [old])
     wait(cluster, lambda image: old not in image.nodes and old not in image.partition("t", 0).isr)
     assert known_to(cluster, old) == (old, [*BROKERS])  # no metadata record has reached it
-    assert write(cluster, 10, first=10, request_timeout_ms=2_000) == list(range(10, 20))  # it may begin with the one cut off
+    assert write_numbers(cluster, 10, first=10, request_timeout_ms=2_000) == list(range(10, 20))  # it may begin with the one cut off
     cluster.create_topic("u", partitions=1)  # which does not wait for a broker that cannot learn of it
     assert not brokers_of(cluster)[old].call(lambda: "u" in brokers_of(cluster)[old].cluster.topics)
     cluster.network.heal()
     all_in_sync(cluster)
-    eventually(lambda: known_to(cluster, old) == (leader, [*BROKERS]), PATIENCE_S)
+    until(lambda: known_to(cluster, old) == (leader, [*BROKERS]))
     assert brokers_of(cluster)[old].call(lambda: "u" in brokers_of(cluster)[old].cluster.topics)
-    assert values_of(cluster, 20) == [b"%d" % nth for nth in range(20)]
+    assert read_numbers(cluster, 20) == list(range(20))
 
 
 def test_an_isolated_leader_cannot_shrink_the_isr_and_its_tail_is_truncated(cluster):
-    write(cluster, 10)
+    write_numbers(cluster, 10)
     old = cluster.leader("t", 0)
     for peer in (CONTROLLER, *(broker for broker in BROKERS if broker != old)):
         cluster.network.isolate(old, peer)  # its clients still reach it
-    with Wire(servers_of(cluster, old), timeout_s=PATIENCE_S) as wire:
+    with Wire(address_of(cluster, old), timeout_s=PATIENCE_S) as wire:
         waiting = wire.send(produce_request(batch([b"lost"] * 3))._replace(timeout_ms=2 * SESSION_MS), 9)
         new_leader(cluster, [old])
         got, answer = wire.receive(type(produce_request(b"")), 9)
@@ -90,19 +90,19 @@ def test_an_isolated_leader_cannot_shrink_the_isr_and_its_tail_is_truncated(clus
     assert known_to(cluster, old) == (old, [*BROKERS])
     assert (cluster.high_watermark("t", 0, old), cluster.end_offset("t", 0, old)) == (10, 15)
     cluster.network.isolate(old)
-    assert write(cluster, 1, first=10, request_timeout_ms=2_000) == [10]
+    assert write_numbers(cluster, 1, first=10, request_timeout_ms=2_000) == [10]
     cluster.network.heal()
     all_in_sync(cluster)
     assert cluster.end_offset("t", 0, old) == 11
-    assert values_of(cluster, 11) == [b"%d" % nth for nth in range(11)]
+    assert read_numbers(cluster, 11) == list(range(11))
 
 
 def test_only_the_controller_out_of_reach(cluster):
-    follower = next(broker for broker in BROKERS if broker != cluster.leader("t", 0))
+    follower = followers_of(cluster)[0]
     cluster.network.isolate(follower, CONTROLLER)
     wait(cluster, lambda image: follower not in image.nodes and follower not in image.partition("t", 0).isr)
-    assert write(cluster, 5, request_timeout_ms=2_000) == list(range(5))  # it may begin with the one cut off
-    eventually(lambda: cluster.end_offset("t", 0, follower) == 5)  # it goes on to copy from the leader that it knows
+    assert write_numbers(cluster, 5, request_timeout_ms=2_000) == list(range(5))  # it may begin with the one cut off
+    until(lambda: cluster.end_offset("t", 0, follower) == 5)  # it goes on to copy from the leader that it knows
     cluster.network.heal(follower, CLIENTS)  # another path
     assert cluster.network.is_cut(follower, CONTROLLER)
     cluster.network.heal(follower, CONTROLLER)
@@ -110,7 +110,7 @@ def test_only_the_controller_out_of_reach(cluster):
 
 
 def test_half_open_between_broker_and_controller(cluster):
-    follower = next(broker for broker in BROKERS if broker != cluster.leader("t", 0))
+    follower = followers_of(cluster)[0]
     cluster.network.isolate(follower, CONTROLLER, direction="to")  # heartbeats arrive, their answers and the log do not
     cluster.create_topic("u", partitions=1)
     assert not brokers_of(cluster)[follower].call(lambda: "u" in brokers_of(cluster)[follower].cluster.topics)
@@ -118,7 +118,7 @@ def test_half_open_between_broker_and_controller(cluster):
     wait(cluster, lambda image: follower not in image.nodes)
     cluster.network.heal()
     all_in_sync(cluster)
-    eventually(lambda: brokers_of(cluster)[follower].call(lambda: "u" in brokers_of(cluster)[follower].cluster.topics))
+    until(lambda: brokers_of(cluster)[follower].call(lambda: "u" in brokers_of(cluster)[follower].cluster.topics))
 
 
 def test_a_connection_to_the_controller_that_breaks_fences_nobody(tmp_path):
@@ -148,44 +148,14 @@ def test_a_delay_holds_between_broker_and_controller_too(cluster):
         cluster.network.isolate(1, "controllers")
 
 
-class Ours:
-    """KafkaProducer; what it delivers is reported by its own thread."""
-
-    def __init__(self, servers):
-        self.producer = KafkaProducer(bootstrap_servers=servers, linger_ms=1, request_timeout_ms=2_000)
-
-    def send(self, value, delivered):
-        self.producer.send("t", value, partition=0, on_delivery=lambda metadata, error: delivered(metadata and metadata.offset, error))
-
-    def poll(self):
-        """Its thread needs no call."""
-
-    def close(self):
-        self.producer.close(PATIENCE_S)
-
-
-class Confluent:
-    """librdkafka's, which reports within `poll`."""
-
-    def __init__(self, servers):
-        settings = {"linger.ms": 1, "request.timeout.ms": 2_000, "socket.timeout.ms": 3_000, "enable.idempotence": True}
-        self.producer = confluent_kafka.Producer({"bootstrap.servers": servers, **settings})
-
-    def send(self, value, delivered):
-        self.producer.produce("t", value, partition=0, on_delivery=lambda error, message: delivered(message.offset(), error))
-
-    def poll(self):
-        self.producer.poll(0.05)
-
-    def close(self):
-        assert self.producer.flush(PATIENCE_S) == 0
-
-
 class Load:
     """A producer with acks=all that writes all the time, and what it saw."""
 
-    def __init__(self, client, history):
-        self.client, self.writer = client, history.writer("producer")
+    def __init__(self, servers, history):
+        self.producer, self.writer = (
+            KafkaProducer(bootstrap_servers=servers, linger_ms=1, request_timeout_ms=2_000),
+            history.writer("producer"),
+        )
         self.acked = 0
         self.failures = []
         self.moved = threading.Condition()
@@ -205,18 +175,17 @@ class Load:
     def run(self):
         number = 0
         while not self.stopping:
-            self.client.poll()
-            while self.window.acquire(timeout=0.05) and not self.stopping:
+            if self.window.acquire(timeout=0.05):
                 self.send(b"%d" % number)
                 number += 1
-        self.client.close()
+        self.producer.close(PATIENCE_S)
 
     def send(self, value):
         noted = self.writer.send("t", value, partition=0)
 
-        def delivered(offset, error):
+        def delivered(metadata, error):
             if error is None:
-                noted.acked(offset)
+                noted.acked(metadata.offset)
             self.window.release()
             with self.moved:
                 if error is None:
@@ -225,7 +194,7 @@ class Load:
                     self.failures.append(error)
                 self.moved.notify_all()
 
-        self.client.send(value, delivered)
+        self.producer.send("t", value, partition=0, on_delivery=delivered)
 
     def wait_for_more(self, count=300):
         """Until so many more are acknowledged."""
@@ -249,10 +218,9 @@ def read_all(cluster, history):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("client", [Ours, Confluent])
-def test_nothing_acknowledged_is_lost_when_leaders_are_isolated(cluster, client):
+def test_nothing_acknowledged_is_lost_when_leaders_are_isolated(cluster):
     history = History()
-    with Load(client(cluster.bootstrap_servers), history) as load:
+    with Load(cluster.bootstrap_servers, history) as load:
         load.wait_for_more()
         first = cluster.leader("t", 0)
         cluster.network.isolate(first)
@@ -308,7 +276,7 @@ def test_a_cluster_whose_brokers_are_isolated_can_be_closed(monkeypatch, when):
 
 
 def test_a_broker_that_starts_while_cut_off_comes_up_when_the_network_heals(cluster, monkeypatch):
-    write(cluster, 5)
+    write_numbers(cluster, 5)
     broker = cluster.leader("t", 0)
     cluster.kill_broker(broker)
     cluster.network.isolate(broker, CONTROLLER)
@@ -317,15 +285,15 @@ def test_a_broker_that_starts_while_cut_off_comes_up_when_the_network_heals(clus
         with pytest.raises(KafkaTimeoutError, match=f"broker {broker} did not come up"):
             cluster.start_broker(broker)
     # It is in bootstrap_servers and its port is open, but what it knows is of an earlier life: it serves nothing, as in Kafka.
-    with Wire(servers_of(cluster, broker), timeout_s=PATIENCE_S) as wire:
+    with Wire(address_of(cluster, broker), timeout_s=PATIENCE_S) as wire:
         sent = wire.send(produce_request(batch(), acks=1), 9)
         # A producer that begins with this broker turns to another one when its time is up.
-        assert write(cluster, 5, first=5, request_timeout_ms=1_000) == list(range(5, 10))
+        assert write_numbers(cluster, 5, first=5, request_timeout_ms=1_000) == list(range(5, 10))
         cluster.network.heal()
         got, answer = wire.receive(type(produce_request(b"")), 9)
     assert (got, answer.responses[0].partition_responses[0].error_code) == (sent, Code.NOT_LEADER_OR_FOLLOWER)
     all_in_sync(cluster)
-    assert values_of(cluster, 10) == [b"%d" % nth for nth in range(10)]
+    assert read_numbers(cluster, 10) == list(range(10))
 
 
 def test_the_controller_cut_off_from_all_brokers_comes_back(cluster):
@@ -333,4 +301,4 @@ def test_the_controller_cut_off_from_all_brokers_comes_back(cluster):
     wait(cluster, lambda image: not image.nodes)
     cluster.network.heal(peer=CONTROLLER)
     all_in_sync(cluster)
-    assert write(cluster, 3) == [0, 1, 2]
+    assert write_numbers(cluster, 3) == [0, 1, 2]

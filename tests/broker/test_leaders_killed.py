@@ -108,8 +108,7 @@ def read_all(cluster):
     return list(found.values())
 
 
-@pytest.mark.parametrize("client", [Ours, Confluent])
-@pytest.mark.parametrize("processes", [True, False], ids=["processes", "threads"])
+@pytest.mark.parametrize(("client", "processes"), [(Ours, True), (Confluent, False)], ids=["ours-processes", "confluent-threads"])
 def test_nothing_acknowledged_is_lost_doubled_or_reordered(client, processes):
     with EmbeddedCluster(brokers=3, processes=processes, config={"min.insync.replicas": 2}) as cluster:
         cluster.create_topic("t", partitions=PARTITIONS)

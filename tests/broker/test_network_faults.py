@@ -4,15 +4,16 @@ import socket
 import time
 
 import pytest
-from test_replicated_cluster import eventually, servers_of, together, values_of, write
 
-from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
+from kafkacore import KafkaProducer
 from kafkacore import protocol as p
 from kafkacore.clock import ManualClock
 from kafkacore.errors import Code, KafkaError, UsageError
 from kafkacore.testing import CLIENTS, EmbeddedCluster
 from kafkacore.testing.network import Network
 from tests.kit.batches import batch
+from tests.kit.replicas import address_of, followers_of, in_step, read_numbers, write_numbers
+from tests.kit.waiting import until
 from tests.kit.wire import Wire, produce_request
 
 QUICK = {"replica.lag.time.max.ms": 600, "replica.fetch.wait.max.ms": 100}
@@ -27,14 +28,14 @@ def cluster():
 
 def test_one_byte_at_a_time(cluster):
     cluster.network.trickle(1)
-    assert write(cluster, 20) == list(range(20))
+    assert write_numbers(cluster, 20) == list(range(20))
     cluster.network.trickle(7, peer=CLIENTS)
-    assert values_of(cluster, 20) == [b"%d" % nth for nth in range(20)]
-    eventually(lambda: together(cluster))
+    assert read_numbers(cluster, 20) == list(range(20))
+    until(lambda: in_step(cluster))
 
 
 def test_a_delay_is_a_delay(cluster):
-    with Wire(servers_of(cluster, 1)) as wire:
+    with Wire(address_of(cluster, 1)) as wire:
         wire.ask(p.MetadataRequest(topics=[]), 12)
         cluster.network.delay(60, broker=1, peer=CLIENTS)
         before = time.monotonic()
@@ -59,28 +60,13 @@ def test_what_a_slow_way_holds_goes_on_at_once_when_the_network_heals():
         network.close()
 
 
-def test_a_follower_cut_off_from_its_leader_leaves_the_isr_and_comes_back(cluster):
-    leader = cluster.leader("t", 0)
-    follower = next(broker for broker in (1, 2, 3) if broker != leader)
-    write(cluster, 10)
-    cluster.network.isolate(follower, leader)
-    with Wire(servers_of(cluster, leader), timeout_s=60) as wire:
-        request = produce_request(batch([b"x"] * 10))._replace(timeout_ms=20_000)
-        answer = wire.ask(request, 9).responses[0].partition_responses[0]
-    assert (answer.error_code, answer.base_offset) == (0, 10)
-    assert follower not in cluster.isr("t", 0)
-    assert cluster.end_offset("t", 0, follower) == 10
-    cluster.network.heal()
-    eventually(lambda: together(cluster))
-
-
 def test_a_half_open_connection_and_a_cut_one(cluster):
     leader = cluster.leader("t", 0)
-    with Wire(servers_of(cluster, leader), timeout_s=60) as wire:
+    with Wire(address_of(cluster, leader), timeout_s=60) as wire:
         wire.ask(p.MetadataRequest(topics=[]), 12)
         cluster.network.isolate(leader, CLIENTS, direction="from")  # requests arrive, answers do not
         wire.send(produce_request(batch(), acks=1), 9)
-        eventually(lambda: cluster.end_offset("t", 0, leader) == 3)
+        until(lambda: cluster.end_offset("t", 0, leader) == 3)
         wire.sock.settimeout(0.1)
         with pytest.raises(TimeoutError):
             wire.sock.recv(1)
@@ -99,44 +85,23 @@ def test_an_idempotent_producer_whose_connections_break_writes_every_record_once
             futures += [producer.send("t", b"%d" % nth, partition=0) for nth in range(turn * 300, turn * 300 + 300)]
             cluster.network.cut(peer=CLIENTS if turn % 2 else None)
         assert [future.result(timeout=60).offset for future in futures] == list(range(3000))
-    assert values_of(cluster, 3000) == [b"%d" % nth for nth in range(3000)]
-
-
-def test_a_slow_reader_hinders_nobody_else(cluster):
-    leader = cluster.leader("t", 0)
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        for _ in range(40):
-            producer.send("t", bytes(100_000), partition=0)
-    cluster.network.throttle(200_000, broker=leader, peer=CLIENTS, direction="from")
-    slow = KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers)
-    try:
-        slow.assign([TopicPartition("t", 0)])
-        slow.seek(TopicPartition("t", 0), 0)
-        slow.poll(timeout=0.2)
-        # The followers go on at full speed, and so does what is written.
-        with Wire(servers_of(cluster, leader), timeout_s=60) as wire:
-            part = wire.ask(produce_request(batch()), 9).responses[0].partition_responses[0]
-            assert part.error_code == 0
-        eventually(lambda: together(cluster))
-    finally:
-        cluster.network.heal()
-        slow.close()
+    assert read_numbers(cluster, 3000) == list(range(3000))
 
 
 def test_clocks_that_jump(cluster):
     leader = cluster.leader("t", 0)
-    write(cluster, 5)
+    write_numbers(cluster, 5)
     cluster.jump_clock(leader, -7_200_000)
     with pytest.raises(KafkaError) as refused, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         producer.send("t", b"from the future", partition=0).result(timeout=60)
     assert refused.value.code == Code.INVALID_TIMESTAMP
     cluster.jump_clock(leader, 7_200_000)
-    assert write(cluster, 5, first=5) == list(range(5, 10))
-    follower = next(broker for broker in (1, 2, 3) if broker != leader)
+    assert write_numbers(cluster, 5, first=5) == list(range(5, 10))
+    follower = followers_of(cluster)[0]
     cluster.jump_clock(follower, 3_600_000, asleep=True)
     cluster.jump_clock(leader, 60_000, asleep=True)  # longer than the lag time: still nobody is thrown out who goes on fetching
-    assert write(cluster, 5, first=10) == list(range(10, 15))
-    eventually(lambda: together(cluster))
+    assert write_numbers(cluster, 5, first=10) == list(range(10, 15))
+    until(lambda: in_step(cluster))
 
 
 def test_faults_are_asked_for_and_name_what_exists():

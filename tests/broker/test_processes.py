@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -97,9 +96,8 @@ def test_control_functions_of_this_process_stand_before_the_brokers_of_others(ca
         # one answer is lost, the next connection is cut before its request is served, then a delay; the records are there once
         faults = iter([Disconnect(handle=True), Disconnect, Delay(20)])
         cluster.control(PRODUCE, lambda request: next(faults, None))
-        begun = time.monotonic()
         assert write(cluster, "t", [b"1"]) == [1]
-        assert time.monotonic() - begun >= 0.02 and next(faults, None) is None
+        assert next(faults, None) is None
         cluster.control(PRODUCE, None)
         with Wire(cluster.bootstrap_servers) as wire:
             cluster.control(METADATA, lambda request: p.MetadataResponse(brokers=[], cluster_id="fake", topics=[]))

@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-import time
 
 import pytest
 
@@ -22,9 +21,8 @@ from kafkacore.errors import Code, UsageError
 from kafkacore.records import read_batches
 from kafkacore.timer import LoopTimer
 from kafkacore.types import Node
-from tests.kit.batches import batch
 from tests.kit.inside import log_of, thread_of
-from tests.kit.wire import Wire, produce_request
+from tests.kit.wire import Wire
 
 CONFIG = BrokerConfig(default_replication_factor=2)
 
@@ -107,33 +105,6 @@ def test_a_topic_made_through_one_broker_is_known_to_all(stage):
     assert len(ids) == 4
 
 
-def test_a_broker_whose_connection_dies_is_fenced_and_its_partitions_led_by_others(stage):
-    create(stage)
-    leader = stage.partition().leader
-    other = 3 - leader
-    with Wire(stage.brokers[leader].address) as wire:
-        answer = wire.ask(produce_request(batch(), acks=-1), 9).responses[0].partition_responses[0]
-        assert answer.error_code == 0
-    stage.brokers[leader].stop(clean=False)
-    stage.wait(lambda image: image.partition("t", 0).leader == other)
-    assert stage.partition().isr == [other]
-    with Wire(stage.brokers[other].address) as wire:
-        answer = wire.ask(produce_request(batch(), acks=-1), 9).responses[0].partition_responses[0]
-        assert (answer.error_code, answer.base_offset) == (0, 3)
-    stage.brokers[leader].start()
-    stage.wait(lambda image: sorted(image.partition("t", 0).isr) == [1, 2])
-    assert stage.partition().leader == other
-
-
-def test_a_controlled_shutdown_moves_leaders_before_the_broker_goes(stage):
-    create(stage)
-    leader = stage.partition().leader
-    epoch = stage.partition().leader_epoch
-    stage.brokers[leader].stop()
-    assert (stage.partition().leader, stage.partition().leader_epoch, stage.partition().isr) == (3 - leader, epoch + 1, [3 - leader])
-    assert stage.host.read(lambda image: image.brokers[leader].in_controlled_shutdown)
-
-
 def test_a_lost_connection_to_the_controller_is_made_again(stage):
     create(stage)
     before = stage.host.read(lambda image: image.brokers[1].epoch)
@@ -144,16 +115,6 @@ def test_a_lost_connection_to_the_controller_is_made_again(stage):
     stage.wait(lambda image: sorted(image.nodes) == [1, 2])
     assert stage.host.read(lambda image: image.brokers[1].epoch) == before  # the same incarnation
     assert create(stage, "u").error_code == 0
-
-
-def test_a_controller_that_starts_anew_knows_the_cluster(tmp_path):
-    with Stage(tmp_path) as first:
-        made = create(first)
-        cluster_id = first.host.cluster_id
-    with Stage(tmp_path) as second:
-        assert second.host.cluster_id == cluster_id
-        second.wait(lambda image: image.partition("t", 0).leader > 0)
-        assert second.host.read(lambda image: image.topics["t"].topic_id) == made.topic_id
 
 
 def test_without_a_controller_requests_are_refused_and_not_lost(tmp_path):
@@ -226,9 +187,12 @@ def test_the_metadata_log_is_all_that_can_be_fetched(stage):
         assert wire.ask(fetch(METADATA_TOPIC_ID, 10**6), 17).responses[0].partitions[0].error_code == Code.OFFSET_OUT_OF_RANGE
         for wrong in (fetch(bytes(16)), fetch(METADATA_TOPIC_ID, partition=1), p.FetchRequest(max_wait_ms=0, min_bytes=1, topics=[])):
             assert wire.ask(wrong, 17).error_code == Code.UNKNOWN_TOPIC_ID
-        waited = time.monotonic()
         at_end = wire.ask(fetch(METADATA_TOPIC_ID, stage.host.end_offset(), max_wait_ms=20), 17).responses[0].partitions[0]
-        assert len(at_end.records) == 0 and time.monotonic() - waited >= 0.02
+        assert len(at_end.records) == 0
+        wire.send(fetch(METADATA_TOPIC_ID, stage.host.end_offset(), max_wait_ms=60_000), 17)
+        with as_broker(stage):  # by now it waits
+            stage.host.submit(p.CreateTopicsRequest(topics=[p.CreatableTopic(name="t", num_partitions=1, replication_factor=1)]), 7)
+        assert len(wire.receive(p.FetchRequest, 17)[1].responses[0].partitions[0].records) > 0
         other = p.ListOffsetsTopic(name="t", partitions=[p.ListOffsetsPartition(partition_index=0, timestamp=-1)])
         assert wire.ask(p.ListOffsetsRequest(topics=[other]), 7).topics[0].partitions[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
         versions = wire.ask(p.ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 from test_follower_fetches import LONG_LANE, SHORT_LANE, Copy, Follower, data, names, response
-from test_replicated_cluster import eventually
 
 from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic
 from kafkacore.broker.replication_quota import ReplicationQuota, ReplicationQuotas, is_named
@@ -15,6 +14,7 @@ from kafkacore.config_values import INT64_MAX
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.inside import brokers_of
 from tests.kit.rows import each_row
+from tests.kit.waiting import until
 
 PATIENCE_S = 60
 MEGABYTE = bytes(1_000_000)
@@ -138,10 +138,10 @@ def test_a_move_is_held_at_its_rate_and_goes_on_without_it(side, tmp_path):
             admin.alter_partition_reassignments({("t", 0): [1, 2]}).check()
             state = brokers_of(cluster)[1 if side == "leader" else 2].state
             quota = getattr(state.throttled_replication, side)
-            eventually(lambda: quota.wait_ms(state.clock.now_ms()) > 0, PATIENCE_S)
+            until(lambda: quota.wait_ms(state.clock.now_ms()) > 0)
             with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:  # who writes does not wait for it
                 producer.send("t", b"more", partition=0).result(PATIENCE_S)
             assert 1 <= cluster.end_offset("t", 0, 2) < 10 and cluster.isr("t", 0) == [1]
             admin.alter_configs({("broker", each): dict.fromkeys(rate) for each in "12"}).check()
-            eventually(lambda: sorted(cluster.isr("t", 0)) == [1, 2], PATIENCE_S)
+            until(lambda: sorted(cluster.isr("t", 0)) == [1, 2])
         assert cluster.end_offset("t", 0, 2) == 11
