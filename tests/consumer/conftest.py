@@ -11,6 +11,7 @@ from kafkacore.admin import KafkaAdminClient
 from kafkacore.broker.server import Broker
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import NewTopic
+from tests.kit.groups import Members
 
 
 @pytest.fixture(params=["classic", "consumer"])
@@ -30,6 +31,14 @@ def shared() -> Iterator[EmbeddedCluster]:
 def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
     """Has RECORDS records in PARTITIONS partitions."""
     return numbered_topic(shared, request)
+
+
+@pytest.fixture
+def member(shared: EmbeddedCluster, topic: str, group_protocol: str, request: pytest.FixtureRequest) -> Iterator[Members]:
+    """Makes members of the topic's group, with the settings in MEMBER of the module."""
+    settings = getattr(request.module, "MEMBER", {})
+    with Members(shared.bootstrap_servers, topic, group_protocol=group_protocol, **settings) as make:
+        yield make
 
 
 @pytest.fixture

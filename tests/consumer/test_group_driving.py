@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kafkacore import errors
 from kafkacore.clock import ManualClock
 from kafkacore.config import ConsumerConfig
-from kafkacore.consumer import KafkaConsumer, RebalanceListener
+from kafkacore.consumer import KafkaConsumer
 from kafkacore.consumer.group.listener import RebalanceListener as Listener
 from kafkacore.consumer.group.member import GroupMember
 from kafkacore.consumer.group.membership import Change
@@ -25,8 +25,10 @@ from kafkacore.consumer.subscription import FetchState, ResetStrategy, Subscript
 from kafkacore.net.driver import CallerDriver
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata, TopicPartition
+from tests.kit.groups import Heard, Members, joined
 from tests.kit.inside import driver_of, group_of, lock_of, loop_of, thread_of
 from tests.kit.interrupter import Interrupter
+from tests.kit.records import take
 from tests.kit.rows import each_row
 
 PARTITIONS = 3
@@ -34,20 +36,8 @@ RECORDS = 300
 
 
 @pytest.fixture
-def member(shared: EmbeddedCluster, topic: str) -> Iterator[Callable[..., KafkaConsumer]]:
-    made: list[KafkaConsumer] = []
-
-    def make(listener: RebalanceListener | None = None, **settings: object) -> KafkaConsumer:
-        given = {"bootstrap_servers": shared.bootstrap_servers, "group_id": f"g-{topic}", "auto_offset_reset": "earliest"}
-        consumer = KafkaConsumer(**{**given, **settings})
-        made.append(consumer)
-        consumer.subscribe([topic], listener=listener)
-        return consumer
-
-    make.made = made  # type: ignore[attr-defined]
-    yield make
-    for consumer in made:
-        consumer.close()
+def group_protocol() -> str:
+    return "classic"
 
 
 @pytest.fixture
@@ -59,21 +49,11 @@ def sockets_may_be_dropped() -> Iterator[None]:
         gc.collect()
 
 
-def joined(consumer: KafkaConsumer) -> KafkaConsumer:
-    for _ in range(1000):
-        if consumer.assignment():
-            return consumer
-        consumer.poll(0.1, max_records=1)
-    raise AssertionError("it never joined")
-
-
 # -- the background thread ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_member_joins_as_soon_as_its_connections_stand(
-    shared: EmbeddedCluster, topic: str, member: Callable[..., KafkaConsumer], protocol: str
-) -> None:
+def test_a_member_joins_as_soon_as_its_connections_stand(shared: EmbeddedCluster, topic: str, member: Members, protocol: str) -> None:
     with member(group_id=f"h-{topic}") as first:  # the cluster has its internal topics then, and nothing needs a back-off
         while not first.poll(1.0):
             pass
@@ -146,17 +126,6 @@ def test_close_from_another_thread_ends_a_running_poll(member, shared, topic) ->
         assert len(second.assignment()) == PARTITIONS
 
 
-def test_whoever_waits_in_poll_has_polled(member, topic) -> None:
-    """A wait longer than max_poll_interval_ms while nothing else is due."""
-    consumer = joined(member(max_poll_interval_ms=1_000, heartbeat_interval_ms=5_000, fetch_max_wait_ms=20_000))
-    while consumer.poll(0.5):
-        pass
-    generation = consumer.consumer_group_metadata()
-    consumer.poll(2.5)
-    assert consumer.poll(0) == {}
-    assert consumer.consumer_group_metadata() == generation
-
-
 # -- Ctrl+C -----------------------------------------------------------------------------------------------------------------------------
 
 
@@ -217,36 +186,22 @@ def test_ctrl_c_at_any_line_of_close(member, topic) -> None:
 
 @pytest.mark.parametrize("call", ["poll", "poll_batch", "unsubscribe", "close", "next"])
 def test_calls_that_change_what_is_being_changed_are_refused_inside_a_listener(member, call: str) -> None:
-    class Nested(Listener):
-        def on_partitions_assigned(self, partitions):
-            if call == "next":
-                next(iter(consumer))
-            else:
-                getattr(consumer, call)()
-
-    consumer = member(Nested())
+    consumer = member(Heard(assigned=lambda _: next(iter(consumer)) if call == "next" else getattr(consumer, call)()))
     with pytest.raises(errors.IllegalStateError, match="inside on_partitions_assigned of the rebalance listener"):
         joined(consumer)
     assert len(consumer.assignment()) == PARTITIONS
     group_of(consumer).listener = None
-    found = 0
-    while found < RECORDS:
-        found += sum(len(r) for r in consumer.poll(1).values())
+    take(consumer, RECORDS)
 
 
 def test_a_fenced_member_hears_what_it_lost_and_stays_out(member) -> None:
-    calls: list[str] = []
-
-    class Notes(Listener):
-        def on_partitions_lost(self, partitions):
-            calls.append("lost")
-
-    first = joined(member(Notes(), group_instance_id="i", heartbeat_interval_ms=50))
+    heard = Heard()
+    first = joined(member(heard, group_instance_id="i", heartbeat_interval_ms=50))
     second = joined(member(group_instance_id="i", heartbeat_interval_ms=50))
     with pytest.raises(errors.FencedInstanceId) as caught:
         for _ in range(1000):
             first.poll(0.05)
-    assert calls == ["lost"]
+    assert heard.kinds == ["assigned", "lost"]
     assert first.assignment() == set()
     member_id = caught.value.attempts[0].message.split("'")[1]
     said = (
@@ -326,32 +281,16 @@ class Carrying:
 ONE, TWO, THREE = (TopicPartition("t", i) for i in range(3))
 
 
-class Stubborn(Listener):
-    """Is interrupted in the calls that are named, once each."""
-
-    def __init__(self, *interrupted: str) -> None:
-        self.interrupted = list(interrupted)
-        self.calls: list[tuple[str, list[TopicPartition]]] = []
-
-    def note(self, name: str, partitions: Any) -> None:
-        self.calls.append((name, list(partitions)))
-        if name in self.interrupted:
-            self.interrupted.remove(name)
-            raise KeyboardInterrupt
-
-    def on_partitions_assigned(self, partitions):
-        self.note("assigned", partitions)
-
-    def on_partitions_revoked(self, partitions):
-        self.note("revoked", partitions)
-
-    def on_partitions_lost(self, partitions):
-        self.note("lost", partitions)
-
-
 @each_row("interrupted", [(), ("revoked",), ("assigned",), ("revoked", "assigned")])
 def test_ctrl_c_in_the_listener_leaves_the_rest_to_the_next_poll(interrupted: tuple[str, ...]) -> None:
-    listener = Stubborn(*interrupted)
+    left = list(interrupted)
+
+    def interrupt(kind: str) -> None:
+        if kind in left:
+            left.remove(kind)
+            raise KeyboardInterrupt
+
+    listener = Heard(revoked=lambda _: interrupt("revoked"), assigned=lambda _: interrupt("assigned"))
     carrying = Carrying(listener, enable_auto_commit=False)
     carrying.subscription.set_assignment([ONE, TWO])
     change = carrying.engine.change = Change(frozenset({ONE}), False, frozenset({TWO, THREE}), frozenset({THREE}))
@@ -360,37 +299,9 @@ def test_ctrl_c_in_the_listener_leaves_the_rest_to_the_next_poll(interrupted: tu
             carrying.member.carry_out(0)
         assert not carrying.engine.done
     carrying.member.carry_out(0)
-    assert listener.calls == [("revoked", [ONE]), ("assigned", [THREE])]
+    assert listener.calls == [("revoked", [0]), ("assigned", [2])]
     assert set(carrying.subscription.partitions) == {TWO, THREE}
     assert carrying.engine.done == [change]
-
-
-def test_everything_is_lost_after_an_interrupt_in_the_listener() -> None:
-    """The change that takes the place of an interrupted one is carried out from its beginning, but nothing is announced twice."""
-    listener = Stubborn("revoked")
-    carrying = Carrying(listener, enable_auto_commit=False)
-    carrying.subscription.set_assignment([ONE, TWO])
-    carrying.engine.change = Change(frozenset({ONE}), False, frozenset({TWO}), None)
-    with pytest.raises(KeyboardInterrupt):
-        carrying.member.carry_out(0)
-    carrying.engine.change = Change(frozenset({ONE, TWO}), True, frozenset(), None)
-    carrying.member.carry_out(0)
-    assert listener.calls == [("revoked", [ONE]), ("lost", [TWO])]
-    assert not carrying.subscription.partitions
-
-
-def test_an_interrupt_behind_the_assignment_counts_it_as_made() -> None:
-    listener = Stubborn("assigned")
-    carrying = Carrying(listener, enable_auto_commit=False)
-    first = carrying.engine.change = Change(frozenset(), False, frozenset({ONE}), frozenset({ONE}))
-    with pytest.raises(KeyboardInterrupt):
-        carrying.member.carry_out(0)
-    carrying.engine.change = None
-    second = Change(frozenset({ONE}), True, frozenset(), None)
-    carrying.engine.change = second
-    carrying.member.carry_out(0)
-    assert carrying.engine.done == [first, second]
-    assert listener.calls == [("assigned", [ONE]), ("lost", [ONE])]
 
 
 @pytest.mark.parametrize("joined_and_assigned", [(False, True), (True, False)])

@@ -3,40 +3,36 @@
 from __future__ import annotations
 
 import threading
-import uuid
-from collections.abc import Callable, Iterator
 
 import pytest
 from numbered import numbered_topic
 from refused_commits import refuse_commits
 
 from kafkacore import errors
-from kafkacore.consumer import KafkaConsumer, RebalanceListener
+from kafkacore.consumer import KafkaConsumer
 from kafkacore.errors import Code
 from kafkacore.producer import KafkaProducer
 from kafkacore.protocol import OffsetCommitResponse
 from kafkacore.protocol.group import OffsetCommitResponsePartition, OffsetCommitResponseTopic
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
+from tests.kit import groups
+from tests.kit.clusters import embedded
+from tests.kit.groups import Heard, until_polled
 from tests.kit.inside import group_of, loop_of, metadata_of
+from tests.kit.records import take
+from tests.kit.waiting import fresh
 
 pytestmark = pytest.mark.usefixtures("client_face")
+FACED = (groups,)
+QUICK = {"group_consumer_heartbeat_interval_ms": 50}
 
 PARTITIONS = 6
 RECORDS = 600
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=3, config={"group_consumer_heartbeat_interval_ms": 50}) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def alone() -> Iterator[EmbeddedCluster]:
-    """Without the last requests of another test's clients."""
-    with EmbeddedCluster(brokers=1, config={"group_consumer_heartbeat_interval_ms": 50}) as cluster:
-        yield cluster
+shared = embedded(brokers=3, config=QUICK)
+alone = embedded(scope="function", brokers=1, config=QUICK)  # without the last requests of another test's clients
 
 
 @pytest.fixture
@@ -44,80 +40,26 @@ def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
     return numbered_topic(shared, request, replication_factor=3)
 
 
-@pytest.fixture
-def member(shared: EmbeddedCluster, topic: str, group_protocol: str) -> Iterator[Callable[..., KafkaConsumer]]:
-    made: list[KafkaConsumer] = []
-
-    def make(listener: RebalanceListener | None = None, **settings: object) -> KafkaConsumer:
-        consumer = KafkaConsumer(
-            **{
-                "bootstrap_servers": shared.bootstrap_servers,
-                "group_id": f"g-{topic}",
-                "auto_offset_reset": "earliest",
-                "group_protocol": group_protocol,
-                **({"heartbeat_interval_ms": 50} if group_protocol == "classic" else {}),
-                **settings,
-            }
-        )
-        made.append(consumer)
-        consumer.subscribe([topic], listener=listener)
-        return consumer
-
-    yield make
-    for consumer in made:
-        consumer.close()
-
-
-class Noted(RebalanceListener):
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, list[int]]] = []
-
-    def on_partitions_assigned(self, partitions):
-        self.calls.append(("assigned", [p.partition for p in partitions]))
-
-    def on_partitions_revoked(self, partitions):
-        self.calls.append(("revoked", [p.partition for p in partitions]))
-
-    def on_partitions_lost(self, partitions):
-        self.calls.append(("lost", [p.partition for p in partitions]))
-
-
-def read(consumer: KafkaConsumer, count: int) -> list:
-    found: list = []
-    while len(found) < count:
-        for records in consumer.poll(10).values():
-            found += records
-    return found
-
-
-def until(done: Callable[[], bool], *consumers: KafkaConsumer) -> None:
-    for _ in range(3000):
-        if done():
-            return
-        for consumer in consumers:
-            consumer.poll(0.01)
-    raise AssertionError("it did not come to that")
-
-
+@pytest.mark.aio_at_length
 def test_one_member_reads_everything_and_the_next_goes_on(member, topic):
     with member() as consumer:
-        assert len(read(consumer, 600)) == 600
+        assert len(take(consumer, 600)) == 600
         assert consumer.assignment() == {TopicPartition(topic, i) for i in range(PARTITIONS)}
         consumer.commit()
         assert consumer.committed((topic, 0)) == OffsetAndMetadata(100, 0)
     with member() as consumer:
-        until(lambda: len(consumer.assignment()) == PARTITIONS, consumer)
+        until_polled(lambda: len(consumer.assignment()) == PARTITIONS, consumer)
         assert consumer.poll(0.2) == {}
         assert consumer.position((topic, 3)) == 100
 
 
 def test_two_members_share_and_a_leaver_gives_back(member, group_protocol):
-    heard = Noted()
+    heard = Heard()
     first, second = member(heard), member()
-    until(lambda: len(first.assignment()) == len(second.assignment()) == PARTITIONS // 2, first, second)
+    until_polled(lambda: len(first.assignment()) == len(second.assignment()) == PARTITIONS // 2, first, second)
     assert not first.assignment() & second.assignment()
     second.close()
-    until(lambda: len(first.assignment()) == PARTITIONS, first)
+    until_polled(lambda: len(first.assignment()) == PARTITIONS, first)
     assert heard.calls[0][0] == "assigned"
     if group_protocol == "classic":  # eager: everything is given up
         assert heard.calls[-2][0] == "revoked"
@@ -130,9 +72,10 @@ def test_two_members_share_and_a_leaver_gives_back(member, group_protocol):
         assert heard.calls[-1][0] == "assigned"
 
 
+@pytest.mark.aio_at_length
 def test_what_was_handed_out_last_is_not_committed_before_the_next_poll(member, topic):
     consumer = member(auto_commit_interval_ms=1, max_poll_records=7)
-    records = read(consumer, 1)
+    records = take(consumer, 1)
     tp = TopicPartition(topic, records[0].partition)
     background = loop_of(consumer).background
     seen = background.takeovers
@@ -140,67 +83,26 @@ def test_what_was_handed_out_last_is_not_committed_before_the_next_poll(member, 
     while background.takeovers == seen:  # the background thread commits what is processed, which is nothing
         threading.Event().wait(0.001)
     assert consumer.committed(tp) is None or consumer.committed(tp).offset == records[0].offset
-    until(lambda: (found := consumer.committed(tp)) is not None and found.offset >= records[-1].offset + 1, consumer)
+    until_polled(lambda: (found := consumer.committed(tp)) is not None and found.offset >= records[-1].offset + 1, consumer)
 
 
-def test_a_loop_is_not_committed_beyond_the_record_it_works_on(member, topic):
-    with member(auto_commit_interval_ms=1) as consumer:
-        for record in consumer:
-            if record.offset == 40:
-                break
-        done = (record.partition, record.offset)
-    with member() as consumer:
-        assert consumer.committed((topic, done[0])).offset <= done[1] + 1
-
-
-def test_closing_commits_what_was_processed(member, topic):
-    with member() as consumer:
-        read(consumer, 600)
-    with member() as consumer:
-        assert {
-            tp.partition: found.offset for tp, found in consumer.committed([(topic, i) for i in range(PARTITIONS)]).items()
-        } == dict.fromkeys(range(PARTITIONS), 100)
-
-
-def test_nobody_polls(member):
-    heard = Noted()
-    consumer = member(heard, max_poll_interval_ms=1_000)
-    until(lambda: bool(consumer.assignment()), consumer)
-    other = member()
-    until(lambda: len(other.assignment()) == PARTITIONS, other)
-    with pytest.raises(errors.MaxPollExceeded, match="max_poll_interval_ms"):
-        consumer.poll(0)
-    other.close()
-    everything = list(range(PARTITIONS))
-    until(lambda: heard.calls == [("assigned", everything), ("lost", everything), ("assigned", everything)], consumer)
-
-
+@pytest.mark.aio_at_length
 def test_after_the_group_was_left_nothing_held_is_handed_out(member):
     """What was fetched before belongs to another member by now, and there is always more where that came from."""
-    heard = Noted()
+    heard = Heard()
     consumer = member(heard, max_poll_interval_ms=1_000, max_poll_records=1)
-    read(consumer, 1)
+    take(consumer, 1)
     other = member()
-    until(lambda: len(other.assignment()) == PARTITIONS, other)
+    until_polled(lambda: len(other.assignment()) == PARTITIONS, other)
     with pytest.raises(errors.MaxPollExceeded, match="max_poll_interval_ms"):
         consumer.poll(0)
     assert not consumer.poll(0)
     assert heard.calls[-1] == ("lost", list(range(PARTITIONS)))
 
 
-def test_an_old_generation_commits_nothing(member, topic):
-    consumer = member(max_poll_interval_ms=1_000)
-    read(consumer, 1)
-    other = member()
-    until(lambda: len(other.assignment()) == PARTITIONS, other)
-    with pytest.raises(errors.CommitFailed, match="not a member"):
-        consumer.commit()
-    assert other.committed((topic, 0)) is None
-
-
 def test_commits_in_order_with_callbacks(member, topic):
     consumer = member(enable_auto_commit=False)
-    read(consumer, 600)
+    take(consumer, 600)
     heard: list = []
     for offset in (10, 20, 30):
         consumer.commit_async({(topic, 0): offset}, callback=lambda offsets, error: heard.append((offsets, error)))
@@ -213,38 +115,37 @@ def test_commits_in_order_with_callbacks(member, topic):
     }
 
 
+@pytest.mark.aio_at_length
 def test_what_a_listener_raises_reaches_the_caller_and_loses_nothing(member):
-    class Broken(Noted):
-        def on_partitions_assigned(self, partitions):
-            super().on_partitions_assigned(partitions)
-            raise ValueError("no room")
+    def broken(_):
+        raise ValueError("no room")
 
-    heard = Broken()
+    heard = Heard(assigned=broken)
     consumer = member(heard)
     with pytest.raises(ValueError, match="no room"):
-        until(lambda: False, consumer)
+        until_polled(lambda: False, consumer)
     assert len(consumer.assignment()) == PARTITIONS
-    assert len(read(consumer, 600)) == 600
+    assert len(take(consumer, 600)) == 600
     assert len(heard.calls) == 1
 
 
 def test_a_listener_may_seek_pause_and_commit(member, topic):
-    class Moves(RebalanceListener):
-        def on_partitions_assigned(self, partitions):
-            consumer.seek((topic, 0), 90)
-            consumer.pause((topic, 1))
-            consumer.commit({(topic, 2): 50})
+    def moves(_):
+        consumer.seek((topic, 0), 90)
+        consumer.pause((topic, 1))
+        consumer.commit({(topic, 2): 50})
 
-    consumer = member(Moves())
-    records = read(consumer, 10 + 4 * 100 - 50)
+    consumer = member(Heard(assigned=moves))
+    records = take(consumer, 10 + 4 * 100 - 50)
     assert min(r.offset for r in records if r.partition == 0) == 90
     assert not [r for r in records if r.partition == 1]
     assert min(r.offset for r in records if r.partition == 2) == 50
 
 
+@pytest.mark.aio_at_length
 def test_the_coordinator_moves(member, shared, topic):
     consumer = member()
-    read(consumer, 600)
+    take(consumer, 600)
     coordinator = group_of(consumer).link.broker_id
     shared.stop_broker(coordinator)
     try:
@@ -252,18 +153,6 @@ def test_the_coordinator_moves(member, shared, topic):
         assert consumer.committed((topic, 0)).offset == 100
     finally:
         shared.start_broker(coordinator)
-
-
-def test_a_member_lives_while_its_application_works(member, group_protocol):
-    """The background thread sends heartbeats."""
-    consumer = member(**({"session_timeout_ms": 6_000, "heartbeat_interval_ms": 100} if group_protocol == "classic" else {}))
-    until(lambda: bool(consumer.assignment()), consumer)
-    generation = consumer.consumer_group_metadata()
-    engine = group_of(consumer).membership
-    while engine.heartbeats < 40:
-        threading.Event().wait(0.01)
-    consumer.poll(0)
-    assert consumer.consumer_group_metadata() == generation
 
 
 def settled(topic: str, *consumers: KafkaConsumer) -> None:
@@ -274,13 +163,14 @@ def settled(topic: str, *consumers: KafkaConsumer) -> None:
         found = [consumer.assignment() for consumer in consumers]
         return set().union(*found) == everything and {len(mine) for mine in found} == {PARTITIONS // len(consumers)}
 
-    until(done, *consumers)
+    until_polled(done, *consumers)
 
 
+@pytest.mark.aio_at_length
 @pytest.mark.parametrize("group_protocol", ["classic"])
 def test_a_group_changes_from_range_to_cooperative_by_two_rolling_restarts(member, topic):
     only_range, both, only_cooperative = ["range"], ["cooperative-sticky", "range"], "cooperative-sticky"
-    heard = Noted()
+    heard = Heard()
     members = [member(partition_assignment_strategy=only_range) for _ in range(3)]
     settled(topic, *members)
     for strategy in (both, only_cooperative):
@@ -293,17 +183,20 @@ def test_a_group_changes_from_range_to_cooperative_by_two_rolling_restarts(membe
     had = [consumer.assignment() for consumer in members]
     heard.calls.clear()
     members.append(member(heard, partition_assignment_strategy=only_cooperative))
-    until(lambda: {len(c.assignment()) for c in members} == {1, 2} and sum(len(c.assignment()) for c in members) == PARTITIONS, *members)
+    until_polled(
+        lambda: {len(c.assignment()) for c in members} == {1, 2} and sum(len(c.assignment()) for c in members) == PARTITIONS, *members
+    )
     assert all(consumer.assignment() <= before for consumer, before in zip(members, had, strict=False))  # nobody else got anything
     (moved,) = members[-1].assignment()
     changes = [call for call in heard.calls if call[1]]
     assert changes == [("revoked", [moved.partition]), ("assigned", [moved.partition])]  # only what moves, given up before it is handed out
 
 
+@pytest.mark.aio_at_length
 @pytest.mark.parametrize("group_protocol", ["consumer"])
 def test_a_commit_with_a_stale_epoch_goes_again(member, shared, topic):
     consumer = member(enable_auto_commit=False)
-    read(consumer, 600)
+    take(consumer, 600)
     stale, epochs = [Code.STALE_MEMBER_EPOCH], []
 
     def refuse(request):
@@ -329,16 +222,17 @@ def test_a_commit_with_a_stale_epoch_goes_again(member, shared, topic):
     assert {(g.member_id, g.member_epoch) for r in asked for g in r.groups} == {(me.member_id, me.generation_id)}
 
 
+@pytest.mark.aio_at_length
 def test_an_older_broker_chooses_the_member_id_and_matches_no_pattern():
     with EmbeddedCluster(emulate="3.9") as cluster:
         cluster.create_topic("t", partitions=1)
         settings = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": "g", "group_protocol": "consumer"}
         with KafkaConsumer("t", **settings) as consumer:
-            until(lambda: bool(consumer.assignment()), consumer)
+            until_polled(lambda: bool(consumer.assignment()), consumer)
             consumer.unsubscribe()
             consumer.subscribe(pattern=SubscriptionPattern("t"))
             with pytest.raises(errors.UnsupportedVersion, match="needs ConsumerGroupHeartbeat v1"):
-                until(lambda: False, consumer)
+                until_polled(lambda: False, consumer)
 
 
 @pytest.mark.parametrize("settings", [{}, {"group_id": "g"}])
@@ -348,6 +242,7 @@ def test_the_brokers_pattern_needs_a_consumer_group(shared, settings):
             consumer.subscribe(pattern=SubscriptionPattern("t.*"))
 
 
+@pytest.mark.aio_at_length
 def test_topics_that_the_brokers_pattern_matches_later(alone, request):
     """Their names are asked for by their ids: a cluster may have many other topics."""
     topic = numbered_topic(alone, request, replication_factor=1)
@@ -357,9 +252,9 @@ def test_topics_that_the_brokers_pattern_matches_later(alone, request):
     try:
         with KafkaConsumer(bootstrap_servers=alone.bootstrap_servers, **settings) as consumer:
             consumer.subscribe(pattern=SubscriptionPattern(f"{topic}.*"))
-            assert len(read(consumer, 600)) == 600
+            assert len(take(consumer, 600)) == 600
             alone.create_topic(f"{topic}-more", partitions=1)
-            until(lambda: len(consumer.assignment()) == PARTITIONS + 1, consumer)
+            until_polled(lambda: len(consumer.assignment()) == PARTITIONS + 1, consumer)
             assert consumer.subscription() == {topic, f"{topic}-more"}
             assert set(metadata_of(consumer).topics) == consumer.subscription()
             assert not metadata_of(consumer).all_topics
@@ -377,13 +272,10 @@ SLOW_HEARTBEATS = {
 }
 
 
-@pytest.fixture(scope="module")
-def slow() -> Iterator[EmbeddedCluster]:
-    """A cluster where nobody hears of anything by a heartbeat."""
-    with EmbeddedCluster(config=SLOW_HEARTBEATS) as cluster:
-        yield cluster
+slow = embedded(config=SLOW_HEARTBEATS)  # nobody hears of anything by a heartbeat
 
 
+@pytest.mark.aio_at_length
 @pytest.mark.parametrize(
     ("group_protocol", "code"),
     [
@@ -396,11 +288,11 @@ def slow() -> Iterator[EmbeddedCluster]:
 )
 @pytest.mark.parametrize("automatic", [False, True])
 def test_a_commit_says_that_the_generation_has_ended_and_no_heartbeat_is_waited_for(slow, group_protocol, code, automatic):
-    name = f"ended-{group_protocol}-{int(code)}-{automatic}-{uuid.uuid4().hex[:6]}"  # each face has a topic of its own
+    name = fresh(f"ended-{group_protocol}-{int(code)}")  # each face has a topic of its own
     slow.create_topic(name, partitions=2)
     heartbeats = {"heartbeat_interval_ms": 900_000, "session_timeout_ms": 1_800_000} if group_protocol == "classic" else {}
     instance = "i" if code == Code.UNKNOWN_MEMBER_ID else None  # else the coordinator waits for the old member, which it still has
-    heard = Noted()
+    heard = Heard()
     with KafkaConsumer(
         bootstrap_servers=slow.bootstrap_servers,
         group_id=name,
@@ -412,20 +304,20 @@ def test_a_commit_says_that_the_generation_has_ended_and_no_heartbeat_is_waited_
         **heartbeats,
     ) as consumer:
         consumer.subscribe([name], listener=heard)
-        until(lambda: len(consumer.assignment()) == 2, consumer)
-        until(lambda: group_of(consumer).membership.rebalances == 1, consumer)
+        until_polled(lambda: len(consumer.assignment()) == 2, consumer)
+        until_polled(lambda: group_of(consumer).membership.rebalances == 1, consumer)
         before = consumer.consumer_group_metadata()
         left = refuse_commits(slow, code)
         try:
             if automatic:
                 with KafkaProducer(bootstrap_servers=slow.bootstrap_servers) as producer:
                     producer.send(name, b"x").result(60)
-                until(lambda: not left, consumer)
+                until_polled(lambda: not left, consumer)
             else:
                 rebalancing = code == Code.REBALANCE_IN_PROGRESS
                 with pytest.raises(errors.RebalanceInProgress if rebalancing else errors.CommitFailed):
                     consumer.commit({(name, 0): 0})
-            until(lambda: group_of(consumer).membership.rebalances == 2, consumer)
+            until_polled(lambda: group_of(consumer).membership.rebalances == 2, consumer)
         finally:
             slow.control("OffsetCommit", None)
         after = consumer.consumer_group_metadata()
@@ -437,14 +329,14 @@ def test_a_commit_says_that_the_generation_has_ended_and_no_heartbeat_is_waited_
 
 def test_a_commit_with_a_stale_epoch_asks_for_the_next_one(slow):
     """The coordinator has moved on, and the heartbeat that would say so is a quarter of an hour away."""
-    stale, other = (f"{name}-{uuid.uuid4().hex[:6]}" for name in ("stale", "other"))  # each face has topics of its own
+    stale, other = fresh("stale"), fresh("other")  # each face has topics of its own
     slow.create_topic(stale, partitions=2)
     slow.create_topic(other, partitions=2)
     settings = {"bootstrap_servers": slow.bootstrap_servers, "group_id": stale, "group_protocol": "consumer"}
     with KafkaConsumer(stale, **settings) as first, KafkaConsumer(other, **settings) as second:
-        until(lambda: len(first.assignment()) == 2 and group_of(first).membership.rebalances == 1, first)
+        until_polled(lambda: len(first.assignment()) == 2 and group_of(first).membership.rebalances == 1, first)
         epoch = first.consumer_group_metadata().generation_id
-        until(lambda: second.consumer_group_metadata().generation_id > epoch, second)
+        until_polled(lambda: second.consumer_group_metadata().generation_id > epoch, second)
         asked: list[int] = []
         left = [Code.STALE_MEMBER_EPOCH]
 
