@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore import errors
-from kafkacore.clock import ManualClock
+from kafkacore.clock import JumpingClock, ManualClock
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.consumer.group.listener import RebalanceListener as Listener
@@ -124,6 +124,19 @@ def test_close_from_another_thread_ends_a_running_poll(member, shared, topic) ->
     with member() as second:  # it has left: the next member does not wait for a session to end
         joined(second)
         assert len(second.assignment()) == PARTITIONS
+
+
+def test_whoever_waits_in_poll_has_polled(member, shared) -> None:
+    clock = JumpingClock()
+    consumer = joined(member(clock=clock, fetch_max_wait_ms=20), PARTITIONS)
+    while consumer.poll(0.5):
+        pass
+    generation = consumer.consumer_group_metadata()
+    shared.control("Fetch", lambda _: clock.sleep(400_000))  # longer than max_poll_interval_ms
+    consumer.poll(900.0)
+    shared.control("Fetch", None)
+    assert consumer.poll(0) == {}
+    assert consumer.consumer_group_metadata() == generation
 
 
 # -- Ctrl+C -----------------------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,44 @@ from tests.kit.waiting import until
 EVERY_MS = 50
 """Between heartbeats of classic members: a rebalance is heard of soon."""
 
+MEMBER = """
+import json, os, signal, sys, threading, time
+from kafkacore import errors
+from kafkacore.consumer import KafkaConsumer, RebalanceListener
+
+topic, settings = sys.argv[1], json.loads(sys.argv[2])
+
+heard = []
+
+def say(*what):
+    heard.append(what[0])
+    print(json.dumps(what), flush=True)
+
+class Says(RebalanceListener):
+    def on_partitions_assigned(self, partitions):
+        say("assigned", len(partitions))
+    def on_partitions_revoked(self, partitions):
+        say("revoked", len(partitions))
+    def on_partitions_lost(self, partitions):
+        say("lost", len(partitions))
+
+def member(**more):
+    consumer = KafkaConsumer(**{"auto_offset_reset": "earliest", **settings, **more})
+    consumer.subscribe([topic], listener=Says())
+    return consumer
+
+def read(consumer):
+    for _ in range(1200):
+        if found := consumer.poll(0.1, max_records=10):
+            return [(r.partition, r.offset) for records in found.values() for r in records]
+
+def joined(**more):
+    consumer = member(**more)
+    read(consumer)
+    return consumer
+"""
+"""A program for `programs.Saying` begins with this: a member that says what its listener hears."""
+
 
 class Members:
     """Makes members of one topic's group; they are closed at the end.
