@@ -58,6 +58,12 @@ def test_every_switch_of_the_tests_is_on_in_some_job_of_the_night() -> None:
     assert given - read == set(), "no test reads it"
 
 
+def test_some_job_of_the_night_runs_both_faces_on_kafka() -> None:
+    kafka = [job for job in jobs_of(NIGHTLY).values() if any("-m kafka" in step.get("run", "") for step in job["steps"])]
+    assert kafka
+    assert all(job["env"].get("KAFKACORE_FACES") == "all" for job in kafka)
+
+
 def test_a_change_is_judged_by_the_same_examples_and_expected_skips() -> None:
     switches = {"KAFKACORE_SAME_EXAMPLES", "KAFKACORE_EXPECTED_SKIPS"}
     assert set(yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["env"]) == switches

@@ -6,8 +6,9 @@
     listener, on a thread       <-    await to_thread(listener)
 
 A test that takes the fixture `client_face` runs as `[sync]` and as `[aio]`. For `[aio]` the names KafkaProducer, KafkaConsumer and
-KafkaAdminClient of its module, and of the modules in its `FACED`, are those of here. Marked `sync_only(reason)` it runs on one face,
-marked `aio_at_length`, as a case of it may be, on the second one only with KAFKACORE_FACES=all.
+KafkaAdminClient of its module, and of the modules in its `FACED`, are those of here. Marked `sync_only(reason)` it runs on one face.
+The second face waits for KAFKACORE_FACES=all, which the night sets, where a test or a case is marked `aio_at_length`, and on Apache Kafka:
+a broker does not see which face asks, so the embedded one is enough for each change.
 
 When a test ends, nothing may be left in the loop: no task that waits, no error that nobody has seen.
 """
@@ -319,7 +320,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     def is_long(item: Any) -> bool:
         params = item.callspec.params if hasattr(item, "callspec") else {}
-        return params.get("client_face") == "aio" and item.get_closest_marker("aio_at_length") is not None
+        return params.get("client_face") == "aio" and any(item.get_closest_marker(name) for name in ("aio_at_length", "kafka"))
 
     left_out = [item for item in items if is_long(item)]
     if left_out:
