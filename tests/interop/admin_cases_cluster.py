@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kafkacore import protocol as p
-from tests.interop.admin_cases import case, create, new
-
-
-@case
-def describe_cluster(topic: str) -> list[tuple[Any, int]]:
-    return [
-        (p.DescribeClusterRequest(), 0),
-        (p.DescribeClusterRequest(include_cluster_authorized_operations=True), 1),
-        (p.DescribeClusterRequest(include_fenced_brokers=True), 2),
-        (p.DescribeClusterRequest(endpoint_type=2), 2),
-        (p.DescribeClusterRequest(endpoint_type=3), 2),
-        (p.DescribeClusterRequest(endpoint_type=0), 1),
-    ]
+from tests.interop.admin_cases import Cases, create, new
 
 
 def describe_partitions(*topics: str, limit: int = 2000, cursor: tuple[str, int] | None = None) -> p.DescribeTopicPartitionsRequest:
@@ -28,63 +14,14 @@ def describe_partitions(*topics: str, limit: int = 2000, cursor: tuple[str, int]
     )
 
 
-@case
-def describe_topic_partitions(topic: str) -> list[tuple[Any, int]]:
-    first, second = topic + "-a", topic + "-b"
-    return [
-        (create(new(first, 3), new(second, 2)), 7),
-        (describe_partitions(first, second), 0),
-        (describe_partitions(second, first, first), 0),
-        (describe_partitions(first, second, limit=2), 0),
-        (describe_partitions(first, second, limit=3), 0),
-        (describe_partitions(first, second, limit=4), 0),
-        (describe_partitions(first, second, limit=2, cursor=(first, 2)), 0),
-        (describe_partitions(first, second, cursor=(second, 1)), 0),
-        (describe_partitions(first, second, cursor=(first, 7)), 0),
-        (describe_partitions(first, second, cursor=(topic + "-aa", 0)), 0),
-        (describe_partitions(first, cursor=(second, 1)), 0),
-        (describe_partitions(first, cursor=(first, -1)), 0),
-        (describe_partitions(topic + "-missing", first), 0),
-        (describe_partitions("a b"), 0),
-        (describe_partitions(first, second, limit=0), 0),
-        (describe_partitions(first, second, limit=-5), 0),
-        (describe_partitions(first, second, limit=100_000), 0),
-    ]
-
-
 def log_dirs(*topics: tuple[str, list[int]]) -> p.DescribeLogDirsRequest:
     return p.DescribeLogDirsRequest(topics=[p.DescribableLogDirTopic(topic=name, partitions=indexes) for name, indexes in topics])
-
-
-@case
-def describe_log_dirs(topic: str) -> list[tuple[Any, int]]:
-    return [
-        (create(new(topic, 3)), 7),
-        *((log_dirs((topic, [0, 1])), version) for version in range(1, 6)),
-        (log_dirs((topic, [0, 9]), (topic + "-missing", [0])), 5),
-        (log_dirs(), 5),
-    ]
 
 
 def elect(kind: int, *topics: tuple[str, list[int]]) -> p.ElectLeadersRequest:
     return p.ElectLeadersRequest(
         election_type=kind, topic_partitions=[p.TopicPartitions(topic=name, partitions=indexes) for name, indexes in topics]
     )
-
-
-@case
-def elect_leaders(topic: str) -> list[tuple[Any, int]]:
-    return [
-        (create(new(topic, 2)), 7),
-        (elect(0, (topic, [0, 1])), 2),
-        (elect(1, (topic, [0])), 2),
-        (elect(0, (topic, [0])), 0),
-        (elect(0, (topic, [0])), 1),
-        (elect(0, (topic, [5]), (topic + "-missing", [0])), 2),
-        (elect(0, (topic, [0, 0])), 2),
-        (elect(7, (topic, [0])), 2),
-        (elect(0), 2),
-    ]
 
 
 def reassign(topic: str, changes: dict[int, list[int] | None], change_factor: bool = True) -> p.AlterPartitionReassignmentsRequest:
@@ -97,54 +34,6 @@ def reassign(topic: str, changes: dict[int, list[int] | None], change_factor: bo
             )
         ],
     )
-
-
-@case
-def reassign_partitions(topic: str) -> list[tuple[Any, int]]:
-    return [
-        (create(new(topic, 2)), 7),
-        (reassign(topic, {0: [1]}), 1),
-        (reassign(topic, {0: None}), 1),
-        (reassign(topic, {0: [9]}), 1),
-        (reassign(topic, {0: []}), 1),
-        (reassign(topic, {0: [1, 1]}), 0),
-        (reassign(topic, {0: [-1]}), 0),
-        (reassign(topic, {7: [1], 1: [1]}), 1),
-        (reassign(topic + "-missing", {0: [1]}), 1),
-        (reassign(topic, {0: [1, 2]}, change_factor=False), 1),
-        (p.AlterPartitionReassignmentsRequest(topics=[]), 1),
-        (p.ListPartitionReassignmentsRequest(topics=None), 0),
-        (p.ListPartitionReassignmentsRequest(topics=[p.ListPartitionReassignmentsTopics(name=topic, partition_indexes=[0, 9])]), 0),
-        (p.ListPartitionReassignmentsRequest(topics=[p.ListPartitionReassignmentsTopics(name="missing", partition_indexes=[0])]), 0),
-    ]
-
-
-@case
-def alter_replica_log_dirs(topic: str) -> list[tuple[Any, int]]:
-    def move(path: str, name: str, partitions: list[int]) -> p.AlterReplicaLogDirsRequest:
-        topics = [p.AlterReplicaLogDirTopic(name=name, partitions=partitions)]
-        return p.AlterReplicaLogDirsRequest(dirs=[p.AlterReplicaLogDir(path=path, topics=topics)])
-
-    return [
-        (create(new(topic, 2)), 7),
-        (move("/no/such/directory", topic, [0, 1]), 1),
-        (move("/no/such/directory", topic, [0, 9]), 2),
-        (move("relative", topic + "-missing", [0]), 2),
-        (p.AlterReplicaLogDirsRequest(dirs=[]), 2),
-    ]
-
-
-@case
-def acls_without_an_authorizer(topic: str) -> list[tuple[Any, int]]:
-    every = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
-    one = p.AclCreation(resource_type=2, resource_name=topic, principal="User:a", host="*", operation=3, permission_type=3)
-    return [
-        *((p.DescribeAclsRequest(**every), version) for version in (1, 2, 3)),
-        *((p.CreateAclsRequest(creations=[one, one]), version) for version in (1, 2, 3)),
-        *((p.DeleteAclsRequest(filters=[p.DeleteAclsFilter(**every)]), version) for version in (1, 2, 3)),
-        (p.CreateAclsRequest(creations=[]), 3),
-        (p.DeleteAclsRequest(filters=[]), 3),
-    ]
 
 
 Entity = dict[str, str | None]
@@ -170,102 +59,6 @@ def quotas(*components: tuple[str, int, str | None], strict: bool = False) -> p.
     )
 
 
-@case
-def client_quotas(topic: str) -> list[tuple[Any, int]]:
-    user, client = {"user": topic}, {"client-id": topic}
-    both: Entity = {"user": topic, "client-id": topic}
-    return [
-        (quotas(("user", 0, topic)), 1),
-        (quota((user, {"producer_byte_rate": 1000.0, "consumer_byte_rate": 2000.5})), 1),
-        (quota((client, {"request_percentage": 50.0}), (both, {"controller_mutation_rate": 3.5})), 0),
-        (quotas(("user", 0, topic)), 0),
-        (quotas(("user", 0, topic)), 1),
-        (quotas(("user", 0, topic), strict=True), 1),
-        (quotas(("user", 0, topic), ("client-id", 0, topic), strict=True), 1),
-        (quotas(("user", 2, None), ("client-id", 2, None)), 1),
-        (quotas(("client-id", 0, topic)), 1),
-        (quota((user, {"producer_byte_rate": None, "no_such": None})), 1),
-        (quota((user, {"producer_byte_rate": None})), 1),
-        (quotas(("user", 0, topic), strict=True), 1),
-        (quota((user, {"consumer_byte_rate": 7.0}), validate_only=True), 1),
-        (quotas(("user", 0, topic), strict=True), 1),
-        (quota((client, {"request_percentage": None}), (both, {"controller_mutation_rate": None})), 1),
-        (quota(({"ip": "1.2.3.4"}, {"connection_creation_rate": 5.0})), 1),
-        (quotas(("ip", 0, "1.2.3.4")), 1),
-        (quota(({"ip": "1.2.3.4"}, {"connection_creation_rate": None})), 1),
-        (quota(({"user": None}, {"producer_byte_rate": 5.0})), 1),
-        (quotas(("user", 1, None)), 1),
-        (quota(({"user": None}, {"producer_byte_rate": None})), 1),
-    ]
-
-
-@case
-def wrong_client_quotas(topic: str) -> list[tuple[Any, int]]:
-    user: Entity = {"user": topic}
-    return [
-        (quota(({}, {"producer_byte_rate": 1.0})), 1),
-        (quota(({"planet": "x"}, {"producer_byte_rate": 1.0})), 1),
-        (quota(({"user": ""}, {"producer_byte_rate": 1.0})), 1),
-        (quota((user, {"no_such": 1.0})), 1),
-        (quota((user, {"connection_creation_rate": 1.0})), 1),
-        (quota(({"ip": "1.2.3.4"}, {"producer_byte_rate": 1.0})), 1),
-        (quota(({"ip": "1.2.3.4", "user": "x"}, {"producer_byte_rate": 1.0})), 1),
-        (quota(({"ip": "not an ip"}, {"connection_creation_rate": 1.0})), 1),
-        (quota((user, {"producer_byte_rate": 0.0})), 1),
-        (quota((user, {"producer_byte_rate": -1.0})), 1),
-        (quota((user, {"producer_byte_rate": 1.5})), 1),
-        (quota((user, {"request_percentage": -3.0})), 1),
-        (quota((user, {"consumer_byte_rate": 1e30})), 1),
-        (quota((user, {})), 1),
-        (quota(), 1),
-        (quota((user, {"producer_byte_rate": 1.0}), (user, {"producer_byte_rate": 2.0})), 1),
-        (quota((user, {"producer_byte_rate": None})), 1),
-        (quotas(("planet", 0, "x")), 1),
-        (quotas(("", 0, "x")), 1),
-        (quotas(("user", 0, None)), 1),
-        (quotas(("user", 1, "x")), 1),
-        (quotas(("user", 2, "x")), 1),
-        (quotas(("user", 9, "x")), 1),
-        (quotas(("user", 0, "x"), ("user", 0, "y")), 1),
-        (quotas(("ip", 0, "1.2.3.4"), ("user", 0, "y")), 1),
-    ]
-
-
-@case
-def scram_credentials(topic: str) -> list[tuple[Any, int]]:
-    def upsert(name: str, mechanism: int, iterations: int = 4096) -> p.AlterUserScramCredentialsRequest:
-        one = p.ScramCredentialUpsertion(name=name, mechanism=mechanism, iterations=iterations, salt=b"salt", salted_password=b"p" * 32)
-        return p.AlterUserScramCredentialsRequest(deletions=[], upsertions=[one])
-
-    def remove(name: str, mechanism: int) -> p.AlterUserScramCredentialsRequest:
-        return p.AlterUserScramCredentialsRequest(deletions=[p.ScramCredentialDeletion(name=name, mechanism=mechanism)], upsertions=[])
-
-    def look(*names: str) -> p.DescribeUserScramCredentialsRequest:
-        return p.DescribeUserScramCredentialsRequest(users=[p.ScramUserName(name=name) for name in names])
-
-    return [
-        (look(topic), 0),
-        (look(topic, topic), 0),
-        (p.DescribeUserScramCredentialsRequest(users=None), 0),
-        (upsert(topic, 1), 0),
-        (upsert(topic, 2, 8192), 0),
-        (look(topic), 0),
-        (remove(topic, 1), 0),
-        (look(topic), 0),
-        (remove(topic, 1), 0),
-        (remove(topic, 2), 0),
-        (look(topic), 0),
-        (upsert("", 1), 0),
-        (upsert(topic, 0), 0),
-        (upsert(topic, 9), 0),
-        (upsert(topic, 1, 1), 0),
-        (upsert(topic, 1, 20_000), 0),
-        (remove("", 1), 0),
-        (remove(topic, 7), 0),
-        (p.AlterUserScramCredentialsRequest(deletions=[], upsertions=[]), 0),
-    ]
-
-
 def quorum(*topics: tuple[str, list[int]]) -> p.DescribeQuorumRequest:
     return p.DescribeQuorumRequest(
         topics=[
@@ -275,17 +68,6 @@ def quorum(*topics: tuple[str, list[int]]) -> p.DescribeQuorumRequest:
     )
 
 
-@case
-def describe_quorum(topic: str) -> list[tuple[Any, int]]:
-    return [
-        *((quorum(("__cluster_metadata", [0])), version) for version in range(3)),
-        (quorum(("__cluster_metadata", [1])), 2),
-        (quorum(("__cluster_metadata", [0, 1])), 2),
-        (quorum((topic, [0])), 2),
-        (quorum(), 2),
-    ]
-
-
 def update(*features: tuple[str, int, int], validate_only: bool = True) -> p.UpdateFeaturesRequest:
     return p.UpdateFeaturesRequest(
         feature_updates=[p.FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind) for name, level, kind in features],
@@ -293,28 +75,201 @@ def update(*features: tuple[str, int, int], validate_only: bool = True) -> p.Upd
     )
 
 
-@case
-def update_features(topic: str) -> list[tuple[Any, int]]:
-    return [
-        (update(("transaction.version", 2, 1)), 2),
-        (update(("transaction.version", 1, 1)), 2),
-        (update(("transaction.version", 1, 2)), 2),
-        (update(("transaction.version", 0, 3)), 1),
-        (update(("transaction.version", 9, 1)), 2),
-        (update(("transaction.version", 2, 0)), 2),
-        (update(("transaction.version", 2, 9)), 2),
-        (update(("transaction.version", -1, 1)), 2),
-        (update(("no.such", 1, 1)), 2),
-        (update(("no.such", 1, 1), ("group.version", 1, 1)), 1),
-        (update(("metadata.version", 1, 2)), 2),
-        (update(("metadata.version", 0, 2)), 2),
-        (update(("metadata.version", 900, 1)), 2),
-        (update(("", 1, 1)), 2),
-        (update(), 2),
-        (p.UpdateFeaturesRequest(feature_updates=[p.FeatureUpdateKey(feature="no.such", max_version_level=1)]), 0),
-    ]
+def move_replicas(path: str, name: str, partitions: list[int]) -> p.AlterReplicaLogDirsRequest:
+    topics = [p.AlterReplicaLogDirTopic(name=name, partitions=partitions)]
+    return p.AlterReplicaLogDirsRequest(dirs=[p.AlterReplicaLogDir(path=path, topics=topics)])
 
 
-@case
-def api_versions(topic: str) -> list[tuple[Any, int]]:
-    return [(p.ApiVersionsRequest(client_software_name="x", client_software_version="1"), version) for version in range(5)]
+def upsert_scram(name: str, mechanism: int, iterations: int = 4096) -> p.AlterUserScramCredentialsRequest:
+    one = p.ScramCredentialUpsertion(name=name, mechanism=mechanism, iterations=iterations, salt=b"salt", salted_password=b"p" * 32)
+    return p.AlterUserScramCredentialsRequest(deletions=[], upsertions=[one])
+
+
+def remove_scram(name: str, mechanism: int) -> p.AlterUserScramCredentialsRequest:
+    return p.AlterUserScramCredentialsRequest(deletions=[p.ScramCredentialDeletion(name=name, mechanism=mechanism)], upsertions=[])
+
+
+def scram_of(*names: str) -> p.DescribeUserScramCredentialsRequest:
+    return p.DescribeUserScramCredentialsRequest(users=[p.ScramUserName(name=name) for name in names])
+
+
+def cases(topic: str) -> Cases:
+    """Of the cluster, its replicas, quotas and credentials."""
+    first, second = topic + "-a", topic + "-b"
+    every = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+    one = p.AclCreation(resource_type=2, resource_name=topic, principal="User:a", host="*", operation=3, permission_type=3)
+    user: Entity = {"user": topic}
+    client: Entity = {"client-id": topic}
+    return {
+        "describe-cluster": [
+            (p.DescribeClusterRequest(), 0),
+            (p.DescribeClusterRequest(include_cluster_authorized_operations=True), 1),
+            (p.DescribeClusterRequest(include_fenced_brokers=True), 2),
+            (p.DescribeClusterRequest(endpoint_type=2), 2),
+            (p.DescribeClusterRequest(endpoint_type=3), 2),
+            (p.DescribeClusterRequest(endpoint_type=0), 1),
+        ],
+        "describe-topic-partitions": [
+            (create(new(first, 3), new(second, 2)), 7),
+            (describe_partitions(first, second), 0),
+            (describe_partitions(second, first, first), 0),
+            (describe_partitions(first, second, limit=2), 0),
+            (describe_partitions(first, second, limit=3), 0),
+            (describe_partitions(first, second, limit=4), 0),
+            (describe_partitions(first, second, limit=2, cursor=(first, 2)), 0),
+            (describe_partitions(first, second, cursor=(second, 1)), 0),
+            (describe_partitions(first, second, cursor=(first, 7)), 0),
+            (describe_partitions(first, second, cursor=(topic + "-aa", 0)), 0),
+            (describe_partitions(first, cursor=(second, 1)), 0),
+            (describe_partitions(first, cursor=(first, -1)), 0),
+            (describe_partitions(topic + "-missing", first), 0),
+            (describe_partitions("a b"), 0),
+            (describe_partitions(first, second, limit=0), 0),
+            (describe_partitions(first, second, limit=-5), 0),
+            (describe_partitions(first, second, limit=100_000), 0),
+        ],
+        "describe-log-dirs": [
+            (create(new(topic, 3)), 7),
+            *((log_dirs((topic, [0, 1])), version) for version in range(1, 6)),
+            (log_dirs((topic, [0, 9]), (topic + "-missing", [0])), 5),
+            (log_dirs(), 5),
+        ],
+        "elect-leaders": [
+            (create(new(topic, 2)), 7),
+            (elect(0, (topic, [0, 1])), 2),
+            (elect(1, (topic, [0])), 2),
+            (elect(0, (topic, [0])), 0),
+            (elect(0, (topic, [0])), 1),
+            (elect(0, (topic, [5]), (topic + "-missing", [0])), 2),
+            (elect(0, (topic, [0, 0])), 2),
+            (elect(7, (topic, [0])), 2),
+            (elect(0), 2),
+        ],
+        "reassign-partitions": [
+            (create(new(topic, 2)), 7),
+            (reassign(topic, {0: [1]}), 1),
+            (reassign(topic, {0: None}), 1),
+            (reassign(topic, {0: [9]}), 1),
+            (reassign(topic, {0: []}), 1),
+            (reassign(topic, {0: [1, 1]}), 0),
+            (reassign(topic, {0: [-1]}), 0),
+            (reassign(topic, {7: [1], 1: [1]}), 1),
+            (reassign(topic + "-missing", {0: [1]}), 1),
+            (reassign(topic, {0: [1, 2]}, change_factor=False), 1),
+            (p.AlterPartitionReassignmentsRequest(topics=[]), 1),
+            (p.ListPartitionReassignmentsRequest(topics=None), 0),
+            (p.ListPartitionReassignmentsRequest(topics=[p.ListPartitionReassignmentsTopics(name=topic, partition_indexes=[0, 9])]), 0),
+            (p.ListPartitionReassignmentsRequest(topics=[p.ListPartitionReassignmentsTopics(name="missing", partition_indexes=[0])]), 0),
+        ],
+        "alter-replica-log-dirs": [
+            (create(new(topic, 2)), 7),
+            (move_replicas("/no/such/directory", topic, [0, 1]), 1),
+            (move_replicas("/no/such/directory", topic, [0, 9]), 2),
+            (move_replicas("relative", topic + "-missing", [0]), 2),
+            (p.AlterReplicaLogDirsRequest(dirs=[]), 2),
+        ],
+        "acls-without-an-authorizer": [
+            *((p.DescribeAclsRequest(**every), version) for version in (1, 2, 3)),
+            *((p.CreateAclsRequest(creations=[one, one]), version) for version in (1, 2, 3)),
+            *((p.DeleteAclsRequest(filters=[p.DeleteAclsFilter(**every)]), version) for version in (1, 2, 3)),
+            (p.CreateAclsRequest(creations=[]), 3),
+            (p.DeleteAclsRequest(filters=[]), 3),
+        ],
+        "client-quotas": [
+            (quotas(("user", 0, topic)), 1),
+            (quota((user, {"producer_byte_rate": 1000.0, "consumer_byte_rate": 2000.5})), 1),
+            (quota((client, {"request_percentage": 50.0}), ({**user, **client}, {"controller_mutation_rate": 3.5})), 0),
+            (quotas(("user", 0, topic)), 0),
+            (quotas(("user", 0, topic)), 1),
+            (quotas(("user", 0, topic), strict=True), 1),
+            (quotas(("user", 0, topic), ("client-id", 0, topic), strict=True), 1),
+            (quotas(("user", 2, None), ("client-id", 2, None)), 1),
+            (quotas(("client-id", 0, topic)), 1),
+            (quota((user, {"producer_byte_rate": None, "no_such": None})), 1),
+            (quota((user, {"producer_byte_rate": None})), 1),
+            (quotas(("user", 0, topic), strict=True), 1),
+            (quota((user, {"consumer_byte_rate": 7.0}), validate_only=True), 1),
+            (quotas(("user", 0, topic), strict=True), 1),
+            (quota((client, {"request_percentage": None}), ({**user, **client}, {"controller_mutation_rate": None})), 1),
+            (quota(({"ip": "1.2.3.4"}, {"connection_creation_rate": 5.0})), 1),
+            (quotas(("ip", 0, "1.2.3.4")), 1),
+            (quota(({"ip": "1.2.3.4"}, {"connection_creation_rate": None})), 1),
+            (quota(({"user": None}, {"producer_byte_rate": 5.0})), 1),
+            (quotas(("user", 1, None)), 1),
+            (quota(({"user": None}, {"producer_byte_rate": None})), 1),
+        ],
+        "wrong-client-quotas": [
+            (quota(({}, {"producer_byte_rate": 1.0})), 1),
+            (quota(({"planet": "x"}, {"producer_byte_rate": 1.0})), 1),
+            (quota(({"user": ""}, {"producer_byte_rate": 1.0})), 1),
+            (quota((user, {"no_such": 1.0})), 1),
+            (quota((user, {"connection_creation_rate": 1.0})), 1),
+            (quota(({"ip": "1.2.3.4"}, {"producer_byte_rate": 1.0})), 1),
+            (quota(({"ip": "1.2.3.4", "user": "x"}, {"producer_byte_rate": 1.0})), 1),
+            (quota(({"ip": "not an ip"}, {"connection_creation_rate": 1.0})), 1),
+            (quota((user, {"producer_byte_rate": 0.0})), 1),
+            (quota((user, {"producer_byte_rate": -1.0})), 1),
+            (quota((user, {"producer_byte_rate": 1.5})), 1),
+            (quota((user, {"request_percentage": -3.0})), 1),
+            (quota((user, {"consumer_byte_rate": 1e30})), 1),
+            (quota((user, {})), 1),
+            (quota(), 1),
+            (quota((user, {"producer_byte_rate": 1.0}), (user, {"producer_byte_rate": 2.0})), 1),
+            (quota((user, {"producer_byte_rate": None})), 1),
+            (quotas(("planet", 0, "x")), 1),
+            (quotas(("", 0, "x")), 1),
+            (quotas(("user", 0, None)), 1),
+            (quotas(("user", 1, "x")), 1),
+            (quotas(("user", 2, "x")), 1),
+            (quotas(("user", 9, "x")), 1),
+            (quotas(("user", 0, "x"), ("user", 0, "y")), 1),
+            (quotas(("ip", 0, "1.2.3.4"), ("user", 0, "y")), 1),
+        ],
+        "scram-credentials": [
+            (scram_of(topic), 0),
+            (scram_of(topic, topic), 0),
+            (p.DescribeUserScramCredentialsRequest(users=None), 0),
+            (upsert_scram(topic, 1), 0),
+            (upsert_scram(topic, 2, 8192), 0),
+            (scram_of(topic), 0),
+            (remove_scram(topic, 1), 0),
+            (scram_of(topic), 0),
+            (remove_scram(topic, 1), 0),
+            (remove_scram(topic, 2), 0),
+            (scram_of(topic), 0),
+            (upsert_scram("", 1), 0),
+            (upsert_scram(topic, 0), 0),
+            (upsert_scram(topic, 9), 0),
+            (upsert_scram(topic, 1, 1), 0),
+            (upsert_scram(topic, 1, 20_000), 0),
+            (remove_scram("", 1), 0),
+            (remove_scram(topic, 7), 0),
+            (p.AlterUserScramCredentialsRequest(deletions=[], upsertions=[]), 0),
+        ],
+        "describe-quorum": [
+            *((quorum(("__cluster_metadata", [0])), version) for version in range(3)),
+            (quorum(("__cluster_metadata", [1])), 2),
+            (quorum(("__cluster_metadata", [0, 1])), 2),
+            (quorum((topic, [0])), 2),
+            (quorum(), 2),
+        ],
+        "update-features": [
+            (update(("transaction.version", 2, 1)), 2),
+            (update(("transaction.version", 1, 1)), 2),
+            (update(("transaction.version", 1, 2)), 2),
+            (update(("transaction.version", 0, 3)), 1),
+            (update(("transaction.version", 9, 1)), 2),
+            (update(("transaction.version", 2, 0)), 2),
+            (update(("transaction.version", 2, 9)), 2),
+            (update(("transaction.version", -1, 1)), 2),
+            (update(("no.such", 1, 1)), 2),
+            (update(("no.such", 1, 1), ("group.version", 1, 1)), 1),
+            (update(("metadata.version", 1, 2)), 2),
+            (update(("metadata.version", 0, 2)), 2),
+            (update(("metadata.version", 900, 1)), 2),
+            (update(("", 1, 1)), 2),
+            (update(), 2),
+            (p.UpdateFeaturesRequest(feature_updates=[p.FeatureUpdateKey(feature="no.such", max_version_level=1)]), 0),
+        ],
+        "api-versions": [(p.ApiVersionsRequest(client_software_name="x", client_software_version="1"), version) for version in range(5)],
+    }

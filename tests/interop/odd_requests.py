@@ -10,7 +10,7 @@ import json
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -192,10 +192,6 @@ class Encoder:
             yield "=default", {each["name"]: self.default(each) for each in self.members(field, kind)}
 
 
-Base = Callable[["World"], Body]
-BASES: dict[str, Base] = {}
-
-
 class World(NamedTuple):
     """What was prepared in a cluster, the same in all clusters but for the ids."""
 
@@ -205,329 +201,192 @@ class World(NamedTuple):
     transactional_producer_id: int
 
 
-def base(fn: Base) -> Base:
-    BASES["".join(word.capitalize() for word in fn.__name__.split("_"))] = fn
-    return fn
-
-
 TOPIC, DELETED_FROM, GROUP, TRANSACTIONAL_ID = "odd-topic", "odd-deleted-from", "odd-group", "odd-transactional"
 
 
-@base
-def produce(world: World) -> Body:
-    partition = {"Index": 1, "Records": world.batch}
-    return {"Acks": -1, "TimeoutMs": 1000, "TopicData": [{"Name": TOPIC, "TopicId": world.topic_id, "PartitionData": [partition]}]}
-
-
-@base
-def fetch(world: World) -> Body:
-    partition = {"Partition": 0, "FetchOffset": 0, "PartitionMaxBytes": 1 << 20}
-    topic = {"Topic": TOPIC, "TopicId": world.topic_id, "Partitions": [partition]}
-    return {"ReplicaId": -1, "MaxWaitMs": 0, "MinBytes": 0, "Topics": [topic]}
-
-
-@base
-def list_offsets(world: World) -> Body:
-    return {"ReplicaId": -1, "TimeoutMs": 1000, "Topics": [{"Name": TOPIC, "Partitions": [{"PartitionIndex": 0, "Timestamp": -1}]}]}
-
-
-@base
-def metadata(world: World) -> Body:
-    return {"Topics": [{"Name": TOPIC, "TopicId": bytes(16)}], "AllowAutoTopicCreation": False}
-
-
-@base
-def offset_for_leader_epoch(world: World) -> Body:
-    return {"ReplicaId": -1, "Topics": [{"Topic": TOPIC, "Partitions": [{"Partition": 0, "CurrentLeaderEpoch": -1, "LeaderEpoch": 0}]}]}
-
-
-@base
-def find_coordinator(world: World) -> Body:
-    return {"Key": GROUP, "KeyType": 0, "CoordinatorKeys": [GROUP]}
-
-
-@base
-def list_groups(world: World) -> Body:
-    return {"StatesFilter": ["Stable"], "TypesFilter": ["classic"]}
-
-
-@base
-def join_group(world: World) -> Body:
-    protocol = {"Name": "range", "Metadata": b"\0\0\0\0\0\0\xff\xff\xff\xff"}
+def bases(world: World) -> dict[str, Body]:
+    """A good request of every API."""
+    ids = {"TransactionalId": TRANSACTIONAL_ID, "ProducerId": world.transactional_producer_id, "ProducerEpoch": 0}
     return {
-        "GroupId": "odd-join-{n}",
-        "SessionTimeoutMs": 10_000,
-        "RebalanceTimeoutMs": 10_000,
-        "ProtocolType": "consumer",
-        "Protocols": [protocol],
+        "Produce": {
+            "Acks": -1,
+            "TimeoutMs": 1000,
+            "TopicData": [{"Name": TOPIC, "TopicId": world.topic_id, "PartitionData": [{"Index": 1, "Records": world.batch}]}],
+        },
+        "Fetch": {
+            "ReplicaId": -1,
+            "MaxWaitMs": 0,
+            "MinBytes": 0,
+            "Topics": [
+                {
+                    "Topic": TOPIC,
+                    "TopicId": world.topic_id,
+                    "Partitions": [{"Partition": 0, "FetchOffset": 0, "PartitionMaxBytes": 1 << 20}],
+                }
+            ],
+        },
+        "ListOffsets": {
+            "ReplicaId": -1,
+            "TimeoutMs": 1000,
+            "Topics": [{"Name": TOPIC, "Partitions": [{"PartitionIndex": 0, "Timestamp": -1}]}],
+        },
+        "Metadata": {"Topics": [{"Name": TOPIC, "TopicId": bytes(16)}], "AllowAutoTopicCreation": False},
+        "OffsetForLeaderEpoch": {
+            "ReplicaId": -1,
+            "Topics": [{"Topic": TOPIC, "Partitions": [{"Partition": 0, "CurrentLeaderEpoch": -1, "LeaderEpoch": 0}]}],
+        },
+        "FindCoordinator": {"Key": GROUP, "KeyType": 0, "CoordinatorKeys": [GROUP]},
+        "ListGroups": {"StatesFilter": ["Stable"], "TypesFilter": ["classic"]},
+        "JoinGroup": {
+            "GroupId": "odd-join-{n}",
+            "SessionTimeoutMs": 10_000,
+            "RebalanceTimeoutMs": 10_000,
+            "ProtocolType": "consumer",
+            "Protocols": [{"Name": "range", "Metadata": b"\0\0\0\0\0\0\xff\xff\xff\xff"}],
+        },
+        "SyncGroup": {
+            "GroupId": GROUP,
+            "GenerationId": 1,
+            "MemberId": "m",
+            "ProtocolType": "consumer",
+            "ProtocolName": "range",
+            "Assignments": [{"MemberId": "m", "Assignment": b"a"}],
+        },
+        "Heartbeat": {"GroupId": GROUP, "GenerationId": 1, "MemberId": "m"},
+        "LeaveGroup": {"GroupId": GROUP, "MemberId": "m", "Members": [{"MemberId": "m", "GroupInstanceId": None}]},
+        "OffsetCommit": {
+            "GroupId": "odd-commit-{n}",
+            "Topics": [
+                {
+                    "Name": TOPIC,
+                    "TopicId": world.topic_id,
+                    "Partitions": [{"PartitionIndex": 1, "CommittedOffset": 3, "CommittedMetadata": "here"}],
+                }
+            ],
+        },
+        "OffsetFetch": {
+            "GroupId": GROUP,
+            "Topics": [{"Name": TOPIC, "TopicId": world.topic_id, "PartitionIndexes": [0, 1, 9]}],
+            "Groups": [{"GroupId": GROUP, "Topics": [{"Name": TOPIC, "TopicId": world.topic_id, "PartitionIndexes": [0, 1, 9]}]}],
+        },
+        "OffsetDelete": {"GroupId": GROUP, "Topics": [{"Name": TOPIC, "Partitions": [{"PartitionIndex": 1}]}]},
+        "DescribeGroups": {"Groups": [GROUP]},
+        "DeleteGroups": {"GroupsNames": ["odd-delete-{n}"]},
+        "ConsumerGroupHeartbeat": {
+            "GroupId": "odd-consumer-{n}",
+            "MemberId": "member-{n}",
+            "MemberEpoch": 0,
+            "RebalanceTimeoutMs": 10_000,
+            "SubscribedTopicNames": [TOPIC],
+            "TopicPartitions": [],
+        },
+        "ConsumerGroupDescribe": {"GroupIds": [GROUP]},
+        "InitProducerId": {"TransactionalId": "odd-tx-{n}", "TransactionTimeoutMs": 60_000},
+        "AddPartitionsToTxn": {
+            "Transactions": [{**ids, "VerifyOnly": False, "Topics": [{"Name": TOPIC, "Partitions": [1]}]}],
+            **{f"V3AndBelow{name}": value for name, value in ids.items()},
+            "V3AndBelowTopics": [{"Name": TOPIC, "Partitions": [1]}],
+        },
+        "AddOffsetsToTxn": {**ids, "GroupId": GROUP},
+        "TxnOffsetCommit": {
+            **ids,
+            "GroupId": GROUP,
+            "Topics": [{"Name": TOPIC, "Partitions": [{"PartitionIndex": 0, "CommittedOffset": 3, "CommittedMetadata": "here"}]}],
+        },
+        "EndTxn": {**ids, "Committed": True},
+        "WriteTxnMarkers": {
+            "Markers": [
+                {
+                    "ProducerId": world.producer_id,
+                    "ProducerEpoch": 0,
+                    "TransactionResult": False,
+                    "Topics": [{"Name": TOPIC, "PartitionIndexes": [1]}],
+                }
+            ]
+        },
+        "DescribeTransactions": {"TransactionalIds": [TRANSACTIONAL_ID]},
+        "ListTransactions": {"StateFilters": ["Dead"], "ProducerIdFilters": []},
+        "DescribeProducers": {"Topics": [{"Name": TOPIC, "PartitionIndexes": [0]}]},
+        "CreateTopics": {
+            "Topics": [
+                {
+                    "Name": "odd-create-{n}",
+                    "NumPartitions": 1,
+                    "ReplicationFactor": 1,
+                    "Configs": [{"Name": "retention.ms", "Value": "1000"}],
+                }
+            ],
+            "timeoutMs": 10_000,
+        },
+        "DeleteTopics": {
+            "Topics": [{"Name": "odd-delete-{n}", "TopicId": bytes(16)}],
+            "TopicNames": ["odd-delete-{n}"],
+            "TimeoutMs": 10_000,
+        },
+        "CreatePartitions": {"Topics": [{"Name": TOPIC, "Count": 2, "Assignments": None}], "TimeoutMs": 10_000, "ValidateOnly": True},
+        "DeleteRecords": {"Topics": [{"Name": DELETED_FROM, "Partitions": [{"PartitionIndex": 0, "Offset": 1}]}], "TimeoutMs": 1000},
+        "DescribeConfigs": {
+            "Resources": [{"ResourceType": 2, "ResourceName": TOPIC, "ConfigurationKeys": ["retention.ms", "cleanup.policy"]}]
+        },
+        "AlterConfigs": {
+            "Resources": [{"ResourceType": 2, "ResourceName": DELETED_FROM, "Configs": [{"Name": "retention.ms", "Value": "-1"}]}]
+        },
+        "IncrementalAlterConfigs": {
+            "Resources": [
+                {
+                    "ResourceType": 2,
+                    "ResourceName": DELETED_FROM,
+                    "Configs": [{"Name": "retention.ms", "ConfigOperation": 0, "Value": "-1"}],
+                }
+            ]
+        },
+        "DescribeCluster": {},
+        "DescribeLogDirs": {"Topics": [{"Topic": DELETED_FROM, "Partitions": [0]}]},
+        "ElectLeaders": {"TopicPartitions": [{"Topic": TOPIC, "Partitions": [0]}], "TimeoutMs": 1000},
+        "AlterPartitionReassignments": {
+            "TimeoutMs": 1000,
+            "Topics": [{"Name": TOPIC, "Partitions": [{"PartitionIndex": 0, "Replicas": [1]}]}],
+        },
+        "ListPartitionReassignments": {"TimeoutMs": 1000, "Topics": [{"Name": TOPIC, "PartitionIndexes": [0]}]},
+        "DescribeTopicPartitions": {"Topics": [{"Name": TOPIC}], "Cursor": None},
+        "ListConfigResources": {"ResourceTypes": [16]},
+        "DescribeClientQuotas": {"Components": [{"EntityType": "client-id", "MatchType": 0, "Match": "odd"}]},
+        "AlterClientQuotas": {
+            "Entries": [
+                {
+                    "Entity": [{"EntityType": "client-id", "EntityName": "odd-client"}],
+                    "Ops": [{"Key": "producer_byte_rate", "Value": 1000.0}],
+                }
+            ],
+            "ValidateOnly": True,
+        },
+        "DescribeAcls": {"ResourceTypeFilter": 1, "PatternTypeFilter": 1, "Operation": 1, "PermissionType": 1},
+        "CreateAcls": {
+            "Creations": [{"ResourceType": 2, "ResourceName": "t", "Principal": "User:a", "Host": "*", "Operation": 3, "PermissionType": 3}]
+        },
+        "DeleteAcls": {"Filters": [{"ResourceTypeFilter": 1, "PatternTypeFilter": 1, "Operation": 1, "PermissionType": 1}]},
+        "ApiVersions": {"ClientSoftwareName": "odd", "ClientSoftwareVersion": "1.0"},
+        "SaslHandshake": {"Mechanism": "PLAIN"},
+        "SaslAuthenticate": {"AuthBytes": b"\0odd\0odd"},
+        "CreateDelegationToken": {
+            "OwnerPrincipalType": "User",
+            "OwnerPrincipalName": "odd",
+            "Renewers": [{"PrincipalType": "User", "PrincipalName": "other"}],
+            "MaxLifetimeMs": -1,
+        },
+        "RenewDelegationToken": {"Hmac": b"odd", "RenewPeriodMs": 1000},
+        "ExpireDelegationToken": {"Hmac": b"odd", "ExpiryTimePeriodMs": 1000},
+        "DescribeDelegationToken": {"Owners": [{"PrincipalType": "User", "PrincipalName": "odd"}]},
+        "AddRaftVoter": {
+            "ClusterId": None,
+            "TimeoutMs": 1000,
+            "VoterId": 9,
+            "VoterDirectoryId": UNKNOWN_ID,
+            "Listeners": [{"Name": "CONTROLLER", "Host": "127.0.0.1", "Port": 1}],
+        },
+        "RemoveRaftVoter": {"ClusterId": None, "VoterId": 9, "VoterDirectoryId": UNKNOWN_ID},
+        "DescribeUserScramCredentials": {"Users": [{"Name": "odd"}]},
     }
 
 
-@base
-def sync_group(world: World) -> Body:
-    assignment = {"MemberId": "m", "Assignment": b"a"}
-    protocol = {"ProtocolType": "consumer", "ProtocolName": "range"}
-    return {"GroupId": GROUP, "GenerationId": 1, "MemberId": "m", **protocol, "Assignments": [assignment]}
-
-
-@base
-def heartbeat(world: World) -> Body:
-    return {"GroupId": GROUP, "GenerationId": 1, "MemberId": "m"}
-
-
-@base
-def leave_group(world: World) -> Body:
-    return {"GroupId": GROUP, "MemberId": "m", "Members": [{"MemberId": "m", "GroupInstanceId": None}]}
-
-
-@base
-def offset_commit(world: World) -> Body:
-    partition = {"PartitionIndex": 1, "CommittedOffset": 3, "CommittedMetadata": "here"}
-    topic = {"Name": TOPIC, "TopicId": world.topic_id, "Partitions": [partition]}
-    return {"GroupId": "odd-commit-{n}", "Topics": [topic]}
-
-
-@base
-def offset_fetch(world: World) -> Body:
-    topic = {"Name": TOPIC, "TopicId": world.topic_id, "PartitionIndexes": [0, 1, 9]}
-    return {"GroupId": GROUP, "Topics": [topic], "Groups": [{"GroupId": GROUP, "Topics": [topic]}]}
-
-
-@base
-def offset_delete(world: World) -> Body:
-    return {"GroupId": GROUP, "Topics": [{"Name": TOPIC, "Partitions": [{"PartitionIndex": 1}]}]}
-
-
-@base
-def describe_groups(world: World) -> Body:
-    return {"Groups": [GROUP]}
-
-
-@base
-def delete_groups(world: World) -> Body:
-    return {"GroupsNames": ["odd-delete-{n}"]}
-
-
-@base
-def consumer_group_heartbeat(world: World) -> Body:
-    return {
-        "GroupId": "odd-consumer-{n}",
-        "MemberId": "member-{n}",
-        "MemberEpoch": 0,
-        "RebalanceTimeoutMs": 10_000,
-        "SubscribedTopicNames": [TOPIC],
-        "TopicPartitions": [],
-    }
-
-
-@base
-def consumer_group_describe(world: World) -> Body:
-    return {"GroupIds": [GROUP]}
-
-
-@base
-def init_producer_id(world: World) -> Body:
-    return {"TransactionalId": "odd-tx-{n}", "TransactionTimeoutMs": 60_000}
-
-
-@base
-def add_partitions_to_txn(world: World) -> Body:
-    ids = {"TransactionalId": TRANSACTIONAL_ID, "ProducerId": world.transactional_producer_id, "ProducerEpoch": 0}
-    topics = [{"Name": TOPIC, "Partitions": [1]}]
-    return {
-        "Transactions": [{**ids, "VerifyOnly": False, "Topics": topics}],
-        **{f"V3AndBelow{name}": value for name, value in ids.items()},
-        "V3AndBelowTopics": topics,
-    }
-
-
-@base
-def add_offsets_to_txn(world: World) -> Body:
-    ids = {"TransactionalId": TRANSACTIONAL_ID, "ProducerId": world.transactional_producer_id, "ProducerEpoch": 0}
-    return {**ids, "GroupId": GROUP}
-
-
-@base
-def txn_offset_commit(world: World) -> Body:
-    partition = {"PartitionIndex": 0, "CommittedOffset": 3, "CommittedMetadata": "here"}
-    ids = {"TransactionalId": TRANSACTIONAL_ID, "ProducerId": world.transactional_producer_id, "ProducerEpoch": 0}
-    return {**ids, "GroupId": GROUP, "Topics": [{"Name": TOPIC, "Partitions": [partition]}]}
-
-
-@base
-def end_txn(world: World) -> Body:
-    ids = {"TransactionalId": TRANSACTIONAL_ID, "ProducerId": world.transactional_producer_id, "ProducerEpoch": 0}
-    return {**ids, "Committed": True}
-
-
-@base
-def write_txn_markers(world: World) -> Body:
-    topics = [{"Name": TOPIC, "PartitionIndexes": [1]}]
-    return {"Markers": [{"ProducerId": world.producer_id, "ProducerEpoch": 0, "TransactionResult": False, "Topics": topics}]}
-
-
-@base
-def describe_transactions(world: World) -> Body:
-    return {"TransactionalIds": [TRANSACTIONAL_ID]}
-
-
-@base
-def list_transactions(world: World) -> Body:
-    return {"StateFilters": ["Dead"], "ProducerIdFilters": []}
-
-
-@base
-def describe_producers(world: World) -> Body:
-    return {"Topics": [{"Name": TOPIC, "PartitionIndexes": [0]}]}
-
-
-@base
-def create_topics(world: World) -> Body:
-    config = {"Name": "retention.ms", "Value": "1000"}
-    topic = {"Name": "odd-create-{n}", "NumPartitions": 1, "ReplicationFactor": 1, "Configs": [config]}
-    return {"Topics": [topic], "timeoutMs": 10_000}
-
-
-@base
-def delete_topics(world: World) -> Body:
-    return {"Topics": [{"Name": "odd-delete-{n}", "TopicId": bytes(16)}], "TopicNames": ["odd-delete-{n}"], "TimeoutMs": 10_000}
-
-
-@base
-def create_partitions(world: World) -> Body:
-    return {"Topics": [{"Name": TOPIC, "Count": 2, "Assignments": None}], "TimeoutMs": 10_000, "ValidateOnly": True}
-
-
-@base
-def delete_records(world: World) -> Body:
-    return {"Topics": [{"Name": DELETED_FROM, "Partitions": [{"PartitionIndex": 0, "Offset": 1}]}], "TimeoutMs": 1000}
-
-
-@base
-def describe_configs(world: World) -> Body:
-    return {"Resources": [{"ResourceType": 2, "ResourceName": TOPIC, "ConfigurationKeys": ["retention.ms", "cleanup.policy"]}]}
-
-
-@base
-def alter_configs(world: World) -> Body:
-    return {"Resources": [{"ResourceType": 2, "ResourceName": DELETED_FROM, "Configs": [{"Name": "retention.ms", "Value": "-1"}]}]}
-
-
-@base
-def incremental_alter_configs(world: World) -> Body:
-    config = {"Name": "retention.ms", "ConfigOperation": 0, "Value": "-1"}
-    return {"Resources": [{"ResourceType": 2, "ResourceName": DELETED_FROM, "Configs": [config]}]}
-
-
-@base
-def describe_cluster(world: World) -> Body:
-    return {}
-
-
-@base
-def describe_log_dirs(world: World) -> Body:
-    return {"Topics": [{"Topic": DELETED_FROM, "Partitions": [0]}]}
-
-
-@base
-def elect_leaders(world: World) -> Body:
-    return {"TopicPartitions": [{"Topic": TOPIC, "Partitions": [0]}], "TimeoutMs": 1000}
-
-
-@base
-def alter_partition_reassignments(world: World) -> Body:
-    return {"TimeoutMs": 1000, "Topics": [{"Name": TOPIC, "Partitions": [{"PartitionIndex": 0, "Replicas": [1]}]}]}
-
-
-@base
-def list_partition_reassignments(world: World) -> Body:
-    return {"TimeoutMs": 1000, "Topics": [{"Name": TOPIC, "PartitionIndexes": [0]}]}
-
-
-@base
-def describe_topic_partitions(world: World) -> Body:
-    return {"Topics": [{"Name": TOPIC}], "Cursor": None}
-
-
-@base
-def list_config_resources(world: World) -> Body:
-    return {"ResourceTypes": [16]}
-
-
-@base
-def describe_client_quotas(world: World) -> Body:
-    return {"Components": [{"EntityType": "client-id", "MatchType": 0, "Match": "odd"}]}
-
-
-@base
-def alter_client_quotas(world: World) -> Body:
-    entity = {"EntityType": "client-id", "EntityName": "odd-client"}
-    return {"Entries": [{"Entity": [entity], "Ops": [{"Key": "producer_byte_rate", "Value": 1000.0}]}], "ValidateOnly": True}
-
-
-@base
-def describe_acls(world: World) -> Body:
-    return {"ResourceTypeFilter": 1, "PatternTypeFilter": 1, "Operation": 1, "PermissionType": 1}
-
-
-@base
-def create_acls(world: World) -> Body:
-    acl = {"ResourceType": 2, "ResourceName": "t", "Principal": "User:a", "Host": "*", "Operation": 3, "PermissionType": 3}
-    return {"Creations": [acl]}
-
-
-@base
-def delete_acls(world: World) -> Body:
-    return {"Filters": [{"ResourceTypeFilter": 1, "PatternTypeFilter": 1, "Operation": 1, "PermissionType": 1}]}
-
-
-@base
-def api_versions(world: World) -> Body:
-    return {"ClientSoftwareName": "odd", "ClientSoftwareVersion": "1.0"}
-
-
-@base
-def sasl_handshake(world: World) -> Body:
-    return {"Mechanism": "PLAIN"}
-
-
-@base
-def sasl_authenticate(world: World) -> Body:
-    return {"AuthBytes": b"\0odd\0odd"}
-
-
-@base
-def create_delegation_token(world: World) -> Body:
-    owner = {"OwnerPrincipalType": "User", "OwnerPrincipalName": "odd"}
-    return {**owner, "Renewers": [{"PrincipalType": "User", "PrincipalName": "other"}], "MaxLifetimeMs": -1}
-
-
-@base
-def renew_delegation_token(world: World) -> Body:
-    return {"Hmac": b"odd", "RenewPeriodMs": 1000}
-
-
-@base
-def expire_delegation_token(world: World) -> Body:
-    return {"Hmac": b"odd", "ExpiryTimePeriodMs": 1000}
-
-
-@base
-def describe_delegation_token(world: World) -> Body:
-    return {"Owners": [{"PrincipalType": "User", "PrincipalName": "odd"}]}
-
-
-@base
-def add_raft_voter(world: World) -> Body:
-    listener = {"Name": "CONTROLLER", "Host": "127.0.0.1", "Port": 1}
-    return {"ClusterId": None, "TimeoutMs": 1000, "VoterId": 9, "VoterDirectoryId": UNKNOWN_ID, "Listeners": [listener]}
-
-
-@base
-def remove_raft_voter(world: World) -> Body:
-    return {"ClusterId": None, "VoterId": 9, "VoterDirectoryId": UNKNOWN_ID}
-
-
-@base
-def describe_user_scram_credentials(world: World) -> Body:
-    return {"Users": [{"Name": "odd"}]}
+NAMES = [*bases(World(b"", b"", -1, -1))]

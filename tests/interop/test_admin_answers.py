@@ -21,13 +21,15 @@ from kafkacore import protocol as p
 from kafkacore.broker.cluster import FEATURES
 from kafkacore.broker.handlers import SERVED
 from kafkacore.testing import EmbeddedCluster
-from tests.interop import admin_cases_cluster, admin_cases_configs  # noqa: F401 - they add their cases
-from tests.interop.admin_cases import CASES, Case, create, describe_topics, new, plain
+from tests.interop import admin_cases, admin_cases_cluster, admin_cases_configs
+from tests.interop.admin_cases import Steps, create, describe_topics, new, plain
 from tests.kit.kafka_server import KafkaServer
 from tests.kit.wire import Wire
 
 RECORDED = Path(__file__).parent / "kafka_admin_answers.json.gz"
 SET_HERE = "consumer.assignment.interval.ms"
+TABLES = (admin_cases, admin_cases_configs, admin_cases_cluster)
+NAMES = [name for table in TABLES for name in table.cases("t")]
 WRITES = ("Alter", "Create", "Delete", "IncrementalAlter", "Update")
 
 
@@ -65,10 +67,14 @@ def settle(wire: Wire) -> None:
             pass
 
 
-def answers(wire: Wire, case: Case, topic: str, *, lags: bool) -> list[tuple[str, Any]]:
+def steps_of(case: str) -> Steps:
+    return next(found[case] for table in TABLES if case in (found := table.cases(f"case-{case}")))
+
+
+def answers(wire: Wire, case: str, *, lags: bool) -> list[tuple[str, Any]]:
     found = []
     is_behind = False
-    for request, version in case.requests(topic):
+    for request, version in steps_of(case):
         is_write = type(request).__name__.startswith(WRITES)
         if lags and is_behind and not is_write:
             settle(wire)
@@ -142,11 +148,6 @@ def no_controller_listener(answer: Any) -> Any:
     return answer
 
 
-def no_reason(*indexes: int) -> Callable[[int, Any], Any]:
-    """These answers are not compared."""
-    return lambda index, answer: "not compared" if index in indexes else answer
-
-
 DIFFERENCES: dict[str, Callable[[int, Any], Any]] = {
     "api-versions": lambda index, answer: shown_apis(answer),
     "describe-quorum": lambda index, answer: no_controller_listener(answer),
@@ -169,11 +170,11 @@ def jsonable(answer: Any) -> Any:
     return json.loads(json.dumps(answer, default=lambda value: bytes(value).hex()))
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
-def test_the_embedded_broker_answers_as_kafka_did(broker: Wire, case: Case) -> None:
-    allow = DIFFERENCES.get(case.name, lambda index, answer: answer)
-    theirs = recorded()[case.name]
-    found = answers(broker, case, f"case-{case.name}", lags=False)
+@pytest.mark.parametrize("case", NAMES)
+def test_the_embedded_broker_answers_as_kafka_did(broker: Wire, case: str) -> None:
+    allow = DIFFERENCES.get(case, lambda index, answer: answer)
+    theirs = recorded()[case]
+    found = answers(broker, case, lags=False)
     assert len(found) == len(theirs)
     for index, (request, ours) in enumerate(found):
         ours = without_layer(jsonable(ours), SET_HERE, source=4)
@@ -182,17 +183,17 @@ def test_the_embedded_broker_answers_as_kafka_did(broker: Wire, case: Case) -> N
 
 
 def test_every_case_is_recorded_and_nothing_else() -> None:
-    assert recorded().keys() == CASES.keys()
+    assert recorded().keys() == set(NAMES)
     assert all(recorded().values())
 
 
 @pytest.mark.kafka
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
-def test_kafka_answers_as_recorded(kafka: Wire, case: Case) -> None:
-    mask = no_controller_listener if case.name == "describe-quorum" else lambda answer: answer
-    kept = recorded()[case.name]
-    found = answers(kafka, case, f"case-{case.name}", lags=True)
+@pytest.mark.parametrize("case", NAMES)
+def test_kafka_answers_as_recorded(kafka: Wire, case: str) -> None:
+    mask = no_controller_listener if case == "describe-quorum" else lambda answer: answer
+    kept = recorded()[case]
+    found = answers(kafka, case, lags=True)
     assert len(found) == len(kept)
     for index, (request, theirs) in enumerate(found):
         assert list(leaves(mask(jsonable(theirs)), mask(kept[index]))) == [], f"{index}: {request}"
@@ -235,9 +236,7 @@ def test_unknown_versions_and_apis(kafka: Wire, broker: Wire) -> None:
 def record() -> None:
     """Asks a Kafka everything and keeps its answers."""
     with KafkaServer() as server, Wire(server.bootstrap_servers, timeout_s=60) as wire:
-        kept = {
-            case.name: [jsonable(answer) for _, answer in answers(wire, case, f"case-{case.name}", lags=True)] for case in CASES.values()
-        }
+        kept = {case: [jsonable(answer) for _, answer in answers(wire, case, lags=True)] for case in NAMES}
     RECORDED.write_bytes(gzip.compress(json.dumps(kept, separators=(",", ":"), sort_keys=True).encode(), mtime=0))
 
 
