@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_kit import MESSAGES, name_of, sample, versions_of, whole
+from protocol_kit import MESSAGES, name_of, sample, whole
 
 from kafkacore import protocol
 from kafkacore.errors import CorruptDataError, UnsupportedVersion, UsageError
@@ -130,20 +130,6 @@ def test_random_stored(data, kind):
         stored.decode_stored(kind, data)
     except CorruptDataError:
         pass
-
-
-@pytest.mark.slow
-@each_row("kind", MESSAGES, ids=name_of)
-def test_changed_bytes_long(kind):
-    rng = random.Random(1)
-    for version in versions_of(kind):
-        body = whole(sample(kind, version, 6).encode(version))
-        for _ in range(150):
-            data = bytearray(body)
-            for _ in range(rng.randint(1, 6)):
-                if data:
-                    data[rng.randrange(len(data))] = rng.randrange(256)
-            survives(kind, version, data)
 
 
 class Awkward:

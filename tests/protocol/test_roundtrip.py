@@ -1,7 +1,6 @@
 """Every message in every version: our encoder against our decoder, and against kafka-python's in both directions."""
 
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocol_kit import (
     API_MESSAGES,
@@ -34,12 +33,6 @@ def read_back(message, version):
     return type(message).decode(version, whole(message.encode(version)))
 
 
-def check_alone(data, kind):
-    for version in versions_of(kind):
-        message = data.draw(struct_strategy(kind, version))
-        assert read_back(message, version) == message
-
-
 def check_cross(kind, version, message):
     """kafka-python reads our bytes, and we read kafka-python's."""
     peer = peer_class(kind)
@@ -54,15 +47,9 @@ def check_cross(kind, version, message):
 @settings(max_examples=3, deadline=None)
 @given(data=st.data())
 def test_what_is_written_is_read(kind, data):
-    check_alone(data, kind)
-
-
-@pytest.mark.slow
-@each_row("kind", MESSAGES, ids=name_of)
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_what_is_written_is_read_long(kind, data):
-    check_alone(data, kind)
+    for version in versions_of(kind):
+        message = data.draw(struct_strategy(kind, version))
+        assert read_back(message, version) == message
 
 
 @each_row("kind", MESSAGES, ids=name_of)
@@ -80,15 +67,6 @@ def test_kafka_python_understands_and_is_understood(kind):
         check_cross(kind, version, kind())
         for seed in range(3):
             check_cross(kind, version, sample(kind, version, seed))
-
-
-@pytest.mark.slow
-@each_row("kind", CROSS, ids=name_of)
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_kafka_python_long(kind, data):
-    for version in versions_of(kind):
-        check_cross(kind, version, data.draw(struct_strategy(kind, version)))
 
 
 @each_row("api", protocol.APIS.values(), ids=lambda api: api.name)

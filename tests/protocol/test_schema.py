@@ -3,6 +3,7 @@
 import pickle
 
 import pytest
+from protocol_kit import whole
 
 from kafkacore import protocol
 from kafkacore.errors import CorruptDataError, InternalError, UsageError
@@ -24,10 +25,6 @@ class Shape(Message, versions="0-3", flexible="2+"):
     centre: Point = F(Point, "2+", tag=3)
     corner: Point | None = F(Point, "3+", nullable="3+", default=None)
     secret: int = F(INT64, "2+")
-
-
-def whole(parts):
-    return b"".join(bytes(part) for part in parts)
 
 
 def test_version_ranges_are_read():
