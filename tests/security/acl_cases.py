@@ -53,11 +53,13 @@ class Case(NamedTuple):
 CASES: dict[str, Case] = {}
 
 
-def case(*versions: int, ordered: bool = True) -> Callable[[Build], Build]:
+def case(*versions: int, ordered: bool = True, name: str | None = None) -> Callable[[Build], Build]:
+    """Of a function, or of a lambda with a name."""
+
     def add(build: Build) -> Build:
         for version in versions:
-            name = f"{build.__name__.replace('_', '-')} v{version}"
-            CASES[name] = Case(name, version, build, ordered)
+            shown = f"{(name or build.__name__).replace('_', '-')} v{version}"
+            CASES[shown] = Case(shown, version, build, ordered)
         return build
 
     return add
@@ -117,9 +119,7 @@ def _fetch(topics: list[p.FetchTopic], replica_id: int = -1) -> p.FetchRequest:
 _PART = [p.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)]
 
 
-@case(12, ordered=False)
-def fetch(who: Who) -> Any:
-    return _fetch([p.FetchTopic(topic=name, partitions=_PART) for name in topics_of(who)])
+case(12, ordered=False, name="fetch")(lambda who: _fetch([p.FetchTopic(topic=name, partitions=_PART) for name in topics_of(who)]))
 
 
 @case(17, ordered=False)
@@ -165,14 +165,8 @@ def metadata_with_operations(who: Who) -> Any:
     return p.MetadataRequest(topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=True)
 
 
-@case(10)
-def metadata_with_operations_of_the_cluster(who: Who) -> Any:
-    return p.MetadataRequest(topics=[], include_cluster_authorized_operations=True)
-
-
-@case(12, ordered=False)
-def metadata_of_all_topics(who: Who) -> Any:
-    return p.MetadataRequest(topics=None, include_topic_authorized_operations=True)
+case(10, name="metadata_with_operations_of_the_cluster")(lambda _: p.MetadataRequest(topics=[], include_cluster_authorized_operations=True))
+case(12, ordered=False, name="metadata_of_all_topics")(lambda _: p.MetadataRequest(topics=None, include_topic_authorized_operations=True))
 
 
 @case(12, ordered=False)
@@ -186,9 +180,7 @@ def describe_topic_partitions(who: Who) -> Any:
     return p.DescribeTopicPartitionsRequest(topics=[p.DescribeTopicPartitionsTopicRequest(name=name) for name in topics_of(who)])
 
 
-@case(0)
-def describe_topic_partitions_of_all(who: Who) -> Any:
-    return p.DescribeTopicPartitionsRequest(topics=[], cursor=None)
+case(0, name="describe_topic_partitions_of_all")(lambda _: p.DescribeTopicPartitionsRequest(topics=[], cursor=None))
 
 
 @case(0, ordered=False)
@@ -217,19 +209,9 @@ def _commit_by_name(who: Who, group: str) -> p.OffsetCommitRequest:
     return _commit(group, [p.OffsetCommitRequestTopic(name=name, partitions=_COMMITTED) for name in topics_of(who)])
 
 
-@case(9, ordered=False)
-def offset_commit(who: Who) -> Any:
-    return _commit_by_name(who, f"{who.user}.g")
-
-
-@case(9, ordered=False)
-def offset_commit_of_another_group(who: Who) -> Any:
-    return _commit_by_name(who, "other.g")
-
-
-@case(9, ordered=False)
-def offset_commit_of_a_public_group(who: Who) -> Any:
-    return _commit_by_name(who, "public.g")
+case(9, ordered=False, name="offset_commit")(lambda who: _commit_by_name(who, f"{who.user}.g"))
+case(9, ordered=False, name="offset_commit_of_another_group")(lambda who: _commit_by_name(who, "other.g"))
+case(9, ordered=False, name="offset_commit_of_a_public_group")(lambda who: _commit_by_name(who, "public.g"))
 
 
 @case(10, ordered=False)
@@ -278,14 +260,8 @@ def offset_delete_of_another_group(who: Who) -> Any:
     return p.OffsetDeleteRequest(group_id="other.missing", topics=[p.OffsetDeleteRequestTopic(name=f"{who.user}.t", partitions=part)])
 
 
-@case(3)
-def find_coordinator(who: Who) -> Any:
-    return p.FindCoordinatorRequest(key=f"{who.user}.g")
-
-
-@case(6)
-def find_coordinators(who: Who) -> Any:
-    return p.FindCoordinatorRequest(key_type=0, coordinator_keys=groups_of(who))
+case(3, name="find_coordinator")(lambda who: p.FindCoordinatorRequest(key=f"{who.user}.g"))
+case(6, name="find_coordinators")(lambda who: p.FindCoordinatorRequest(key_type=0, coordinator_keys=groups_of(who)))
 
 
 @case(4)
@@ -337,14 +313,8 @@ _each_group(leave_group, 5)
 _each_group(leave_group_alone, 2)
 
 
-@case(5)
-def sync_group_without_a_protocol(who: Who) -> Any:
-    return p.SyncGroupRequest(group_id=f"{who.user}.j", generation_id=1, member_id="m")
-
-
-@case(5, ordered=False)
-def describe_groups(who: Who) -> Any:
-    return p.DescribeGroupsRequest(groups=groups_of(who))
+case(5, name="sync_group_without_a_protocol")(lambda who: p.SyncGroupRequest(group_id=f"{who.user}.j", generation_id=1, member_id="m"))
+case(5, ordered=False, name="describe_groups")(lambda who: p.DescribeGroupsRequest(groups=groups_of(who)))
 
 
 @case(6, ordered=False)
@@ -352,9 +322,7 @@ def describe_groups_with_operations(who: Who) -> Any:
     return p.DescribeGroupsRequest(groups=groups_of(who), include_authorized_operations=True)
 
 
-@case(5, ordered=False)
-def list_groups(who: Who) -> Any:
-    return p.ListGroupsRequest()
+case(5, ordered=False, name="list_groups")(lambda _: p.ListGroupsRequest())
 
 
 def _beat(who: Who, group: str, topics: list[str]) -> p.ConsumerGroupHeartbeatRequest:
@@ -368,24 +336,10 @@ def _beat(who: Who, group: str, topics: list[str]) -> p.ConsumerGroupHeartbeatRe
     )
 
 
-@case(1)
-def consumer_group_heartbeat(who: Who) -> Any:
-    return _beat(who, f"{who.user}.k", who.own("t"))
-
-
-@case(1)
-def consumer_group_heartbeat_of_another_group(who: Who) -> Any:
-    return _beat(who, "other.missing", who.own("t", "missing", "d1"))
-
-
-@case(1)
-def consumer_group_heartbeat_for_other_topics(who: Who) -> Any:
-    return _beat(who, f"{who.user}.k", [f"{who.user}.t", "other.t"])
-
-
-@case(1)
-def consumer_group_heartbeat_for_missing_topics(who: Who) -> Any:
-    return _beat(who, f"{who.user}.k", who.own("t", "missing"))
+case(1, name="consumer_group_heartbeat")(lambda who: _beat(who, f"{who.user}.k", who.own("t")))
+case(1, name="consumer_group_heartbeat_of_another_group")(lambda who: _beat(who, "other.missing", who.own("t", "missing", "d1")))
+case(1, name="consumer_group_heartbeat_for_other_topics")(lambda who: _beat(who, f"{who.user}.k", [f"{who.user}.t", "other.t"]))
+case(1, name="consumer_group_heartbeat_for_missing_topics")(lambda who: _beat(who, f"{who.user}.k", who.own("t", "missing")))
 
 
 @case(1)
@@ -407,9 +361,7 @@ def delete_groups(who: Who) -> Any:
 # ---- transactions
 
 
-@case(4)
-def init_producer_id(who: Who) -> Any:
-    return p.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+case(4, name="init_producer_id")(lambda _: p.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000))
 
 
 @case(5)
@@ -417,9 +369,7 @@ def init_producer_id_of_a_transaction(who: Who) -> Any:
     return p.InitProducerIdRequest(transactional_id=f"{who.user}.new", transaction_timeout_ms=60_000)
 
 
-@case(4)
-def init_producer_id_of_another(who: Who) -> Any:
-    return p.InitProducerIdRequest(transactional_id="other.new", transaction_timeout_ms=0)  # refused as too short else
+case(4, name="init_producer_id_of_another")(lambda _: p.InitProducerIdRequest(transactional_id="other.new", transaction_timeout_ms=0))
 
 
 def _partitions(*names: str) -> list[p.AddPartitionsToTxnTopic]:
@@ -441,14 +391,8 @@ def add_partitions_to_txn(who: Who) -> Any:
     return _add_partitions(who, f"{who.user}.x", *topics_of(who), "__consumer_offsets")
 
 
-@case(3, ordered=False)
-def add_own_partitions_to_txn(who: Who) -> Any:
-    return _add_partitions(who, f"{who.user}.x", f"{who.user}.t")
-
-
-@case(3, ordered=False)
-def add_partitions_to_txn_of_another(who: Who) -> Any:
-    return _add_partitions(who, "closed.x", *topics_of(who))
+case(3, ordered=False, name="add_own_partitions_to_txn")(lambda who: _add_partitions(who, f"{who.user}.x", f"{who.user}.t"))
+case(3, ordered=False, name="add_partitions_to_txn_of_another")(lambda who: _add_partitions(who, "closed.x", *topics_of(who)))
 
 
 @case(4, ordered=False)
@@ -487,19 +431,9 @@ def _txn_commit(who: Who, transactional_id: str, group: str) -> Any:
     )
 
 
-@case(5, ordered=False)
-def txn_offset_commit(who: Who) -> Any:
-    return _txn_commit(who, f"{who.user}.x", f"{who.user}.g")
-
-
-@case(5, ordered=False)
-def txn_offset_commit_of_another_group(who: Who) -> Any:
-    return _txn_commit(who, f"{who.user}.x", "closed.g")
-
-
-@case(5, ordered=False)
-def txn_offset_commit_of_another(who: Who) -> Any:
-    return _txn_commit(who, "closed.x", f"{who.user}.g")
+case(5, ordered=False, name="txn_offset_commit")(lambda who: _txn_commit(who, f"{who.user}.x", f"{who.user}.g"))
+case(5, ordered=False, name="txn_offset_commit_of_another_group")(lambda who: _txn_commit(who, f"{who.user}.x", "closed.g"))
+case(5, ordered=False, name="txn_offset_commit_of_another")(lambda who: _txn_commit(who, "closed.x", f"{who.user}.g"))
 
 
 @case(4, 5)
@@ -536,9 +470,7 @@ def describe_transactions(who: Who) -> Any:
     return p.DescribeTransactionsRequest(transactional_ids=[*who.own("x", "missing"), "other.x", "other.missing", "closed.x"])
 
 
-@case(1, ordered=False)
-def list_transactions(who: Who) -> Any:
-    return p.ListTransactionsRequest(state_filters=["Ongoing", "Strange"])
+case(1, ordered=False, name="list_transactions")(lambda _: p.ListTransactionsRequest(state_filters=["Ongoing", "Strange"]))
 
 
 # ---- settings
@@ -604,27 +536,15 @@ def incremental_alter_configs(who: Who) -> Any:
     return p.IncrementalAlterConfigsRequest(resources=resources, validate_only=True)
 
 
-@case(0)
-def list_client_metrics(who: Who) -> Any:
-    return p.ListConfigResourcesRequest()
-
-
-@case(1)
-def list_config_resources(who: Who) -> Any:
-    return p.ListConfigResourcesRequest(resource_types=[BROKER])
+case(0, name="list_client_metrics")(lambda _: p.ListConfigResourcesRequest())
+case(1, name="list_config_resources")(lambda _: p.ListConfigResourcesRequest(resource_types=[BROKER]))
 
 
 # ---- the cluster
 
 
-@case(0, 2)
-def describe_cluster(who: Who) -> Any:
-    return p.DescribeClusterRequest(include_cluster_authorized_operations=True)
-
-
-@case(2)
-def describe_cluster_without_operations(who: Who) -> Any:
-    return p.DescribeClusterRequest()
+case(0, 2, name="describe_cluster")(lambda _: p.DescribeClusterRequest(include_cluster_authorized_operations=True))
+case(2, name="describe_cluster_without_operations")(lambda _: p.DescribeClusterRequest())
 
 
 @case(1, 4)
@@ -644,19 +564,9 @@ def describe_quorum(who: Who) -> Any:
     return p.DescribeQuorumRequest(topics=[p.QuorumTopic(topic_name="__cluster_metadata", partitions=partitions)])
 
 
-@case(0)
-def add_raft_voter(who: Who) -> Any:
-    return p.AddRaftVoterRequest(cluster_id=None, voter_id=-1, timeout_ms=1000)
-
-
-@case(0)
-def remove_raft_voter(who: Who) -> Any:
-    return p.RemoveRaftVoterRequest(cluster_id=None, voter_id=-1)
-
-
-@case(0)
-def unregister_broker(who: Who) -> Any:
-    return p.UnregisterBrokerRequest(broker_id=999)
+case(0, name="add_raft_voter")(lambda _: p.AddRaftVoterRequest(cluster_id=None, voter_id=-1, timeout_ms=1000))
+case(0, name="remove_raft_voter")(lambda _: p.RemoveRaftVoterRequest(cluster_id=None, voter_id=-1))
+case(0, name="unregister_broker")(lambda _: p.UnregisterBrokerRequest(broker_id=999))
 
 
 @case(1)
@@ -700,17 +610,13 @@ def alter_partition_reassignments(who: Who) -> Any:
     return p.AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=topics)
 
 
-@case(0)
-def list_partition_reassignments(who: Who) -> Any:
-    return p.ListPartitionReassignmentsRequest(timeout_ms=10_000, topics=None)
+case(0, name="list_partition_reassignments")(lambda _: p.ListPartitionReassignmentsRequest(timeout_ms=10_000, topics=None))
 
 
 # ---- tokens, users, quotas, ACLs
 
 
-@case(3)
-def create_delegation_token(who: Who) -> Any:
-    return p.CreateDelegationTokenRequest(max_lifetime_ms=1000)
+case(3, name="create_delegation_token")(lambda _: p.CreateDelegationTokenRequest(max_lifetime_ms=1000))
 
 
 @case(3)
@@ -729,24 +635,10 @@ def create_delegation_token_with_a_wrong_renewer(who: Who) -> Any:
     return p.CreateDelegationTokenRequest(renewers=renewers, max_lifetime_ms=1000)
 
 
-@case(2)
-def renew_delegation_token(who: Who) -> Any:
-    return p.RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=1000)
-
-
-@case(2)
-def expire_delegation_token(who: Who) -> Any:
-    return p.ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=1000)
-
-
-@case(3)
-def describe_delegation_tokens(who: Who) -> Any:
-    return p.DescribeDelegationTokenRequest(owners=None)
-
-
-@case(0)
-def describe_user_scram_credentials(who: Who) -> Any:
-    return p.DescribeUserScramCredentialsRequest(users=[p.ScramUserName(name="missing")])
+case(2, name="renew_delegation_token")(lambda _: p.RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=1000))
+case(2, name="expire_delegation_token")(lambda _: p.ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=1000))
+case(3, name="describe_delegation_tokens")(lambda _: p.DescribeDelegationTokenRequest(owners=None))
+case(0, name="describe_user_scram_credentials")(lambda _: p.DescribeUserScramCredentialsRequest(users=[p.ScramUserName(name="missing")]))
 
 
 @case(0)
@@ -778,19 +670,9 @@ def _any_acl_of(topic: str) -> dict[str, Any]:
     }
 
 
-@case(3)
-def describe_acls(who: Who) -> Any:
-    return p.DescribeAclsRequest(**_any_acl_of("public.t"))
-
-
-@case(3)
-def create_acls(who: Who) -> Any:
-    return p.CreateAclsRequest(creations=[OF_EVERYBODY[0]])
-
-
-@case(3)
-def delete_acls(who: Who) -> Any:
-    return p.DeleteAclsRequest(filters=[p.DeleteAclsFilter(**_any_acl_of("missing"))])
+case(3, name="describe_acls")(lambda _: p.DescribeAclsRequest(**_any_acl_of("public.t")))
+case(3, name="create_acls")(lambda _: p.CreateAclsRequest(creations=[OF_EVERYBODY[0]]))
+case(3, name="delete_acls")(lambda _: p.DeleteAclsRequest(filters=[p.DeleteAclsFilter(**_any_acl_of("missing"))]))
 
 
 # ---- the end: what is really removed
@@ -809,9 +691,7 @@ def delete_topics_by_name(who: Who) -> Any:
     return p.DeleteTopicsRequest(topic_names=[*who.own("missing"), "other.missing"], timeout_ms=10_000)
 
 
-@case(1)
-def delete_own_groups(who: Who) -> Any:
-    return p.DeleteGroupsRequest(groups_names=who.own("g"))
+case(1, name="delete_own_groups")(lambda who: p.DeleteGroupsRequest(groups_names=who.own("g")))
 
 
 @case(1, 9, ordered=False)

@@ -17,6 +17,7 @@ import pytest
 
 from kafkacore import protocol as p
 from kafkacore.broker.handlers import SERVED
+from kafkacore.net.sasl import PlainClient
 from kafkacore.protocol.schema import Struct
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.kafka_server import why_unavailable
@@ -44,10 +45,8 @@ class Connection(Wire):
     """A connection of a principal, that authenticates by PLAIN."""
 
     def __init__(self, address: str, user: str) -> None:
-        super().__init__(address, timeout_s=60)
-        self.ask(p.SaslHandshakeRequest(mechanism="PLAIN"), 1)
-        answer = self.ask(p.SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{PASSWORDS[user]}".encode()), 2)
-        assert answer.error_code == 0, answer
+        super().__init__(address)
+        self.log_in(PlainClient(user, PASSWORDS[user]))
 
 
 # ---- the clusters
@@ -167,32 +166,10 @@ def _begin(admin: Wire, transactional_id: str, topics: list[str]) -> tuple[int, 
 # ---- an answer in a line
 
 LABELS = (
-    "name",
-    "topic",
-    "topic_name",
-    "group_id",
-    "transactional_id",
-    "resource_name",
-    "user",
-    "key",
-    "partition_index",
-    "index",
-    "partition",
-    "partition_id",
-    "principal_name",
+    *("name", "topic", "topic_name", "group_id", "transactional_id", "resource_name", "user", "key"),
+    *("partition_index", "index", "partition", "partition_id", "principal_name"),
 )
-COUNTED = {
-    "active_producers",
-    "brokers",
-    "configs",
-    "matching_acls",
-    "members",
-    "results",
-    "tokens",
-    "current_voters",
-    "acls",
-    "config_resources",
-}
+COUNTED = set("active_producers brokers configs matching_acls members results tokens current_voters acls config_resources".split())
 """Lists of which only counts whether they hold anything."""
 _REQUEST = re.compile(r"Request Request\(.*\) needs \w+ permission.", re.DOTALL)
 """Kafka's words for a refusal by its controller: they show the request as its code sees it."""
