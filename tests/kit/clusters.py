@@ -16,9 +16,7 @@ Topics = Mapping[str, int | Sequence[Sequence[bytes]]]
 def make_topics(cluster: EmbeddedCluster, topics: Topics) -> None:
     """Creates topics: by name how many partitions, or the values of each partition."""
     for name, wanted in topics.items():
-        cluster.create_topic(
-            name, partitions=wanted if isinstance(wanted, int) else len(wanted), replication_factor=min(3, cluster.brokers)
-        )
+        cluster.create_topic(name, partitions=wanted if isinstance(wanted, int) else len(wanted))
         for partition, values in enumerate(() if isinstance(wanted, int) else wanted):
             fill(cluster.bootstrap_servers, name, values, partition)
 

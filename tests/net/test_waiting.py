@@ -4,27 +4,26 @@ import os
 import queue
 import random
 import socket
-import subprocess
-import sys
 import threading
 
 import pytest
 
-from kafkacore import KafkaConsumer, KafkaProducer, protocol
-from kafkacore.clock import SystemClock
-from kafkacore.config_security import SaslSettings, TokenEndpoint, sasl_listener
+from kafkacore import KafkaProducer, protocol
+from kafkacore.config_security import SaslSettings
 from kafkacore.errors import AuthenticationFailedError, NetworkError
 from kafkacore.metadata import NEVER_MS
-from kafkacore.net import background, oauth
+from kafkacore.net import background
 from kafkacore.net.authentication import authenticators
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.connection import AWAITING_TOKEN, REAUTHENTICATING, RESOLVING
 from kafkacore.net.oauth import ASK_TIMEOUT_MS, read_unsecured_token, unsecured_token
 from kafkacore.net.sasl import OAuthBearerServer
 from kafkacore.net.selector import Selector
-from kafkacore.testing import EmbeddedCluster
-from kafkacore.types import Node, TopicPartition
+from kafkacore.types import Node
+from tests.kit.clusters import embedded
 from tests.kit.inside import connections_of
+from tests.kit.programs import run_python
+from tests.kit.records import fill, read, values_of
 from tests.net.net_support import Cluster, CountingPoller
 from tests.net.sasl_support import SaslCluster
 
@@ -314,21 +313,19 @@ def test_another_server_is_asked_without_waiting_for_the_end_of_an_attempt(resol
         cluster.close()
 
 
+brokers = embedded({"t": [[b"v"]]})
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_an_address_needs_no_thread(host, monkeypatch):
+def test_an_address_needs_no_thread(brokers, host, monkeypatch):
     def no_thread(*_args, **_options):
         raise AssertionError("a thread for an address")
 
     monkeypatch.setattr("kafkacore.net.background.call_in_background", no_thread)
-    with EmbeddedCluster(1) as cluster:
-        servers = cluster.bootstrap_servers.replace("127.0.0.1", host)
-        assert host in servers
-        with KafkaProducer(bootstrap_servers=servers) as producer:
-            assert producer.send("t", b"v").result().offset == 0
+    assert fill(brokers.bootstrap_servers.replace("127.0.0.1", host), "t", [b"v"]) != []
 
 
-@pytest.mark.parametrize("what", ["producer", "consumer"])
-def test_closing_does_not_wait_for_a_resolver_that_hangs(what, monkeypatch):
+def test_closing_does_not_wait_for_a_resolver_that_hangs(brokers, monkeypatch):
     real, asked, release = socket.getaddrinfo, threading.Event(), threading.Event()
 
     def getaddrinfo(host, *args, flags=0, **options):
@@ -340,21 +337,12 @@ def test_closing_does_not_wait_for_a_resolver_that_hangs(what, monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     try:
-        with EmbeddedCluster(1) as cluster:
-            servers = ["hangs.example:9092", *cluster.bootstrap_servers.split(",")]
-            if what == "producer":
-                with KafkaProducer(bootstrap_servers=servers) as producer:
-                    for number in range(10):
-                        assert producer.send("t", b"v").result().offset == number
-            else:
-                with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-                    producer.send("t", b"v").result()
-                with KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
-                    consumer.assign([TopicPartition("t", 0)])
-                    assert [record.value for record in consumer.poll(10)[TopicPartition("t", 0)]] == [b"v"]
-            alone = KafkaProducer(bootstrap_servers=["hangs.example:9092"])
-            assert asked.wait(WAIT_S)
-            alone.close(0)
+        servers = ["hangs.example:9092", *brokers.bootstrap_servers.split(",")]
+        fill(servers, "t", [b"v"])
+        assert values_of(read(servers, "t", 1))[0] == b"v"
+        alone = KafkaProducer(bootstrap_servers=["hangs.example:9092"])
+        assert asked.wait(WAIT_S)
+        alone.close(0)
     finally:
         release.set()
 
@@ -388,16 +376,14 @@ with KafkaProducer(bootstrap_servers="hangs.example:" + sys.argv[1]) as producer
             os._exit(code)
     print(os.waitpid(child, 0)[1])
     release.set()
-    print(producer.send("t", b"v").result(30).offset)
+    print(producer.send("t", b"v").result(30).topic)
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_child_process_leaves_a_lookup_to_its_parent():
-    with EmbeddedCluster(1) as cluster:
-        port = cluster.bootstrap_servers.rpartition(":")[2]
-        done = subprocess.run([sys.executable, "-c", FORKS, port], capture_output=True, text=True, timeout=60)
-    assert done.stdout.split() == ["0", "0"], done.stderr
+def test_a_child_process_leaves_a_lookup_to_its_parent(brokers):
+    done = run_python("-c", FORKS, brokers.bootstrap_servers.rpartition(":")[2])
+    assert done.stdout.split() == ["0", "t"], done.stderr
 
 
 # ---- tokens
@@ -504,18 +490,14 @@ def test_tokens_that_are_not_given_do_not_keep_another_broker_from_being_asked(s
     assert produce(secured, 2) == [None]
 
 
-def test_ten_connections_share_one_ask(resolver):
-    secured = TokenCluster(tuple(range(1, 11)))
-    try:
-        secured.tokens.hang()
-        for id in range(1, 11):
-            assert not secured.client.ready(secured.node(id), secured.now_ms)
-        assert [one.state for one in connections_of(secured.client).values()] == [AWAITING_TOKEN] * 10
-        secured.tokens.release()
-        secured.wait_for_ready(*range(1, 11))
-        assert secured.tokens.calls == 1
-    finally:
-        secured.close()
+def test_two_connections_share_one_ask(secured):
+    secured.tokens.hang()
+    for id in (1, 2):
+        assert not secured.client.ready(secured.node(id), secured.now_ms)
+    assert [one.state for one in connections_of(secured.client).values()] == [AWAITING_TOKEN] * 2
+    secured.tokens.release()
+    secured.wait_for_ready(1, 2)
+    assert secured.tokens.calls == 1
 
 
 def test_a_second_failure_in_a_row_is_told_and_then_a_token_ends_it(secured):
@@ -624,25 +606,6 @@ def test_a_session_that_waits_for_a_token_ends_with_the_ask(secured):
     assert "gave no answer within 10000 ms" in str(secured.client.authentication_exception(secured.node(1)))
 
 
-def test_closing_ends_the_question_to_an_endpoint(monkeypatch):
-    pytest.importorskip("httpx")
-    monkeypatch.setattr(oauth, "ASK_TIMEOUT_MS", 3_600_000)  # httpx is to be ended, not to end by itself
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        endpoint = TokenEndpoint(f"http://127.0.0.1:{listener.getsockname()[1]}/token", "me", "hush", None)
-        cluster = Cluster()
-        cluster.selector._authenticator = authenticators(SaslSettings("OAUTHBEARER", token_endpoint=endpoint), "me", cluster.clock)
-        cluster.client = cluster.make_client()
-        before = set(threading.enumerate())
-        assert not cluster.client.ready(cluster.node(), cluster.now_ms)
-        (thread,) = set(threading.enumerate()) - before
-        sock, _ = listener.accept()
-        with sock:
-            assert sock.recv(65_536).startswith(b"POST /token")
-            cluster.close()
-            thread.join(WAIT_S)
-            assert not thread.is_alive()
-
-
 def test_a_session_that_gets_no_token_ends(secured):
     secured.lifetime_ms = 100_000
     secured.wait_for_ready(1)
@@ -674,50 +637,13 @@ def test_a_second_network_client_takes_over_the_ask(secured):
     assert secured.tokens.calls == 1
 
 
-@pytest.mark.slow
-def test_records_flow_while_the_next_token_hangs_and_a_new_connection_waits_for_it():
-    """Real brokers, a real producer: one broker is connected, the other one comes when there is no token."""
-    clock, asked, release = SystemClock(), threading.Semaphore(0), threading.Event()
-    token = unsecured_token({"sub": "carol"}, clock.wall_ms(), 600)
-    expires = []
-
-    def provider():
-        if expires:
-            asked.release()
-            release.wait()
-            return token, clock.wall_ms() + 600_000
-        expires.append(clock.wall_ms() + 1_000)  # for the client; the brokers' sessions last longer
-        return token, expires[0]
-
-    config = {**sasl_listener({}), "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}
-    settings = {
-        "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.provider": provider,
-    }  # fmt: skip
-    with EmbeddedCluster(2, config=config) as cluster:
-        cluster.create_topic("t", 2, 1)
-        here, there = (next(n for n in range(2) if cluster.leader("t", n) == broker) for broker in (1, 2))
-        with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, "metadata.max.age.ms": 100, **settings}) as producer:
-            try:
-                for partition in (here, there):
-                    producer.send("t", b"v", partition=partition).result(30)
-                assert asked.acquire(timeout=WAIT_S)
-                while clock.wall_ms() <= expires[0]:
-                    producer.send("t", b"v", partition=here).result(30)
-                cluster.stop_broker(2)
-                cluster.start_broker(2)
-                waits = producer.send("t", b"v", partition=there)
-                for _ in range(20):
-                    producer.send("t", b"v", partition=here).result(30)
-                assert not waits.done()
-            finally:
-                release.set()
-            assert waits.result(30).partition == there
-
-
-def test_closing_does_not_wait_for_a_token(secured):
+def test_closing_does_not_wait_for_a_token_and_ends_the_ask(secured, monkeypatch):
+    ended = []
+    monkeypatch.setattr(secured.login, "close", lambda: ended.append(True))
     secured.tokens.hang()
     secured.client.ready(secured.node(1), secured.now_ms)
     assert secured.tokens.asked.acquire(timeout=WAIT_S)
     secured.client.close()
+    assert ended
     secured.tokens.release()
     assert secured.woken.acquire(timeout=WAIT_S)  # its wake-up finds the selector closed
