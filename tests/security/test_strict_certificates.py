@@ -13,8 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from kafkacore import KafkaAdminClient, errors
+from kafkacore.config import ClientConfig
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.testing.certificates import Certificates
+from tests.kit.tls import shake_hands
 
 
 @pytest.fixture(scope="module")
@@ -22,24 +24,6 @@ def certificates():
     made = Certificates(["127.0.0.1"])
     yield made
     made.close()
-
-
-def handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> None:
-    """Both sides to the end, in memory.
-
-    Raises:
-        ssl.SSLError: one of them refuses the other.
-    """
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    sides = [client.wrap_bio(to_client, to_server, server_hostname="127.0.0.1"), server.wrap_bio(to_server, to_client, server_side=True)]
-    left = list(sides)
-    while left:
-        for side in tuple(left):
-            try:
-                side.do_handshake()
-                left.remove(side)
-            except ssl.SSLWantReadError:
-                pass
 
 
 def test_certificates_of_test_clusters_are_strict(certificates, tmp_path):
@@ -54,7 +38,7 @@ def test_certificates_of_test_clusters_are_strict(certificates, tmp_path):
     for context in (client, server):
         context.verify_flags |= ssl.VERIFY_X509_STRICT
         context.maximum_version = ssl.TLSVersion.TLSv1_2  # the client hears of a refusal within the handshake
-    handshake(client, server)
+    shake_hands(client, server)
 
 
 # -- what is not strict -----------------------------------------------------------------------------------------------------------
@@ -108,6 +92,26 @@ def test_a_strict_context_refuses_and_the_error_says_why(lacking):
         assert "VERIFY_X509_STRICT of the ssl_context checks" in str(refused.value)
         with KafkaAdminClient(**where, ssl_truststore_certificates=ca) as admin:
             assert admin.list_topics() == []
+
+
+def test_an_authority_as_keytool_makes_it_is_taken_on_every_python(monkeypatch, tmp_path):
+    """Python 3.13 wants key usage, which `keytool -genkeypair` leaves out."""
+    ca, chain, key = lenient("key usage")
+    (tmp_path / "own.pem").write_text(chain + key)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(tmp_path / "own.pem")
+    create = ssl.create_default_context
+
+    def strict(**options):
+        context = create(**options)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    with pytest.raises(ssl.SSLError):
+        shake_hands(strict(cadata=ca), server)
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    settings = {"bootstrap.servers": "b:1", "security.protocol": "SSL", "ssl.truststore.certificates": ca}
+    shake_hands(ClientConfig.from_user(settings).ssl_contexts()(), server)
 
 
 def test_an_unknown_authority_is_to_be_named():

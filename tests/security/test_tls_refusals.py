@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import shutil
 import socket
 import ssl
 import struct
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,8 +16,10 @@ import pytest
 import trustme
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafkacore.config import ClientConfig
 from kafkacore.errors import KafkaError, SslAuthenticationFailed
 from kafkacore.net.transport import TlsTransport
+from tests.kit.tls import OpenSsl, is_readable
 
 WAIT_S = 90
 needs_openssl = pytest.mark.skipif(not (shutil.which("openssl") and shutil.which("stdbuf")), reason="needs the openssl command")
@@ -104,8 +104,7 @@ def consumer(settings: dict[str, Any]) -> None:
         client.poll(WAIT_S)
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
-@pytest.mark.parametrize("use", [admin, producer, consumer])
+@pytest.mark.parametrize(("use", "protocol"), [(admin, "SSL"), (producer, "SSL"), (consumer, "SSL"), (admin, "SASL_SSL")])
 def test_a_client_without_a_certificate_is_refused_at_once(
     use: Callable[[dict[str, Any]], None], protocol: str, listener: Listener, authority: trustme.CA, tmp_path: Path
 ) -> None:
@@ -145,57 +144,20 @@ def test_where_a_reset_takes_the_refusal_away_the_certificate_is_named(authority
 # ---- TLS after the handshake: a real server that changes keys and renegotiates
 
 
-def is_readable(source: Any) -> bool:
-    """Waits; by poll, which takes descriptors of any number."""
-    poller = select.poll()
-    poller.register(source, select.POLLIN)
-    return bool(poller.poll(WAIT_S * 1000))
-
-
-class Server:
-    """`openssl s_server`, which sends what it reads and obeys letters at the beginning of a line."""
-
-    def __init__(self, authority: trustme.CA, directory: Path, version: str) -> None:
-        own = directory / "server.pem"
-        authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(own))
-        command = ["stdbuf", "-oL", "openssl", "s_server"]
-        command += ["-accept", "127.0.0.1:0", "-cert", str(own), f"-{version}", "-legacy_renegotiation"]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0)
-        self.read_until(b"ACCEPT 127.0.0.1:")
-        self.port = int(self.read_until(b"\n"))
-
-    def read_until(self, wanted: bytes) -> bytes:
-        assert self.process.stdout is not None
-        seen = b""
-        while wanted not in seen:
-            assert is_readable(self.process.stdout), seen
-            byte = self.process.stdout.read(1)
-            assert byte, seen
-            seen += byte
-        return seen
-
-    def type(self, text: bytes) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(text)
-        self.process.stdin.flush()
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
 @contextlib.contextmanager
-def served(authority: trustme.CA, directory: Path, version: str, context: ssl.SSLContext) -> Iterator[tuple[Server, TlsTransport]]:
-    server = Server(authority, directory, version)
-    sock = socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S)
-    sock.setblocking(False)
-    transport = TlsTransport(sock, context, server_hostname="localhost")
-    try:
-        until(transport, transport.handshake)
-        yield server, transport
-    finally:
-        transport.close()
-        server.close()
+def served(authority: trustme.CA, directory: Path, version: str, context: ssl.SSLContext) -> Iterator[tuple[OpenSsl, TlsTransport]]:
+    own = directory / "server.pem"
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(own))
+    with OpenSsl("s_server", "-accept", "127.0.0.1:0", "-cert", str(own), f"-{version}") as server:
+        server.read_until(b"ACCEPT 127.0.0.1:")
+        sock = socket.create_connection(("127.0.0.1", int(server.read_until(b"\n"))), timeout=WAIT_S)
+        sock.setblocking(False)
+        transport = TlsTransport(sock, context, server_hostname="localhost")
+        try:
+            until(transport, transport.handshake)
+            yield server, transport
+        finally:
+            transport.close()
 
 
 def until(transport: TlsTransport, step: Callable[[], Any]) -> Any:
@@ -234,8 +196,6 @@ def test_writes_go_on_when_the_server_changes_its_keys(letter: bytes, authority:
 
 
 def settings_context(authority: trustme.CA) -> ssl.SSLContext:
-    from kafkacore.config import ClientConfig
-
     config = ClientConfig(
         bootstrap_servers=("localhost:1",), security_protocol="SSL", ssl_truststore_certificates=authority.cert_pem.bytes().decode()
     )

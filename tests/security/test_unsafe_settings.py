@@ -1,6 +1,5 @@
 """Settings that give something away are said once; passwords that are wrong are not tried at any pace; files that change are read again."""
 
-import datetime
 import logging
 import os
 import socket
@@ -15,22 +14,8 @@ from kafkacore.config_security import SaslSettings
 from kafkacore.errors import ConfigError, SaslAuthentication
 from kafkacore.net.authentication import authenticators
 from kafkacore.net.transport import Address, PlaintextTransport, SocketTransports
+from tests.kit.tls import shake_hands
 from tests.net.sasl_support import SaslCluster
-
-
-def shake_hands(context, server):
-    """Both sides in memory."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    sides = context.wrap_bio(to_client, to_server, server_hostname="broker"), server.wrap_bio(to_server, to_client, server_side=True)
-    done = set()
-    for side in sides * 5:
-        try:
-            side.do_handshake()
-            done.add(side)
-        except ssl.SSLWantReadError:
-            pass
-    assert done == set(sides)
-
 
 # ---- a secret that anybody on the way can read
 
@@ -168,13 +153,13 @@ def test_certificates_are_read_again_when_they_change(tls, caplog):
     directory, config, server = tls
     source = config.ssl_contexts()
     first = source()
-    shake_hands(first, server)
+    shake_hands(first, server, "broker")
     assert source() is first
     other = trustme.CA()
     write(directory, other)
-    shake_hands(source(), server_of(other))
+    shake_hands(source(), server_of(other), "broker")
     with pytest.raises(ssl.SSLError):
-        shake_hands(source(), server)
+        shake_hands(source(), server, "broker")
     assert not caplog.records
 
 
@@ -193,7 +178,7 @@ def test_a_file_that_is_half_written_changes_nothing(how, name, tls, caplog):
     assert [each.levelno for each in caplog.records] == [logging.WARNING]
     (directory / name).write_bytes(whole)
     assert source() is not first
-    shake_hands(source(), server)
+    shake_hands(source(), server, "broker")
 
 
 def test_each_connection_asks_for_its_context(tls):
@@ -213,47 +198,6 @@ def test_a_users_own_context_is_used_as_it_is():
     context = ssl.create_default_context()
     config = ClientConfig(bootstrap_servers=("b:1",), security_protocol="SSL", ssl_context=context)
     assert config.ssl_contexts()() is context
-
-
-def test_an_authority_as_keytool_makes_it_is_taken_on_every_python(monkeypatch, tmp_path):
-    """Python 3.13 wants key usage and an authority key identifier, which `keytool -genkeypair` leaves out."""
-    x509 = pytest.importorskip("cryptography.x509")
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    def strict(**options):
-        context = create(**options)
-        context.verify_flags |= ssl.VERIFY_X509_STRICT
-        return context
-
-    create = ssl.create_default_context
-    now = datetime.datetime.now(datetime.UTC)
-
-    def certificate(name, key, issuer, issuer_key, is_authority):
-        begun = x509.CertificateBuilder(x509.Name([issuer]), x509.Name([name]), key.public_key(), x509.random_serial_number())
-        begun = begun.not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1))
-        if is_authority:
-            begun = begun.add_extension(x509.BasicConstraints(True, None), critical=False)
-        else:
-            begun = begun.add_extension(x509.SubjectAlternativeName([x509.DNSName("broker")]), critical=False)
-        return begun.sign(issuer_key, hashes.SHA256())
-
-    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
-    names = [x509.NameAttribute(x509.NameOID.COMMON_NAME, each) for each in ("ca", "broker")]
-    ca = certificate(names[0], keys[0], names[0], keys[0], True)
-    own = certificate(names[1], keys[1], names[0], keys[0], False)
-    pem = serialization.Encoding.PEM
-    private = keys[1].private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (tmp_path / "own.pem").write_bytes(own.public_bytes(pem) + private)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(tmp_path / "own.pem")
-    text = ca.public_bytes(pem).decode()
-    refusing = strict(cadata=text)
-    with pytest.raises(ssl.SSLError):
-        shake_hands(refusing, server)
-    monkeypatch.setattr(ssl, "create_default_context", strict)
-    settings = {"bootstrap.servers": "b:1", "security.protocol": "SSL", "ssl.truststore.certificates": text}
-    shake_hands(ClientConfig.from_user(settings).ssl_contexts()(), server)
 
 
 @pytest.mark.parametrize(
