@@ -82,19 +82,6 @@ def test_the_strongest_layer_wins_and_all_are_told():
     assert (topic.value, topic.source, topic.synonyms[0]) == ("5000000", Source.TOPIC, ("segment.bytes", "5000000", Source.TOPIC))
 
 
-def test_names_for_one_thing_in_several_units():
-    """log.retention.ms stands before log.retention.hours, which gives the default; a name never shows what stands before itself."""
-    quiet = shown(NO_LAYERS.describe())
-    assert (quiet["log.retention.ms"].value, quiet["log.retention.ms"].synonyms) == (None, [])
-    assert quiet["log.retention.hours"].value == "168"
-    assert shown(NO_LAYERS.describe_topic({}))["retention.ms"][1:] == ("604800000", Source.DEFAULT, False, [])
-    loud = BrokerLayers({}, {"log.retention.ms": "5"}, {})
-    synonyms = [("log.retention.ms", "5", Source.DYNAMIC_DEFAULT_BROKER), ("log.retention.hours", "168", Source.DEFAULT)]
-    assert shown(loud.describe())["log.retention.ms"].synonyms == synonyms
-    assert shown(loud.describe_topic({}))["retention.ms"].synonyms == synonyms
-    assert shown(loud.describe())["log.retention.hours"].synonyms == synonyms[1:]
-
-
 def test_secrets_are_never_told():
     found = shown(BrokerLayers({"ssl.key.password": "secret"}, {}, {}).describe())["ssl.key.password"]
     assert (found.value, found.key.is_sensitive) == (None, True)
@@ -151,19 +138,6 @@ def test_every_setting_has_its_words(kind):
     assert not {config_docs.NOT_IMPLEMENTED, config_docs.UNSEEN} & {told[name] for name in served}
 
 
-def test_the_words_are_those_of_the_settings():
-    told = config_docs.documentation(Resource.TOPIC, configs.topic_keys()["retention.ms"])
-    assert told == "Batches older than this are deleted, in whole segments; -1 keeps them."
-    broker = configs.broker_keys()
-    assert config_docs.documentation(Resource.BROKER, broker["log.retention.ms"]) == told
-    assert config_docs.documentation(Resource.BROKER, broker["log.retention.hours"]) == "The default of log.retention.ms, in hours."
-    assert config_docs.documentation(Resource.BROKER, broker["ssl.protocol"]) == config_docs.NOT_IMPLEMENTED
-    assert set(BrokerConfig.sentences()) == set(BrokerConfig.names())
-    long = BrokerConfig.sentences()["socket_connection_setup_timeout_ms"]
-    assert long == BrokerConfig.sentences()["socket_connection_setup_timeout_max_ms"]
-    assert long.endswith("another broker may take; doubles with every failure up to the maximum.")
-
-
 def test_dynamic_settings_take_the_place_of_static_ones():
     config = BrokerConfig(log_retention_ms=5, num_partitions=3)
     assert configs.effective(config) is config
@@ -191,13 +165,6 @@ def test_operations():
             altered({}, ("retention.ms", kind, "5"))
     with pytest.raises(errors.UnknownServer):
         altered({}, ("retention.ms", 9, "5"))
-
-
-def test_contradicting_operations():
-    with pytest.raises(errors.InvalidRequest, match="duplicate config keys"):
-        configs.check_operations([Operation("a", SET, "1"), Operation("a", DELETE, None)])
-    with pytest.raises(errors.InvalidRequest, match="Null value not supported for : a,b"):
-        configs.check_operations([Operation("a", SET, None), Operation("b", APPEND, None), Operation("c", DELETE, None)])
 
 
 def test_what_kafka_takes_is_taken():
