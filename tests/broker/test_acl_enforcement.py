@@ -75,15 +75,6 @@ def codes(response):
 # ---- ACLs that change
 
 
-def test_an_acl_counts_from_the_next_request_on(bench):
-    assert bench.produce().error_code == DENIED
-    bench.allow(bench.entry(a.WRITE))
-    assert bench.produce().error_code == Code.NONE
-    bench.forbid(a.WRITE)
-    assert bench.produce().error_code == DENIED
-    assert codes(bench.fetch()) == [DENIED]
-
-
 STEPS = st.lists(st.sampled_from(["allow t", "forbid", "deny", "allow u", "produce", "bob", "alice", "fetch", "fetch"]), max_size=25)
 
 
@@ -144,12 +135,6 @@ def test_an_acl_that_comes_while_a_fetch_waits(bench):
     assert [codes(each) for each in bench.late] == [[0], [0, 0]]
 
 
-def test_denying_a_super_user_changes_nothing(bench):
-    bench.allow(bench.entry(a.ALL, principal="User:*", permission_type=a.DENY))
-    assert bench.as_admin(bench.produce).error_code == Code.NONE
-    assert bench.produce().error_code == DENIED
-
-
 # ---- requests that pretend
 
 
@@ -204,29 +189,6 @@ def test_a_topic_that_this_broker_does_not_know_yet_is_not_deleted_by_its_id(ben
     bench.allow(bench.entry(a.DELETE, "new"))
     [result] = bench.ask(request, 6).responses
     assert result.error_code == Code.NONE and "new" not in bench.cluster.topics
-
-
-def test_one_topic_that_is_denied_keeps_no_other_from_being_written(bench):
-    bench.topic("u")
-    bench.allow(bench.entry(a.WRITE, "u"))
-    both = produce_request(batch())
-    both = both._replace(topic_data=[*both.topic_data, both.topic_data[0]._replace(name="u")])
-    answer = bench.ask(both, 9)
-    assert {each.name: each.partition_responses[0].error_code for each in answer.responses} == {"t": DENIED, "u": 0}
-    assert bench.state.replicas.partitions["u", 0].log.end_offset == 3
-
-
-def test_a_topic_is_made_by_asking_only_for_who_may(bench):
-    def ask(name):
-        request = p.MetadataRequest(topics=[p.MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
-        answer = bench.ask(request, 12)
-        return (answer if answer is not Outcome.LATER else bench.late.pop()).topics[0].error_code
-
-    assert ask("new") == DENIED
-    bench.allow(bench.entry(a.DESCRIBE, "new"))
-    assert ask("new") == DENIED and "new" not in bench.cluster.topics
-    bench.allow(bench.entry(a.CREATE, "new"))
-    assert ask("new") == 0 and "new" in bench.cluster.topics
 
 
 REQUESTS = [

@@ -11,7 +11,7 @@ from kafkacore import protocol as p
 from kafkacore.admin import Acl, AclFilter, KafkaAdminClient
 from kafkacore.broker.controller import ControllerHost, acls
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import ClusterAuthorization, Code, UsageError
+from kafkacore.errors import Code, UsageError
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.lines import lines_of
 from tests.kit.rows import each_row
@@ -162,21 +162,6 @@ def test_every_broker_has_them_and_a_restart_too(tmp_path):
         KafkaAdminClient(**cluster.client_settings("admin")) as admin,
     ):
         assert sorted(admin.describe_acls()) == sorted(wanted)
-
-
-def test_who_may_not_alter_the_cluster_changes_nothing():
-    with EmbeddedCluster(users=USERS, super_users=["admin"]) as cluster:
-        with KafkaAdminClient(**cluster.client_settings("alice")) as alice:
-            with pytest.raises(ClusterAuthorization):
-                alice.describe_acls()
-            with pytest.raises(ClusterAuthorization):
-                alice.create_acls([Acl("topic", "t", "User:alice", "all")]).check()
-        with KafkaAdminClient(**cluster.client_settings("admin")) as admin:
-            assert admin.describe_acls() == []
-            admin.create_acls([Acl("cluster", "kafka-cluster", "User:alice", "alter")])
-        with KafkaAdminClient(**cluster.client_settings("alice")) as alice:
-            alice.create_acls([Acl("topic", "t", "User:alice", "all")])
-            assert len(alice.describe_acls()) == 2
 
 
 def test_super_users_are_users():

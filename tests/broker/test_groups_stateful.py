@@ -33,6 +33,38 @@ class ConsumerClient:
         self.topics = ["a"]
         self.send_topics = True
 
+    def beat(self, bench, ids):
+        """The next heartbeat, with topic ids by name; whether it changed anything."""
+        joins, owned = self.epoch == 0, {}
+        for name, partition in self.owned:
+            owned.setdefault(ids[name], set()).add(partition)
+        answer = bench.beat(
+            self.member_id,
+            self.epoch,
+            topics=self.topics if joins or self.send_topics else None,
+            owned=None if joins else owned,
+            instance=self.instance,
+            rebalance_ms=REBALANCE_MS if joins else None,
+        )
+        if answer.error_code:
+            assert answer.error_code in LOST | ({Code.UNRELEASED_INSTANCE_ID} if self.instance else set()), answer
+            self.epoch, self.owned, self.told = 0, set(), set()  # abandon everything; the next heartbeat joins
+            return True
+        assert answer.member_epoch >= self.epoch
+        changed = self.send_topics or answer.member_epoch != self.epoch
+        self.epoch, self.send_topics = answer.member_epoch, False
+        if answer.assignment is not None:
+            names = {topic_id: name for name, topic_id in ids.items()}
+            now = {(names[topic_id], partition) for topic_id, parts in assigned(answer).items() for partition in parts}
+            changed = changed or now != self.told
+            self.told = now
+            self.owned |= now  # what is to go goes later, by let_go
+        return changed
+
+    def let_go(self):
+        """It has finished with what it was told to give up."""
+        self.owned &= self.told
+
 
 class ConsumerGroups(RuleBasedStateMachine):
     members = Bundle("members")
@@ -65,9 +97,8 @@ class ConsumerGroups(RuleBasedStateMachine):
 
     @rule(member_id=members)
     def let_go(self, member_id):
-        """The client has finished with what it was told to give up."""
         if member_id in self.clients:
-            self.clients[member_id].owned &= self.clients[member_id].told
+            self.clients[member_id].let_go()
 
     @rule(member_id=members, topics=st.sets(st.sampled_from("abc"), min_size=1))
     def subscribe(self, member_id, topics):
@@ -121,35 +152,8 @@ class ConsumerGroups(RuleBasedStateMachine):
         self.bench.reload()
         assert snapshot(self.bench.group()) == before
 
-    # ---- a client's side
-
     def beat(self, client):
-        joins = client.epoch == 0
-        owned = {}
-        for name, partition in client.owned:
-            owned.setdefault(self.ids[name], set()).add(partition)
-        answer = self.bench.beat(
-            client.member_id,
-            client.epoch,
-            topics=client.topics if joins or client.send_topics else None,
-            owned=None if joins else owned,
-            instance=client.instance,
-            rebalance_ms=REBALANCE_MS if joins else None,
-        )
-        if answer.error_code:
-            assert answer.error_code in LOST | {Code.UNRELEASED_INSTANCE_ID}, answer
-            client.epoch, client.owned, client.told = 0, set(), set()  # abandon everything; the next heartbeat joins
-            return False
-        assert answer.member_epoch >= client.epoch
-        changed = client.send_topics or answer.member_epoch != client.epoch
-        client.epoch, client.send_topics = answer.member_epoch, False
-        if answer.assignment is not None:
-            names = {topic_id: name for name, topic_id in self.ids.items()}
-            now = {(names[topic_id], partition) for topic_id, parts in assigned(answer).items() for partition in parts}
-            changed = changed or now != client.told
-            client.told = now
-            client.owned |= client.told  # what is to go goes later, by let_go
-        return changed
+        return client.beat(self.bench, self.ids)
 
     # ---- what holds
 
@@ -186,9 +190,9 @@ class ConsumerGroups(RuleBasedStateMachine):
             self.bench.advance(100)  # the dead end with their sessions
             busy = False
             for client in self.clients.values():
-                client.owned &= client.told
+                client.let_go()
                 busy |= self.beat(client)
-                client.owned &= client.told
+                client.let_go()
             quiet = 0 if busy else quiet + 1
         assert quiet > 3, "it does not settle"
         names = {name for client in self.clients.values() for name in client.topics}
@@ -440,7 +444,7 @@ class MixedGroups(ClassicGroups):
     @rule(member_id=consumers)
     def let_go(self, member_id):
         if member_id in self.modern:
-            self.modern[member_id].owned &= self.modern[member_id].told
+            self.modern[member_id].let_go()
 
     @rule(member_id=consumes(consumers))
     def leave_consumer(self, member_id):
@@ -453,26 +457,7 @@ class MixedGroups(ClassicGroups):
         self.modern.pop(member_id, None)
 
     def beat(self, client):
-        joins = client.epoch == 0
-        answer = self.bench.beat(
-            client.member_id,
-            client.epoch,
-            topics=["a"] if joins else None,
-            owned=None if joins else {self.topic_id: client.owned} if client.owned else {},
-            rebalance_ms=REBALANCE_MS if joins else None,
-        )
-        if answer.error_code:
-            assert answer.error_code in LOST, answer
-            client.epoch, client.owned, client.told = 0, set(), set()
-            return True
-        changed = answer.member_epoch != client.epoch
-        client.epoch = answer.member_epoch
-        if answer.assignment is not None:
-            now = assigned(answer).get(self.topic_id, set())
-            changed = changed or now != client.told
-            client.told = now
-            client.owned |= now
-        return changed
+        return client.beat(self.bench, {"a": self.topic_id})
 
     @invariant()
     def one_owner_each_in_both(self):
@@ -482,7 +467,7 @@ class MixedGroups(ClassicGroups):
             return
         for client in self.modern.values():
             if client.member_id in group.members:
-                for partition in client.owned:
+                for _, partition in client.owned:
                     assert partition not in owners, f"{partition} is owned by {owners[partition]} and {client.member_id}"
                     owners[partition] = client.member_id
 
@@ -492,12 +477,13 @@ class MixedGroups(ClassicGroups):
             self.bench.advance(100)
             busy = sum(bool(self.proceed(each)) for each in list(self.alive))
             for client in self.modern.values():
-                client.owned &= client.told
+                client.let_go()
                 busy += bool(self.beat(client))
-                client.owned &= client.told
+                client.let_go()
             quiet = 0 if busy else quiet + 1
         assert quiet > 3, "it does not settle"
-        owned = [partition for client in [*self.alive.values(), *self.modern.values()] for partition in client.owned]
+        owned = [partition for client in self.alive.values() for partition in client.owned]
+        owned += [partition for client in self.modern.values() for _, partition in client.owned]
         assert sorted(owned) == (list(range(PARTITIONS)) if self.alive or self.modern else [])
         if self.alive or self.modern:
             assert (self.bench.group().kind, self.bench.group().state_name) == ("consumer" if self.modern else "classic", "Stable")

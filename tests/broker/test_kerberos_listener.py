@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafkacore.broker.authentication import Authentication, Session
-from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.config_kerberos import KRB5_MODULE, KerberosSettings
 from kafkacore.config_security import sasl_listener
@@ -26,7 +24,6 @@ from kafkacore.errors import (
     TopicAuthorization,
 )
 from kafkacore.net.kerberos import Initiator
-from kafkacore.net.sasl_gssapi import GssapiClient
 from kafkacore.protocol import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.client_calls import CALLS, manage
@@ -244,35 +241,6 @@ def test_a_keytab_that_is_not_there_keeps_a_broker_from_starting(realm):
 
 
 # ---- the wire
-
-
-class Rules:
-    """A broker's rules, and one session that a client talks to."""
-
-    def __init__(self, keytabs):
-        config = BrokerConfig.from_user(sasl_listener({}, keytab=keytabs["service"], principal=SERVICE))
-        self.session = Session(Authentication(config, None, ManualClock()))  # type: ignore[arg-type]
-        self.keytabs = keytabs
-
-    def authenticate(self, name):
-        assert self.session.handshake(SaslHandshakeRequest(mechanism="GSSAPI"), 1).error_code == 0
-        context = Initiator(KerberosSettings("kafka", name, self.keytabs[name]), HOST)
-        client = GssapiClient(context, context.first, context.user, context.peer)
-        token = client.step(None)
-        while token is not None:
-            answer = self.session.authenticate(SaslAuthenticateRequest(auth_bytes=token), 0)
-            if answer.error_code:
-                return answer.error_message
-            token = client.step(answer.auth_bytes)
-        return self.session.principal
-
-
-def test_a_session_is_renewed_by_the_same_user_only(keytabs):
-    rules = Rules(keytabs)
-    assert rules.authenticate("alice") == "User:alice"
-    assert rules.authenticate("alice") == "User:alice"
-    assert rules.authenticate("bob") == "Cannot change principals during re-authentication from alice to bob"
-    assert rules.session.failed
 
 
 @pytest.mark.slow

@@ -476,16 +476,3 @@ def test_a_peer_that_cannot_be_connected_to_for_want_of_descriptors_is_tried_aga
         assert "Too many open files" in str(answers[0])
         ask()  # after the back-off
         assert isinstance(answers[1], p.ApiVersionsResponse)
-
-
-def test_a_burst_of_connections_finds_room_in_the_backlog() -> None:
-    with Broker() as broker:
-        broker.pause()
-        host, _, port = broker.address.rpartition(":")
-        with ExitStack() as stack:
-            socks = [stack.enter_context(socket.create_connection((host, int(port)), timeout=60)) for _ in range(300)]
-            broker.resume()
-            with Wire(broker.address) as wire:
-                while broker.call(broker.num_connections) < 301:
-                    wire.ask(VERSIONS, 3)
-            assert len(socks) == 300

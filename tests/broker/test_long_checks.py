@@ -23,7 +23,7 @@ from kafkacore.clock import SystemClock
 from kafkacore.compress import Allowance, AllowanceExceeded
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
-from kafkacore.records import BatchBuilder, read_batches
+from kafkacore.records import BatchBuilder
 from tests.kit.batches import T0, batch
 from tests.kit.inside import calls_of
 from tests.kit.rows import each_row
@@ -442,18 +442,3 @@ def test_a_refused_batch_leaves_no_cycle_that_holds_its_records(broker: Broker) 
         assert [reference() for reference in held] == [None, None]
     finally:
         gc.enable()
-
-
-def test_the_batch_in_the_log_is_the_one_that_was_sent(broker: Broker) -> None:
-    sent = bomb("lz4")
-    with Wire(broker.address) as wire:
-        wire.ask(request((0, sent)), PRODUCE_VERSION)
-        fetch = p.FetchRequest(
-            max_wait_ms=0,
-            min_bytes=1,
-            max_bytes=1 << 20,
-            topics=[p.FetchTopic(topic="t", partitions=[p.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)])],
-        )
-        records = wire.ask(fetch, 12).responses[0].partitions[0].records
-    (stored,) = read_batches(records)
-    assert bytes(stored.buffer)[16:] == bytes(sent)[16:]

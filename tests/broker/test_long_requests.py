@@ -19,7 +19,6 @@ from kafkacore.broker.handlers import SERVED
 from kafkacore.broker.server import Broker, Delay
 from kafkacore.broker.slices import MAX_STEPS, Slices
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.batches import batch
 from tests.kit.inside import brokers_of, calls_of, controller_of
@@ -373,16 +372,6 @@ def test_ten_thousand_partitions_can_be_fetched_and_waited_for(broker: Broker) -
         other.ask(produce([7_777], 1, "wide"), 9)
         _, answer = wire.receive(p.FetchRequest, 12)
         assert [(each.partition_index, bool(each.records)) for each in answer.responses[0].partitions] == [(7_777, True)]
-
-
-def test_fifty_thousand_topics_can_be_asked_for(broker: Broker) -> None:
-    names = [p.MetadataRequestTopic(name=f"n{nth}") for nth in range(50_000)]
-    with Wire(broker.address, 60) as wire:
-        answer = wire.ask(p.MetadataRequest(topics=[*names, p.MetadataRequestTopic(name="t")], allow_auto_topic_creation=False), 9)
-    assert len(answer.topics) == 50_001
-    assert {each.error_code for each in answer.topics[:-1]} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
-    assert len(answer.topics[-1].partitions) == 7
-    assert answer.brokers
 
 
 def test_steps_have_an_end_without_a_clock() -> None:

@@ -4,10 +4,11 @@ import random
 import struct
 import uuid
 import zlib
+from contextlib import closing
 
+import confluent_kafka
 import pytest
 from aiokafka.record.memory_records import MemoryRecords as AioMemoryRecords
-from kafka import KafkaConsumer as PythonConsumer
 from kafka import KafkaProducer as PythonProducer
 from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
 from kafka.record.memory_records import MemoryRecords
@@ -24,10 +25,10 @@ from kafkacore.protocol.stored import OffsetCommitValue, decode_stored
 from kafkacore.records import BatchBuilder, read_batches
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.inside import brokers_of
+from tests.kit.records import numbered
+from tests.kit.rivals import confluent_consumer, confluent_producer, drain, kafka_python_consumer, send_all, subscribe, take
 from tests.kit.rows import each_row
 from tests.kit.wire import Wire
-
-confluent_kafka = pytest.importorskip("confluent_kafka")
 
 OLD = ("0.8", "0.9", "0.10", "2.x")
 RELEASE = {"0.8": (0, 8, 2), "0.9": (0, 9), "0.10": (0, 10, 2), "2.x": (2, 8)}
@@ -402,42 +403,30 @@ def test_broken_message_sets_harm_nobody(old):
 
 
 def python_client(servers, release, codec):
-    settings = {"bootstrap_servers": servers, "api_version": RELEASE[release]}
-    producer = PythonProducer(compression_type=codec, enable_idempotence=False, **settings)
-    sent = [producer.send(FLIGHTS, b"v%d" % n, key=b"k").get(60).offset for n in range(10)]
-    producer.close()
-    group = {} if release == "0.8" else {"group_id": "g"}
-    consumer = PythonConsumer(FLIGHTS, auto_offset_reset="earliest", consumer_timeout_ms=20_000, **group, **settings)
-    try:
-        found = [(each.offset, each.value) for _, each in zip(range(10), consumer, strict=False)]
+    settings, group = {"api_version": RELEASE[release]}, {} if release == "0.8" else {"group_id": "g"}
+    with closing(PythonProducer(bootstrap_servers=servers, compression_type=codec, enable_idempotence=False, **settings)) as producer:
+        sent = [producer.send(FLIGHTS, b"v%d" % n, key=b"k").get(60).offset for n in range(10)]
+    with closing(kafka_python_consumer(servers, **group, **settings)) as consumer:
+        subscribe(consumer, FLIGHTS)
+        found = [(each.offset, each.value) for each in drain(consumer, 10)]
         if group:
             consumer.commit()
             assert consumer.committed(consumer.assignment().pop()) == 10
-    finally:
-        consumer.close()
     return sent, found
 
 
 def confluent_client(servers, release, codec):
-    settings = {"bootstrap.servers": servers}
-    if release in ("0.8", "0.9"):
-        settings |= {"api.version.request": False, "broker.version.fallback": {"0.8": "0.8.2", "0.9": "0.9.0"}[release]}
-    producer = confluent_kafka.Producer({**settings, "compression.codec": codec or "none"})
-    sent = []
-    for n in range(10):
-        producer.produce(FLIGHTS, b"v%d" % n, b"k", on_delivery=lambda error, message: sent.append(error or message.offset()))
-    assert producer.flush(90) == 0
-    consumer = confluent_kafka.Consumer({**settings, "group.id": "g", "auto.offset.reset": "earliest"})
-    try:
+    settings = {"api.version.request": False, "broker.version.fallback": {"0.8": "0.8.2", "0.9": "0.9.0"}.get(release, "")}
+    settings = settings if settings["broker.version.fallback"] else {}
+    sent = send_all(confluent_producer(servers, compression_codec=codec or "none", **settings), FLIGHTS, numbered(10, b"v"), key=b"k")
+    with closing(confluent_consumer(servers, group_id="g", **settings)) as consumer:
         if release == "0.8":
             consumer.assign([confluent_kafka.TopicPartition(FLIGHTS, 0, 0)])
         else:
             consumer.subscribe([FLIGHTS])
-        found = [(each.offset(), each.value()) for each in consumer.consume(10, 20)]
+        found = [(each.offset(), each.value()) for each in take(consumer, 10)]
         if release != "0.8":
             consumer.commit(asynchronous=False)
-    finally:
-        consumer.close()
     return sent, found
 
 
