@@ -24,6 +24,7 @@ TOPICS = "t", "u"
 FOLLOWERS = 2, 3
 NAMES, IDS = 12, 17
 """A version of Fetch that names topics, and one with their ids."""
+LIMITS = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "partition_bytes": 1 << 20}
 
 
 class Reader:
@@ -72,6 +73,14 @@ class Reader:
             forgotten_topics_data=[p.ForgottenTopic(**named_topic(name), partitions=[index]) for name, index in forgotten],
             **follower,
         )
+
+    def asks(self, bench, named=None, **limits):
+        """The next fetch of its session, which the first one begins."""
+        answer = bench.ask(self.request(bench, named or {}, [], **LIMITS | limits), self.version)
+        self.epoch += 1
+        if answer is not Outcome.LATER:
+            self.session_id = answer.session_id
+        return answer
 
 
 def told(bench, answer):
@@ -292,19 +301,12 @@ def test_an_incremental_fetch_reads_what_changed_and_nothing_else(reads, replica
     for index in range(count):
         Pair.elect(bench, topic.name, index, 0, replicas=[1, 2], isr=[1, 2])
     reader = Reader(NAMES, replica_id)
-    limits = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "partition_bytes": 1 << 20}
-
-    def fetch(named=None, **changes):
-        answer = bench.ask(reader.request(bench, named or {}, [], **limits | changes), NAMES)
-        reader.epoch += 1
-        return answer
-
-    reader.session_id = fetch({(topic.name, index): (0, -1, -1) for index in range(count)}).session_id
-    fetch()  # what the first answer said is no news
+    reader.asks(bench, {(topic.name, index): (0, -1, -1) for index in range(count)})
+    reader.asks(bench)  # what the first answer said is no news
     reads.clear()
-    assert fetch().responses == []
+    assert reader.asks(bench).responses == []
     assert reads == []
-    assert fetch(max_wait_ms=500) is Outcome.LATER
+    assert reader.asks(bench, max_wait_ms=500) is Outcome.LATER
     bench.produce(partition=77, acks=1)
     if replica_id < 0:  # the follower's fetch is answered at once
         bench.state.replicas.partition(topic.name, 77).follower_fetched(2, 3, 0, 3, -1, bench.clock.now_ms())
@@ -312,12 +314,12 @@ def test_an_incremental_fetch_reads_what_changed_and_nothing_else(reads, replica
     assert set(reads) == {77} and len(reads) <= 4
     (answer,) = bench.late
     assert [part.partition_index for part in answer.responses[0].partitions] == [77]
-    fetch({(topic.name, 77): (3, -1, -1)})
+    reader.asks(bench, {(topic.name, 77): (3, -1, -1)})
     assert bench.state.replicas.partition(topic.name, 77).high_watermark == 3
     reads.clear()
-    fetch({(topic.name, 77): (3, -1, -1)})
-    fetch()
-    fetch()
+    reader.asks(bench, {(topic.name, 77): (3, -1, -1)})
+    reader.asks(bench)
+    reader.asks(bench)
     assert set(reads) == {77} and len(reads) <= 2
 
 
@@ -327,12 +329,10 @@ def test_a_fetch_of_a_session_that_has_waited_leaves_nothing_behind(end):
     bench = Bench()
     topic = bench.topic(partitions=3)
     reader = Reader(NAMES)
-    limits = {"max_wait_ms": 10, "min_bytes": 1, "max_bytes": 1 << 20, "partition_bytes": 1 << 20}
     named = {(topic.name, index): (0, -1, -1) for index in range(3)}
-    for _ in range(2):
-        answer = bench.ask(reader.request(bench, named, [], **limits | {"max_wait_ms": 0}), NAMES)
-        reader.session_id, reader.epoch, named = answer.session_id, reader.epoch + 1, {}
-    assert bench.ask(reader.request(bench, {}, [], **limits), NAMES) is Outcome.LATER
+    reader.asks(bench, named)
+    reader.asks(bench)
+    assert reader.asks(bench, max_wait_ms=10) is Outcome.LATER
     fetches = bench.state.fetches
     assert (fetches.watched(), fetches.key_count(), fetches.num_delayed()) == (1, 1, 1)
     if end == "records":
@@ -351,12 +351,10 @@ def test_a_partition_that_grows_twice_while_a_fetch_waits_counts_once():
     bench = Bench()
     topic = bench.topic(partitions=2)
     reader = Reader(NAMES)
-    limits = {"max_wait_ms": 10, "min_bytes": 3 * len(batch()), "max_bytes": 1 << 20, "partition_bytes": 1 << 20}
     named = {(topic.name, index): (0, -1, -1) for index in range(2)}
-    for _ in range(2):
-        answer = bench.ask(reader.request(bench, named, [], **limits | {"max_wait_ms": 0}), NAMES)
-        reader.session_id, reader.epoch, named = answer.session_id, reader.epoch + 1, {}
-    assert bench.ask(reader.request(bench, {}, [], **limits), NAMES) is Outcome.LATER
+    reader.asks(bench, named)
+    reader.asks(bench)
+    assert reader.asks(bench, max_wait_ms=10, min_bytes=3 * len(batch())) is Outcome.LATER
     for _ in range(2):
         bench.produce(partition=1, acks=1)
         assert bench.late == []
@@ -368,12 +366,10 @@ def test_a_change_touches_the_sessions_that_fetch_the_partition(bench):
     for topic in TOPICS:
         create_topic(bench.state.controller, topic, 2, configs={})
     sessions = []
-    limits = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "partition_bytes": 1 << 20}
     for name in TOPICS:
         reader = Reader(NAMES)
-        reader.session_id = bench.ask(reader.request(bench, {(name, 0): (0, -1, -1)}, [], **limits), NAMES).session_id
-        reader.epoch = 1
-        bench.ask(reader.request(bench, {}, [], **limits), NAMES)
+        reader.asks(bench, {(name, 0): (0, -1, -1)})
+        reader.asks(bench)
         sessions.append(sessions_of(bench.state.sessions)[reader.session_id])
     assert [session.dirty for session in sessions] == [set(), set()]
     bench.produce(topic="t", partition=0)
@@ -387,20 +383,17 @@ def test_a_follower_is_caught_up_in_what_its_fetches_leave_out(bench):
     topic = bench.topic()
     Pair.elect(bench, topic.name, 0, 0, replicas=[1, 2], isr=[1, 2])
     reader = Reader(NAMES, 2)
-    limits = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "partition_bytes": 1 << 20}
-    reader.session_id = bench.ask(reader.request(bench, {("t", 0): (0, -1, -1)}, [], **limits), NAMES).session_id
+    reader.asks(bench, {("t", 0): (0, -1, -1)})
     replica = bench.state.replicas.partition("t", 0).remotes[2]
-    for epoch in range(1, 5):
-        reader.epoch = epoch
+    for _ in range(4):
         bench.clock.advance(1_000)
-        bench.ask(reader.request(bench, {}, [], **limits), NAMES)
+        reader.asks(bench)
         assert replica.last_caught_up_ms == bench.clock.now_ms()
     caught_up_ms = bench.clock.now_ms()
     bench.produce(acks=1)  # from here on it has to show that it copies
-    for epoch in (5, 6):
-        reader.epoch = epoch
+    for _ in range(2):
         bench.clock.advance(1_000)
-        bench.ask(reader.request(bench, {}, [], **limits), NAMES)
+        reader.asks(bench)
         assert replica.last_caught_up_ms == caught_up_ms
         assert (replica.log_end_offset, replica.is_caught_up(3, bench.clock.now_ms(), 2_000)) == (0, True)
     bench.clock.advance(1_000)

@@ -1,6 +1,5 @@
 """Several log directories of a broker, one of which fails: what the controller decides, and what brokers do (KIP-858)."""
 
-import pytest
 from test_controller import Stage, come_back
 from test_remote_controller import CONFIG
 from test_remote_controller import Stage as RemoteStage
@@ -168,25 +167,11 @@ def test_ids_that_are_no_directories():
 # ---- brokers
 
 
-class Local(RemoteStage):
-    """All in one process."""
+class TwoDirectories(RemoteStage):
+    """Each broker has two."""
 
-    def add(self, node_id):
-        paths = [self.directory / f"broker-{node_id}" / name for name in "ab"]
-        broker = self.brokers[node_id] = Broker(self.config, node_id, self.way(), log_dirs=paths)
-        broker.start()
-        self.wait(lambda image: node_id in image.nodes)
-        return broker
-
-    def way(self):
-        return self.host
-
-
-class Remote(Local):
-    """Over the network."""
-
-    def way(self):
-        return self.server.broker_address
+    def log_dirs(self, node_id):
+        return [self.directory / f"broker-{node_id}" / name for name in "ab"]
 
 
 def known_everywhere(image):
@@ -198,10 +183,9 @@ def known_everywhere(image):
     )
 
 
-@pytest.mark.parametrize("kind", [Local, Remote])
-def test_the_others_lead_what_a_failed_directory_held_and_its_broker_goes_on_with_the_rest(tmp_path, kind):
+def test_the_others_lead_what_a_failed_directory_held_and_its_broker_goes_on_with_the_rest(tmp_path):
     config = CONFIG.replace(broker_heartbeat_interval_ms=60_000, broker_session_timeout_ms=120_000)  # news does not wait for the next one
-    with kind(tmp_path, config=config) as stage:
+    with TwoDirectories(tmp_path, config=config) as stage:
         topic = p.CreatableTopic(name="t", num_partitions=4, replication_factor=2)
         stage.host.submit(p.CreateTopicsRequest(topics=[topic]), 7)
         stage.wait(known_everywhere)

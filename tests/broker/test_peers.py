@@ -1,5 +1,6 @@
 """PeerClient: one answer for every request, in order, over lanes that do not wait for each other, whatever the other side does."""
 
+import contextlib
 import queue
 import socket
 import struct
@@ -55,6 +56,15 @@ class Peers:
     def wait(self, count=1):
         self.turn_until(lambda: len(self.outcomes) >= count)
         return [outcome for _, outcome in self.outcomes]
+
+    @contextlib.contextmanager
+    def served_by(self, listener):
+        """The other end of the next connection, once requests are on their way."""
+        with listener.accept()[0] as peer:
+            peer.settimeout(60)
+            self.turn_until(lambda: self.selector.channels)
+            self.turn()
+            yield peer
 
 
 @pytest.fixture
@@ -136,10 +146,7 @@ def test_the_first_frame_of_a_connection_is_a_request_in_the_version_that_was_na
     peers.nodes[2] = address(listener)
     for version in (9, 12):
         peers.send(version=version)
-    with listener.accept()[0] as peer:
-        peer.settimeout(60)
-        peers.turn_until(lambda: peers.selector.channels)
-        peers.turn()
+    with peers.served_by(listener) as peer:
         found = [p.decode_request(frame_of(peer))[0] for _ in range(2)]
     assert [header[:2] for header in found] == [(3, 9), (3, 12)]
 
@@ -190,10 +197,8 @@ def test_a_request_that_is_not_answered_ends_its_connection_and_those_behind_it(
     peers.nodes[2] = address(listener)
     peers.send(name="first", timeout_ms=500)
     peers.send(name="second", timeout_ms=60_000)
-    with listener.accept()[0] as peer:
-        peer.settimeout(60)
-        peers.turn_until(lambda: peers.client.in_flight_count(2) == 2 and len(peers.selector.channels) == 1)
-        peers.turn()
+    with peers.served_by(listener) as peer:
+        assert peers.client.in_flight_count(2) == 2 and len(peers.selector.channels) == 1
         frame_of(peer)
         peers.clock.advance(501)
         peers.wait(2)
@@ -214,10 +219,7 @@ def test_a_request_may_time_out_before_it_is_written(peers, listener):
 def test_an_answer_that_does_not_fit_ends_the_connection(peers, listener, fault):
     peers.nodes[2] = address(listener)
     peers.send()
-    with listener.accept()[0] as peer:
-        peer.settimeout(60)
-        peers.turn_until(lambda: peers.selector.channels)
-        peers.turn()
+    with peers.served_by(listener) as peer:
         request = frame_of(peer)
         if fault == "correlation id":
             answer(peer, request, correlation_id=99)
@@ -237,19 +239,13 @@ def test_an_answer_that_does_not_fit_ends_the_connection(peers, listener, fault)
 def test_a_lost_connection_fails_what_is_in_flight_and_the_next_request_connects_again(peers, listener):
     peers.nodes[2] = address(listener)
     peers.send(name="lost")
-    with listener.accept()[0] as peer:
-        peer.settimeout(60)
-        peers.turn_until(lambda: peers.selector.channels)
-        peers.turn()
+    with peers.served_by(listener) as peer:
         frame_of(peer)
     assert isinstance(peers.wait()[0], DisconnectError)
     peers.send(name="again")
     peers.clock.advance(100)
     peers.turn()
-    with listener.accept()[0] as peer:
-        peer.settimeout(60)
-        peers.turn_until(lambda: peers.selector.channels)
-        peers.turn()
+    with peers.served_by(listener) as peer:
         answer(peer, frame_of(peer))
         assert peers.wait(2)[1].controller_id == 7
 
@@ -259,32 +255,16 @@ def test_large_requests_queue_behind_each_other(peers, listener):
     names = [p.MetadataRequestTopic(name="x" * 200) for _ in range(20_000)]
     for name in range(3):
         peers.send(request=p.MetadataRequest(topics=names), name=name, timeout_ms=600_000)
-    with listener.accept()[0] as peer:
-        peer.settimeout(60)
-        peer.setblocking(False)
-        received = bytearray()
+    with peers.served_by(listener) as peer:
 
-        def read():
-            try:
-                received.extend(peer.recv(1 << 20))
-            except BlockingIOError:
-                peers.turn()
-            return len(received) >= 3 * 4_000_000
+        def serve():
+            for name in range(3):
+                answer(peer, frame_of(peer), node_id=name)
 
-        peers.turn_until(lambda: peers.selector.channels)
-        for _ in range(100_000):
-            if read():
-                break
-        peers.turn()
-        peer.setblocking(True)
-        position = 0
-        for name in range(3):
-            (size,) = struct.unpack_from(">i", received, position)
-            while len(received) < position + 4 + size:
-                received.extend(peer.recv(1 << 20))
-            answer(peer, received[position + 4 : position + 4 + size], node_id=name)
-            position += 4 + size
+        thread = threading.Thread(target=serve)
+        thread.start()
         assert [each.controller_id for each in peers.wait(3)] == [0, 1, 2]
+        thread.join(60)
 
 
 def test_closing_tells_every_open_request_and_later_ones(peers, listener):

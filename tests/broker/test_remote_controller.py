@@ -44,11 +44,13 @@ class Stage:
         return self
 
     def add(self, node_id):
-        log_dirs = [self.directory / f"broker-{node_id}"]
-        broker = self.brokers[node_id] = Broker(self.config, node_id, self.server.broker_address, log_dirs=log_dirs)
+        broker = self.brokers[node_id] = Broker(self.config, node_id, self.server.broker_address, log_dirs=self.log_dirs(node_id))
         broker.start()
         self.wait(lambda image: node_id in image.nodes)
         return broker
+
+    def log_dirs(self, node_id):
+        return [self.directory / f"broker-{node_id}"]
 
     def wait(self, condition):
         """Until something is true of the controller's image, and all brokers that serve know it."""
