@@ -61,7 +61,7 @@ hostile:  ## 10 minutes of clients and commands against a broker that lies, on t
 
 soak:  ## 10 minutes of clients on a cluster under faults (ARGS="--group", "--transactions", "--face aio")
 	$(SETUP) test
-	@$(VENV) tests/soak.py --seconds 600 $(ARGS)
+	@$(VENV) -m tests.soak --seconds 600 $(ARGS)
 
 mutants:  ## plant small faults, which tests must notice (ARGS="--room net --seed 7", ARGS="--changed main --gate")
 	$(SETUP) mutants

@@ -1,28 +1,30 @@
-"""A group of members under faults for a moment, and that what a member does wrong is found; `tests/soak.py --group` runs it for longer."""
+"""A group of members under faults for a moment, and that what a member does wrong is found; longer by `python -m tests.soak --group`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
 import pytest
-import soak_groups
-from soak_groups import PROTOCOLS, GroupSoak, Rows, SoakMember
 
 from kafkacore import TopicPartition
 from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.subscription import SubscriptionState
 from kafkacore.testing.history import Kind
+from tests.soak import group, members
+from tests.soak.frame import WAIT_S
+from tests.soak.group import GroupSoak
+from tests.soak.members import PROTOCOLS, Rows, SoakMember
 
 Fault = Callable[[pytest.MonkeyPatch], None]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-FACED = [soak_groups]
+FACED = [group, members]
 
 
 @pytest.mark.usefixtures("client_face")
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.aio_at_length)])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_group_under_faults_keeps_its_promises(protocol: str, seed: int) -> None:
-    figures = GroupSoak(protocol, seed, steps=6).run()
+    figures = GroupSoak(protocol, seed, rounds=6).run()
     assert figures["findings"] == []
     assert 0 <= figures["records"] - 7 * 60 <= 12 * (figures["generations"] - 1)
     assert figures["commits"] > 0
@@ -30,14 +32,20 @@ def test_a_group_under_faults_keeps_its_promises(protocol: str, seed: int) -> No
     assert figures["revoked"] > 0
 
 
-def is_found(kind: Kind, protocol: str, member: type[SoakMember] = SoakMember) -> bool:
-    """Whether one of a few runs shows a fault. A run can miss it: the observer has to look in the moment between commit and work."""
-    for seed in range(1, 7):
-        soak = GroupSoak(protocol, seed, steps=8, member=member, wait_s=3)
-        soak.run()
-        if kind in {finding.kind for finding in soak.judged}:
-            return True
-    return False
+class SlowMember(SoakMember):
+    """Its work takes until the observer has seen what is committed meanwhile."""
+
+    def handle(self, rows: Rows) -> None:
+        super().handle(rows)
+        if self.auto and rows:
+            self.soak.wait_for_looks(WAIT_S)
+
+
+def is_found(kind: Kind, protocol: str, member: type[SoakMember] = SlowMember) -> bool:
+    """Whether a run shows a fault when nothing else goes wrong."""
+    soak = GroupSoak(protocol, 1, rounds=3, kinds=("member joins",), member=member, wait_s=3)
+    soak.run()
+    return kind in {finding.kind for finding in soak.judged}
 
 
 class CommitsFirst(SoakMember):
@@ -90,7 +98,7 @@ class Repeats(SoakMember):
     def poll(self) -> Rows:
         before = getattr(self, "last", {})
         rows = super().poll()
-        self.last = {tp: records[-1:] for tp, records in rows.items()}
+        self.last = before | {tp: records[-1:] for tp, records in rows.items()}
         return {tp: [*before.get(tp, []), *records] for tp, records in rows.items()}
 
 
