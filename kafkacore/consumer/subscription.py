@@ -13,7 +13,7 @@ Rules:
    [test_a_reset_answer_that_comes_too_late_changes_nothing, test_a_partition_reads_on_after_anything_that_happens_to_its_question,
    test_what_a_seek_has_mended_is_not_raised]
 5. Whatever may change whether and what to fetch of a partition notes it in `touched`: the fetcher looks at those, and never at all of them.
-   [TestUpkeep, test_seek_drops_what_was_fetched_and_what_is_on_its_way]
+   [TestBothWays, test_seek_drops_what_was_fetched_and_what_is_on_its_way]
 6. `partitions` is the truth, the other collections follow from it. An interrupt between two of them is mended by `settle_anew`.
    [test_a_consumer_goes_on_after_an_interrupt_at_any_step, test_an_interrupt_at_any_line_leaves_no_partition_behind]
 
