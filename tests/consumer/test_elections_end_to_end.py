@@ -1,32 +1,23 @@
-"""The same against real brokers: elections that lose records, whatever the position comes from; `lag` and `health` during a validation."""
+"""Elections that lose records, against real brokers: what test_elections.py shows of the engine; `lag` and `health` during a validation."""
 
 import re
-import threading
 import time
 
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition, errors
+from kafkacore import KafkaAdminClient, KafkaConsumer, NewTopic, TopicPartition, errors
 from kafkacore.clock import JumpingClock
-from kafkacore.protocol import OffsetForLeaderEpochResponse
 from kafkacore.testing import Drop, EmbeddedCluster
 from tests.kit.inside import loop_of
+from tests.kit.records import fill
+from tests.kit.waiting import until
 
 T0 = TopicPartition("t", 0)
 
 
-def eventually(condition, timeout_s=90):
-    """Waits, without a sleep of fixed length, for something that another thread does."""
-    turn, deadline = threading.Event(), time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        turn.wait(0.005)
-
-
 def write(cluster, partitions, values):
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        for future in [producer.send("t", value, partition=partition) for partition in partitions for value in values]:
-            future.result(30)
+    for partition in partitions:
+        fill(cluster.bootstrap_servers, "t", values, partition)
 
 
 def read_to(consumer, tp, end):
@@ -44,44 +35,6 @@ def read_to(consumer, tp, end):
 
 
 def reset_earliest(consumer, tp):
-    read_to(consumer, tp, 20)
-
-
-def reset_latest(consumer, tp):
-    assert consumer.config.auto_offset_reset == "latest"
-    assert consumer.position(tp, timeout=30) == 20
-
-
-def seek_before_metadata(consumer, tp):
-    consumer.seek(tp, 4)
-    read_to(consumer, tp, 20)
-
-
-def seek_after_metadata(consumer, tp):
-    consumer.position(tp, timeout=30)
-    consumer.seek(tp, 16)
-    read_to(consumer, tp, 20)
-
-
-def seek_to_beginning(consumer, tp):
-    consumer.seek_to_beginning(tp)
-    read_to(consumer, tp, 20)
-
-
-def seek_to_end(consumer, tp):
-    consumer.seek_to_end(tp)
-    assert consumer.position(tp, timeout=30) == 20
-
-
-def offset_for_a_time_and_seek(consumer, tp):
-    consumer.seek(tp, consumer.offsets_for_times({tp: 0}, timeout=30)[tp].offset)
-    read_to(consumer, tp, 20)
-
-
-def out_of_range(consumer, tp):
-    consumer.seek(tp, 1_000)
-    while not consumer.poll(0.2):
-        pass
     read_to(consumer, tp, 20)
 
 
@@ -119,19 +72,7 @@ def paused(consumer, tp):
     consumer.pause(tp)
 
 
-WAYS = [
-    reset_earliest,
-    reset_latest,
-    seek_before_metadata,
-    seek_after_metadata,
-    seek_to_beginning,
-    seek_to_end,
-    offset_for_a_time_and_seek,
-    out_of_range,
-    left_loop,
-    given_back,
-    paused,
-]
+WAYS = [reset_earliest, left_loop, given_back, paused]
 
 
 @pytest.mark.slow
@@ -146,7 +87,7 @@ def test_an_unclean_election_is_noticed_whatever_the_position_comes_from():
         with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
             admin.create_topics([NewTopic("t", replica_assignments=dict.fromkeys(partitions, (1, 2)))]).check()
         write(cluster, partitions, [b"%d" % nth for nth in range(10)])
-        eventually(lambda: all(cluster.high_watermark("t", partition, 2) == 10 for partition in partitions))
+        until(lambda: all(cluster.high_watermark("t", partition, 2) == 10 for partition in partitions))
         cluster.kill_broker(2)
         write(cluster, partitions, [b"lost %d" % nth for nth in range(10, 20)])
         consumers = []
@@ -155,7 +96,7 @@ def test_an_unclean_election_is_noticed_whatever_the_position_comes_from():
                 tp = TopicPartition("t", partition)
                 consumer = KafkaConsumer(
                     bootstrap_servers=cluster.bootstrap_servers,
-                    auto_offset_reset="latest" if way is reset_latest else "earliest",
+                    auto_offset_reset="earliest",
                     reconnect_backoff_max_ms=100,
                 )
                 consumers.append(consumer)
@@ -163,7 +104,7 @@ def test_an_unclean_election_is_noticed_whatever_the_position_comes_from():
                 way(consumer, tp)
             cluster.kill_broker(1)
             cluster.start_broker(2)
-            eventually(lambda: all(cluster.leader("t", partition) == 2 for partition in partitions))
+            until(lambda: all(cluster.leader("t", partition) == 2 for partition in partitions))
             write(cluster, partitions, [b"new %d" % nth for nth in range(10, 25)])
             expected = [(offset, b"new %d" % offset) for offset in range(10, 25)]
             for partition, (way, consumer) in enumerate(zip(WAYS, consumers, strict=True)):
@@ -194,7 +135,7 @@ def test_a_member_that_starts_again_after_an_unclean_election(protocol, reset):
         }
 
         write(cluster, [0], [b"%d" % nth for nth in range(10)])
-        eventually(lambda: cluster.high_watermark("t", 0, 2) == 10)
+        until(lambda: cluster.high_watermark("t", 0, 2) == 10)
         cluster.kill_broker(2)
         write(cluster, [0], [b"lost %d" % nth for nth in range(10, 20)])
         with KafkaConsumer("t", **settings, auto_offset_reset="earliest") as first:
@@ -204,7 +145,7 @@ def test_a_member_that_starts_again_after_an_unclean_election(protocol, reset):
             assert (committed.offset, committed.leader_epoch) == (20, first.partition_infos("t")[0].leader_epoch)
         cluster.kill_broker(1)
         cluster.start_broker(2)
-        eventually(lambda: cluster.leader("t", 0) == 2)
+        until(lambda: cluster.leader("t", 0) == 2)
         write(cluster, [0], [b"new %d" % nth for nth in range(10, 25)])
         with KafkaConsumer("t", **settings, auto_offset_reset=reset) as second:
             assert second.committed(T0) == committed
@@ -228,10 +169,7 @@ def move_leader(cluster):
 
 
 def poll_until(consumer, state):
-    deadline = time.monotonic() + 90
-    while consumer.statistics()["partitions"]["t-0"]["state"] != state:
-        assert time.monotonic() < deadline
-        consumer.poll(0.1)
+    until(lambda: consumer.statistics()["partitions"]["t-0"]["state"] == state, state, consumer)
 
 
 def test_lag_and_health_do_not_trust_an_end_from_before_the_validation():
@@ -243,7 +181,7 @@ def test_lag_and_health_do_not_trust_an_end_from_before_the_validation():
             consumer.assign([T0])
             assert consumer.lag(T0) is None
             assert len(read_to(consumer, T0, 5)) == 5
-            eventually(lambda: consumer.poll(0.1) == {} and consumer.lag(T0) == 0)
+            until(lambda: consumer.poll(0.1) == {} and consumer.lag(T0) == 0, "it is at the end")
             consumer.health()
             cluster.control("OffsetForLeaderEpoch", lambda request: Drop)
             move_leader(cluster)
@@ -274,44 +212,3 @@ def test_lag_and_health_do_not_trust_an_end_from_before_the_validation():
             consumer.poll(0.1)
             clock.sleep(31_000)
             assert any(re.match(r"t-0 has been awaiting reset for \d\d s", problem) for problem in consumer.health().problems)
-
-
-def test_a_leader_that_moves_while_its_answer_is_awaited():
-    with EmbeddedCluster(brokers=3) as cluster:
-        cluster.create_topic("t", partitions=1, replication_factor=3)
-        write(cluster, [0], [b"x"] * 5)
-        asked = threading.Event()
-
-        def moved_meanwhile(request):
-            if not asked.is_set():
-                asked.set()
-                return Drop
-            return None
-
-        with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", metadata_max_age_ms=200) as consumer:
-            consumer.assign([T0])
-            read_to(consumer, T0, 5)
-            cluster.control("OffsetForLeaderEpoch", moved_meanwhile)
-            move_leader(cluster)
-            poll_until(consumer, "await_validation")
-            while not asked.is_set():
-                consumer.poll(0.1)
-            move_leader(cluster)
-            write(cluster, [0], [b"y"] * 5)
-            assert read_to(consumer, T0, 10) == [(offset, b"y") for offset in range(5, 10)]
-
-
-def test_a_position_is_awaited_across_a_topic_that_is_created_again():
-    with EmbeddedCluster(brokers=3) as cluster, KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        cluster.create_topic("t", partitions=1, replication_factor=3)
-        write(cluster, [0], [b"x"] * 5)
-        settings = {"auto_offset_reset": "earliest", "metadata_max_age_ms": 200, "allow_auto_create_topics": False}
-        with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, **settings) as consumer:
-            consumer.assign([T0])
-            read_to(consumer, T0, 5)
-            cluster.control("OffsetForLeaderEpoch", lambda request: OffsetForLeaderEpochResponse(topics=[]))
-            move_leader(cluster)
-            poll_until(consumer, "await_validation")
-            admin.delete_topics(["t"]).check()
-            admin.create_topics([NewTopic("t", 1, 3)]).check()
-            assert consumer.position(T0, timeout=30) == 0

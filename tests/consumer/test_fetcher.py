@@ -12,10 +12,10 @@ from kafkacore import bounds, compress, errors
 from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.offsets import PositionKeeper
 from kafkacore.consumer.sessions import FetchLimits
-from kafkacore.consumer.subscription import EARLIEST, FetchState, ResetStrategy, SubscriptionState
+from kafkacore.consumer.subscription import FetchState, ResetStrategy, SubscriptionState
 from kafkacore.errors import Code
 from kafkacore.net.leaders import OffsetQuery
-from kafkacore.protocol import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kafkacore.protocol import FetchRequest, OffsetForLeaderEpochRequest
 from kafkacore.records import BatchBuilder
 from kafkacore.types import TopicPartition
 from tests.kit.inside import queue_of
@@ -321,14 +321,6 @@ def test_offsets_without_records_are_not_handed_out():
     assert rig.fetcher.begun(state) is None
 
 
-def test_a_lost_answer_is_asked_for_again():
-    rig = Rig({A: filled()})
-    rig.fetcher.send_fetches(0)
-    rig.cluster.deliver(lost=True)
-    assert rig.poll() == {A: numbered(0, 10)}
-    assert rig.fetches()[1].session_epoch == 0
-
-
 def test_seek_drops_what_was_fetched_and_what_is_on_its_way():
     rig = Rig({A: filled(3)}, max_partition_bytes=150)
     rig.round()
@@ -424,23 +416,6 @@ def test_an_offset_out_of_range_without_a_strategy_is_raised_until_a_seek():
             rig.poll()
     rig.subscription.seek(A, 12)
     assert rig.poll() == {A: numbered(12, 8)}
-
-
-def test_refused_for_good_is_raised():
-    rig = Rig({A: filled()})
-    rig.log(A).error = Code.TOPIC_AUTHORIZATION_FAILED
-    rig.round()
-    with pytest.raises(errors.TopicAuthorization, match="topic t"):
-        rig.values()
-
-
-def test_good_data_comes_before_an_error_behind_it():
-    rig = Rig({A: filled(), B: filled()})
-    rig.log(B).error = Code.TOPIC_AUTHORIZATION_FAILED
-    rig.round()
-    assert rig.values() == {A: numbered(0, 10)}
-    with pytest.raises(errors.TopicAuthorization):
-        rig.poll()
 
 
 @pytest.mark.parametrize("spoil", ["crc", "length"])
@@ -539,19 +514,6 @@ def test_a_nearer_replica_that_fails_hands_over_to_the_leader_before_anything_el
     assert rig.subscription.partitions[A].state is FetchState.FETCHING
 
 
-def test_all_partitions_of_a_nearer_replica_that_fails_go_to_the_leader():
-    rig = Rig({A: filled(), B: filled()})
-    for tp in (A, B):
-        rig.log(tp).preferred = 2
-    for _ in range(4):
-        rig.round(200)
-        rig.values()
-    rig.fetcher.send_fetches(rig.now_ms)
-    assert rig.cluster.requests[-1][0] == 2
-    rig.cluster.deliver(lost=True)
-    assert [rig.subscription.partitions[tp].preferred_replica for tp in (A, B)] == [-1, -1]
-
-
 def test_a_nearer_replica_that_the_metadata_do_not_know_is_looked_for():
     """It may have joined the cluster just now. The leader gives no records with its name, and answers at once."""
     rig = Rig({A: filled()})
@@ -603,16 +565,6 @@ def test_sessions_are_closed_where_no_fetch_is_in_flight():
 # ---- positions
 
 
-@each_row("reset, expected", [("earliest", 10), ("latest", 30), ("by_duration:PT1S", 30)])
-def test_positions_come_from_the_reset_strategy(reset, expected):
-    log = filled(3)
-    log.start = 10
-    rig = Rig({A: log}, reset=reset, seek=False)
-    for _ in range(4):
-        rig.round()
-    assert rig.subscription.partitions[A].offset == expected
-
-
 def test_latest_in_read_committed_is_the_last_stable_offset():
     log = filled(3)
     log.last_stable = 20
@@ -620,20 +572,6 @@ def test_latest_in_read_committed_is_the_last_stable_offset():
     rig.round()
     rig.round()
     assert rig.subscription.partitions[A].offset == 20
-
-
-def test_lookups_are_batched_by_leader():
-    rig = Rig({A: filled(), B: filled(), C: filled(leader=2)}, seek=False)
-    rig.positions.step(0, 0)
-    asked = [(node, sum(len(t.partitions) for t in r.topics)) for node, _, r in rig.cluster.requests if isinstance(r, ListOffsetsRequest)]
-    assert asked == [(1, 2), (2, 1)]
-
-
-def test_no_position_and_no_strategy_is_an_error_naming_the_partition():
-    rig = Rig({A: filled()}, reset="none", seek=False)
-    rig.positions.step(0, 0)
-    with pytest.raises(errors.NoOffsetForPartition, match="t-0"):
-        rig.positions.raise_failure()
 
 
 def test_a_lookup_backs_off_and_grows():
@@ -649,25 +587,6 @@ def test_a_lookup_backs_off_and_grows():
     assert [b - a for a, b in itertools.pairwise(times)][:4] == [110, 210, 410, 810]
 
 
-def test_a_seek_beats_the_lookup_in_flight():
-    rig = Rig({A: filled()}, seek=False)
-    rig.positions.step(0, 0)
-    rig.subscription.seek(A, 4)
-    rig.cluster.deliver()
-    rig.round()
-    assert rig.subscription.partitions[A].offset == 4
-
-
-def test_an_unassigned_partition_is_not_looked_up_for_ever():
-    rig = Rig({A: filled()}, seek=False)
-    rig.log(A).error = Code.OFFSET_NOT_AVAILABLE
-    rig.round()
-    rig.subscription.unsubscribe()
-    rig.round(200)
-    rig.round(200)
-    assert rig.positions.idle
-
-
 def test_a_new_leader_epoch_is_checked_before_reading_on():
     rig = Rig({A: filled(2)}, max_partition_bytes=150)
     assert rig.poll()[A][-1] == b"9"
@@ -679,23 +598,6 @@ def test_a_new_leader_epoch_is_checked_before_reading_on():
     assert (query.topics[0].partitions[0].current_leader_epoch, query.topics[0].partitions[0].leader_epoch) == (1, 0)
     rig.cluster.deliver()
     assert rig.poll() == {A: numbered(10, 10)}
-
-
-@pytest.mark.parametrize("reset", ["earliest", "none"])
-def test_a_truncated_log_is_noticed(reset):
-    rig = Rig({A: filled(2)}, reset=reset)
-    assert rig.poll() == {A: numbered(0, 20)}
-    log = rig.log(A)
-    log.batches.pop()
-    log.epoch, log.epoch_ends = 1, {0: 10}
-    log.append(b"other")
-    rig.cluster.refresh()
-    if reset == "none":
-        with pytest.raises(errors.LogTruncationError) as caught:
-            rig.poll()
-        assert caught.value.offset == 20
-    else:
-        assert rig.poll() == {A: [b"other"]}
 
 
 def test_offset_queries_ask_all_leaders_and_name_what_fails():
@@ -710,12 +612,6 @@ def test_offset_queries_ask_all_leaders_and_name_what_fails():
     assert query.done
     assert {tp: r.offset for tp, r in query.results.items()} == {A: 20, C: 12}
     assert isinstance(query.failed[B], errors.TopicAuthorization)
-
-
-def test_seek_to_beginning_and_end_are_lookups():
-    rig = Rig({A: filled(2)})
-    rig.subscription.request_reset(A, EARLIEST)
-    assert rig.poll() == {A: numbered(0, 20)}
 
 
 @pytest.mark.parametrize("columns", [False, True])

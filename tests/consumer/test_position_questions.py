@@ -224,26 +224,6 @@ def test_a_question_that_is_asked_again_names_the_epoch_of_the_newest_metadata()
     assert query.results == {A: (0, 10)}
 
 
-def test_a_position_that_was_taken_back_is_asked_about_with_its_own_epoch():
-    rig = reset_earliest()
-    rig.log(A).elect(2)
-    rig.cluster.refresh()
-    rig.positions.step(rig.now_ms, 0)
-    rig.subscription.rewind(A, 7)
-    assert read_on(rig) == content(rig.log(A), 7)
-    assert epoch_questions(rig)[-2:] == [(2, 1), (2, 0)]
-
-
-def test_a_position_that_was_taken_back_to_where_no_epoch_is_known_is_not_validated():
-    rig = Rig({A: two_epochs()}, reset="latest")
-    read_on(rig, 10)
-    rig.log(A).elect(2)
-    rig.cluster.refresh()
-    rig.positions.step(rig.now_ms, 0)
-    rig.subscription.rewind(A, 0)
-    assert read_on(rig) == content(rig.log(A), 0)
-
-
 def test_a_seek_during_a_lookup_fetches_with_the_newest_leader_epoch():
     rig = reset_earliest()
     rig.subscription.request_reset(A, EARLIEST)
@@ -323,21 +303,6 @@ def test_a_leader_that_says_the_log_has_diverged_is_asked_where():
 
 
 # ---- errors
-
-
-def test_a_broker_that_refuses_the_client_keeps_no_other_broker_from_being_asked():
-    rig = Rig({A: filled(leader=1), B: two_epochs()})
-    rig.round()
-    rig.values()
-    rig.log(B).elect(2)
-    rig.cluster.refresh()
-    rig.cluster.unready.add(1)  # the driver of the network raises why
-    rig.subscription.request_reset(A, EARLIEST)
-    for _ in range(3):
-        rig.positions.step(rig.now_ms, 0)
-        rig.cluster.deliver()
-    assert rig.subscription.partitions[A].state is FetchState.AWAIT_RESET
-    assert rig.subscription.partitions[B].state is FetchState.FETCHING
 
 
 def test_errors_of_many_partitions_are_raised_one_by_one_and_do_not_pile_up():

@@ -1,14 +1,10 @@
 """read_committed: what belongs to aborted transactions, and every control batch, stays out."""
 
 import random
-from functools import partial
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scripted_cluster import ABORT, COMMIT, Log
 
 from kafkacore.records import PartitionReader
-from tests.kit.reached import Reached
 
 
 def read(log: Log, start: int = 0, *, committed: bool = True, step: int = 1000) -> list[bytes]:
@@ -88,60 +84,3 @@ def test_only_the_aborted_producer_is_left_out_and_only_transactional_batches():
     transactional(log, 8, b"kept")
     log.aborted = [(7, first)]
     assert read(log) == [b"idempotent", b"kept"]
-
-
-definition = Reached(
-    "a producer commits after it aborted",
-    "a producer aborts after it committed",
-    "one aborts inside another's transaction",
-    "open at the end, with a commit behind its first record",
-    "two transactions in one answer, both aborted",
-)
-
-
-EVENTS = st.lists(st.tuples(st.integers(1, 2), st.sampled_from(["data", "data", "commit", "abort", "plain"])), min_size=12, max_size=30)
-
-
-@partial(definition.by, rounds=10)
-@given(EVENTS, st.integers(1, 7))
-@settings(max_examples=10)
-def test_agrees_with_a_reading_of_the_definition(events, step):
-    """A record is visible when it is plain or its transaction ended with a commit."""
-    log = Log()
-    open_: dict[int, tuple[int, list[bytes]]] = {}
-    fate: list[tuple[bytes, bool | None]] = []
-    outcome: dict[bytes, bool] = {}
-    ended: dict[int, str] = {}
-    for i, (producer_id, what) in enumerate(events):
-        value = b"%d" % i
-        if what == "plain":
-            log.append(value)
-            fate.append((value, True))
-        elif what == "data":
-            first = transactional(log, producer_id, value)
-            open_.setdefault(producer_id, (first, []))[1].append(value)
-            fate.append((value, None))
-        elif producer_id in open_:
-            first, values = open_.pop(producer_id)
-            log.mark(COMMIT if what == "commit" else ABORT, producer_id)
-            outcome.update(dict.fromkeys(values, what == "commit"))
-            definition("a producer commits after it aborted", (ended.get(producer_id), what) == ("abort", "commit"))
-            definition("a producer aborts after it committed", (ended.get(producer_id), what) == ("commit", "abort"))
-            definition("one aborts inside another's transaction", what == "abort" and any(other < first for other, _ in open_.values()))
-            ended[producer_id] = what
-            if what == "abort":
-                log.aborted.append((producer_id, first))
-    log.last_stable = min((first for first, _ in open_.values()), default=log.end)
-    definition("open at the end, with a commit behind its first record", open_ and "commit" in ended.values())
-    definition("two transactions in one answer, both aborted", step > 4 and len(log.aborted) > 1)
-    visible = []
-    for offset, (value, plain) in zip(_offsets(log), fate, strict=True):
-        if offset < log.last_stable and (plain or outcome.get(value)):
-            visible.append(value)
-    log.aborted.reverse()
-    assert read(log, step=step) == visible
-
-
-def _offsets(log: Log) -> list[int]:
-    """Offset of each data record, markers left out."""
-    return [base for base, _, data in log.batches if not data[22] & 0x20]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from refused_commits import refuse_commits
 from test_hostile_offsets import A, B, C, Coordinator
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, errors
+from kafkacore import KafkaAdminClient, KafkaConsumer, NewTopic, errors
 from kafkacore import protocol as p
 from kafkacore.clock import ManualClock
 from kafkacore.cluster_snapshot import ClusterSnapshot, PartitionInfo, TopicInfo
@@ -22,6 +21,8 @@ from kafkacore.errors import Code
 from kafkacore.metadata import Metadata
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, SubscriptionPattern, TopicPartition
+from tests.kit.clusters import embedded
+from tests.kit.records import fill
 from tests.kit.rows import each_row
 
 # -- the engine: time and metadata are moved by hand -------------------------------------------------------------------------------------
@@ -278,17 +279,8 @@ def test_a_question_by_an_id_of_before_is_asked_again_by_that_of_now() -> None:
 # -- from one end to the other -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1, config={"group_consumer_heartbeat_interval_ms": 50}) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def older() -> Iterator[EmbeddedCluster]:
-    """Its commits go by name."""
-    with EmbeddedCluster(brokers=1, config={"group_consumer_heartbeat_interval_ms": 50}, emulate="4.0") as cluster:
-        yield cluster
+shared = embedded(brokers=1, config={"group_consumer_heartbeat_interval_ms": 50})
+older = embedded(brokers=1, config={"group_consumer_heartbeat_interval_ms": 50}, emulate="4.0")  # commits go by name
 
 
 PROTOCOLS = {
@@ -318,9 +310,7 @@ class World:
         return {**first, "auto_commit_interval_ms": 600_000, "metadata_max_age_ms": 100, **PROTOCOLS[protocol], **settings}
 
     def write(self, name: str, *values: bytes) -> None:
-        with KafkaProducer(bootstrap_servers=self.cluster.bootstrap_servers) as producer:
-            for value in values:
-                producer.send(f"{self.prefix}-{name}", value, partition=0).result(30)
+        fill(self.cluster.bootstrap_servers, f"{self.prefix}-{name}", values)
 
     def delete(self) -> None:
         with KafkaAdminClient(bootstrap_servers=self.cluster.bootstrap_servers) as admin:
@@ -348,12 +338,15 @@ def made(request: pytest.FixtureRequest) -> Callable[[EmbeddedCluster], World]:
     return lambda cluster: World(cluster, f"t{abs(hash(request.node.nodeid)) % 10**9}")
 
 
-CASES = [(protocol, how) for protocol in PROTOCOLS for how in SUBSCRIBE if how != "broker's pattern" or protocol == "consumer"]
+CASES = [
+    *(("4.3", protocol, how) for protocol, how in zip(PROTOCOLS, ("names", "pattern", "broker's pattern"), strict=True)),
+    ("4.0", "cooperative", "names"),
+    ("4.0", "consumer", "pattern"),
+]
 
 
 @pytest.mark.usefixtures("client_face")
-@pytest.mark.parametrize("release", ["4.3", "4.0"])
-@pytest.mark.parametrize(("protocol", "how"), CASES)
+@pytest.mark.parametrize(("release", "protocol", "how"), CASES)
 def test_a_deleted_topic_holds_nothing_up_and_is_read_from_its_start(request, made, release: str, protocol: str, how: str) -> None:
     """What was read last of the old topic is not committed when it goes."""
     world = made(request.getfixturevalue("shared" if release == "4.3" else "older"))
@@ -408,6 +401,7 @@ def test_a_commit_of_the_application_that_is_of_the_old_topic_says_so(made, shar
         assert world.committed() == {world.a: 3, world.b: 1}
 
 
+@pytest.mark.aio_at_length
 @pytest.mark.usefixtures("client_face")
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_what_is_processed_of_the_new_topic_is_committed_at_the_same_offset(made, shared, protocol: str) -> None:
@@ -500,31 +494,3 @@ def test_a_commit_in_a_loop_over_records_of_the_old_topic_commits_nothing_for_th
 
 
 # -- what an operator sees ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("client_face")
-@pytest.mark.parametrize("protocol", ["eager", "consumer"])
-def test_a_commit_that_holds_a_rebalance_up_is_named(made, shared, caplog, protocol: str) -> None:
-    world = made(shared)
-    with KafkaConsumer(**world.settings(protocol)) as consumer:
-        SUBSCRIBE["names"](consumer, world.prefix)
-        world.write("a", b"0")
-        world.until(consumer, lambda: world.got["a"])
-        consumer.poll(0)
-        left = refuse_commits(shared, Code.COORDINATOR_LOAD_IN_PROGRESS, 1_000_000)
-        consumer.subscribe([world.b.topic])
-        world.until(consumer, lambda: consumer.health().problems)
-        (problem,) = consumer.health().problems
-        assert problem.startswith(f"group {world.group}: poll() hands out nothing for 2 s: it waits for the commit before giving up")
-        assert f"{world.a.topic}-0" in problem
-        assert "COORDINATOR_LOAD_IN_PROGRESS" in problem
-        assert "the commit before giving up partitions" in consumer.health().member.waits_for
-        said = "poll() hands out nothing, it waits for the commit before giving up partitions"
-        world.until(consumer, lambda: said in caplog.text)  # by the poll that comes to 2 s, which may be the next one
-        consumer.poll(0)
-        assert caplog.text.count(said) == 1
-        left.clear()
-        world.until(consumer, lambda: consumer.assignment() == {world.b})
-        shared.control("OffsetCommit", None)
-        assert consumer.health().ok
