@@ -79,20 +79,6 @@ def test_heartbeats_come_sooner_after_a_cooperative_rebalance(cooperative: bool,
         member.run()
 
 
-def test_a_lost_heartbeat_while_joining_is_no_busy_loop() -> None:
-    member = in_group()
-    member.now_ms += 3_000
-    member.step()
-    heartbeat = member.client.flying.popleft()
-    assert heartbeat.api is BEATS
-    member.engine.rejoin("a test")
-    until_sent(member, JOINS)
-    member.client.flying.appendleft(heartbeat)
-    member.answer(lost=True)
-    assert member.engine.phase is Phase.JOINING
-    assert not busy(member)
-
-
 def test_one_join_at_a_time() -> None:
     """The coordinator reads no second request of a connection while it holds the first one back."""
     member = in_group()
@@ -148,19 +134,6 @@ def test_what_is_left_after_a_change_is_lost_when_the_generation_ended_during_it
     member.engine.carried_out(change, member.now_ms)
     member.poll()
     assert member.calls[-1] == ("lost", all_of("a"))
-
-
-def test_a_heartbeat_refused_while_joining_sends_no_second_join() -> None:
-    member = in_group()
-    member.now_ms += 3_000
-    member.step()
-    member.engine.rejoin("a test")
-    member.poll()
-    member.step()
-    assert [f.api for f in member.client.flying] == [BEATS, JOINS]
-    member.answer(Code.UNKNOWN_MEMBER_ID)
-    member.step()
-    assert [f.api for f in member.client.flying] == [JOINS]
 
 
 SAID_OF_MEMBERS = [Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.FENCED_INSTANCE_ID, Code.GROUP_AUTHORIZATION_FAILED]
@@ -489,20 +462,6 @@ def test_a_commit_of_an_earlier_generation_says_nothing_of_this_one(code: int) -
     assert member.engine.phase is Phase.JOINING, "the answer to JoinGroup will say it"
 
 
-def test_member_id_required_for_ever_is_no_storm() -> None:
-    member = Member()
-    member.engine.subscribe(A)
-    until_sent(member, JOINS)
-    began = member.now_ms
-    for _ in range(30):
-        if member.client.flying:
-            member.answer(Code.MEMBER_ID_REQUIRED)
-        member.poll()
-        if not member.client.flying:
-            member.now_ms += member.engine.next_wake_ms(member.now_ms) or 0
-    assert len(sent(member, JOINS)) < 5 + (member.now_ms - began) / 100
-
-
 def test_a_pattern_that_matches_nothing_any_more_gives_everything_up() -> None:
     member = in_group()
     member.engine.subscribe(frozenset())
@@ -518,16 +477,6 @@ def test_an_assignment_of_topics_that_are_not_wanted_any_more_is_not_adopted() -
     member.engine.subscribe(frozenset({"c"}))
     member.run()
     assert member.calls == [("assigned", all_of("c"))]
-
-
-def test_the_session_is_over_while_the_process_is_stopped() -> None:
-    member = in_group()
-    member.now_ms += 100_000  # SIGSTOP
-    member.model.member = None  # the coordinator has given the partitions to others
-    member.run(lambda: member.engine.metadata.generation_id < 0)
-    member.model.given_generation = -1
-    member.run()
-    assert member.calls[1:] == [("lost", all_of("a")), ("assigned", all_of("a"))]
 
 
 @pytest.mark.parametrize("removed", [False, True])
@@ -546,19 +495,6 @@ def test_the_clock_jumps_an_hour_while_the_application_waits_in_poll(removed: bo
     member.run()
     assert member.calls == calls + ([("lost", all_of("a")), ("assigned", all_of("a"))] if removed else [])
     assert not sent(member, LEAVES)
-
-
-def test_the_clock_jumps_an_hour_while_the_application_is_away() -> None:
-    member = in_group()
-    member.now_ms += 3_600_000
-    member.step()
-    assert member.engine.breached
-    assert not member.engine.joined, "it commits nothing any more"
-    assert not busy(member)
-    member.answer()
-    assert len(sent(member, LEAVES)) == 1
-    member.run()
-    assert member.calls[1:] == [("lost", all_of("a")), ("assigned", all_of("a"))]
 
 
 def test_an_error_says_group_member_generation_and_broker() -> None:

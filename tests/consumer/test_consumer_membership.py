@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafkacore import errors
-from kafkacore.consumer.group.modern import TRANSITIONS, Phase
+from kafkacore.consumer.group.modern import Phase
 from kafkacore.errors import Code
 from kafkacore.types import TopicPartition
 from tests.kit.rows import each_row
@@ -513,19 +513,6 @@ def test_the_clock_jumps_an_hour_while_the_application_waits_in_poll(removed):
     assert client.calls == calls + ([("lost", tps("t", 0, 1)), ("assigned", tps("t", 0, 1))] if removed else [])
 
 
-def test_the_clock_jumps_an_hour_while_the_application_is_away():
-    coordinator = Coordinator(t=2)
-    client = Client(coordinator, "t")
-    settled(client)
-    client.step(3_600_000)
-    assert client.engine.breached
-    assert not client.engine.joined, "it commits nothing any more"
-    client.exchange()
-    assert not coordinator.members
-    settled(client)
-    assert client.calls[-2:] == [("lost", tps("t", 0, 1)), ("assigned", tps("t", 0, 1))]
-
-
 def test_a_static_member_goes_for_a_while_and_its_partitions_wait():
     coordinator = Coordinator(t=2)
     client = Client(coordinator, "t", group_instance_id="i")
@@ -623,35 +610,6 @@ def test_leaving_before_the_join_is_answered():
     assert not client.engine.joined
 
 
-def test_a_join_that_is_not_taken_in_yet_is_sent_again():
-    coordinator = Coordinator(t=2)
-    client = Client(coordinator, "t")
-    client.step()
-    _, answered = client.link.sent.popleft()
-    from kafkacore import protocol as p
-
-    answer = p.ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=0, heartbeat_interval_ms=INTERVAL_MS)
-    answered(type("R", (), {"response": answer, "error": None, "version": 1}))
-    client.round()
-    assert not coordinator.seen
-    settled(client)
-    assert [r.member_epoch for r in coordinator.seen[:1]] == [0]
-
-
-def test_a_partition_below_0_is_refused():
-    from kafkacore import protocol as p
-
-    client = Client(Coordinator(t=2), "t")
-    client.step()
-    _, answered = client.link.sent.popleft()
-    partitions = [p.ConsumerGroupHeartbeatTopicPartitions(topic_id=bytes(16), partitions=[-1])]
-    assignment = p.ConsumerGroupHeartbeatAssignment(topic_partitions=partitions)
-    answer = p.ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=1, heartbeat_interval_ms=1, assignment=assignment)
-    answered(type("R", (), {"response": answer, "error": None, "version": 1}))
-    assert isinstance(client.engine.failure, errors.CorruptDataError)
-    assert not client.engine.joined
-
-
 def test_the_group_cannot_be_made_to_rebalance():
     with pytest.raises(errors.UsageError, match="the broker decides"):
         Client(Coordinator(t=2), "t").engine.rejoin("why not")
@@ -739,57 +697,32 @@ class Group(RuleBasedStateMachine):
                             other.learn()
                             other.now_ms += INTERVAL_MS
                             other.round()
-            elif act == "beat":
-                client.step(INTERVAL_MS)
-            elif act == "exchange":
-                client.step(BACKOFF_MS)
-                client.exchange()
-            elif act == "work":
-                client.engine.polled(client.now_ms)
-                client.work()
             elif act == "learn":
                 client.learn()
             elif act == "forget":
                 client.known = self.coordinator.snapshot()
-            elif act == "take":
-                client.link.take()
-            elif act == "hand":
-                client.link.hand()
             else:
-                client.link.cut()
+                self.do(client, act)
             self.one_reader_each()
 
-    @rule(at=st.integers(0, 3))
-    def take(self, at: int) -> None:
-        if client := self.some(at):
-            client.link.take()
-
-    @rule(at=st.integers(0, 3))
-    def hand(self, at: int) -> None:
-        if client := self.some(at):
-            client.link.hand()
-
-    @rule(at=st.integers(0, 3))
-    def exchange(self, at: int) -> None:
-        if client := self.some(at):
+    def do(self, client: Client, act: str) -> None:
+        if act == "beat":
+            client.step(INTERVAL_MS)
+        elif act == "exchange":
             client.step(BACKOFF_MS)
             client.exchange()
-
-    @rule(at=st.integers(0, 3))
-    def cut(self, at: int) -> None:
-        if client := self.some(at):
-            client.link.cut()
-
-    @rule(at=st.integers(0, 3))
-    def work(self, at: int) -> None:
-        if client := self.some(at):
+        elif act == "work":
             client.engine.polled(client.now_ms)
             client.work()
-
-    @rule(at=st.integers(0, 3))
-    def polls(self, at: int) -> None:
-        if client := self.some(at):
+        elif act == "polls":
             client.polls()
+        else:
+            getattr(client.link, act)()
+
+    @rule(at=st.integers(0, 3), act=st.sampled_from(["take", "hand", "exchange", "cut", "work", "polls"]))
+    def acts(self, at: int, act: str) -> None:
+        if client := self.some(at):
+            self.do(client, act)
 
     @rule(at=st.integers(0, 3), names=st.sets(st.sampled_from("ab")))
     def learn(self, at: int, names: set[str]) -> None:
@@ -883,8 +816,3 @@ class Group(RuleBasedStateMachine):
 
 Group.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestGroup = Group.TestCase
-
-
-def test_every_phase_can_be_left():
-    assert set(TRANSITIONS) == set(Phase)
-    assert all(TRANSITIONS[phase] for phase in Phase)

@@ -1,11 +1,11 @@
 """The coordinator's process is stopped (SIGSTOP), or its connections stall in the middle of an answer: a byte of it comes each second.
 
-Every call of a member that waits keeps to its timeout, Ctrl+C ends it, and everything goes on when the broker does.
+Every call of a member that waits keeps to its timeout, and everything goes on when the broker does. What Ctrl+C ends is in
+test_group_calls_that_wait.py.
 """
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from kafkacore.producer import KafkaProducer
 from kafkacore.testing import CLIENTS, EmbeddedCluster
 from kafkacore.types import TopicPartition
 from tests.kit.inside import group_of, subscription_of
-from tests.kit.waits import GUARD_S, Waits, interrupt
+from tests.kit.waits import GUARD_S
 
 TIMEOUT_S = 0.3
 LONG_S = 600
@@ -56,7 +56,8 @@ AT_ONCE: dict[str, Callable[[KafkaConsumer], object]] = {
 }
 NO_ERROR = ("poll", "poll_batch", "poll after enforce_rebalance", "poll after subscribe", "unsubscribe", "close")
 """What ends without an answer, and says so by its result or not at all."""
-CONDITIONS = ["stopped process", "half an answer"]
+CONDITIONS = {"stopped process": "classic", "half an answer": "consumer"}
+"""And the protocol of the member: each is tried once."""
 
 
 @pytest.fixture(scope="module")
@@ -103,17 +104,17 @@ def stalled(cluster: EmbeddedCluster) -> Iterator[None]:
             cluster.network.heal()
 
 
-@pytest.fixture(params=["classic", "consumer"])
+@pytest.fixture
 def member(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> Iterator[KafkaConsumer]:
     settings: dict[str, Any] = {
         "bootstrap_servers": cluster.bootstrap_servers,
         "group_id": f"g{abs(hash(request.node.nodeid)) % 10**9}",
-        "group_protocol": request.param,
+        "group_protocol": (protocol := CONDITIONS["stopped process" if cluster.processes() else "half an answer"]),
         "auto_offset_reset": "earliest",
         "fetch_max_wait_ms": 20,  # what is on its way is answered before the next fetch goes
         "auto_commit_interval_ms": LONG_S * 1000,
         "default_api_timeout_ms": LONG_S * 1000,
-        **({"heartbeat_interval_ms": HEARTBEAT_MS} if request.param == "classic" else {}),
+        **({"heartbeat_interval_ms": HEARTBEAT_MS} if protocol == "classic" else {}),
     }
     consumer = KafkaConsumer("t", **settings)
     read_all(consumer)
@@ -187,26 +188,6 @@ def test_what_needs_no_answer_does_not_wait(cluster, member, call: str) -> None:
         member.poll(TIMEOUT_S)
     read_all(member)
     commits_again(member)
-
-
-@pytest.mark.parametrize("call", TIMED)
-def test_ctrl_c_ends_each_of_them(cluster, member, monkeypatch, call: str) -> None:
-    if "enforce" in call and member.config.group_protocol == "consumer":
-        pytest.skip("the broker decides when the group rebalances")
-    main = threading.main_thread().ident
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    try:
-        with stalled(cluster):
-            waits = Waits(monkeypatch, lambda: signal.pthread_kill(main, signal.SIGUSR1))
-            with pytest.raises(KeyboardInterrupt):
-                TIMED[call](member, LONG_S)
-            assert waits.took_s() < GUARD_S
-            began_s = time.monotonic()
-            member.close(TIMEOUT_S)
-            assert time.monotonic() - began_s < GUARD_S
-            assert member.closed
-    finally:
-        signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.parametrize("leader", [False, True])
