@@ -151,7 +151,7 @@ class Copier:
         assert self._process is not None
         reader = threading.Thread(target=self._process.communicate)  # what it prints must not fill the pipe
         reader.start()
-        until(lambda: self.copied() >= offset, "the copy is complete", GUARD_S, 0.2)
+        until(lambda: self.copied() >= offset, "the copy is complete", guard_s=GUARD_S, every_s=0.2)
         self._process.kill()
         reader.join()
         self._process = None
@@ -174,7 +174,7 @@ def kill_often(copier: Copier, source: Source, rng: random.Random, cluster: Embe
         copier.kill()
         if cluster is not None and broker:
             cluster.start_broker(broker)
-            until(lambda: all(len(cluster.isr(t, p)) == 3 for t in topics for p in range(PARTITIONS)), "replicas are in sync", 60)
+            until(lambda: all(len(cluster.isr(t, p)) == 3 for t in topics for p in range(PARTITIONS)), "replicas are in sync")
 
 
 # ---- readers: all up to the last of `count` records

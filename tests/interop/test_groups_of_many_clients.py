@@ -106,13 +106,13 @@ def test_a_group_of_many_clients(bootstrap_servers: str, make_topic: Callable[..
                     member.kill()
                 else:  # stopped for longer than its session: others have its partitions when it goes on
                     member.process.send_signal(signal.SIGSTOP)
-                    until(lambda: len(admin.describe_groups([group])[group].members) <= len(alive), "the stopped member is out", 90)
+                    until(lambda: len(admin.describe_groups([group])[group].members) <= len(alive), "the stopped member is out")
                     member.process.send_signal(signal.SIGCONT)
                     gone.remove(member)
                     alive.append(member)
             producer.flush()
             everything = {(partition, offset) for partition in range(PARTITIONS) for offset in range(sent)}
-            until(lambda: handed_out().keys() >= everything, "every record is handed out", 90)
+            until(lambda: handed_out().keys() >= everything, "every record is handed out")
             assert handed_out().keys() == everything
 
             def balanced() -> bool:
@@ -120,7 +120,7 @@ def test_a_group_of_many_clients(bootstrap_servers: str, make_topic: Callable[..
                 shares = [len(member.partitions) for member in members]
                 return len(shares) == len(alive) and sum(shares) == PARTITIONS and max(shares) - min(shares) <= 1
 
-            until(balanced, f"{len(alive)} members have {PARTITIONS} partitions in equal shares", 60)
+            until(balanced, f"{len(alive)} members have {PARTITIONS} partitions in equal shares")
             with KafkaConsumer(bootstrap_servers=bootstrap_servers, group_id=group) as looking:
                 places = [(topic, partition) for partition in range(PARTITIONS)]
                 until(
