@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,9 +35,24 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(*apis): an acceptance test that the embedded broker can pass once it serves these")
     lacks = "an acceptance test that the embedded broker fails for this reason; strict, so that it tells when the reason is gone"
     config.addinivalue_line("markers", f"lacks(reason): {lacks}")
+    length = "a test that on Apache Kafka repeats its neighbours, or checks its expectations and nothing of this package"
+    config.addinivalue_line("markers", "kafka_alone(room): not on the embedded broker, where the tests of that room show the same")
+    config.addinivalue_line("markers", f"kafka_at_length: {length}: there only with KAFKACORE_KAFKA=all")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def is_left_out(item: pytest.Item) -> bool:
+    params = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    if "embedded" in params:
+        return item.get_closest_marker("kafka_alone") is not None
+    at_length = item.get_closest_marker("kafka_at_length") and item.get_closest_marker("kafka")
+    return bool(at_length) and os.environ.get("KAFKACORE_KAFKA") != "all"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = [item for item in items if is_left_out(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not is_left_out(item)]
     reason = why_unavailable()
     for item in items:
         if reason and item.get_closest_marker("kafka"):

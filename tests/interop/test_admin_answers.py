@@ -188,6 +188,7 @@ def test_every_case_is_recorded_and_nothing_else() -> None:
 
 
 @pytest.mark.kafka
+@pytest.mark.kafka_at_length
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("case", NAMES)
 def test_kafka_answers_as_recorded(kafka: Wire, case: str) -> None:
@@ -200,6 +201,7 @@ def test_kafka_answers_as_recorded(kafka: Wire, case: str) -> None:
 
 
 @pytest.mark.kafka
+@pytest.mark.kafka_at_length
 def test_a_topic_to_delete_by_name_and_by_id(kafka: Wire, broker: Wire) -> None:
     found = []
     for wire, lags in ((broker, False), (kafka, True)):
@@ -212,6 +214,7 @@ def test_a_topic_to_delete_by_name_and_by_id(kafka: Wire, broker: Wire) -> None:
 
 
 @pytest.mark.kafka
+@pytest.mark.kafka_at_length
 def test_unknown_versions_and_apis(kafka: Wire, broker: Wire) -> None:
     """KIP-511: an ApiVersions request of a version nobody knows is answered as v0, with what the client needs to ask again."""
 

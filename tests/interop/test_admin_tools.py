@@ -14,7 +14,7 @@ from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
 CONFIG = "kafka.admin.ConfigCommand"
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.kafka_at_length, pytest.mark.timeout(400)]
 
 
 @pytest.fixture

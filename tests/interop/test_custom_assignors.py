@@ -143,6 +143,7 @@ def reading(bootstrap_servers: str, make_topic: MakeTopic) -> Iterator[Reading]:
         yield found
 
 
+@pytest.mark.kafka_at_length
 def test_a_cooperative_assignor_of_the_application(reading: Reading, ours: Make) -> None:
     group, share = fresh("g"), Share()
     members = []
@@ -156,6 +157,7 @@ def test_a_cooperative_assignor_of_the_application(reading: Reading, ours: Make)
     reading.shared(*members)
 
 
+@pytest.mark.kafka_at_length
 def test_one_that_hands_out_what_another_has_is_refused(reading: Reading, ours: Make) -> None:
     group, share = fresh("g"), Share()
     first = ours(reading.topic, group, Hasty, listener=share.listener(1))

@@ -20,6 +20,8 @@ from tests.kit.waiting import until
 from tests.kit.wire import Wire
 from tests.security.secured_kafka import SecuredKafka
 
+pytestmark = pytest.mark.kafka_at_length
+
 USERS = {"admin": "a", "alice": "b", "bob": "c", "carol": "d"}
 DAY_MS = 86_400_000
 SETTINGS = {

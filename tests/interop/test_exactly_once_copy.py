@@ -1,4 +1,4 @@
-"""A copy of the flights is exact, though the copying process is SIGKILLed ten times and, on three brokers in processes, brokers are too.
+"""A copy of the flights is exact, though the copying process is SIGKILLed again and again, and brokers too, where they are three processes.
 
 The copying process is examples/exactly_once.py. Readers of committed data of three clients then see each record once, and those of a key in
 their order. Kafka's TransactionalMessageCopier reads what it wrote, and it what that wrote.
@@ -33,8 +33,8 @@ from tests.kit.waiting import fresh, until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "exactly_once.py"
 ALL = os.environ.get("KAFKACORE_ALL_FLIGHTS") == "1"
-LIMIT, BATCH = (None, 500) if ALL else (20_000, 100)
-PARTITIONS, KILLS, GUARD_S = 4, 10, 1200 if ALL else 240
+LIMIT, BATCH, KILLS = (None, 500, 10) if ALL else (10_000, 100, 5)
+PARTITIONS, GUARD_S = 4, 1200 if ALL else 240
 LARGE = BATCH * 5  # of a copier that nobody kills: with Kafka each transaction waits for the end of the last one
 AHEAD = 8  # transactions that the copier has before it
 
@@ -282,7 +282,7 @@ def kafkas_copier(kafka: KafkaServer, servers: str, source: str, target: str, co
             assert (last["remaining"], last["stage"]) == (0, "ShutdownComplete"), out[-1000:]
 
 
-@pytest.fixture(params=["kafka", "three brokers"])
+@pytest.fixture(params=[pytest.param("kafka", marks=pytest.mark.kafka_at_length), "three brokers"])
 def servers(request: pytest.FixtureRequest) -> str:
     cluster = request.getfixturevalue("real_kafka" if request.param == "kafka" else "three")
     servers: str = cluster.bootstrap_servers

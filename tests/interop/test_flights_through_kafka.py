@@ -1,24 +1,26 @@
-"""All 336,776 flights into Apache Kafka and out again, through Kafka's own console tools and confluent-kafka."""
+"""Flights into Apache Kafka and out again, through Kafka's own console tools and confluent-kafka: KAFKACORE_ALL_FLIGHTS=1 takes all."""
 
 from __future__ import annotations
 
-import uuid
+import os
 from collections import defaultdict
 
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
-from kafkacore.cli.flights import COUNT, Flights, load_flights
+from kafkacore.cli.flights import Flights, load_flights
 from tests.kit import plain_records as rivals
 from tests.kit.kafka_server import KafkaServer
+from tests.kit.waiting import fresh
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 PARTITIONS = 4
+LIMIT = None if os.environ.get("KAFKACORE_ALL_FLIGHTS") == "1" else 20_000
 
 
 @pytest.fixture(scope="module")
 def flights() -> Flights:
-    return load_flights()
+    return load_flights(LIMIT)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,7 @@ def truth(flights: Flights) -> dict[bytes, list[bytes]]:
 
 
 def new_topic(server: KafkaServer) -> str:
-    name = f"flights-{uuid.uuid4().hex[:8]}"
+    name = fresh("flights")
     with KafkaAdminClient(bootstrap_servers=server.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(name, PARTITIONS, 1, configs={"retention.ms": "-1"})]).check()  # they are of 2013
     return name
@@ -50,7 +52,7 @@ def sent(real_kafka: KafkaServer, flights: Flights) -> str:
 
 def test_the_console_consumer_reads_them_equal(real_kafka: KafkaServer, sent: str, truth: dict[bytes, list[bytes]]) -> None:
     got: dict[bytes, list[bytes]] = defaultdict(list)
-    arguments = ["--from-beginning", "--max-messages", COUNT, "--timeout-ms", 60_000]
+    arguments = ["--from-beginning", "--max-messages", sum(map(len, truth.values())), "--timeout-ms", 60_000]
     arguments += ["--formatter-property", "print.key=true", "--formatter-property", "key.separator=|"]
     out = real_kafka.tool(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
@@ -77,14 +79,14 @@ def test_confluent_reads_them_equal(real_kafka: KafkaServer, sent: str, flights:
     assert sorted(when) == sorted(flights.timestamps_ms)
 
 
-def ours(server: KafkaServer, topic: str) -> dict[bytes, list[bytes]]:
+def ours(server: KafkaServer, topic: str, flights: Flights) -> dict[bytes, list[bytes]]:
     got: dict[bytes, list[bytes]] = defaultdict(list)
     count = 0
     with KafkaConsumer(bootstrap_servers=server.bootstrap_servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, p) for p in range(PARTITIONS)])
-        while count < COUNT:
+        while count < len(flights.documents):
             batches = consumer.poll_batch(timeout=60)
-            assert len(batches), f"only {count} of {COUNT} records came"
+            assert len(batches), f"only {count} records came"
             for columns in batches:
                 table = columns.to_arrow()
                 count += table.num_rows
@@ -103,14 +105,14 @@ def test_we_read_what_the_console_producer_wrote(real_kafka: KafkaServer, flight
         stdin=lines,
         timeout=180,
     )
-    assert ours(real_kafka, topic) == truth
+    assert ours(real_kafka, topic, flights) == truth
 
 
 def test_we_read_what_confluent_wrote(real_kafka: KafkaServer, flights: Flights, truth: dict[bytes, list[bytes]]) -> None:
     topic = new_topic(real_kafka)
     records = [rivals.Plain(*pair) for pair in zip(flights.carriers, flights.documents, strict=True)]
     rivals.confluent_write(real_kafka.bootstrap_servers, topic, records, "zstd", partition=None)
-    assert ours(real_kafka, topic) == truth
+    assert ours(real_kafka, topic, flights) == truth
 
 
 def test_columns_in_columns_out(real_kafka: KafkaServer, flights: Flights, truth: dict[bytes, list[bytes]]) -> None:
@@ -118,4 +120,4 @@ def test_columns_in_columns_out(real_kafka: KafkaServer, flights: Flights, truth
     with KafkaProducer(bootstrap_servers=real_kafka.bootstrap_servers) as producer:
         result = producer.send_many(topic, flights.documents, keys=flights.carriers, timestamps_ms=flights.timestamps_ms).result(120)
     assert not result.errors and (result.offsets >= 0).all()
-    assert ours(real_kafka, topic) == truth
+    assert ours(real_kafka, topic, flights) == truth

@@ -77,7 +77,7 @@ class Group:
         assert not left.error_code
 
 
-@pytest.fixture(params=["classic", "consumer"])
+@pytest.fixture(params=[pytest.param("classic", marks=pytest.mark.kafka_at_length), "consumer"])
 def group(request: pytest.FixtureRequest, java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> Iterator[Group]:
     topic = make_topic(PARTITIONS)
     with KafkaProducer(bootstrap_servers=bootstrap_servers) as producer:

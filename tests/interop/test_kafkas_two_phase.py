@@ -92,6 +92,10 @@ def test_a_kafka_without_it_says_so(real_kafka: KafkaServer, embedded: EmbeddedC
             with pytest.raises(errors.UnsupportedVersion, match="InitProducerId") as refused:
                 producer.init_transactions()
             assert refused.value.fatal
+
+
+@pytest.mark.kafka_at_length
+def test_a_kafka_that_forbids_it() -> None:
     with (
         KafkaServer(unstable_api_versions_enable="true") as forbids,
         KafkaProducer(

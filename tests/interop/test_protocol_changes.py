@@ -147,7 +147,7 @@ def test_half_of_the_members_at_a_time_change_the_protocol_and_change_back(appli
     assert application.committed() == dict.fromkeys(range(PARTITIONS), application.sent)
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.kafka_at_length), "consumer"])
 def test_static_members_restart_one_after_the_other_without_a_rebalance(application: Application, protocol: str) -> None:
     for slot in range(MEMBERS):
         application.start(slot, protocol, f"i{slot}")

@@ -18,6 +18,8 @@ from tests.kit.rivals import applied
 from tests.kit.waiting import until
 from tests.kit.wire import Wire, produce_request
 
+pytestmark = pytest.mark.kafka_at_length
+
 USER = "ANONYMOUS"
 TYPES = {"user": "user", "client": "client-id", "ip": "ip"}
 SLACK_MS = 700

@@ -12,7 +12,7 @@ import pytest
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
 
-pytestmark = pytest.mark.usefixtures("client_face")
+pytestmark = [pytest.mark.usefixtures("client_face"), pytest.mark.kafka_at_length]
 
 PARTITIONS = 2
 Record = tuple[bytes | None, bytes | None]

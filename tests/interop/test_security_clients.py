@@ -95,13 +95,16 @@ def place_of(case: Case) -> tuple[str, str]:
 
 
 @each_row("case", TABLE, ids=str)
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    "client", [pytest.param(each, marks=() if each == "kafkacore" else pytest.mark.kafka_at_length) for each in CLIENTS]
+)
 def test_who_gets_in(secured: Secured, client: str, case: Case) -> None:
     outcome = CLIENTS[client](access_of(case, secured), *place_of(case))
     assert outcome == case.outcome or (outcome == "closed" and (client, case.has) in UNEXPLAINED)
 
 
 @pytest.mark.kafka
+@pytest.mark.kafka_at_length
 @pytest.mark.parametrize("case", TABLE, ids=str)
 def test_who_gets_in_with_kafkas_tools(secured: Secured, java_tools: JavaTools, case: Case, tmp_path: Path) -> None:
     assert java(java_tools, access_of(case, secured), *place_of(case), tmp_path) == case.outcome

@@ -72,7 +72,7 @@ def settings(issuer: Issuer) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(scope="module", params=["embedded", "kafka"])
+@pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka_at_length)])
 def addresses(request: pytest.FixtureRequest, issuer: Issuer) -> Iterator[dict[str, str]]:
     """host:port by listener."""
     ports = {name: free_port() for name in NAMES}
