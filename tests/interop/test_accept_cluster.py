@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=3, config={"replica.lag.time.max.ms": 1000}) as three:
+    with EmbeddedCluster(brokers=3) as three:
         yield three
 
 

@@ -1,4 +1,7 @@
-"""Acceptance: consumer groups by unmodified clients, with the same expectations of the embedded broker and of Apache Kafka."""
+"""Acceptance: consumer groups by unmodified clients, with the same expectations of the embedded broker and of Apache Kafka.
+
+Each client in groups of its own is in tests/broker/test_group_rivals.py.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,6 @@ from tests.kit.rivals import (
     confluent_admin,
     confluent_consumer,
     confluent_producer,
-    drain,
     error_of,
     kafka_python_consumer,
     send_all,
@@ -33,7 +35,7 @@ from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
 CLASSIC = ("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch")
-pytestmark = [pytest.mark.timeout(300), pytest.mark.slow, pytest.mark.needs(*CLASSIC)]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow, pytest.mark.kafka_at_length, pytest.mark.needs(*CLASSIC)]
 PARTITIONS = 4
 
 
@@ -54,45 +56,16 @@ def confluent_member(servers: str, group: str, topic: str, **settings: Any) -> C
     return consumer
 
 
-def new_protocol_member(servers: str, group: str, topic: str, **settings: Any) -> Consumer:
-    """KIP-848: the broker assigns; session time-outs are its own."""
+def member(protocol: str, servers: str, group: str, topic: str, **settings: Any) -> Consumer:
+    if protocol == "classic":
+        return confluent_member(servers, group, topic, **settings)
     consumer = confluent_consumer(servers, group_id=group, group_protocol="consumer", **settings)
     consumer.subscribe([topic])
     return consumer
 
 
-PROTOCOLS = ["classic", "cooperative", pytest.param("consumer", marks=pytest.mark.needs("ConsumerGroupHeartbeat"))]
-
-
-def member(protocol: str, *args: Any, **settings: Any) -> Consumer:
-    if protocol == "consumer":
-        return new_protocol_member(*args, **settings)
-    if protocol == "cooperative":
-        settings["partition_assignment_strategy"] = "cooperative-sticky"
-    return confluent_member(*args, **settings)
-
-
 def values_of(messages: list[confluent_kafka.Message]) -> set[bytes]:
     return {message.value() for message in messages}
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_group_reads_on_where_it_stopped(bootstrap_servers: str, make_topic: MakeTopic, protocol: str) -> None:
-    topic, group = make_topic(PARTITIONS), fresh("g")
-    first = fill(bootstrap_servers, topic)
-    consumer = member(protocol, bootstrap_servers, group, topic)
-    assert values_of(take(consumer, 40)) == first
-    assert {place.offset for place in consumer.commit(asynchronous=False)} == {10}
-    consumer.close()
-    second = fill(bootstrap_servers, topic, generation=1)
-    consumer = member(protocol, bootstrap_servers, group, topic)
-    assert values_of(take(consumer, 40)) == second
-    assert {place.offset for place in consumer.committed(places(topic), timeout=WAIT_S)} == {10}
-    consumer.close()
-
-
-def places(topic: str) -> list[TopicPartition]:
-    return [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
 
 
 def poll_all(consumers: list[Consumer], into: list[bytes]) -> None:
@@ -101,27 +74,6 @@ def poll_all(consumers: list[Consumer], into: list[bytes]) -> None:
         if message is not None:
             assert message.error() is None, message.error()
             into.append(message.value())
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_members_share_the_partitions_and_hand_them_over(bootstrap_servers: str, make_topic: MakeTopic, protocol: str) -> None:
-    topic, group = make_topic(PARTITIONS), fresh("g")
-    got: list[bytes] = []
-    one = member(protocol, bootstrap_servers, group, topic, enable_auto_commit=True)
-    until(lambda: (poll_all([one], got), len(one.assignment()) == PARTITIONS)[1], "one member has everything")
-    two = member(protocol, bootstrap_servers, group, topic, enable_auto_commit=True)
-    both = [one, two]
-    until(lambda: (poll_all(both, got), [len(c.assignment()) for c in both] == [2, 2])[1], "two members have two partitions each")
-    assert {place.partition for consumer in both for place in consumer.assignment()} == set(range(PARTITIONS))
-    written = fill(bootstrap_servers, topic)
-    until(lambda: (poll_all(both, got), len(got) >= 40)[1], "all records are read")
-    assert sorted(got) == sorted(written)
-    one.close()  # commits and leaves
-    until(lambda: (poll_all([two], got), len(two.assignment()) == PARTITIONS)[1], "the other one has everything")
-    written |= fill(bootstrap_servers, topic, generation=1)
-    until(lambda: (poll_all([two], got), len(got) >= 80)[1], "the new records are read")
-    assert sorted(got) == sorted(written)
-    two.close()
 
 
 def test_three_clients_in_one_group(bootstrap_servers: str, make_topic: MakeTopic) -> None:
@@ -208,35 +160,6 @@ def test_commits_carry_metadata_and_epochs(bootstrap_servers: str, make_topic: M
     consumer.close()
 
 
-def test_a_static_member_comes_back_to_its_partitions(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    """KIP-345: no rebalance when an instance restarts, and its older self is fenced."""
-    topic, group = make_topic(PARTITIONS), fresh("g")
-    revoked: list[int] = []
-    one = confluent_consumer(
-        bootstrap_servers, group_id=group, group_instance_id="one", session_timeout_ms=45_000, heartbeat_interval_ms=200
-    )
-    one.subscribe([topic], on_revoke=lambda *_: revoked.append(1))
-    two = confluent_member(bootstrap_servers, group, topic, group_instance_id="two")
-    both = [one, two]
-    until(lambda: (poll_all(both, []), [len(c.assignment()) for c in both] == [2, 2])[1], "two members share")
-    before, revoked_before = sorted(place.partition for place in two.assignment()), len(revoked)
-    two.close()  # a static member does not leave
-    again = confluent_member(bootstrap_servers, group, topic, group_instance_id="two")
-    until(lambda: (poll_all([one, again], []), again.assignment())[1], "the instance is back")
-    assert sorted(place.partition for place in again.assignment()) == before
-    assert len(revoked) == revoked_before
-    twin = confluent_member(bootstrap_servers, group, topic, group_instance_id="two")
-    until(lambda: (poll_all([one, twin], []), twin.assignment())[1], "a twin takes its place")
-
-    def fenced() -> bool:
-        message = again.poll(0.1)
-        return message is not None and message.error() is not None and message.error().name() in ("_FATAL", "FENCED_INSTANCE_ID")
-
-    until(fenced, "the older one is fenced")
-    for consumer in (one, again, twin):
-        consumer.close()
-
-
 def test_generations_and_members_are_checked(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     """Nobody commits for a group that others are members of; a group without members takes commits by anybody."""
     topic, group = make_topic(PARTITIONS), fresh("g")
@@ -304,32 +227,6 @@ def test_offsets_of_a_group_are_altered_and_deleted_by_an_admin(bootstrap_server
     python.delete_groups([group])
     python.close()
     assert offsets() == {}
-
-
-def test_kafka_python_and_aiokafka_commit_and_come_back(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic, group = make_topic(PARTITIONS), fresh("g")
-    written = fill(bootstrap_servers, topic)
-    python = kafka_python_consumer(bootstrap_servers, group_id=group)
-    subscribe(python, topic)
-    assert {record.value for record in drain(python, 40)} == written
-    python.commit()
-    python.close()
-    written = fill(bootstrap_servers, topic, generation=1)
-
-    async def run() -> set[bytes]:
-        consumer = aiokafka.AIOKafkaConsumer(
-            topic, bootstrap_servers=bootstrap_servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False
-        )
-        await consumer.start()
-        try:
-            got = [(await asyncio.wait_for(consumer.getone(), WAIT_S)).value for _ in range(40)]
-            await consumer.commit()
-            assert [await consumer.committed(aiokafka.TopicPartition(topic, n)) for n in range(PARTITIONS)] == [20] * PARTITIONS
-            return set(got)
-        finally:
-            await consumer.stop()
-
-    assert asyncio.run(run()) == written
 
 
 def test_a_pattern_finds_topics_that_come_later(bootstrap_servers: str, make_topic: MakeTopic) -> None:

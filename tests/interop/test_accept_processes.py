@@ -16,24 +16,18 @@ from tests.interop.conftest import SETTINGS
 from tests.interop.test_accept_admin import (  # noqa: F401
     admin,
     python,
-    test_a_recreated_topic_is_another_one,
     test_a_topics_configs_are_changed,
     test_records_are_deleted_up_to_an_offset,
-    test_what_cannot_be_made_or_deleted,
 )
 from tests.interop.test_accept_groups import (  # noqa: F401
-    test_a_group_reads_on_where_it_stopped,
     test_three_clients_in_one_group,
 )
 from tests.interop.test_accept_records import (  # noqa: F401
-    test_idempotent_producers_of_all_clients_share_a_partition,
     test_offsets_by_time_and_watermarks,
 )
 from tests.interop.test_accept_transactions import (  # noqa: F401
     test_a_second_producer_of_the_id_fences_the_first,
-    test_committed_readers_see_what_was_committed,
     test_offsets_are_committed_with_the_transaction,
-    test_transactions_are_listed_described_and_aborted,
 )
 
 pytestmark = pytest.mark.slow

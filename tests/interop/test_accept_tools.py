@@ -18,7 +18,7 @@ from tests.kit.waiting import fresh, until
 MakeTopic = Callable[..., str]
 GROUPS = ("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch")
 TRANSACTIONS = ("FindCoordinator", "EndTxn", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit")
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.kafka_at_length, pytest.mark.timeout(400)]
 
 
 def test_topic_command(java: JavaTools, bootstrap_servers: str) -> None:
@@ -64,13 +64,6 @@ def test_console_producer_and_consumer(java: JavaTools, bootstrap_servers: str, 
     from_13 = ("--topic", topic, "--partition", 0, "--offset", 13, "--max-messages", 2)
     tail = java.run("consumer.ConsoleConsumer", *where, *from_13).ok()
     assert tail.splitlines() == ["null", "schlüssel"]
-
-
-def test_producer_and_consumer_performance(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic(3)
-    load = ("--topic", topic, "--num-records", 20_000, "--record-size", 100, "--throughput", -1)
-    said = java.run("ProducerPerformance", *load, "--bootstrap-server", bootstrap_servers).ok()
-    assert re.search(r"20000 records sent, .* records/sec", said)
 
 
 @pytest.mark.needs(*GROUPS)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import aiokafka
-import confluent_kafka
 import kafka
 import pytest
 from aiokafka.errors import ProducerFenced
@@ -30,7 +29,7 @@ from tests.kit.waiting import fresh, until
 MakeTopic = Callable[..., str]
 TRANSACTIONS = ("FindCoordinator", "AddPartitionsToTxn", "EndTxn")
 OFFSETS = ("AddOffsetsToTxn", "TxnOffsetCommit", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetFetch", "OffsetCommit")
-pytestmark = [pytest.mark.timeout(120), pytest.mark.slow, pytest.mark.needs(*TRANSACTIONS)]
+pytestmark = [pytest.mark.timeout(120), pytest.mark.slow, pytest.mark.kafka_at_length, pytest.mark.needs(*TRANSACTIONS)]
 UNCOMMITTED = {"isolation_level": "read_uncommitted"}
 COMMITTED = {"isolation_level": "read_committed"}
 
@@ -209,24 +208,6 @@ def test_pending_offsets_are_not_shown_as_stable(bootstrap_servers: str, make_to
     assert found.offset == 4
     asking.close()
     member.close()
-
-
-def test_a_forgotten_transaction_is_aborted_by_the_coordinator(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
-    producer = transactional(bootstrap_servers, fresh("tx"), transaction_timeout_ms=1000)
-    producer.begin_transaction()
-    producer.produce(topic, b"forgotten", partition=0)
-    producer.flush(WAIT_S)
-    send_all(confluent_producer(bootstrap_servers), topic, [b"plain"])
-    assert values(bootstrap_servers, topic, 1, **COMMITTED) == [b"plain"]  # comes when the abort has happened
-    producer.produce(topic, b"too late", partition=0)
-    with pytest.raises(confluent_kafka.KafkaException):
-        producer.commit_transaction(WAIT_S)
-
-
-def test_a_timeout_beyond_the_brokers_limit_is_refused(bootstrap_servers: str) -> None:
-    producer = confluent_producer(bootstrap_servers, transactional_id=fresh("tx"), transaction_timeout_ms=900_001, message_timeout_ms=0)
-    assert error_of(lambda: producer.init_transactions(WAIT_S)) == "INVALID_TRANSACTION_TIMEOUT"
 
 
 @pytest.mark.needs("ListTransactions", "DescribeTransactions", "DescribeProducers", "WriteTxnMarkers")
