@@ -8,7 +8,6 @@ import uuid
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
-from kafkacore.testing import EmbeddedCluster
 from tests.kit.kafka_server import KafkaServer
 
 pytestmark = pytest.mark.usefixtures("client_face")
@@ -59,15 +58,3 @@ def test_killing_kafka_loses_and_doubles_nothing() -> None:
             admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).check()
         produce_through_an_outage(server.bootstrap_servers, topic, threading.Thread(target=outage))
         check_nothing_lost_nothing_doubled(server.bootstrap_servers, topic)
-
-
-def test_stopping_the_embedded_broker_loses_and_doubles_nothing() -> None:
-    with EmbeddedCluster(brokers=1) as cluster:
-
-        def outage() -> None:
-            cluster.stop_broker(1)
-            cluster.start_broker(1)
-
-        cluster.create_topic("killed", partitions=PARTITIONS)
-        produce_through_an_outage(cluster.bootstrap_servers, "killed", threading.Thread(target=outage))
-        check_nothing_lost_nothing_doubled(cluster.bootstrap_servers, "killed")

@@ -1,4 +1,4 @@
-"""Where a member of a group begins: open transactions, a duration, topics created again, logs that were cut; on both brokers."""
+"""Where a member of a group begins: open transactions, a duration, topics created again, logs that were cut; on Apache Kafka."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, OffsetAndMetadata, TopicPartition, errors
+from kafkacore import KafkaAdminClient, KafkaConsumer, NewTopic, OffsetAndMetadata, TopicPartition, errors
+from tests.kit.records import fill, numbered
 from tests.kit.rivals import confluent_consumer, confluent_producer
 from tests.kit.waiting import GUARD_S as WAIT_S
 from tests.kit.waiting import fresh, until
@@ -18,7 +19,8 @@ from tests.kit.waiting import fresh, until
 MakeTopic = Callable[..., str]
 Make = Callable[..., KafkaConsumer]
 HOUR_MS = 3_600_000
-pytestmark = [pytest.mark.usefixtures("client_face"), pytest.mark.timeout(300), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("client_face"), pytest.mark.timeout(300), pytest.mark.slow, pytest.mark.kafka_alone("tests/consumer")]
+AT_LENGTH = pytest.mark.kafka_at_length
 
 
 @pytest.fixture(params=["classic", "consumer"])
@@ -34,22 +36,13 @@ def member(request: pytest.FixtureRequest, bootstrap_servers: str) -> Iterator[M
         yield make
 
 
-def fill(servers: str, topic: str, values: list[bytes], timestamps_ms: list[int] | None = None) -> None:
-    with KafkaProducer(bootstrap_servers=servers) as producer:
-        producer.send_many(topic, values, partitions=[0] * len(values), timestamps_ms=timestamps_ms).result(timeout=30)
-
-
-def numbered(count: int, name: bytes = b"") -> list[bytes]:
-    return [b"%s%d" % (name, i) for i in range(count)]
-
-
 def reads(consumer: KafkaConsumer, count: int) -> list[bytes]:
     found: list[bytes] = []
     until(lambda: found.extend(r.value for rs in consumer.poll(0.1).values() for r in rs) or len(found) >= count, f"{count} records came")
     return found
 
 
-@pytest.mark.parametrize("ends", ["commit", "abort"])
+@pytest.mark.parametrize("ends", ["commit", pytest.param("abort", marks=AT_LENGTH)])
 def test_offsets_of_an_open_transaction_are_waited_for(bootstrap_servers: str, make_topic: MakeTopic, member: Make, ends: str) -> None:
     topic, group = make_topic(), fresh("g")
     tp = TopicPartition(topic, 0)
@@ -85,7 +78,7 @@ def test_offsets_of_an_open_transaction_are_waited_for(bootstrap_servers: str, m
 def test_a_group_begins_a_duration_ago_and_then_where_it_has_committed(bootstrap_servers: str, make_topic: MakeTopic, member: Make) -> None:
     topic, group = make_topic(), fresh("g")
     now_ms = time.time_ns() // 1_000_000
-    fill(bootstrap_servers, topic, numbered(10), [now_ms - (10 - i) * HOUR_MS for i in range(10)])
+    fill(bootstrap_servers, topic, numbered(10), timestamps_ms=[now_ms - (10 - i) * HOUR_MS for i in range(10)])
     reader = member(topic, group, auto_offset_reset="by_duration:PT3H30M", enable_auto_commit=False)
     assert reads(reader, 3) == numbered(10)[7:]
     reader.commit({(topic, 0): 2})
@@ -97,7 +90,7 @@ def test_a_group_begins_a_duration_ago_and_then_where_it_has_committed(bootstrap
     assert late.position((topic, 0)) == 10
 
 
-@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@pytest.mark.parametrize("reset", ["earliest", pytest.param("latest", marks=AT_LENGTH)])
 def test_a_topic_that_is_created_again_is_read_from_its_start(
     request: pytest.FixtureRequest, bootstrap_servers: str, make_topic: MakeTopic, member: Make, reset: str
 ) -> None:
@@ -143,7 +136,7 @@ def test_a_topic_that_is_created_again_is_read_from_its_start(
     assert reader.committed((topic, 0)).offset == 15
 
 
-@pytest.mark.parametrize("reset", ["latest", "none"])
+@pytest.mark.parametrize("reset", [pytest.param("latest", marks=AT_LENGTH), "none"])
 def test_a_committed_offset_that_the_log_has_lost(bootstrap_servers: str, make_topic: MakeTopic, member: Make, reset: str) -> None:
     """A member that begins there asks the leader where the epoch of the committed offset ends (KIP-320)."""
     topic, group = make_topic(), fresh("g")

@@ -1,4 +1,4 @@
-"""Members of consumer groups (KIP-848): ours alone, beside confluent-kafka's, and beside classic ones, on both brokers."""
+"""Members of consumer groups (KIP-848): ours alone and beside confluent-kafka's, on Apache Kafka."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafkacore import KafkaConsumer, KafkaProducer, SubscriptionPattern, TopicPartition, errors
+from kafkacore import KafkaConsumer, SubscriptionPattern, TopicPartition, errors
+from tests.kit.records import fill, numbered
 from tests.kit.rivals import confluent_consumer
 from tests.kit.waiting import fresh, until
 
@@ -19,7 +20,7 @@ pytestmark = [
     pytest.mark.usefixtures("client_face"),
     pytest.mark.timeout(300),
     pytest.mark.slow,
-    pytest.mark.needs("ConsumerGroupHeartbeat"),
+    pytest.mark.kafka_alone("tests/consumer"),
 ]
 
 
@@ -27,29 +28,14 @@ pytestmark = [
 def ours(bootstrap_servers: str) -> Iterator[Make]:
     with contextlib.ExitStack() as stack:
 
-        def make(group: str, protocol: str = "consumer", **settings: Any) -> KafkaConsumer:
-            classic = {"heartbeat_interval_ms": 100, "session_timeout_ms": 6_000} if protocol == "classic" else {}
-            consumer = KafkaConsumer(
-                bootstrap_servers=bootstrap_servers,
-                group_id=group,
-                group_protocol=protocol,
-                auto_offset_reset="earliest",
-                **{**classic, **settings},
-            )
-            return stack.enter_context(consumer)
+        def make(topic: str | None, group: str, **settings: Any) -> KafkaConsumer:
+            given = {"group_id": group, "group_protocol": "consumer", "auto_offset_reset": "earliest", **settings}
+            return stack.enter_context(KafkaConsumer(*filter(None, [topic]), bootstrap_servers=bootstrap_servers, **given))
 
         yield make
 
 
-def fill(servers: str, topic: str, count: int = 120) -> None:
-    with KafkaProducer(bootstrap_servers=servers) as producer:
-        producer.send_many(topic, [b"%d" % i for i in range(count)], partitions=[i % PARTITIONS for i in range(count)]).result(timeout=30)
-
-
 def has(consumer: Any) -> set[int]:
-    if isinstance(consumer, KafkaConsumer):
-        consumer.poll(0.02)
-        return {tp.partition for tp in consumer.assignment()}
     consumer.poll(0.02)
     return {tp.partition for tp in consumer.assignment()}
 
@@ -66,13 +52,11 @@ def shared(*consumers: Any) -> None:
 
 def test_members_come_and_go_and_committed_is_what_was_processed(bootstrap_servers: str, make_topic: MakeTopic, ours: Make) -> None:
     topic, group = make_topic(PARTITIONS), fresh("g")
-    fill(bootstrap_servers, topic)
-    first = ours(group)
-    first.subscribe([topic])
+    fill(bootstrap_servers, topic, numbered(120), [i % PARTITIONS for i in range(120)])
+    first = ours(topic, group)
     seen: list[bytes] = []
     until(lambda: seen.extend(r.value for rs in first.poll(0.1).values() for r in rs) or len(seen) == 120, "everything is read")
-    second = ours(group, group_remote_assignor="range")
-    second.subscribe([topic])
+    second = ours(topic, group, group_remote_assignor="range")
     shared(first, second)
     first.close()
     shared(second)
@@ -86,40 +70,18 @@ def test_beside_members_of_confluent_kafka(bootstrap_servers: str, make_topic: M
     theirs = confluent_consumer(bootstrap_servers, group_id=group, group_protocol="consumer")
     with contextlib.closing(theirs):
         theirs.subscribe([topic])
-        consumer = ours(group)
-        consumer.subscribe([topic])
+        consumer = ours(topic, group)
         shared(theirs, consumer)
-        third = ours(group)
-        third.subscribe([topic])
+        third = ours(topic, group)
         shared(theirs, consumer, third)
         consumer.close()
         shared(theirs, third)
     shared(third)
 
 
-def test_from_classic_members_to_consumer_members_and_back(bootstrap_servers: str, make_topic: MakeTopic, ours: Make) -> None:
-    """Rolling restarts, twice."""
-    topic, group = make_topic(PARTITIONS), fresh("g")
-    members = [ours(group, "classic"), ours(group, "classic")]
-    for member in members:
-        member.subscribe([topic])
-    shared(*members)
-    for protocol in ("consumer", "classic"):
-        for at in range(2):
-            members[at].close()
-            members[at] = ours(group, protocol)
-            members[at].subscribe([topic])
-            shared(*members)
-    fill(bootstrap_servers, topic, 60)
-    read: set[bytes] = set()
-    until(
-        lambda: read.update(r.value for m in members for rs in m.poll(0.05).values() for r in rs) or len(read) == 60, "all records are read"
-    )
-
-
 def test_the_broker_matches_the_pattern(bootstrap_servers: str, make_topic: MakeTopic, ours: Make) -> None:
     topic, group = make_topic(PARTITIONS), fresh("g")
-    consumer = ours(group)
+    consumer = ours(None, group)
     consumer.subscribe(pattern=SubscriptionPattern(topic[:-1] + "[0-9a-f]"))
     shared(consumer)
     assert consumer.subscription() == {topic}
@@ -131,30 +93,24 @@ def test_the_broker_matches_the_pattern(bootstrap_servers: str, make_topic: Make
 
 def test_a_static_member_comes_back_to_its_partitions(bootstrap_servers: str, make_topic: MakeTopic, ours: Make) -> None:
     topic, group = make_topic(PARTITIONS), fresh("g")
-    members = [ours(group, group_instance_id=f"i{at}") for at in range(2)]
-    for member in members:
-        member.subscribe([topic])
+    members = [ours(topic, group, group_instance_id=f"i{at}") for at in range(2)]
     shared(*members)
     before, epoch = has(members[0]), members[1].consumer_group_metadata().generation_id
     members[0].close()
-    members[0] = ours(group, group_instance_id="i0")
-    members[0].subscribe([topic])
+    members[0] = ours(topic, group, group_instance_id="i0")
     shared(*members)
     assert has(members[0]) == before
     assert members[1].consumer_group_metadata().generation_id == epoch  # without a rebalance
-    other = ours(group, group_instance_id="i0")
-    other.subscribe([topic])
+    other = ours(topic, group, group_instance_id="i0")
     with pytest.raises(errors.UnreleasedInstanceId):
         until(lambda: other.poll(0.05), "it is refused")
 
 
 def test_an_application_that_does_not_poll(bootstrap_servers: str, make_topic: MakeTopic, ours: Make) -> None:
     topic, group = make_topic(PARTITIONS), fresh("g")
-    slow = ours(group, max_poll_interval_ms=3_000)
-    slow.subscribe([topic])
+    slow = ours(topic, group, max_poll_interval_ms=3_000)
     shared(slow)
-    other = ours(group)
-    other.subscribe([topic])
+    other = ours(topic, group)
     until(lambda: len(has(other)) == PARTITIONS, "the other member has everything")
     with pytest.raises(errors.CommitFailed, match="not a member"):
         slow.commit({(topic, 0): 0})

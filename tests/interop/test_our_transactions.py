@@ -1,4 +1,4 @@
-"""Transactions of our producer on the embedded broker and on Apache Kafka, read by our consumer and by confluent-kafka."""
+"""Transactions of our producer on Apache Kafka, read by our consumer and by confluent-kafka."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kit.waiting import GUARD_S as WAIT_S
 from tests.kit.waiting import fresh
 
 MakeTopic = Callable[..., str]
-pytestmark = [pytest.mark.usefixtures("client_face"), pytest.mark.timeout(300), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("client_face"), pytest.mark.timeout(300), pytest.mark.slow, pytest.mark.kafka_alone("tests/producer")]
 
 
 def transactional(servers: str, transactional_id: str | None = None, **settings: Any) -> KafkaProducer:
@@ -167,7 +167,6 @@ def kafka_of_version_1() -> Iterator[str]:
 
 
 @pytest.mark.kafka
-@pytest.mark.aio_at_length
 def test_transactions_of_version_1_on_kafka(kafka_of_version_1: str) -> None:
     servers = kafka_of_version_1
     topic, small = fresh("t"), fresh("small")
@@ -194,7 +193,7 @@ def test_transactions_of_version_1_on_kafka(kafka_of_version_1: str) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.aio_at_length
+@pytest.mark.kafka_at_length
 @pytest.mark.timeout(600)
 def test_a_change_of_the_transaction_version_while_running_on_kafka() -> None:
     """The producer goes by what the brokers say last. With version 2 each transaction has an epoch of its own, with version 1 none has."""

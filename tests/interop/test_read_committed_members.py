@@ -15,7 +15,7 @@ from tests.kit.rivals import confluent_consumer, confluent_producer, send_all, t
 from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
-pytestmark = [pytest.mark.usefixtures("client_face"), pytest.mark.timeout(300), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("client_face"), pytest.mark.timeout(300), pytest.mark.slow, pytest.mark.kafka_alone("tests/consumer")]
 PARTITIONS = 2
 
 
@@ -76,7 +76,7 @@ def committed_of(servers: str, group: str, topic: str) -> list[int]:
         return [-1 if each is None else each.offset for each in places]
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.aio_at_length) for seed in (1, 2))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.kafka_at_length) for seed in (1, 2))])
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_our_member_and_confluents(bootstrap_servers: str, make_topic: MakeTopic, protocol: str, seed: int) -> None:
     topic, group = make_topic(PARTITIONS), fresh("g")
@@ -119,7 +119,7 @@ def test_our_member_and_confluents(bootstrap_servers: str, make_topic: MakeTopic
 
 
 @pytest.mark.kafka
-@pytest.mark.aio_at_length
+@pytest.mark.kafka_at_length
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_kafkas_member_commits_the_same_offsets(bootstrap_servers: str, make_topic: MakeTopic, java: JavaTools, protocol: str) -> None:
     topic = make_topic(PARTITIONS)

@@ -1,4 +1,4 @@
-"""Prepared transactions across processes that die, on the embedded broker and on Apache Kafka.
+"""Prepared transactions across processes that die, on Apache Kafka.
 
 The preparing process is SIGKILLed once it has handed its transaction over; others end it, and readers of three clients see the outcome.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
 from kafkacore import (
     KafkaAdminClient,
     KafkaConsumer,
+    KafkaProducer,
     NewTopic,
     OffsetAndMetadata,
     PreparedState,
@@ -26,7 +26,6 @@ from kafkacore import (
 from kafkacore import protocol as p
 from kafkacore.errors import Code
 from kafkacore.records import BatchBuilder
-from kafkacore.testing import EmbeddedCluster
 from tests.interop.test_our_transactions import ours
 from tests.kit.java_tools import JavaTools
 from tests.kit.kafka_server import KafkaServer
@@ -35,7 +34,7 @@ from tests.kit.waiting import fresh, until
 from tests.kit.wire import Wire
 
 MakeTopic = Callable[..., str]
-pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow, pytest.mark.kafka_alone("tests/producer")]
 
 PREPARE = """
 import sys
@@ -76,7 +75,7 @@ def prepared_by_a_dead_process(servers: str, topic: str, *values: str, group: st
     return PreparedTransaction.from_json(text)
 
 
-def test_the_preparing_process_is_killed(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+def test_the_preparing_process_is_killed(bootstrap_servers: str, make_topic: MakeTopic, java: JavaTools) -> None:
     topic, group = make_topic(), fresh("g")
     where = TopicPartition(topic, 0)
     prepared = prepared_by_a_dead_process(bootstrap_servers, topic, "a", "b", group=group)
@@ -100,27 +99,16 @@ def test_the_preparing_process_is_killed(bootstrap_servers: str, make_topic: Mak
     expected = [b"a", b"b", b"behind"]
     assert ours(bootstrap_servers, topic, 3) == expected
     assert [each.value() for each in read_from_start(bootstrap_servers, topic, 3, isolation_level="read_committed")] == expected
-
-
-@pytest.mark.kafka
-def test_kafkas_reader_sees_the_same(bootstrap_servers: str, make_topic: MakeTopic, java: JavaTools) -> None:
-    topic = make_topic()
-    kept, dropped = (prepared_by_a_dead_process(bootstrap_servers, topic, value) for value in ("kept", "dropped"))
-    with TwoPhaseClient(bootstrap_servers=bootstrap_servers) as client:
-        client.abort(dropped)
-        client.commit(kept)
-    send_all(confluent_producer(bootstrap_servers), topic, [b"behind"])
     said = java.run(
         "consumer.ConsoleConsumer",
-        *("--bootstrap-server", bootstrap_servers, "--topic", topic, "--from-beginning", "--max-messages", 2, "--timeout-ms", 60_000),
+        *("--bootstrap-server", bootstrap_servers, "--topic", topic, "--from-beginning", "--max-messages", 3, "--timeout-ms", 60_000),
         *("--isolation-level", "read_committed"),
     )
-    assert said.ok().split() == ["kept", "behind"]
+    assert said.ok().split() == ["a", "b", "behind"]
 
 
-@pytest.mark.parametrize("others", [("commit",) * 3, ("abort",) * 3, ("commit", "abort", "commit", "abort")], ids=str)
-def test_processes_end_it_at_the_same_time(bootstrap_servers: str, make_topic: MakeTopic, others: tuple[str, ...]) -> None:
-    topic = make_topic()
+def test_processes_end_it_at_the_same_time(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic, others = make_topic(), ("commit", "abort", "commit", "abort")
     prepared = prepared_by_a_dead_process(bootstrap_servers, topic, "x")
     processes = [started(END, bootstrap_servers, prepared.to_json(), what) for what in others]
     try:
@@ -159,40 +147,16 @@ def test_its_time_passes(bootstrap_servers: str, make_topic: MakeTopic) -> None:
         assert not client.abort(prepared)
 
 
-def test_many_prepared_transactions_are_committed_at_once(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    from kafkacore import KafkaProducer
-
-    topic, prepared = make_topic(), []
-    for nth in range(30):
-        with KafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=fresh("tx")) as producer:
-            producer.init_transactions()
-            producer.begin_transaction()
-            producer.send(topic, str(nth), partition=0)
-            prepared.append(producer.prepare_transaction())
-    with TwoPhaseClient(bootstrap_servers=bootstrap_servers) as client:
-        assert client.commit_all(prepared) == [(each, False, None) for each in prepared]
-        assert client.commit_all(prepared) == [(each, True, None) for each in prepared]
-    assert sorted(ours(bootstrap_servers, topic, 30), key=int) == [b"%d" % nth for nth in range(30)]
-
-
 # ---- versions, on servers of their own -----------------------------------------------------------------------------------------------
 
 
-VERSIONED = [
-    pytest.param((kind, version), marks=[pytest.mark.kafka] if kind == "kafka" else [])
-    for kind in ("embedded", "kafka")
-    for version in (2, 1)
-]
+VERSION_1 = pytest.param(1, marks=[pytest.mark.kafka, pytest.mark.kafka_at_length])
 
 
-@pytest.fixture(scope="module", params=VERSIONED, ids=str)
-def versioned(request: pytest.FixtureRequest) -> Iterator[tuple[Any, int]]:
-    """A server with this transaction.version."""
-    kind, version = request.param
-    if kind == "embedded":
-        with EmbeddedCluster(brokers=1, features={"transaction.version": version}) as cluster:
-            yield cluster, version
-        return
+@pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.kafka), VERSION_1])
+def versioned(request: pytest.FixtureRequest) -> Iterator[tuple[KafkaServer, int]]:
+    """A Kafka with this transaction.version."""
+    version = request.param
     with KafkaServer(transaction_abort_timed_out_transaction_cleanup_interval_ms=200) as server:
         if version < 2:
             take_transactions_back(server.bootstrap_servers, version)
@@ -208,7 +172,7 @@ def topic_on(servers: str) -> str:
     return name
 
 
-def test_a_zombie_that_goes_on_writing(versioned: tuple[Any, int]) -> None:
+def test_a_zombie_that_goes_on_writing(versioned: tuple[KafkaServer, int]) -> None:
     """Over the wire, as a preparer that breaks the rule: before the end its records belong to the transaction; then they are refused."""
     server, version = versioned
     servers = server.bootstrap_servers
@@ -244,10 +208,8 @@ def write(wire: Wire, topic: str, prepared: PreparedTransaction, value: bytes, s
     return code
 
 
-def test_what_came_after_it(versioned: tuple[Any, int]) -> None:
+def test_what_came_after_it(versioned: tuple[KafkaServer, int]) -> None:
     """An end that comes after the next transaction of the id, or after another producer, is refused and touches nothing."""
-    from kafkacore import KafkaProducer
-
     server, version = versioned
     servers = server.bootstrap_servers
     topic, name = topic_on(servers), fresh("tx")
@@ -282,10 +244,8 @@ def test_what_came_after_it(versioned: tuple[Any, int]) -> None:
     assert ours(servers, topic, 2) == [b"first", b"heir"]
 
 
-def test_its_producer_ends_it_after_another_process(versioned: tuple[Any, int]) -> None:
+def test_its_producer_ends_it_after_another_process(versioned: tuple[KafkaServer, int]) -> None:
     """The other way, EndTxn is INVALID_TXN_STATE and not PRODUCER_FENCED, though its epoch is one behind: an abort goes on from there."""
-    from kafkacore import KafkaProducer
-
     server, version = versioned
     servers = server.bootstrap_servers
     topic = topic_on(servers)
@@ -333,7 +293,8 @@ def test_its_producer_ends_it_after_another_process(versioned: tuple[Any, int]) 
     assert ours(servers, topic, 3) == [b"committed", b"kept", b"last"]
 
 
-def test_its_end_by_version(versioned: tuple[Any, int]) -> None:
+@pytest.mark.parametrize("versioned", [VERSION_1], indirect=True)
+def test_its_end_in_version_1(versioned: tuple[KafkaServer, int]) -> None:
     servers = versioned[0].bootstrap_servers
     topic = topic_on(servers)
     kept, dropped = (prepared_by_a_dead_process(servers, topic, value, group=fresh("g")) for value in ("kept", "dropped"))
@@ -350,8 +311,7 @@ def test_its_end_by_version(versioned: tuple[Any, int]) -> None:
     assert ours(servers, topic, 1) == [b"kept"]
 
 
-@pytest.mark.parametrize("versioned", VERSIONED[2:], indirect=True, ids=str)
-def test_kafka_is_killed_in_between(versioned: tuple[Any, int]) -> None:
+def test_kafka_is_killed_in_between(versioned: tuple[KafkaServer, int]) -> None:
     """The embedded cluster's brokers are killed in tests/producer/test_two_phase.py."""
     server, _ = versioned
     servers = server.bootstrap_servers
