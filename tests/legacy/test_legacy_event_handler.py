@@ -53,14 +53,6 @@ def test_each_broker_gets_all_it_leads_in_one_request():
     ]
 
 
-def test_the_leader_decides_which_broker_a_partition_belongs_to():
-    brokers = brokers_of(t=[7])
-    handler = handler_of(brokers)
-    assert list(handler.partition_and_collate([KeyedMessage("t", b"m")])) == [7]
-    brokers.leaders["t"] = [8]
-    assert list(handler.partition_and_collate([KeyedMessage("t", b"m")])) == [8]
-
-
 # -- the partition ------------------------------------------------------------------------------------------------------------------
 
 
@@ -250,14 +242,6 @@ def test_sending_to_broker_minus_1_warns_and_fails_for_every_partition(caplog):
     }
     assert "partitions without a leader: t-0, t-1" in caplog.text
     assert "produce" not in brokers.names
-
-
-def test_what_has_a_leader_is_sent_although_something_else_has_none():
-    brokers = brokers_of(t=[1, NO_LEADER])
-    handler = handler_of(brokers, partitioner=by_length, message_send_max_retries=0)
-    with pytest.raises(FailedToSendMessageError):
-        handler.handle([KeyedMessage("t", "k", b"lost"), KeyedMessage("t", "kk", b"sent")])
-    assert brokers.produced == [{1: {Tp("t", 0): [(b"kk", b"sent")]}}]
 
 
 def test_a_leader_that_comes_back_gets_the_messages_with_a_retry():
@@ -466,12 +450,6 @@ def test_an_empty_batch_is_no_work():
 def test_wrong_settings_are_refused_by_name(settings, names):
     with pytest.raises(errors.ConfigError, match=names):
         handler_of(brokers_of(), **settings)
-
-
-def test_defaults_are_those_of_kafka_0_8():
-    config = handler_of(brokers_of()).config
-    assert (config.request_required_acks, config.request_timeout_ms, config.message_send_max_retries) == (1, 10_000, 3)
-    assert (config.retry_backoff_ms, config.topic_metadata_refresh_interval_ms, config.compression_codec) == (100, 600_000, "none")
 
 
 def test_closing_closes_the_way_to_the_cluster():

@@ -11,37 +11,21 @@ from kafkacore.legacy import KeyedMessage, default_partitioner, java_hash
 from tests.kit.rows import each_row
 
 
-def parts(message: KeyedMessage) -> tuple[object, ...]:
-    return message.topic, message.key, message.part_key, message.message
-
-
-def test_a_message_without_key():
-    message = KeyedMessage("t", b"m")
-    assert parts(message) == ("t", None, None, b"m") == parts(KeyedMessage("t", message=b"m"))
-    assert (message.partition_key, message.has_key) == (None, False)
-
-
-def test_with_a_key_the_partition_key_is_the_key():
-    message = KeyedMessage("t", "key", b"m")
-    assert parts(message) == ("t", "key", "key", b"m") == parts(KeyedMessage("t", key="key", message=b"m"))
-    assert (message.partition_key, message.has_key) == ("key", True)
-
-
-def test_a_partition_key_comes_before_the_key():
-    message = KeyedMessage("t", "key", 7, b"m")
-    assert parts(message) == ("t", "key", 7, b"m") == parts(KeyedMessage(topic="t", key="key", part_key=7, message=b"m"))
-    assert message.partition_key == 7
-
-
-def test_a_partition_key_of_none_leaves_it_to_the_key():
-    assert KeyedMessage("t", "key", None, b"m").partition_key == "key"
-    without_key = KeyedMessage("t", None, "p", b"m")
-    assert (without_key.partition_key, without_key.has_key) == ("p", False)
-
-
-def test_falsy_keys_are_keys():
-    assert KeyedMessage("t", b"", 0, b"m").partition_key == 0
-    assert KeyedMessage("t", b"", b"m").has_key
+@each_row(
+    ("values", "named", "expected"),  # key, part_key, message, partition_key, has_key
+    [
+        ((b"m",), {"message": b"m"}, (None, None, b"m", None, False)),
+        (("key", b"m"), {"key": "key", "message": b"m"}, ("key", "key", b"m", "key", True)),
+        (("key", 7, b"m"), {"key": "key", "part_key": 7, "message": b"m"}, ("key", 7, b"m", 7, True)),
+        (("key", None, b"m"), {"key": "key", "part_key": None, "message": b"m"}, ("key", None, b"m", "key", True)),
+        ((None, "p", b"m"), {"part_key": "p", "message": b"m"}, (None, "p", b"m", "p", False)),
+        ((b"", 0, b"m"), {"key": b"", "part_key": 0, "message": b"m"}, (b"", 0, b"m", 0, True)),
+        ((b"", b"m"), {"key": b"", "message": b"m"}, (b"", b"", b"m", b"", True)),
+    ],
+)
+def test_the_forms_of_a_message(values, named, expected):
+    for message in (KeyedMessage("t", *values), KeyedMessage("t", **named), KeyedMessage(topic="t", **named)):
+        assert (message.topic, message.key, message.part_key, message.message, message.partition_key, message.has_key) == ("t", *expected)
 
 
 def test_a_topic_of_none_is_refused():

@@ -7,11 +7,8 @@ from collections import defaultdict
 import pytest
 
 from kafkacore import KafkaProducer, errors
-from kafkacore.cli.flights import load_flights
 from kafkacore.legacy import (
-    EARLIEST_TIME,
     LATEST_TIME,
-    AsyncProducer,
     DefaultEventHandler,
     FailedToSendMessageError,
     KeyedMessage,
@@ -20,7 +17,7 @@ from kafkacore.legacy import (
     default_partitioner,
 )
 from tests.kit.rows import each_row
-from tests.legacy.old_broker import FETCH, GZIP, METADATA, NO_CODEC, NOT_LEADER, OFFSETS, PRODUCE, SNAPPY, OldBroker, messages
+from tests.legacy.old_broker import GZIP, METADATA, NO_CODEC, NOT_LEADER, PRODUCE, SNAPPY, OldBroker, messages
 
 
 def of_old(broker, **settings):
@@ -45,29 +42,6 @@ def test_message_sets_of_magic_0_go_out_in_produce_v0(codec, number, acks):
             ("u", 0): {NO_CODEC},
         }
         assert set(broker.requests) == {(METADATA, 0), (PRODUCE, 0)}
-
-
-def test_flights_through_the_old_producer_and_the_low_level_consumer():
-    flights = load_flights(3_000)
-    with OldBroker(flights=4) as broker:
-        with AsyncProducer(**of_old(broker, compression_codec="snappy")) as producer:
-            for carrier, document in zip(flights.carriers, flights.documents, strict=True):
-                producer.send(KeyedMessage("flights", carrier, document))
-        truth, found = defaultdict(list), defaultdict(list)
-        for carrier, document in zip(flights.carriers, flights.documents, strict=True):
-            truth[carrier].append(document)
-        with SimpleConsumer(**of_old(broker)) as consumer:
-            for partition in range(4):
-                (at,) = consumer.get_offsets_before("flights", partition, EARLIEST_TIME)
-                (end,) = consumer.get_offsets_before("flights", partition, LATEST_TIME)
-                while at < end:
-                    fetched = consumer.fetch("flights", partition, at, max_bytes=50_000)
-                    for message in fetched:
-                        found[message.key].append(message.value)
-                    assert fetched.next_offset > at
-                    at = fetched.next_offset
-        assert found == truth
-        assert set(broker.requests) == {(METADATA, 0), (PRODUCE, 0), (FETCH, 0), (OFFSETS, 0)}
 
 
 def test_offsets_of_version_0_are_starts_of_segments():

@@ -8,12 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from kafkacore import errors
-from kafkacore.clock import ManualClock
 from kafkacore.legacy import AsyncProducer, CallbackHandler, FailedToSendMessageError, KeyedMessage, QueueFullError, SyncProducer, producers
 from kafkacore.legacy.producers import MessageQueue
 from kafkacore.legacy.statistics import Counts
 from tests.kit.inside import thread_of
-from tests.legacy.legacy_fakes import FakeBrokers, handler_of
 
 GUARD_S = 90.0
 FOREVER_MS = 10**9
@@ -179,16 +177,6 @@ def test_with_a_timeout_of_0_a_full_queue_drops_at_once():
     assert isinstance(dropped.value, errors.BufferFullError)
     found = producer.statistics()
     assert (found.topics["t"].dropped_messages.count, found.queue_size) == (2, 2)
-    handler.release()
-    producer.close()
-    assert handler.batches == [[0], [1], [2]]
-
-
-def test_with_a_timeout_a_full_queue_drops_when_it_has_passed():
-    handler = KeepingHandler()
-    producer = full(handler, queue_enqueue_timeout_ms=5)
-    with pytest.raises(QueueFullError):
-        producer.send(*numbered(3))
     handler.release()
     producer.close()
     assert handler.batches == [[0], [1], [2]]
@@ -389,16 +377,6 @@ def test_a_callback_hears_of_what_was_lost_and_of_what_was_dropped():
     producer.close()
     assert ("after_enqueue", 70, False) in callbacks.calls
     assert ("failed", [0, -1], ValueError) in callbacks.calls
-
-
-def test_a_serializer_that_fails_costs_its_own_message():
-    brokers = FakeBrokers(ManualClock(), t=[1])
-    lost = []
-    handler = handler_of(brokers, serializer=lambda v: b"%d" % v, on_serialization_error=lambda m, e: lost.append(m.message))
-    with producer_of(handler) as producer:
-        producer.send(KeyedMessage("t", 1), KeyedMessage("t", "two"), KeyedMessage("t", 3))
-    assert [[value for _, value in sent[1]["t", 0]] for sent in brokers.produced] == [[b"1", b"3"]]
-    assert lost == ["two"]
 
 
 def test_what_is_no_message_is_refused():

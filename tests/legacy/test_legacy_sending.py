@@ -9,8 +9,6 @@ import pytest
 
 from kafkacore import KafkaConsumer, TopicPartition, errors
 from kafkacore.legacy import (
-    AsyncProducer,
-    DefaultEventHandler,
     FailedToSendMessageError,
     KeyedMessage,
     SyncProducer,
@@ -68,21 +66,6 @@ def test_everything_arrives_where_the_partitioner_says(cluster, topic, codec, ac
     assert read(cluster, topic) == by_partition(messages)
 
 
-def test_one_request_per_broker_carries_several_topics(cluster, topic):
-    other = next(names)
-    cluster.create_topic(other, partitions=2, replication_factor=1)
-    seen = []
-    cluster.control("Produce", lambda request: seen.append([t.name for t in request.topic_data]))
-    try:
-        with DefaultEventHandler(bootstrap_servers=cluster.bootstrap_servers) as handler:
-            handler.handle([*numbered(topic, 50), *numbered(other, 50)])
-    finally:
-        cluster.control("Produce", None)
-    leaders = {cluster.leader(topic, p) for p in range(4)} | {cluster.leader(other, p) for p in range(2)}
-    assert len(seen) == len(leaders)
-    assert any(set(one) == {topic, other} for one in seen)
-
-
 def test_a_set_larger_than_a_record_batch_may_be_goes_in_several(cluster, topic):
     messages = [KeyedMessage(topic, "k", b"%06d" % n + b"x" * 10_000) for n in range(300)]  # 3 MB for one partition; a batch may have 1
     with SyncProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
@@ -136,17 +119,6 @@ def refusing(*codes):
     return answer
 
 
-def test_a_second_failure_in_a_row_is_retried_as_well(cluster, topic):
-    cluster.control("Produce", refusing(6, 19))
-    try:
-        with SyncProducer(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=10) as producer:
-            producer.send(KeyedMessage(topic, "k", b"m"))
-            assert producer.statistics().resends.count == 2
-    finally:
-        cluster.control("Produce", None)
-    assert list(read(cluster, topic).values()) == [[(b"k", b"m")]]
-
-
 def test_what_cannot_be_sent_is_named_with_its_partition_broker_and_cause(cluster, topic):
     cluster.control("Produce", refusing(*[19] * 99))
     try:
@@ -191,14 +163,6 @@ def test_a_cluster_that_is_gone_is_an_error_in_time():
     assert sorted(tp.topic for tp in failed.value.failed) == sorted(m.topic for m in failed.value.messages) == ["t", "u"]
     assert isinstance(failed.value.attempts[0], errors.NetworkError)
     assert "no broker can be reached" in str(failed.value)
-
-
-def test_the_async_producer_delivers_what_it_was_given(cluster, topic):
-    messages = numbered(topic, 1000)
-    with AsyncProducer(bootstrap_servers=cluster.bootstrap_servers, queue_buffering_max_ms=60_000, compression_codec="snappy") as producer:
-        for message in messages:
-            producer.send(message)
-    assert read(cluster, topic) == by_partition(messages)
 
 
 def test_messages_without_key_share_a_partition(cluster, topic):
