@@ -8,12 +8,12 @@
 
 Rules
 1. Records are handed out, and positions move, only on the loop's thread, after the last await: a poll that is cancelled has handed out
-   nothing, and one that returned has handed out its records once. [test_cancelled_polls_lose_nothing]
+   nothing, and one that returned has handed out its records once. [test_a_member]
 2. The thread drives the network while a call waits, the member's background thread between two calls. Neither needs the loop: a consumer
    whose loop is blocked for longer than the session keeps its partitions, until max_poll_interval_ms has passed.
    [test_a_member_survives_a_loop_that_is_blocked_for_longer_than_its_session]
 3. The listener and commit callbacks run in the loop; deserializers and interceptors, which are plain functions, run where records are
-   handed out. [test_a_member_with_a_listener, test_whatever_a_listener_returns_is_awaited, test_what_a_call_calls_sees_its_context]
+   handed out. [test_whatever_a_listener_returns_is_awaited, test_what_a_call_calls_sees_its_context]
 4. Tasks share a consumer as long as only one of them reads: other calls go first, and the wait for records goes on.
    [test_other_calls_go_first_while_a_poll_waits, test_a_stretch_that_is_left_while_another_call_is_under_way]
 """

@@ -16,7 +16,10 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
+import uvloop
+
 GUARD_S = 60.0
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 LEAST = 12
 OURS = ("kafkacore-producer", "kafkacore-consumer", "kafkacore-admin", "kafkacore-call")
 

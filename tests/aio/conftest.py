@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-import uvloop
+from cancelling import LOOPS
 
-from kafkacore.testing import EmbeddedCluster
-
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+from tests.kit.clusters import addresses
 
 
 @pytest.fixture(params=LOOPS)
@@ -19,11 +17,7 @@ def new_loop(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEve
     return LOOPS[request.param]
 
 
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    """The addresses of a cluster."""
-    with EmbeddedCluster() as cluster:
-        yield cluster.bootstrap_servers
+servers = addresses()
 
 
 @pytest.fixture

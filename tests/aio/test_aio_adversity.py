@@ -7,7 +7,7 @@ import contextvars
 import functools
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -16,9 +16,9 @@ from kafkacore import errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
 from kafkacore.aio.calls import CallThread
 from kafkacore.testing import EmbeddedCluster
-from tests.kit.inside import calls_of, producer_in, sender_of
+from tests.kit.inside import bind, calls_of, general_send_of, producer_in, sender_of, short_send_of
+from tests.kit.loops import NewLoop, run
 
-NewLoop = Callable[[], asyncio.AbstractEventLoop]
 GUARD_S = 60
 
 
@@ -57,33 +57,9 @@ def test_tasks_that_share_an_error_do_not_share_their_tracebacks(servers: str, t
             depths.append(depth(raised.value))
         await producer.close()
 
-    asyncio.run(asyncio.wait_for(work(), GUARD_S))
+    run(work)
     assert len(depths) == 1000
     assert max(depths) <= 4
-
-
-def test_ten_thousand_waits_that_are_cancelled_at_once(servers: str, topic: str) -> None:
-    """Nothing of them is left, and the records go their way."""
-
-    async def wait(future: Awaitable[Any]) -> None:
-        await future
-
-    async def work() -> None:
-        settings: dict[str, Any] = {"linger_ms": 600_000, "delivery_timeout_ms": 1_200_000, "batch_size": 1024 * 1024}
-        async with KafkaProducer(bootstrap_servers=servers, **settings) as producer:
-            await producer.partitions_for(topic)
-            futures = [await producer.send(topic, b"x") for _ in range(10_000)]
-            for _ in range(2):
-                tasks = [asyncio.create_task(wait(future)) for future in futures]
-                await asyncio.sleep(0)
-                for task in tasks:
-                    task.cancel()
-                await asyncio.wait(tasks)
-                assert all(task.cancelled() for task in tasks)
-            await producer.flush()
-            assert [future.result().offset for future in futures] == list(range(10_000))
-
-    asyncio.run(asyncio.wait_for(work(), GUARD_S))
 
 
 class Reports:
@@ -102,7 +78,7 @@ def test_callbacks_that_nothing_would_await_are_refused(servers: str, topic: str
             KafkaProducer(bootstrap_servers=servers) as producer,
             KafkaConsumer(bootstrap_servers=servers, group_id=topic) as consumer,
         ):
-            for send in (producer.send, producer.send, producer._send_general):  # the topic is not known yet, then it is
+            for send in (producer.send, producer.send, general_send_of(producer)):  # the topic is not known yet, then it is
                 with pytest.raises(errors.UsageError, match=r"on_delivery is a plain function, and .* is a coroutine function"):
                     await send(topic, b"refused", on_delivery=fn)
                 await producer.partitions_for(topic)
@@ -110,7 +86,7 @@ def test_callbacks_that_nothing_would_await_are_refused(servers: str, topic: str
                 consumer.commit_async({(topic, 0): 0}, fn)
             assert (await (await producer.send(topic, b"first"))).offset == 0
 
-    asyncio.run(asyncio.wait_for(work(), GUARD_S))
+    run(work)
 
 
 def test_whatever_a_listener_returns_is_awaited(servers: str, topic: str) -> None:
@@ -136,7 +112,7 @@ def test_whatever_a_listener_returns_is_awaited(servers: str, topic: str) -> Non
             assert await consumer.poll(None)
             assert seen == ["assigned"] * 2
 
-    asyncio.run(asyncio.wait_for(work(), GUARD_S))
+    run(work)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -161,7 +137,7 @@ def test_a_listener_awaits_a_position(servers: str, topic: str, protocol: str) -
         await consumer.close()
 
     consumer: KafkaConsumer
-    asyncio.run(asyncio.wait_for(work(), GUARD_S))
+    run(work)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -216,7 +192,7 @@ def test_a_poll_that_is_cancelled_leaves_its_listener_alone(servers: str, topic:
     reached: asyncio.Event
     go_on: asyncio.Event
     cancelled: asyncio.Future[None]
-    asyncio.run(asyncio.wait_for(work(), GUARD_S))
+    run(work)
 
 
 def test_a_stretch_that_is_left_while_another_call_is_under_way(topic: str) -> None:
@@ -242,7 +218,7 @@ def test_a_stretch_that_is_left_while_another_call_is_under_way(topic: str) -> N
             assert sum([len(found) async for found in columns]) == 10_000
 
     with EmbeddedCluster() as cluster:
-        asyncio.run(asyncio.wait_for(work(cluster), GUARD_S))
+        run(work(cluster))
 
 
 def test_a_call_that_comes_as_its_client_closes_ends() -> None:
@@ -273,7 +249,7 @@ def test_a_call_that_comes_as_its_client_closes_ends() -> None:
         with pytest.raises(errors.ClosedError):
             await calls.run(lambda: 3)
 
-    asyncio.run(asyncio.wait_for(work(), GUARD_S))
+    run(work)
 
 
 # ---- other threads and processes -------------------------------------------------------------------------------------------------
@@ -311,7 +287,7 @@ def test_a_consumer_is_read_in_its_own_loop_only(servers: str, topic: str) -> No
             assert all("another event loop" in text for text in refused)
             assert [record.offset for records in (await consumer.poll(None, 10)).values() for record in records] == list(range(10, 20))
 
-    asyncio.run(asyncio.wait_for(work(), GUARD_S))
+    run(work)
 
 
 def test_a_forked_child_is_refused_at_once(servers: str, topic: str) -> None:
@@ -367,7 +343,7 @@ def test_a_forked_child_is_refused_at_once(servers: str, topic: str) -> None:
             await producer.flush()
             assert (await future).offset == 0
 
-    asyncio.run(asyncio.wait_for(work(), GUARD_S))
+    run(work)
 
 
 # ---- a loop that is closed while tasks wait in it --------------------------------------------------------------------------------
@@ -408,7 +384,7 @@ def test_a_poll_that_its_loop_left_does_not_keep_the_next_loop_from_reading(new_
     loop.set_exception_handler(lambda loop, context: None)  # "Task was destroyed but it is pending"
     consumer, poll = loop.run_until_complete(begin())
     loop.close()
-    asyncio.run(asyncio.wait_for(end(consumer), GUARD_S))
+    run(end(consumer))
 
 
 def test_sends_that_their_loop_left_are_in_nobodys_line(new_loop: NewLoop) -> None:
@@ -420,16 +396,16 @@ def test_sends_that_their_loop_left_are_in_nobodys_line(new_loop: NewLoop) -> No
         await producer.partitions_for("t")
         cluster.pause_broker(1)
         sends = [asyncio.create_task(producer.send("t", b"%d" % i + bytes(15_000))) for i in range(6)]
-        while producer._short_send.in_line < 3:
+        while short_send_of(producer).in_line < 3:
             await asyncio.sleep(0)
         return producer, sends
 
     async def end(producer: KafkaProducer) -> None:
-        producer._bind()
-        assert producer._short_send.in_line == 0
+        bind(producer)
+        assert short_send_of(producer).in_line == 0
         for send in sends:
             send.get_coro().close()
-        assert producer._short_send.in_line == 0
+        assert short_send_of(producer).in_line == 0
         cluster.resume_broker(1)
         assert (await (await producer.send("t", b"sent"))).offset == len([send for send in sends if send.done()])
         await producer.close()
@@ -439,7 +415,7 @@ def test_sends_that_their_loop_left_are_in_nobodys_line(new_loop: NewLoop) -> No
     with EmbeddedCluster() as cluster:
         producer, sends = loop.run_until_complete(begin(cluster))
         loop.close()
-        asyncio.run(asyncio.wait_for(end(producer), GUARD_S))
+        run(end(producer))
 
 
 # ---- context variables -----------------------------------------------------------------------------------------------------------
@@ -483,4 +459,4 @@ def test_what_a_call_calls_sees_its_context(servers: str, topic: str, protocol: 
         await consumer.close()
         assert seen == {"assigned": "the poll's", "committed": "the commit's", "revoked": "the close's"}
 
-    asyncio.run(asyncio.wait_for(work(), GUARD_S))
+    run(work)

@@ -7,7 +7,7 @@ import gc
 import threading
 import types
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
@@ -15,18 +15,16 @@ import pytest
 
 from kafkacore import errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener, calls
-from kafkacore.aio.calls import CallThread, Ending, NotMade, awaited, on_a_thread
+from kafkacore.aio.calls import CallThread, NotMade, awaited
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
+from tests.kit.loops import NewLoop, run
 
-NewLoop = Callable[[], asyncio.AbstractEventLoop]
 GUARD_S = 60
 SOON_S = 0.1
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster() as cluster:
-        yield cluster
+cluster = embedded()
 
 
 @pytest.fixture
@@ -34,15 +32,6 @@ def topic(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> str:
     name = str(request.node.name).replace("[", "-").replace("]", "").replace(" ", "-")
     cluster.produce(name, [b"%d" % i for i in range(30)])
     return name
-
-
-def run(new_loop: NewLoop, work: Callable[[], Any]) -> None:
-    async def guarded() -> None:
-        async with asyncio.timeout(GUARD_S):
-            await work()
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(guarded())
 
 
 class Held:
@@ -125,7 +114,7 @@ def test_closing_waits_for_the_listener(cluster: EmbeddedCluster, topic: str, ne
             with pytest.raises((errors.ClosedError, errors.IllegalStateError, asyncio.CancelledError)):
                 await poll
 
-    run(new_loop, work)
+    run(work, new_loop)
 
 
 def test_a_listener_cannot_close(cluster: EmbeddedCluster, topic: str, new_loop: NewLoop) -> None:
@@ -146,7 +135,7 @@ def test_a_listener_cannot_close(cluster: EmbeddedCluster, topic: str, new_loop:
         assert consumer.closed
 
     consumer: KafkaConsumer
-    run(new_loop, work)
+    run(work, new_loop)
 
 
 @pytest.mark.parametrize("how", ["close", "block", "failed block"])
@@ -177,7 +166,7 @@ def test_a_listener_that_does_not_end_keeps_its_consumer_open(
             listener.go_on.set()
             assert await poll
 
-    run(new_loop, work)
+    run(work, new_loop)
 
 
 # ---- one thread, several calls ---------------------------------------------------------------------------------------------------
@@ -209,7 +198,7 @@ def test_calls_that_wait_for_others_keep_their_deadlines(
             assert [record.offset for record in (await consumer.poll(None, 5))[topic, 0]] == list(range(10, 15))
             assert (await consumer.committed((topic, 0))).offset == 10
 
-    run(new_loop, work)
+    run(work, new_loop)
 
 
 def test_closing_ends_calls_that_outlast_it(cluster: EmbeddedCluster, topic: str, new_loop: NewLoop) -> None:
@@ -228,7 +217,7 @@ def test_closing_ends_calls_that_outlast_it(cluster: EmbeddedCluster, topic: str
             assert consumer.closed
             assert {type(outcome) for outcome in await asyncio.gather(*tasks, return_exceptions=True)} == {errors.ClosedError}
 
-    run(new_loop, work)
+    run(work, new_loop)
 
 
 def test_closing_lets_calls_end(cluster: EmbeddedCluster, topic: str, new_loop: NewLoop) -> None:
@@ -247,7 +236,7 @@ def test_closing_lets_calls_end(cluster: EmbeddedCluster, topic: str, new_loop: 
         async with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
             assert [committed.offset for committed in (await admin.list_group_offsets(topic)).values()] == [7]
 
-    run(new_loop, work)
+    run(work, new_loop)
 
 
 def test_more_calls_than_threads(cluster: EmbeddedCluster, new_loop: NewLoop) -> None:
@@ -264,7 +253,7 @@ def test_more_calls_than_threads(cluster: EmbeddedCluster, new_loop: NewLoop) ->
                 held.go_on()
                 await asyncio.gather(*first)
 
-    run(new_loop, work)
+    run(work, new_loop)
 
 
 def test_a_wait_counts_against_the_timeout(new_loop: NewLoop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,18 +302,7 @@ def test_a_wait_counts_against_the_timeout(new_loop: NewLoop, monkeypatch: pytes
         assert await asyncio.gather(*asked) == [None, ("n", 25), ("n", 15), ("p", 25), ("p", 15), ("p", 15), ("p", float("inf"))]
         face._calls.close()
 
-    run(new_loop, work)
-
-
-def test_all_tasks_that_await_one_close_go_on_with_its_end(new_loop: NewLoop) -> None:
-    async def work() -> None:
-        ending, go_on = Ending("a client"), threading.Event()
-        tasks = [asyncio.ensure_future(ending.run(lambda: go_on.wait(GUARD_S), on_a_thread)) for _ in range(3)]
-        await asyncio.wait(tasks, timeout=0)
-        go_on.set()
-        assert await asyncio.gather(*tasks) == [True] * 3
-
-    run(new_loop, work)
+    run(work, new_loop)
 
 
 def test_a_cancelled_call_is_interrupted_and_one_that_has_not_started_is_never_made(new_loop: NewLoop) -> None:
@@ -351,7 +329,7 @@ def test_a_cancelled_call_is_interrupted_and_one_that_has_not_started_is_never_m
         assert made == ["long", "next"]
         calls.close()
 
-    run(new_loop, work)
+    run(work, new_loop)
 
 
 @pytest.mark.parametrize("how", ["closed", "forgotten"])
@@ -378,7 +356,7 @@ def test_calls_are_made_in_their_order_by_one_thread_which_ends_with_its_client(
         await asyncio.to_thread(thread.join, GUARD_S)
         assert not thread.is_alive()
 
-    run(new_loop, work)
+    run(work, new_loop)
 
 
 def test_a_call_is_made_or_given_up(new_loop: NewLoop) -> None:
@@ -400,7 +378,7 @@ def test_a_call_is_made_or_given_up(new_loop: NewLoop) -> None:
         assert sorted(made + late) == list(range(400))
         thread.close()
 
-    run(new_loop, work)
+    run(work, new_loop)
 
 
 # ---- what is left of a closed client -----------------------------------------------------------------------------------------------
@@ -445,4 +423,4 @@ def test_a_closed_client_needs_no_collector(cluster: EmbeddedCluster, topic: str
         finally:
             gc.enable()
 
-    run(new_loop, work)
+    run(work, new_loop)

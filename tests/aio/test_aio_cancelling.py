@@ -4,26 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from cancelling import Cut, How, everywhere, run, until_done
+from cancelling import LOOPS, Cut, How, everywhere, run, until_done
 
 from kafkacore import KafkaConsumer as SyncConsumer
 from kafkacore import KafkaProducer as SyncProducer
 from kafkacore import NewTopic, TopicPartition, errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from tests.kit.inside import accumulator_of, calls_of, metadata_of, producer_in
-
-NewLoop = Callable[[], asyncio.AbstractEventLoop]
+from tests.kit.inside import accumulator_of, calls_of, line_of, metadata_of, pool_of, producer_in, short_send_of
+from tests.kit.loops import NewLoop
 
 numbers = itertools.count()
 
 
-@pytest.fixture(params=How, ids=lambda how: how.name.lower())
-def how(request: pytest.FixtureRequest) -> How:
+WHERE = [
+    (loop, how) for loop, how in itertools.product(LOOPS, How)
+    if os.environ.get("KAFKACORE_FACES") == "all" or (loop == "uvloop") == (how in (How.LATE, How.CLOSED))
+]  # fmt: skip
+"""Every how, and every loop; each with each with KAFKACORE_FACES=all."""
+
+
+@pytest.fixture(params=WHERE, ids=lambda where: f"{where[0]}-{where[1].name.lower()}")
+def where(request: pytest.FixtureRequest) -> tuple[str, How]:
     return request.param
+
+
+@pytest.fixture
+def new_loop(where: tuple[str, How]) -> NewLoop:
+    return LOOPS[where[0]]
+
+
+@pytest.fixture
+def how(where: tuple[str, How]) -> How:
+    return where[1]
 
 
 def values_of(servers: str, topic: str, isolation_level: str = "read_uncommitted") -> list[bytes]:
@@ -35,12 +52,12 @@ def values_of(servers: str, topic: str, isolation_level: str = "read_uncommitted
 
 def assert_nothing_waits(producer: KafkaProducer) -> None:
     inner = producer_in(producer)
-    assert producer._short_send.in_line == 0
-    assert not producer._line._taken
-    assert not producer._line._waiting
+    assert short_send_of(producer).in_line == 0
+    assert not line_of(producer)._taken
+    assert not line_of(producer)._waiting
     assert not metadata_of(inner)._watchers
     assert accumulator_of(inner)._flushes == 0
-    assert inner._pool.queued == 0
+    assert pool_of(inner).queued == 0
 
 
 class Idle:
@@ -282,6 +299,7 @@ def test_administration(servers: str, new_loop: NewLoop, how: How) -> None:
     everywhere(new_loop, how, once)
 
 
+@pytest.mark.parametrize("new_loop", LOOPS.values(), ids=LOOPS)
 def test_timeouts_and_task_groups(servers: str, new_loop: NewLoop) -> None:
     """A poll is cancelled by time-outs, also one of 0, and by the failure of a sibling, which cancels all that producers do as well."""
     topic = f"siblings-{next(numbers)}"

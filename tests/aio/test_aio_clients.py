@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection
@@ -11,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kafkacore import NewTopic, TopicPartition, errors
-from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
+from kafkacore import TopicPartition, errors
+from kafkacore.aio import KafkaConsumer, KafkaProducer, RebalanceListener
 from kafkacore.aio import testing as aio_testing
 from kafkacore.aio.calls import CallThread, Ending, Job
 from kafkacore.net import block_end
@@ -46,125 +45,12 @@ async def read(consumer: KafkaConsumer, count: int) -> list[Any]:
 
 
 @in_loop
-async def test_send_and_read(servers: str, topic: str) -> None:
-    delivered = []
-    async with KafkaProducer(bootstrap_servers=servers) as producer:
-        future = await producer.send(topic, b"first", on_delivery=lambda metadata, error: delivered.append((metadata, error)))
-        metadata = await future
-        assert (metadata.topic, metadata.offset) == (topic, 0)
-        batch = await (await producer.send_many(topic, [b"%d" % i for i in range(10_000)]))
-        assert not batch.errors
-        assert list(batch.offsets) == list(range(1, 10_001))
-        await producer.send(topic, b"last")
-        await producer.flush()
-        assert await producer.partitions_for(topic) == {0}
-    assert delivered == [(metadata, None)]
-    async with KafkaConsumer(topic, bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
-        records = await read(consumer, 10_002)
-        assert [record.offset for record in records] == list(range(10_002))
-        assert records[-1].value == b"last"
-        assert await consumer.poll(0.0) == {}
-        assert await consumer.position((topic, 0)) == 10_002
-
-
-@in_loop
-async def test_a_record_waits_for_memory_while_others_run(servers: str, topic: str) -> None:
-    """`send` past buffer_memory does not block the loop, and every record arrives once, in order."""
-    turns = 0
-
-    async def turn() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
-    async with KafkaProducer(bootstrap_servers=servers, buffer_memory=64 * 1024, batch_size=16 * 1024, linger_ms=0) as producer:
-        other = asyncio.create_task(turn())
-        for i in range(1000):
-            await producer.send(topic, b"%6d" % i + bytes(1000))
-        batch = await producer.send_many(topic, [b"%6d" % i + bytes(1000) for i in range(1000)])
-        assert len((await batch).errors) == 0
-        other.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await other
-    assert turns
-    async with KafkaConsumer(bootstrap_servers=servers) as consumer:
-        consumer.assign([(topic, 0)])
-        consumer.seek_to_beginning()
-        assert [int(record.value[:6]) for record in await read(consumer, 2000)] == [*range(1000)] * 2
-
-
-def test_a_cancelled_send_has_queued_nothing() -> None:
-    """While the broker is away memory fills up; what was sent before the cancelled call arrives, and nothing else."""
-
-    async def run(cluster: EmbeddedCluster) -> None:
-        settings = {"bootstrap_servers": cluster.bootstrap_servers}
-        async with KafkaProducer(settings, buffer_memory=32 * 1024, batch_size=16 * 1024, linger_ms=0) as producer:
-            await (await producer.send("t", b"known"))
-            cluster.stop_broker(1)
-            sent = 0
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.2):
-                    while True:
-                        await producer.send("t", b"%d" % sent + bytes(1000))
-                        sent += 1
-            with pytest.raises(TimeoutError) as cut:
-                async with asyncio.timeout(0.1):
-                    await producer.send_many("t", [b"%d" % i + bytes(1000) for i in range(sent, sent + 100)])
-            queued = cut.value.__cause__.appended  # type: ignore[union-attr]
-            cluster.start_broker(1)
-            await producer.flush()
-        async with KafkaConsumer(settings) as consumer:
-            consumer.assign([("t", 0)])
-            consumer.seek_to_beginning()
-            records = await read(consumer, sent + queued + 1)
-            assert [int(record.value[:-1000]) for record in records[1:]] == list(range(sent + queued))
-            assert await consumer.end_offsets([("t", 0)]) == {("t", 0): sent + queued + 1}
-
-    with EmbeddedCluster() as cluster:
-        asyncio.run(asyncio.wait_for(run(cluster), GUARD_S))
-
-
-@in_loop
 async def test_an_unknown_topic_is_an_error_in_time(servers: str, topic: str) -> None:
     async with KafkaProducer(bootstrap_servers=servers, allow_auto_create_topics=False, max_block_ms=200) as producer:
         with pytest.raises(errors.KafkaTimeoutError, match="no metadata"):
             await producer.send(topic, b"x")
         with pytest.raises(errors.KafkaTimeoutError, match="no metadata"):
             await producer.send_many(topic, [b"x"])
-
-
-class Noting(RebalanceListener):
-    """Awaits the consumer's calls in its methods."""
-
-    def __init__(self, consumer: KafkaConsumer) -> None:
-        self.consumer = consumer
-        self.heard: list[tuple[str, Any]] = []
-
-    async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        await asyncio.sleep(0)
-        committed = await self.consumer.committed(partitions)
-        self.consumer.seek_to_beginning(*partitions)
-        self.heard.append(("assigned", committed))
-
-    async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        await self.consumer.commit()
-        self.heard.append(("revoked", list(partitions)))
-
-
-@in_loop
-async def test_a_member_with_a_listener(servers: str, topic: str) -> None:
-    async with KafkaProducer(bootstrap_servers=servers) as producer:
-        await producer.send_many(topic, [b"%d" % i for i in range(1000)])
-    tp = TopicPartition(topic, 0)
-    async with KafkaConsumer(bootstrap_servers=servers, group_id=topic, enable_auto_commit=False) as consumer:
-        listener = Noting(consumer)
-        consumer.subscribe([topic], listener=listener)
-        await read(consumer, 1000)
-        assert listener.heard == [("assigned", {tp: None})]
-    assert listener.heard[1:] == [("revoked", [tp])]
-    async with KafkaConsumer(bootstrap_servers=servers, group_id=topic) as consumer:
-        assert (await consumer.committed(tp)).offset == 1000
 
 
 @in_loop
@@ -207,37 +93,6 @@ async def test_other_calls_go_first_while_a_poll_waits(servers: str, topic: str)
 
 
 @in_loop
-async def test_cancelled_polls_lose_nothing(servers: str, topic: str) -> None:
-    async with (
-        KafkaProducer(bootstrap_servers=servers, linger_ms=0) as producer,
-        KafkaConsumer(bootstrap_servers=servers) as consumer,
-    ):
-        await (await producer.send(topic, b"0"))
-        consumer.assign([(topic, 0)])
-        consumer.seek_to_beginning()
-        found: list[int] = []
-
-        async def send() -> None:
-            for i in range(1, 300):
-                await (await producer.send(topic, b"%d" % i))
-
-        sending = asyncio.create_task(send())
-        while len(found) < 300:
-            poll = asyncio.create_task(consumer.poll(None))
-            for _ in range(len(found) % 7):
-                await asyncio.sleep(0)
-            poll.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                for records in (await poll).values():
-                    found += [int(record.value) for record in records]
-            if not sending.done() or len(found) < 300:
-                for records in (await consumer.poll(0.01)).values():
-                    found += [int(record.value) for record in records]
-        await sending
-        assert found == list(range(300))
-
-
-@in_loop
 async def test_async_for_ends_with_the_consumer(servers: str, topic: str) -> None:
     async with KafkaProducer(bootstrap_servers=servers) as producer:
         await producer.send_many(topic, [b"%d" % i for i in range(1200)])
@@ -263,38 +118,6 @@ async def test_async_for_ends_with_the_consumer(servers: str, topic: str) -> Non
     await consumer.close()
     await reading
     assert offsets == list(range(1200))
-
-
-@in_loop
-async def test_a_wakeup_ends_a_poll(servers: str, topic: str) -> None:
-    async with KafkaConsumer(topic, bootstrap_servers=servers, group_id=topic) as consumer:
-        waiting = asyncio.create_task(consumer.poll(None))
-        await asyncio.sleep(0)
-        consumer.wakeup()
-        with pytest.raises(errors.WakeupError):
-            await waiting
-        assert await consumer.poll(0.0) == {}
-
-
-@in_loop
-async def test_transactions(servers: str, topic: str) -> None:
-    async with KafkaProducer(bootstrap_servers=servers, transactional_id=topic) as producer:
-        await producer.init_transactions()
-        async with producer.transaction():
-            await producer.send(topic, b"kept")
-        with pytest.raises(ZeroDivisionError):
-            async with producer.transaction():
-                await producer.send(topic, b"dropped")
-                raise ZeroDivisionError
-        producer.begin_transaction()
-        await producer.send_many(topic, [b"kept too"])
-        await producer.send_offsets_to_transaction({TopicPartition(topic, 0): 7}, "copy")
-        await producer.commit_transaction()
-    async with KafkaConsumer(bootstrap_servers=servers, isolation_level="read_committed", group_id="copy") as consumer:
-        consumer.assign([(topic, 0)])
-        consumer.seek_to_beginning()
-        assert [record.value for record in await read(consumer, 2)] == [b"kept", b"kept too"]
-        assert (await consumer.committed((topic, 0))).offset == 7
 
 
 @pytest.mark.parametrize(("cancelled", "max_block_ms"), [(True, 60_000), (False, 300)])
@@ -337,18 +160,6 @@ def test_a_cancelled_transaction_does_not_wait_long_for_a_coordinator_that_is_go
         cluster.create_topic("t")
         runner.run(work(cluster))
     assert asked == [0.1 if cancelled else None]
-
-
-@in_loop
-async def test_administration(servers: str, topic: str) -> None:
-    async with KafkaAdminClient(bootstrap_servers=servers) as admin:
-        await admin.create_topics([NewTopic(topic, 3)])
-        assert len((await admin.describe_topics([topic]))[topic].partitions) == 3
-        many = await asyncio.gather(*(admin.describe_topics([topic]) for _ in range(10)))
-        assert all(found[topic].name == topic for found in many)
-        await admin.delete_topics([topic])
-    with pytest.raises(errors.ClosedError):
-        await admin.list_topics()
 
 
 def test_a_producer_belongs_to_one_loop(servers: str, topic: str) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import gc
 import sys
 import types
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -17,15 +17,11 @@ from kafkacore import KafkaConsumer as SyncConsumer
 from kafkacore import errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.testing import EmbeddedCluster
-from tests.kit.inside import calls_of
+from tests.kit.clusters import embedded
+from tests.kit.inside import bind, line_of, timer_of
+from tests.kit.loops import NewLoop
 
-NewLoop = Callable[[], asyncio.AbstractEventLoop]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster() as cluster:
-        yield cluster
+cluster = embedded()
 
 
 @pytest.fixture(autouse=True)
@@ -183,9 +179,9 @@ def test_a_send_that_is_closed_in_its_turn_gives_the_turn_on(cluster: EmbeddedCl
 
     async def work() -> None:
         producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
-        producer._bind()
-        line = producer._line
-        timer = producer._timer
+        bind(producer)
+        line = line_of(producer)
+        timer = timer_of(producer)
         assert await line.enter(1, timer)
         second = line.enter(GUARD_S, timer)
         second.send(None)
@@ -203,46 +199,6 @@ def test_a_send_that_is_closed_in_its_turn_gives_the_turn_on(cluster: EmbeddedCl
         await producer.close()
 
     asyncio.run(work())
-
-
-def test_a_poll_that_is_closed_ends(cluster: EmbeddedCluster, topic: str) -> None:
-    """Nothing goes on polling behind it: plain calls and other polls find the consumer free."""
-
-    async def work() -> None:
-        servers = cluster.bootstrap_servers
-        async with KafkaProducer(bootstrap_servers=servers, linger_ms=0) as producer:
-            await (await producer.send(topic, b"0"))
-            consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
-            consumer.assign([(topic, 0)])
-            assert await consumer.poll(None)
-            for _ in range(3):
-                poll: Any = consumer.poll(None)
-                poll.send(None)
-                poll.close()
-                assert await consumer.position((topic, 0)) == 1
-                consumer.pause((topic, 0))
-                consumer.resume((topic, 0))
-            assert calls_of(consumer).idle
-            waiting = asyncio.create_task(consumer.poll(None))
-            await producer.send(topic, b"1")
-            (records,) = (await waiting).values()
-            assert [record.value for record in records] == [b"1"]
-            await consumer.close()
-
-    asyncio.run(asyncio.wait_for(work(), GUARD_S))
-
-
-def test_an_administrative_call_that_is_closed_ends(cluster: EmbeddedCluster) -> None:
-    async def work() -> None:
-        async with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-            for _ in range(5):
-                call: Any = admin.describe_cluster()
-                with contextlib.suppress(StopIteration):  # its thread may have the answer already
-                    call.send(None)
-                call.close()
-            assert (await admin.describe_cluster()) is not None
-
-    asyncio.run(asyncio.wait_for(work(), GUARD_S))
 
 
 @pytest.mark.parametrize("kind", ["producer", "consumer", "admin"])

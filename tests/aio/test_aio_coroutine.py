@@ -11,7 +11,7 @@ import threading
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,7 +19,8 @@ import pytest
 from kafkacore import KafkaAdminClient as SyncAdmin
 from kafkacore import NewTopic, errors
 from kafkacore.aio import KafkaProducer
-from tests.kit.inside import loop_of, producer_in
+from tests.kit.inside import general_send_of, loop_of, producer_in
+from tests.kit.loops import run
 from tests.kit.rows import each_row
 
 GUARD_S = 60
@@ -35,7 +36,7 @@ def sends(producer: KafkaProducer, way: str) -> Send:
     """`send`, by the short cut or by the function."""
     sys.set_coroutine_origin_tracking_depth(0)  # where the tests run in asyncio's debug mode
     if way == "general":
-        return producer._send_general
+        return general_send_of(producer)
 
     def short(*args: Any, **named: Any) -> Any:
         sys.set_coroutine_origin_tracking_depth(0)
@@ -51,10 +52,6 @@ async def bound(servers: str, topic: str, **settings: Any) -> KafkaProducer:
     producer = KafkaProducer(bootstrap_servers=servers, **settings)
     await (await producer.send(topic, b"first"))
     return producer
-
-
-def run(work: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(work, GUARD_S))
 
 
 # ---- the loop --------------------------------------------------------------------------------------------------------------------
@@ -160,21 +157,6 @@ def test_its_state_is_known_to_inspect(servers: str, topic: str, way: str) -> No
         assert seen == [(inspect.CORO_RUNNING, True, False, None)] * 2
 
     send: Any = None
-    run(work())
-
-
-def test_tasks_name_it_alike(servers: str, topic: str) -> None:
-    async def work() -> None:
-        async with await bound(servers, topic) as producer:
-            shown = []
-            for make in (producer.send, producer._send_general):
-                task = asyncio.create_task(make(topic, b"0"))
-                begun = repr(task)
-                await task
-                shown.append([text[text.index("coro=") :].split(" result=")[0] for text in (begun, repr(task))])
-            assert shown[0] == shown[1]
-            assert "<KafkaProducer.send() running at" in shown[0][0]
-
     run(work())
 
 

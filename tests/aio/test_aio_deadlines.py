@@ -16,6 +16,8 @@ from kafkacore.aio import KafkaConsumer, KafkaProducer, WheelTimer
 from kafkacore.aio.calls import CallThread, NotMade
 from kafkacore.aio.testing import EmbeddedCluster
 from kafkacore.aio.timers import Line, ended_within, shared_timer
+from tests.kit.inside import timer_of
+from tests.kit.loops import run, turns
 
 GUARD_S = 60
 
@@ -28,20 +30,6 @@ class CountingLoop(asyncio.SelectorEventLoop):
     def call_at(self, *args: Any, **options: Any) -> asyncio.TimerHandle:
         self.timers += 1
         return super().call_at(*args, **options)
-
-
-def run(test: Any, loop_factory: Any = CountingLoop) -> None:
-    async def guarded() -> None:
-        async with asyncio.timeout(GUARD_S):
-            await test()
-
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(guarded())
-
-
-async def turns(count: int) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 def test_ten_thousand_awaits_with_deadlines_make_one_timer_of_the_loop() -> None:
@@ -62,7 +50,7 @@ def test_ten_thousand_awaits_with_deadlines_make_one_timer_of_the_loop() -> None
             assert (await future).offset == 1
             assert len(shared_timer(loop)) == 0
 
-    run(test)
+    run(test, CountingLoop)
 
 
 def test_a_line_for_memory_makes_one_timer_and_keeps_its_order() -> None:
@@ -94,7 +82,7 @@ def test_a_line_for_memory_makes_one_timer_and_keeps_its_order() -> None:
                         found += [int(record.value[:-1000]) for record in records]
             assert found == kept
 
-    run(test)
+    run(test, CountingLoop)
 
 
 def test_deadlines_are_kept() -> None:
@@ -115,7 +103,7 @@ def test_deadlines_are_kept() -> None:
                 await producer.partitions_for("unknown")
             await cluster.start_broker(1)
 
-    run(test)
+    run(test, CountingLoop)
 
 
 def test_a_call_that_has_ended_leaves_no_deadline() -> None:
@@ -152,7 +140,7 @@ def test_a_call_that_has_ended_leaves_no_deadline() -> None:
                 event.set()
             thread.close()
 
-    run(test)
+    run(test, CountingLoop)
 
 
 def cluster_settings(cluster: EmbeddedCluster) -> dict[str, Any]:
@@ -169,14 +157,14 @@ def test_a_loop_has_one_timer_that_is_forgotten_with_its_clients() -> None:
         ):
             await one.partitions_for("t")
             await other.partitions_for("t")
-            assert one._timer is other._timer is shared_timer(loop)
-        timers.append(weakref.ref(one._timer))
+            assert timer_of(one) is timer_of(other) is shared_timer(loop)
+        timers.append(weakref.ref(timer_of(one)))
         loops.append(weakref.ref(loop))
 
     timers: list[weakref.ref[WheelTimer]] = []
     loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
-    run(test)
-    run(test)
+    run(test, CountingLoop)
+    run(test, CountingLoop)
     guard_s = time.monotonic() + GUARD_S
     while any(ref() for ref in timers + loops):  # the last step of a thread that has woken the loop may still hold it
         assert time.monotonic() < guard_s
@@ -237,4 +225,4 @@ def test_a_turn_that_comes_with_a_cancellation_goes_to_the_next() -> None:
         assert await line.enter(0, timer)
         assert len(timer) == 0
 
-    run(test)
+    run(test, CountingLoop)

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -23,15 +22,11 @@ from kafkacore import KafkaProducer as SyncProducer
 from kafkacore._codec import finish_on_loop
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
 from kafkacore.testing import EmbeddedCluster
-from tests.kit.inside import driver_of
+from tests.kit.inside import descriptor_of, driver_of
+from tests.kit.loops import NewLoop
 from tests.kit.rows import each_row
 
-NewLoop = Callable[[], asyncio.AbstractEventLoop]
-
 SESSION_MS = 1_500
-
-SLOW_S = 0.1
-"""What asyncio calls slow."""
 
 
 def test_a_loop_in_each_of_several_threads(servers: str, new_loop: NewLoop) -> None:
@@ -121,10 +116,8 @@ def test_a_loop_that_is_closed_before_its_clients(servers: str, kind: str, end: 
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
             assert program.stdout is not None
             said = program.stdout.readline()
-            began = time.monotonic()
             stdout, stderr = program.communicate(timeout=GUARD_S)
         assert (program.returncode, said, stdout) == (0, "the end\n", ""), stderr
-        assert time.monotonic() - began < GUARD_S / 2, stderr
         for client in ("aio.KafkaProducer", "KafkaConsumer", "aio.KafkaAdminClient"):
             assert "ResourceWarning" in stderr
             assert client in stderr
@@ -134,18 +127,9 @@ def test_a_loop_that_is_closed_before_its_clients(servers: str, kind: str, end: 
         assert next(iter(admin.list_offsets({(topic, 0): "latest"}).values())).offset == 3, stderr
 
 
-def test_debug_mode_has_nothing_to_say(servers: str, new_loop: NewLoop, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    """Under a load of sends and polls no callback takes long. CPU time is what counts: a busy machine makes every callback slow."""
+def test_debug_mode_has_nothing_to_say(servers: str, new_loop: NewLoop, caplog: pytest.LogCaptureFixture) -> None:
+    """Under a load of sends and polls; but for callbacks that a busy machine makes slow."""
     topic = f"load-{new_loop.__module__}"
-    longest = [0.0]
-    plain = asyncio.Handle._run  # type: ignore[attr-defined]
-
-    def timed(handle: asyncio.Handle) -> None:
-        began = time.thread_time()
-        plain(handle)
-        longest[0] = max(longest[0], time.thread_time() - began)
-
-    monkeypatch.setattr(asyncio.Handle, "_run", timed)
 
     async def work() -> None:
         async with (
@@ -181,8 +165,6 @@ def test_debug_mode_has_nothing_to_say(servers: str, new_loop: NewLoop, monkeypa
     with caplog.at_level(logging.WARNING, logger="asyncio"):
         run(new_loop, work)
         gc.collect()
-    if new_loop.__module__.startswith("asyncio"):
-        assert 0 < longest[0] < SLOW_S
     said = [record.getMessage() for record in caplog.records if record.name == "asyncio" and "Executing" not in record.getMessage()]
     assert not said
 
@@ -301,12 +283,12 @@ def test_a_producer_collected_between_the_stop_and_the_close_of_its_loop(servers
 
     async def work() -> KafkaProducer:
         producer = KafkaProducer(bootstrap_servers=servers, linger_ms=0)
-        while not driver_of(producer)._descriptor.watched:
+        while not descriptor_of(driver_of(producer)).watched:
             await (await producer.send(f"stopped-{new_loop.__module__}", b"x"))
         return producer
 
     producer = loop.run_until_complete(work())
-    number = driver_of(producer)._descriptor.number
+    number = descriptor_of(driver_of(producer)).number
     assert os.stat(f"/proc/self/fd/{number}")
     before = os.fstat(number)
     with pytest.warns(ResourceWarning, match="was never closed"):
@@ -325,9 +307,9 @@ def test_a_descriptor_that_two_threads_close_is_forgotten_once(servers: str) -> 
         loop.set_exception_handler(lambda _, context: logged.append(context))
         async with KafkaProducer(bootstrap_servers=servers, linger_ms=0) as producer:
             driver = driver_of(producer)
-            while not driver._descriptor.watched:
+            while not descriptor_of(driver).watched:
                 await (await producer.send("two-threads", b"x"))
-            descriptor = driver._descriptor
+            descriptor = descriptor_of(driver)
             driver.close()
             driver._descriptor = descriptor  # as the other thread has seen it
             driver.close()

@@ -11,7 +11,8 @@ import pytest
 from kafkacore.aio import KafkaProducer
 from kafkacore.aio import producer as module
 from kafkacore.aio.calls import Gate
-from tests.kit.inside import memory_of, producer_in
+from tests.kit.inside import bind, memory_of, pool_of, producer_in
+from tests.kit.loops import turns
 
 GUARD_S = 60
 BATCH_BYTES, TOTAL_BYTES = 16 * 1024, 16 * 48 * 1024  # a sixteenth is three batches
@@ -23,8 +24,8 @@ def in_full_memory(test: Callable[[KafkaProducer, list[Free]], Any]) -> None:
 
     async def guarded() -> None:
         async with asyncio.timeout(GUARD_S), KafkaProducer(bootstrap_servers="127.0.0.1:1", buffer_memory=TOTAL_BYTES) as producer:
-            producer._bind()
-            pool = producer_in(producer)._pool
+            bind(producer)
+            pool = pool_of(producer_in(producer))
             rest = pool.watch(TOTAL_BYTES - 3 * BATCH_BYTES, Gate(lambda: None))
             taken = [pool.watch(BATCH_BYTES, Gate(lambda: None)) for _ in range(3)]
             assert pool.available_bytes == 0
@@ -32,11 +33,6 @@ def in_full_memory(test: Callable[[KafkaProducer, list[Free]], Any]) -> None:
             pool.unwatch(rest)
 
     asyncio.run(guarded())
-
-
-async def turns(count: int) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 def test_the_wait_goes_on_until_a_share_of_the_memory_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +45,7 @@ def test_the_wait_goes_on_until_a_share_of_the_memory_is_free(monkeypatch: pytes
             assert not waiting.done()
             one()
         await waiting
-        assert producer_in(producer)._pool.available_bytes == 3 * BATCH_BYTES
+        assert pool_of(producer_in(producer)).available_bytes == 3 * BATCH_BYTES
 
     in_full_memory(test)
 
@@ -60,7 +56,7 @@ def test_the_wait_for_a_share_ends_soon_where_less_is_enough() -> None:
         await turns(5)
         free[0]()
         await waiting
-        assert producer_in(producer)._pool.available_bytes == BATCH_BYTES
+        assert pool_of(producer_in(producer)).available_bytes == BATCH_BYTES
         free[1]()
         free[2]()
 

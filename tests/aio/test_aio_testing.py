@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import threading
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -228,7 +229,7 @@ USERS = {
 }
 
 
-@pytest.mark.parametrize("plugin", USERS)
+@pytest.mark.parametrize("plugin", USERS if os.environ.get("KAFKACORE_FACES") == "all" else ["pytest-asyncio-strict", "anyio"])
 def test_the_tests_of_a_user(plugin: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ["-p", "no:asyncio"]
     if plugin != "anyio":

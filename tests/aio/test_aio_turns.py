@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,19 +13,16 @@ import pytest
 from kafkacore.aio import KafkaProducer
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.testing import EmbeddedCluster
-from tests.kit.inside import metadata_of, producer_in
-
-NewLoop = Callable[[], asyncio.AbstractEventLoop]
+from tests.kit.clusters import embedded
+from tests.kit.inside import metadata_of, producer_in, short_send_of
+from tests.kit.loops import NewLoop, run
 
 GUARD_S = 60
 RECORDS = 400
 WAYS = ["send", "general", "many", "many_general"]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster() as cluster:
-        yield cluster
+cluster = embedded()
 
 
 @pytest.fixture
@@ -98,15 +95,6 @@ async def sending(servers: str, topic: str, way: str, *, known: bool = True) -> 
         yield Sends(producer, clock, topic, way)
 
 
-def run(new_loop: NewLoop, work: Callable[[], Any]) -> None:
-    async def guarded() -> None:
-        async with asyncio.timeout(GUARD_S):
-            await work()
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(guarded())
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_others_have_a_turn(servers: str, topic: str, new_loop: NewLoop, way: str) -> None:
     """Every 10 ms, and not more often."""
@@ -128,7 +116,7 @@ def test_others_have_a_turn(servers: str, topic: str, new_loop: NewLoop, way: st
             assert len(turns) <= RECORDS // 10 + 5
             assert await sends.count() == RECORDS
 
-    run(new_loop, work)
+    run(work, new_loop)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -144,7 +132,7 @@ def test_what_is_cancelled_in_that_turn_is_not_queued(servers: str, topic: str, 
                 assert cancelled.value.appended == 0  # type: ignore[attr-defined]
             assert await sends.count() == len(sends.futures)
 
-    run(new_loop, work)
+    run(work, new_loop)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -165,7 +153,7 @@ def test_tasks_of_one_turn_keep_their_order(servers: str, topic: str, new_loop: 
             offsets = [future.result().offsets[0] if way.startswith("many") else future.result().offset for future in futures]
             assert offsets == list(range(RECORDS))
 
-    run(new_loop, work)
+    run(work, new_loop)
 
 
 def wait_for_metadata(producer: KafkaProducer, topic: str) -> None:
@@ -205,9 +193,9 @@ def test_tasks_that_wait_for_metadata_keep_their_order(servers: str, topic: str,
             offsets = [future.result().offsets[0] if way.startswith("many") else future.result().offset for future in futures]
             assert offsets == list(range(len(offsets)))
             assert not sends.producer._asking
-            assert sends.producer._short_send.in_line == 0
+            assert short_send_of(sends.producer).in_line == 0
 
-    run(new_loop, work)
+    run(work, new_loop)
 
 
 def test_a_task_that_waits_in_between_gives_no_turn(servers: str, topic: str, new_loop: NewLoop) -> None:
@@ -222,4 +210,4 @@ def test_a_task_that_waits_in_between_gives_no_turn(servers: str, topic: str, ne
                 with pytest.raises(StopIteration):
                     coroutine.send(None)
 
-    run(new_loop, work)
+    run(work, new_loop)

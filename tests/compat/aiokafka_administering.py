@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.compat.aiokafka_face import Face, case
+from tests.compat.aiokafka_face import Face
+from tests.compat.both_packages import case
 
 
 @case

@@ -6,7 +6,8 @@ import asyncio
 import dataclasses
 from typing import Any
 
-from tests.compat.aiokafka_face import GUARD_S, NOW_MS, Face, case
+from tests.compat.aiokafka_face import GUARD_S, NOW_MS, Face
+from tests.compat.both_packages import case
 
 
 async def some_turns() -> None:
@@ -105,12 +106,6 @@ async def getmany_of_few(k: Face) -> Any:
         few = await reader.getmany(timeout_ms=1_000, max_records=2)
     refused = [await k.raised(lambda most=most: reader.getmany(max_records=most)) for most in (0, -1, "2")]
     return sizes, len(first), [len(records) for records in few.values()], refused
-
-
-@case
-async def getmany_that_finds_nothing(k: Face) -> Any:
-    reader = await k.reader()
-    return await reader.getmany(), await reader.getmany(timeout_ms=100)
 
 
 @case
@@ -394,17 +389,6 @@ async def read_committed_waits_for_the_end(k: Face) -> Any:
 
 
 @case
-async def compression(k: Face) -> Any:
-    for codec in ("gzip", "snappy", "lz4", "zstd"):
-        producer = await k.producer(compression_type=codec)
-        await producer.send_and_wait(k.topic, codec.encode() * 50, partition=0)
-        batch = producer.create_batch()
-        batch.append(key=None, value=b"batch " + codec.encode(), timestamp=NOW_MS)
-        await (await producer.send_batch(batch, k.topic, partition=0))
-    return [record.value for record in await k.polled(await k.reader(), 8)]
-
-
-@case
 async def clients_as_blocks(k: Face) -> Any:
     async with k.package.AIOKafkaProducer(bootstrap_servers=k.servers) as producer:
         await producer.send_and_wait(k.topic, b"v", partition=0)
@@ -465,27 +449,6 @@ async def stamps_of_the_broker(k: Face) -> Any:
     reader.assign([k.package.TopicPartition(stamped, 0)])
     record = await reader.getone()
     return [(each.timestamp > NOW_MS, each.timestamp_type) for each in sent], record.timestamp > NOW_MS, record.timestamp_type
-
-
-@case
-async def a_call_with_a_time_limit(k: Face) -> Any:
-    reader = await k.reader()
-    seen = [await k.raised(lambda: asyncio.wait_for(reader.getone(), 0.05)) for _ in range(2)]
-    await k.fill(2)
-    return seen, [(await asyncio.wait_for(reader.getone(), GUARD_S)).offset for _ in range(2)]
-
-
-@case
-async def two_readers_of_everything(k: Face) -> Any:
-    reader = await k.reader()
-
-    async def five() -> list[int]:
-        return [(await reader.getone()).offset for _ in range(5)]
-
-    tasks = [asyncio.create_task(five()) for _ in range(2)]
-    await some_turns()
-    await k.fill(10)
-    return sorted(offset for offsets in await asyncio.gather(*tasks) for offset in offsets)
 
 
 @case

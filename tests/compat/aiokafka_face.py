@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from types import ModuleType
 from typing import Any
 
-CASES: list[Callable[[Face], Awaitable[Any]]] = []
+from kafkacore.testing import EmbeddedCluster
+from tests.kit import loops
+from tests.kit.clusters import Topics, make_topics
+
 NOW_MS = 1_700_000_000_000
 GUARD_S = 90
 QUICK = {"fetch_max_wait_ms": 50, "session_timeout_ms": 6_000, "heartbeat_interval_ms": 100, "retry_backoff_ms": 20}
@@ -98,6 +101,8 @@ class Face:
             await (client.close if hasattr(client, "close") else client.stop)()
 
 
-def case(fn: Callable[[Face], Awaitable[Any]]) -> Callable[[Face], Awaitable[Any]]:
-    CASES.append(fn)
-    return fn
+def beside_cluster(test: Callable[[str], Coroutine[Any, Any, None]], topics: Topics, **config: Any) -> None:
+    """Runs a coroutine that gets the addresses of a cluster with these topics."""
+    with EmbeddedCluster(config={"group_min_session_timeout_ms": 500, **config}) as cluster:
+        make_topics(cluster, topics)
+        loops.run(lambda: test(cluster.bootstrap_servers))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.compat.aiokafka_face import GUARD_S, NOW_MS, Face, case
+from tests.compat.aiokafka_face import GUARD_S, NOW_MS, Face
+from tests.compat.both_packages import case
 
 
 @case
@@ -14,13 +15,6 @@ async def metadata_of_a_record(k: Face) -> Any:
     future = await producer.send(k.topic, b"value", b"key", partition=1, timestamp_ms=NOW_MS)
     found = await future
     return found._fields, tuple(found)[:-1], future.done(), future.cancelled(), future.exception(), tuple(future.result())[:-1]
-
-
-@case
-async def send_and_wait(k: Face) -> Any:
-    producer = await k.producer()
-    found = [await producer.send_and_wait(k.topic, b"%d" % nth, partition=0, timestamp_ms=NOW_MS) for nth in range(3)]
-    return [tuple(each)[:-1] for each in found]
 
 
 @case

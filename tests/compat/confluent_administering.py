@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from tests.compat.confluent_face import NOW_MS, WAIT_S, Face, case
+from tests.compat.both_packages import case
+from tests.compat.confluent_face import NOW_MS, WAIT_S, Face
 
 WEEK_MS = "604800000"
 
@@ -43,7 +44,7 @@ def assignments_that_do_not_fit(f: Face) -> Any:
         f.a.NewTopic("x", 1, 1, replica_assignment=[[1]]),
         f.a.NewTopic("x", 1, replica_assignment=[1]),
     ]
-    return [f.raised(lambda t=t: f.results(a.create_topics([t], validate_only=True))) for t in topics]
+    return [f.given(lambda t=t: f.results(a.create_topics([t], validate_only=True))) for t in topics]
 
 
 @case
@@ -69,7 +70,7 @@ def topics_are_described(f: Face) -> Any:
     described = a.describe_topics(topics)
     leader = described[f.topic].result(WAIT_S).partitions[0].leader
     with_operations = a.describe_topics(topics, include_authorized_operations=True)
-    return f.results(described), f.results(with_operations), f.raised(lambda: a.describe_topics(f.k.TopicCollection([]))), str(leader)[:4]
+    return f.results(described), f.results(with_operations), f.given(lambda: a.describe_topics(f.k.TopicCollection([]))), str(leader)[:4]
 
 
 @case
@@ -206,7 +207,7 @@ def leaders_are_elected(f: Face) -> Any:
 def without_ids(f: Face, futures: Any) -> Any:
     found = {}
     for group, future in futures.items():
-        description = f.raised(lambda future=future: future.result(WAIT_S))
+        description = f.given(lambda future=future: future.result(WAIT_S))
         for member in getattr(description, "members", ()):
             member.member_id = bool(member.member_id)
         found[group] = f.shown(description)
@@ -216,7 +217,7 @@ def without_ids(f: Face, futures: Any) -> Any:
 @case
 def groups_are_described(f: Face) -> Any:
     a, group = f.admin(), f.group()
-    member = f.member(group, **{"client.id": "me", "group.instance.id": "mine"})
+    member = f.member(**{"client.id": "me", "group.instance.id": "mine"})
     stable = without_ids(f, a.describe_consumer_groups([group, f"{group}-none"]))
     may = a.describe_consumer_groups([group], include_authorized_operations=True)[group].result(WAIT_S).authorized_operations
     member.unsubscribe()
@@ -227,7 +228,7 @@ def groups_are_described(f: Face) -> Any:
 @case
 def groups_of_the_new_protocol(f: Face) -> Any:
     a, group = f.admin(), f.group()
-    f.member(group, **{"group.protocol": "consumer", "group.remote.assignor": "uniform"})
+    f.member(**{"group.protocol": "consumer", "group.remote.assignor": "uniform"})
     described = without_ids(f, a.describe_consumer_groups([group], include_authorized_operations=True))
     listed = a.list_consumer_groups(types={f.k.ConsumerGroupType.CONSUMER}).result(WAIT_S).valid
     return described, [f.shown(each) for each in listed if each.group_id == group]
@@ -236,7 +237,7 @@ def groups_of_the_new_protocol(f: Face) -> Any:
 @case
 def groups_are_listed(f: Face) -> Any:
     a, group = f.admin(), f.group()
-    f.member(group)
+    f.member()
     a.alter_consumer_group_offsets([f.k.ConsumerGroupTopicPartitions(f"{group}-simple", [f.tp(0, 1)])])[f"{group}-simple"].result(WAIT_S)
 
     def of_case(**options: Any) -> Any:
@@ -254,7 +255,7 @@ def groups_are_listed(f: Face) -> Any:
 @case
 def groups_with_the_bytes_of_their_members(f: Face) -> Any:
     a, group = f.admin(), f.group()
-    f.member(group)
+    f.member()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         (found,) = a.list_groups(group, WAIT_S)
@@ -281,7 +282,7 @@ def offsets_of_a_group(f: Face) -> Any:
 @case
 def a_group_with_members_keeps_its_offsets(f: Face) -> Any:
     a, group = f.admin(), f.group()
-    f.member(group)
+    f.member()
     altered = f.results(a.alter_consumer_group_offsets([f.k.ConsumerGroupTopicPartitions(group, [f.tp(0, 5)])]))
     return altered, f.results(a.delete_consumer_groups([group]))
 
@@ -349,8 +350,8 @@ def users_that_are_refused(f: Face) -> Any:
         f.results(a.alter_user_scram_credentials(twice)), f.results(a.describe_user_scram_credentials([who, who])),
         f.results(a.alter_user_scram_credentials([f.a.UserScramCredentialDeletion(who, mechanism.UNKNOWN)])),
         f.results(a.alter_user_scram_credentials([upsertion(who, info(mechanism.SCRAM_SHA_256, 5), b"p")])),
-        [f.raised(lambda each=each: a.alter_user_scram_credentials(each)) for each in wrong],
-        [f.raised(lambda each=each: a.describe_user_scram_credentials(each)) for each in ("x", [3], [None], [""])],
+        [f.given(lambda each=each: a.alter_user_scram_credentials(each)) for each in wrong],
+        [f.given(lambda each=each: a.describe_user_scram_credentials(each)) for each in ("x", [3], [None], [""])],
     )  # fmt: skip
 
 
@@ -382,7 +383,8 @@ def arguments_that_are_refused(f: Face) -> Any:
         lambda: a.delete_records(["x"]), lambda: a.delete_records([f.tp(-1)]), lambda: a.elect_leaders("x"),
         lambda: a.elect_leaders(f.k.ElectionType.PREFERRED, "x"), lambda: a.elect_leaders(f.k.ElectionType.PREFERRED, ["x"]),
         lambda: a.elect_leaders(f.k.ElectionType.PREFERRED, [f.tp(-1)]), lambda: a.set_sasl_credentials("a", 3),
-        lambda: f.a.OffsetSpec(-9),
+        lambda: f.a.OffsetSpec(-9), lambda: a.describe_cluster(no=1), lambda: f.a.NewTopic("x", "y", 1),
+        lambda: f.a.NewTopic("x", 1, 1, no=2), lambda: f.a.NewPartitions("x", "y"),
     ]  # fmt: skip
     binding = ("topic", "t", "literal", "User:a", "*", "read", "allow")
     calls += [lambda: a.describe_configs([f.resource()], broker="x")]
@@ -391,7 +393,7 @@ def arguments_that_are_refused(f: Face) -> Any:
         calls.append(lambda nth=nth, value=value: repr(f.a.AclBinding(*binding[:nth], value, *binding[nth + 1 :])))
         calls.append(lambda nth=nth, value=value: repr(f.a.AclBindingFilter(*binding[:nth], value, *binding[nth + 1 :])))
     calls.append(lambda: repr(f.a.AclBindingFilter("unknown", *binding[1:])))
-    return [f.raised(call) for call in calls]
+    return [f.given(call) for call in calls]
 
 
 @case
@@ -401,9 +403,9 @@ def groups_that_are_refused(f: Face) -> Any:
         None, "x", [], ["x"], [request("g"), request("h")], [request(None)], [request(3)], [request("")], [request("g", "x")],
         [request("g", [])], [request("g", ["x"])], [request("g", [f.tp(-1)])], [request("g", [f.k.TopicPartition("", 0)])],
     ]  # fmt: skip
-    listed = [f.raised(lambda each=each: a.list_consumer_group_offsets(each)) for each in [*wrong, [request("g", [f.tp(0, 3)])]]]
+    listed = [f.given(lambda each=each: a.list_consumer_group_offsets(each)) for each in [*wrong, [request("g", [f.tp(0, 3)])]]]
     return listed, [
-        f.raised(lambda each=each: a.alter_consumer_group_offsets(each)) for each in [*wrong, [request("g")], [request("g", [f.tp()])]]
+        f.given(lambda each=each: a.alter_consumer_group_offsets(each)) for each in [*wrong, [request("g")], [request("g", [f.tp()])]]
     ]
 
 
@@ -413,23 +415,23 @@ def no_broker(f: Face) -> Any:
     a = f.admin()
     late = a.describe_cluster(request_timeout=0.2)
     more = a.create_topics([f.a.NewTopic("x", 1, 1), f.a.NewTopic("y", 1, 1)], request_timeout=0.2)
-    return late.cancel(), f.result(late), late.done(), f.results(more), f.raised(lambda: a.cluster_id(timeout=0.1))
+    return late.cancel(), f.result(late), late.done(), f.results(more), f.given(lambda: a.cluster_id(timeout=0.1))
 
 
 @case
 def a_client_as_a_block(f: Face) -> Any:
     with f.admin() as a:
         inside = a.cluster_id(timeout=WAIT_S) is not None
-    return inside, [f.raised(call) for call in (lambda: a.describe_cluster(), lambda: a.delete_topics(["x"]), lambda: a.poll(0))]
+    return inside, [f.given(call) for call in (lambda: a.describe_cluster(), lambda: a.delete_topics(["x"]), lambda: a.poll(0))]
 
 
 @case
 def settings_of_the_client(f: Face) -> Any:
     base = {"bootstrap.servers": f.servers}
     return [
-        f.raised(lambda: f.a.AdminClient()), f.raised(lambda: f.a.AdminClient("x")),
-        f.raised(lambda: f.a.AdminClient(base | {"no.such": 1})),
-        f.raised(lambda: f.a.AdminClient(base | {"socket.timeout.ms": "x"})), f.admin(**{"client.id": "me"}).poll(0), len(f.admin()),
+        f.given(lambda: f.a.AdminClient()), f.given(lambda: f.a.AdminClient("x")),
+        f.given(lambda: f.a.AdminClient(base | {"no.such": 1})),
+        f.given(lambda: f.a.AdminClient(base | {"socket.timeout.ms": "x"})), f.admin(**{"client.id": "me"}).poll(0), len(f.admin()),
     ]  # fmt: skip
 
 
@@ -453,7 +455,7 @@ def values(f: Face) -> Any:
         repr(f.k.Uuid(2**60, 2)),
         f.k.Uuid(5, -6).get_most_significant_bits(), f.k.Uuid(5, -6).get_least_significant_bits(),
         hash(f.k.Uuid(1, 2)) == hash(f.k.Uuid(1, 2)),
-        f.raised(lambda: f.k.Uuid(1)), f.raised(lambda: f.k.Uuid("a", 2)), f.raised(lambda: f.k.Uuid(2**65, 2)),
+        f.given(lambda: f.k.Uuid(1)), f.given(lambda: f.k.Uuid("a", 2)), f.given(lambda: f.k.Uuid(2**65, 2)),
         str(f.k.Node(1, "h", 2)), str(f.k.Node(1, "h", 2, "r")), f.shown(a.ListOffsetsResultInfo(1, 2, -1)),
         f.k.ConsumerGroupState["UNKOWN"].name,
         f.k.ConsumerGroupState.EMPTY < f.k.ConsumerGroupState.STABLE, a.ResourceType.TOPIC < a.ResourceType.GROUP,
@@ -461,5 +463,5 @@ def values(f: Face) -> Any:
         f.shown(a.MemberAssignment(None)),
         f.shown(a.DescribeClusterResult(None, [], "c", ["read", 4])), f.shown(a.ClusterMetadata()), f.shown(a.GroupMetadata()),
         repr(a.BrokerMetadata()), str(a.TopicMetadata()), f.shown(a.GroupMember()),
-        f.raised(lambda: a.ConsumerGroupListing("g", True, "nope")),
+        f.given(lambda: a.ConsumerGroupListing("g", True, "nope")),
     ]  # fmt: skip

@@ -2,77 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
+import functools
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 from kafkacore import KafkaAdminClient, NewTopic
 from kafkacore.testing import EmbeddedCluster
-
-CASES: list[Callable[[Face], Any]] = []
-NOW_MS = 1_700_000_000_000
-WAIT_S = 60.0
-
-
-class Face:
-    """One package, and where its clients connect."""
-
-    def __init__(self, package: str, servers: str, topic: str) -> None:
-        self.k: Any = importlib.import_module(package)
-        self.servers, self.topic = servers, topic
-        self.opened: list[Any] = []
-
-    def producer(self, **settings: Any) -> Any:
-        made = self.k.Producer({"bootstrap.servers": self.servers, "linger.ms": 1} | settings)
-        self.opened.append(made)
-        return made
-
-    def consumer(self, **settings: Any) -> Any:
-        base = {"bootstrap.servers": self.servers, "group.id": f"of-{self.topic}", "auto.offset.reset": "earliest", "fetch.wait.max.ms": 50}
-        made = self.k.Consumer(base | settings)
-        self.opened.append(made)
-        return made
-
-    def tp(self, partition: int = 0, offset: int = -1001) -> Any:
-        return self.k.TopicPartition(self.topic, partition, offset)
-
-    def fill(self, count: int = 3, partition: int = 0) -> None:
-        producer = self.producer()
-        for nth in range(count):
-            producer.produce(self.topic, b"v%d" % nth, b"k", partition, timestamp=NOW_MS + nth)
-        assert producer.flush(WAIT_S) == 0
-
-    def reader(self, *places: Any, **settings: Any) -> Any:
-        made = self.consumer(**settings)
-        made.assign(list(places) or [self.tp()])
-        return made
-
-    def read(self, consumer: Any, count: int) -> list[Any]:
-        found: list[Any] = []
-        end = time.monotonic() + WAIT_S
-        while len(found) < count and time.monotonic() < end:
-            if (message := consumer.poll(1)) is not None:
-                found.append(message)
-        return found
-
-    def raised(self, fn: Callable[[], Any]) -> Any:
-        try:
-            return "gave", fn()
-        except self.k.KafkaException as error:
-            return "KafkaException", error.args[0].name()
-        except Exception as error:
-            return (type(error).__name__,)
-
-    def close(self) -> None:
-        for client in self.opened:
-            client.close()
-
-
-def case(fn: Callable[[Face], Any]) -> Callable[[Face], Any]:
-    CASES.append(fn)
-    return fn
+from tests.compat.both_packages import case
+from tests.compat.confluent_face import NOW_MS, WAIT_S, Face
+from tests.kit.waiting import until
 
 
 @case
@@ -243,9 +181,7 @@ def commits_without_waiting(f: Face) -> Any:
     consumer = f.reader(**{"enable.auto.commit": False, "on_commit": lambda error, ps: seen.append((error, [p.offset for p in ps]))})
     f.read(consumer, 2)
     result = consumer.commit()
-    end = time.monotonic() + WAIT_S
-    while not seen and time.monotonic() < end:
-        consumer.poll(0.1)
+    until(lambda: seen, "the callback is called", consumer)
     return result, seen
 
 
@@ -308,10 +244,8 @@ def what_is_left_by_an_assignment_is_committed(f: Face) -> Any:
             if more:
                 consumer.store_offsets(offsets=[f.tp(0, 2)])
             leave(consumer)
-            end = time.monotonic() + 3
-            while (at := consumer.committed([f.tp(0)], timeout=WAIT_S)[0].offset) < 0 and time.monotonic() < end:
-                consumer.poll(0.05)
-            found.append(at)
+            until(lambda: consumer.committed([f.tp(0)], timeout=WAIT_S)[0].offset >= 0, "it is committed", consumer)  # noqa: B023
+            found.append(consumer.committed([f.tp(0)], timeout=WAIT_S)[0].offset)
     return found
 
 
@@ -326,9 +260,8 @@ def an_offset_is_committed_again_by_a_member_that_comes_back(f: Face) -> Any:
         f.read(consumer, 2)
         found.append([p.offset for p in consumer.commit(asynchronous=False) if p.offset >= 0])
         consumer.unsubscribe()
-        end = time.monotonic() + WAIT_S
-        while f.raised(lambda: other.commit(offsets=[f.tp(0, 0)], asynchronous=False))[0] != "gave" and time.monotonic() < end:
-            consumer.poll(0.05)  # until the member has left
+        commit = functools.partial(other.commit, offsets=[f.tp(0, 0)], asynchronous=False)
+        until(lambda: f.raised(commit)[0] == "gave", "the member has left", consumer)  # noqa: B023
     return found
 
 
@@ -414,15 +347,6 @@ def what_flush_and_poll_count(f: Face) -> Any:
 
 
 @case
-def a_poll_that_serves_a_report(f: Face) -> Any:
-    seen: list[Any] = []
-    producer = f.producer()
-    producer.produce(f.topic, b"v", partition=0, on_delivery=lambda error, m: seen.append(m.value()))
-    served = producer.poll(WAIT_S)
-    return served, seen, len(producer), producer.poll(0)
-
-
-@case
 def flush_says_what_is_left_when_the_broker_is_gone(f: Face) -> Any:
     seen: list[Any] = []
     with EmbeddedCluster() as own:
@@ -464,10 +388,3 @@ def stored_offsets_are_committed_at_the_end(f: Face) -> Any:
     consumer.store_offsets(message=messages[2])
     consumer.close()
     return [p.offset for p in f.consumer().committed([f.tp()], timeout=WAIT_S)]
-
-
-@case
-def offsets_of_other_partitions_are_not_stored(f: Face) -> Any:
-    consumer = f.reader(**{"enable.auto.offset.store": False})
-    kind, name = f.raised(lambda: consumer.store_offsets(offsets=[f.tp(1, 4)]))
-    return kind, name

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import json
 import logging
-import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.compat.confluent_clients import WAIT_S, Face, case
+from tests.compat.both_packages import case
+from tests.compat.confluent_face import WAIT_S, Face
 from tests.compat.confluent_serving import NOBODY
+from tests.kit.waiting import until
 
 
 @case
@@ -72,15 +73,6 @@ def commits_of_nothing(f: Face) -> Any:
     return found
 
 
-@case
-def a_message_of_nothing(f: Face) -> Any:
-    m = f.k.Message()
-    return (
-        m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.headers(), m.timestamp(), m.latency(), m.leader_epoch(), m.error(),
-        len(m),
-    )  # fmt: skip
-
-
 def said(fn: Callable[[], Any]) -> Any:
     """What it gives, or its error with the text."""
     try:
@@ -110,35 +102,6 @@ def subclasses_that_skip_the_constructor(f: Face) -> Any:
             lambda: len(client),
         )
     ]  # fmt: skip
-
-
-@case
-def arguments_that_an_admin_client_refuses(f: Face) -> Any:
-    k: Any = f.k
-    a: Any = importlib.import_module(f"{k.__name__}.admin")
-    client = a.AdminClient({"bootstrap.servers": f.servers})
-    group = k.ConsumerGroupTopicPartitions
-    calls: list[Callable[[], Any]] = [
-        lambda: client.create_topics([a.NewTopic("x", 1, 1)], operation_timeout="x"),
-        lambda: client.create_topics([a.NewTopic("x", 1, 1)], no=1),
-        lambda: client.create_topics([a.NewTopic("x", 1, 1)], request_timeout=-2), lambda: client.delete_topics("x"),
-        lambda: client.describe_configs([]), lambda: client.describe_configs(["x"]), lambda: client.incremental_alter_configs(["x"]),
-        lambda: client.describe_consumer_groups([]), lambda: client.describe_consumer_groups("g"),
-        lambda: client.describe_consumer_groups(None), lambda: client.list_consumer_group_offsets([]),
-        lambda: client.list_consumer_group_offsets(None), lambda: client.list_consumer_group_offsets([group("g"), group("h")]),
-        lambda: client.list_consumer_group_offsets([group("g", [])]), lambda: client.list_consumer_group_offsets([group("")]),
-        lambda: client.list_consumer_group_offsets([group("g", [k.TopicPartition("t", -1)])]),
-        lambda: client.alter_consumer_group_offsets(None), lambda: client.alter_consumer_group_offsets([group("g")]),
-        lambda: client.delete_consumer_groups([]), lambda: client.delete_consumer_groups([1]), lambda: client.list_offsets({"x": 1}),
-        lambda: client.list_offsets([]), lambda: client.list_offsets({k.TopicPartition("t", -1): a.OffsetSpec.latest()}),
-        lambda: client.alter_user_scram_credentials([]), lambda: client.alter_user_scram_credentials([1]), lambda: client.create_acls([]),
-        lambda: client.create_acls(["x"]), lambda: client.delete_acls([]), lambda: client.delete_records("x"),
-        lambda: client.delete_records([1]), lambda: client.elect_leaders(k.ElectionType.PREFERRED, [1]), lambda: client.elect_leaders(1),
-        lambda: client.describe_topics(["t"]), lambda: client.describe_topics(k.TopicCollection([""])),
-        lambda: client.describe_cluster(no=1), lambda: a.NewTopic(), lambda: a.NewTopic("x", "y", 1), lambda: a.NewTopic("x", 1, 1, no=2),
-        lambda: a.NewPartitions("x"), lambda: a.NewPartitions("x", "y"), lambda: a.ConfigResource("no such", "x"),
-    ]  # fmt: skip
-    return [f.raised(call)[0] for call in calls]
 
 
 SAME = ("type", "client_id", "msg_max", "msg_size_max", "msg_cnt", "txmsgs", "rxmsgs")
@@ -176,24 +139,17 @@ def statistics_of_a_consumer(f: Face) -> Any:
     consumer.subscribe([f.topic])
     f.read(consumer, 3)
     consumer.commit(asynchronous=False)
-    end = time.monotonic() + WAIT_S
-    while time.monotonic() < end:
+
+    def in_step() -> Any:
         seen.clear()
         while not seen:
             assert consumer.poll(0.2) is None
         found = json.loads(seen[-1])
         partition = found["topics"][f.topic]["partitions"]["0"]
-        if partition["consumer_lag"] == 0:
-            break
+        return (found, partition) if partition["consumer_lag"] == 0 else None
+
+    found, partition = until(in_step, "nothing is left to read")
     return {name: partition[name] for name in (*OF_PARTITION, "committed_offset", "consumer_lag")}, found["rxmsgs"], found["cgrp"]["state"]
-
-
-@case
-def statistics_that_nobody_wants(f: Face) -> Any:
-    seen: list[str] = []
-    producer = f.producer(stats_cb=seen.append)
-    f.producer(**{"statistics.interval.ms": 50}).poll(0.2)
-    return producer.poll(0.2), seen, f.raised(lambda: f.producer(**{"statistics.interval.ms": "x"}))
 
 
 @case
@@ -210,10 +166,9 @@ def an_admin_client_without_brokers(f: Face) -> Any:
     admin: Any = importlib.import_module(f"{f.k.__name__}.admin")
     seen: list[str] = []
     client = admin.AdminClient({"bootstrap.servers": NOBODY, "error_cb": lambda error: seen.append(error.name())})
-    served, end = 0, time.monotonic() + WAIT_S
-    while len(set(seen)) < 2 and time.monotonic() < end:
-        served += client.poll(0.1)
-    return served >= 2, seen[:2]
+    served = []
+    until(lambda: served.append(client.poll(0.1)) or len(set(seen)) == 2)
+    return sum(served) >= 2, seen[:2]
 
 
 @case

@@ -1,4 +1,4 @@
-"""What cases over confluent-kafka's admin client and serializers share: the modules of one package, a cluster, a topic."""
+"""What programs over confluent-kafka share: the modules of one package, a cluster, a topic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from concurrent.futures import Future
 from enum import Enum
 from typing import Any
 
-CASES: list[Callable[[Face], Any]] = []
+from tests.kit.waiting import until
+
 NOW_MS = 1_700_000_000_000
 WAIT_S = 60.0
 HIDDEN = ("port", "orig_broker_id", "orig_broker_name", "restype_int", "resource_pattern_type_int", "operation_int", "permission_type_int")
@@ -26,6 +27,38 @@ class Face:
         self.servers, self.topic = servers, topic
         self.opened: list[Any] = []
 
+    def open(self, client: Any) -> Any:
+        """The client, which is closed with the case."""
+        self.opened.append(client)
+        return client
+
+    def producer(self, **settings: Any) -> Any:
+        return self.open(self.k.Producer({"bootstrap.servers": self.servers, "linger.ms": 1} | settings))
+
+    def consumer(self, **settings: Any) -> Any:
+        base = {"bootstrap.servers": self.servers, "group.id": self.group(), "auto.offset.reset": "earliest", "fetch.wait.max.ms": 50}
+        return self.open(self.k.Consumer(base | settings))
+
+    def reader(self, *places: Any, **settings: Any) -> Any:
+        made = self.consumer(**settings)
+        made.assign(list(places) or [self.tp()])
+        return made
+
+    def read(self, consumer: Any, count: int) -> list[Any]:
+        found: list[Any] = []
+        end = time.monotonic() + WAIT_S
+        while len(found) < count and time.monotonic() < end:
+            if (message := consumer.poll(1)) is not None:
+                found.append(message)
+        return found
+
+    def member(self, **settings: Any) -> Any:
+        """A consumer that has been assigned the topic."""
+        consumer = self.consumer(**settings)
+        consumer.subscribe([self.topic])
+        until(consumer.assignment, "the topic is assigned", consumer)
+        return consumer
+
     def admin(self, **settings: Any) -> Any:
         return self.a.AdminClient({"bootstrap.servers": self.servers} | settings)
 
@@ -35,25 +68,11 @@ class Face:
     def resource(self, name: str | None = None, **more: Any) -> Any:
         return self.a.ConfigResource("topic", self.topic if name is None else name, **more)
 
-    def opened_one(self, client: Any) -> Any:
-        self.opened.append(client)
-        return client
-
-    def fill(self, count: int, partition: int = 0) -> None:
-        producer = self.opened_one(self.k.Producer({"bootstrap.servers": self.servers, "linger.ms": 1}))
+    def fill(self, count: int = 3, partition: int = 0) -> None:
+        producer = self.producer()
         for nth in range(count):
-            producer.produce(self.topic, b"v%d" % nth, partition=partition, timestamp=NOW_MS + nth)
+            producer.produce(self.topic, b"v%d" % nth, b"k", partition, timestamp=NOW_MS + nth)
         assert producer.flush(WAIT_S) == 0
-
-    def member(self, group: str, **settings: Any) -> Any:
-        """A consumer that has been assigned the topic."""
-        base = {"bootstrap.servers": self.servers, "group.id": group, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 20}
-        consumer = self.opened_one(self.k.Consumer(base | settings))
-        consumer.subscribe([self.topic])
-        end = time.monotonic() + WAIT_S
-        while not consumer.assignment() and time.monotonic() < end:
-            consumer.poll(0.05)
-        return consumer
 
     def group(self) -> str:
         return f"group-of-{self.topic}"
@@ -63,9 +82,9 @@ class Face:
         return {self.shown(key): self.result(future) for key, future in futures.items()}
 
     def result(self, future: Future[Any]) -> Any:
-        return self.raised(lambda: self.shown(future.result(WAIT_S)))
+        return self.given(lambda: self.shown(future.result(WAIT_S)))
 
-    def raised(self, fn: Callable[[], Any]) -> Any:
+    def given(self, fn: Callable[[], Any]) -> Any:
         """What a call gives, or the class of what it raises, with the name of its code."""
         try:
             return fn()
@@ -73,6 +92,10 @@ class Face:
             return type(error).__name__, error.args[0].name()
         except Exception as error:
             return (type(error).__name__,)
+
+    def raised(self, fn: Callable[[], Any]) -> Any:
+        """The same, for calls that should raise."""
+        return self.given(lambda: ("gave", fn()))
 
     def shown(self, value: Any) -> Any:
         """Objects as the names of their classes with their fields; what differs from run to run left out."""
@@ -111,8 +134,3 @@ class Face:
     def close(self) -> None:
         for client in reversed(self.opened):
             client.close()
-
-
-def case(fn: Callable[[Face], Any]) -> Callable[[Face], Any]:
-    CASES.append(fn)
-    return fn

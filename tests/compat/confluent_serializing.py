@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
-from tests.compat.confluent_face import NOW_MS, WAIT_S, Face, case
+from tests.compat.both_packages import case
+from tests.compat.confluent_face import NOW_MS, WAIT_S, Face
+from tests.kit.waiting import until
 
 
 @case
 def serializers_by_themselves(f: Face) -> Any:
-    s, raised = f.s, f.raised
+    s, raised = f.s, f.given
     return [
         [s.IntegerSerializer()(each) for each in (0, -1, 2**31 - 1, None)], [s.DoubleSerializer()(each) for each in (1.5, 3, None)],
         [s.StringSerializer()(each) for each in ("é", "", None)], s.StringSerializer("utf_16_le")("é"),
@@ -40,20 +41,19 @@ def type_of(f: Face, fn: Any) -> Any:
 
 def reading(f: Face, **settings: Any) -> Any:
     base = {"bootstrap.servers": f.servers, "group.id": f.group(), "auto.offset.reset": "earliest", "fetch.wait.max.ms": 20}
-    consumer = f.opened_one(f.k.DeserializingConsumer(base | settings))
+    consumer = f.open(f.k.DeserializingConsumer(base | settings))
     consumer.assign([f.tp(0)])
     return consumer
 
 
 def polled(consumer: Any) -> Any:
-    end = time.monotonic() + WAIT_S
-    while (message := consumer.poll(0.2)) is None and time.monotonic() < end:
-        pass
-    return message
+    found: list[Any] = []  # a message may be as false as its value
+    until(lambda: found.append(consumer.poll(0.2)) or found[-1] is not None, "a message")
+    return found[-1]
 
 
 def sending(f: Face, **settings: Any) -> Any:
-    return f.opened_one(f.k.SerializingProducer({"bootstrap.servers": f.servers, "linger.ms": 1} | settings))
+    return f.open(f.k.SerializingProducer({"bootstrap.servers": f.servers, "linger.ms": 1} | settings))
 
 
 @case
@@ -77,7 +77,7 @@ def objects_there_and_back(f: Face) -> Any:
     messages = [polled(consumer) for _ in range(3)]
     return left, reports, seen, [
         (m.key(), m.value(), m.deserialized_key(), m.deserialized_value(), m.offset(), m.headers()) for m in messages
-    ], f.raised(lambda: consumer.consume(1)), consumer.poll(0.05)  # fmt: skip
+    ], f.given(lambda: consumer.consume(1)), consumer.poll(0.05)  # fmt: skip
 
 
 @case
@@ -100,7 +100,7 @@ def what_cannot_be_serialized(f: Face) -> Any:
             kinds = [isinstance(error, each) for each in (f.s.SerializationError, f.k.KafkaException)]
             cause = type(error.exception).__name__
             found.append((type(error).__name__, error.code, error.name, cause, kinds, error.kafka_message, error.args[0].str() != ""))
-    return found, f.raised(lambda: producer.produce(5, 1, "v")), len(producer), producer.flush(WAIT_S)
+    return found, f.given(lambda: producer.produce(5, 1, "v")), len(producer), producer.flush(WAIT_S)
 
 
 @case
@@ -155,7 +155,7 @@ def builders(f: Face) -> Any:
         producer.produce(f.topic, "k", 5, 0)
         producer.flush(WAIT_S)
         cluster = key.built.resolver() == f.admin().cluster_id(timeout=WAIT_S) == value.built.resolver()
-    again = producer.close(), f.raised(lambda: producer.produce(f.topic, "k", 5, 0))
+    again = producer.close(), f.given(lambda: producer.produce(f.topic, "k", 5, 0))
     from_ = Builder(log, f.s.StringDeserializer(), "mine")
     with reading(f, mine=1, **{"key.deserializer.builder": from_}) as consumer:
         message = polled(consumer)
@@ -180,7 +180,7 @@ def builders_that_are_refused(f: Face) -> Any:
         {"value.serializer.builder": Odd(("x", "y"))}, {"key.serializer.builder": good, "value.serializer.builder": Odd(3)},
         {"key.serializer.builder": good, "no.such": 1}, {"key.serializer.builder": object()}, {"mine": 1},
     ]  # fmt: skip
-    return [f.raised(lambda each=each: sending(f, **each)) for each in settings], log
+    return [f.given(lambda each=each: sending(f, **each)) for each in settings], log
 
 
 @case
@@ -189,10 +189,10 @@ def classes_with_types(f: Face) -> Any:
         def __call__(self, obj: Any, ctx: Any = None) -> bytes:
             return repr(obj).encode()
 
-    producer = f.opened_one(f.k.SerializingProducer[str, int]({"bootstrap.servers": f.servers, "value.serializer": Mine()}))
+    producer = f.open(f.k.SerializingProducer[str, int]({"bootstrap.servers": f.servers, "value.serializer": Mine()}))
     producer.produce(f.topic, value={"a": 1}, partition=0)
     producer.flush(WAIT_S)
-    consumer = f.opened_one(f.k.DeserializingConsumer[str, int]({"bootstrap.servers": f.servers, "group.id": f.group()}))
+    consumer = f.open(f.k.DeserializingConsumer[str, int]({"bootstrap.servers": f.servers, "group.id": f.group()}))
     consumer.assign([f.tp(0, 0)])
     return polled(consumer).value(), isinstance(producer, f.k.Producer), isinstance(consumer, f.k.Consumer)
 

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 from kafkacore import KafkaAdminClient, NewTopic
-from tests.compat.confluent_clients import WAIT_S, Face, case
+from tests.compat.both_packages import case
+from tests.compat.confluent_face import WAIT_S, Face
+from tests.kit.waiting import until
 
 NOBODY = "127.0.0.1:1"
-
-
-def wait_for(done: Callable[[], bool]) -> bool:
-    """Waits for what another thread brings about."""
-    end = time.monotonic() + WAIT_S
-    step = threading.Event()
-    while not done():
-        if time.monotonic() > end:
-            return False
-        step.wait(0.005)
-    return True
 
 
 def queued(f: Face, count: int, report: Any, **settings: Any) -> Any:
@@ -38,16 +26,16 @@ def queued(f: Face, count: int, report: Any, **settings: Any) -> Any:
 def reports_that_are_not_served_count(f: Face) -> Any:
     seen: list[Any] = []
     producer = queued(f, 3, lambda error, m: seen.append((m.value(), len(producer))))
-    arrived = wait_for(lambda: len(producer) == 4)  # the messages, and the event of their batch
+    until(lambda: len(producer) == 4)  # the messages, and the event of their batch
     before = len(seen)
-    return arrived, before, producer.poll(0), len(producer), seen, producer.poll(0)
+    return before, producer.poll(0), len(producer), seen, producer.poll(0)
 
 
 @case
 def messages_without_a_callback_count_until_poll(f: Face) -> Any:
     producer = queued(f, 2, None)
-    arrived = wait_for(lambda: len(producer) == 3)
-    return arrived, producer.poll(0), len(producer), producer.poll(0)
+    until(lambda: len(producer) == 3)
+    return producer.poll(0), len(producer), producer.poll(0)
 
 
 @case
@@ -60,9 +48,9 @@ def a_callback_that_raises(f: Face) -> Any:
             raise ValueError("of the callback")
 
     producer = queued(f, 4, report)
-    arrived = wait_for(lambda: len(producer) == 5)
+    until(lambda: len(producer) == 5)
     raised = f.raised(lambda: producer.poll(0)), list(seen), len(producer)
-    return arrived, raised, producer.poll(0), seen, len(producer)
+    return raised, producer.poll(0), seen, len(producer)
 
 
 @case
@@ -101,7 +89,7 @@ def purged_messages_are_reported(f: Face) -> Any:
     producer = queued(f, 1, report, **{"linger.ms": 60_000})  # of two, librdkafka may make two events
     before = len(producer)
     result = producer.purge()
-    wait_for(lambda: len(producer) == 2)
+    until(lambda: len(producer) == 2)
     return before, result, seen, producer.poll(WAIT_S), seen, len(producer), producer.flush(0), producer.purge(blocking=False)
 
 
@@ -163,9 +151,7 @@ def a_broker_that_cannot_be_reached(f: Face) -> Any:
 
     producer = f.k.Producer({"bootstrap.servers": NOBODY, "error_cb": failed})
     before = len(seen)
-    end = time.monotonic() + WAIT_S
-    while len({each[0] for each in seen}) < 2 and time.monotonic() < end:
-        producer.poll(0.1)
+    until(lambda: len({each[0] for each in seen}) == 2, "both errors come", producer)
     return before, seen[:2]
 
 
@@ -174,29 +160,9 @@ def a_consumer_without_brokers(f: Face) -> Any:
     seen: list[Any] = []
     consumer = f.k.Consumer({"bootstrap.servers": NOBODY, "group.id": "g", "error_cb": lambda error: seen.append(error.name())})
     consumer.subscribe([f.topic])
-    end = time.monotonic() + WAIT_S
-    found: list[Any] = []
-    while len(set(seen)) < 2 and time.monotonic() < end:
-        found.append(consumer.poll(0.1))
+    until(lambda: len(set(seen)) == 2, "both errors come", consumer)
     consumer.close()
-    return set(found), seen[:2]
-
-
-@case
-def a_logger_gets_lines(f: Face) -> Any:
-    lines: list[logging.LogRecord] = []
-
-    class Keep(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            lines.append(record)
-
-    logger = logging.Logger(f"of-{f.topic}")  # in no tree
-    logger.addHandler(Keep())
-    producer = f.k.Producer({"bootstrap.servers": NOBODY, "logger": logger})
-    end = time.monotonic() + WAIT_S
-    while not lines and time.monotonic() < end:
-        producer.poll(0.05)
-    return bool(lines), all(each.levelno >= logging.INFO for each in lines)
+    return seen[:2]
 
 
 @case
@@ -277,11 +243,12 @@ def a_callback_of_a_rebalance_that_raises(f: Face) -> Any:
 
     consumer = f.consumer()
     consumer.subscribe([f.topic], on_assign=assigned)
-    end = time.monotonic() + WAIT_S
-    while time.monotonic() < end:
-        if (found := f.raised(lambda: consumer.poll(0.5))) != ("gave", None):
-            return found
-    return "nothing raised"
+
+    def poll() -> Any:
+        found = f.raised(lambda: consumer.poll(0.5))
+        return None if found == ("gave", None) else found
+
+    return until(poll, "the error of the callback")
 
 
 @case
@@ -308,13 +275,11 @@ def partitions_without_an_offset(f: Face) -> Any:
     consumer = f.reader(f.tp(0, 0), f.tp(1, f.k.OFFSET_STORED), **{"auto.offset.reset": "error"})
     values: list[Any] = []
     failed: set[Any] = set()
-    end = time.monotonic() + WAIT_S
-    while (len(values) < 2 or not failed) and time.monotonic() < end:
-        message = consumer.poll(0.5)
-        if message is not None and message.error() is not None:
-            failed.add((message.error().name(), message.topic(), message.partition()))
-        elif message is not None:
+    for message in f.read(consumer, 3):
+        if message.error() is None:
             values.append(message.value())
+        else:
+            failed.add((message.error().name(), message.topic(), message.partition()))
     return values, failed
 
 
@@ -347,18 +312,6 @@ def blocks_that_close(f: Face) -> Any:
         consumer.assign([f.tp()])
         found = [m.value() for m in f.read(consumer, 1)]
     return seen, found, f.raised(lambda: producer.flush(0)), f.raised(lambda: consumer.consume(1, 0))
-
-
-@case
-def consume_that_spans_partitions(f: Face) -> Any:
-    f.fill(30, 0)
-    f.fill(20, 1)
-    consumer = f.reader(f.tp(0), f.tp(1))
-    found: list[Any] = []
-    end = time.monotonic() + WAIT_S
-    while len(found) < 50 and time.monotonic() < end:
-        found += consumer.consume(7, 0.5)
-    return [[m.offset() for m in found if m.partition() == nth] for nth in (0, 1)], max(len(found) - 50, 0)
 
 
 @case

@@ -6,8 +6,10 @@ import importlib
 from typing import Any
 
 from kafkacore import KafkaAdminClient, NewTopic
-from tests.compat.confluent_clients import WAIT_S, Face, case
-from tests.compat.confluent_serving import NOBODY, wait_for
+from tests.compat.both_packages import case
+from tests.compat.confluent_face import WAIT_S, Face
+from tests.compat.confluent_serving import NOBODY
+from tests.kit.waiting import until
 
 SHORT = {"bootstrap.servers": NOBODY, "message.timeout.ms": 1_000}  # librdkafka looks for late messages once a second
 
@@ -44,8 +46,8 @@ def a_topic_that_the_brokers_do_not_have(f: Face) -> Any:
     again = f.raised(lambda: producer.produce(topic, b"v"))
     with KafkaAdminClient(bootstrap_servers=f.servers) as admin:
         admin.create_topics([NewTopic(topic, 1, 1)]).check()
-    back = wait_for(lambda: f.raised(lambda: producer.produce(topic, b"v")) == ("gave", None))
-    return left, seen, again, back, producer.flush(WAIT_S)
+    until(lambda: f.raised(lambda: producer.produce(topic, b"v")) == ("gave", None))
+    return left, seen, again, producer.flush(WAIT_S)
 
 
 @case

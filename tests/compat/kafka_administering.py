@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.compat.kafka_face import NOW_MS, Face, case
+from tests.compat.both_packages import case
+from tests.compat.kafka_face import NOW_MS, Face
 
 
 def _shape(value: Any) -> Any:

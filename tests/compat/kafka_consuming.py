@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from tests.compat.kafka_face import NOW_MS, Face, case
+from tests.compat.both_packages import case
+from tests.compat.kafka_face import NOW_MS, Face
 
 
 @case
@@ -365,15 +366,6 @@ def a_partition_without_an_offset(k: Face) -> Any:
     failed = k.raised(lambda: reader.position(k.tp(1)))
     reader.seek(k.tp(1), 0)
     return failed, reader.position(k.tp()), [record.value for record in k.polled(reader, 2)]
-
-
-@case
-def latest_is_the_default(k: Face) -> Any:
-    k.fill(3)
-    reader = k.reader(auto_offset_reset="latest")
-    at = reader.position(k.tp())
-    k.fill(1)
-    return at, [record.value for record in k.polled(reader, 1)], k.package.KafkaConsumer.DEFAULT_CONFIG["auto_offset_reset"]
 
 
 @case

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-CASES: list[Callable[[Face], Any]] = []
 NOW_MS = 1_700_000_000_000
 
 
@@ -90,8 +89,3 @@ class Face:
     def close(self) -> None:
         for client in reversed(self.opened):
             client.close()
-
-
-def case(fn: Callable[[Face], Any]) -> Callable[[Face], Any]:
-    CASES.append(fn)
-    return fn

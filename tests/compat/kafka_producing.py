@@ -6,20 +6,16 @@ import importlib
 import threading
 from typing import Any
 
-from tests.compat.kafka_face import NOW_MS, Face, case
+from tests.compat.both_packages import case
+from tests.compat.kafka_face import NOW_MS, Face
 
 
 @case
 def metadata_of_a_record(k: Face) -> Any:
-    future = k.producer().send(k.topic, b"value", b"key", partition=1, timestamp_ms=NOW_MS)
+    headers = [("größe", "ü".encode()), ("leer", b"")]
+    future = k.producer().send(k.topic, "ä€".encode(), "ü".encode(), headers, 1, NOW_MS)
     found = future.get(timeout=60)
     return found._fields, tuple(found), future.is_done, future.succeeded(), future.failed(), future.exception, tuple(future.value)
-
-
-@case
-def metadata_with_headers(k: Face) -> Any:
-    found = k.producer().send(k.topic, b"value", headers=[("a", b"1"), ("bc", b"")], partition=0, timestamp_ms=NOW_MS).get(timeout=60)
-    return tuple(found)
 
 
 @case

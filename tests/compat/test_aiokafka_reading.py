@@ -8,117 +8,61 @@ import gc
 import sys
 import types
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic
 from kafkacore import errors as ours
 from kafkacore.compat.aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition, errors
 from kafkacore.compat.aiokafka.listener import EngineListener
-from kafkacore.testing import EmbeddedCluster
+from tests.compat.aiokafka_face import GUARD_S, QUICK, beside_cluster
 from tests.kit.failing_once import VALUES, FailingOnce
-from tests.kit.inside import engine_of, group_of, topics_of
+from tests.kit.inside import chunk_of, client_of, engine_of, group_of, look_of, topics_of
+from tests.kit.records import fill, numbered
 
-GUARD_S = 90
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def run(test: Callable[..., Awaitable[None]], *counts: int, **config: Any) -> None:
+def run(test: Callable[[str], Coroutine[Any, Any, None]], *counts: int, **config: Any) -> None:
     """Runs a coroutine beside a cluster whose topic t has so many records in its two partitions."""
-    with EmbeddedCluster(config={"group_min_session_timeout_ms": 500, **config}) as cluster:
-        servers = cluster.bootstrap_servers
-        with KafkaAdminClient(bootstrap_servers=servers) as admin:
-            admin.create_topics([NewTopic("t", 2, 1)]).check()
-        with KafkaProducer(bootstrap_servers=servers) as producer:
-            for partition, count in enumerate(counts):
-                for nth in range(count):
-                    producer.send("t", b"%d" % nth, partition=partition)
-
-        async def guarded() -> None:
-            async with asyncio.timeout(GUARD_S):
-                await test(servers)
-
-        asyncio.run(guarded())
+    beside_cluster(test, {"t": [numbered(count) for count in (*counts, 0, 0)[:2]]}, **config)
 
 
 def consumer(servers: str, *topics: str, **settings: Any) -> AIOKafkaConsumer:
-    quick = {
-        "fetch_max_wait_ms": 50,
-        "heartbeat_interval_ms": 100,
-        "session_timeout_ms": 6_000,
-        "retry_backoff_ms": 20,
-        "auto_offset_reset": "earliest",
-    }
-    return AIOKafkaConsumer(*topics, bootstrap_servers=servers, **{**quick, **settings})
+    return AIOKafkaConsumer(*topics, **{"bootstrap_servers": servers, "auto_offset_reset": "earliest", **QUICK, **settings})
 
 
 def test_a_program_that_goes_through_its_records_has_polled(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(servers: str) -> None:
         async with consumer(servers, "t", group_id="g") as member:
             await member.getone()
-            group = group_of(engine_of(member)._client)
+            group = group_of(client_of(engine_of(member)))
             assert group is not None
             polled: list[int] = []
             monkeypatch.setattr(group, "still_polling", polled.append)
-            member._look()
+            look_of(member)()
             assert len(polled) == 1
-            member._look()
+            look_of(member)()
             assert len(polled) == 1  # the program stands still
             await member.getone()
-            member._look()
+            look_of(member)()
             assert len(polled) == 2
-            while member._chunk.__length_hint__():
+            while chunk_of(member).__length_hint__():
                 await member.getone()
-            member._look()
+            look_of(member)()
             assert (len(polled), member._look_at) == (2, None)
 
     run(test, 10)
-
-
-def test_members_that_do_not_read_share_partitions_all_the_same() -> None:
-    """As aiokafka's: programs start several consumers one after another."""
-
-    async def test(servers: str) -> None:
-        heard: list[tuple[str, int]] = []
-
-        class Listener(ConsumerRebalanceListener):
-            async def on_partitions_revoked(self, revoked: Any) -> None:
-                heard.append(("revoked", len(revoked)))
-
-            async def on_partitions_assigned(self, assigned: Any) -> None:
-                heard.append(("assigned", len(assigned)))
-
-        first, second = (consumer(servers, group_id="g", enable_auto_commit=False) for _ in range(2))
-        first.subscribe(["t"], listener=Listener())
-        second.subscribe(["t"])
-        await first.start()
-        had = (await first.getone(T0)).offset
-        assert (await first.getone()).partition in (0, 1)
-        await second.start()
-        while len(heard) < 4:
-            await asyncio.sleep(0.01)
-        assert {*first.assignment(), *second.assignment()} == {T0, T1}
-        assert (had, len(first.assignment())) == (0, 1)
-        assert heard == [("revoked", 0), ("assigned", 2), ("revoked", 2), ("assigned", 1)]
-        reader, index = (first, 0) if T0 in first.assignment() else (second, 0)
-        assert (await reader.getone(T0)).offset == index  # nothing was committed
-        await second.stop()
-        while len(first.assignment()) < 2:
-            await asyncio.sleep(0.01)
-        await first.stop()
-
-    run(test, 400, 400)
 
 
 def test_records_in_hand_go_back_when_the_group_waits_for_this_member() -> None:
     async def test(servers: str) -> None:
         async with consumer(servers, "t", group_id="g", enable_auto_commit=False) as first:
             await first.getone()
-            assert first._chunk.__length_hint__() > 100
+            assert chunk_of(first).__length_hint__() > 100
             async with consumer(servers, "t", group_id="g", enable_auto_commit=False) as second:
-                assert first._chunk.__length_hint__() == 0
+                assert chunk_of(first).__length_hint__() == 0
                 while len(first.assignment()) != 1:
                     await asyncio.sleep(0.01)
                 assert {*first.assignment(), *second.assignment()} == {T0, T1}
@@ -137,11 +81,8 @@ def test_tasks_wait_for_partitions_of_their_own_and_the_program_sees_no_pause() 
                 await asyncio.sleep(0)
             assert reader.paused() == {T1}
             reader.resume(T1)
-            with KafkaProducer(bootstrap_servers=servers) as producer:
-                for partition in (0, 1):
-                    for _ in range(3):
-                        producer.send("t", b"v", partition=partition)
-                producer.flush()
+            for partition in (0, 1):
+                fill(servers, "t", numbered(3), partition)
             found = [await each for each in ones]
             assert [record.partition for record in found] == [0, 1]
             seen = [record for records in (await everything).values() for record in records]
@@ -162,11 +103,10 @@ def test_a_task_that_reads_all_partitions_is_not_held_to_those_of_another() -> N
             await asyncio.sleep(0)
             one = asyncio.ensure_future(reader.getone(T1))
             await asyncio.sleep(0)
-            with KafkaProducer(bootstrap_servers=servers) as producer:
-                for partition, waiting in enumerate((everything, one)):
-                    producer.send("t", b"x", partition=partition).result(30)
-                    async with asyncio.timeout(GUARD_S / 6):
-                        assert (await waiting).partition == partition
+            for partition, waiting in enumerate((everything, one)):
+                fill(servers, "t", [b"x"], partition)
+                async with asyncio.timeout(GUARD_S / 6):
+                    assert (await waiting).partition == partition
 
     run(test)
 
@@ -199,8 +139,7 @@ def test_a_task_whose_reading_ends_leaves_the_waiting_to_the_others() -> None:
             assert await reader.getmany(timeout_ms=20) == {}
             first.cancel()
             await asyncio.wait((first,))
-            with KafkaProducer(bootstrap_servers=servers) as producer:
-                producer.send("t", b"v", partition=0)
+            fill(servers, "t", [b"v"])
             assert (await second).offset == 0
 
     run(test)
@@ -238,8 +177,6 @@ def test_a_member_that_reads_turns_to_other_topics() -> None:
     """aiokafka's own fetcher ends with an AssertionError here."""
 
     async def test(servers: str) -> None:
-        with KafkaAdminClient(bootstrap_servers=servers) as admin:
-            admin.create_topics([NewTopic("u", 1, 1)]).check()
         async with consumer(servers, "t", group_id="g") as member, AIOKafkaProducer(bootstrap_servers=servers) as producer:
             assert member.assignment() == {T0, T1}
             waiting = asyncio.create_task(member.getone())
@@ -249,7 +186,7 @@ def test_a_member_that_reads_turns_to_other_topics() -> None:
             assert (await waiting).topic == "u"
             assert (member.subscription(), member.assignment()) == ({"u"}, {TopicPartition("u", 0)})
 
-    run(test)
+    beside_cluster(test, {"t": 2, "u": 1})
 
 
 def test_calls_of_a_consumer_that_is_not_started() -> None:
@@ -269,36 +206,9 @@ def test_calls_of_a_consumer_that_is_not_started() -> None:
     run(test)
 
 
-def test_a_deserializer_that_fails_in_getmany_keeps_what_came_before() -> None:
-    async def test(servers: str) -> None:
-        def refuse(value: bytes) -> bytes:
-            if value == b"2":
-                raise LookupError
-            return value
-
-        async with consumer(servers, value_deserializer=refuse) as reader:
-            reader.assign([T0])
-            seen: list[int] = []
-            while len(seen) < 2:
-                seen += [record.offset for records in (await reader.getmany(timeout_ms=1_000)).values() for record in records]
-            with pytest.raises(LookupError):
-                while True:
-                    await reader.getmany(timeout_ms=1_000)
-            assert (seen, await reader.position(T0)) == ([0, 1], 2)
-            reader.seek(T0, 3)
-            assert [record.offset async for record in _first(reader, 2)] == [3, 4]
-
-    run(test, 5)
-
-
 def test_a_deserializer_that_fails_in_getmany_costs_no_record_of_another_partition() -> None:
     async def test(servers: str) -> None:
-        with KafkaAdminClient(bootstrap_servers=servers) as admin:
-            admin.create_topics([NewTopic("three", 3, 1)]).check()
-        with KafkaProducer(bootstrap_servers=servers) as producer:
-            for partition, values in enumerate(VALUES):
-                producer.send_many("three", values, partitions=partition).result(30)
-        tps = [TopicPartition("three", partition) for partition in range(3)]
+        tps = [TopicPartition("t", partition) for partition in range(3)]
         read: dict[TopicPartition, list[bytes]] = {tp: [] for tp in tps}
         async with consumer(servers, value_deserializer=(failing := FailingOnce())) as reader:
             reader.assign(tps)
@@ -310,7 +220,7 @@ def test_a_deserializer_that_fails_in_getmany_costs_no_record_of_another_partiti
                     break
         assert not failing.left and list(read.values()) == VALUES
 
-    run(test)
+    beside_cluster(test, {"t": VALUES})
 
 
 @pytest.mark.parametrize("way", ["short", "general"])
@@ -364,18 +274,10 @@ def test_getone_goes_through_all_records(way: str) -> None:
     run(test, 300)
 
 
-async def _first(reader: AIOKafkaConsumer, count: int) -> Any:
-    async for record in reader:
-        yield record
-        count -= 1
-        if not count:
-            return
-
-
 def test_what_goes_wrong_while_no_task_reads_is_raised_by_the_next_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(servers: str) -> None:
         async with consumer(servers) as reader:
-            client = engine_of(reader)._client
+            client = client_of(engine_of(reader))
             refused = ours.TopicAuthorization("not yours", topic="t")
             follow = topics_of(client).follow
             monkeypatch.setattr(topics_of(client), "follow", lambda: (follow(), topics_of(client).owed.update(t=refused)))
@@ -403,8 +305,7 @@ def test_the_error_of_a_partition_goes_to_the_task_that_reads_it() -> None:
             with pytest.raises(errors.NoOffsetForPartitionError):
                 await reader.getone(T1)
             assert not waiting.done()
-            with KafkaProducer(bootstrap_servers=servers) as producer:
-                producer.send("t", b"more", partition=0).result()
+            fill(servers, "t", [b"more"])
             assert (await waiting).value == b"more"
 
     run(test, 1)
@@ -413,7 +314,7 @@ def test_the_error_of_a_partition_goes_to_the_task_that_reads_it() -> None:
 def test_a_start_does_not_wait_for_ever_for_a_position(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(servers: str) -> None:
         reader = consumer(servers, "t", request_timeout_ms=500)
-        monkeypatch.setattr(engine_of(reader)._client._positions, "_start", lambda wall_ms, now_ms: None)
+        monkeypatch.setattr(client_of(engine_of(reader))._positions, "_start", lambda wall_ms, now_ms: None)
         await reader.start()
         assert reader.assignment() == {T0, T1}
         monkeypatch.undo()

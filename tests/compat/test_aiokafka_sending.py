@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import sys
 import types
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -15,14 +15,13 @@ from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic
 from kafkacore.compat.aiokafka import AIOKafkaProducer, errors
 from kafkacore.compat.aiokafka.future import HeldRecord, SentRecord, UnansweredRecord
 from kafkacore.testing import EmbeddedCluster
+from tests.compat.aiokafka_face import beside_cluster
+from tests.kit.inside import short_send_of, take_general_way
 
 
-def run(test: Callable[[str], Awaitable[None]], **topic_configs: str) -> None:
+def run(test: Callable[[str], Coroutine[Any, Any, None]], **config: str) -> None:
     """Runs a coroutine beside a cluster that has the topic t."""
-    with EmbeddedCluster() as cluster:
-        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-            admin.create_topics([NewTopic("t", 2, 1, configs=topic_configs)]).check()
-        asyncio.run(asyncio.wait_for(test(cluster.bootstrap_servers), 30))
+    beside_cluster(test, {"t": 2}, **config)
 
 
 def test_records_that_the_broker_stamps_say_so() -> None:
@@ -36,7 +35,7 @@ def test_records_that_the_broker_stamps_say_so() -> None:
         assert all(found.timestamp > 1_000_000 and found.timestamp_type == 1 for found in outcomes)
         assert (type(first), type(quick)) == (HeldRecord, SentRecord)
 
-    run(test, **{"message.timestamp.type": "LogAppendTime"})
+    run(test, log_message_timestamp_type="LogAppendTime")
 
 
 def test_the_engines_futures_name_the_brokers_stamp() -> None:
@@ -99,7 +98,7 @@ def test_both_ways_do_the_same() -> None:
     async def test(servers: str) -> None:
         async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
             await producer.send("t", b"v")
-            short = producer._short_send
+            short = short_send_of(producer)
             assert short is not None
 
             async def outcome(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -118,7 +117,7 @@ def test_both_ways_do_the_same() -> None:
                 sys.set_coroutine_origin_tracking_depth(0)  # where the tests run in asyncio's debug mode
                 producer._short_send = short
                 ways[name], found = await outcome(*call)
-                producer._short_send = None
+                take_general_way(producer)
                 assert (name, *await outcome(*call)) == (name, None if ways[name] is None else False, found)
             assert [name for name, compiled in ways.items() if compiled] == list(CALLS)[:5]
             assert [name for name, compiled in ways.items() if compiled is None] == list(CALLS)[8:]
@@ -239,4 +238,4 @@ def test_records_that_are_lost_are_in_the_log_unless_the_program_has_looked(capl
             with pytest.raises(errors.MessageSizeTooLargeError):
                 await failed
 
-    run(test, **{"max.message.bytes": "500"})
+    run(test, message_max_bytes="500")

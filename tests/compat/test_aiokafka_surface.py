@@ -13,14 +13,12 @@ from typing import Any
 
 import pytest
 
-from kafkacore import errors as engine_errors
 from kafkacore.compat import aiokafka as shim
-from kafkacore.compat.aiokafka import errors, structs
+from kafkacore.compat.aiokafka import structs
 from kafkacore.compat.aiokafka.common_settings import COMMON, COMMON_DEFAULTS
 from kafkacore.compat.aiokafka.consumer_settings import CONSUMER_DEFAULTS, CONSUMER_SETTINGS
 from kafkacore.compat.aiokafka.producer.producer import PRODUCER_DEFAULTS, PRODUCER_SETTINGS
 from kafkacore.compat.settings import NoEffect, Ours, Own, Refused
-from tests.compat.both_packages import errors_of_the_engine
 from tests.kit.rows import each_row
 
 real = pytest.importorskip("aiokafka", minversion="0.14")
@@ -221,59 +219,6 @@ def test_a_deserialized_record_is_what_was_read_with_other_values() -> None:
     assert (found.timestamp_ms, found.leader_epoch) == (3, -1)
     with pytest.raises(TypeError):
         hash(found)
-
-
-def test_every_exception_is_there() -> None:
-    module = theirs("errors")
-    names = [name for name, each in vars(module).items() if inspect.isclass(each) and issubclass(each, Exception)]
-    assert len(names) > 90
-    for name in names:
-        wanted, found = getattr(module, name), getattr(errors, name)
-        assert [each.__name__ for each in wanted.__mro__] == [each.__name__ for each in found.__mro__], name
-        for attribute in ("errno", "message", "retriable", "invalid_metadata"):
-            assert getattr(wanted, attribute, None) == getattr(found, attribute, None), (name, attribute)
-        if getattr(wanted, "errno", None) is not None:
-            assert errors.for_code(found.errno).__name__ == module.for_code(found.errno).__name__
-            assert found.description
-    assert errors.for_code(999) is errors.UnknownError
-    assert issubclass(errors.coded(999), errors.UnknownError)
-    assert str(errors.coded(999)("x")) == "[Error 999] UnknownError: x"
-
-
-@each_row(
-    ("engine", "name"),
-    [
-        ("RequestTimedOut", "KafkaTimeoutError"),
-        ("KafkaTimeoutError", "KafkaTimeoutError"),
-        ("BufferFullError", "KafkaTimeoutError"),
-        ("CommitFailed", "CommitFailedError"),
-        ("MaxPollExceeded", "CommitFailedError"),
-        ("DecompressedTooLarge", "RecordTooLargeError"),
-        ("SaslAuthentication", "AuthenticationFailedError"),
-        ("CorruptDataError", "CorruptRecordException"),
-        ("ConfigError", "KafkaConfigurationError"),
-        ("ClosedError", "IllegalStateError"),
-        ("UsageError", "IllegalArgumentError"),
-        ("DisconnectError", "KafkaConnectionError"),
-        ("NoOffsetForPartition", "NoOffsetForPartitionError"),
-        ("OffsetOutOfRange", "OffsetOutOfRangeError"),
-        ("RecordTooLarge", "MessageSizeTooLargeError"),
-        ("InvalidProducerEpoch", "ProducerFenced"),
-        ("ProducerFenced", "ProducerFenced"),
-        ("RebalanceInProgress", "RebalanceInProgressError"),
-        ("CoordinatorNotAvailable", "GroupCoordinatorNotAvailableError"),
-    ],
-)
-def test_an_error_of_the_engine_becomes_aiokafkas(engine: str, name: str) -> None:
-    assert type(errors.of(getattr(engine_errors, engine)("what happened"))).__name__ == name
-
-
-def test_every_error_of_the_engine_has_a_counterpart() -> None:
-    for error in errors_of_the_engine():
-        found = errors.of(error)
-        assert isinstance(found, errors.KafkaError)
-        assert found.__cause__ is error
-        assert "what happened" in str(found) or isinstance(found, errors.OffsetOutOfRangeError)
 
 
 @each_row("client", CLIENTS)

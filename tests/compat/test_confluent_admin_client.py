@@ -5,13 +5,9 @@ from __future__ import annotations
 import base64
 import gc
 import logging
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,19 +38,20 @@ from kafkacore.compat.confluent.admin import (
 from kafkacore.compat.confluent.admin.base import ADMIN_SETTINGS
 from kafkacore.compat.settings import NoEffect, Refused
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
 from tests.kit.inside import driver_of
+from tests.kit.programs import run_python
 from tests.kit.rows import each_row
+from tests.kit.waiting import until
 
 WAIT_S = 60.0
 TP = TopicPartition("t", 0, 0)
-GROUP = ConsumerGroupTopicPartitions("g")
+GROUP, TOPICS = ConsumerGroupTopicPartitions("g"), TopicCollection(["t"])
+LATEST, PREFERRED, PARTITIONS = OffsetSpec.latest(), ElectionType.PREFERRED, NewPartitions("t", 1)
 NAME = "kafkacore-confluent-admin"
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(config={"auto_create_topics_enable": False}) as started:
-        yield started
+cluster = embedded({"t": 1}, config={"auto_create_topics_enable": False})
 
 
 def client(servers: Any, **settings: Any) -> AdminClient:
@@ -69,12 +66,6 @@ def may(on: int) -> dict[str, bool]:
     return {"include_authorized_operations": bool(on)}
 
 
-def until(look: Callable[[], Any]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not look():
-        assert time.monotonic() < end
-
-
 def code(future: Future[Any]) -> str:
     with pytest.raises(KafkaException) as caught:
         future.result(WAIT_S)
@@ -87,6 +78,7 @@ def test_one_thread_completes_all_futures(cluster: EmbeddedCluster) -> None:
     assert threads() == before
     names: list[str] = []
     futures = [admin.describe_cluster() for _ in range(20)]
+    futures[0].add_done_callback(lambda _: 1 / 0)  # ends nothing
     for each in futures:
         each.add_done_callback(lambda _: names.append(threading.current_thread().name))
     assert all(each.result(WAIT_S).cluster_id for each in futures)
@@ -94,15 +86,6 @@ def test_one_thread_completes_all_futures(cluster: EmbeddedCluster) -> None:
     until(lambda: len(names) == 20)
     assert NAME in names
     until(lambda: len(admin) == 0)
-
-
-def test_the_thread_waits_without_work(cluster: EmbeddedCluster) -> None:
-    admin = client(cluster.bootstrap_servers)
-    admin.describe_cluster().result(WAIT_S)
-    until(lambda: len(admin) == 0)
-    used = time.process_time()
-    assert admin.poll(0.3) == 0
-    assert time.process_time() - used < 0.1
 
 
 def test_a_client_that_nobody_holds_ends_its_thread(cluster: EmbeddedCluster) -> None:
@@ -163,15 +146,8 @@ admin = AdminClient({"bootstrap.servers": "127.0.0.1:1"})
 admin.describe_cluster(request_timeout=600)
 print("end")
 """
-    root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, timeout=60, check=True)
+    done = run_python("-c", program)
     assert (done.stdout, "Traceback" in done.stderr) == ("end\n", False)
-
-
-def test_what_a_callback_raises_ends_nothing(cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
-    admin = client(cluster.bootstrap_servers)
-    admin.describe_cluster().add_done_callback(lambda _: 1 / 0)
-    assert admin.describe_cluster().result(WAIT_S).cluster_id
 
 
 def test_a_call_goes_on_after_two_lost_answers(cluster: EmbeddedCluster) -> None:
@@ -198,13 +174,8 @@ def test_a_broker_that_comes_back_is_found() -> None:
 
 def test_credentials_are_changed() -> None:
     with EmbeddedCluster(users={"alice": "secret"}) as secured:
-        settings = {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "SCRAM-SHA-256",
-            "sasl.username": "alice",
-            "sasl.password": "old",
-        }
-        admin = client(secured.bootstrap_servers, **settings)
+        log_in = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "alice", "sasl.password": "old"}
+        admin = client(secured.bootstrap_servers, **{"security.protocol": "SASL_PLAINTEXT"}, **log_in)
         assert code(admin.describe_cluster(request_timeout=5)) == "_AUTHENTICATION"
         admin.set_sasl_credentials("alice", "secret")
         assert admin.describe_cluster().result(WAIT_S).nodes
@@ -215,43 +186,21 @@ def test_credentials_are_changed() -> None:
 @each_row(
     ("api", "ask", "field", "values"),
     [
-        (
-            "ListOffsets",
-            lambda a, on: a.list_offsets({TP: OffsetSpec.latest()}, isolation_level=IsolationLevel(on)),
-            "isolation_level",
-            [0, 1],
-        ),
+        ("ListOffsets", lambda a, on: a.list_offsets({TP: LATEST}, isolation_level=IsolationLevel(on)), "isolation_level", [0, 1]),
         ("ElectLeaders", lambda a, on: {0: a.elect_leaders(ElectionType(on), [TP])}, "election_type", [0, 1]),
-        (
-            "ElectLeaders",
-            lambda a, on: {0: a.elect_leaders(ElectionType.PREFERRED, [TP], operation_timeout=on + 1)},
-            "timeout_ms",
-            [1000, 2000],
-        ),
+        ("ElectLeaders", lambda a, on: {0: a.elect_leaders(PREFERRED, [TP], operation_timeout=on + 1)}, "timeout_ms", [1000, 2000]),
         ("OffsetFetch", lambda a, on: a.list_consumer_group_offsets([GROUP], require_stable=bool(on)), "require_stable", [False, True]),
         ("DescribeGroups", lambda a, on: a.describe_consumer_groups(["none"], **may(on)), "include_authorized_operations", [False, True]),
-        (
-            "Metadata",
-            lambda a, on: a.describe_topics(TopicCollection(["t"]), **may(on)),
-            "include_topic_authorized_operations",
-            [False, True],
-        ),
+        ("Metadata", lambda a, on: a.describe_topics(TOPICS, **may(on)), "include_topic_authorized_operations", [False, True]),
         ("DeleteTopics", lambda a, on: a.delete_topics(["none"], operation_timeout=on + 1), "timeout_ms", [1000, 2000]),
         ("DeleteRecords", lambda a, on: a.delete_records([TP], operation_timeout=on + 1), "timeout_ms", [1000, 2000]),
-        (
-            "CreatePartitions",
-            lambda a, on: a.create_partitions([NewPartitions("t", 1)], validate_only=bool(on)),
-            "validate_only",
-            [False, True],
-        ),
+        ("CreatePartitions", lambda a, on: a.create_partitions([PARTITIONS], validate_only=bool(on)), "validate_only", [False, True]),
         ("DescribeConfigs", lambda a, on: a.describe_configs([ConfigResource("topic", "t")]), "include_synonyms", [True, True]),
     ],
 )
 def test_options_reach_the_broker(cluster: EmbeddedCluster, api: str, ask: Any, field: str, values: list[Any]) -> None:
     seen: list[Any] = []
     admin = client(cluster.bootstrap_servers)
-    if "t" not in admin.list_topics(timeout=WAIT_S).topics:
-        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(WAIT_S)
     cluster.control(api, lambda request: seen.append(getattr(request, field)))
     try:
         for on in (0, 1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,39 +14,27 @@ from kafkacore.compat import confluent as ours
 from kafkacore.compat.confluent.client_settings import ALIASES, CONSUMER_SETTINGS, DEFAULTS, PRODUCER_SETTINGS
 from kafkacore.compat.settings import Refused
 from tests.compat import confluent_clients, confluent_details, confluent_serving, confluent_unknown_topics
-from tests.compat.both_packages import CLUSTERS, cluster_of, own_topic, plain
-from tests.compat.confluent_clients import CASES, Face
+from tests.compat.both_packages import CLUSTERS, Servers, cluster_of, compare
+from tests.compat.confluent_face import Face
 from tests.kit.rows import each_row
 
 real = pytest.importorskip("confluent_kafka", minversion="2.16")
 
-SUBJECTS = (confluent_clients, confluent_serving, confluent_unknown_topics, confluent_details)  # each adds its cases to CASES
+SUBJECTS = [confluent_clients, confluent_serving, confluent_unknown_topics, confluent_details]
+ON_KAFKA = {
+    "a_topic_that_does_not_exist", "a_topic_that_the_brokers_do_not_have", "incremental_rebalance_callbacks", "times_that_brokers_give",
+    "transactions",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=CLUSTERS)
-def servers(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Where a cluster is."""
+def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
     with cluster_of(request.param, group_min_session_timeout_ms=500, auto_create_topics_enable=False) as found:
         yield found
 
 
-def seen(fn: Callable[[Face], Any], package: str, servers: str) -> Any:
-    topic = own_topic(fn, package, servers)
-    face = Face(package, servers, topic)
-    try:
-        return plain(fn(face), topic)
-    finally:
-        face.close()
-
-
-@each_row("fn", CASES, ids=[fn.__name__ for fn in CASES])
-def test_both_packages_show_a_program_the_same(fn: Callable[[Face], Any], servers: str) -> None:
-    assert seen(fn, "kafkacore.compat.confluent", servers) == seen(fn, "confluent_kafka", servers)
-
-
-def test_there_are_enough_cases() -> None:
-    assert len(CASES) >= 45
-    assert {fn.__module__ for fn in CASES} == {each.__name__ for each in SUBJECTS}
+def test_programs_over_confluent_kafka_see_the_same(servers: Servers, subtests: pytest.Subtests) -> None:
+    compare(subtests, SUBJECTS, Face, ("kafkacore.compat.confluent", "confluent_kafka"), servers, ON_KAFKA)
 
 
 def librdkafka() -> dict[str, str]:

@@ -5,33 +5,25 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from kafkacore import KafkaAdminClient, NewTopic
 from kafkacore.compat.confluent import Consumer, KafkaError, KafkaException, Producer, ThrottleEvent, TopicPartition
 from kafkacore.testing import EmbeddedCluster
-from tests.compat.confluent_serving import NOBODY, wait_for
+from tests.compat.confluent_serving import NOBODY
+from tests.kit.clusters import addresses
 from tests.kit.inside import producer_in, sender_of
 from tests.kit.rows import each_row
+from tests.kit.waiting import until
 
 WAIT_S = 60.0
 BEARER = {"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "PLAIN"}
 
 
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[str]:
-    """A cluster that lets in alice only."""
-    with EmbeddedCluster(users={"alice": "secret"}) as cluster:
-        settings: dict[str, Any] = {
-            "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "secret",
-        }  # fmt: skip
-        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers, **settings) as admin:
-            admin.create_topics([NewTopic("t", 1, 1)]).check()
-        yield cluster.bootstrap_servers
+guarded = addresses({"t": 1}, users={"alice": "secret"})
+"""Of a cluster that lets in alice only."""
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
@@ -45,9 +37,7 @@ def test_a_refused_client_goes_on_with_other_credentials(guarded: str, mechanism
     consumer.assign([TopicPartition("t", 0)])
     for client in (producer, consumer):
         seen.clear()
-        end = time.monotonic() + WAIT_S
-        while "_AUTHENTICATION" not in seen and time.monotonic() < end:
-            client.poll(0.1)
+        until(lambda: "_AUTHENTICATION" in seen, "an error of the log-in", client)
         assert seen[0] == "_AUTHENTICATION"
         client.set_sasl_credentials("alice", "secret")
     delivered: list[Any] = []
@@ -59,8 +49,8 @@ def test_a_refused_client_goes_on_with_other_credentials(guarded: str, mechanism
             return False
         return producer.flush(WAIT_S) == 0 and delivered[-1] is None
 
-    assert wait_for(produced)
-    assert wait_for(lambda: (m := consumer.poll(0.1)) is not None and m.value() == b"v")
+    until(produced)
+    until(lambda: (m := consumer.poll(0.1)) is not None and m.value() == b"v")
     producer.close()
     consumer.close()
 
@@ -101,7 +91,7 @@ def test_an_oauth_cb_that_raises_is_a_failed_authentication() -> None:
     with EmbeddedCluster(users={"alice": "secret"}, config=BEARER) as cluster:
         settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "OAUTHBEARER", "oauth_cb": token, "error_cb": seen.append}
         with Producer(settings | {"bootstrap.servers": cluster.bootstrap_servers}) as producer:
-            assert wait_for(lambda: producer.poll(0.1) > 0)
+            until(lambda: producer.poll(0.1) > 0)
     assert (seen[0].name(), "the provider raised ValueError" in seen[0].str()) == ("_AUTHENTICATION", True)
 
 
@@ -111,14 +101,13 @@ def test_a_broker_that_goes_and_comes_back() -> None:
         settings = {"bootstrap.servers": cluster.bootstrap_servers, "error_cb": lambda error: seen.append(error.name())}
         with Producer(settings | {"reconnect.backoff.max.ms": 100}) as producer:
             producer.list_topics(timeout=WAIT_S)
-            with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-                admin.create_topics([NewTopic("t", 1, 1)]).check()
+            cluster.create_topic("t", partitions=1)
             for round_ in range(2):
                 producer.produce("t", b"v")
                 assert producer.flush(WAIT_S) == 0
                 assert seen == []
                 cluster.stop_broker(1)
-                assert wait_for(lambda: producer.poll(0.1) >= 0 and seen.count("_ALL_BROKERS_DOWN") == 1), round_
+                until(lambda: producer.poll(0.1) >= 0 and seen.count("_ALL_BROKERS_DOWN") == 1, f"round {round_}")
                 assert seen[0] == "_TRANSPORT"
                 cluster.start_broker(1)
                 producer.produce("t", b"v")
@@ -143,8 +132,7 @@ def test_an_error_callback_that_raises_ends_its_poll_only() -> None:
 def test_throttled_requests() -> None:
     seen: list[ThrottleEvent] = []
     with EmbeddedCluster() as cluster:
-        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-            admin.create_topics([NewTopic("t", 1, 1)]).check()
+        cluster.create_topic("t", partitions=1)
         settings = {"bootstrap.servers": cluster.bootstrap_servers, "throttle_cb": seen.append}
         with Producer(settings) as producer:
             producer.produce("t", b"v")

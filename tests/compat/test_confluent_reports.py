@@ -4,36 +4,29 @@ general way do the same, and nothing of a report is lost."""
 from __future__ import annotations
 
 import gc
-import inspect
 import itertools
 import pickle
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from kafkacore import KafkaAdminClient, NewTopic
 from kafkacore._codec import ConsumerRecord, MessagesInHand, ProducerCore, ReportedSend, message_method, recast_records, send_method
 from kafkacore.compat.confluent import KafkaError, KafkaException, Message, Producer
 from kafkacore.testing import EmbeddedCluster
-from tests.compat.confluent_serving import wait_for
-from tests.kit.inside import producer_in, sender_of, thread_of
+from tests.kit.clusters import addresses
+from tests.kit.inside import producer_in, sender_of, take_general_way, thread_of
 from tests.kit.rows import each_row
+from tests.kit.waiting import until
 
 WAIT_S = 60.0
 NOW_MS = 1_700_000_000_000
 
 
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with EmbeddedCluster() as cluster:
-        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-            admin.create_topics([NewTopic("t", 3, 1)]).check()
-        yield ",".join(cluster.bootstrap_servers) if not isinstance(cluster.bootstrap_servers, str) else cluster.bootstrap_servers
+servers = addresses({"t": 3})
 
 
 def producer(servers: str, **settings: Any) -> Any:
@@ -60,7 +53,7 @@ def test_both_ways_report_the_same(servers: str) -> None:
     for short in (True, False):
         with producer(servers) as made:
             if not short:
-                made._short_send = None
+                take_general_way(made)
             seen: list[Any] = []
 
             def report(error: Any, m: Any, seen: list[Any] = seen) -> None:
@@ -91,7 +84,7 @@ def test_both_ways_refuse_the_same(servers: str, args: Any, named: Any) -> None:
     for short in (True, False):
         with producer(servers) as made:
             if not short:
-                made._short_send = None
+                take_general_way(made)
             with pytest.raises(Exception) as caught:
                 made.produce(*args, **named)
             kinds.append((type(caught.value), caught.value.args[0].code() if isinstance(caught.value.args[0], KafkaError) else None))
@@ -175,7 +168,7 @@ def test_each_message_has_its_callback_whether_they_are_all_the_same_or_not(serv
         seen.clear()
         with producer(servers, **{"linger.ms": 60_000}) as made:
             if not short:
-                made._short_send = None
+                take_general_way(made)
             for nth, name in enumerate(pattern):
                 made.produce("t", b"%d" % nth, partition=0, on_delivery=callbacks.get(name))
             delivered(made)
@@ -248,14 +241,6 @@ def test_many_threads_produce_while_others_poll(servers: str) -> None:
     assert sorted(seen) == list(range(2_000))
 
 
-def test_unserved_reports_are_served_by_close(servers: str) -> None:
-    seen: list[Any] = []
-    made = producer(servers)
-    made.produce("t", b"v", on_delivery=lambda error, m: seen.append(m.value()))
-    made.close()
-    assert (seen, len(made)) == ([b"v"], 0)
-
-
 def test_a_full_queue_counts_what_is_not_served(servers: str) -> None:
     with producer(servers, **{"queue.buffering.max.messages": 2}) as made:
         for _ in range(2):
@@ -287,8 +272,7 @@ def test_a_purged_producer_goes_on(servers: str) -> None:
 def test_messages_on_their_way_are_purged(servers: str) -> None:
     seen: list[Any] = []
     with EmbeddedCluster() as cluster:
-        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-            admin.create_topics([NewTopic("t", 3, 1)]).check()
+        cluster.create_topic("t", partitions=3)
         for idempotent in (False, True):
             with producer(cluster.bootstrap_servers, **{"enable.idempotence": idempotent}) as made:
                 made.produce("t", b"before", partition=0)
@@ -298,7 +282,7 @@ def test_messages_on_their_way_are_purged(servers: str) -> None:
                 try:
                     made.produce("t", b"v", b"k", 0, on_delivery=lambda error, m: seen.append((error.name(), m.value(), m.offset())))
                     sender = sender_of(producer_in(made))
-                    assert wait_for(lambda sender=sender: len(sender.batches_in_flight()) == 1)
+                    until(lambda sender=sender: len(sender.batches_in_flight()) == 1)
                     made.purge(in_flight=False)
                     assert (made.poll(0), len(made)) == (0, 1)
                     made.purge(in_queue=False)
@@ -313,14 +297,13 @@ def test_messages_on_their_way_are_purged(servers: str) -> None:
 def test_messages_that_never_arrived_leave_no_gap_when_they_are_purged() -> None:
     seen: list[Any] = []
     with EmbeddedCluster() as cluster:
-        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-            admin.create_topics([NewTopic("t", 1, 1)]).check()
+        cluster.create_topic("t", partitions=1)
         with producer(cluster.bootstrap_servers, **{"enable.idempotence": True, "reconnect.backoff.max.ms": 100}) as made:
             made.produce("t", b"before")
             assert made.flush(WAIT_S) == 0
             cluster.pause_broker(1)
             made.produce("t", b"lost", on_delivery=lambda error, m: seen.append(error.name()))
-            assert wait_for(lambda: len(sender_of(producer_in(made)).batches_in_flight()) == 1)
+            until(lambda: len(sender_of(producer_in(made)).batches_in_flight()) == 1)
             made.purge()
             assert (made.poll(0), seen.pop()) == (1, "_PURGE_INFLIGHT")
             cluster.kill_broker(1)  # it has not read the request
@@ -360,13 +343,6 @@ def test_a_producer_that_is_dropped_ends(servers: str) -> None:
     assert gone() is None
     thread.join(WAIT_S)
     assert not thread.is_alive()
-
-
-def test_the_short_cut_is_the_function_to_inspect() -> None:
-    assert list(inspect.signature(Producer.produce).parameters) == [
-        "self", "topic", "value", "key", "partition", "callback", "on_delivery", "timestamp", "headers",
-    ]  # fmt: skip
-    assert (Producer.produce.__doc__ or "").startswith("Queues a message.")
 
 
 def test_a_short_cut_finds_what_an_object_holds_in_a_slot_and_without() -> None:

@@ -8,27 +8,24 @@ import sys
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kafkacore import KafkaAdminClient, NewTopic
 from kafkacore.compat.confluent import KafkaException, Producer
 from kafkacore.errors import KafkaTimeoutError
 from kafkacore.testing import EmbeddedCluster
-from tests.compat.confluent_serving import NOBODY, wait_for
+from tests.compat.confluent_serving import NOBODY
+from tests.kit.clusters import embedded
 from tests.kit.inside import metadata_of, producer_in, sender_of, thread_of, topics_of
+from tests.kit.waiting import until
 
 WAIT_S = 60.0
 
 
-@pytest.fixture
-def cluster() -> Iterator[EmbeddedCluster]:
-    """One without topics, which makes none by itself."""
-    with EmbeddedCluster(configs={"auto.create.topics.enable": False}) as started:
-        yield started
+cluster = embedded(scope="function", config={"auto.create.topics.enable": False})
+"""One without topics, which makes none by itself."""
 
 
 def by_partition(cluster: EmbeddedCluster, topic: str) -> dict[int, list[bytes]]:
@@ -64,7 +61,7 @@ def test_the_order_of_a_partition_is_kept(cluster: EmbeddedCluster, idempotent: 
         begun.wait(WAIT_S)
         assert len(producer) >= 300
         cluster.create_topic("t", partitions=3)
-        assert wait_for(lambda: "t" in topics_of(producer_in(producer)))
+        until(lambda: "t" in topics_of(producer_in(producer)))
         stop.set()
         for thread in threads:
             thread.join(WAIT_S)
@@ -186,8 +183,7 @@ def test_a_listed_topic_is_known(cluster: EmbeddedCluster) -> None:
 
 def test_the_brokers_come_after_the_producer(cluster: EmbeddedCluster) -> None:
     """They were down when it was made: what was produced meanwhile is delivered."""
-    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic("t", 1, 1)]).check()
+    cluster.create_topic("t", partitions=1)
     cluster.stop_broker(1)
     with Producer({"bootstrap.servers": cluster.bootstrap_servers, "reconnect.backoff.max.ms": 100}) as producer:
         producer.produce("t", b"v")

@@ -6,8 +6,8 @@ import contextlib
 import time
 
 from kafkacore.compat.kafka import KafkaConsumer, TopicPartition
-from kafkacore.producer import KafkaProducer as Producer
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import make_topics
 from tests.kit.failing_once import VALUES, FailingOnce
 
 
@@ -26,10 +26,7 @@ def test_a_loop_does_not_end_before_its_time() -> None:
 
 def test_a_value_that_cannot_be_deserialized_costs_no_record_of_another_partition() -> None:
     with EmbeddedCluster() as cluster:
-        cluster.create_topic("t", partitions=3)
-        with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            for partition, values in enumerate(VALUES):
-                producer.send_many("t", values, partitions=partition).result(30)
+        make_topics(cluster, {"t": VALUES})
         settings = {"auto_offset_reset": "earliest", "value_deserializer": (failing := FailingOnce())}
         with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, **settings) as consumer:
             tps = [TopicPartition("t", partition) for partition in range(3)]

@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from kafkacore.testing import EmbeddedCluster
-from tests.kit.kafka_server import KafkaServer, why_unavailable
+from tests.compat.both_packages import ALL, CLUSTERS, cluster_of
 
 VERSION = "3.0.12"
 HERE = Path(__file__).parent
@@ -47,15 +46,11 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def cache() -> Path:
-    root = os.environ.get("KAFKACORE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafkacore"
-    return Path(root) / f"kafka-python-{VERSION}"
-
-
 @pytest.fixture(scope="module")
 def source() -> Path:
     """The unpacked distribution."""
-    where = cache()
+    root = os.environ.get("KAFKACORE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafkacore"
+    where = Path(root) / f"kafka-python-{VERSION}"
     unpacked = where / f"kafka_python-{VERSION}"
     if (where / "done").exists():
         return unpacked
@@ -70,17 +65,11 @@ def source() -> Path:
     return unpacked
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+@pytest.fixture(scope="module", params=CLUSTERS if ALL else CLUSTERS[:1])
 def cluster(request: pytest.FixtureRequest) -> Iterator[str]:
     """The address of a cluster with an authorizer."""
-    if request.param == "embedded":
-        with EmbeddedCluster(config=SETTINGS) as embedded:
-            yield embedded.bootstrap_servers
-        return
-    if reason := why_unavailable():
-        pytest.skip(reason)
-    with KafkaServer(**SETTINGS) as server:
-        yield server.bootstrap_servers
+    with cluster_of(request.param, **SETTINGS) as found:
+        yield found.addresses
 
 
 def run(source: Path, servers: str, out: Path) -> dict[str, str]:

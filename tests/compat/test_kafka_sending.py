@@ -11,20 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkacore import KafkaAdminClient, NewTopic
 from kafkacore.compat.kafka import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore.compat.kafka.future import FutureRecordMetadata, HeldRecord, QueuedRecord
 from kafkacore.testing import EmbeddedCluster
-from tests.kit.inside import producer_in
+from tests.kit.clusters import embedded
+from tests.kit.inside import general_send_of, producer_in
 
 TOPIC = "sending"
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster() as started, KafkaAdminClient(bootstrap_servers=started.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic(TOPIC, 3, 1)]).check()
-        yield started
+cluster = embedded({TOPIC: 3})
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +69,7 @@ def test_both_ways_do_the_same(
         stamped = found.timestamp if timestamp_ms is not None else None
         return chosen, stamped, tuple(found[-4:]), record.value, record.key, record.headers, record.timestamp == found.timestamp
 
-    assert outcome(producer.send) == outcome(producer._send_general)
+    assert outcome(producer.send) == outcome(general_send_of(producer))
 
 
 def test_the_compiled_way_gives_the_engines_own_future(producer: KafkaProducer) -> None:
@@ -85,28 +81,23 @@ def test_the_compiled_way_gives_the_engines_own_future(producer: KafkaProducer) 
     assert plain.get(60)._fields == held.get(60)._fields
 
 
-def test_a_record_that_fails_later_says_why_to_everybody(producer: KafkaProducer, cluster: EmbeddedCluster) -> None:
-    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic("small", 1, 1, configs={"max.message.bytes": "200"})]).check()
+def test_a_record_that_fails_later_says_why_to_everybody(
+    producer: KafkaProducer, cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.create_topic("small", 1, configs={"max.message.bytes": 200})
+    producer.send("small", b"x" * 1_000)
+    producer.flush(20)  # nobody has looked at the future: the engine's flush would raise
+    assert "1 record" in caplog.text
+    assert "MESSAGE_TOO_LARGE" in caplog.text
     heard: list[Any] = []
     future = producer.send("small", b"x" * 1_000).add_callback(heard.append).add_errback(lambda error: heard.append(type(error)))
-    producer.flush(20)  # and does not raise
+    producer.flush(20)
     with pytest.raises(errors.MessageSizeTooLargeError) as caught:
         future.get(60)
     assert heard == [errors.MessageSizeTooLargeError]
     assert (future.failed(), future.succeeded(), future.value, future.retriable()) == (True, False, None, False)
     assert future.exception == caught.value
     assert caught.value.__cause__.topic == "small"  # type: ignore[union-attr]
-
-
-def test_flush_leaves_failures_to_the_futures_and_says_so(producer: KafkaProducer, caplog: pytest.LogCaptureFixture) -> None:
-    with KafkaAdminClient(bootstrap_servers=producer.config["bootstrap_servers"]) as admin:
-        admin.create_topics([NewTopic("smaller", 1, 1, configs={"max.message.bytes": "200"})]).check()
-    future = producer.send("smaller", b"x" * 1_000)
-    producer.flush(20)  # nobody has looked at the future: the engine's flush would raise
-    assert "1 record" in caplog.text
-    assert "MESSAGE_TOO_LARGE" in caplog.text
-    assert future.failed()
 
 
 def test_a_producer_that_nobody_holds_is_collected(cluster: EmbeddedCluster) -> None:
@@ -117,11 +108,3 @@ def test_a_producer_that_nobody_holds_is_collected(cluster: EmbeddedCluster) -> 
     gc.collect()
     assert engine() is None
     assert future.get(60).topic == TOPIC  # the Sender delivers what was queued
-
-
-def test_sizes_are_of_bytes_and_not_of_characters(producer: KafkaProducer, reader: KafkaConsumer) -> None:
-    """What is sent says what is read."""
-    sent = producer.send(TOPIC, "ä€".encode(), "ü".encode(), [("größe", "ü".encode()), ("leer", b"")], 0).get(60)
-    read = stored(reader, 0, sent.offset)
-    for each in (sent, read):
-        assert (each.serialized_key_size, each.serialized_value_size, each.serialized_header_size) == (2, 5, 7 + 2 + 4)

@@ -19,7 +19,7 @@ from kafkacore.compat.kafka.assignors import CooperativeStickyAssignor, StickyPa
 from kafkacore.compat.kafka.common_settings import COMMON, COMMON_DEFAULTS, _addresses, _token_provider, engine_settings
 from kafkacore.compat.kafka.consumer import _at_beginning
 from kafkacore.compat.kafka.partitioner import StickyPartitioner
-from tests.kit.inside import consumer_in, producer_in
+from tests.kit.inside import consumer_in, producer_in, short_send_of
 from tests.kit.rows import each_row
 
 NOWHERE: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "api_version": (4, 3)}
@@ -47,7 +47,7 @@ def test_a_producer_has_kafka_pythons_defaults() -> None:
         assert (config.linger_ms, config.acks, config.retries, config.compression_type) == (0, -1, 2**31 - 1, "none")
         assert (config.reconnect_backoff_max_ms, config.send_buffer_bytes, config.enable_idempotence) == (30_000, -1, True)
         assert re.fullmatch(r"kafka-python-producer-\d+", config.client_id)
-        assert type(producer._short_send) is RecastSend
+        assert type(short_send_of(producer)) is RecastSend
 
 
 def test_a_consumer_has_kafka_pythons_defaults() -> None:
@@ -75,7 +75,7 @@ def test_assignors_go_by_their_names() -> None:
 
 def test_kafka_pythons_own_partitioners_stand_for_the_engines() -> None:
     with KafkaProducer(**NOWHERE, partitioner=StickyPartitioner()) as producer:
-        assert type(producer._short_send) is RecastSend
+        assert type(short_send_of(producer)) is RecastSend
 
 
 def test_credentials() -> None:

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from kafkacore import errors as engine_errors
 from kafkacore.compat.kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
 from kafkacore.compat.kafka.admin_base import ADMIN_SETTINGS
 from kafkacore.compat.kafka.consumer_settings import CONSUMER_SETTINGS
 from kafkacore.compat.kafka.producer import PRODUCER_SETTINGS
 from kafkacore.compat.settings import NoEffect, Ours, Own, Refused
-from tests.compat.both_packages import errors_of_the_engine
 from tests.kit.rows import each_row
 
 real = pytest.importorskip("kafka", minversion="3.0")
@@ -97,65 +95,6 @@ def test_the_page_about_moving_names_what_is_refused_and_what_has_no_effect() ->
             assert isinstance(kind, Ours) or f"`{name}`" in page, name
     for name in NOT_COVERED:
         assert f"{name.rpartition('.')[2]}()" in page
-
-
-def test_every_exception_is_there() -> None:
-    theirs = importlib.import_module("kafka.errors")
-    names = [name for name, each in vars(theirs).items() if inspect.isclass(each) and issubclass(each, Exception)]
-    assert len(names) > 100
-    for name in names:
-        wanted, found = getattr(theirs, name), getattr(errors, name)
-        assert [each.__name__ for each in wanted.__mro__] == [each.__name__ for each in found.__mro__], name
-        for attribute in ("errno", "retriable", "invalid_metadata"):
-            assert getattr(wanted, attribute, None) == getattr(found, attribute, None), (name, attribute)
-        if getattr(wanted, "errno", None) is not None:
-            assert (found.message, theirs.for_code(found.errno).__name__) == (wanted.message, errors.for_code(found.errno).__name__)
-            assert found.description
-
-
-def test_codes_that_nobody_knows_keep_their_number() -> None:
-    found = errors.for_code(999)
-    assert (found.__name__, found.errno, issubclass(found, errors.UnknownError)) == ("UnrecognizedBrokerError", 999, True)
-    assert str(found("x")) == "[Error 999] UnrecognizedBrokerError: x"
-
-
-@each_row(
-    ("engine", "name"),
-    [
-        ("RequestTimedOut", "KafkaTimeoutError"),
-        ("KafkaTimeoutError", "KafkaTimeoutError"),
-        ("BufferFullError", "KafkaTimeoutError"),
-        ("CommitFailed", "CommitFailedError"),
-        ("MaxPollExceeded", "CommitFailedError"),
-        ("DecompressedTooLarge", "UnsupportedCodecError"),
-        ("TransactionAborted", "TransactionAbortedError"),
-        ("SslAuthenticationFailed", "KafkaConnectionError"),
-        ("SaslAuthentication", "SaslAuthenticationFailedError"),
-        ("CorruptDataError", "KafkaProtocolError"),
-        ("ConfigError", "KafkaConfigurationError"),
-        ("ClosedError", "IllegalStateError"),
-        ("UsageError", "IllegalArgumentError"),
-        ("DisconnectError", "KafkaConnectionError"),
-        ("NoOffsetForPartition", "NoOffsetForPartitionError"),
-        ("LogTruncationError", "LogTruncationError"),
-        ("OffsetOutOfRange", "OffsetOutOfRangeError"),
-        ("RecordTooLarge", "MessageSizeTooLargeError"),
-        ("InvalidProducerEpoch", "ProducerFencedError"),
-        ("RebalanceInProgress", "RebalanceInProgressError"),
-    ],
-)
-def test_an_error_of_the_engine_becomes_kafka_pythons(engine: str, name: str) -> None:
-    assert type(errors.of(getattr(engine_errors, engine)("what happened"))).__name__ == name
-
-
-def test_every_error_of_the_engine_has_a_counterpart() -> None:
-    for error in errors_of_the_engine():
-        if isinstance(error, engine_errors.DeliveryError):
-            continue
-        found = errors.of(error)
-        assert isinstance(found, errors.KafkaError)
-        assert found.__cause__ is error
-        assert "what happened" in str(found)
 
 
 @each_row("name", ["errors", "structs", "serializer", "partitioner", "future", "admin"])

@@ -6,7 +6,7 @@ A full queue of confluent-kafka's, after which its programs call `produce` again
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,16 +15,13 @@ import pytest
 from kafkacore import KafkaConsumer, TopicPartition, errors
 from kafkacore.compat import aiokafka, confluent, kafka
 from kafkacore.compat.confluent.serializing_producer import SerializingProducer
-from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
 
 LARGE = bytes(50_000)
 GUARD_S = 60
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(config={"auto_create_topics_enable": False}) as cluster:
-        yield cluster
+cluster = embedded(config={"auto_create_topics_enable": False})
 
 
 @pytest.fixture

@@ -38,3 +38,15 @@ def embedded(topics: Topics | None = None, *, scope: Any = "module", name: str |
             yield started
 
     return cluster
+
+
+def addresses(topics: Topics | None = None, *, scope: Any = "module", **settings: Any) -> Any:
+    """A fixture: the addresses of an EmbeddedCluster, as `embedded` makes it."""
+
+    @pytest.fixture(scope=scope)
+    def servers() -> Iterator[str]:
+        with EmbeddedCluster(**settings) as started:
+            make_topics(started, topics or {})
+            yield started.bootstrap_servers
+
+    return servers

@@ -154,3 +154,58 @@ def worker_of(owner: Any) -> Any:
 def kept_of(owner: Any) -> Any:
     """What it has kept."""
     return owner._kept
+
+
+def short_send_of(producer: Any) -> Any:
+    """The compiled short cut of its `send`."""
+    return producer._short_send
+
+
+def take_general_way(producer: Any) -> None:
+    """Its `send` has no short cut any more."""
+    producer._short_send = None
+
+
+def general_send_of(producer: Any) -> Any:
+    """Its `send` without the short cut."""
+    return producer._send_general
+
+
+def line_of(producer: Any) -> Any:
+    """Tasks that wait for its memory."""
+    return producer._line
+
+
+def pool_of(producer: Any) -> Any:
+    """The pool of its memory."""
+    return producer._pool
+
+
+def bind(producer: Any) -> Any:
+    """Binds it to the running loop."""
+    return producer._bind()
+
+
+def timer_of(client: Any) -> Any:
+    """The loop's timer for its deadlines."""
+    return client._timer
+
+
+def client_of(engine: Any) -> Any:
+    """The client within an engine."""
+    return engine._client
+
+
+def chunk_of(reader: Any) -> Any:
+    """Records that it has in hand."""
+    return reader._chunk
+
+
+def look_of(reader: Any) -> Any:
+    """Its look at whether the program goes on."""
+    return reader._look
+
+
+def descriptor_of(driver: Any) -> Any:
+    """What the loop watches for it."""
+    return driver._descriptor

@@ -20,3 +20,9 @@ def run(work: Coroutine[Any, Any, T] | Callable[[], Coroutine[Any, Any, T]], new
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(guarded())
+
+
+async def turns(count: int) -> None:
+    """Lets the loop's other tasks go on so often."""
+    for _ in range(count):
+        await asyncio.sleep(0)
