@@ -17,7 +17,8 @@ from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, Rebala
 from kafkacore.aio.calls import CallThread
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.inside import bind, calls_of, general_send_of, producer_in, sender_of, short_send_of
-from tests.kit.loops import NewLoop, run
+from tests.kit.loops import NewLoop, run, turns
+from tests.kit.records import fill
 
 GUARD_S = 60
 
@@ -28,6 +29,10 @@ def depth(error: BaseException) -> int:
     while traceback is not None:
         frames, traceback = frames + 1, traceback.tb_next
     return frames
+
+
+async def polled_values(consumer: KafkaConsumer) -> list[bytes]:
+    return [record.value for records in (await consumer.poll(None)).values() for record in records]
 
 
 # ---- the producer ----------------------------------------------------------------------------------------------------------------
@@ -95,18 +100,14 @@ def test_whatever_a_listener_returns_is_awaited(servers: str, topic: str) -> Non
 
     class Returning(RebalanceListener):
         def on_partitions_assigned(self, partitions: Any) -> Any:
-            go_on = asyncio.Event()
-            asyncio.get_running_loop().call_later(0.1, go_on.set)
-
             async def later() -> None:
-                await go_on.wait()
+                await turns(10)
                 seen.append("assigned")
 
             return asyncio.gather(later(), later())
 
     async def work() -> None:
-        async with KafkaProducer(bootstrap_servers=servers) as producer:
-            await (await producer.send(topic, b"0"))
+        fill(servers, topic, [b"0"])
         async with KafkaConsumer(bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest") as consumer:
             consumer.subscribe([topic], listener=Returning())
             assert await consumer.poll(None)
@@ -128,11 +129,10 @@ def test_a_listener_awaits_a_position(servers: str, topic: str, protocol: str) -
 
     async def work() -> None:
         nonlocal consumer
-        async with KafkaProducer(bootstrap_servers=servers) as producer:
-            await (await producer.send_many(topic, [b"0", b"1"]))
+        fill(servers, topic, [b"0", b"1"])
         consumer = KafkaConsumer(bootstrap_servers=servers, group_id=topic, group_protocol=protocol, auto_offset_reset="earliest")
         consumer.subscribe([topic], listener=Rewinding())
-        assert [record.value for records in (await consumer.poll(None)).values() for record in records] == [b"1"]
+        assert await polled_values(consumer) == [b"1"]
         assert seen == [0]
         await consumer.close()
 
@@ -161,8 +161,7 @@ def test_a_poll_that_is_cancelled_leaves_its_listener_alone(servers: str, topic:
         nonlocal consumer, reached, go_on, cancelled
         reached, go_on, cancelled = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop().create_future()
         cancelled.cancel()
-        async with KafkaProducer(bootstrap_servers=servers) as producer:
-            await (await producer.send_many(topic, [b"0", b"1"]))
+        fill(servers, topic, [b"0", b"1"])
         consumer = KafkaConsumer(bootstrap_servers=servers, group_id=topic, group_protocol=protocol, enable_auto_commit=False)
         consumer.subscribe([topic], listener=Slow())
         poll = asyncio.create_task(consumer.poll(None))
@@ -176,13 +175,13 @@ def test_a_poll_that_is_cancelled_leaves_its_listener_alone(servers: str, topic:
         await asyncio.wait([poll])
         assert poll.cancelled()
         assert ended == ["assigned"]
-        assert [record.value for records in (await consumer.poll(None)).values() for record in records] == [b"1"]
+        assert await polled_values(consumer) == [b"1"]
         with pytest.raises(asyncio.CancelledError):
             await consumer.unsubscribe()
         consumer.subscribe([topic], listener=Slow())
         with pytest.raises(asyncio.CancelledError):
             await consumer.poll(None)
-        assert [record.value for records in (await consumer.poll(None)).values() for record in records] == [b"1"]
+        assert await polled_values(consumer) == [b"1"]
         with pytest.raises(asyncio.CancelledError):
             await consumer.close()
         await consumer.close()
@@ -277,8 +276,7 @@ def test_a_consumer_is_read_in_its_own_loop_only(servers: str, topic: str) -> No
                 refused.append(str(error))
 
     async def work() -> None:
-        async with KafkaProducer(bootstrap_servers=servers) as producer:
-            await (await producer.send_many(topic, [b"x"] * 100))
+        fill(servers, topic, [b"x"] * 100)
         async with KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
             consumer.assign([(topic, 0)])
             assert await consumer.poll(None, 10)
@@ -354,8 +352,7 @@ def test_a_poll_that_its_loop_left_does_not_keep_the_next_loop_from_reading(new_
     topic = f"{topic}-{new_loop.__module__}"
 
     async def begin() -> tuple[KafkaConsumer, asyncio.Task[Any]]:
-        async with KafkaProducer(bootstrap_servers=servers) as producer:
-            await (await producer.send(topic, b"0"))
+        fill(servers, topic, [b"0"])
         consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
         consumer.assign([(topic, 0)])
         assert await consumer.poll(None)
@@ -366,7 +363,7 @@ def test_a_poll_that_its_loop_left_does_not_keep_the_next_loop_from_reading(new_
 
     async def end(consumer: KafkaConsumer) -> None:
         consumer.seek((topic, 0), 0)
-        assert [record.value for records in (await consumer.poll(None)).values() for record in records] == [b"0"]
+        assert await polled_values(consumer) == [b"0"]
         consumer.pause((topic, 0))
         assert await consumer.position((topic, 0)) == 1
         poll.get_coro().close()  # the task before: it ends no reading of this loop
@@ -437,8 +434,7 @@ def test_what_a_call_calls_sees_its_context(servers: str, topic: str, protocol: 
             seen["revoked"] = request.get()
 
     async def work() -> None:
-        async with KafkaProducer(bootstrap_servers=servers) as producer:
-            await (await producer.send(topic, b"0"))
+        fill(servers, topic, [b"0"])
         consumer = KafkaConsumer(bootstrap_servers=servers, group_id=topic, group_protocol=protocol, auto_offset_reset="earliest")
         consumer.subscribe([topic], listener=Noting())
         request.set("the poll's")

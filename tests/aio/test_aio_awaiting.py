@@ -17,9 +17,10 @@ import cancelling
 import pytest
 
 from kafkacore import NewTopic, ProducerRecord, errors
-from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafkacore.aio import KafkaAdminClient, KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.inside import general_send_of, producer_in, sender_of
+from tests.kit.records import all_values, read
 
 GUARD_S = 60
 HELD = {"linger_ms": 600_000, "delivery_timeout_ms": 1_200_000}
@@ -63,15 +64,7 @@ def with_producer(**settings: Any) -> Callable[[Test], Callable[..., None]]:
 async def values(producer: KafkaProducer, topic: str) -> list[bytes]:
     """What the topic holds but for the first record."""
     await producer.flush()
-    async with KafkaConsumer(bootstrap_servers=list(producer.config.bootstrap_servers)) as consumer:
-        consumer.assign([(topic, 0)])
-        consumer.seek_to_beginning()
-        end = (await consumer.end_offsets([(topic, 0)]))[topic, 0]
-        found: list[bytes] = []
-        while len(found) < end:
-            for records in (await consumer.poll(None)).values():
-                found += [record.value for record in records]
-        return found[1:]
+    return all_values(",".join(producer.config.bootstrap_servers), topic)[1:]
 
 
 async def waiting(*tasks: asyncio.Task[Any]) -> None:
@@ -158,13 +151,7 @@ def test_both_ways_send_the_same(servers: str, topic: str, general: bool) -> Non
             await producer.flush()
             metadata, error = await delivered
             assert (metadata.offset, error) == (4, None)
-        async with KafkaConsumer(bootstrap_servers=servers) as consumer:
-            consumer.assign([(topic, 0)])
-            consumer.seek_to_beginning()
-            found: list[Any] = []
-            while len(found) < len(calls):
-                for records in (await consumer.poll(None)).values():
-                    found += records
+        found = read(servers, topic, len(calls))
         assert [(r.value, r.key, r.headers) for r in found[:7]] == [
             (b"value", None, ()),
             (b"text", b"key", ()),

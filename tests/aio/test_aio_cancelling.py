@@ -12,11 +12,12 @@ import pytest
 from cancelling import LOOPS, Cut, How, everywhere, run, until_done
 
 from kafkacore import KafkaConsumer as SyncConsumer
-from kafkacore import KafkaProducer as SyncProducer
 from kafkacore import NewTopic, TopicPartition, errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from tests.kit.inside import accumulator_of, calls_of, line_of, metadata_of, pool_of, producer_in, short_send_of
 from tests.kit.loops import NewLoop
+from tests.kit.records import all_values, fill
+from tests.kit.records import numbered as values_numbered
 
 numbers = itertools.count()
 
@@ -41,13 +42,6 @@ def new_loop(where: tuple[str, How]) -> NewLoop:
 @pytest.fixture
 def how(where: tuple[str, How]) -> How:
     return where[1]
-
-
-def values_of(servers: str, topic: str, isolation_level: str = "read_uncommitted") -> list[bytes]:
-    """All records of a topic."""
-    with SyncConsumer(bootstrap_servers=servers, isolation_level=isolation_level) as consumer:
-        (end,) = consumer.end_offsets([(topic, 0)]).values()
-        return [value for columns in consumer.read_range((topic, 0), 0, end) for value in columns.values]
 
 
 def assert_nothing_waits(producer: KafkaProducer) -> None:
@@ -118,7 +112,7 @@ def test_sends(servers: str, new_loop: NewLoop, how: How, way: str) -> None:
             cancelled = await until_done(cut, sends)
             assert_nothing_waits(producer)
             assert [future.result().offset for future in sends.futures] == list(range(10, 50))
-        assert [int(value[:6]) for value in values_of(servers, topic)] == list(range(80))
+        assert [int(value[:6]) for value in all_values(servers, topic)] == list(range(80))
         return cancelled
 
     everywhere(new_loop, how, once)
@@ -185,7 +179,7 @@ def test_transactions(servers: str, new_loop: NewLoop, how: How) -> None:
             transacts = Transacts(producer, topic)
             cancelled = await until_done(cut, transacts)
             assert_nothing_waits(producer)
-        assert values_of(servers, topic, "read_committed") == transacts.committed
+        assert all_values(servers, topic, isolation_level="read_committed") == transacts.committed
         with SyncConsumer(bootstrap_servers=servers, group_id=transacts.group) as consumer:
             assert consumer.committed((topic, 0)).offset == 3
         return cancelled
@@ -235,9 +229,8 @@ class Reads:
 @pytest.fixture(scope="module")
 def numbered(servers: str) -> str:
     """A topic with COUNT records in batches of ten."""
-    with SyncProducer(bootstrap_servers=servers) as producer:
-        for i in range(0, COUNT, 10):
-            producer.send_many("numbered", [b"%d" % j for j in range(i, i + 10)]).result()
+    for first in range(0, COUNT, 10):
+        fill(servers, "numbered", values_numbered(10, first=first))
     return "numbered"
 
 

@@ -17,6 +17,7 @@ from kafkacore.aio.calls import CallThread, Ending, Job
 from kafkacore.net import block_end
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.inside import driver_of, producer_in, sender_of
+from tests.kit.records import fill, numbered
 
 GUARD_S = 60
 
@@ -63,8 +64,7 @@ async def test_a_listener_that_polls_is_refused_by_its_name(servers: str, topic:
                 await consumer.poll(1)
             refused.append(str(raised.value))
 
-    async with KafkaProducer(bootstrap_servers=servers) as producer:
-        await (await producer.send(topic, b"x"))
+    fill(servers, topic, [b"x"])
     async with KafkaConsumer(bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest") as consumer:
         consumer.subscribe([topic], listener=Polling())
         await read(consumer, 1)
@@ -94,8 +94,7 @@ async def test_other_calls_go_first_while_a_poll_waits(servers: str, topic: str)
 
 @in_loop
 async def test_async_for_ends_with_the_consumer(servers: str, topic: str) -> None:
-    async with KafkaProducer(bootstrap_servers=servers) as producer:
-        await producer.send_many(topic, [b"%d" % i for i in range(1200)])
+    fill(servers, topic, numbered(1200))
     consumer = KafkaConsumer(bootstrap_servers=servers)
     consumer.assign([(topic, 0)])
     consumer.seek_to_beginning()

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from cancelling import GUARD_S, run
 
-from kafkacore import KafkaConsumer as SyncConsumer
 from kafkacore import errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.clusters import embedded
 from tests.kit.inside import bind, line_of, timer_of
 from tests.kit.loops import NewLoop
+from tests.kit.records import all_values
 
 cluster = embedded()
 
@@ -32,12 +32,6 @@ def nothing_unraisable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     gc.collect()
     assert not seen
-
-
-def committed(cluster: EmbeddedCluster, topic: str) -> list[bytes]:
-    with SyncConsumer(bootstrap_servers=cluster.bootstrap_servers, isolation_level="read_committed") as consumer:
-        (end,) = consumer.end_offsets([(topic, 0)]).values()
-        return [value for columns in consumer.read_range((topic, 0), 0, end) for value in columns.values]
 
 
 @types.coroutine
@@ -90,7 +84,7 @@ def test_a_transaction_whose_block_is_closed_is_aborted(new_loop: NewLoop, clust
                     await producer.send(topic, value)
 
     run(new_loop, work)
-    assert committed(cluster, topic) == [b"kept", b"kept too"]
+    assert all_values(cluster.bootstrap_servers, topic, isolation_level="read_committed") == [b"kept", b"kept too"]
 
 
 class Stepped:
@@ -144,7 +138,7 @@ def test_a_block_that_is_closed_after_its_loop_is_aborted(cluster: EmbeddedClust
     producer, coroutine = asyncio.run(work())
     coroutine.close()
     asyncio.run(end(producer))
-    assert committed(cluster, topic) == [b"kept"]
+    assert all_values(cluster.bootstrap_servers, topic, isolation_level="read_committed") == [b"kept"]
 
 
 def test_a_block_that_is_closed_after_its_producer_says_nothing(

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from kafkacore import errors
-from kafkacore.aio import KafkaConsumer, KafkaProducer, WheelTimer
+from kafkacore.aio import KafkaProducer, WheelTimer
 from kafkacore.aio.calls import CallThread, NotMade
 from kafkacore.aio.testing import EmbeddedCluster
 from kafkacore.aio.timers import Line, ended_within, shared_timer
 from tests.kit.inside import timer_of
 from tests.kit.loops import run, turns
+from tests.kit.records import all_values
 
 GUARD_S = 60
 
@@ -73,14 +74,7 @@ def test_a_line_for_memory_makes_one_timer_and_keeps_its_order() -> None:
             await producer.flush()
             kept = [i for i, task in enumerate(sends) if not task.cancelled()]
             assert [sends[i].result().result().offset for i in kept] == list(range(1, len(kept) + 1))
-            async with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
-                consumer.assign([("t", 0)])
-                consumer.seek(("t", 0), 1)
-                found: list[int] = []
-                while len(found) < len(kept):
-                    for records in (await consumer.poll(None)).values():
-                        found += [int(record.value[:-1000]) for record in records]
-            assert found == kept
+            assert [int(value[:-1000]) for value in all_values(cluster.bootstrap_servers, "t")[1:]] == kept
 
     run(test, CountingLoop)
 

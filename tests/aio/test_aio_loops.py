@@ -24,6 +24,7 @@ from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, Rebala
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.inside import descriptor_of, driver_of
 from tests.kit.loops import NewLoop
+from tests.kit.records import fill
 from tests.kit.rows import each_row
 
 SESSION_MS = 1_500
@@ -232,8 +233,7 @@ def test_a_consumer_is_closed_in_the_loop_after_its_own(servers: str, new_loop: 
     consumer = KafkaConsumer(bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest")
 
     async def read() -> None:
-        async with KafkaProducer(bootstrap_servers=servers) as producer:
-            await (await producer.send(topic, b"x"))
+        fill(servers, topic, [b"x"])
         consumer.subscribe([topic], listener=Where())
         assert await consumer.poll(None)
 
@@ -258,8 +258,7 @@ def test_a_loop_that_is_closed_within_a_listener(servers: str, new_loop: NewLoop
     async def begin() -> KafkaConsumer:
         nonlocal reached
         reached = asyncio.Event()
-        async with KafkaProducer(bootstrap_servers=servers) as producer:
-            await (await producer.send(topic, b"x"))
+        fill(servers, topic, [b"x"])
         consumer = KafkaConsumer(bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest")
         consumer.subscribe([topic], listener=Stays())
         polls.append(asyncio.create_task(consumer.poll(None)))

@@ -60,26 +60,6 @@ async def a_loop(k: Face) -> Any:
 
 
 @case
-async def a_loop_ends_with_stop(k: Face) -> Any:
-    await k.fill(2)
-    reader = await k.reader()
-    seen: list[Any] = []
-    both = asyncio.Event()
-
-    async def loop() -> str:
-        async for record in reader:
-            seen.append(record.offset)
-            if len(seen) == 2:
-                both.set()
-        return "ended"
-
-    task = asyncio.create_task(loop())
-    await asyncio.wait_for(both.wait(), GUARD_S)
-    await reader.stop()
-    return await asyncio.wait_for(task, GUARD_S), seen
-
-
-@case
 async def stop_ends_calls_that_wait(k: Face) -> Any:
     reader = await k.reader()
     one = asyncio.create_task(k.raised(reader.getone))
@@ -427,15 +407,6 @@ async def unsubscribing_and_assigning(k: Face) -> Any:
         seen.append([(record.partition, record.offset) for record in [await member.getone() for _ in range(3)]])
         await member.commit()
     return seen, await member.committed(k.tp()), await member.committed(k.tp(1))
-
-
-@case
-async def records_larger_than_a_fetch(k: Face) -> Any:
-    producer = await k.producer()
-    for size in (10, 50_000, 50):
-        await producer.send_and_wait(k.topic, b"v" * size, partition=0)
-    reader = await k.reader(max_partition_fetch_bytes=4_000)
-    return [len((await reader.getone()).value) for _ in range(3)]
 
 
 @case

@@ -367,20 +367,3 @@ def a_closed_producer_lists_nothing(f: Face) -> Any:
     producer = f.producer()
     producer.close()
     return f.raised(lambda: producer.list_topics(timeout=5)), f.raised(lambda: producer.cluster_id(timeout=5))
-
-
-@case
-def callbacks_that_raise_in_a_flush(f: Face) -> Any:
-    seen: list[Any] = []
-
-    def report(error: Any, m: Any) -> None:
-        seen.append(m.value())
-        if m.value() in (b"1", b"2"):
-            raise ValueError(m.value())
-
-    producer = queued(f, 4, report)
-    try:
-        producer.flush(WAIT_S)
-    except ValueError as error:
-        return error.args, list(seen), producer.flush(WAIT_S), seen
-    return "nothing raised"

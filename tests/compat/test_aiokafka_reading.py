@@ -293,24 +293,6 @@ def test_what_goes_wrong_while_no_task_reads_is_raised_by_the_next_read(monkeypa
     run(test, 1)
 
 
-def test_the_error_of_a_partition_goes_to_the_task_that_reads_it() -> None:
-    """One task waits for both; the other one's partition has no offset."""
-
-    async def test(servers: str) -> None:
-        async with consumer(servers, auto_offset_reset="none") as reader:
-            reader.assign([T0, T1])
-            reader.seek(T0, 1)
-            waiting = asyncio.ensure_future(reader.getone(T0))
-            await asyncio.sleep(0)
-            with pytest.raises(errors.NoOffsetForPartitionError):
-                await reader.getone(T1)
-            assert not waiting.done()
-            fill(servers, "t", [b"more"])
-            assert (await waiting).value == b"more"
-
-    run(test, 1)
-
-
 def test_a_start_does_not_wait_for_ever_for_a_position(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(servers: str) -> None:
         reader = consumer(servers, "t", request_timeout_ms=500)

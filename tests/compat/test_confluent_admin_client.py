@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gc
-import logging
 import threading
 import time
 from concurrent.futures import Future
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 from kafkacore import KafkaAdminClient
-from kafkacore.broker.server import Disconnect
 from kafkacore.compat.confluent import (
     ConsumerGroupTopicPartitions,
     ElectionType,
@@ -36,7 +34,7 @@ from kafkacore.compat.confluent.admin import (
     UserScramCredentialUpsertion,
 )
 from kafkacore.compat.confluent.admin.base import ADMIN_SETTINGS
-from kafkacore.compat.settings import NoEffect, Refused
+from kafkacore.compat.settings import NoEffect
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.clusters import embedded
 from tests.kit.inside import driver_of
@@ -150,28 +148,6 @@ print("end")
     assert (done.stdout, "Traceback" in done.stderr) == ("end\n", False)
 
 
-def test_a_call_goes_on_after_two_lost_answers(cluster: EmbeddedCluster) -> None:
-    admin = client(cluster.bootstrap_servers, **{"retry.backoff.ms": 10})
-    answers = iter([Disconnect(), Disconnect()])
-    cluster.control("Metadata", lambda request: next(answers, None))
-    try:
-        assert admin.describe_cluster().result(WAIT_S).cluster_id
-        assert next(answers, None) is None
-    finally:
-        cluster.control("Metadata", None)
-
-
-def test_a_broker_that_comes_back_is_found() -> None:
-    with EmbeddedCluster() as own:
-        admin = client(own.bootstrap_servers, **{"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 20})
-        assert admin.describe_cluster().result(WAIT_S).nodes
-        own.stop_broker(1)
-        assert code(admin.describe_cluster(request_timeout=0.2)) == "_TIMED_OUT"
-        assert code(admin.describe_cluster(request_timeout=0.2)) == "_TIMED_OUT"
-        own.start_broker(1)
-        assert admin.describe_cluster().result(WAIT_S).nodes
-
-
 def test_credentials_are_changed() -> None:
     with EmbeddedCluster(users={"alice": "secret"}) as secured:
         log_in = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "alice", "sasl.password": "old"}
@@ -273,36 +249,7 @@ def test_errors_say_where() -> None:
     assert type(error.__cause__).__name__ == "UnknownTopicOrPartition"
 
 
-def test_a_logger_gets_lines_as_long_as_the_client_lives() -> None:
-    lines: list[str] = []
-
-    class Keep(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            lines.append(record.getMessage())
-
-    logger = logging.Logger("of a program")
-    logger.addHandler(Keep())
-    admin = client("127.0.0.1:1", logger=logger, log_level=6)
-    logging.getLogger("kafkacore.of_a_test").error("one")
-    assert lines == ["one"]
-    with pytest.raises(KafkaException, match="log_level"):
-        client("127.0.0.1:1", logger=logger, log_level=9)
-    del admin
-    gc.collect()
-    logging.getLogger("kafkacore.of_a_test").error("two")
-    assert lines == ["one"]
-
-
 def test_settings_of_other_clients_say_that_they_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
     client("127.0.0.1:1", **{"group.id": "g", "acks": 1})
     assert {"group.id", "request.required.acks"} <= {word for record in caplog.records for word in record.getMessage().split("=")[:1]}
     assert all(isinstance(ADMIN_SETTINGS[name], NoEffect) for name in ("group.id", "request.required.acks"))
-
-
-def test_refused_settings_say_why() -> None:
-    for name, kind in ADMIN_SETTINGS.items():
-        if isinstance(kind, Refused):
-            with pytest.raises(KafkaException) as caught:
-                client("127.0.0.1:1", **{name: print if name.endswith("_cb") else "other"})
-            error = caught.value.args[0]
-            assert (error.name(), kind.why in error.str(), name in error.str()) == ("_INVALID_ARG", True, True)

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from kafkacore.compat import confluent as ours
+from kafkacore.compat.confluent.admin import AdminClient
+from kafkacore.compat.confluent.admin.base import ADMIN_SETTINGS
 from kafkacore.compat.confluent.client_settings import ALIASES, CONSUMER_SETTINGS, DEFAULTS, PRODUCER_SETTINGS
 from kafkacore.compat.settings import Refused
 from tests.compat import confluent_clients, confluent_details, confluent_serving, confluent_unknown_topics
@@ -63,7 +65,7 @@ def test_every_setting_of_librdkafka_is_in_the_tables_with_its_default() -> None
             assert str(default).lower() == known[name].lower(), name
 
 
-@pytest.mark.parametrize(("client", "table"), [(ours.Producer, PRODUCER_SETTINGS), (ours.Consumer, CONSUMER_SETTINGS)])
+@each_row(("client", "table"), [(ours.Producer, PRODUCER_SETTINGS), (ours.Consumer, CONSUMER_SETTINGS), (AdminClient, ADMIN_SETTINGS)])
 def test_refused_settings_say_why(client: Any, table: Any) -> None:
     for name, kind in table.items():
         if isinstance(kind, Refused):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kafkacore.compat.confluent import Consumer, KafkaError, KafkaException, Producer, ThrottleEvent, TopicPartition
+from kafkacore.compat.confluent.admin import AdminClient
 from kafkacore.testing import EmbeddedCluster
 from tests.compat.confluent_serving import NOBODY
 from tests.kit.clusters import addresses
@@ -173,7 +174,7 @@ def test_a_logger_gets_lines_from_its_level_on_and_as_long_as_the_client_lives()
     [{"logger": "no logger"}, {"log_level": 9, "logger": logging.Logger("x")}, {"debug": "no such"}],
 )
 def test_what_cannot_be_honoured_is_refused(settings: Any) -> None:
-    for client in (Producer, Consumer):
+    for client in (Producer, Consumer, AdminClient):
         with pytest.raises(KafkaException) as caught:
             client({"bootstrap.servers": NOBODY, "group.id": "g"} | settings)
         assert caught.value.args[0].name() == "_INVALID_ARG"

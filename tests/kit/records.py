@@ -38,6 +38,13 @@ def read(servers: str, topic: str, count: int, partition: int = 0, **settings: A
         return take(consumer, count)
 
 
+def all_values(servers: str, topic: str, partition: int = 0, **settings: Any) -> list[bytes]:
+    """What a partition holds now."""
+    with KafkaConsumer(bootstrap_servers=servers, **settings) as consumer:
+        (end,) = consumer.end_offsets([TopicPartition(topic, partition)]).values()
+        return [value for columns in consumer.read_range((topic, partition), 0, end) for value in columns.values]
+
+
 def take(consumer: KafkaConsumer, count: int) -> list[ConsumerRecord]:
     """What the next polls give, until there are so many records; by partition in their order."""
     found: list[ConsumerRecord] = []
