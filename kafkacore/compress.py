@@ -219,7 +219,7 @@ def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
     except CorruptDataError:
         allowance.left_bytes = left_bytes // 2
         raise
-    except AllowanceExceeded:  # by its frames or blocks
+    except AllowanceExceeded:                                 # by its frames or blocks
         allowance.left_bytes = 0
         raise
     allowance.left_bytes -= len(out)

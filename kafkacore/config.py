@@ -124,6 +124,7 @@ def reset_duration_ms(text: str) -> int:
     return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
 
 
+
 @dataclass(frozen=True, kw_only=True)
 class ClientConfig(SecuritySettings, Settings):
     """Settings of every client, besides those of `SecuritySettings`.
@@ -184,7 +185,7 @@ class ClientConfig(SecuritySettings, Settings):
         ):
             default = type(self).__dataclass_fields__[high].default
             if getattr(self, low) > getattr(self, high) == default:
-                object.__setattr__(self, high, getattr(self, low))  # left as it is, the maximum follows
+                object.__setattr__(self, high, getattr(self, low))     # left as it is, the maximum follows
             elif getattr(self, low) > getattr(self, high):
                 raise ConfigError(f"{low} ({getattr(self, low)}) must not exceed {high} ({getattr(self, high)})")
         self.check_security()
@@ -316,7 +317,7 @@ class ProducerConfig(ClientConfig):
         if acks is None or isinstance(self.acks, bool):
             raise ConfigError(f"acks must be 0, 1 or all (-1), not {self.acks!r}")
         object.__setattr__(self, "acks", acks)
-        uncompressed = self.compression_type is None  # the default of other clients
+        uncompressed = self.compression_type is None     # the default of other clients
         if uncompressed:
             object.__setattr__(self, "compression_type", "none")
         derived = self.enable_idempotence is None
@@ -358,7 +359,7 @@ class ProducerConfig(ClientConfig):
         least_ms = self.linger_ms + self.request_timeout_ms
         default: int = type(self).__dataclass_fields__["delivery_timeout_ms"].default  # type: ignore[assignment]
         if self.delivery_timeout_ms == default < least_ms:
-            object.__setattr__(self, "delivery_timeout_ms", min(least_ms, INT32_MAX))  # left as it is, it follows, as in Java
+            object.__setattr__(self, "delivery_timeout_ms", min(least_ms, INT32_MAX))     # left as it is, it follows, as in Java
         elif self.delivery_timeout_ms < least_ms:
             raise ConfigError(
                 f"delivery_timeout_ms ({self.delivery_timeout_ms}) must be at least linger_ms + request_timeout_ms"
@@ -504,3 +505,4 @@ class AdminConfig(ClientConfig):
         if self.bootstrap_controllers:
             return "bootstrap_controllers", self.bootstrap_controllers
         return super()._entry_points()
+

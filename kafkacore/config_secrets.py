@@ -68,7 +68,10 @@ def resolve_all(settings: Mapping[str, str], when: str = "") -> dict[str, str]:
     Raises:
         ConfigError: see `resolve`; or what stands behind a reference is no JAAS line.
     """
-    return {name: _resolve_jaas(name, value, when) if is_jaas(name) else resolve(name, value, when) for name, value in settings.items()}
+    return {
+        name: _resolve_jaas(name, value, when) if is_jaas(name) else resolve(name, value, when)
+        for name, value in settings.items()
+    }
 
 
 def is_jaas(name: str) -> bool:

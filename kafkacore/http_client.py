@@ -199,7 +199,7 @@ class HttpQuestion:
                     if self._clock() >= end_s:
                         raise _late(way.seconds)
                 return HttpAnswer(answer.status_code, body.whole())
-        except httpx.TimeoutException as error:  # the deadline's own timer may come a moment later
+        except httpx.TimeoutException as error:                   # the deadline's own timer may come a moment later
             raise _late(way.seconds) from error
         except httpx.NetworkError as error:
             if self._cancelled:

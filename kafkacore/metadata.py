@@ -620,3 +620,4 @@ class Metadata:
         with self._lock:
             self._closed = True
             self._announce()
+

@@ -153,7 +153,9 @@ class QuorumAdmin(AdminBase):
 
         response = self._ask(UpdateFeaturesRequest, build, timeout_ms, to_controller=True, refused=moved)
         if response.error_code:
-            failed = {name: errors.from_code(response.error_code, response.error_message, api="UpdateFeatures") for name in wanted}
+            failed = {
+                name: errors.from_code(response.error_code, response.error_message, api="UpdateFeatures") for name in wanted
+            }
             return ItemResults({}, failed)
         if not response.results:  # version 2 on: one answer for all
             return ItemResults(dict.fromkeys(wanted), {})
@@ -223,7 +225,9 @@ class QuorumAdmin(AdminBase):
         response = self._ask(AddRaftVoterRequest, build, timeout_ms)
         errors.raise_for(response.error_code, response.error_message, api="AddRaftVoter")
 
-    def remove_raft_voter(self, voter_id: int, directory_id: bytes, *, cluster_id: str | None = None, timeout: float | None = None) -> None:
+    def remove_raft_voter(
+        self, voter_id: int, directory_id: bytes, *, cluster_id: str | None = None, timeout: float | None = None
+    ) -> None:
         """Has a controller vote no longer.
 
         Args:

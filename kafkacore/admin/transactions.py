@@ -190,9 +190,8 @@ class TransactionsAdmin(AdminBase):
         def read(response: Any) -> Iterable[tuple[str, TransactionDescription | errors.KafkaError]]:
             for each in response.transaction_states:
                 if each.error_code:
-                    yield (
-                        each.transactional_id,
-                        errors.from_code(each.error_code, f"transactional id {each.transactional_id}", api="DescribeTransactions"),
+                    yield each.transactional_id, errors.from_code(
+                        each.error_code, f"transactional id {each.transactional_id}", api="DescribeTransactions"
                     )
                     continue
                 partitions = [TopicPartition(topic.topic, index) for topic in each.topics for index in topic.partitions]

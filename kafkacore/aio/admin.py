@@ -118,6 +118,4 @@ class KafkaAdminClient:
 
     def __repr__(self) -> str:
         return f"aio.{self._client!r}"
-
-
 list_settings(KafkaAdminClient, AdminConfig)

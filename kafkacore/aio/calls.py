@@ -611,7 +611,9 @@ def _work(thread: weakref.ref[CallThread], jobs: queue.SimpleQueue[Job | None]) 
         del job, owner
 
 
-def awaited(method: Callable[Concatenate[Any, P], T], *, alone: bool = False) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+def awaited(
+    method: Callable[Concatenate[Any, P], T], *, alone: bool = False
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """A method of a synchronous client as a coroutine of its asyncio face: made by the client's thread. What it waits for the calls before
     it counts against its `timeout`.
 

@@ -407,7 +407,9 @@ class ClusterImage:
     def offline_replicas(self, partition: PartitionRegistration) -> list[int]:
         """Those out of reach: their brokers are gone, or the directories they lie in."""
         return [
-            node for node in partition.replicas if node not in self.nodes or not self.brokers[node].has_online(partition.directory(node))
+            node
+            for node in partition.replicas
+            if node not in self.nodes or not self.brokers[node].has_online(partition.directory(node))
         ]
 
     # ---- changing

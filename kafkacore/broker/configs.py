@@ -403,7 +403,9 @@ class BrokerLayers:
     def _without_override(self, key: ConfigKey) -> Described:
         synonyms = self.synonyms(key.link) if key.link else []
         value = self.value(key.link) if key.link else None
-        return Described(key, key.default if value is None else value, synonyms[0].source if synonyms else Source.DEFAULT, False, synonyms)
+        return Described(
+            key, key.default if value is None else value, synonyms[0].source if synonyms else Source.DEFAULT, False, synonyms
+        )
 
 
 def static_settings(config: BrokerConfig, facts: Mapping[str, str]) -> Mapping[str, str]:

@@ -293,7 +293,7 @@ class CoordinatorRuntime(Generic[S]):
                 budget -= self._replay_from(context, log.read(context.written, budget, log.end_offset, True))
             context.loaded = context.floor = context.written
             context.commit(min(context.written, partition.high_watermark))
-            if context.committed < context.written:  # a new leader's high watermark comes with its followers
+            if context.committed < context.written:            # a new leader's high watermark comes with its followers
                 pending: list[Any] = [context.written, False]
                 context.in_flight.append(pending)
                 partition.when_committed(context.written, self._told_of_commit(context, pending))
@@ -455,7 +455,9 @@ class CoordinatorRuntime(Generic[S]):
 
         self._event(partition, run, done)
 
-    def read(self, partition: int, operation: Callable[[S], T], done: Callable[[T | KafkaError], None], key: str | None = None) -> None:
+    def read(
+        self, partition: int, operation: Callable[[S], T], done: Callable[[T | KafkaError], None], key: str | None = None
+    ) -> None:
         """Looks at a shard as it is.
 
         Args:
@@ -617,7 +619,9 @@ class CoordinatorRuntime(Generic[S]):
 
     @staticmethod
     def _builder(max_bytes: int, producer_id: int, producer_epoch: int) -> BatchBuilder:
-        return BatchBuilder(max_bytes=max_bytes, producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=producer_id >= 0)
+        return BatchBuilder(
+            max_bytes=max_bytes, producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=producer_id >= 0
+        )
 
     def _append(
         self,
@@ -712,7 +716,7 @@ class CoordinatorRuntime(Generic[S]):
 
         def expire() -> None:
             context.expired += 1
-            if context.expired * 2 > len(context.waiting):  # a stuck partition must not collect them
+            if context.expired * 2 > len(context.waiting):     # a stuck partition must not collect them
                 context.waiting = [entry for entry in context.waiting if entry[2].finish is not None and entry[2] is not waiting]
                 heapify(context.waiting)
                 context.expired = 0

@@ -375,7 +375,7 @@ class LeaderFetcher:
             except KafkaError as error:
                 logger.warning("%s-%d: what broker %d sent cannot be taken: %s", *each.partition.key, self.leader, error)
                 self._failed(each)
-            except Exception as error:  # the other partitions of the answer are taken
+            except Exception as error:                        # the other partitions of the answer are taken
                 handle(error, "what broker %d sent for partition %s-%d", self.leader, *each.partition.key)
                 self._failed(each)
             self._is_free(each)

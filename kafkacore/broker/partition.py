@@ -418,7 +418,9 @@ class Partition:
                 return Appended(resent.first_offset, resent.timestamp_ms, self.log.start_offset, True, resent.last_offset + 1)
         return self._write(batch, append_time_ms, max_timestamp_ms, wall_ms, now_ms)
 
-    def append_messages(self, data: memoryview | bytes, acks: int, version: int, wall_ms: int, now_ms: int, magic: int) -> Appended:
+    def append_messages(
+        self, data: memoryview | bytes, acks: int, version: int, wall_ms: int, now_ms: int, magic: int
+    ) -> Appended:
         """Writes a message set of an old client as leader, in the format of the release that this broker plays.
 
         Args:
@@ -489,7 +491,7 @@ class Partition:
         if self.remotes or log.producers.unreplicated or not self.isr:
             self._advance(now_ms)
         else:
-            self.high_watermark = log.end_offset  # what _advance comes to for the only replica
+            self.high_watermark = log.end_offset              # what _advance comes to for the only replica
         end_offset = log.end_offset
         committed = self.high_watermark >= end_offset and len(self.isr) > len(self.remotes)
         return Appended(base_offset, -1 if append_time_ms is None else append_time_ms, log.start_offset, False, end_offset, committed)

@@ -91,7 +91,7 @@ class Windows:
         """Per second, and over how many milliseconds it is counted."""
         self._look_at_clock(now_ms)
         kept, oldest_ms = self._samples, now_ms - samples * window_ms
-        while kept and kept[0][1] <= oldest_ms:  # last uses, which only come later
+        while kept and kept[0][1] <= oldest_ms:               # last uses, which only come later
             del kept[0]
         elapsed_ms = now_ms - int(kept[0][0]) if kept else 0
         elapsed_ms += max(samples - 1 - elapsed_ms // window_ms, 0) * window_ms

@@ -579,13 +579,13 @@ class ReplicaManager(ImageListener):
         """Applies retention and forgets idle producers."""
         for partition in list(self.partitions.values()):
             config = partition.config
-            expires = "delete" in config.cleanup_policy  # else only what lies before the log's start goes
+            expires = "delete" in config.cleanup_policy       # else only what lies before the log's start goes
             limits = (config.retention_ms, config.retention_bytes) if expires else (-1, -1)
             with contained("the retention of partition %s-%d", *partition.key):
                 try:
                     if partition.log.delete_old_segments(*limits, wall_ms, partition.high_watermark):
                         self.changed(partition)
-                except errors.KafkaError as error:  # also a damaged segment
+                except errors.KafkaError as error:            # also a damaged segment
                     logger.warning("retention of %s-%d: %s", *partition.key, error)
                 partition.producers.expire(wall_ms, producer_id_expiration_ms)
 

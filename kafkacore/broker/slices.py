@@ -244,7 +244,7 @@ class Parts(NamedTuple):
             at = 0
             while at < len(named):
                 stop = at + self.elements
-                if len(named) - stop == 1:  # alone it would not be refused
+                if len(named) - stop == 1:                    # alone it would not be refused
                     stop += 1
                 chunk += named[at:stop]
                 at = stop
@@ -303,7 +303,7 @@ class _Joiner:
         self._places: dict[Any, Any] = {}
         self._nodes: dict[int, Any] = {}
         self._refused = False
-        self._refusal: Any = None  # the first answer that refuses its part, while no part was served
+        self._refusal: Any = None                             # the first answer that refuses its part, while no part was served
         self._throttle_ms = 0
 
     def add(self, response: Any, continued: int, part: Any) -> None:
@@ -372,7 +372,7 @@ class _Joiner:
         if self._whole is None or self._refused:
             return self._whole
         if self._refusal is not None and not getattr(self._refusal, self._parts.answers[0]):
-            return self._refusal  # nothing was done
+            return self._refusal                              # nothing was done
         whole = self._whole._replace(**{self._parts.answers[0]: self._answers})
         if self._throttle_ms:
             whole = whole._replace(throttle_time_ms=self._throttle_ms)
@@ -491,7 +491,7 @@ class PartsJob:
         if self._completed or self._outstanding.pop(nth, None) is None:
             return
         if response is None:
-            self._added += 1  # no part has an answer then
+            self._added += 1                                  # no part has an answer then
         else:
             self._early[nth] = response
         while self._added in self._early:

@@ -174,6 +174,7 @@ class TopicConfig:
                 values[f"{role}_throttled_replicas"] = configs.topic_keys()[f"{role}.replication.throttled.replicas"].parse(text)
         return replace(_default_topic_config(broker), overrides=own, **values)
 
+
     @classmethod
     def recorded(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
         """The settings of a topic as the metadata log has them. What a Kafka took and nothing here obeys stays among the overrides, for the

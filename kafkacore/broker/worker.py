@@ -71,7 +71,7 @@ class Worker:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             self._post(job())
-            del job  # while the thread waits for the next one, it holds nothing of this one
+            del job                                           # while the thread waits for the next one, it holds nothing of this one
 
     def stop(self) -> None:
         """Ends the thread once the jobs it has are done; their `done` comes through the post as ever. A later submit begins a new one."""

@@ -123,7 +123,7 @@ _OF_A_CLIENT = "quotas: `kafkacore quotas describe|set|unset` with --user, --cli
 
 SPELLINGS: list[Spelling] = [
     # kcat's modes, and rpk's and the scripts' names of commands: what a word at the place of a command becomes
-    *_each("", ("-C", "consume --from earliest")),  # kcat begins at the start
+    *_each("", ("-C", "consume --from earliest")),             # kcat begins at the start
     *_each("", ("-P", "produce"), ("-G", "consume -g {}"), ("-V", "--version"), ("version", "--version")),
     *_each(
         "",

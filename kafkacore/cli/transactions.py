@@ -76,7 +76,9 @@ def describe(
         age_ms = _as_json(each, now_ms)["open_for_ms"]
         age = "-" if age_ms is None else f"{age_ms / 1000:,.1f}"
         where = ", ".join(f"{topic}-{index}" for topic, index in sorted(each.partitions)) or "-"
-        table.add_row(name, each.state, str(each.producer_id), str(each.producer_epoch), f"{each.timeout_ms / 1000:,.1f}", age, where)
+        table.add_row(
+            name, each.state, str(each.producer_id), str(each.producer_epoch), f"{each.timeout_ms / 1000:,.1f}", age, where
+        )
     console.print(table)
 
 

@@ -337,7 +337,9 @@ class KafkaConsumer:
             self._interceptors.check_columns()
         return self._loop.hand_over(functools.partial(self._out.columns, timeout))
 
-    def read_range(self, partition: tuple[str, int], start: int, end: int | None, timeout: float | None = None) -> Iterator[RecordColumns]:
+    def read_range(
+        self, partition: tuple[str, int], start: int, end: int | None, timeout: float | None = None
+    ) -> Iterator[RecordColumns]:
         """A stretch of one partition, as columns; the partition is all that is assigned afterwards.
 
         It ends where the log has been read up to `end`, also if the last offsets hold no records: transaction markers, aborted

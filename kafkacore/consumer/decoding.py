@@ -79,7 +79,7 @@ class Decoding:
         self.keys = "key" in self._names
         self._text = text
         self._plain: tuple[tuple[bytes, ...], str] | None = None
-        self._letters: tuple[Any, str] | None = None  # the kinds for a schema
+        self._letters: tuple[Any, str] | None = None           # the kinds for a schema
         self.skipped = 0
         self.inferred = self._format == "json" and isinstance(self._wanted, str) and self._wanted == "infer"
         self._decoder: Any = None
@@ -193,7 +193,7 @@ class Decoding:
         made: Any
         if self._format == "json":
             made, plain = json_decoder(fields, keeps_good_fields=self.on_error == "null")
-            if self.on_error != "null" and not framed:  # which have a column _corrupt, and a prefix
+            if self.on_error != "null" and not framed:         # which have a column _corrupt, and a prefix
                 self._plain = plain
             made = Unframed(made) if framed else made
         else:
@@ -283,7 +283,7 @@ class Decoding:
         elif mask is not None:
             self.skipped += len(decoded.faults)
             good = pc.invert(mask)
-            arrays = [each.filter(good) for each in arrays]  # before the cast: Arrow (26) takes no rows out of string views
+            arrays = [each.filter(good) for each in arrays]    # before the cast: Arrow (26) takes no rows out of string views
         arrays = [each if each.type == field.type else each.cast(field.type) for each, field in zip(arrays, schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -58,14 +58,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("kafkacore.consumer")
 
 _ANSWERS_HELD_PER_PARTITION = 2
-_FETCHING = FetchState.FETCHING  # a look at an enum's class costs more than what is decided with it
-_NO_NODE = -1  # not to be fetched from anywhere so far, or perhaps from another broker than before
-_OFFSET_BYTES = 1024  # until an answer has shown better
-_TELLING_OFFSETS = 100  # the first batch comes whole: an answer with fewer offsets looks larger than it is (fetch_queue.pxi)
-_EMPTY_AT_ONCE = 20  # answers in a row without anything, of a broker that was to wait for records: they cost it nothing, and
-_REST_MS = 10  # the consumer a core; then there is a pause between two
+_FETCHING = FetchState.FETCHING     # a look at an enum's class costs more than what is decided with it
+_NO_NODE = -1                       # not to be fetched from anywhere so far, or perhaps from another broker than before
+_OFFSET_BYTES = 1024                # until an answer has shown better
+_TELLING_OFFSETS = 100              # the first batch comes whole: an answer with fewer offsets looks larger than it is (fetch_queue.pxi)
+_EMPTY_AT_ONCE = 20                 # answers in a row without anything, of a broker that was to wait for records: they cost it nothing, and
+_REST_MS = 10                       # the consumer a core; then there is a pause between two
 _FROM_NOW = -1
-_SPARE_BYTES = 32_768  # two batches of the default size: one more than needed is cheaper than one more fetch
+_SPARE_BYTES = 32_768               # two batches of the default size: one more than needed is cheaper than one more fetch
 _REFRESH_AND_RETRY = frozenset(
     {
         Code.NOT_LEADER_OR_FOLLOWER,

@@ -71,7 +71,7 @@ def _unfinished(file: Path) -> Iterator[Path]:
     """
     import fcntl
 
-    whole = file.resolve()  # a link goes on naming what it names
+    whole = file.resolve()                                     # a link goes on naming what it names
     if whole.exists() and not whole.is_file():
         raise errors.UsageError(f"{file} is no regular file")
     unfinished = whole.with_name(whole.name + ".part")
@@ -117,12 +117,12 @@ def write_parquet(batches: Generator[Any, None, None], schema: Any, file: str | 
     with contextlib.closing(batches), _unfinished(Path(file)) as unfinished:
         try:
             with ThreadPoolExecutor(1, "kafkacore-parquet") as writer:
-                writer.submit(int).result()  # a pool that is interrupted in its first `submit` would start two threads
+                writer.submit(int).result()                    # a pool that is interrupted in its first `submit` would start two threads
                 target = _File(unfinished, schema, options)
                 try:
                     while group := list(itertools.islice(batches, GROUP_BATCHES)):
                         table = pa.Table.from_batches(group)
-                        del group  # so that a row group is freed as soon as it is written
+                        del group                              # so that a row group is freed as soon as it is written
                         rows += len(table)
                         if writing is not None:
                             writing.result()

@@ -21,7 +21,9 @@ Where = int | datetime.datetime | Literal["beginning", "end"] | None
 NO_END = 2**63 - 1
 
 
-def stretches_of(consumer: Any, what: Any, start: Where, end: Where, timeout: float | None) -> dict[TopicPartition, tuple[int, int]]:
+def stretches_of(
+    consumer: Any, what: Any, start: Where, end: Where, timeout: float | None
+) -> dict[TopicPartition, tuple[int, int]]:
     """Where a read begins and ends in each partition, in offsets.
 
     Args:
@@ -228,7 +230,7 @@ class ColumnStream:
         assert decoding is not None
         key, value, headers = self._layout.of(False)
         if not decoding.keys:
-            key = "binary"  # the result does not show whether it is text
+            key = "binary"                                     # the result does not show whether it is text
         made = decoding.plain(columns, rows, key, schema)
         return decoding.batch(columns, pa.record_batch(ArrowBatch(columns, rows, key, value, headers)), schema) if made is None else made
 

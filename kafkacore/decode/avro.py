@@ -123,7 +123,9 @@ class AvroSchema:
                 raise v.Undecodable(f"{len(data) - file.tell()} bytes too many for {self.what}")
             if plain:
                 return [record.get(name) for name in names]
-            return [each if (each := record.get(name)) is None or convert is None else convert(each) for name, convert in plan]
+            return [
+                each if (each := record.get(name)) is None or convert is None else convert(each) for name, convert in plan
+            ]
 
         return read
 
@@ -147,7 +149,7 @@ class AvroSchema:
         if name in ("record", "error"):
             if kind["name"] in above:
                 raise ConfigError(f"{self.what} contains itself in {kind['name']}, and columns have an end: such are not read")
-            return sum(self._safe(each["type"], (*above, kind["name"])) for each in kind["fields"]) > 0  # all are looked at
+            return sum(self._safe(each["type"], (*above, kind["name"])) for each in kind["fields"]) > 0       # all are looked at
         if name == "array" and not self._safe(kind["items"], above):
             raise ConfigError(f"{self.what} has an array of items that take no bytes: a few bytes could claim any number of them")
         if name == "map":
@@ -224,7 +226,9 @@ class AvroSchema:
             parts = [(each.name, self._convert(types[each.name], each.type, f"{path}.{each.name}")) for each in there]
             if all(convert is None for _, convert in parts):
                 return None
-            return lambda value: {key: each if (each := value[key]) is None or convert is None else convert(each) for key, convert in parts}
+            return lambda value: {
+                key: each if (each := value[key]) is None or convert is None else convert(each) for key, convert in parts
+            }
         if name == "array" and pa.types.is_list(wanted):
             one = self._convert(kind["items"], wanted.value_type, f"{path}[]")
             return None if one is None else lambda value: [None if each is None else one(each) for each in value]
@@ -277,13 +281,13 @@ def _plain(schema: Any, numbers: Iterator[int]) -> Any:
         numbers: for names that no other schema has.
     """
     if isinstance(schema, list):
-        if any(isinstance(each, list) for each in schema):  # fastavro takes it
+        if any(isinstance(each, list) for each in schema):    # fastavro takes it
             raise v.Undecodable("a union stands directly in a union, which Avro does not have")
         return [_plain(each, numbers) for each in schema]
     if not isinstance(schema, dict):
         return schema
     out = {key: _plain(each, numbers) if key in ("type", "items", "values", "fields") else each for key, each in schema.items()}
-    out.pop("default", None)  # for other readers; it would have to fit the union as it is now
+    out.pop("default", None)                                  # for other readers; it would have to fit the union as it is now
     for key in ("type", "items", "values"):
         if isinstance(out.get(key), list):
             out[key] = _told_apart(out[key], numbers)
@@ -312,7 +316,7 @@ def _told_apart(union: list[Any], numbers: Iterator[int]) -> list[Any]:
         each
         if _raw(each) == "null"
         else {
-            "type": "record",  # without a namespace: names in it mean what they meant
+            "type": "record",                                 # without a namespace: names in it mean what they meant
             "name": f"kafkacore_union_{number}_{(member := next(members))}",
             "fields": [{"name": f"member{member}", "type": each}],
             MEMBER: True,
@@ -372,7 +376,9 @@ class AvroDecoder(SchemaDecoder):
 
     def _reader(self, number: int) -> Callable[[bytes], Sequence[Any]]:
         try:
-            return self._of_schema(number, "AVRO", lambda found, what: AvroSchema(found.text, found.references, what).reader(self.fields))
+            return self._of_schema(
+                number, "AVRO", lambda found, what: AvroSchema(found.text, found.references, what).reader(self.fields)
+            )
         except v.Undecodable as error:
             why = error
 

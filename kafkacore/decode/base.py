@@ -105,7 +105,7 @@ class Decoder:
         for at, value in enumerate(values.to_pylist()):
             try:
                 rows.append(self._row(value))
-            except errors.KafkaError as error:  # not the value's fault, though some are ValueErrors too
+            except errors.KafkaError as error:                 # not the value's fault, though some are ValueErrors too
                 raise RowFailed(base + at, error) from None
             except v.PartlyDecodable as error:
                 rows.append(error.rest)

@@ -30,6 +30,8 @@ class ColumnCount:
         """
         self._fields, self._depth = self._fields + 1, self._depth + 1
         if self._fields > SCHEMA_FIELDS or self._depth > SCHEMA_DEPTH:
-            raise ConfigError(f"{self._what} has more than {SCHEMA_FIELDS:,} fields, or some more than {SCHEMA_DEPTH} deep: {self._remedy}")
+            raise ConfigError(
+                f"{self._what} has more than {SCHEMA_FIELDS:,} fields, or some more than {SCHEMA_DEPTH} deep: {self._remedy}"
+            )
         yield
         self._depth -= 1

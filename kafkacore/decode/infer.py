@@ -38,7 +38,7 @@ def inferred(values: Iterable[bytes]) -> pa.Schema:
         try:
             data = json.loads(value)
             if isinstance(data, dict):
-                json.dumps(data, ensure_ascii=False).encode()  # half a surrogate pair is JSON, and no text
+                json.dumps(data, ensure_ascii=False).encode()    # half a surrogate pair is JSON, and no text
                 _merge(found, data, 0)
         except (ValueError, RecursionError):
             continue

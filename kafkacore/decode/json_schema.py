@@ -43,7 +43,7 @@ def derived(text: str, what: str, how: str = "by .schema(...)") -> pa.Schema:
     """
     try:
         document = json.loads(text)
-        json.dumps(document, ensure_ascii=False).encode()  # half a surrogate pair is JSON, and the name of no column
+        json.dumps(document, ensure_ascii=False).encode()      # half a surrogate pair is JSON, and the name of no column
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{what} is no JSON Schema: {error}") from None
     kind = _Reader(document, what, how).type_of(document, "", ())

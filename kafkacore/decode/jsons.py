@@ -113,7 +113,7 @@ class JsonDecoder(BlockDecoder):
         self._good_fields = {field.name: _convert(field.name, field.type, True) for field in fields} if keeps_good_fields else None
         self._has_decimals = any(_holds_decimals(field.type) for field in fields)
         self._by_arrow = all(_arrow_reads(field.type) for field in fields)
-        self._name = secrets.token_urlsafe(12)  # short: Arrow reads it with every value
+        self._name = secrets.token_urlsafe(12)                 # short: Arrow reads it with every value
         whole = pa.struct([pa.field(field.name, v.raw_type(field.type)) for field in fields])
         self._parsing = arrow_json.ParseOptions(
             explicit_schema=pa.schema([(self._name, whole)]), newlines_in_values=True, unexpected_field_behavior="ignore"
@@ -122,7 +122,7 @@ class JsonDecoder(BlockDecoder):
         self._kind = pa.struct(self.fields)
         self.plain = self._plain_columns([field.type for field in fields])
         self._raw = [v.raw_type(field.type) for field in fields]
-        self._compiled = self._plain_columns(self._raw)  # dates and times as text first
+        self._compiled = self._plain_columns(self._raw)        # dates and times as text first
 
     def _plain_columns(self, kinds: Sequence[pa.DataType]) -> tuple[tuple[bytes, ...], str] | None:
         """Names and kinds for the compiled pass; None if there are columns that it does not make."""
@@ -141,7 +141,7 @@ class JsonDecoder(BlockDecoder):
         ]
         try:
             columns = [v.typed(column, field.type) for column, field in zip(columns, self.fields, strict=True)]
-        except v.FAULTS:  # a text is no time, or they have several forms: the long way says which
+        except v.FAULTS:                                       # a text is no time, or they have several forms: the long way says which
             return super()._structs(values, faults)
         if doubtful is not None:
             here: dict[int, str] = {}
@@ -157,7 +157,7 @@ class JsonDecoder(BlockDecoder):
     def _block(self, values: Any) -> Any:
         if not self._by_arrow:
             raise v.Undecodable("not by Arrow")
-        text = values.cast(pa.string())  # is it UTF-8
+        text = values.cast(pa.string())                        # is it UTF-8
         if self._has_decimals:
             doubtful = pc.index(pc.match_substring_regex(text, _NO_PLAIN_DECIMAL), True).as_py()
             if doubtful >= 0:
@@ -169,7 +169,7 @@ class JsonDecoder(BlockDecoder):
         if len(column) != len(values) or column.null_count or column.num_chunks != 1:
             raise v.Undecodable("some values are not one object each")
         if self._has_decimals:
-            column.chunk(0).validate(full=True)  # Arrow does not look whether a decimal fits
+            column.chunk(0).validate(full=True)                # Arrow does not look whether a decimal fits
         return v.typed(column.chunk(0), self._kind)
 
     @staticmethod
@@ -189,10 +189,10 @@ class JsonDecoder(BlockDecoder):
         except ValueError:
             if b"Inf" not in value:
                 raise
-            try:  # Arrow alone reads Inf as a number
+            try:                                               # Arrow alone reads Inf as a number
                 row = self._block(pa.array([value], pa.binary()))
                 return [row.field(at)[0].as_py() for at in range(len(self.fields))]
-            except v.FAULTS:  # its text would tell the name
+            except v.FAULTS:             # its text would tell the name
                 pass
             raise
         if data is None:
@@ -318,7 +318,7 @@ def _floats(path: str, kind: pa.DataType) -> v.Convert:
         if type(value) is str:
             return float(NOT_FINITE.get(value) or v.refuse(path, value, name_of(kind)))
         if type(value) is int:
-            return float(str(value))  # infinite beyond the range, as with an exponent; float(value) would raise
+            return float(str(value))                           # infinite beyond the range, as with an exponent; float(value) would raise
         return float(value) if type(value) in (float, _Number) else v.refuse(path, value, name_of(kind))
 
     return convert

@@ -320,7 +320,9 @@ def _mismatch(path: str, field: Any, wanted: pa.DataType) -> ConfigError:
 class ProtobufDecoder(SchemaDecoder):
     """Values that are Protobuf messages, all of one type or each of the one its prefix names."""
 
-    def __init__(self, fields: Sequence[Any], message: Any, schemas: registry.Registry | None, framed: bool, lenient: bool = False) -> None:
+    def __init__(
+        self, fields: Sequence[Any], message: Any, schemas: registry.Registry | None, framed: bool, lenient: bool = False
+    ) -> None:
         """Plans the columns; `message` is the descriptor of all values, None with a registry.
 
         Raises:

@@ -497,6 +497,7 @@ class Registry:
             return None
         raise errors.KafkaTimeoutError(f"the schema registry could not be asked, {counted(attempt, 'try', 'tries')}: {why}")
 
+
     def _ask(self, access: _Access, url: str, auth: tuple[str, str] | None) -> HttpAnswer:
         headers = dict(access.headers)
         if access.tokens is not None:

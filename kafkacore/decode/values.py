@@ -63,7 +63,7 @@ _TIME = re.compile(
 _EPOCH = datetime.datetime(1970, 1, 1)
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-LAST_SECOND = 253_402_300_799  # of the year 9999
+LAST_SECOND = 253_402_300_799                                # of the year 9999
 
 
 def instant_us(path: str, text: str, zoned: bool) -> int:
@@ -154,9 +154,9 @@ def decimals(path: str, texts: Any, kind: Any) -> Any:
     if kind.scale <= ARROW_SCALE and pc.all(pc.match_substring_regex(texts, _PLAIN_DECIMAL), min_count=0).as_py():
         try:
             found = texts.cast(kind)
-            found.validate(full=True)  # Arrow does not look whether it fits
+            found.validate(full=True)                          # Arrow does not look whether it fits
             return found
-        except pa.ArrowInvalid:  # digits to be rounded, or too many
+        except pa.ArrowInvalid:                                # digits to be rounded, or too many
             pass
     return pa.array([None if each is None else scaled(path, each.strip(), kind) for each in texts.to_pylist()], kind)
 
@@ -180,7 +180,7 @@ def typed(array: Any, kind: pa.DataType) -> Any:
     """
     if array.type == kind:
         if pa.types.is_struct(kind) or pa.types.is_list(kind):
-            return array.cast(kind)  # the names and flags of nested fields are not part of equality
+            return array.cast(kind)                           # the names and flags of nested fields are not part of equality
         return array
     if pa.types.is_struct(kind):
         children = [typed(array.field(at), field.type) for at, field in enumerate(kind)]
@@ -260,7 +260,7 @@ def assemble(rows: list[Sequence[Any] | None], fields: Sequence[Any], faults: di
             if high - low == 1:
                 faults[low] = reason(error)
                 return [build([[None]] * len(fields), fields, 1)]
-        step = -(-(high - low) // 16)  # a constant depth: many bad rows stay linear
+        step = -(-(high - low) // 16)                          # a constant depth: many bad rows stay linear
         return [piece for start in range(low, high, step) for piece in part(start, min(high, start + step))]
 
     return joined(part(0, len(rows)), fields)

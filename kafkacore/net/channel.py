@@ -199,3 +199,4 @@ class KafkaChannel(ChannelCore):
         self.send = None
         self.plain_fd = -1
         self.transport.close()
+

@@ -171,7 +171,7 @@ class CoordinatorLink:
             self._failed = True
             self._note(response.error or errors.DisconnectError("the connection was lost"))
             if isinstance(response.error, errors.UnsupportedVersion):
-                self.failure = response.error  # the broker is too old, and will be when it is asked again
+                self.failure = response.error                 # the broker is too old, and will be when it is asked again
             return
         data: Any = response.response
         if response.version >= 4:

@@ -101,7 +101,9 @@ class LeaderQuery:
     @property
     def done(self) -> bool:
         """Every partition has an answer or has failed for good."""
-        return not (self._waiting or self._flying or self._failed_tries or self._by_leader or self._leaderless or self._delayed)
+        return not (
+            self._waiting or self._flying or self._failed_tries or self._by_leader or self._leaderless or self._delayed
+        )
 
     def cancel(self) -> None:
         """Answers still to come are ignored."""

@@ -293,3 +293,5 @@ def _is_text(user: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+

@@ -69,7 +69,9 @@ class GssapiClient:
 
     mechanism = MECHANISM
 
-    def __init__(self, context: GssContext, first: bytes, user: str, service: str, on_refusal: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, context: GssContext, first: bytes, user: str, service: str, on_refusal: Callable[[], None] = lambda: None
+    ) -> None:
         self.user = user
         self.refusal = f"the ticket was for {service}"
         self.on_refusal = on_refusal

@@ -72,8 +72,8 @@ MADE = (
 )
 
 METADATA_MAX_IDLE_MS = 300_000
-BATCH_BYTES_MIN = 125  # what a batch takes beside its records
-COMPRESSED_MANY_BYTES = 256 * 1024  # compressing more at once lets answers wait; and a codec may make a batch a little larger
+BATCH_BYTES_MIN = 125                      # what a batch takes beside its records
+COMPRESSED_MANY_BYTES = 256 * 1024         # compressing more at once lets answers wait; and a codec may make a batch a little larger
 
 _codec._bind_producer_types(RecordMetadata, UsageError)
 
@@ -139,7 +139,7 @@ class KafkaProducer(ProducerCore):
             if settings_.compression_type != "none"
             else settings_.send_many_batch_size,
         )
-        this = weakref.ref(self)  # the Sender thread must not keep its producer alive
+        this = weakref.ref(self)             # the Sender thread must not keep its producer alive
         client = NetworkClient(
             client_selector(
                 settings_,
@@ -188,9 +188,9 @@ class KafkaProducer(ProducerCore):
         _producers.add(self)
         open_senders.add(self._sender)
         self._sender.start()
-        self._never_waits = False  # of an asyncio producer: what would wait raises NotNow
-        self._put_off = False  # it has raised that since its face looked
-        self._asked_again: dict[tuple[str, int], tuple[int, int]] = {}  # the version asked for by it, and when to give up
+        self._never_waits = False                         # of an asyncio producer: what would wait raises NotNow
+        self._put_off = False                             # it has raised that since its face looked
+        self._asked_again: dict[tuple[str, int], tuple[int, int]] = {}   # the version asked for by it, and when to give up
 
     # ---- sending -----------------------------------------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class KafkaProducer(ProducerCore):
 
     def _refuse(self, error: BaseException) -> None:
         if self._engine is not None and isinstance(error, Exception) and not isinstance(error, NotNow):
-            self._engine.record_refused(error)  # who interrupts a call has not had a record refused: as in Java
+            self._engine.record_refused(error)            # who interrupts a call has not had a record refused: as in Java
 
     def _roll(self, queue: TopicQueue, chosen: PartitionQueue | None, record_bytes: int) -> int:
         """Called by the append path when the open batch does not take a record; returns how long it waited, ms."""
@@ -217,7 +217,9 @@ class KafkaProducer(ProducerCore):
     def _roll_within(self, queue: TopicQueue, chosen: PartitionQueue | None, record_bytes: int, waited_ms: int) -> int:
         return self._roll_many(queue, chosen, record_bytes, waited_ms, 0)
 
-    def _roll_many(self, queue: TopicQueue, chosen: PartitionQueue | None, record_bytes: int, waited_ms: int, left_bytes: int) -> int:
+    def _roll_many(
+        self, queue: TopicQueue, chosen: PartitionQueue | None, record_bytes: int, waited_ms: int, left_bytes: int
+    ) -> int:
         self._check_sending()
         now_ms = self._clock.now_ms()
         if self._never_waits:
@@ -231,7 +233,7 @@ class KafkaProducer(ProducerCore):
         max_block_ms = 0 if self._sender.in_io_thread else self._left_ms(waited_ms)
         self._accumulator.roll(queue, chosen, record_bytes, now_ms, max_block_ms, left_bytes)
         if self._engine is not None and not self._engine.gate.takes_records:
-            self._engine.check_sending()  # the transaction may have ended during a wait for memory
+            self._engine.check_sending()                  # the transaction may have ended during a wait for memory
         return self._clock.now_ms() - now_ms
 
     def _left_ms(self, waited_ms: int) -> int:
@@ -252,7 +254,7 @@ class KafkaProducer(ProducerCore):
         """send() off the fast path: a topic's first record, a ProducerRecord, interceptors, a partitioner, a closed producer."""
         if self._never_waits:
             self._put_off = True
-            raise NotNow  # its caller has a general way of its own
+            raise NotNow                                  # its caller has a general way of its own
         self._check_sending()
         _codec.check_delivery_callback(on_delivery)
         record, callback = self._intercept(topic, value, key, headers, partition, timestamp_ms, on_delivery)
@@ -370,7 +372,7 @@ class KafkaProducer(ProducerCore):
             info = metadata.snapshot.topics.get(topic)
             if info is not None and info.partition_count:
                 if absent and self.config.allow_auto_create_topics and topic not in self._made:
-                    self._made.add(topic)  # other threads may have waited for it too
+                    self._made.add(topic)                    # other threads may have waited for it too
                     log.warning(MADE, topic, info.partition_count)
                 return info
             # An answer to an earlier question may be from before the topic was created.
@@ -379,7 +381,7 @@ class KafkaProducer(ProducerCore):
                 raise info.error
             left_ms = max_block_ms - (now_ms - start_ms)
             if left_ms <= 0 or self._sender.in_io_thread:
-                metadata.request_update()  # for the next call: this one cannot wait for the answer
+                metadata.request_update()                     # for the next call: this one cannot wait for the answer
                 reasons = list(metadata.attempts)
                 if info is not None and info.error is not None:
                     reasons.append(info.error)
@@ -761,7 +763,7 @@ class KafkaProducer(ProducerCore):
         # Runs in a collection, on any thread, between any two steps: initiate_close takes no lock that such a thread may hold.
         sender = self.__dict__.get("_sender") if hasattr(self, "__dict__") else None
         if sender is not None and not self._closed and os.getpid() == self._pid:
-            sender.initiate_close()  # the thread delivers what is queued, then ends
+            sender.initiate_close()                       # the thread delivers what is queued, then ends
 
     # ---- looking in --------------------------------------------------------------------------------------------------------------
 

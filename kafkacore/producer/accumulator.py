@@ -27,7 +27,7 @@ from kafkacore._codec import (
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.producer.txn import TransactionManager, precedes
 
-MANY_SHARE = 32  # a batch of send_many is no larger than this part of buffer_memory: 1 MiB of 32 MiB
+MANY_SHARE = 32                    # a batch of send_many is no larger than this part of buffer_memory: 1 MiB of 32 MiB
 
 __all__ = ["NEVER_MS", "BufferPool", "Ready", "RecordAccumulator"]
 
@@ -180,7 +180,7 @@ class RecordAccumulator(AccumulatorCore):
         if batch.size_bytes > self.batch_size:
             batch.queue.owner.refused(batch.size_bytes)
         parts = batch.split(half if batch.is_split else min(half, self.batch_size), make)
-        self._incomplete.update(dict.fromkeys(parts))  # first: what is not listed here is lost when a later step fails
+        self._incomplete.update(dict.fromkeys(parts))                 # first: what is not listed here is lost when a later step fails
         if self._transactions is not None:
             self._transactions.on_split(batch, parts)
         with self._lock:

@@ -23,7 +23,7 @@ def close_sender(sender: Sender, timeout_s: float) -> None:
     """
     sender.initiate_close(force=timeout_s <= 0)
     if sender.in_io_thread:
-        return  # in a callback: the thread ends after it
+        return                                            # in a callback: the thread ends after it
     try:
         if not sender.join(min(max(0.0, timeout_s), threading.TIMEOUT_MAX)):
             sender.initiate_close(force=True)

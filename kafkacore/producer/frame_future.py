@@ -59,7 +59,7 @@ class FrameFuture:
         """Starts without rows."""
         self._topic = topic
         self._rows = 0
-        self._open: deque[tuple[int, BatchFuture]] = deque()  # with the first row of each
+        self._open: deque[tuple[int, BatchFuture]] = deque()     # with the first row of each
         self._known = FrameMetadata(topic)
         self._lock = threading.Lock()
 
@@ -136,7 +136,7 @@ class FrameFuture:
             first_row, future = self._open[0]
             outcome = yield from future.__await__()
             with self._lock:
-                if self._open and self._open[0][1] is future:  # no other task was faster
+                if self._open and self._open[0][1] is future:     # no other task was faster
                     self._known.add(first_row, outcome)
                     self._open.popleft()
         return self._known

@@ -64,7 +64,7 @@ def json_column(array: Any, null_fields: bool = True, first_row: int = 0) -> Any
     if _is_odd(array.type):
         if pa.types.is_struct(array.type) and not _is_cut(array.type):
             ready = tuple(i for i, field in enumerate(array.type) if _is_odd(field.type))
-        if not ready or isinstance(array, pa.ExtensionArray):  # nothing of it is for the compiled writer
+        if not ready or isinstance(array, pa.ExtensionArray):        # nothing of it is for the compiled writer
             return pa.array([None if each is None else each.encode() for each in _texts(array, null_fields)], pa.large_binary())
         fields = array.flatten()
         for i in ready:
@@ -79,7 +79,7 @@ def json_column(array: Any, null_fields: bool = True, first_row: int = 0) -> Any
     except ValueError as error:
         what, row, name = error.args
         raise SerializationError(f"row {first_row + row:,}{', column ' if name else ''}{name}: {what}") from None
-    validity = numpy.packbits(numpy.diff(offsets) > 0, bitorder="little") if nulls else None  # no JSON is empty
+    validity = numpy.packbits(numpy.diff(offsets) > 0, bitorder="little") if nulls else None      # no JSON is empty
     buffers = [None if validity is None else pa.py_buffer(validity), pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(array), buffers, nulls)
 

@@ -29,9 +29,9 @@ from kafkacore.producer.frame_json import json_column
 from kafkacore.producer.futures import BatchFuture
 from kafkacore.records import HeaderColumn
 
-SLICE_BYTES = 8 * 1024 * 1024  # half of it takes 2 to 5 % more CPU for small rows: a slice costs 0.1 ms beside its rows
+SLICE_BYTES = 8 * 1024 * 1024       # half of it takes 2 to 5 % more CPU for small rows: a slice costs 0.1 ms beside its rows
 SLICE_ROWS = 131_072
-FIRST_ROWS = 64  # nothing is known of the size of a row
+FIRST_ROWS = 64                     # nothing is known of the size of a row
 
 
 class FrameRows:
@@ -288,7 +288,7 @@ class FrameRows:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if isinstance(self._headers, str):  # as `consumer.read` has them
+        if isinstance(self._headers, str):                       # as `consumer.read` has them
             column = batch.column(self._headers)
             names, values = (_bytes_of(each) for each in column.flatten().flatten())
             if names.null_count:
@@ -297,7 +297,7 @@ class FrameRows:
         assert self._headers is not None
         columns = [_bytes_of(batch.column(name)).cast(pa.large_binary()) for name in self._headers.values()]
         there = numpy.column_stack([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
-        rows, which = numpy.nonzero(there)  # row by row
+        rows, which = numpy.nonzero(there)                       # row by row
         values = pa.concat_arrays(columns).take(pa.array(rows + which * len(batch)))
         names = pa.array([name.encode() for name in self._headers], pa.binary()).take(pa.array(which))
         return HeaderColumn(there.sum(axis=1), names, values)
@@ -373,7 +373,7 @@ def batches_of(frame: Any, nan_is_null: bool = True) -> tuple[Any, Iterator[Any]
     # These two without Arrow's C interface, through which an exception would come as a text of Arrow's
     if isinstance(frame, pa.RecordBatchReader):
         return frame.schema, iter(frame)
-    if callable(getattr(frame, "batches", None)) and callable(getattr(frame, "schema", None)):  # what `read` of a consumer returns
+    if callable(getattr(frame, "batches", None)) and callable(getattr(frame, "schema", None)):     # what `read` of a consumer returns
         return frame.schema(True), frame.batches(True)
     if hasattr(frame, "__arrow_c_stream__"):
         _check_polars(frame)
@@ -482,7 +482,7 @@ class FrameCall:
         self._has_runs = False
         self._rows: FrameRows | None = None
         self._room = FIRST_ROWS
-        self._row = 0  # the first one that is not sent
+        self._row = 0                            # the first one that is not sent
         self.future = FrameFuture(topic)
 
     def open(self, schema: Any) -> None:
@@ -503,7 +503,7 @@ class FrameCall:
             how = "a new column" if changed[0] in now else "no column"
             why = f"from row {self._row:,} on the frame has {how} {changed[0]!r}: its batches have one schema"
             raise UsageError(why, topic=self._topic)
-        if self._how.get("value_format") != "avro":  # rows become what the first schema says
+        if self._how.get("value_format") != "avro":    # rows become what the first schema says
             self.open(schema)
 
     def slices(self, batch: Any) -> Iterator[dict[str, Any]]:
@@ -520,7 +520,7 @@ class FrameCall:
         at = 0
         while at < len(batch):
             self._check()
-            left = len(batch) - at  # no slice of a few rows at the end, which costs what a long one costs beside its rows
+            left = len(batch) - at               # no slice of a few rows at the end, which costs what a long one costs beside its rows
             part = batch.slice(at, self._room if left > self._room + self._room // 8 else left)
             if self._has_runs or other:
                 part = _without_runs(part)
@@ -603,3 +603,5 @@ async def send_frame_in_loop(producer: Any, topic: str, frame: Any, on_a_thread:
     except BaseException as error:
         call.cut_short(error)
         raise
+
+

@@ -58,7 +58,7 @@ class BatchMetadata:
             {TopicPartition: (first offset, offset after the last)}; empty with acks=0.
         """
         found = self._progress.stretches()
-        if found is None:  # some failed
+        if found is None:                                # some failed
             known = self.offsets >= 0
             offsets, partitions = self.offsets[known], self.partitions[known]
             found = {}

@@ -38,7 +38,7 @@ class MarkerWait:
         self._gate = gate
         self._hasty_until_ms = -1
         self._looks_left = 0
-        self._watches = False  # the last transaction was hasty, and did not look
+        self._watches = False                                     # the last transaction was hasty, and did not look
 
     def ended(self, now_ms: int, latency_ms: int) -> None:
         """EndTxn was answered.

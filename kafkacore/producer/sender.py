@@ -81,12 +81,12 @@ log = logging.getLogger(__name__)
 
 NAP_MAX_MS = 5
 ZSTD_FROM = 7
-OLDEST_PRODUCE = 3  # record batch v2
+OLDEST_PRODUCE = 3                 # record batch v2
 ERROR_PAUSE_S = 0.1
 FINISH_TRIES = 3
-ORPHAN_PAUSE_MS = 100  # until batches that could not be queued again are tried once more
+ORPHAN_PAUSE_MS = 100              # until batches that could not be queued again are tried once more
 CONFIRM_MAX_MS = 5_000
-INIT_PATIENCE_MS = 3_000  # how long a producer id may fail to come before that is a warning
+INIT_PATIENCE_MS = 3_000           # how long a producer id may fail to come before that is a warning
 
 
 _codec._bind_produce(ProduceRequest, TopicProduceData, PartitionProduceData, ProduceResponse)
@@ -127,7 +127,7 @@ class Sender(SenderCore):
         self.accumulator = accumulator
         self.transactions = transactions
         self.config = config
-        self.failed: deque[Delivery] = deque(maxlen=10_000)  # failures for the next flush
+        self.failed: deque[Delivery] = deque(maxlen=10_000)       # failures for the next flush
         self.counters = dict.fromkeys(
             (
                 "requests", "batches", "records", "bytes", "retries", "splits", "failed_records", "expired_batches", "driven_by_callers",
@@ -152,7 +152,7 @@ class Sender(SenderCore):
         self._in_order = config.max_in_flight_requests_per_connection == 1
         self._in_flight = {}
         self._in_flight_expiry_ms = NEVER_MS
-        self._unconfirmed: dict[int, int] = {}  # with acks=0: node -> records sent since its last answer
+        self._unconfirmed: dict[int, int] = {}                    # with acks=0: node -> records sent since its last answer
         if not config.acks:
             client.on_disconnect = self._on_disconnect
         self._generation = 0
@@ -160,7 +160,7 @@ class Sender(SenderCore):
         self._init_failing_ms = 0
         self._init_after_ms = 0
         self._refused: deque[KafkaError] = deque(maxlen=64)  # failed authentications, newest last
-        self._node_times: dict[int, tuple[int, int]] = {}  # node -> (last ready, last drained), for the availability timeout
+        self._node_times: dict[int, tuple[int, int]] = {}         # node -> (last ready, last drained), for the availability timeout
         self.pid = os.getpid()
         self._io = threading.Lock()
         self._owner = None
@@ -173,7 +173,7 @@ class Sender(SenderCore):
         self._forced = False
         self._errands: deque[tuple[Callable[[], object], Delivery]] = deque()
         self.errand = None
-        self._orphans_only = False  # what `_disorder` leaves: batches that could not be queued again
+        self._orphans_only = False                                # what `_disorder` leaves: batches that could not be queued again
         self._thread: threading.Thread | None = None
         accumulator.driver = self
         accumulator.wake = self.wake
@@ -213,7 +213,7 @@ class Sender(SenderCore):
         timeout_ms = self.config.partitioner_availability_timeout_ms
         if not timeout_ms:
             return frozenset()
-        times = self._node_times.copy()  # in one step: a thread that sends asks while the Sender notes
+        times = self._node_times.copy()                           # in one step: a thread that sends asks while the Sender notes
         return frozenset(node for node, (ready_ms, drained_ms) in times.items() if ready_ms - drained_ms > timeout_ms)
 
     # ---- producer id -------------------------------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ class Sender(SenderCore):
                 error.__cause__ = cause
                 self._complete(batch, now_ms, error)
             return
-        if body is None:  # acks=0: sent is all there is to know
+        if body is None:                                             # acks=0: sent is all there is to know
             self._unconfirmed[node_id] = self._unconfirmed.get(node_id, 0) + sum(batch.count for batch in batches)
             for batch in batches:
                 self._complete(batch, now_ms)
@@ -404,7 +404,7 @@ class Sender(SenderCore):
         transactions = self.transactions
         expired = batch.delivery.resolved
         if error is not None and error.code == Code.DUPLICATE_SEQUENCE_NUMBER:
-            error, base_offset = None, -1  # the broker has it, from an earlier try
+            error, base_offset = None, -1                             # the broker has it, from an earlier try
         if error is None:
             self._settle(batch, base_offset, log_append_time_ms)
             return
@@ -431,7 +431,7 @@ class Sender(SenderCore):
             self.accumulator.reenqueue(batch, now_ms)
         else:
             if attempts := batch.delivery.attempts():
-                error = copy.copy(error)  # other batches of the request may have the same
+                error = copy.copy(error)                              # other batches of the request may have the same
                 error.attempts = (*attempts, *error.attempts)
             self._fail(batch, error, record_errors, sequence_is_free=batch.attempts < self.config.retries)
 
@@ -445,21 +445,21 @@ class Sender(SenderCore):
     ) -> None:
         """Gives a batch up. While its request is on the wire its memory stays: the buffer is still being read (KAFKA-19012)."""
         try:
-            if self.transactional is not None:  # first: where Ctrl+C comes behind it, the batch fails once more
+            if self.transactional is not None:                        # first: where Ctrl+C comes behind it, the batch fails once more
                 self.transactional.batch_failed(error, batch.has_sequence)
             if self.transactions is not None and not batch.in_flight:
                 self.transactions.on_failure(batch, error, sequence_is_free=sequence_is_free)
-        finally:  # whatever fails above, the records have their outcome
+        finally:                                                      # whatever fails above, the records have their outcome
             batch.close()
             self.counters["failed_records"] += batch.count
             now_ms = self._clock.now_ms()
             self.stats.failed.record(batch.count, now_ms)
             batch.queue.owner.stats.failed.record(batch.count, now_ms)
-            if self.transactional is None:  # else the commit tells
+            if self.transactional is None:                            # else the commit tells
                 self.failed.append(batch.delivery.root)
             batch.delivery.resolve(-1, -1, error, record_errors)
             if not batch.in_flight:
-                self.accumulator.deallocate(batch)  # where a callback stopped it, `_recover` does it
+                self.accumulator.deallocate(batch)                    # where a callback stopped it, `_recover` does it
 
     give_up = _fail
 
@@ -470,7 +470,7 @@ class Sender(SenderCore):
         def fail(batch: ProducerBatch) -> None:
             try:
                 if self.transactions is not None:
-                    self.transactions.mark_unresolved(batch)  # with a number it was sent before: the broker may have it
+                    self.transactions.mark_unresolved(batch)          # with a number it was sent before: the broker may have it
             finally:
                 self._fail(batch, error, sequence_is_free=False)
 
@@ -520,14 +520,14 @@ class Sender(SenderCore):
             elif needed == 0 and urgent:
                 self._open(self._nap_gate)
         except KeyboardInterrupt:
-            self.client.wakeup()  # perhaps without need: but `disturb` says so once only
+            self.client.wakeup()                                      # perhaps without need: but `disturb` says so once only
             raise
 
     def do_first(self, work: Callable[[], object]) -> Delivery:
         """Has the thread that drives the I/O call work() at the beginning of its next pass. Returns what `wait` waits for its end by."""
         done = Delivery(None, self)
         self._errands.append((work, done))
-        self.errand = self._errands  # last: a pass looks here
+        self.errand = self._errands                               # last: a pass looks here
         self.wake(-1, True)
         return done
 
@@ -541,13 +541,13 @@ class Sender(SenderCore):
                 finally:
                     done.resolve(-1, -1, None)
         finally:
-            if self._errands:  # an error or Ctrl+C: the next pass goes on with the others
+            if self._errands:                                     # an error or Ctrl+C: the next pass goes on with the others
                 self.errand = self._errands
 
     @staticmethod
     def _open(gate: threading.Lock) -> None:
         if gate.locked():
-            with contextlib.suppress(RuntimeError):  # opened by another thread since
+            with contextlib.suppress(RuntimeError):                   # opened by another thread since
                 gate.release()
 
     def _pass_failed(self, error: BaseException) -> None:
@@ -587,7 +587,7 @@ class Sender(SenderCore):
                     left = True
                     if now_ms - batch.created_ms >= self.accumulator.delivery_timeout_ms:
                         self._fail_late(batch)
-        self.accumulator.next_expiry_ms = now_ms  # a pass that always fails must not outlive the delivery timeout
+        self.accumulator.next_expiry_ms = now_ms                      # a pass that always fails must not outlive the delivery timeout
         self._expire(now_ms)
         self._disorder = left
         if left:
@@ -615,7 +615,7 @@ class Sender(SenderCore):
         if batch.delivery.resolved or batch.delivery.parts is not None:
             self.accumulator.deallocate(batch)
         elif batch in batch.queue.batches:
-            self.accumulator._activate(batch.queue)  # a pass was cut short in between
+            self.accumulator._activate(batch.queue)                   # a pass was cut short in between
         elif not batch.count:
             self.accumulator.discard_empty(batch)
         else:
@@ -641,7 +641,7 @@ class Sender(SenderCore):
                 if self._done():
                     break
                 seen = self._nap_or_pass(seen)
-            except BaseException:  # a callback's KeyboardInterrupt, too: the thread serves others
+            except BaseException:                                     # a callback's KeyboardInterrupt, too: the thread serves others
                 log.exception("the Sender goes on after an error")
                 self._nap_gate.acquire(timeout=ERROR_PAUSE_S)
         with self._io:
@@ -659,20 +659,20 @@ class Sender(SenderCore):
         napped = self._calls != seen and not self._closing
         if napped:
             seen = self._calls
-            if self._callers:  # the first of them looks at what is urgent, or `_leave` says it again
+            if self._callers:                                         # the first of them looks at what is urgent, or `_leave` says it again
                 self._nap_gate.acquire(blocking=False)
             self._leave()
             by = self._passes_by
             self._nap_gate.acquire(timeout=self._nap_s)
-            while self._passes_by != by and not self._closing:  # an event loop drives: nap again
+            while self._passes_by != by and not self._closing:        # an event loop drives: nap again
                 by = self._passes_by
                 self._nap_gate.acquire(timeout=self._nap_s)
             if not self._io.acquire(blocking=False):
                 self._watching = True
-                if self._io.locked() and not self._forced:  # then callers leave, and open each other's gates only
+                if self._io.locked() and not self._forced:            # then callers leave, and open each other's gates only
                     self._nap_gate.acquire()
                 self._watching = False
-                return -1  # nap again: callers come one after the other
+                return -1                                             # nap again: callers come one after the other
         else:
             self._io.acquire()
         try:
@@ -725,7 +725,7 @@ class Sender(SenderCore):
         self._forced = self._forced or force
         self.accumulator.close()
         if self.transactional is not None:
-            self.transactional.engine.gate.busy = True  # what is open is aborted
+            self.transactional.engine.gate.busy = True                # what is open is aborted
         self.wake(-1, True)
         self._open(self._nap_gate)
         self.client.wakeup()

@@ -44,7 +44,7 @@ def await_step(sender: Sender, step: Step, timeout_s: float) -> None:
         KafkaTimeoutError: the time is over; the step goes on.
         KafkaError: it failed.
     """
-    sender.wake(-1, False)  # no need to end a nap: this thread drives then
+    sender.wake(-1, False)                                    # no need to end a nap: this thread drives then
     try:
         sender.wait(step.delivery, timeout_s)
     except KafkaTimeoutError:
@@ -138,7 +138,7 @@ class Transaction(Generic[P]):
             self._producer.begin_transaction()
             return self._producer
         except BaseException as error:
-            if before.phase is Phase.READY and self._engine.at.phase is Phase.OPEN:  # Ctrl+C came behind it
+            if before.phase is Phase.READY and self._engine.at.phase is Phase.OPEN:   # Ctrl+C came behind it
                 self._abort(type(error))
             raise
 
@@ -148,7 +148,7 @@ class Transaction(Generic[P]):
             self._abort(kind)
             return
         if self._engine.at.phase is Phase.PREPARED:
-            return  # its end is the affair of the process it is handed to
+            return                                            # its end is the affair of the process it is handed to
         try:
             self._producer.commit_transaction()
         except KafkaError as failed:
@@ -158,7 +158,7 @@ class Transaction(Generic[P]):
 
     def _abort(self, reason: type[BaseException]) -> None:
         if self._engine.at.phase not in (Phase.OPEN, Phase.ABORTABLE, Phase.ABORTING):
-            return  # fatal, or ended or prepared within the block
+            return                                            # fatal, or ended or prepared within the block
         timeout_s = self._producer.config.max_block_ms / 1000
         if issubclass(reason, KeyboardInterrupt):
             timeout_s = min(timeout_s, block_end.FAILED_BLOCK_S)

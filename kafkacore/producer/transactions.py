@@ -57,10 +57,10 @@ log = logging.getLogger("kafkacore.producer")
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
-ONGOING = "Ongoing"  # as DescribeTransactions names an open transaction
-FIRST_THAT_ADDS_BY_WRITING = 2  # of the feature transaction.version
-CONCURRENT_BACKOFF_MS = 10  # the markers of the last transaction are written in a moment
-MARKER_PAUSES_MS = (1, 1, 1, 1, 2, 4, 8, 16, 32, 64)  # between looks for them, which cost little: 130 ms, longer than Kafka's leaders wait
+ONGOING = "Ongoing"                            # as DescribeTransactions names an open transaction
+FIRST_THAT_ADDS_BY_WRITING = 2                 # of the feature transaction.version
+CONCURRENT_BACKOFF_MS = 10                     # the markers of the last transaction are written in a moment
+MARKER_PAUSES_MS = (1, 1, 1, 1, 2, 4, 8, 16, 32, 64)   # between looks for them, which cost little: 130 ms, longer than Kafka's leaders wait
 KEPT_ATTEMPTS = 10
 
 
@@ -78,7 +78,7 @@ class Phase(enum.Enum):
     ABORTABLE = "the transaction can only be aborted"
     FATAL = "the producer can only be closed"
 
-    __hash__ = object.__hash__  # members are compared by identity; Enum's own is a Python frame for each look-up
+    __hash__ = object.__hash__                 # members are compared by identity; Enum's own is a Python frame for each look-up
 
 
 TRANSITIONS: dict[Phase, frozenset[Phase]] = {
@@ -114,7 +114,7 @@ class Kind(enum.Enum):
     MARKERS = "DescribeTransactions before writing"
     END = "EndTxn"
 
-    __hash__ = object.__hash__  # as of Phase
+    __hash__ = object.__hash__                 # as of Phase
 
 
 class Remedy(enum.Enum):
@@ -204,7 +204,7 @@ class StepKind(enum.Enum):
     COMMIT = "commit_transaction"
     ABORT = "abort_transaction"
 
-    __hash__ = object.__hash__  # as of Phase
+    __hash__ = object.__hash__                 # as of Phase
 
 
 CALLS = {kind: kind.value for kind in StepKind}
@@ -366,7 +366,7 @@ class TransactionEngine:
         at = self.at
         if at.phase is not Phase.READY:
             raise self._refusal("begin_transaction", at)
-        if at.last is not None:  # its caller may have been cut short: it must not end this transaction
+        if at.last is not None:                                   # its caller may have been cut short: it must not end this transaction
             at.last.delivery.resolve(-1, -1, None if at.refused is None else fresh(at.refused))
         gate = self.gate
         gate.refused = None
@@ -378,7 +378,7 @@ class TransactionEngine:
                 set(),
                 at.producer_id,
                 at.epoch,
-                bump=adds_by_writing and at.reused,  # rule 7: so that the one after it can
+                bump=adds_by_writing and at.reused,               # rule 7: so that the one after it can
                 last=at.last,
                 reused=at.reused,
             )
@@ -426,7 +426,7 @@ class TransactionEngine:
         """
         for step in self._unfinished() if self.steps else ():
             if step.kind is kind is not StepKind.OFFSETS:
-                self.gate.busy = True  # Ctrl+C may have come before it was set
+                self.gate.busy = True                             # Ctrl+C may have come before it was set
                 return step
             if kind is StepKind.OFFSETS or step.kind is StepKind.OFFSETS or self.at.phase in FAILED:
                 continue
@@ -434,7 +434,7 @@ class TransactionEngine:
                 raise IllegalStateError(f"{step.kind.value}() is still under way: call it again to learn its end, before {kind.value}()")
         step = Step(kind, self.driver, offsets, group)
         self.steps.append(step)
-        self.gate.busy = True  # after the step is there: the thread that clears it looks afterwards
+        self.gate.busy = True                                     # after the step is there: the thread that clears it looks afterwards
         return step
 
     def _refusal(self, call: str, at: Standing) -> KafkaError:
@@ -462,10 +462,10 @@ class TransactionEngine:
         steps = self.steps
         while steps:
             at = self.at
-            if at.phase in ABORT_BEGINS_IN and self._step_of(StepKind.ABORT) is not None:  # each time: it may have come meanwhile
+            if at.phase in ABORT_BEGINS_IN and self._step_of(StepKind.ABORT) is not None:   # each time: it may have come meanwhile
                 self._go(at.moved_to(Phase.ABORTING))
             step = steps[0]
-            if not step.delivery.finished:  # else Ctrl+C came before it was taken off
+            if not step.delivery.finished:                        # else Ctrl+C came before it was taken off
                 pending, error = self._fate(step)
                 if pending:
                     return
@@ -494,7 +494,7 @@ class TransactionEngine:
                 self._go(at._replace(phase=Phase.INITIALIZING, last=None, refused=None))
                 return True, None
             if at.phase is Phase.READY and at.last is not None and at.last.kind is StepKind.INIT:
-                return False, None  # as below
+                return False, None                                # as below
             return (True, None) if at.phase is Phase.INITIALIZING else (False, self._refusal(step.kind.value, at))
         if step.kind is StepKind.OFFSETS:
             if at.phase is Phase.ABORTING:
@@ -516,7 +516,7 @@ class TransactionEngine:
         if at.phase in (COMMITS if commit else (Phase.ABORTING,)):
             return True, None
         if at.phase is Phase.READY and at.last is not None and at.last.kind is step.kind:
-            return False, None  # the call before was cut short after it had come to its end
+            return False, None                                    # the call before was cut short after it had come to its end
         if at.phase is Phase.READY and at.last is not None and at.last.kind in (StepKind.COMMIT, StepKind.ABORT):
             done = "committed" if at.last.kind is StepKind.COMMIT else "aborted"
             return False, IllegalStateError(f"{step.kind.value}() is not possible: the transaction has been {done} already")
@@ -582,7 +582,7 @@ class TransactionEngine:
         if not at.ended and (at.asked or at.added):
             if adds_by_writing and not at.adds_by_writing and not at.bump:
                 self._go(at := at._replace(bump=True))
-            if at.phase is Phase.COMMITTING:  # a record sent meanwhile must not leave behind the decision
+            if at.phase is Phase.COMMITTING:                      # a record sent meanwhile must not leave behind the decision
                 self._go(at.moved_to(Phase.DECIDING))
             return Ask(Kind.END, at.producer_id, at.epoch, at.adds_by_writing, commit=at.phase is not Phase.ABORTING)
         if at.bump:
@@ -594,7 +594,9 @@ class TransactionEngine:
         assert step.group is not None
         if not at.adds_by_writing and step.group.group_id not in at.groups:
             return Ask(Kind.GROUP, at.producer_id, at.epoch, False, group=step.group, step=step)
-        return Ask(Kind.OFFSETS, at.producer_id, at.epoch, at.adds_by_writing, group=step.group, offsets=dict(step.offsets), step=step)
+        return Ask(
+            Kind.OFFSETS, at.producer_id, at.epoch, at.adds_by_writing, group=step.group, offsets=dict(step.offsets), step=step
+        )
 
     def _about(self, ask: Ask) -> Ask:
         """From now on the coordinator may know of the transaction, whether or not an answer comes."""
@@ -632,7 +634,7 @@ class TransactionEngine:
             self.attempts.clear()
         else:
             refresh = self._ill(ask, outcome, outcome.error, now_ms)
-        self.outstanding = None  # last: an answer that was cut short is asked for again
+        self.outstanding = None                                   # last: an answer that was cut short is asked for again
         return refresh
 
     def _well(self, ask: Ask, outcome: Outcome) -> None:
@@ -653,7 +655,7 @@ class TransactionEngine:
             if at.phase is Phase.COMMITTING:
                 self._described(ask, outcome, at)
         elif ask.kind is Kind.END:
-            if outcome.producer_id >= 0:  # transaction.version 2: the next epoch comes with the answer
+            if outcome.producer_id >= 0:                          # transaction.version 2: the next epoch comes with the answer
                 self._finish(at, outcome.producer_id, outcome.epoch)
             elif at.bump:
                 self._go(at._replace(ended=True))
@@ -685,7 +687,7 @@ class TransactionEngine:
                 ask.step.offsets.pop(stored, None)
         if ask.kind is Kind.MARKERS and (error.code != Code.CONCURRENT_TRANSACTIONS or self._tries == len(MARKER_PAUSES_MS)):
             self._tries = 0
-            self._let_go()  # leaders wait for the markers, and what is wrong shows with EndTxn
+            self._let_go()                                        # leaders wait for the markers, and what is wrong shows with EndTxn
             return error.code == Code.NOT_COORDINATOR
         remedy = self.remedy(ask, error)
         if remedy in (Remedy.RETRY, Remedy.REFRESH):
@@ -703,14 +705,14 @@ class TransactionEngine:
         self._tries = 0
         is_refused = isinstance(error, errors.AuthorizationError) and (error.api or "").startswith(Kind.INIT.value)
         if ask.kind is Kind.INIT and at.phase is Phase.INITIALIZING and is_refused:
-            refusal = advised(error, INIT_ADVICE, fatal=False)  # an ACL may allow it later; nothing has started, as in Java
+            refusal = advised(error, INIT_ADVICE, fatal=False)       # an ACL may allow it later; nothing has started, as in Java
             self._go(at._replace(phase=Phase.UNINITIALIZED, last=self._step_of(StepKind.INIT), refused=refusal))
         elif remedy is Remedy.FATAL:
-            if ask.kind is Kind.INIT and at.phase is Phase.DECIDING:  # committed all the same; the next transaction is what fails
+            if ask.kind is Kind.INIT and at.phase is Phase.DECIDING:   # committed all the same; the next transaction is what fails
                 self._go(at._replace(last=self._step_of(StepKind.COMMIT)))
             self.fail(error)
         elif at.phase is Phase.ABORTING:
-            if ask.kind is Kind.END:  # there is nothing left to abort: a new epoch is all that is needed
+            if ask.kind is Kind.END:                              # there is nothing left to abort: a new epoch is all that is needed
                 refused = None
                 if at.prepared is not None and error.code == Code.INVALID_TXN_STATE:
                     refused = errors.PreparedTransactionCommitted("another process has committed the prepared transaction")
@@ -730,7 +732,7 @@ class TransactionEngine:
             # another process has ended the prepared transaction.
             known = Remedy.ABORT
         if known is Remedy.ABORT and ask.kind is Kind.INIT:
-            known = Remedy.FATAL  # there is no transaction to abort
+            known = Remedy.FATAL                                  # there is no transaction to abort
         return known
 
     def _must_abort(self, told: KafkaError, cause: KafkaError, at: Standing) -> None:
@@ -740,7 +742,7 @@ class TransactionEngine:
                 phase=Phase.ABORTABLE,
                 error=told,
                 bump=at.bump or not at.adds_by_writing or forgotten,
-                ended=at.ended or forgotten,  # the coordinator does not know this producer: EndTxn would fail again
+                ended=at.ended or forgotten,                      # the coordinator does not know this producer: EndTxn would fail again
             )
         )
 
@@ -759,7 +761,7 @@ class TransactionEngine:
                 return
             self._must_abort(doomed("a record of the transaction was not delivered", error), error, at)
         elif sent and at.phase in (Phase.ABORTING, Phase.ABORTABLE) and not at.adds_by_writing and not at.bump:
-            self._go(at._replace(bump=True))  # its numbers are missing; the next epoch begins at 0
+            self._go(at._replace(bump=True))                      # its numbers are missing; the next epoch begins at 0
 
     def fail(self, error: KafkaError) -> None:
         """Nothing can be done any more."""

@@ -254,7 +254,7 @@ class Ending:
         """Takes in what the coordinator says of the transactional id."""
         state = state_of(self.prepared, seen)
         if state is PreparedState.OPEN and self.commit is not None:
-            if self._refusal is not None:  # EndTxn was refused, and this answer does not say why
+            if self._refusal is not None:                         # EndTxn was refused, and this answer does not say why
                 self.error = self._refusal
             else:
                 self.asks_end = True
@@ -328,7 +328,9 @@ class Ending:
         return Ended(self.prepared, self.error is None and not self.sent_end, self.error)
 
 
-_STANDS_OTHERWISE = frozenset({Code.INVALID_TXN_STATE, Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING})
+_STANDS_OTHERWISE = frozenset(
+    {Code.INVALID_TXN_STATE, Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING}
+)
 """EndTxn says so when the transaction has ended, or another one has started, since it was looked at."""
 
 
@@ -341,7 +343,7 @@ class _Asking:
         self._config = config
         self._asked: object | None = None
         self._tries = 0
-        self._waits = False  # answers carry no time: the next step begins the back-off
+        self._waits = False                                       # answers carry no time: the next step begins the back-off
         self._retry_at_ms = 0
 
     def step(self, now_ms: int) -> int | None:
@@ -377,7 +379,9 @@ class _Asking:
             elif found.error_code:
                 self._refused(errors.from_code(found.error_code, str(self.ending.prepared), **where))
             else:
-                self.ending.seen(Seen(found.transaction_state, found.producer_id, found.producer_epoch, found.transaction_start_time_ms))
+                self.ending.seen(
+                    Seen(found.transaction_state, found.producer_id, found.producer_epoch, found.transaction_start_time_ms)
+                )
 
         self._link.send(DescribeTransactionsRequest, lambda version: request, now_ms, self._answered("DescribeTransactions", take))
 
@@ -420,7 +424,7 @@ class _Asking:
                 return
             try:
                 take(response.response, where)
-            except ValueError as error:  # an answer about another number of transactional ids
+            except ValueError as error:                           # an answer about another number of transactional ids
                 lost = errors.DisconnectError("the answer leaves the transactional id out", **where)
                 lost.__cause__ = error
                 self._refused(lost)

@@ -183,7 +183,9 @@ class TransactionManager(TransactionsCore):
         """
         if not batch.has_sequence:
             return
-        if self.gate is None and ((error.fatal and not isinstance(error, AuthenticationFailedError)) or error.code in _FATAL_CODES):
+        if self.gate is None and (
+            (error.fatal and not isinstance(error, AuthenticationFailedError)) or error.code in _FATAL_CODES
+        ):
             self.fail(error)  # the connection says nothing further about an authentication: the next attempt may succeed
         self._remove(batch)
         if self.has_fatal_error or batch.queue not in self._partitions:
@@ -211,7 +213,7 @@ class TransactionManager(TransactionsCore):
         if error.code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
             next_expected = increment_sequence(books.last_acked_sequence, 1) == batch.base_sequence
             last = books.last_acked_sequence
-            overtaken = last >= 0 and (last - batch.base_sequence) & 0x7FFFFFFF < 2**30  # a later one was taken: this one never will be
+            overtaken = last >= 0 and (last - batch.base_sequence) & 0x7FFFFFFF < 2**30     # a later one was taken: this one never will be
             if batch.queue in self._unresolved or overtaken or (next_expected and not batch.sequence_has_been_reset):
                 self._bump_for.add(batch.queue)
             return True
@@ -222,7 +224,9 @@ class TransactionManager(TransactionsCore):
         if error.code == Code.UNKNOWN_PRODUCER_ID:
             return log_start_offset == -1
         if error.code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            return batch.queue not in self._unresolved and precedes(increment_sequence(books.last_acked_sequence, 1), batch.base_sequence)
+            return batch.queue not in self._unresolved and precedes(
+                increment_sequence(books.last_acked_sequence, 1), batch.base_sequence
+            )
         return error.retriable
 
     # ---- recovery, once per Sender pass ------------------------------------------------------------------------------------------
@@ -301,7 +305,7 @@ class TransactionManager(TransactionsCore):
 
     def statistics(self) -> dict[str, Any]:
         """State, id, epoch and, per partition, the next sequence number and the unanswered batches. Any thread may ask."""
-        partitions = self._partitions.copy()  # in one step: the Sender adds to it
+        partitions = self._partitions.copy()                    # in one step: the Sender adds to it
         return {
             "state": self.state.name,
             "producer_id": self.producer_id,

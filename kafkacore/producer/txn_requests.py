@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kafkacore.producer")
 
-LAST_OF_CLIENTS = 3  # of AddPartitionsToTxn: later versions are the brokers' own
+LAST_OF_CLIENTS = 3                            # of AddPartitionsToTxn: later versions are the brokers' own
 FIRST_INIT_WITH_EPOCH = 3
-LAST_STABLE_INIT = 5  # version 6 is that of KIP-939
+LAST_STABLE_INIT = 5                           # version 6 is that of KIP-939
 FIRST_INIT_WITHOUT_TIMEOUT = 6
 FIRST_END_WITH_EPOCH = 5
 FIRST_OFFSETS_THAT_ADD = 5
@@ -110,13 +110,13 @@ class TransactionRequests:
         self._client = client
         self._transactional_id: str = config.transactional_id
         self._timeout_ms = config.transaction_timeout_ms
-        self._began_ms = 0  # of the open transaction
+        self._began_ms = 0                                        # of the open transaction
         self._without_timeout = config.transaction_two_phase_commit_enable
         self._clock = clock
         self._backoff_ms, self._backoff_max_ms = config.retry_backoff_ms, config.retry_backoff_max_ms
         self._link = self._new_link(self._transactional_id, TRANSACTION)
         self._group_link: tuple[str, CoordinatorLink] | None = None
-        self._trying: tuple[Step | None, int] = (None, 0)  # init_transactions(), and Metadata.fatal_count when it began
+        self._trying: tuple[Step | None, int] = (None, 0)         # init_transactions(), and Metadata.fatal_count when it began
         self._fail_queued = fail_queued
         self._closing = closing
         self.marker_wait = MarkerWait(engine.gate)
@@ -151,7 +151,7 @@ class TransactionRequests:
             Milliseconds until there may be more to do without an event.
         """
         engine = self.engine
-        engine.gate.busy = False  # before the look: what comes meanwhile sets it again
+        engine.gate.busy = False                                  # before the look: what comes meanwhile sets it again
         if self._closing():
             self._end_open()
         if self._books.has_doubts and engine.at.phase in WRITING and self._books.find_gaps():
@@ -168,7 +168,7 @@ class TransactionRequests:
             self._adopt()
         has_batches = self._accumulator.has_incomplete
         if engine.outstanding is not None or (failing and has_batches) or (engine.has_work and not (has_batches and engine.awaits_batches)):
-            engine.gate.busy = True  # else the last of the batches sets it (native/accumulate.pxi)
+            engine.gate.busy = True                               # else the last of the batches sets it (native/accumulate.pxi)
         return wait_ms
 
     def _end_open(self) -> None:
@@ -183,7 +183,7 @@ class TransactionRequests:
     def _conclude(self) -> None:
         """After a good answer: where it ends a call, its caller hears of that now, and the engine needs no pass for it."""
         engine = self.engine
-        engine.gate.busy = False  # as in `step`
+        engine.gate.busy = False                                  # as in `step`
         self._adopt()
         engine.settle()
         if engine.has_work or self._closing():
@@ -194,7 +194,7 @@ class TransactionRequests:
         if at.phase is Phase.FATAL and at.error is not None:
             books.fail(at.error)
         elif at.producer_id >= 0 and (at.epoch != books.epoch or at.producer_id != books.producer_id):
-            books.adopt(at.producer_id, at.epoch)  # they change between two transactions only, when nothing is under way
+            books.adopt(at.producer_id, at.epoch)                 # they change between two transactions only, when nothing is under way
 
     def _fail_records(self, at: Standing) -> None:
         """Fails the records that are never sent."""
@@ -260,7 +260,7 @@ class TransactionRequests:
                 if outcome.error is not None and ask.kind in _WITHIN:
                     outcome = outcome._replace(error=self._dated(outcome.error))
                 refresh = self.engine.answered(ask, outcome, self._clock.now_ms())
-            except Exception as error:  # an answer that does not fit: as if it had been lost
+            except Exception as error:                            # an answer that does not fit: as if it had been lost
                 log.exception("an answer to %s is of no use", api.__name__)
                 lost = errors.DisconnectError(f"the answer to {ask.kind.value} is of no use: {error!r}", broker=link.broker_id)
                 outcome, refresh = Outcome(lost), self.engine.answered(ask, Outcome(lost), self._clock.now_ms())
@@ -330,7 +330,7 @@ class TransactionRequests:
             topics=topics_to_commit(ask.offsets, TxnOffsetCommitRequestTopic, TxnOffsetCommitRequestPartition),
         )
         nameless = request._replace(generation_id=-1, member_id="", group_instance_id=None)
-        return lambda version: request if version >= 3 else nameless  # KIP-447
+        return lambda version: request if version >= 3 else nameless   # KIP-447
 
     def _outcome(self, ask: Ask, api: type[Any], response: ClientResponse, broker: int) -> Outcome:
         """What an answer says."""

@@ -24,7 +24,7 @@ from kafkacore.spark.options import SourceOptions
 from kafkacore.spark.rows import RowBuilder
 from kafkacore.spark.topics import CONFIRM_PAUSES_S, Topics
 
-if TYPE_CHECKING:  # a task that needs them loads them: together half of a worker's start
+if TYPE_CHECKING:                                               # a task that needs them loads them: together half of a worker's start
     from kafkacore.admin import KafkaAdminClient
     from kafkacore.spark.decoded import DecodedRows
 
@@ -99,7 +99,7 @@ def _read(options: SourceOptions, wanted: OffsetRange, builder: RowBuilder | Dec
         while at < wanted.end:
             fetched = consumer.read_range((wanted.topic, wanted.partition), at, wanted.end, options.poll_timeout_ms / 1000)
             while True:
-                try:  # of fetching alone: what decoding raises is not about these offsets
+                try:                                            # of fetching alone: what decoding raises is not about these offsets
                     columns = next(fetched, None)
                 except (
                     errors.OffsetOutOfRange,
@@ -286,13 +286,13 @@ class OffsetSource:
         if options.pattern is not None:
             pattern = re.compile(options.pattern)
             listed = [name for name in self.admin().list_topics() if pattern.fullmatch(name)]
-            names = sorted({*listed, *in_offsets, *self.topics.known()})  # what the list lacks is asked for by name
+            names = sorted({*listed, *in_offsets, *self.topics.known()})         # what the list lacks is asked for by name
         else:
             names = sorted(set(options.subscribe) or {topic for topic, _ in options.assign})
         counts, failed = self.topics.look(names, in_offsets, topic_ids)
         for name, error in failed.items():
             if options.pattern is not None and options.on_data_loss != "fail" and isinstance(error, errors.TopicAuthorization):
-                continue  # for a pattern, what may not be seen does not exist
+                continue                                        # for a pattern, what may not be seen does not exist
             if not isinstance(error, errors.UnknownTopicOrPartition):
                 raise error
             if options.pattern is None and not self._tolerated(name):

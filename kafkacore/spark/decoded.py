@@ -227,7 +227,7 @@ class DeadLetters:
             errors.DeliveryError: of the first that is not, with its cause.
         """
         while self._open:
-            with contextlib.suppress(errors.DeliveryError):  # the futures say more: which record, and why
+            with contextlib.suppress(errors.DeliveryError):        # the futures say more: which record, and why
                 self._producer().flush()
             for _ in range(len(self._open)):
                 self._look_at(*self._open.popleft())
@@ -271,7 +271,7 @@ class DeadLetters:
 
     def discard(self) -> None:
         """Drops what is queued, and the producer with it."""
-        if self._open or self._has_failed:  # after some errors a producer takes nothing any more
+        if self._open or self._has_failed:                          # after some errors a producer takes nothing any more
             self._open.clear()
             with _lock:
                 producer = _kept.pop(self._key, None)

@@ -67,7 +67,7 @@ def compiled_home() -> Iterator[None]:
     try:
         yield
     finally:
-        os.environ.pop("SPARK_HOME", None)  # it was not set before
+        os.environ.pop("SPARK_HOME", None)                            # it was not set before
 
 
 def _package(name: str) -> Path | None:
@@ -79,7 +79,7 @@ def _package(name: str) -> Path | None:
 def _made(pyspark: Path | None, py4j: Path | None) -> Path | None:
     if pyspark is None or py4j is None or not (pyspark / "jars").is_dir():
         return None
-    if (pyspark / "spark-distribution").exists():  # by PYSPARK_HADOOP_VERSION: Spark takes that one, with other jars
+    if (pyspark / "spark-distribution").exists():                     # by PYSPARK_HADOOP_VERSION: Spark takes that one, with other jars
         return None
     archives = {each.name: pyspark if each.name.startswith("pyspark") else py4j for each in (pyspark / "python" / "lib").glob("*.zip")}
     links = {Path(name): pyspark / name for name in LINKED if (pyspark / name).exists()}
@@ -97,7 +97,7 @@ def _made(pyspark: Path | None, py4j: Path | None) -> Path | None:
                 _link(home / link, target)
             if alone:
                 _sweep(home.parent)
-    except (OSError, RuntimeError) as error:  # RuntimeError: this user has no home directory
+    except (OSError, RuntimeError) as error:                          # RuntimeError: this user has no home directory
         log.debug("no SPARK_HOME of links, Spark takes its own: %s", error)
         return None
     return home
@@ -110,7 +110,7 @@ def _link(link: Path, target: Path) -> None:
     part = link.with_name(f".{secrets.token_hex(8)}")
     part.symlink_to(target)
     try:
-        part.replace(link)  # another process may do the same
+        part.replace(link)                                            # another process may do the same
     except OSError:
         part.unlink()
         raise
@@ -127,7 +127,7 @@ def _locked(cache: Path) -> Iterator[bool]:
         try:
             file = held.enter_context((cache / "spark-home.lock").open("a"))
             fcntl.flock(file.fileno(), fcntl.LOCK_EX)
-        except OSError as error:  # a cache that is read only may hold a home all the same
+        except OSError as error:                                      # a cache that is read only may hold a home all the same
             log.debug("%s cannot be locked: %s", cache, error)
             yield False
         else:
@@ -140,7 +140,7 @@ def _sweep(cache: Path) -> None:
         links = [each for each in home.rglob("*") if each.is_symlink()]
         if not links or any(each.exists() for each in links):
             continue
-        with contextlib.suppress(OSError):  # of another user, or with other files in it
+        with contextlib.suppress(OSError):                            # of another user, or with other files in it
             for link in links:
                 link.unlink()
             for directory in sorted((each for each in home.rglob("*") if each.is_dir()), reverse=True):

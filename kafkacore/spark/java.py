@@ -64,7 +64,7 @@ def ensure_java() -> str:
     found = shutil.which("java")
     version = None if found is None else java_version(Path(found))
     if found is not None and version is not None and version >= OLDEST_JAVA:
-        return str(Path(found).resolve().parent.parent)  # Spark looks on the PATH as well
+        return str(Path(found).resolve().parent.parent)        # Spark looks on the PATH as well
     if found is None:
         looked += "there is no `java` on the PATH"
     else:
@@ -101,7 +101,7 @@ def ensure_spark() -> None:
     if importlib.util.find_spec("pyspark") is None:
         raise ConfigError(NO_SPARK)
     ensure_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers run whatever `python3` is
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)           # else workers run whatever `python3` is
 
 
 UNSAFE_ARROW = "arrow.enable_unsafe_memory_access"
@@ -167,7 +167,9 @@ def _cores(master: str, parallelism: str | None) -> str | None:
     return str(os.cpu_count() or 1) if cores == "*" else cores or "1"
 
 
-def session(name: str = "kafkacore", master: str | None = None, *, unsafe_arrow: bool = False, fast_home: bool = True, **conf: Any) -> Any:
+def session(
+    name: str = "kafkacore", master: str | None = None, *, unsafe_arrow: bool = False, fast_home: bool = True, **conf: Any
+) -> Any:
     """A SparkSession on this machine, with a Java found or provided, whose Python processes start fast (`home`).
 
     Args:
@@ -201,7 +203,7 @@ def session(name: str = "kafkacore", master: str | None = None, *, unsafe_arrow:
         known, unsafe_arrow = None, unsafe_arrow and running._jvm.System.getProperty(UNSAFE_ARROW) != "true"
     parallelism = given.get("spark.default.parallelism")
     with started_fast(known, unsafe_arrow=unsafe_arrow, fast_home=fast_home, parallelism=None if parallelism is None else str(parallelism)):
-        with warnings.catch_warnings():  # PySpark loads its own tests' helpers with every session, and these say so
+        with warnings.catch_warnings():                       # PySpark loads its own tests' helpers with every session, and these say so
             warnings.filterwarnings("ignore", PANDAS_3, FutureWarning)
             return builder.config(map=given).getOrCreate()
 
@@ -212,7 +214,7 @@ def _home_of(java: Path) -> Path:
         return java.parent.parent
     try:
         return _written(cache_directory() / "java", java)
-    except (OSError, RuntimeError):  # a home directory that cannot be written to, or none
+    except (OSError, RuntimeError):                           # a home directory that cannot be written to, or none
         return _written(Path(tempfile.mkdtemp(prefix="kafkacore-java-")), java)
 
 
@@ -224,7 +226,7 @@ def _written(directory: Path, java: Path) -> Path:
         part = launcher.with_suffix(f".{os.getpid()}")
         part.write_text(text)
         part.chmod(part.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-        part.replace(launcher)  # another process may run the old one
+        part.replace(launcher)                                # another process may run the old one
     return directory
 
 

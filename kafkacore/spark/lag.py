@@ -116,5 +116,5 @@ class LagListener(StreamingQueryListener):
         """The query has ended."""
         over = {key: lag for key, lag in self.current.items() if lag.query_id == str(event.id)}
         ended = [*(each for each in self.ended.items() if each[0] not in over), *over.items()]
-        self.ended = dict(ended[-KEPT_ENDED:])  # a new one, as `current`: who iterates over the old one is not disturbed
+        self.ended = dict(ended[-KEPT_ENDED:])                    # a new one, as `current`: who iterates over the old one is not disturbed
         self.current = {key: lag for key, lag in self.current.items() if key not in over}

@@ -241,7 +241,7 @@ def joined(pieces: Sequence[OffsetRange], least: int) -> list[list[OffsetRange]]
         The pieces of each task.
     """
     low, high = 0, TASK_OFFSETS
-    while low < high:  # the largest limit that leaves tasks enough: the larger, the fewer
+    while low < high:                                           # the largest limit that leaves tasks enough: the larger, the fewer
         limit = (low + high + 1) // 2
         if len(_grouped(pieces, limit)) >= least:
             low = limit
@@ -273,7 +273,7 @@ def at_most(tasks: Sequence[list[OffsetRange]], most: int) -> Sequence[list[Offs
     queue = [(-len(task), task) for task in _grouped(pieces, low)]
     heapq.heapify(queue)
     while len(queue) < most:
-        _, task = heapq.heappop(queue)  # that of most pieces
+        _, task = heapq.heappop(queue)                          # that of most pieces
         half = len(task) // 2
         for part in (task[:half], task[half:]):
             heapq.heappush(queue, (-len(part), part))

@@ -368,7 +368,7 @@ def _client_settings(
     except ConfigError as error:
         text = str(error.message or error)
         meant = re.search(r"did you mean ([\w.]+)\?", text)
-        if meant is not None and meant[1].replace(".", "_") in config.names():  # it may be a name in a module of the user's
+        if meant is not None and meant[1].replace(".", "_") in config.names():      # it may be a name in a module of the user's
             text = f"{text[: meant.start(1)]}{prefix}{meant[1].replace('_', '.')}?"
         raise ConfigError(f"a {prefix}* option is refused: {text}") from None
     return settings
@@ -564,7 +564,7 @@ def _of_letters(given: Mapping[str, str], read: Mapping[str, str]) -> dict[str, 
     if given.get("acks", "").strip() == "0":
         raise ConfigError(f"option {LETTERS}acks must be 1 or all: with 0 a dead letter that is lost is no error")
     shared = {name: value for name, value in read.items() if name.replace(".", "_") in _OF_BOTH}
-    if "bootstrap.servers" in given:  # it may be another cluster, which must not see the credentials of this one
+    if "bootstrap.servers" in given:                            # it may be another cluster, which must not see the credentials of this one
         shared = {}
     fetched = read["max.partition.fetch.bytes"]
     most = max(LETTER_BYTES, int(fetched) + LETTER_HEADERS_BYTES if fetched.isdecimal() else 0)

@@ -76,7 +76,7 @@ class RowSender:
         except errors.DeliveryError as error:
             failure = error
         while self._open:
-            self._look_at(self._open.popleft())  # says more: which record failed first, and where
+            self._look_at(self._open.popleft())                     # says more: which record failed first, and where
         if failure is not None:
             raise failure
         return self.rows
@@ -102,7 +102,7 @@ class RowSender:
         if len(names) <= 1:
             return [(name, columns) for name in names]
         codes = coded.indices.to_numpy()
-        order = numpy.argsort(codes, kind="stable")  # the rows of one topic keep their order
+        order = numpy.argsort(codes, kind="stable")                 # the rows of one topic keep their order
         bounds = numpy.searchsorted(codes[order], numpy.arange(len(names) + 1))
         sorted_columns = {name: column.take(pa.array(order)) for name, column in columns.items()}
         return [
@@ -116,7 +116,7 @@ class RowSender:
         given = {name: column for name, column in columns.items() if column.null_count < len(column)}
         settings: dict[str, Any] = {}
         if "partition" in given:
-            settings["partitions"] = given["partition"]  # nulls are left to the partitioner
+            settings["partitions"] = given["partition"]             # nulls are left to the partitioner
         if "timestamp" in given:
             settings["timestamps_ms"] = self._timestamps_ms(topic, given["timestamp"])
         if "headers" in given:
@@ -132,7 +132,7 @@ class RowSender:
 
     @staticmethod
     def _headers(topic: str, column: pa.Array) -> HeaderColumn:
-        names, values = column.flatten().flatten()  # of this slice, without those under a null
+        names, values = column.flatten().flatten()                  # of this slice, without those under a null
         if names.null_count:
             raise errors.UsageError("column headers: a header has no key", topic=topic)
         return HeaderColumn(pc.list_value_length(column).fill_null(0).to_numpy(), names, values)

@@ -117,7 +117,7 @@ class KafkaSource(DataSource):
         try:
             return self._schema(either_options(self.options))
         finally:
-            workers.settle()  # Spark makes and plans every query in workers, too
+            workers.settle()                                        # Spark makes and plans every query in workers, too
 
     @staticmethod
     def _schema(options: SourceOptions) -> StructType:
@@ -286,6 +286,7 @@ class _Reading:
         )
         return offsets.repaired(start, lost, skip=self.options.on_data_loss == "skip")
 
+
     def _within(self, wanted: Mapping[Partition, int], latest: Mapping[Partition, int], what: str = "begin") -> dict[Partition, int]:
         """Offsets no later than the ends of their partitions.
 
@@ -343,18 +344,18 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         self._source = clients.OffsetSource(options)
         self._admission = offsets.Admission(options.min_offsets, options.max_delay_ms)
         self._initial: dict[Partition, int] | None = None
-        self._at_end: set[Partition] = set()  # those whose initial offset is the end at that moment
-        self._looked_up: set[Partition] = set()  # those whose initial offset is not the number that was given
-        self._fresh = False  # batch 0 is next, and not in Spark's log
-        self._moved: dict[str, Any] | None = None  # where the last loss has moved the query
-        self._planned: tuple[Any, Any] | None = None  # the batch last planned: foreachBatch may plan it several times
-        self._offered: Any = None  # the end that this process has given last: another one is replayed
+        self._at_end: set[Partition] = set()                      # those whose initial offset is the end at that moment
+        self._looked_up: set[Partition] = set()                   # those whose initial offset is not the number that was given
+        self._fresh = False                                       # batch 0 is next, and not in Spark's log
+        self._moved: dict[str, Any] | None = None                 # where the last loss has moved the query
+        self._planned: tuple[Any, Any] | None = None              # the batch last planned: foreachBatch may plan it several times
+        self._offered: Any = None                                 # the end that this process has given last: another one is replayed
         self._newest: dict[Partition, int] = {}
         self._asked_at = self._news_at = 0.0
         self._idle = False
-        self._skipped: dict[Partition, int] = {}  # where the query goes on, also if records lie before that
-        self._left_at: dict[tuple[bytes, int], int] = {}  # offsets of what is not available now, by topic id and partition
-        self._committed: dict[Partition, int] = {}  # in the group of commitOffsetsToGroup
+        self._skipped: dict[Partition, int] = {}                  # where the query goes on, also if records lie before that
+        self._left_at: dict[tuple[bytes, int], int] = {}          # offsets of what is not available now, by topic id and partition
+        self._committed: dict[Partition, int] = {}                # in the group of commitOffsetsToGroup
         self._commit_again_at = 0.0
 
     # ---- what Spark asks
@@ -371,7 +372,7 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
                 wanted, initial = initial, self._within(initial, self._source.latest(parts))
                 self._at_end |= {each for each, offset in initial.items() if offset < wanted[each]}
             self._looked_up = {each for each, offset in initial.items() if given.get(each) != offset}
-            if not ADMISSION_CONTROL:  # it has asked for the end first: batch 0 must not begin behind that
+            if not ADMISSION_CONTROL:                             # it has asked for the end first: batch 0 must not begin behind that
                 initial.update({each: min(initial[each], self._newest.get(each, initial[each])) for each in self._at_end})
             self._initial, self._fresh = initial, True
         return self._json(self._initial)
@@ -584,7 +585,7 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
                 why = f"the batch begins at offset {begin[each]} and ends at {end}: the topic was created again, or lost records"
             elif first > end:
                 why = f"the query first started at offset {end}; the offsets {end} to {first - 1} have aged out or were deleted since"
-            else:  # as it was pinned; batch 1 begins there
+            else:                                                 # as it was pinned; batch 1 begins there
                 log.warning("%s-%d: batch 0 is replayed and holds no records: the query began at offset %d", *each, end)
                 continue
             lost.append(Loss(*each, begin[each], first, end, why))

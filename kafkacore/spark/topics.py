@@ -57,11 +57,11 @@ class Topics:
         """
         self._admin = admin
         self._known: dict[str, Topic] = {}
-        self._deleted: dict[str, bytes] = {}  # confirmed; the last id by name
-        self._refused: dict[str, type[errors.KafkaError]] = {}  # confirmed
-        self._former: set[bytes] = set()  # of topics that another one of their name has replaced
-        self._before: dict[str, bytes] = {}  # the last of them, by name
-        self._in_offsets: set[str] = set()  # topics whose ids came with the query's offsets
+        self._deleted: dict[str, bytes] = {}                      # confirmed; the last id by name
+        self._refused: dict[str, type[errors.KafkaError]] = {}    # confirmed
+        self._former: set[bytes] = set()                          # of topics that another one of their name has replaced
+        self._before: dict[str, bytes] = {}                       # the last of them, by name
+        self._in_offsets: set[str] = set()                        # topics whose ids came with the query's offsets
         self.renewed: set[str] = set()
 
     def known(self) -> list[str]:
@@ -121,7 +121,7 @@ class Topics:
         """Takes an answer over, unless it would take something away."""
         known, here = self._known.get(name), Topic(answer.topic_id, len(answer.partitions))
         if here.topic_id in self._former:
-            return known is not None  # an old answer
+            return known is not None                              # an old answer
         if known is None:
             before = self._deleted.pop(name, ZERO_ID)
             if ZERO_ID != before != here.topic_id:

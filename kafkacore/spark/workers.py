@@ -36,11 +36,11 @@ def settle() -> None:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is None or spec.name != "pyspark.daemon":
         return
-    if len(sys.modules) > _settled_modules * MUCH_MORE:  # behind its first task Spark loads pandas, for the commit message
+    if len(sys.modules) > _settled_modules * MUCH_MORE:           # behind its first task Spark loads pandas, for the commit message
         _settled_modules = len(sys.modules)
         gc.collect()
         gc.freeze()
-    listings = getattr(zipimport, "_zip_directory_cache", None)  # private: another Python may keep them elsewhere, or not at all
+    listings = getattr(zipimport, "_zip_directory_cache", None)   # private: another Python may keep them elsewhere, or not at all
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
             sys.path_importer_cache.pop(path, None)

@@ -159,7 +159,7 @@ def _producer(options: SinkOptions) -> KafkaProducer:
             found = KafkaProducer(secrets.resolve_all(options.client))
             while len(_kept) >= KEPT_PRODUCERS:
                 closing.append(_kept.pop(next(iter(_kept))))
-        _kept[key] = found  # the last of the dict: used just now
+        _kept[key] = found                                        # the last of the dict: used just now
     for each in closing:
         each.close()
     return found
@@ -248,7 +248,7 @@ class BatchWriter(Writer, datasource.DataSourceArrowWriter):
 def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
     """For `DataSource.writer`."""
     made = BatchWriter(checked(given, schema, overwrite))
-    workers.settle()  # Spark plans and commits in workers, too
+    workers.settle()                                                # Spark plans and commits in workers, too
     return made
 
 

@@ -36,7 +36,9 @@ def produce(client: dict[str, Any], topic: str, records: Iterable[Any], settings
     made = [_record(topic, each) for each in records]
     with KafkaProducer(**{**client, **settings}) as producer:
         sent = [
-            producer.send(topic, each.value, key=each.key, headers=each.headers, partition=each.partition, timestamp_ms=each.timestamp_ms)
+            producer.send(
+                topic, each.value, key=each.key, headers=each.headers, partition=each.partition, timestamp_ms=each.timestamp_ms
+            )
             for each in made
         ]
         return [future.result(TIMEOUT_S) for future in sent]

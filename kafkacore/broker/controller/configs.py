@@ -54,7 +54,9 @@ def keys_of(kind: int) -> Mapping[str, ConfigKey]:
     raise errors.InvalidRequest(f"Unknown resource type {kind}")
 
 
-def incremental_alter_configs(state: ControllerState, request: IncrementalAlterConfigsRequest, version: int, now_ms: int) -> Written:
+def incremental_alter_configs(
+    state: ControllerState, request: IncrementalAlterConfigsRequest, version: int, now_ms: int
+) -> Written:
     """IncrementalAlterConfigs v0-1."""
 
     def settings(wanted: IncrementalAlterConfigsResource) -> Mapping[str, str]:

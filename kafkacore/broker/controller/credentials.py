@@ -34,7 +34,9 @@ class Mechanism(NamedTuple):
 MECHANISMS = {1: Mechanism("SCRAM-SHA-256", 4096), 2: Mechanism("SCRAM-SHA-512", 4096)}
 
 
-def alter_user_scram_credentials(state: ControllerState, request: AlterUserScramCredentialsRequest, version: int, now_ms: int) -> Written:
+def alter_user_scram_credentials(
+    state: ControllerState, request: AlterUserScramCredentialsRequest, version: int, now_ms: int
+) -> Written:
     """AlterUserScramCredentials v0. A user gets one result: the first error, if there is one, and then nothing of that user changes."""
     everything: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
     mentions = Counter(each.name for each in everything)

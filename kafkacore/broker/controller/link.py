@@ -212,7 +212,7 @@ class LocalControllerLink(LinkBase):
         self._post = post
         self._notified = threading.Event()
         self._registered = False
-        self._is_for_tokens = False  # the next heartbeat
+        self._is_for_tokens = False                           # the next heartbeat
         image.apply(*host.follow(self))
 
     # ---- following

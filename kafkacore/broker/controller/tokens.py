@@ -114,7 +114,7 @@ def expire_delegation_token(state: ControllerState, request: ExpireDelegationTok
 
 
 def _requester(state: ControllerState) -> str:
-    if state.requester is None:  # brokers ask for no tokens of their own
+    if state.requester is None:                               # brokers ask for no tokens of their own
         raise errors.UnsupportedByAuthentication()
     return f"{USER_TYPE}:{state.requester.user}"
 

@@ -111,7 +111,9 @@ def _placed_partitions(state: ControllerState, num_partitions: int, replication_
     try:
         placed = state.placer.place(state.image.brokers.values(), num_partitions, replication_factor)
     except errors.InvalidReplicationFactor as error:
-        raise errors.InvalidReplicationFactor(f"Unable to replicate the partition {replication_factor} time(s): {error.message}") from None
+        raise errors.InvalidReplicationFactor(
+            f"Unable to replicate the partition {replication_factor} time(s): {error.message}"
+        ) from None
     return [_new_partition(state, index, replicas) for index, replicas in enumerate(placed)]
 
 

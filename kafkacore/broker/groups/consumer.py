@@ -94,7 +94,9 @@ class ConsumerMember(NamedTuple):
 
     def moved_to(self, epoch: int, state: MemberState, assigned: Owned, pending_revocation: Owned) -> ConsumerMember:
         """The member one step further."""
-        return self._replace(epoch=epoch, previous_epoch=self.epoch, state=state, assigned=assigned, pending_revocation=pending_revocation)
+        return self._replace(
+            epoch=epoch, previous_epoch=self.epoch, state=state, assigned=assigned, pending_revocation=pending_revocation
+        )
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
         """The member with what a record says it wants."""
@@ -323,7 +325,9 @@ class ConsumerGroup:
             return None
         member = self.member(member_id)
         if not is_transactional and not member.uses_classic_protocol and version < 9:
-            raise errors.UnsupportedVersion("OffsetCommit version 9 or above must be used by members using the consumer group protocol")
+            raise errors.UnsupportedVersion(
+                "OffsetCommit version 9 or above must be used by members using the consumer group protocol"
+            )
         if epoch == member.epoch:
             return None
         stale: type[errors.BrokerError] = errors.IllegalGeneration if member.uses_classic_protocol else errors.StaleMemberEpoch

@@ -482,7 +482,9 @@ class ClassicMembership:
             current = group.members.get(member_id)
             return member_id not in group.pending_joins if current is None else current.has_satisfied_heartbeat()
 
-        heartbeat = DelayedHeartbeat(timeout_ms, satisfied, lambda: self._owner.submit(lambda: self._expire_session(group, member_id)))
+        heartbeat = DelayedHeartbeat(
+            timeout_ms, satisfied, lambda: self._owner.submit(lambda: self._expire_session(group, member_id))
+        )
         # A member whose request waits here needs no watching; its session begins again with the answer.
         self._heartbeats.try_complete_else_watch(heartbeat, [key])
 

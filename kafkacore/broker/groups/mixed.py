@@ -429,7 +429,9 @@ class MixedMembership:
                 code = error.code or Code.UNKNOWN_SERVER_ERROR
             else:
                 leaving[member.member_id] = member
-            answers.append(MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code))
+            answers.append(
+                MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code)
+            )
         return self._owner.consumers.removal(group, list(leaving.values()), LeaveGroupResponse(error_code=Code.NONE, members=answers))
 
     @staticmethod

@@ -212,7 +212,9 @@ class GroupCoordinator(ImageListener):
         def done(outcome: LeaveGroupResponse | KafkaError) -> None:
             if isinstance(outcome, errors.UnknownMemberId):
                 unknown = [
-                    MemberResponse(member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=Code.UNKNOWN_MEMBER_ID)
+                    MemberResponse(
+                        member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=Code.UNKNOWN_MEMBER_ID
+                    )
                     for each in request.members
                 ]
                 respond(LeaveGroupResponse(error_code=Code.NONE, members=unknown))

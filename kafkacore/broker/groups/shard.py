@@ -469,7 +469,9 @@ class GroupShard:
         metadata = partition.committed_metadata or ""
         if len(metadata) > self.config.offset_metadata_max_bytes:
             return Code.OFFSET_METADATA_TOO_LARGE
-        committed = OffsetAndMetadata(partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms, expire_ms, topic_id)
+        committed = OffsetAndMetadata(
+            partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms, expire_ms, topic_id
+        )
         records.append(offset_record(group_id, topic, partition.partition_index, committed))
         return Code.NONE
 
@@ -706,5 +708,7 @@ class GroupShard:
         for topic_id, indexes_of in partitions.items():
             topic = self.topics.by_id(topic_id)
             if topic is not None:
-                found.append(ConsumerGroupDescribeTopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(indexes_of)))
+                found.append(
+                    ConsumerGroupDescribeTopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(indexes_of))
+                )
         return ConsumerGroupDescribeAssignment(topic_partitions=found)

@@ -61,7 +61,9 @@ def may_cluster(state: BrokerState, call: Call, operation: int) -> bool:
     return may(state, call, operation, CLUSTER, CLUSTER_NAME)
 
 
-def names_allowed(state: BrokerState, call: Call, operation: int, resource_type: int, names: Iterable[str]) -> frozenset[str] | None:
+def names_allowed(
+    state: BrokerState, call: Call, operation: int, resource_type: int, names: Iterable[str]
+) -> frozenset[str] | None:
     """Which of several resources the client may do something to; None if there is no authorizer, and so to all.
 
     Args:

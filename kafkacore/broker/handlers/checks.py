@@ -128,7 +128,7 @@ class Checks:
             try:
                 return validate(batch.data, config, version, wall_ms)
             except KafkaError as error:
-                error.__context__ = error.__cause__ = None  # with their frames they would hold the records in a cycle
+                error.__context__ = error.__cause__ = None     # with their frames they would hold the records in a cycle
                 return error.with_traceback(None)
 
         def done(outcome: Validated | Exception | None) -> None:
@@ -143,7 +143,7 @@ class Checks:
             call.now_ms, call.wall_ms = clock.now_ms(), clock.wall_ms()
             written = self._write(batch, _Checked(config, outcome).take)
             if isinstance(outcome, Exception):
-                outcome.with_traceback(None)  # with the frames it came through it would hold the records in a cycle
+                outcome.with_traceback(None)                  # with the frames it came through it would hold the records in a cycle
             if written:
                 self._left.popleft()
             if self._left:
@@ -160,7 +160,7 @@ class Checks:
         self._completed = True
         self._state.checking.discard(self)
         if self._call.operation is self:
-            self._call.operation = None  # with the call this would hold the records in a cycle
+            self._call.operation = None                       # with the call this would hold the records in a cycle
 
     def is_completed(self) -> bool:
         """Whether all is written, or nothing more will be."""

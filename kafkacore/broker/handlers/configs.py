@@ -122,7 +122,9 @@ def _forbidden(wanted: DescribeConfigsResource) -> DescribeConfigsResult:
     )
 
 
-def _describe(state: BrokerState, layers: BrokerLayers, kind: int, name: str, documented: bool) -> list[DescribeConfigsResourceResult]:
+def _describe(
+    state: BrokerState, layers: BrokerLayers, kind: int, name: str, documented: bool
+) -> list[DescribeConfigsResourceResult]:
     overrides = state.cluster.configs.get((kind, name), {})
     described: Iterable[Described]
     if kind == Resource.TOPIC:
@@ -205,7 +207,10 @@ def list_config_resources(state: BrokerState, call: Call, request: ListConfigRes
     return ListConfigResourcesResponse(
         error_code=0,
         config_resources=[
-            ConfigResource(resource_name=name, resource_type=kind) for kind in names if kind in wanted or not wanted for name in names[kind]
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in names
+            if kind in wanted or not wanted
+            for name in names[kind]
         ],
     )
 

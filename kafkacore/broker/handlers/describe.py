@@ -113,10 +113,12 @@ def _describe_topic_partitions(
             continue
         if not may(state, call, DESCRIBE, TOPIC, name):
             if request.topics:
-                hidden.append(DescribeTopicPartitionsResponseTopic(error_code=Code.TOPIC_AUTHORIZATION_FAILED, name=name, partitions=[]))
+                hidden.append(
+                    DescribeTopicPartitionsResponseTopic(error_code=Code.TOPIC_AUTHORIZATION_FAILED, name=name, partitions=[])
+                )
             continue
         if cursor is not None:
-            continue  # the answer is full; only what is hidden is still named
+            continue                                           # the answer is full; only what is hidden is still named
         allowed = operations(state, call, TOPIC, name, ALL_TOPIC_OPERATIONS)
         topic = topics.get(name)
         if topic is None:

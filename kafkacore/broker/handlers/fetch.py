@@ -422,7 +422,9 @@ def _fetch_in_steps(state: BrokerState, call: Call, reading: _Reading) -> Genera
     return _answer(state, call, reading, answers)
 
 
-def _answer(state: BrokerState, call: Call, reading: _Reading, answers: list[tuple[TopicKey, PartitionData]]) -> FetchResponse | Outcome:
+def _answer(
+    state: BrokerState, call: Call, reading: _Reading, answers: list[tuple[TopicKey, PartitionData]]
+) -> FetchResponse | Outcome:
     """Answers with what was read, or waits for more."""
     request, context, reader = reading.request, reading.context, reading.reader
     if reader.is_follower and not reading.is_refused:
@@ -441,7 +443,7 @@ def _answer(state: BrokerState, call: Call, reading: _Reading, answers: list[tup
         partitions = context.partitions
         try:
             names = {topic: topic_name(state, topic) for topic in {topic for (topic, _), _ in partitions}}
-        except errors.UnknownTopicId:  # deleted since it was read: the next fetch is answered so
+        except errors.UnknownTopicId:                         # deleted since it was read: the next fetch is answered so
             return reading.response(answers)
         keys = [key if (name := names[key[0]]) is key[0] else (name, key[1]) for key, _ in partitions]
         operation = _wait(state, call, reading, answers)

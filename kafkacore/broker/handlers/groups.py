@@ -162,7 +162,9 @@ def consumer_group_describe(state: BrokerState, call: Call, request: ConsumerGro
     refused, allowed = _parted(state, call, DESCRIBE, request.group_ids)
 
     def done(groups: list[ConsumerGroupDescribeDescribedGroup]) -> None:
-        found = [ConsumerGroupDescribeDescribedGroup(error_code=Code.GROUP_AUTHORIZATION_FAILED, group_id=group_id) for group_id in refused]
+        found = [
+            ConsumerGroupDescribeDescribedGroup(error_code=Code.GROUP_AUTHORIZATION_FAILED, group_id=group_id) for group_id in refused
+        ]
         found += [
             group._replace(authorized_operations=_operations(state, call, group, request.include_authorized_operations)) for group in groups
         ]

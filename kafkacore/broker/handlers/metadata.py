@@ -82,7 +82,7 @@ def metadata(state: BrokerState, call: Call, request: MetadataRequest) -> Metada
         else:
             refused = {each.name: Code(each.error_code) for each in result.topics if each.error_code}
             for name, code in refused.items():
-                if code is Code.THROTTLING_QUOTA_EXCEEDED:  # which no client expects here: it asks again
+                if code is Code.THROTTLING_QUOTA_EXCEEDED:    # which no client expects here: it asks again
                     refused[name] = Code.UNKNOWN_TOPIC_OR_PARTITION
             for each in result.topics:
                 if not each.error_code:

@@ -258,7 +258,7 @@ class _Verifications:
 
         def done(refused: Mapping[tuple[str, int], KafkaError]) -> None:
             if waiting.is_completed():
-                return  # the client has closed
+                return                                        # the client has closed
             outcome = then({**self.refused, **{key: for_batch(error, self._support) for key, error in refused.items()}})
             if isinstance(outcome, ProduceResponse):
                 waiting.respond(lambda: outcome)

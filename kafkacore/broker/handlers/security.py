@@ -162,7 +162,7 @@ def sasl_authenticate(state: BrokerState, call: Call, request: SaslAuthenticateR
         late = LateAnswer(call)
 
         def refuse() -> None:
-            if not late.is_completed():  # else the connection has ended
+            if not late.is_completed():                       # else the connection has ended
                 late.respond(lambda: response)
                 call.fail()
 

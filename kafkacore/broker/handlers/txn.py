@@ -352,7 +352,7 @@ def _commit_in_transaction(
         )
 
     if not state.groups.runtime.serves(target[1]):
-        write(None)  # the runtime has the words for it
+        write(None)                                            # the runtime has the words for it
         return
     if not state.config.transaction_partition_verification_enable and support is not Support.ADDS_BY_WRITING:
         write(None)
@@ -408,7 +408,9 @@ def describe_producers(state: BrokerState, call: Call, request: DescribeProducer
     )
 
 
-def _describe_partition(state: BrokerState, topic: str, index: int, readable: frozenset[str] | None) -> DescribeProducersPartitionResponse:
+def _describe_partition(
+    state: BrokerState, topic: str, index: int, readable: frozenset[str] | None
+) -> DescribeProducersPartitionResponse:
     try:
         check_topic_name(topic)
         if readable is not None and topic not in readable:
@@ -424,7 +426,9 @@ def _describe_partition(state: BrokerState, topic: str, index: int, readable: fr
 
 
 def _no_producers(index: int, error: KafkaError, message: str | None) -> DescribeProducersPartitionResponse:
-    return DescribeProducersPartitionResponse(partition_index=index, error_code=code_of(error), error_message=message, active_producers=[])
+    return DescribeProducersPartitionResponse(
+        partition_index=index, error_code=code_of(error), error_message=message, active_producers=[]
+    )
 
 
 def _active_producers(states: ProducerStates) -> list[ProducerState]:

@@ -64,7 +64,7 @@ def _read_entries(path: Path, fields: int) -> list[list[str]]:
     except FileNotFoundError:
         return []
     if not lines:
-        return []  # a Kafka makes the file before it has anything to write
+        return []                                             # a Kafka makes the file before it has anything to write
     try:
         version, count = int(lines[0]), int(lines[1])
         entries = [line.rsplit(" ", fields - 1) for line in lines[2:] if line]

@@ -186,7 +186,7 @@ def cleanable(log: Log, config: CompactionSettings, cleaned_to: int, last_stable
     Source: LogCleanerManager.cleanableOffsets, LogToClean.
     """
     first_dirty = max(cleaned_to, log.start_offset)
-    if first_dirty > log.end_offset:  # a checkpoint of another log of this name
+    if first_dirty > log.end_offset:                          # a checkpoint of another log of this name
         first_dirty = log.start_offset
     active = log.segments[-1].base_offset
     upper = min(last_stable_offset, active)
@@ -308,7 +308,7 @@ class CleanedTransactions:
         relevant = (each for each in transactions if each.last_offset >= start_offset)
         self._waiting = sorted(relevant, key=lambda each: each.first_offset)
         self._aborted: dict[int, tuple[AbortedTxn, bool]] = {}  # producer id -> its transaction, and whether something is left of it
-        self._committed: set[int] = set()  # producers with records in a transaction that is not aborted
+        self._committed: set[int] = set()                     # producers with records in a transaction that is not aborted
         self._keep: Callable[[AbortedTxn], None] = lambda transaction: None
 
     def keep_index(self, keep: Callable[[AbortedTxn], None]) -> None:

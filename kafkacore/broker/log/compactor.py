@@ -156,14 +156,14 @@ class Compactor:
                     log.storage.check()
                     part = cleanable(log, _settings(log), self.cleaned_to.get(key, 0), self._last_stable_offset(key), wall_ms)
                     found.append(_Candidate(key, log, part))
-                except Exception as error:  # the others are looked at
+                except Exception as error:                    # the others are looked at
                     self._failed(key, log, error)
         return found
 
     def _failed(self, key: Key, log: Log, error: Exception) -> None:
         """A log cannot be cleaned: because of its directory, or of itself, and then not for a while."""
         if isinstance(error, errors.KafkaStorage):
-            self._refused.pop(log, None)  # the directory has reported it
+            self._refused.pop(log, None)                      # the directory has reported it
             return
         if isinstance(error, OSError):
             log.storage.failed(error)
@@ -202,8 +202,8 @@ class Compactor:
             held.clear()
             if isinstance(outcome, Cancelled):
                 return
-            self._look_at(self._clock.now_ms())  # there may be more to do
-            if self._logs.get(key) is not log:  # deleted: its directory has another name, or is deleted
+            self._look_at(self._clock.now_ms())               # there may be more to do
+            if self._logs.get(key) is not log:                # deleted: its directory has another name, or is deleted
                 if isinstance(outcome, Cleaned):
                     _forget(outcome)
             elif isinstance(outcome, OSError):
@@ -220,7 +220,7 @@ class Compactor:
 
     def _plan(self, log: Log, part: Cleanable) -> tuple[Plan, list[object]]:
         sources: list[Source] = []
-        held: list[object] = []  # keeps the files open until the worker is done
+        held: list[object] = []                               # keeps the files open until the worker is done
         for segment in log.segments[:-1]:
             if segment.base_offset >= part.upper:
                 break
@@ -249,12 +249,12 @@ class Compactor:
         try:
             for group in cleaned.groups:
                 if not log.replace(group.base_offsets, group.cleaned):
-                    _discard(Cleaned([group], 0, 0, 0))  # retention took some of the segments in the meantime
+                    _discard(Cleaned([group], 0, 0, 0))       # retention took some of the segments in the meantime
                     all_placed = False
         except errors.KafkaStorage:
-            return  # reported by the directory
+            return                                            # reported by the directory
         if not all_placed:
-            return  # what is left of that group is as dirty as before: once more
+            return                                            # what is left of that group is as dirty as before: once more
         self._refused.pop(log, None)
         self.cleaned_to[key] = cleaned.end_offset
         self._changed()
@@ -290,7 +290,7 @@ def _may_become(candidate: _Candidate) -> bool:
 def _source(segment: Segment, held: list[object]) -> Source:
     if isinstance(segment, DiskSegment):
         fd = segment.file.fileno()
-        held.append(segment.slice(0, 0))  # a slice keeps its file open, even of a deleted segment
+        held.append(segment.slice(0, 0))                      # a slice keeps its file open, even of a deleted segment
         return Source(segment.base_offset, segment.size, lambda position, nbytes: os.pread(fd, nbytes, position), segment.written_ms)
     return Source(
         segment.base_offset, segment.size, lambda position, nbytes: segment.bytes_at(position, position + nbytes), segment.written_ms

@@ -56,7 +56,7 @@ class LogDir(LogDirCore):
             The error for the client.
         """
         if is_transient(error) and not must_finish:
-            if not self._reported_transient:  # once: each caller that is refused gets the error
+            if not self._reported_transient:                  # once: each caller that is refused gets the error
                 self._reported_transient = True
                 logger.error("log directory %s stays online, but an operation failed: %s", self.path, error)
             return errors.KafkaStorage(f"log directory {self.path}: {error}; the directory stays online")
@@ -123,7 +123,7 @@ class DirectoryStorage(Storage):
         self.log_dir = log_dir
         self.path = path
         self._hooks = hooks
-        self._unsaved_epochs = False  # their file lacks some, for want of a file descriptor
+        self._unsaved_epochs = False                          # their file lacks some, for want of a file descriptor
         self._unsynced_epochs = False
         self._snapshot_offset = -1
 
@@ -158,7 +158,7 @@ class DirectoryStorage(Storage):
     def swap(self, segments: Sequence[Segment], cleaned: Segment, delay_ms: int) -> None:
         assert isinstance(cleaned, DiskSegment)
         with self.log_dir.io():
-            cleaned.rename(recovery.SWAP)  # from here on it is what a restart goes on with
+            cleaned.rename(recovery.SWAP)                     # from here on it is what a restart goes on with
             self._drop(segments, delay_ms, keep_snapshot_of=cleaned.base_offset)
             cleaned.rename("")
 
@@ -214,7 +214,7 @@ class DirectoryStorage(Storage):
     def truncated(self, log: Log) -> None:
         self._snapshot_offset = -1
         self._hooks.truncated(log.end_offset)
-        with self.log_dir.io(must_finish=True):  # the producers are those of another end until they are loaded
+        with self.log_dir.io(must_finish=True):               # the producers are those of another end until they are loaded
             for path in recovery.snapshots(self.path):
                 if path > self.path / file_name(log.end_offset, SNAPSHOT_SUFFIX):
                     path.unlink()

@@ -96,7 +96,7 @@ class DiskSegment(DiskSegmentCore, Segment):
         """
         self = cls(directory, base_offset, index_interval_bytes, wall_ms, suffix)
         self._file = SharedFile(os.open(self.path(LOG_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
-        if os.fstat(self._file.fileno()).st_size:  # what was cut to nothing, even from nothing, ext4 writes back at its close
+        if os.fstat(self._file.fileno()).st_size:             # what was cut to nothing, even from nothing, ext4 writes back at its close
             os.ftruncate(self._file.fileno(), 0)
         for kind in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
             self.path(kind).unlink(missing_ok=True)
@@ -104,7 +104,7 @@ class DiskSegment(DiskSegmentCore, Segment):
             os.posix_fallocate(self._file.fileno(), 0, preallocate_bytes)
             self._preallocated = True
         self._index = SparseIndex(base_offset)
-        self._index.changed = True  # so that the files come into being, if only empty
+        self._index.changed = True                            # so that the files come into being, if only empty
         self._largest = NO_TIMESTAMP, NO_OFFSET
         return self
 
@@ -253,7 +253,7 @@ class DiskSegment(DiskSegmentCore, Segment):
         position, fd = self.size, (self._file or self.file).fileno()
         try:
             written = write_at(fd, pieces, position)
-            while written < nbytes:  # a signal, or the disk is nearly full: the next call says which
+            while written < nbytes:                           # a signal, or the disk is nearly full: the next call says which
                 written += write_at(fd, [memoryview(b"".join(pieces))[written:]], position + written)
         except OSError:
             if not self._preallocated:
@@ -287,7 +287,7 @@ class DiskSegment(DiskSegmentCore, Segment):
         self._largest = None
         self._preallocated = False
         if not position:
-            self.rolling_ms = None  # another batch will be the first
+            self.rolling_ms = None                            # another batch will be the first
         self.largest_timestamp()
         return self
 

@@ -67,7 +67,7 @@ def spans_in(buffer: memoryview | bytes, position: int) -> Iterator[Span]:
         else:
             raise CorruptDataError(f"there is no batch at position {position + at}", offset=position + at)
         at += length + PREFIX_BYTES
-    while end - at >= _LEGACY_BYTES and buffer[at + MAGIC_AT] in (0, 1):  # the last messages, shorter than a v2 header
+    while end - at >= _LEGACY_BYTES and buffer[at + MAGIC_AT] in (0, 1):             # the last messages, shorter than a v2 header
         base_offset, length, _, magic, _, timestamp_ms = _LEGACY.unpack_from(buffer, at)
         if not _LEGACY_MIN_BYTES - PREFIX_BYTES <= length <= end - at - PREFIX_BYTES:
             return
@@ -92,7 +92,7 @@ def walk(read: Callable[[int, int], memoryview | bytes], size: int) -> Iterator[
         for batch in read_batches(chunk, check_crcs=True):
             yield position + batch.position, batch
             end = batch.position + batch.size_bytes
-        if not end:  # one batch larger than the chunk, or a torn one
+        if not end:                                           # one batch larger than the chunk, or a torn one
             wanted = _LENGTH.unpack_from(chunk, PREFIX_BYTES - 4)[0] + PREFIX_BYTES if len(chunk) >= PREFIX_BYTES else 0
             if wanted <= len(chunk) or wanted > size - position:
                 raise CorruptDataError(f"a batch is cut off at position {position}", offset=position)

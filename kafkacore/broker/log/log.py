@@ -240,7 +240,7 @@ class Log(LogCore):
             KafkaStorage: nothing more could be written.
         """
         view = memoryview(data)
-        pending: list[Batch] = []  # batches that go into the active segment with one write
+        pending: list[Batch] = []                             # batches that go into the active segment with one write
         try:
             for batch in read_batches(view, check_crcs=True):
                 next_offset = pending[-1].next_offset if pending else self.end_offset
@@ -310,12 +310,12 @@ class Log(LogCore):
             segment = self.segments[-1]
             try:
                 fits = self._fits(segment, nbytes, max_timestamp_ms, last_offset, wall_ms)
-            except OSError as error:  # of reading: a segment that was opened is asked when it began
+            except OSError as error:                          # of reading: a segment that was opened is asked when it began
                 raise self.storage.failed(error) from error
             if fits:
                 return segment
             if not segment.size and segment.has_room(nbytes) and last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET:
-                return segment  # one batch larger than segment.bytes: a roll would not help
+                return segment                                # one batch larger than segment.bytes: a roll would not help
         if first_offset is None or (not self.segments and last_offset - self.end_offset <= MAX_RELATIVE_OFFSET):
             first_offset = self.end_offset
         return self._roll(first_offset, nbytes, wall_ms)
@@ -323,7 +323,7 @@ class Log(LogCore):
     def _roll(self, base_offset: int, needed_bytes: int, wall_ms: int) -> Segment:
         previous = self.segments[-1] if self.segments else None
         if previous is not None and not previous.size:
-            self.storage.drop([self.segments.pop()], 0)  # its base offset is too far behind, or it is too small
+            self.storage.drop([self.segments.pop()], 0)       # its base offset is too far behind, or it is too small
             previous = self.segments[-1] if self.segments else None
         segment = self.storage.create(base_offset, needed_bytes, previous, self.config, wall_ms)
         self.segments.append(segment)
@@ -365,11 +365,11 @@ class Log(LogCore):
         row = self._segment_row(offset)
         segment = self.segments[row]
         try:
-            position = segment.position_of(offset)  # first: a damaged segment cannot tell, and then nothing is dropped
+            position = segment.position_of(offset)            # first: a damaged segment cannot tell, and then nothing is dropped
             self.truncations += 1
             gone = self.segments[row + 1 :]
             del self.segments[row + 1 :]
-            self.storage.drop(gone[::-1], 0)  # the newest first: a crash on the way leaves no hole
+            self.storage.drop(gone[::-1], 0)                  # the newest first: a crash on the way leaves no hole
             self.segments[row] = segment.truncated(position)
         except OSError as error:
             raise self.storage.failed(error) from error
@@ -499,7 +499,7 @@ class Log(LogCore):
         for row, segment in enumerate(self.segments):
             is_last = row + 1 == len(self.segments)
             next_offset = self.end_offset if is_last else self.segments[row + 1].base_offset
-            counts = segment.size > 0 or not is_last  # compaction may empty a segment
+            counts = segment.size > 0 or not is_last           # compaction may empty a segment
             too_old = retention_ms >= 0 and counts and wall_ms - segment.newest_ms() > retention_ms
             too_much = excess >= segment.size and counts
             below_start = next_offset <= self.start_offset and not is_last
@@ -579,7 +579,7 @@ class Log(LogCore):
         except OSError as error:
             raise self.storage.failed(error) from error
         columns = batch.columns()
-        if not len(columns):  # compaction emptied the batch
+        if not len(columns):                                  # compaction emptied the batch
             return OffsetPosition(batch.last_offset, batch.max_timestamp_ms, batch.leader_epoch)
         row = int(columns.timestamps_ms.argmax())
         return OffsetPosition(int(columns.offsets[row]), int(columns.timestamps_ms[row]), batch.leader_epoch)

@@ -260,7 +260,7 @@ class LogManager:
         for _, _, paths in self._doomed:
             try:
                 _remove(paths)
-            except OSError as error:  # the next start removes what is left
+            except OSError as error:                              # the next start removes what is left
                 logger.warning(_NOT_REMOVED, error)
         self._doomed.clear()
         if clean:
@@ -373,7 +373,7 @@ class LogManager:
                     start_offset=self._start_offsets.get(key, 0),
                     wall_ms=self._clock.wall_ms(),
                 )
-            except errors.CorruptDataError as problem:  # in a segment that was believed; the other partitions are well
+            except errors.CorruptDataError as problem:        # in a segment that was believed; the other partitions are well
                 raise errors.KafkaStorage(f"{path} cannot be read: {problem}", topic=topic, partition=index) from problem
             storage.loaded(log)
         self.logs[key] = log
@@ -498,7 +498,7 @@ class LogManager:
         """When `advance_clock` has something to do; None for nothing."""
         if not self.directories:
             return self.compactor.next_deadline_ms()
-        earliest_ms = self.compactor.next_deadline_ms()  # plain steps, for every turn of the broker's loop comes by here
+        earliest_ms = self.compactor.next_deadline_ms()           # plain steps, for every turn of the broker's loop comes by here
         if self._high_watermarks_due_ms is None or self._offsets_due_ms is None:
             for log_dir in self.directories:
                 if log_dir.dirty:
@@ -544,7 +544,7 @@ class LogManager:
         self.compactor.advance_clock()
         if self._high_watermarks_due_ms is not None and self._high_watermarks_due_ms <= now_ms:
             self._high_watermarks_due_ms = None
-            if self._offsets_due_ms is not None:  # else what was flushed just now is still to be planned for
+            if self._offsets_due_ms is not None:                  # else what was flushed just now is still to be planned for
                 self._saw_all()
             self._save(checkpoints.HIGH_WATERMARKS, self.high_watermarks(), self._later)
         if self._offsets_due_ms is not None and self._offsets_due_ms <= now_ms:
@@ -563,7 +563,7 @@ class LogManager:
     def _flush_or_retry(self, log: Log, upper_offset: int) -> None:
         try:
             self.flush_later(log, upper_offset)
-        except errors.KafkaStorage:  # reported by the directory
+        except errors.KafkaStorage:                           # reported by the directory
             if not self.has_failed(log):
                 self._schedule_flush(log, RETRY_MS)
 
@@ -640,7 +640,9 @@ class LogManager:
         """The log directories and what lies in them; none for logs in memory."""
         described = []
         for log_dir in self.directories:
-            replicas = [LogDirReplica(topic, index, log.size_bytes) for (topic, index), log in self.logs.items() if _dir_of(log) is log_dir]
+            replicas = [
+                LogDirReplica(topic, index, log.size_bytes) for (topic, index), log in self.logs.items() if _dir_of(log) is log_dir
+            ]
             total = usable = -1
             if log_dir.failure is None:
                 try:
@@ -670,3 +672,4 @@ def _remove(paths: Iterable[Path]) -> None:
                 kept = error
     if kept is not None:
         raise kept
+

@@ -26,7 +26,9 @@ _BASE_TIMESTAMP = struct.Struct(">q")
 _LENGTH_AT, _CRC_AT, _ATTRIBUTES_AT, _BASE_TIMESTAMP_AT, _COUNT_AT = 8, 17, 21, 27, 57
 
 
-def _seal(batch: Batch, records: bytes, *, attributes: int, count: int | None = None, base_timestamp_ms: int | None = None) -> bytes:
+def _seal(
+    batch: Batch, records: bytes, *, attributes: int, count: int | None = None, base_timestamp_ms: int | None = None
+) -> bytes:
     """The batch's header, with these fields changed, before these records."""
     head = bytearray(batch.buffer[:HEADER_BYTES])
     _LENGTH.pack_into(head, _LENGTH_AT, HEADER_BYTES - PREFIX_BYTES + len(records))

@@ -153,7 +153,7 @@ class Segment(SegmentCore, ABC):
             if span.max_timestamp_ms < timestamp_ms or span.last_offset < start_offset:
                 continue
             batch = self.batch_at(span)
-            columns = batch.columns()  # of a million records, a quarter of the time that objects take
+            columns = batch.columns()                            # of a million records, a quarter of the time that objects take
             wanted = np.flatnonzero((columns.timestamps_ms >= timestamp_ms) & (columns.offsets >= start_offset))
             if len(wanted):
                 row = wanted[0]

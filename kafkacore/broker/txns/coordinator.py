@@ -168,7 +168,7 @@ class TransactionCoordinator:
             done(error)
             return
         used: list[TransactionShard] = []
-        decided: list[Transaction] = []  # what is in the log, whatever the client is answered
+        decided: list[Transaction] = []                       # what is in the log, whatever the client is answered
 
         def run(shard: TransactionShard) -> CoordinatorResult[Decision]:
             used[:] = [shard]

@@ -246,7 +246,7 @@ class TransactionShard:
             return epoch + 1, NO_PRODUCER_EPOCH if expected is None else epoch
         last_epoch = self.last_epochs.get(current.transactional_id, NO_PRODUCER_EPOCH)
         if expected.epoch == last_epoch:
-            return epoch, last_epoch  # the same request once more: its answer was lost
+            return epoch, last_epoch                          # the same request once more: its answer was lost
         raise errors.ProducerFenced(f"{current.transactional_id!r} has epoch {epoch}, the producer {expected.epoch}")
 
     def _fence(self, current: Transaction, wall_ms: int) -> CoordinatorResult[Decision]:
@@ -467,7 +467,9 @@ class TransactionShard:
         """Forgets transactional ids that were not used for transactional.id.expiration.ms, as many as one batch holds for sure; the
         answer is how many."""
         expired = (
-            each.transactional_id for each in self.transactions.values() if each.state.is_idle and each.update_ms <= wall_ms - expiration_ms
+            each.transactional_id
+            for each in self.transactions.values()
+            if each.state.is_idle and each.update_ms <= wall_ms - expiration_ms
         )
         old = list(islice(expired, MAX_EXPIRED))
         return CoordinatorResult([CoordinatorRecord(record_key(transactional_id), None) for transactional_id in old], len(old))

@@ -188,7 +188,9 @@ class Transaction:
             next_producer_epoch=value.next_producer_epoch,
             timeout_ms=value.transaction_timeout_ms,
             state=state,
-            partitions=frozenset((topic.topic, index) for topic in value.transaction_partitions or () for index in topic.partition_ids),
+            partitions=frozenset(
+                (topic.topic, index) for topic in value.transaction_partitions or () for index in topic.partition_ids
+            ),
             start_ms=value.transaction_start_timestamp_ms,
             update_ms=value.transaction_last_update_timestamp_ms,
             client_version=value.client_transaction_version,

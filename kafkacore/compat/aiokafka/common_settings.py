@@ -37,7 +37,9 @@ COMMON: dict[str, Kind] = {
     "sasl_plain_password": Ours("sasl_password"),
     "sasl_oauth_token_provider": Own("its coroutine runs in the loop whenever the engine wants a token"),
     "sasl_kerberos_service_name": Ours(convert=service_name),
-    "sasl_kerberos_domain_name": Refused("tickets are for sasl_kerberos_service_name and the host that bootstrap_servers and brokers name"),
+    "sasl_kerberos_domain_name": Refused(
+        "tickets are for sasl_kerberos_service_name and the host that bootstrap_servers and brokers name"
+    ),
 }
 """What the three have in common."""
 

@@ -347,7 +347,9 @@ def _failed(engine: Engine, error: Exception, topic: Any, value: Any, key: Any, 
     if isinstance(error, ours.BrokerError) and not isinstance(error, ours.RecordTooLarge) and error.topic is not None:
         return Future().failure(errors.of(error))
     if type(error) is ours.UsageError and partition is not None:
-        raise ValueError("partition must be >= 0" if partition < 0 else f"Unrecognized partition {partition} for topic {topic}") from error
+        raise ValueError(
+            "partition must be >= 0" if partition < 0 else f"Unrecognized partition {partition} for topic {topic}"
+        ) from error
     raise errors.of(error) from (error if isinstance(error, ours.KafkaError) else None)
 
 

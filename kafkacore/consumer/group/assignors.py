@@ -114,7 +114,9 @@ class _RangeTopic:
                 extra -= 1
 
 
-def _match_racks(topics: Iterable[_RangeTopic], aware: set[int], racks: Sequence[str | None], found: list[list[TopicPartition]]) -> None:
+def _match_racks(
+    topics: Iterable[_RangeTopic], aware: set[int], racks: Sequence[str | None], found: list[list[TopicPartition]]
+) -> None:
     """Hands out what lies in the racks of members, as far as their shares go. Topics alike are handed out together."""
     alike: dict[tuple[tuple[int, ...], int], list[_RangeTopic]] = {}
     for topic in topics:

@@ -316,7 +316,9 @@ class _Flow:
                 further = {
                     n
                     for n, other in enumerate(kinds)
-                    if not closed_kinds[n] and entered.get((n, True), later) > cost and (other.far or entered.get((n, False), later) > cost)
+                    if not closed_kinds[n]
+                    and entered.get((n, True), later) > cost
+                    and (other.far or entered.get((n, False), later) > cost)
                 }
                 if further:
                     for receiver in kind.near if what == _NEAR else kind.far:
@@ -417,7 +419,9 @@ class _Flow:
                 if sum(count for _, count in missing) > len(kind.partitions) - sum(had.values()):
                     self._take_away(kind, {m: kept for m, before in had.items() if (kept := counts.get(m, 0)) < before})
                 given.append((missing, [p for p in kind.partitions if owner[p] == _NO_MEMBER]))
-        found = [[p for p in mine if owner[p] == member] if member in losers else [*mine] for member, mine in enumerate(self._owned)]
+        found = [
+            [p for p in mine if owner[p] == member] if member in losers else [*mine] for member, mine in enumerate(self._owned)
+        ]
         for missing, free in given:
             _deal(missing, free, found)
         return found

@@ -189,7 +189,9 @@ class CooperativeStickyAssignor(AbstractStickyAssignor):
         return [mine if moving.isdisjoint(mine) else [p for p in mine if p not in moving] for mine in given] if moving else given
 
 
-def _settle_claims(members: Sequence[str], claims: Sequence[MemberData], places: Places, partitions: Sequence[TopicPartition]) -> Owners:
+def _settle_claims(
+    members: Sequence[str], claims: Sequence[MemberData], places: Places, partitions: Sequence[TopicPartition]
+) -> Owners:
     """Who has what. A partition that several claim belongs to the member of the newest generation; to no member if there are two of it."""
     owned = [places.of(claim.partitions) if claim.partitions else [] for claim in claims]
     claimants: dict[int, list[int]] = {}
@@ -295,3 +297,4 @@ class _Constrained:
             below = still
         for member, partition in zip(at_quota, free[at:], strict=False):
             given[member].append(partition)
+

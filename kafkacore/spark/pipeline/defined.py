@@ -85,8 +85,8 @@ def tables_before_spark(spec: Path, configuration: Mapping[str, str]) -> list[st
         configuration: what the session will have.
     """
     path = os.pathsep.join(each for each in (str(Path(__file__).resolve().parents[3]), *sys.path) if each)
-    command = [sys.executable, "-P", "-m", __name__, str(spec)]  # the directory it is called in is not on the path here either
-    known = {**dict.fromkeys(SESSION_VARIABLES, "1"), "SPARK_REMOTE": "sc://127.0.0.1:1"}  # who asks for a session gets ours
+    command = [sys.executable, "-P", "-m", __name__, str(spec)]    # the directory it is called in is not on the path here either
+    known = {**dict.fromkeys(SESSION_VARIABLES, "1"), "SPARK_REMOTE": "sc://127.0.0.1:1"}     # who asks for a session gets ours
     environment = {**os.environ, **known, "PYTHONPATH": path}
     try:
         done = subprocess.run(
@@ -119,7 +119,7 @@ class _Unstarted:
         return SparkSession
 
     def __getattr__(self, name: str) -> Any:
-        self.asked.append(name)  # also where the files catch what comes now
+        self.asked.append(name)                                   # also where the files catch what comes now
         raise RuntimeError(f"{name} needs a Spark that runs")
 
 
@@ -128,7 +128,7 @@ class _Settings:
 
     def __init__(self, session: _Unstarted, configuration: Mapping[str, str]) -> None:
         self._session = session
-        self.getAll = dict(configuration)  # pyspark's own name
+        self.getAll = dict(configuration)                         # pyspark's own name
 
     def get(self, key: str, *default: Any) -> str:
         """A setting of ours; what others are, the server knows."""
@@ -156,6 +156,6 @@ def _tables(spec: Path, configuration: Mapping[str, str]) -> list[str] | None:
 
 
 if __name__ == "__main__":
-    with contextlib.redirect_stdout(sys.stderr):  # stdout is for the answer
+    with contextlib.redirect_stdout(sys.stderr):                  # stdout is for the answer
         tables = _tables(Path(sys.argv[1]), json.load(sys.stdin))
     print(json.dumps(tables))

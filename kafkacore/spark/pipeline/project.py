@@ -163,13 +163,13 @@ class Project:
                 continue
             try:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # they come when the file is loaded
+                    warnings.simplefilter("ignore")               # they come when the file is loaded
                     compile(path.read_bytes(), path, "exec", dont_inherit=True)
             except SyntaxError as error:
                 where = f", line {error.lineno}" if error.lineno is not None else ""
                 text = f": {error.text.strip()}" if error.text and error.text.strip() else ""
                 raise ConfigError(f"{path}{where}: {error.msg}{text}") from None
-            except (ValueError, OSError) as error:  # a null byte, before Python 3.12; no right to read it
+            except (ValueError, OSError) as error:                # a null byte, before Python 3.12; no right to read it
                 raise ConfigError(f"{path} cannot be read as Python: {error}") from None
 
     # ---- one run at a time
@@ -391,3 +391,5 @@ def _try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+

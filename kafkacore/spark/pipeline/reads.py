@@ -198,7 +198,7 @@ class News:
         from kafkacore.spark.clients import OffsetSource
 
         for key in wanted.keys() - self._sources.keys():
-            self._sources[key] = OffsetSource(dataclasses.replace(wanted[key], outage_timeout_ms=0))  # Ctrl+C is not kept waiting
+            self._sources[key] = OffsetSource(dataclasses.replace(wanted[key], outage_timeout_ms=0))     # Ctrl+C is not kept waiting
         self._before = self._ends()
 
     def is_there(self) -> bool:

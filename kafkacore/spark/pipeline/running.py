@@ -132,7 +132,7 @@ def reach_kafka(configuration: Mapping[str, str]) -> None:
     except KafkaError as error:
         if f"{PREFIX}kafka.security.protocol" not in configuration and any(each in str(error) for each in (WANTS_MORE, WANTS_TLS)):
             log.warning("%s; %skafka.security.protocol etc. say how, unless each flow has them", error, PREFIX)
-            return  # it is there, and flows may have settings of their own
+            return                                                # it is there, and flows may have settings of their own
         raise UsageError(f"Kafka at {configuration[BOOTSTRAP]} cannot be used: {error}") from None
 
 
@@ -188,7 +188,7 @@ class Session:
         if self.remote is not None:
             _reach(self.remote)
         else:
-            reach_kafka(self.configuration)  # a server elsewhere reaches Kafka itself
+            reach_kafka(self.configuration)                       # a server elsewhere reaches Kafka itself
         make_directory(self.project.state)
         try:
             self._start()
@@ -205,9 +205,9 @@ class Session:
     def _start(self) -> None:
         if self.remote is None:
             self._start_server()
-        os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # pyspark.sql.functions then speak Connect
+        os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"            # pyspark.sql.functions then speak Connect
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of pandas' version, of settings that only a new server would take
+            warnings.simplefilter("ignore")                       # of pandas' version, of settings that only a new server would take
             from pyspark.sql.connect.session import SparkSession
 
             options = {**self.configuration, "spark.remote": self.remote or self._address}
@@ -256,7 +256,7 @@ class Session:
                 self._context.stop()
                 gateway = self._context._gateway
                 gateway.shutdown()
-                gateway.proc.stdin.close()  # the JVM ends with its input
+                gateway.proc.stdin.close()                        # the JVM ends with its input
                 gateway.proc.wait(30)
         self.spark = self._context = None
 
@@ -276,7 +276,7 @@ class Session:
         try:
             yield
         except KeyboardInterrupt:
-            patient = False  # the queries still run: their reports would have no end
+            patient = False                                       # the queries still run: their reports would have no end
             raise
         finally:
             if patient:
@@ -318,10 +318,10 @@ class Session:
             graph = create_dataflow_graph(self.spark, spec.catalog, spec.database, {})  # the session has it all
             registry = reading(noting(SparkConnectGraphElementRegistry))(self.spark, graph)
             first, self._files = not self._files, self._changed()
-            with contextlib.redirect_stdout(io.StringIO()):  # it prints the files it loads
+            with contextlib.redirect_stdout(io.StringIO()):       # it prints the files it loads
                 cli.register_definitions(self.project.spec, registry, spec, self.spark, graph)
             check_tables(full_refresh, registry.tables)
-            if self.remote is None:  # another machine's server reaches Kafka itself
+            if self.remote is None:                               # another machine's server reaches Kafka itself
                 if first:
                     registry.reads.check_topics(tolerant=not dry)
                 self.news.began(registry.reads)
@@ -357,7 +357,7 @@ class Session:
         """The project's files and when they were written."""
         found = []
         for path in [self.project.spec, *self.project.files()]:
-            with contextlib.suppress(OSError):  # removed just now
+            with contextlib.suppress(OSError):                    # removed just now
                 found.append((path, path.stat().st_mtime_ns))
         return found
 

@@ -296,6 +296,6 @@ def _offsets(given: Any) -> Offsets:
     for topic, partitions in given.items():
         if not isinstance(partitions, Mapping) or not all(isinstance(offset, int) for offset in partitions.values()):
             return {}
-        if partitions:  # without any it is a topic's id
+        if partitions:                                              # without any it is a topic's id
             found[topic] = {str(partition): offset for partition, offset in partitions.items()}
     return found
