@@ -76,7 +76,7 @@ class GssapiClient:
         self.refusal = f"the ticket was for {service}"
         self.on_refusal = on_refusal
         self.done = False
-        self._context = context
+        self.context = context
         self._first: bytes | None = first
         self._chosen = False
 
@@ -86,9 +86,9 @@ class GssapiClient:
             return first
         if first is not None or challenge is None or self.done:
             raise SaslAuthentication("the broker goes on with GSSAPI out of its order")
-        if not self._context.complete:
-            token = self._context.step(challenge)
-            if not token and not self._context.complete:
+        if not self.context.complete:
+            token = self.context.step(challenge)
+            if not token and not self.context.complete:
                 raise SaslAuthentication("the Kerberos dialogue ended before both sides were proved")
             return token or b""
         if not self._chosen:
@@ -100,12 +100,12 @@ class GssapiClient:
         return None
 
     def _choice(self, challenge: bytes) -> bytes:
-        offer = self._context.unwrap(challenge)
+        offer = self.context.unwrap(challenge)
         if len(offer) != len(_OFFER):
             raise SaslAuthentication(f"the broker offers its security layers in {len(offer)} bytes instead of {len(_OFFER)}")
         if not offer[0] & NO_LAYER:
             raise SaslAuthentication("the broker wants a security layer of SASL's own, which Kafka does not have: TLS protects connections")
-        return self._context.wrap(_OFFER + self.user.encode())
+        return self.context.wrap(_OFFER + self.user.encode())
 
 
 class GssapiServer:
@@ -121,7 +121,7 @@ class GssapiServer:
     def __init__(self, context: GssContext, user_of: Callable[[str], str]) -> None:
         self.user = self.claimed = ""
         self.done = False
-        self._context = context
+        self.context = context
         self._user_of = user_of
         self._user = ""
         self._offered = False
@@ -129,8 +129,8 @@ class GssapiServer:
     def step(self, token: bytes) -> bytes:
         if self.done:
             raise SaslAuthentication("the client goes on with GSSAPI after its end")
-        if not self._context.complete:
-            answer = self._context.step(token)
+        if not self.context.complete:
+            answer = self.context.step(token)
             if answer:
                 return answer
             return self._offer()
@@ -144,15 +144,15 @@ class GssapiServer:
         return b""
 
     def _offer(self) -> bytes:
-        if not self._context.complete:
+        if not self.context.complete:
             raise SaslAuthentication("the Kerberos dialogue ended before the client was proved")
-        self.claimed = self._context.peer
+        self.claimed = self.context.peer
         self._user = self._user_of(self.claimed)
         self._offered = True
-        return self._context.wrap(_OFFER)
+        return self.context.wrap(_OFFER)
 
     def _check(self, token: bytes) -> None:
-        choice = self._context.unwrap(token)
+        choice = self.context.unwrap(token)
         if not len(_OFFER) <= len(choice) <= _MAX_CHOICE_BYTES:
             raise SaslAuthentication(f"the client chooses a security layer in {len(choice)} bytes")
         if choice[0] != NO_LAYER:

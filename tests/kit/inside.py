@@ -209,3 +209,43 @@ def look_of(reader: Any) -> Any:
 def descriptor_of(driver: Any) -> Any:
     """What the loop watches for it."""
     return driver._descriptor
+
+
+def poller_of(selector: Any) -> Any:
+    """What asks the system for events."""
+    return selector._poller
+
+
+def listeners_of(selector: Any) -> Any:
+    """Its listening sockets, by descriptor."""
+    return selector._listeners
+
+
+def starved_of(selector: Any) -> Any:
+    """Listeners that it leaves alone for now."""
+    return selector._starved
+
+
+def lookups_of(client: Any) -> Any:
+    """Its questions for names."""
+    return client._lookups
+
+
+def running_lookups(client: Any) -> Any:
+    """Questions for names that have no answer yet."""
+    return client._lookups._running
+
+
+def found_out_of(client: Any) -> Any:
+    """What its helper threads have found out, for the next poll."""
+    return client._found_out
+
+
+def needs_versions_of(client: Any) -> Any:
+    """The nodes whose versions are still to be asked for."""
+    return client._needs_versions
+
+
+def certificates_of(cluster: Any) -> Any:
+    """The authority, and what it has issued."""
+    return cluster._certificates

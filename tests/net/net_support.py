@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -113,10 +114,17 @@ class Cluster:
         self.config = ClientConfig.from_user({"bootstrap.servers": bootstrap, "connections.max.idle.ms": -1, **config})
         self.metadata = Metadata(self.config, self.clock, rng=random.Random(1))
         self.selector = Selector(
-            self.clock, transports=self, poller=self.poller, connections_max_idle_ms=self.config.connections_max_idle_ms
+            self.clock,
+            transports=self,
+            poller=self.poller,
+            connections_max_idle_ms=self.config.connections_max_idle_ms,
+            authenticator=self.authenticator(),
         )
         self.client = self.make_client()
         self.metadata.bootstrap(self.config.bootstrap_addresses)
+
+    def authenticator(self) -> Any:
+        """What makes the authenticators of connections."""
 
     def make_client(self) -> NetworkClient:
         return NetworkClient(self.selector, self.metadata, self.config, rng=random.Random(1), resolver=self.resolve)
@@ -224,3 +232,15 @@ class Cluster:
 
     def close(self) -> None:
         self.client.close()
+
+
+def noting_wakeups(client: NetworkClient) -> threading.Semaphore:
+    """A semaphore that counts the client's wake-ups from now on."""
+    woken, wakeup = threading.Semaphore(0), client.wakeup
+
+    def note() -> None:
+        wakeup()
+        woken.release()
+
+    client.wakeup = note  # type: ignore[method-assign]
+    return woken

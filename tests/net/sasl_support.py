@@ -54,7 +54,7 @@ class SaslBroker:
 
 
 class SaslCluster(Cluster):
-    """A cluster whose connections begin with SASL; a subclass gives the selector its authenticator in `make_client`."""
+    """A cluster whose connections begin with SASL; a subclass gives the authenticator."""
 
     lifetime_ms = 0
 

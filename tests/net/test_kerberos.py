@@ -21,9 +21,10 @@ from kafkacore.net.authentication import authenticators
 from kafkacore.net.connection import AWAITING_TOKEN, READY, REAUTHENTICATING
 from kafkacore.net.kerberos import FRESH_MS, TICKET_TIMEOUT_MS, BrokerKeys, Initiator, KerberosLogin
 from kafkacore.net.sasl_gssapi import GssapiClient, GssapiServer
-from tests.kit.inside import connections_of
+from tests.kit.inside import connections_of, needs_versions_of
 from tests.kit.kdc import REALM, Realm
 from tests.kit.rows import each_row
+from tests.net.net_support import noting_wakeups
 from tests.net.sasl_support import SaslCluster
 
 GUARD_S = 60
@@ -73,8 +74,8 @@ def test_a_ticket_lets_in(keytabs, principal):
 def test_what_is_chosen_is_no_layer_and_the_clients_own_name(keytabs):
     client, server = client_of(Initiator(settings_of(keytabs), "localhost")), server_of(keytabs)
     said = talk(client, server)
-    assert server._context.unwrap(client._context.wrap(b"x")) == b"x"
-    assert client._context.unwrap(server._context.wrap(b"x")) == b"x"
+    assert server.context.unwrap(client.context.wrap(b"x")) == b"x"
+    assert client.context.unwrap(server.context.wrap(b"x")) == b"x"
     # Integrity without encryption: the token header of RFC 4121, section 4.2.6.2, then the message as it is.
     offer, choice = said[3], said[4]
     assert (offer[:2], offer[16:20]) == (b"\x05\x04", b"\x01\x00\x00\x00")
@@ -90,7 +91,7 @@ def test_offers_that_a_client_refuses(keytabs, offer, why):
     proof = server.step(client.step(None))
     assert client.step(proof) == b""
     with pytest.raises(SaslAuthentication, match=why):
-        client.step(server._context.wrap(offer))
+        client.step(server.context.wrap(offer))
     assert not client.done
 
 
@@ -108,7 +109,7 @@ def test_choices_that_a_broker_refuses(keytabs, choice, why):
     client.step(server.step(client.step(None)))
     server.step(b"")
     with pytest.raises(SaslAuthentication, match=why):
-        server.step(client._context.wrap(choice))
+        server.step(client.context.wrap(choice))
     assert (server.done, server.user) == (False, "")
 
 
@@ -116,7 +117,7 @@ def test_the_user_is_whom_the_ticket_names_whatever_the_client_says(keytabs):
     client, server = client_of(Initiator(settings_of(keytabs), "localhost")), server_of(keytabs)
     client.step(server.step(client.step(None)))
     server.step(b"")
-    assert server.step(client._context.wrap(b"\x01\0\0\0kafka/localhost")) == b""
+    assert server.step(client.context.wrap(b"\x01\0\0\0kafka/localhost")) == b""
     assert server.user == "alice"
 
 
@@ -150,7 +151,7 @@ def test_changed_bytes_let_nobody_in(keytabs):
             server.step(bytes(changed))
         except SaslAuthentication:
             continue
-        assert server._context.peer == f"alice@{REALM}"  # a byte that the ticket does not cover, as the flags outside of it
+        assert server.context.peer == f"alice@{REALM}"  # a byte that the ticket does not cover, as the flags outside of it
     client, server = client_of(Initiator(settings_of(keytabs), "localhost")), server_of(keytabs)
     client.step(server.step(client.step(None)))
     offer = server.step(b"")
@@ -158,7 +159,7 @@ def test_changed_bytes_let_nobody_in(keytabs):
         changed = bytearray(offer)
         changed[at] ^= 0x55
         try:
-            assert client._context.unwrap(bytes(changed)) == b"\x01\0\0\0"  # RFC 4121 counts a shift modulo the length
+            assert client.context.unwrap(bytes(changed)) == b"\x01\0\0\0"  # RFC 4121 counts a shift modulo the length
             assert at == 6
         except SaslAuthentication as refusal:
             assert "was not wrapped by the other side" in refusal.message
@@ -443,7 +444,6 @@ def test_a_kdc_that_hangs_holds_a_few_threads(waiting):
 
 def test_a_ticket_that_a_broker_refuses_is_not_shown_for_ever(waiting, keytabs, realm):
     """The broker has other keys, and kept none of the old ones."""
-    waiting.login._settings = settings_of(keytabs)
     service = f"kafka/moved@{REALM}"
     keytab = Path(realm.principal("kafka/moved"))
     keys = BrokerKeys(BrokerKeytab(str(keytab), service))
@@ -506,16 +506,16 @@ class TicketCluster(SaslCluster):
         self.keytabs = keytabs
         self.tickets = Tickets()
         self.keys = {host: BrokerKeys(BrokerKeytab(keytabs["kafka"], f"kafka/{host}@{REALM}")) for host in ("broker-1", "broker-2")}
-        self.woken = threading.Semaphore(0)
         super().__init__((1, 2))
 
+    def authenticator(self):
+        made = authenticators(SaslSettings("GSSAPI", "alice", kerberos=settings_of(self.keytabs)), "me", self.clock)
+        made.login = KerberosLogin(settings_of(self.keytabs), self.tickets)
+        return made
+
     def make_client(self):
-        settings = SaslSettings("GSSAPI", "alice", kerberos=settings_of(self.keytabs))
-        self.selector._authenticator = authenticators(settings, "me", self.clock)
-        self.selector._authenticator.login._initiator = self.tickets
         client = super().make_client()
-        post = client._post
-        client._post = lambda step: (post(step), self.woken.release())
+        self.woken = noting_wakeups(client)
         return client
 
     def machine(self, peer):
@@ -525,7 +525,7 @@ class TicketCluster(SaslCluster):
         for _ in range(1_000):
             if is_so():
                 return
-            if AWAITING_TOKEN in self.states() or (REAUTHENTICATING in self.states() and self.client._needs_versions):
+            if AWAITING_TOKEN in self.states() or (REAUTHENTICATING in self.states() and needs_versions_of(self.client)):
                 assert self.woken.acquire(timeout=GUARD_S)
             self.poll()
         raise AssertionError("it does not come to that")

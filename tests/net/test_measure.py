@@ -12,7 +12,6 @@ from net_support import Cluster
 
 from kafkacore import protocol
 from kafkacore._codec import NodeStats, SampledStat
-from kafkacore.errors import AuthenticationFailedError
 from kafkacore.net.measure import Measured, NetworkStats, dotted_group, grouped, of_network
 
 
@@ -153,13 +152,6 @@ def test_connections_are_counted_where_they_open_and_end(cluster: Cluster) -> No
     cluster.client.ready(node, cluster.now_ms)
     cluster.client.disconnect(node.id)  # an attempt only
     assert stats.connections_closed == 2
-
-
-def test_refused_authentications_are_counted(cluster: Cluster) -> None:
-    node = cluster.until_ready()
-    cluster.client._fail(node.id, AuthenticationFailedError("wrong password"), [], cluster.now_ms)
-    assert cluster.client.node_stats[node.id].failed_authentications == 1
-    assert cluster.client.node_stats[node.id].connections_closed == 1
 
 
 def test_groups_are_dotted_by_tags() -> None:

@@ -799,7 +799,8 @@ def test_an_expired_connection_is_not_made_again_for_nothing() -> None:
 
 @pytest.mark.parametrize("host", ["a..b", ".host", "x" * 64 + ".host"])
 def test_a_host_that_idna_refuses_is_a_host_that_cannot_be_resolved(cluster: Cluster, host: str) -> None:
-    cluster.client._lookups._resolver = resolve
+    cluster.resolve = resolve  # type: ignore[method-assign]
+    cluster.client = cluster.make_client()
     node = Node(7, host, 9092)
     assert not cluster.client.ready(node, cluster.now_ms)
     assert cluster.client.connection_failed(node)
@@ -815,7 +816,8 @@ def test_a_port_out_of_range_is_a_connection_that_failed(cluster: Cluster, port:
         return SocketTransports().connect(address)
 
     cluster.connect = connect  # type: ignore[method-assign]
-    cluster.client._lookups._resolver = lambda host, port: [Address(socket.AF_INET, (host, port), host)]
+    cluster.resolve = lambda host, port: [Address(socket.AF_INET, (host, port), host)]  # type: ignore[method-assign]
+    cluster.client = cluster.make_client()
     node = Node(7, "127.0.0.1", port)
     assert not cluster.client.ready(node, cluster.now_ms)
     assert cluster.client.connection_delay(node, cluster.now_ms) > 0

@@ -18,6 +18,7 @@ from kafkacore.errors import CorruptDataError, DisconnectError, IllegalStateErro
 from kafkacore.net.channel import MuteEvent, NetworkSend
 from kafkacore.net.selector import IdleDisconnect, Selector, SelectorsPoller
 from kafkacore.net.transport import READ, WRITE, Address, MemoryTransport, PlaintextTransport, Transport, memory_pair
+from tests.kit.inside import listeners_of, poller_of, starved_of
 
 ADDRESS = Address(socket.AF_INET, ("192.0.2.1", 9092), "broker")
 
@@ -106,12 +107,8 @@ def test_a_failed_connection_says_why(selector: Selector, script: Script) -> Non
     assert isinstance(selector.disconnected[1], NetworkError)
     assert "Connection refused" in str(selector.disconnected[1])
     assert selector.connected == []
-    connect(selector_with(script, selector))
-
-
-def selector_with(script: Script, selector: Selector) -> Selector:
     script.connected = True
-    return selector
+    connect(selector)
 
 
 def test_an_id_is_used_once(selector: Selector) -> None:
@@ -366,7 +363,7 @@ def test_ctrl_c_in_a_wakeup_or_behind_one_loses_no_later_one(selector: Selector,
             selector.wakeup()
             selector.poll(-1)
     selector.wakeup()
-    assert selector._poller.poll(0) != []
+    assert poller_of(selector).poll(0) != []
 
 
 def test_a_wakeup_from_another_thread_ends_a_wait(selector: Selector) -> None:
@@ -494,7 +491,7 @@ def test_a_slice_of_a_file_waits_for_room_without_spinning(server: tuple[Selecto
             written = send.written_bytes
             serving.poll(0)
         assert 0 < written < send.size_bytes
-        assert serving._poller.poll(0) == []  # full: nothing wakes the loop until the peer has read
+        assert poller_of(serving).poll(0) == []  # full: nothing wakes the loop until the peer has read
         peer.setblocking(False)
         received = bytearray()
         while not serving.completed_sends:
@@ -586,20 +583,20 @@ def test_a_listener_without_descriptors_waits_instead_of_spinning(server: tuple[
     serving, address = server
     first = socket.create_connection(address)
     id = until_accepted(serving)
-    fd = next(iter(serving._listeners))
+    fd = next(iter(listeners_of(serving)))
 
     class Starved:
         def accept(self) -> tuple[socket.socket, object]:
             raise OSError(errno.EMFILE, "Too many open files")
 
-    listening = serving._listeners[fd]
-    serving._listeners[fd] = (Starved(), *listening[1:])  # type: ignore[assignment]
+    listening = listeners_of(serving)[fd]
+    listeners_of(serving)[fd] = (Starved(), *listening[1:])  # type: ignore[assignment]
     second = socket.create_connection(address)
     serving.poll(5_000)
     assert serving.accepted == []
     serving.poll(0)
-    assert serving._starved == [fd]
-    serving._listeners[fd] = listening
+    assert starved_of(serving) == [fd]
+    listeners_of(serving)[fd] = listening
     serving.close(id)
     assert until_accepted(serving)
     first.close()
@@ -624,7 +621,7 @@ def test_all_listeners_that_were_left_alone_are_listened_to_again() -> None:
         for listener in (one, two):
             serving.listen(listener, admission=admits)  # type: ignore[arg-type]
         with socket.create_connection(one.getsockname()), socket.create_connection(two.getsockname()):
-            while len(serving._starved) < 2:
+            while len(starved_of(serving)) < 2:
                 serving.poll(5_000)
             admits.ms = 0
             serving.rearm_listeners()

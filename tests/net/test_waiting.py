@@ -21,25 +21,13 @@ from kafkacore.net.sasl import OAuthBearerServer
 from kafkacore.net.selector import Selector
 from kafkacore.types import Node
 from tests.kit.clusters import embedded
-from tests.kit.inside import connections_of
+from tests.kit.inside import connections_of, found_out_of, lookups_of, running_lookups
 from tests.kit.programs import run_python
 from tests.kit.records import fill, read, values_of
-from tests.net.net_support import Cluster, CountingPoller
+from tests.net.net_support import Cluster, CountingPoller, noting_wakeups
 from tests.net.sasl_support import SaslCluster
 
 WAIT_S = 90
-
-
-def noting_wakeups(client):
-    """A semaphore that counts the client's wake-ups from now on."""
-    woken, wakeup = threading.Semaphore(0), client.wakeup
-
-    def note():
-        wakeup()
-        woken.release()
-
-    client.wakeup = note
-    return woken
 
 
 def leave(cluster, state):
@@ -175,7 +163,7 @@ def test_a_name_that_is_not_resolved_in_time_fails_its_own_broker_and_its_late_a
     assert resolver.calls.count("broker-2") == 1  # one thread, however many attempts
     assert produce(cluster, 1) == [None]
     resolver.answer("broker-2", "broker-2")
-    while cluster.client._lookups._running:  # it comes when no one waits for it
+    while running_lookups(cluster.client):  # it comes when no one waits for it
         assert cluster.woken.acquire(timeout=WAIT_S)
         cluster.poll()
     cluster.until_ready(2)
@@ -200,7 +188,7 @@ def test_a_poll_takes_in_all_that_helper_threads_have_found_out(cluster, resolve
         assert not cluster.client.ready(cluster.node(node_id), cluster.now_ms)
     for host in hosts:
         resolver.answer(host, host)
-    while len(cluster.client._found_out) < 2:
+    while len(found_out_of(cluster.client)) < 2:
         assert cluster.woken.acquire(timeout=WAIT_S)
     cluster.client.poll(0, cluster.now_ms)
     assert [connections_of(cluster.client)[node_id].state == RESOLVING for node_id in (1, 2)] == [False, False]
@@ -217,7 +205,7 @@ def test_an_answer_whose_step_ctrl_c_has_ended_is_used_by_the_next_attempt(clust
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(cluster.client._lookups, "_arrived", interrupt)
+        patch.setattr(lookups_of(cluster.client), "_arrived", interrupt)
         with pytest.raises(KeyboardInterrupt):
             leave(cluster, RESOLVING)
     while not cluster.client.connection_failed(node):  # the attempt ends at its deadline
@@ -420,10 +408,11 @@ class Tokens:
 class TokenCluster(SaslCluster):
     """A cluster whose connections authenticate with tokens."""
 
-    def make_client(self):
+    def authenticator(self):
         self.tokens = Tokens(self.clock)
-        settings = SaslSettings("OAUTHBEARER", token_provider=self.tokens)
-        self.selector._authenticator = authenticators(settings, "me", self.clock)
+        return authenticators(SaslSettings("OAUTHBEARER", token_provider=self.tokens), "me", self.clock)
+
+    def make_client(self):
         client = super().make_client()
         self.woken = noting_wakeups(client)
         return client

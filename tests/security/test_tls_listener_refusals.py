@@ -27,7 +27,7 @@ from kafkacore.config_tls import make_context
 from kafkacore.errors import KafkaError, SaslAuthentication, SslAuthenticationFailed
 from kafkacore.net.transport import TlsTransport
 from kafkacore.testing import EmbeddedCluster
-from tests.kit.inside import brokers_of
+from tests.kit.inside import brokers_of, certificates_of
 from tests.kit.tls import client_hello
 from tests.kit.waiting import until
 from tests.kit.wire import Wire
@@ -99,8 +99,7 @@ def test_certificates(
     context = context_of(cluster, own=False)
     context.maximum_version = ssl.TLSVersion.TLSv1_2 if version == "1.2" else ssl.TLSVersion.TLSv1_3
     if shown != "none":
-        assert cluster._certificates is not None
-        authority = cluster._certificates._authority if shown == "expired" else trustme.CA()
+        authority = certificates_of(cluster)._authority if shown == "expired" else trustme.CA()
         past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
         end = past + datetime.timedelta(1 if shown == "expired" else 40_000)
         authority.issue_cert(common_name="mallory", not_before=past, not_after=end).configure_cert(context)
@@ -155,7 +154,7 @@ def test_a_peer_that_ends_in_the_middle(
 def test_half_a_handshake_and_then_drops(cluster: EmbeddedCluster) -> None:
     """A byte now and then does not put off the end: the whole handshake has connections.max.idle.ms."""
     clock = JumpingClock()
-    config = BrokerConfig.from_user({"security.inter.broker.protocol": "SSL", **cluster._certificates.settings})  # type: ignore[union-attr]
+    config = BrokerConfig.from_user({"security.inter.broker.protocol": "SSL", **certificates_of(cluster).settings})
     hello = client_hello(context_of(cluster))
     with Broker(config, clock=clock) as broker, Wire(broker.address, 30) as silent, Wire(broker.address, 30) as dripping:
         dripping.sock.sendall(hello[:50])

@@ -83,9 +83,8 @@ class Secured(SaslCluster):
         self.settings, self.lifetime_ms = settings, lifetime_ms
         super().__init__(**config)
 
-    def make_client(self):
-        self.selector._authenticator = authenticators(self.settings, "me", self.clock)
-        return super().make_client()
+    def authenticator(self):
+        return authenticators(self.settings, "me", self.clock)
 
     @property
     def authentications(self):
