@@ -78,7 +78,7 @@ class AvroSchema:
         known: dict[str, Any] = {}
         numbers = itertools.count()
         try:
-            for _, each in _flat(references):
+            for _, each in flat(references):
                 fastavro.parse_schema(_plain(json.loads(each.text), numbers), known)
             self.parsed = fastavro.parse_schema(_plain(json.loads(text), numbers), known, expand=False)
         except (*v.FAULTS, fastavro.schema.SchemaParseException) as error:
@@ -329,7 +329,7 @@ def _is_member(kind: Any) -> bool:
     return isinstance(kind, dict) and MEMBER in kind
 
 
-def _flat(references: Sequence[tuple[str, registry.Schema]]) -> list[tuple[str, registry.Schema]]:
+def flat(references: Sequence[tuple[str, registry.Schema]]) -> list[tuple[str, registry.Schema]]:
     """References with what they refer to before them, each once."""
     found: dict[str, registry.Schema] = {}
     seen: set[int] = set()

@@ -49,8 +49,8 @@ class CsvDecoder(BlockDecoder):
             if pa.types.is_nested(each.type) or pa.types.is_binary(each.type):
                 raise ConfigError(f"column {each.name}: a cell of CSV cannot be {name_of(each.type)}")
         self._layout = list(layout)
-        self._mark = secrets.token_hex(16)
-        names = [f"{self._mark}{at}" for at in range(len(layout) + 1)]
+        self.mark = secrets.token_hex(16)
+        names = [f"{self.mark}{at}" for at in range(len(layout) + 1)]
         places = {each.name: names[at] for at, each in enumerate(layout, 1)}
         self._reading = {"column_names": names, "use_threads": False}
         self._parsing = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False)
@@ -64,7 +64,7 @@ class CsvDecoder(BlockDecoder):
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         )
-        self._around = (pa.scalar(f"{self._mark}{delimiter}", pa.string()), pa.scalar("\n"), pa.scalar(""))
+        self._around = (pa.scalar(f"{self.mark}{delimiter}", pa.string()), pa.scalar("\n"), pa.scalar(""))
 
     def _block(self, values: Any) -> Any:
         before, after, between = self._around
@@ -72,7 +72,7 @@ class CsvDecoder(BlockDecoder):
         reading = arrow_csv.ReadOptions(block_size=text.size + 1, **self._reading)
         table = arrow_csv.read_csv(pa.BufferReader(text), reading, self._parsing, self._converting)
         marks, *columns = (each.combine_chunks() for each in table.columns)
-        if len(marks) != len(values) or not pc.all(pc.fill_null(pc.equal(marks, self._mark), False)).as_py():
+        if len(marks) != len(values) or not pc.all(pc.fill_null(pc.equal(marks, self.mark), False)).as_py():
             raise v.Undecodable("some values are not one line each")
         arrays = [
             v.decimals(field.name, column, field.type) if pa.types.is_decimal(field.type) else v.typed(column, field.type)
@@ -99,4 +99,4 @@ class CsvDecoder(BlockDecoder):
             return f"field {self._layout[int(cell[1]) - 1].name}: {cell[2]}"
         if "Expected" in text:
             return f"not one line of {len(self._layout)} cells"
-        return text.replace(self._mark, "")
+        return text.replace(self.mark, "")

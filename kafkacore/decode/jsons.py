@@ -112,7 +112,7 @@ class JsonDecoder(BlockDecoder):
         self._converts = [_convert(field.name, field.type) for field in fields]
         self._good_fields = {field.name: _convert(field.name, field.type, True) for field in fields} if keeps_good_fields else None
         self._has_decimals = any(_holds_decimals(field.type) for field in fields)
-        self._by_arrow = all(_arrow_reads(field.type) for field in fields)
+        self.by_arrow = all(_arrow_reads(field.type) for field in fields)
         self._name = secrets.token_urlsafe(12)                 # short: Arrow reads it with every value
         whole = pa.struct([pa.field(field.name, v.raw_type(field.type)) for field in fields])
         self._parsing = arrow_json.ParseOptions(
@@ -155,7 +155,7 @@ class JsonDecoder(BlockDecoder):
         return pa.StructArray.from_arrays(columns, fields=self.fields)
 
     def _block(self, values: Any) -> Any:
-        if not self._by_arrow:
+        if not self.by_arrow:
             raise v.Undecodable("not by Arrow")
         text = values.cast(pa.string())                        # is it UTF-8
         if self._has_decimals:

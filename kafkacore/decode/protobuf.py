@@ -66,7 +66,7 @@ def from_file(path: str, message: str, options: tuple[str, str] = ("option value
         raise ConfigError(f"{options[0]}: the descriptor set {path} cannot be read in this process: {error.strerror}") from None
     except protobuf_message.DecodeError:
         raise ConfigError(f"{options[0]}: {path} is no descriptor set, as protoc --descriptor_set_out writes") from None
-    pool = _pool(files, f"{options[0]}: {path}")
+    pool = pool_of(files, f"{options[0]}: {path}")
     try:
         return pool.FindMessageTypeByName(message)
     except KeyError:
@@ -82,7 +82,7 @@ def from_registry(schema: registry.Schema, what: str) -> Any:
     """
     found: dict[str, Any] = {}
     _collect(schema, "", found, what)
-    pool = _pool(found.values(), what)
+    pool = pool_of(found.values(), what)
     return pool.FindFileByName(list(found)[-1])
 
 
@@ -104,7 +104,7 @@ def _collect(schema: registry.Schema, name: str, found: dict[str, Any], what: st
     found[file.name] = file
 
 
-def _pool(files: Iterable[Any], what: str) -> Any:
+def pool_of(files: Iterable[Any], what: str) -> Any:
     from google.protobuf import descriptor_pb2, descriptor_pool
 
     pool = descriptor_pool.DescriptorPool()

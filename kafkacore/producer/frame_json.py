@@ -18,7 +18,7 @@ How values are written:
     pandas' periods       their text: "2026-05", "2026Q2"; other extension types as what they are stored as
     null                  null, or left out where it is a field
 
-Two ways lead to the same bytes: the compiled one (`native/json_write.pxi`) for the types it knows, and `_texts` for all. A struct's odd
+Two ways lead to the same bytes: the compiled one (`native/json_write.pxi`) for the types it knows, and `texts_of` for all. A struct's odd
 columns go the second way alone; the compiled writer puts their texts in.
 """
 
@@ -61,15 +61,15 @@ def json_column(array: Any, null_fields: bool = True, first_row: int = 0) -> Any
 
     ready: tuple[int, ...] = ()
     rows = array
-    if _is_odd(array.type):
+    if is_odd(array.type):
         if pa.types.is_struct(array.type) and not _is_cut(array.type):
-            ready = tuple(i for i, field in enumerate(array.type) if _is_odd(field.type))
+            ready = tuple(i for i, field in enumerate(array.type) if is_odd(field.type))
         if not ready or isinstance(array, pa.ExtensionArray):        # nothing of it is for the compiled writer
-            return pa.array([None if each is None else each.encode() for each in _texts(array, null_fields)], pa.large_binary())
+            return pa.array([None if each is None else each.encode() for each in texts_of(array, null_fields)], pa.large_binary())
         fields = array.flatten()
         for i in ready:
             try:
-                fields[i] = pa.array(_texts(fields[i], null_fields), pa.large_string())
+                fields[i] = pa.array(texts_of(fields[i], null_fields), pa.large_string())
             except SerializationError as error:
                 error.message = f"column {_quoted(array.type[i].name)}: {error.message}"
                 raise
@@ -90,13 +90,13 @@ def _is_cut(kind: Any) -> bool:
 
 
 @functools.lru_cache(1_000)
-def _is_odd(kind: Any) -> bool:
+def is_odd(kind: Any) -> bool:
     """Whether the compiled writer knows nothing of a type."""
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType):
         return True
-    if pa.types.is_nested(kind) and (_is_cut(kind) or any(_is_odd(kind.field(i).type) for i in range(kind.num_fields))):
+    if pa.types.is_nested(kind) and (_is_cut(kind) or any(is_odd(kind.field(i).type) for i in range(kind.num_fields))):
         return True
     try:
         json_rows(pa.nulls(0, kind))
@@ -105,7 +105,7 @@ def _is_odd(kind: Any) -> bool:
     return False
 
 
-def _texts(array: Any, null_fields: bool) -> list[str | None]:
+def texts_of(array: Any, null_fields: bool) -> list[str | None]:
     """The general way: each item's text, None for null."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -117,7 +117,7 @@ def _texts(array: Any, null_fields: bool) -> list[str | None]:
     if is_.is_null(kind):
         return [None] * len(array)
     if is_.is_dictionary(kind):
-        texts = _texts(array.dictionary, null_fields)
+        texts = texts_of(array.dictionary, null_fields)
         return [None if i is None else texts[i] for i in array.indices.to_pylist()]
     if is_.is_boolean(kind):
         return [None if each is None else "true" if each else "false" for each in array.to_pylist()]
@@ -144,7 +144,7 @@ def _texts(array: Any, null_fields: bool) -> list[str | None]:
     if any(check(kind) for check in listed):
         return _of_lists(array, null_fields)
     if is_.is_run_end_encoded(kind):
-        return _texts(pc.run_end_decode(array), null_fields)
+        return texts_of(pc.run_end_decode(array), null_fields)
     raise SerializationError(f"{kind} has no form in JSON: cast the column")
 
 
@@ -155,11 +155,11 @@ def _of_extension(array: Any, null_fields: bool) -> list[str | None]:
     if name == "arrow.uuid":
         return [None if each is None else f'"{uuid.UUID(bytes=each)}"' for each in stored.to_pylist()]
     if name == "arrow.bool8":
-        return _texts(stored.cast("bool"), null_fields)
+        return texts_of(stored.cast("bool"), null_fields)
     if name == "pandas.period":
         there = array.is_valid().to_pylist()
         return [f'"{each}"' if is_there else None for each, is_there in zip(array.to_pandas(), there, strict=True)]
-    return _texts(stored, null_fields)
+    return texts_of(stored, null_fields)
 
 
 def _of_floats(array: Any) -> list[str | None]:
@@ -214,7 +214,7 @@ def _of_structs(array: Any, null_fields: bool) -> list[str | None]:
     names = [_quoted(field.name) for field in array.type]
     if not names:
         return [None if gone else "{}" for gone in array.is_null().to_pylist()]
-    rows = zip(*(_texts(column, null_fields) for column in array.flatten()), strict=True)
+    rows = zip(*(texts_of(column, null_fields) for column in array.flatten()), strict=True)
     return [None if gone else _joined(names, row, null_fields) for gone, row in zip(array.is_null().to_pylist(), rows, strict=True)]
 
 
@@ -225,7 +225,7 @@ def _lengths(array: Any) -> list[int | None]:
 
 
 def _of_lists(array: Any, null_fields: bool) -> list[str | None]:
-    items = iter(_texts(array.flatten(), null_fields))  # without what lies under nulls
+    items = iter(texts_of(array.flatten(), null_fields))  # without what lies under nulls
     return [
         None if length is None else "[" + ",".join("null" if text is None else text for text in (next(items) for _ in range(length))) + "]"
         for length in _lengths(array)
@@ -236,7 +236,7 @@ def _of_maps(array: Any, null_fields: bool) -> list[str | None]:
     import pyarrow as pa
 
     entries = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
-    keys, values = (iter(_texts(column, null_fields)) for column in entries.flatten().flatten())
+    keys, values = (iter(texts_of(column, null_fields)) for column in entries.flatten().flatten())
     keys = iter([text if text is not None and text.startswith('"') else _quoted(text) for text in keys])
     found: list[str | None] = []
     for length in _lengths(entries):

@@ -143,7 +143,7 @@ def partition_numbers(given: Any) -> tuple[Any, Any]:
 
 def _column(given: Any, name: str) -> ColumnSource:
     try:
-        return ColumnSource(_one_array(given))
+        return ColumnSource(one_array(given))
     except TypeError as error:
         is_text = getattr(getattr(given, "dtype", None), "kind", "") == "U"
         hint = ": np.char.encode(...) makes bytes of it, .tolist() a list" if is_text else ""
@@ -156,7 +156,7 @@ def none_queued(error: BaseException, topic: str) -> None:
     error.future = BatchFuture(topic, ManyProgress())  # type: ignore[attr-defined]
 
 
-def _one_array(source: Any) -> Any:
+def one_array(source: Any) -> Any:
     """A column that comes in chunks (pandas, polars, a column of a table) as one Arrow array; anything else as it is.
 
     Raises:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from kafkacore import KafkaConsumer, KafkaProducer
 from kafkacore.consumer.batches import RecordBatches, arrow_schema
-from kafkacore.producer.many_call import _one_array
+from kafkacore.producer.many_call import one_array
 from kafkacore.records import ColumnSource
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.late import late
@@ -149,5 +149,5 @@ def test_any_chunks_slices_and_nulls_are_read_as_they_are(chunks, kind, data):
     column = pa.chunked_array(arrays, kind)
     start = data.draw(st.integers(0, len(column)))
     column = column.slice(start, data.draw(st.integers(0, len(column) - start)))
-    source = ColumnSource(_one_array(column))
+    source = ColumnSource(one_array(column))
     assert [source[i] for i in range(len(source))] == column.to_pylist()

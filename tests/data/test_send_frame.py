@@ -6,11 +6,9 @@ import asyncio
 import contextlib
 import datetime
 import decimal
-import io
 import json
 import weakref
 
-import fastavro
 import numpy
 import pyarrow as pa
 import pyarrow.compute
@@ -19,7 +17,7 @@ import pytest
 import kafkacore
 from kafkacore import KafkaProducer, TopicPartition, aio, errors
 from kafkacore.producer import frames
-from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
 from tests.kit.late import late
 from tests.kit.rows import each_row
 
@@ -37,10 +35,8 @@ ROWS = {
 }
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    with EmbeddedCluster() as running:
-        yield running
+cluster = embedded(name="cluster")
+at_length = pytest.mark.aio_at_length  # what becomes of rows is the same on both faces
 
 
 @pytest.fixture
@@ -75,7 +71,7 @@ FRAMES = {
 }
 
 
-@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES.keys())
+@pytest.mark.parametrize("frame", [pytest.param(FRAMES[name], id=name, marks=[at_length] * (name != "polars")) for name in FRAMES])
 def test_each_library_s_frame(cluster, topic, producer, frame):
     future = producer.send_frame(topic, frame(), key="id", value_format="json", timestamp="at", partition="p", headers={"from": "id"})
     found = future.result(60)
@@ -88,6 +84,7 @@ def test_each_library_s_frame(cluster, topic, producer, frame):
         assert (record.partition, record.timestamp_ms, record.headers) == (ROWS["p"][i], NOON_MS + i, (("from", name.encode()),))
 
 
+@at_length
 def test_values_of_named_columns_and_keys_of_any_type(cluster, topic, producer):
     frame = pa.table({"id": [1, 2], "s": [{"x": 1}, None], "text": ["a", None], "t": [0.5, None]})
     producer.send_frame(topic, frame, key="id", key_format="json", value=["t", "id"], value_format="json", partition=0).result(60)
@@ -107,6 +104,7 @@ def test_values_of_named_columns_and_keys_of_any_type(cluster, topic, producer):
     assert {record.timestamp_ms for record in records(cluster, topic)[4:6]} == {NOON_MS}
 
 
+@at_length
 def test_columns_that_are_keys_and_times_stay_in_the_value_if_they_are_to(cluster, topic, producer):
     fine = pa.array([1_777_593_600_000_000_001], pa.timestamp("ns"))
     frame = pa.table({"id": ["a"], "at": fine, "p": [1], "n": [7]})
@@ -132,6 +130,7 @@ def test_columns_that_are_keys_and_times_stay_in_the_value_if_they_are_to(cluste
             producer.send_frame(topic, frame, **{**roles, **how})
 
 
+@at_length
 def test_periods_of_pandas_are_text(cluster, topic, producer):
     frame = pd.DataFrame(
         {
@@ -149,15 +148,15 @@ def test_periods_of_pandas_are_text(cluster, topic, producer):
     ]
 
 
-@pytest.mark.parametrize(
-    "how", [{"value_format": "avro"}, {"value_format": "avro", "value": ["p"]}, {"value_format": "json", "timestamp": "p"}]
-)
+@at_length
+@each_row("how", [{"value_format": "avro"}, {"value_format": "avro", "value": ["p"]}, {"value_format": "json", "timestamp": "p"}])
 def test_periods_of_pandas_are_never_bare_numbers(producer, how):
     frame = pd.DataFrame({"p": pd.period_range("2026-01", periods=2, freq="M"), "n": [1, 2]})
     with pytest.raises(errors.UsageError, match=r"column .p. holds periods of pandas"):
         producer.send_frame("never", frame, **how)
 
 
+@at_length
 def test_a_frame_comes_back_with_its_own_schema(cluster, topic, producer):
     berlin = pl.Datetime("ns", "Europe/Berlin")
     frame = pl.DataFrame(
@@ -191,6 +190,7 @@ def test_a_frame_comes_back_with_its_own_schema(cluster, topic, producer):
     pd.testing.assert_frame_equal(table.to_pandas(), pandas, check_dtype=False, check_categorical=False)
 
 
+@at_length
 def test_a_header_is_left_out_where_its_column_is_null(cluster, topic, producer):
     coded = pa.array(["k", "l", None]).dictionary_encode()
     frame = pa.table({"v": ["1", "2", "3"], "x": ["a", None, "c"], "y": [None, None, b"e"], "z": coded})
@@ -233,6 +233,7 @@ def test_many_slices_keep_order_and_say_where_they_are(cluster, topic, producer,
         assert sum(len(batch) for batch in consumer.read(found.stretches)) == 5_000
 
 
+@at_length
 def test_an_empty_frame_is_no_records(cluster, topic, producer):
     empty = pa.table({"v": pa.array([], pa.string())})
     for frame in (empty, pl.DataFrame(empty), empty.to_pandas()):
@@ -290,6 +291,7 @@ def test_a_row_of_a_later_slice_is_counted_from_the_beginning_of_the_frame(how, 
         frames.FrameRows("t", batch.schema, value="v", **how).arguments(batch, 1_000)
 
 
+@at_length
 def test_what_is_no_table(producer):
     column, lazy = "send_many", "collect"
     for given, text in ((["a"], "no Arrow"), (pl.Series(["a"]), column), (pa.array(["a"]), column), (pl.LazyFrame(ROWS), lazy)):
@@ -309,12 +311,14 @@ NO_ARROW = {
 }
 
 
-@pytest.mark.parametrize(("frame", "text"), NO_ARROW.values(), ids=NO_ARROW.keys())
+@at_length
+@each_row(("frame", "text"), NO_ARROW.values(), ids=NO_ARROW)
 def test_a_column_that_arrow_does_not_have_is_named(producer, frame, text):
     with pytest.raises(errors.UsageError, match=text):
         producer.send_frame("t", frame(), value_format="json")
 
 
+@at_length
 def test_runs_dictionaries_and_columns_of_nulls_alone(cluster, topic, producer):
     def runs(values):
         return pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int32()), pa.array(values))
@@ -415,6 +419,7 @@ def test_memory_holds_a_batch_and_not_the_frame(cluster, topic, client_face):
     assert [record.value[0] for record in records(cluster, topic)] == [i for i in range(40) for _ in range(10)]
 
 
+@at_length
 def test_slices_grow_and_shrink_with_the_rows(cluster, topic, producer, monkeypatch):
     monkeypatch.setattr(frames, "SLICE_BYTES", 20_000)
     seen = []
@@ -426,7 +431,7 @@ def test_slices_grow_and_shrink_with_the_rows(cluster, topic, producer, monkeypa
     assert sum(seen) == len(wide)
 
 
-@pytest.mark.parametrize(("rows", "slices"), [(100, [100]), (112, [112]), (113, [100, 13]), (212, [100, 112]), (300, [100, 100, 100])])
+@each_row(("rows", "slices"), [(100, [100]), (112, [112]), (113, [100, 13]), (212, [100, 112]), (300, [100, 100, 100])])
 def test_no_slice_of_a_few_rows_is_left_for_the_end(monkeypatch, rows, slices):
     """An eighth more than a slice has is no slice of its own."""
     monkeypatch.setattr(frames, "SLICE_ROWS", 100)
@@ -475,6 +480,7 @@ def test_the_asyncio_face_takes_asynchronous_batches(cluster, topic):
     assert asyncio.run(copy()).stretches == {TopicPartition(topic, 1): (0, 4)}
 
 
+@at_length
 def test_pandas_missing_numbers_are_null(cluster, topic, producer):
     frame = pd.DataFrame({"f": numpy.array([0.5, numpy.nan]), "t": pd.to_datetime(["2026-05-01 12:00", None])})
     producer.send_frame(topic, frame, value_format="json", partition=0).result(60)
@@ -487,13 +493,6 @@ def test_pandas_missing_numbers_are_null(cluster, topic, producer):
         producer.send_frame(topic, frame, key="f", key_format="json", value_format="json")
 
 
-def test_pandas_missing_numbers_are_null_in_avro(cluster, topic, producer):
-    producer.send_frame(topic, pd.DataFrame({"f": [0.5, numpy.nan]}), value_format="avro", partition=0).result(60)
-    schema = {"type": "record", "name": "R", "fields": [{"name": "f", "type": ["null", "double"]}]}
-    found = [fastavro.schemaless_reader(io.BytesIO(record.value), schema, None) for record in records(cluster, topic)]
-    assert found == [{"f": 0.5}, {"f": None}]
-
-
 def bounds(outcome):
     """The stretches, from the offset of each record."""
     found = {}
@@ -504,6 +503,7 @@ def bounds(outcome):
     return {TopicPartition(outcome.topic, number): (low, high + 1) for number, (low, high) in found.items()}
 
 
+@at_length
 @pytest.mark.parametrize("how", [{}, {"keys": [f"k{i % 7}" for i in range(3_000)]}, {"partitions": [i // 2 % 2 for i in range(3_000)]}])
 def test_stretches_are_the_bounds_of_the_offsets(cluster, topic, client_face, how):
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, batch_size=1_000) as producer:
@@ -514,6 +514,7 @@ def test_stretches_are_the_bounds_of_the_offsets(cluster, topic, client_face, ho
         assert producer.send_many(topic, []).result(60).stretches() == {}
 
 
+@at_length
 def test_stretches_leave_out_what_failed(cluster, topic, client_face):
     small = topic + "-small"
     cluster.create_topic(small, partitions=2, configs={"max.message.bytes": "500"})
@@ -523,6 +524,7 @@ def test_stretches_leave_out_what_failed(cluster, topic, client_face):
         assert outcome.stretches() == bounds(outcome) == {TopicPartition(small, 0): (0, 2), TopicPartition(small, 1): (0, 1)}
 
 
+@at_length
 def test_without_acknowledgements_nobody_knows_where_rows_are(cluster, topic, client_face):
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks=0, enable_idempotence=False) as producer:
         assert producer.send_many(topic, ["a", "b"]).result(60).stretches() == {}
@@ -557,7 +559,7 @@ PANDAS = {
 }
 
 
-@pytest.mark.parametrize("made", PANDAS.values(), ids=PANDAS.keys())
+@each_row("made", PANDAS.values(), ids=PANDAS)
 def test_slices_of_a_pandas_frame_are_what_pyarrow_makes_of_it(made, monkeypatch):
     monkeypatch.setattr(frames, "SLICE_ROWS", 2)
     frame = made()
@@ -610,24 +612,3 @@ def test_a_send_that_is_cancelled_says_what_is_queued(cluster, topic):
             return (await caught.value.future).delivered
 
     assert asyncio.run(cancelled()) == 2
-
-
-def test_a_broker_that_is_gone_ends_the_call(client_face):
-    schema = pa.schema([("v", pa.string())])
-    with EmbeddedCluster() as own:
-        own.create_topic("t", partitions=1)
-        settings = {"bootstrap_servers": own.bootstrap_servers, "delivery_timeout_ms": 600, "request_timeout_ms": 300, "linger_ms": 0}
-        producer = KafkaProducer(**settings)
-
-        def source():
-            yield pa.record_batch([["a", "b"]], schema=schema)
-            with contextlib.suppress(errors.DeliveryError):
-                producer.flush(20)
-            own.close()
-            for _ in range(3):  # each is known to have failed before the next one
-                yield pa.record_batch([["c"]], schema=schema)
-                with contextlib.suppress(errors.DeliveryError):
-                    producer.flush(20)
-
-        with producer, pytest.raises(errors.DeliveryError, match=r"row 2 of the frame was not delivered.*3 rows.*2 of them"):
-            producer.send_frame("t", pa.RecordBatchReader.from_batches(schema, source()), value="v")

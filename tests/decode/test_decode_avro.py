@@ -374,7 +374,7 @@ def test_files_that_are_no_descriptor_sets(tmp_path: Path) -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=5))
 def test_protobuf_garbage_raises_nothing(values: list[bytes]) -> None:
-    pool = protobuf._pool([proto_file()], "x").FindMessageTypeByName("p.M")
+    pool = protobuf.pool_of([proto_file()], "x").FindMessageTypeByName("p.M")
     found, _ = rows(protobuf.ProtobufDecoder(list(protobuf.derived(pool)), pool, None, framed=False), list(values))
     assert len(found) == len(values)
 

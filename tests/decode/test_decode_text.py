@@ -256,7 +256,7 @@ def test_in_a_batch_as_row_by_row(values: list[bytes | None]) -> None:
     """Arrow for all at once, and Python for each: they agree on every value, in whatever company it is."""
     decoder = json_decoder(_SCHEMA)
     alone = json_decoder(_SCHEMA)
-    alone._by_arrow = False
+    alone.by_arrow = False
     found, faults = rows(decoder, values)
     expected, wrong = rows(alone, values)
     assert sorted(faults) == sorted(wrong)
@@ -341,7 +341,7 @@ def test_odd_csv_is_itself_alone(value: bytes) -> None:
 def test_what_marks_the_lines_is_never_told() -> None:
     decoder = csv_decoder("a INT, b DATE")
     _, faults = rows(decoder, [b"x,", b"1", b"1,2,3", b"1,x", b'1,"x', b"\xff", b"1,\n1,", b"99999999999,"])
-    assert len(faults) == 8 and not any(decoder._mark in each for each in faults.values())
+    assert len(faults) == 8 and not any(decoder.mark in each for each in faults.values())
     _, faults = rows(json_decoder("a INT"), [b'{"a":Inf}', b'{"a":"Inf"}', b'{"a":Inf'])
     assert len(faults) == 3 and not any("/" in each for each in faults.values())
 

@@ -24,7 +24,7 @@ pytest.importorskip("pyarrow")
 from kafkacore import errors
 from kafkacore.bounds import HTTP_SECONDS, REGISTRY_ANSWER_BYTES
 from kafkacore.decode import registry
-from kafkacore.decode.avro import _flat
+from kafkacore.decode.avro import flat
 from kafkacore.decode.registry import BACKOFF_S, TRIES, UNKNOWN_S, Registry, RegistryOptions, UnusableSchema, options_of
 from tests.kit.late import late_or_skip
 from tests.kit.rows import each_row
@@ -227,7 +227,7 @@ def test_what_several_schemas_refer_to_is_asked_for_once(registry_server: Any, a
     registry_server.asked.clear()
     found = asking.registry.by_id(number, "AVRO")
     assert len(registry_server.asked) == 31
-    assert len(_flat(found.references)) == 60
+    assert len(flat(found.references)) == 60
     assert len(repr(found)) < 1_000
 
 
