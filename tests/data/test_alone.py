@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
-from kafkacore import KafkaProducer
-from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
+from tests.kit.programs import run_python
 
 BEGIN = """
 import sys
@@ -45,20 +42,13 @@ assert not [name for name in sys.modules if name.split(".")[0] in {data} and sys
 }
 
 
-@pytest.fixture(scope="module")
-def address():
-    with EmbeddedCluster() as cluster:
-        for topic in ("t", "empty"):
-            cluster.create_topic(topic, partitions=1)
-        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            producer.send_many("t", ["a", None, "a value longer than a view"]).result(60)
-        yield cluster.bootstrap_servers
+cluster = embedded({"t": [["a", None, "a value longer than a view"]], "empty": 1})
 
 
 @pytest.mark.parametrize("library", PROGRAMS)
-def test_records_without_pyarrow(address, library):
+def test_records_without_pyarrow(cluster, library):
     absent = [name for name in DATA if name != library]
-    begin = BEGIN.format(absent=absent, address=address)
+    begin = BEGIN.format(absent=absent, address=cluster.bootstrap_servers)
     program = begin + PROGRAMS[library].replace("{data}", repr(DATA)) + "consumer.close()\n"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = run_python("-c", program)
     assert (done.returncode, done.stderr) == (0, "")

@@ -6,7 +6,6 @@ import ctypes
 import gc
 import os
 import signal
-import subprocess
 import sys
 import threading
 import weakref
@@ -23,6 +22,7 @@ from kafkacore.records import ArrowBatch, BatchBuilder, PartitionReader, arrow_s
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.inside import subscription_of
 from tests.kit.late import late
+from tests.kit.programs import run_python
 from tests.kit.rows import each_row
 
 pl = late("polars")
@@ -320,18 +320,18 @@ def test_children_that_were_moved_out_outlive_their_parent():
 
 def test_the_end_of_the_interpreter():
     """Frames, capsules and a released thread's work that are there when it ends."""
-    program = """
-import sys, threading
+    program = f"""
+import threading
 import polars as pl, pyarrow as pa
-from tests.data.test_arrow_out import DATA, columns_of
-columns = columns_of(DATA)
+from kafkacore.records import PartitionReader
+columns = PartitionReader({DATA!r}, topic="t", partition=3).columns()
 kept = pl.DataFrame(columns), pa.table(columns), columns.__arrow_c_stream__(), columns.__arrow_c_array__()
 class Late:
     def __del__(self, table=pa.table(columns)): pass
 late = Late(); late.me = late
 threading.Thread(target=lambda: threading.Event().wait(30), daemon=True).start()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = run_python("-c", program)
     assert (done.returncode, done.stderr) == (0, "")
 
 

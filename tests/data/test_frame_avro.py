@@ -14,7 +14,7 @@ import pytest
 from kafkacore import KafkaConsumer, KafkaProducer, errors
 from kafkacore.decode import registry
 from kafkacore.producer.frame_avro import AvroRows
-from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
 
 UTC = datetime.UTC
 INSTANT = {"type": "long", "logicalType": "timestamp-millis"}
@@ -87,10 +87,7 @@ def test_what_avro_cannot_hold():
         rows.column(pa.array([{"x": 1 << 63}], pa.struct([("x", pa.uint64())])), 100)
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    with EmbeddedCluster() as running:
-        yield running
+cluster = embedded(name="cluster")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from kafkacore import KafkaConsumer, KafkaProducer
 from kafkacore.consumer.batches import RecordBatches, arrow_schema
 from kafkacore.producer.many_call import one_array
 from kafkacore.records import ColumnSource
-from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
 from tests.kit.late import late
 
 datafusion = late("datafusion")
@@ -22,10 +22,7 @@ pl = late("polars")
 VALUES = [b"short", b"longer than the twelve bytes of a view", None, b""]
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    with EmbeddedCluster() as running:
-        yield running
+cluster = embedded(name="cluster")
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +103,7 @@ COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS.keys())
+@pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
 def test_send_many_takes_columns_in_chunks(cluster, request, column):
     topic = "in-" + request.node.callspec.id.replace(" ", "-")
     cluster.create_topic(topic, partitions=1)

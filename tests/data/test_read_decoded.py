@@ -15,7 +15,8 @@ from google.protobuf import descriptor_pb2, struct_pb2, timestamp_pb2
 
 from kafkacore import KafkaConsumer, KafkaProducer, aio, errors
 from kafkacore.decode import registry
-from kafkacore.testing import EmbeddedCluster
+from tests.kit import loops
+from tests.kit.clusters import embedded
 from tests.kit.late import late
 from tests.kit.rows import each_row
 
@@ -26,10 +27,7 @@ FLIGHTS = [{"carrier": "UA", "delay": 5, "on": {"day": 1}}, {"carrier": "é" * 2
 RECORD = ["_key", "_topic", "_partition", "_offset", "_timestamp"]
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    with EmbeddedCluster() as running:
-        yield running
+cluster = embedded(name="cluster")
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +74,13 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
-def test_json_fields_are_columns(consumer, producer, topic, way):
-    written(producer, topic, as_json([*FLIGHTS, None]), keys=["a", None, "c"], timestamps_ms=1_700_000_000_000)
+@pytest.fixture
+def flights(producer, topic):
+    return written(producer, topic, as_json([*FLIGHTS, None]), keys=["a", None, "c"], timestamps_ms=1_700_000_000_000)
+
+
+@each_row("way", WAYS.values(), ids=WAYS)
+def test_json_fields_are_columns(consumer, flights, topic, way):
     stream = consumer.read(topic, json=way() if callable(way) else way, key="string")
     table = pa.table(stream)
     assert table.schema.equals(stream.schema())
@@ -150,13 +152,16 @@ def test_headers_on_wish(consumer, producer, topic):
     assert "headers" not in pa.table(consumer.read(topic, headers=False)).column_names
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def one_bad(producer, topic):
+    return written(producer, topic, [b'{"a":1}', b"no", b'{"a":2}'])
+
+
+@each_row(
     ("chosen", "columns"),
     [(True, RECORD), (False, []), ([], []), ("_offset", ["_offset"]), (("_timestamp", "_topic"), ["_topic", "_timestamp"])],
-    ids=["all", "none", "an empty list", "a name", "names"],
 )
-def test_columns_of_the_record_on_wish(consumer, producer, topic, chosen, columns):
-    written(producer, topic, [b'{"a":1}', b"no", b'{"a":2}'])
+def test_columns_of_the_record_on_wish(consumer, one_bad, topic, chosen, columns):
     for on_error, rows, more in (("skip", [1, 2], []), ("null", [1, None, 2], ["_corrupt"])):
         stream = consumer.read(topic, json="a INT", on_error=on_error, record_columns=chosen)
         table = pa.table(stream)
@@ -182,15 +187,14 @@ def avro_bytes(value, prefix=b""):
     return prefix + out.getvalue()
 
 
-@pytest.mark.parametrize("schema", [AVRO, json.dumps(AVRO)], ids=["dict", "text"])
-def test_avro_with_its_schema(consumer, producer, topic, schema):
+def test_avro_with_its_schema(consumer, producer, topic):
     rows = [{"carrier": "UA", "delay": 1}, {"carrier": "AA", "delay": None}]
     written(producer, topic, [avro_bytes(each) for each in rows])
-    table = pa.table(consumer.read(topic, avro=schema))
-    assert table.select(["carrier", "delay"]).to_pylist() == rows
+    for schema in (AVRO, json.dumps(AVRO)):
+        assert pa.table(consumer.read(topic, avro=schema)).select(["carrier", "delay"]).to_pylist() == rows
     written(producer, topic, [b"\x05"])
     with pytest.raises(errors.SerializationError, match="not what avro= says") as found:
-        list(consumer.read(topic, avro=schema))
+        list(consumer.read(topic, avro=AVRO))
     assert found.value.offset == 2
 
 
@@ -329,8 +333,8 @@ def test_an_endless_stream_from_a_time_and_woken(cluster, producer, consumer, to
 
 @pytest.mark.parametrize("way", ["n INT", "infer"])
 def test_in_asyncio_without_end(cluster, producer, topic, way):
-    async def run() -> list[int]:
-        seen: list[int] = []
+    async def run():
+        seen = []
         async with aio.KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
             async for batch in consumer.read(topic, json=way, until_end=False):
                 seen += batch["n"].to_pylist()
@@ -341,7 +345,7 @@ def test_in_asyncio_without_end(cluster, producer, topic, way):
         return seen
 
     written(producer, topic, [None, b'{"n": 1}'])
-    assert asyncio.run(run()) == [None, 1, 2]
+    assert loops.run(run) == [None, 1, 2]
 
 
 @pytest.mark.parametrize("how", ["cancelled", "closed"])
@@ -369,7 +373,7 @@ def test_in_asyncio_a_waiting_stream_ends(cluster, producer, topic, how):
         return "ended"
 
     written(producer, topic, [b"x"])
-    assert asyncio.run(run()) == "ended"
+    assert loops.run(run) == "ended"
 
 
 def test_in_asyncio_one_task_reads(cluster, producer, topic):
@@ -395,7 +399,7 @@ def test_in_asyncio_one_task_reads(cluster, producer, topic):
             return await task
 
     written(producer, topic, [b'{"n": 1}'])
-    assert asyncio.run(run()) == [1, 2]
+    assert loops.run(run) == [1, 2]
 
 
 def test_in_asyncio_a_stream_that_another_read_has_ended(cluster, producer, topic):
@@ -408,4 +412,4 @@ def test_in_asyncio_a_stream_that_another_read_has_ended(cluster, producer, topi
                 await anext(stream)
 
     written(producer, topic, [b"x"])
-    asyncio.run(run())
+    loops.run(run)

@@ -456,9 +456,8 @@ def test_encodings_of_a_column_may_change_from_batch_to_batch(form):
         assert found == [found[0]] * len(batches) and len(set(found[0])) == 2
 
 
+@pytest.mark.sync_only("the tests' face awaits futures for callbacks")
 def test_a_callback_runs_when_all_is_known(cluster, topic, client_face):
-    if client_face == "aio":
-        pytest.skip("the tests' face awaits futures for callbacks")
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         called = []
         future = producer.send_frame(topic, pa.table(ROWS), value="id")
