@@ -21,7 +21,8 @@ Rules:
    may have changed is noted as stale with the broker it belonged to, and looked at before the next fetch goes there, however often it
    changed meanwhile; one that may belong to another broker is looked at at once.
    Changes come from `SubscriptionState.touched`, from answers held and handed out, from back-offs that end, and from metadata that differ.
-   [test_a_leader_change_of_one_partition_looks_at_that_one, test_changing_all_partitions_one_by_one_looks_at_each_a_few_times, TestBothWays]
+   [test_a_leader_change_of_one_partition_looks_at_that_one, TestBothWays,
+   test_changing_all_partitions_one_by_one_looks_at_each_a_few_times]
 6. An answer whose turn comes while its partition is paused or has no position is parked until the partition is touched.
    [test_answers_of_paused_partitions_are_not_looked_at_with_every_poll, test_paused_partitions_are_held_and_not_asked_for]
 7. What is held, and what has to be looked at, is in `FetchQueue` (compiled: native/fetch_queue.pxi). It has a short cut for the plain
