@@ -34,7 +34,7 @@ TOPICS = ("t", "u", "__consumer_offsets", "", "missing", "a" * 300)
 _WAIT_S = 0.02
 
 
-class Found(Exception):
+class BrokerFault(Exception):
     """The broker did what it must not."""
 
 
@@ -129,10 +129,10 @@ class Attack:
             self._reconnect()
         answer = self.witness.ask(HARMLESS, 0)
         if [topic.name for topic in answer.topics] != ["t"]:
-            raise Found(f"another connection was answered {answer}")
+            raise BrokerFault(f"another connection was answered {answer}")
         if self.tracebacks.records:
             record = self.tracebacks.records[0]
-            raise Found(f"{record.getMessage()}: {record.exc_info}")
+            raise BrokerFault(f"{record.getMessage()}: {record.exc_info}")
 
     def _reconnect(self) -> None:
         if self.sock is not None:
@@ -155,8 +155,8 @@ class Attack:
         self.sent[api_key] += 1
         try:
             self.step(wound(frame, self.rng))
-        except Found as found:
-            raise Found(f"{protocol.APIS[api_key].name} v{version}: {found}") from None
+        except BrokerFault as found:
+            raise BrokerFault(f"{protocol.APIS[api_key].name} v{version}: {found}") from None
 
 
 def broker_to_attack(release: str = NEWEST) -> Broker:
@@ -183,7 +183,7 @@ def main() -> int:
         while time.monotonic() < end:
             attack.round()
             count += 1
-    except Found as found:
+    except BrokerFault as found:
         print(f"fuzz: broker, seed {options.seed}, after {count} requests: {found}", file=sys.stderr)
         return 1
     finally:

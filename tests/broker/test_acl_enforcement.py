@@ -68,7 +68,7 @@ def bench():
     return Secured()
 
 
-def codes(response):
+def codes_of_fetch(response):
     return [part.error_code for topic in response.responses for part in topic.partitions]
 
 
@@ -117,7 +117,7 @@ def test_an_acl_that_goes_while_a_fetch_waits(bench, epochs):
     bench.forbid(a.READ)
     bench.as_admin(bench.produce)
     [answer] = bench.late
-    assert codes(answer) == [DENIED] and offsets(answer) == []
+    assert codes_of_fetch(answer) == [DENIED] and offsets(answer) == []
 
 
 def test_an_acl_that_comes_while_a_fetch_waits(bench):
@@ -126,13 +126,13 @@ def test_an_acl_that_comes_while_a_fetch_waits(bench):
     bench.allow(bench.entry(a.READ))
     both = fetch_request([(0, 0)], max_wait_ms=500)
     both = both._replace(topics=[*both.topics, both.topics[0]._replace(topic="u")])
-    assert codes(bench.ask(both, 12)) == [0, DENIED]
+    assert codes_of_fetch(bench.ask(both, 12)) == [0, DENIED]
     assert bench.fetch(0, max_wait_ms=500) is Outcome.LATER
     bench.allow(bench.entry(a.READ, "u"))
     assert bench.late == []
     assert bench.ask(both, 12) is Outcome.LATER
     bench.as_admin(bench.produce)
-    assert [codes(each) for each in bench.late] == [[0], [0, 0]]
+    assert [codes_of_fetch(each) for each in bench.late] == [[0], [0, 0]]
 
 
 # ---- requests that pretend
@@ -144,7 +144,7 @@ def test_who_is_no_broker_does_not_copy_like_one(bench, version):
     follower = {"replica_id": 2} if version < 15 else {"replica_state": p.ReplicaState(replica_id=2)}
     wanted = fetch_request([(0, 0)], topic_id=bench.cluster.topics["t"].topic_id, max_wait_ms=500, session_epoch=-1, **follower)
     bench.state.follower_fetches[2] = None  # whatever a broker waits in: it must be left alone
-    assert codes(bench.ask(wanted, version)) == [DENIED]
+    assert codes_of_fetch(bench.ask(wanted, version)) == [DENIED]
     assert 2 in bench.state.follower_fetches
 
 

@@ -38,17 +38,17 @@ def entry_filter(**given):
     return p.DeleteAclsFilter(**{**fields, "resource_name_filter": None, "principal_filter": None, "host_filter": None, **given})
 
 
-def create(host, *creations):
+def create_acls(host, *creations):
     response, _ = host.submit(p.CreateAclsRequest(creations=list(creations)), 3)
     return [(each.error_code, each.error_message) for each in response.results]
 
 
-def delete(host, *filters):
+def delete_acls(host, *filters):
     response, _ = host.submit(p.DeleteAclsRequest(filters=list(filters)), 3)
     return response.filter_results
 
 
-def stored(host):
+def stored_acls(host):
     return host.read(lambda image: sorted(image.acls.values()))
 
 
@@ -70,43 +70,43 @@ def stored(host):
 )
 def test_what_is_wrong_with_one_keeps_no_other_out(given, message):
     host = ControllerHost()
-    assert create(host, creation(**given), creation()) == [(Code.INVALID_REQUEST, message), (0, "")]
-    assert len(stored(host)) == 1
+    assert create_acls(host, creation(**given), creation()) == [(Code.INVALID_REQUEST, message), (0, "")]
+    assert len(stored_acls(host)) == 1
 
 
 @each_row("given", [{"resource_type": 1}, {"resource_pattern_type": 1}, {"resource_pattern_type": 2}, {"operation": 1}])
 def test_what_means_several_fails_the_request(given):
     host = ControllerHost()
-    assert create(host, creation(), creation(**given)) == [(Code.UNKNOWN_SERVER_ERROR, None)] * 2
-    assert stored(host) == []
+    assert create_acls(host, creation(), creation(**given)) == [(Code.UNKNOWN_SERVER_ERROR, None)] * 2
+    assert stored_acls(host) == []
 
 
 def test_an_entry_is_stored_once():
     host = ControllerHost()
-    assert create(host, creation(), creation()) == [(0, "")] * 2
-    assert create(host, creation(), creation(operation=4)) == [(0, "")] * 2
-    assert [each.operation for each in stored(host)] == [3, 4]
+    assert create_acls(host, creation(), creation()) == [(0, "")] * 2
+    assert create_acls(host, creation(), creation(operation=4)) == [(0, "")] * 2
+    assert [each.operation for each in stored_acls(host)] == [3, 4]
 
 
 def test_ten_thousand_in_a_request_and_no_more():
     host = ControllerHost()
     many = [creation(resource_name=f"t{nth}") for nth in range(10_001)]
-    assert set(create(host, *many)) == {(Code.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")}
-    assert stored(host) == []
-    assert set(create(host, *many[1:])) == set(create(host, many[0])) == {(0, "")}
+    assert set(create_acls(host, *many)) == {(Code.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")}
+    assert stored_acls(host) == []
+    assert set(create_acls(host, *many[1:])) == set(create_acls(host, many[0])) == {(0, "")}
     message = "Cannot remove more than 10000 acls in a single delete operation."
-    refused = delete(host, entry_filter(), entry_filter(resource_name_filter="none"))
+    refused = delete_acls(host, entry_filter(), entry_filter(resource_name_filter="none"))
     assert [(each.error_code, each.error_message, each.matching_acls) for each in refused] == [(Code.INVALID_REQUEST, message, [])] * 2
-    assert len(stored(host)) == 10_001
+    assert len(stored_acls(host)) == 10_001
 
 
 def test_an_entry_that_two_filters_mean_is_in_both_answers():
     host = ControllerHost()
-    create(host, creation(), creation(operation=4))
-    first, second, third = delete(host, entry_filter(resource_name_filter="t"), entry_filter(operation=3), entry_filter(operation=99))
+    create_acls(host, creation(), creation(operation=4))
+    first, second, third = delete_acls(host, entry_filter(resource_name_filter="t"), entry_filter(operation=3), entry_filter(operation=99))
     assert [len(first.matching_acls), len(second.matching_acls)] == [2, 1]
     assert (third.error_code, third.error_message) == (Code.INVALID_REQUEST, "Unknown entryFilter.")
-    assert stored(host) == []
+    assert stored_acls(host) == []
 
 
 @each_row(
@@ -126,20 +126,20 @@ def test_an_entry_that_two_filters_mean_is_in_both_answers():
 def test_filters(given, names):
     host = ControllerHost()
     everything, prefixed = creation(resource_name="*"), creation(resource_name="p", resource_pattern_type=4, permission_type=2)
-    create(host, everything, prefixed, creation(resource_name="pq", host="10.0.0.1"))
-    create(host, creation(resource_type=3, resource_name="x", principal="User:b"))
-    [result] = delete(host, entry_filter(**given))
+    create_acls(host, everything, prefixed, creation(resource_name="pq", host="10.0.0.1"))
+    create_acls(host, creation(resource_type=3, resource_name="x", principal="User:b"))
+    [result] = delete_acls(host, entry_filter(**given))
     assert sorted(each.resource_name for each in result.matching_acls) == names
 
 
 def test_a_snapshot_and_a_restart_have_them(tmp_path):
     settings = BrokerConfig(metadata_log_max_record_bytes_between_snapshots=1)
     host = ControllerHost(settings, directory=tmp_path)
-    create(host, creation(), creation(operation=4), creation(resource_name="u"))
-    delete(host, entry_filter(operation=4))
-    before = stored(host)
+    create_acls(host, creation(), creation(operation=4), creation(resource_name="u"))
+    delete_acls(host, entry_filter(operation=4))
+    before = stored_acls(host)
     host.close()
-    assert stored(ControllerHost(settings, directory=tmp_path)) == before
+    assert stored_acls(ControllerHost(settings, directory=tmp_path)) == before
     assert len(before) == 2
 
 
@@ -178,12 +178,12 @@ def test_super_users_are_users():
 def test_many_filters_do_not_walk_over_all_entries_each():
     """A thousand names and a thousand principals cost what some walks do."""
     host = ControllerHost()
-    create(host, *(creation(resource_name=f"t{nth}", principal=f"User:u{nth % 50}") for nth in range(5_000)))
+    create_acls(host, *(creation(resource_name=f"t{nth}", principal=f"User:u{nth % 50}") for nth in range(5_000)))
     names = [entry_filter(resource_name_filter=f"t{nth}") for nth in range(1_000)]
     unknown = [entry_filter(principal_filter=f"User:no{nth}") for nth in range(1_000)]
-    walk = lines_of(lambda: delete(host, entry_filter(operation=9)))
+    walk = lines_of(lambda: delete_acls(host, entry_filter(operation=9)))
     results = []
-    cost = lines_of(lambda: results.extend(delete(host, *names, *unknown)))
+    cost = lines_of(lambda: results.extend(delete_acls(host, *names, *unknown)))
     assert [len(each.matching_acls) for each in results] == [1] * 1_000 + [0] * 1_000
     assert walk > 5_000 and cost < 10 * walk
 
@@ -191,7 +191,7 @@ def test_many_filters_do_not_walk_over_all_entries_each():
 def test_an_answer_does_not_name_the_same_entries_without_end(monkeypatch):
     monkeypatch.setattr(acls, "MAX_MATCHING", 5)
     host = ControllerHost()
-    create(host, creation(), creation(operation=4))
-    assert {(each.error_code, *each.matching_acls) for each in delete(host, *[entry_filter()] * 3)} == {(Code.INVALID_REQUEST,)}
-    assert len(stored(host)) == 2
-    assert [len(each.matching_acls) for each in delete(host, *[entry_filter()] * 2)] == [2, 2]
+    create_acls(host, creation(), creation(operation=4))
+    assert {(each.error_code, *each.matching_acls) for each in delete_acls(host, *[entry_filter()] * 3)} == {(Code.INVALID_REQUEST,)}
+    assert len(stored_acls(host)) == 2
+    assert [len(each.matching_acls) for each in delete_acls(host, *[entry_filter()] * 2)] == [2, 2]

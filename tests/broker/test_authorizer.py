@@ -19,6 +19,7 @@ from kafkacore.config import BrokerConfig
 from kafkacore.config_authorizer import super_users
 from kafkacore.errors import ConfigError
 from kafkacore.protocol import metadata_log as m
+from tests.kit.inside import decisions_of
 from tests.kit.lines import lines_of
 from tests.kit.reached import Reached
 from tests.kit.rows import each_row
@@ -325,9 +326,9 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(a, "MAX_DECISIONS", 10)
     subject = authorizer(acl("t", a.READ, pattern=a.PREFIXED))
     assert all(may(subject, a.READ, f"t{nth}") for nth in range(100))
-    assert len(subject._decisions) <= 10
+    assert len(decisions_of(subject)) <= 10
     assert may(subject, a.READ, "t" * 30_000) and not may(subject, a.WRITE, "t" * 30_000)
-    assert not any(key[4] == "t" * 30_000 for key in subject._decisions)
+    assert not any(key[4] == "t" * 30_000 for key in decisions_of(subject))
 
 
 def test_ten_thousand_acls_cost_next_to_nothing() -> None:

@@ -411,7 +411,7 @@ def test_a_group_that_nobody_came_back_to_is_in_the_log_and_ends_with_its_offset
 # ---- looking
 
 
-def described(bench, version=5, **options):
+def described_group(bench, version=5, **options):
     (group,) = bench.ask(p.DescribeGroupsRequest(groups=["g"], **options), version).groups
     return group
 
@@ -419,7 +419,7 @@ def described(bench, version=5, **options):
 def test_describing_a_group():
     bench = GroupBench()
     _, ids, _ = bench.stable("a", "b", protocols=(("range", subscription("t")),))
-    group = described(bench, include_authorized_operations=True)
+    group = described_group(bench, include_authorized_operations=True)
     assert (group.error_code, group.group_state, group.protocol_type, group.protocol_data) == (0, "Stable", "consumer", "range")
     assert {(each.member_id, each.client_id, each.client_host, each.member_assignment) for each in group.members} == {
         (each, "client", "/127.0.0.1", each.encode()) for each in ids
@@ -427,15 +427,15 @@ def test_describing_a_group():
     assert {each.member_metadata for each in group.members} == {subscription("t")}
     assert group.authorized_operations == sum(1 << each for each in (3, 6, 8, 10, 11))
     bench.join(ids[0], protocols=(("range", subscription("u")),))
-    group = described(bench)
+    group = described_group(bench)
     assert (group.group_state, group.protocol_data, {each.member_metadata for each in group.members}) == ("PreparingRebalance", "", {b""})
 
 
 def test_describing_a_group_that_is_not_there():
     bench = GroupBench()
-    group = described(bench)
+    group = described_group(bench)
     assert (group.error_code, group.group_state) == (0, "Dead")
-    group = described(bench, 6)
+    group = described_group(bench, 6)
     assert (group.error_code, group.group_state, group.error_message) == (Code.GROUP_ID_NOT_FOUND, "Dead", "Group g not found.")
 
 

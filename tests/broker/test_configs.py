@@ -17,7 +17,7 @@ from tests.kit.rows import each_row
 NO_LAYERS = BrokerLayers({}, {}, {})
 
 
-def shown(described):
+def settings_by_name(described):
     return {each.key.name: each for each in described}
 
 
@@ -68,7 +68,7 @@ def test_a_number_is_what_java_takes_for_one(text):
 
 def test_the_strongest_layer_wins_and_all_are_told():
     layers = BrokerLayers({"log.segment.bytes": "4000000"}, {"log.segment.bytes": "3000000"}, {"log.segment.bytes": "2000000"})
-    found = shown(layers.describe())["log.segment.bytes"]
+    found = settings_by_name(layers.describe())["log.segment.bytes"]
     assert (found.value, found.source, found.read_only) == ("4000000", Source.DYNAMIC_BROKER, False)
     assert [(each.value, each.source) for each in found.synonyms] == [
         ("4000000", Source.DYNAMIC_BROKER),
@@ -76,14 +76,14 @@ def test_the_strongest_layer_wins_and_all_are_told():
         ("2000000", Source.STATIC_BROKER),
         ("1073741824", Source.DEFAULT),
     ]
-    topic = shown(layers.describe_topic({}))["segment.bytes"]
+    topic = settings_by_name(layers.describe_topic({}))["segment.bytes"]
     assert (topic.value, topic.source, len(topic.synonyms)) == ("4000000", Source.DYNAMIC_BROKER, 4)
-    topic = shown(layers.describe_topic({"segment.bytes": "5000000"}))["segment.bytes"]
+    topic = settings_by_name(layers.describe_topic({"segment.bytes": "5000000"}))["segment.bytes"]
     assert (topic.value, topic.source, topic.synonyms[0]) == ("5000000", Source.TOPIC, ("segment.bytes", "5000000", Source.TOPIC))
 
 
 def test_secrets_are_never_told():
-    found = shown(BrokerLayers({"ssl.key.password": "secret"}, {}, {}).describe())["ssl.key.password"]
+    found = settings_by_name(BrokerLayers({"ssl.key.password": "secret"}, {}, {}).describe())["ssl.key.password"]
     assert (found.value, found.key.is_sensitive) == (None, True)
     assert [(each.value, each.source) for each in found.synonyms] == [(None, Source.DYNAMIC_BROKER)]
 
@@ -108,13 +108,13 @@ def test_a_setting_somebody_set_is_told_as_set_even_to_its_default():
     static = configs.static_settings(config, {})
     assert {name for name in static if not name.startswith("group.")} == {"log.segment.bytes", "num.partitions"}
     layers = BrokerLayers({}, {"num.io.threads": "8"}, static)
-    found = shown(layers.describe())
+    found = settings_by_name(layers.describe())
     assert [found[name].source for name in ("log.segment.bytes", "num.io.threads", "log.roll.ms")] == [
         Source.STATIC_BROKER,
         Source.DYNAMIC_DEFAULT_BROKER,
         Source.DEFAULT,
     ]
-    topic = shown(layers.describe_topic({"segment.ms": "604800000"}))
+    topic = settings_by_name(layers.describe_topic({"segment.ms": "604800000"}))
     assert [topic[name].source for name in ("segment.bytes", "segment.ms")] == [Source.STATIC_BROKER, Source.TOPIC]
     assert pickle.loads(pickle.dumps(config)).given == copy.copy(config).given == config.given
 
@@ -204,7 +204,7 @@ def test_how_settings_are_shown_that_only_some_broker_has():
         "listener.name.a.max.connections": "3",
         "listener.name.a.plain.sasl.jaas.config": "secret",
     }
-    found = shown(BrokerLayers(dynamic, {"leader.replication.throttled.rate": "9"}, {"other.plugin": "y"}).describe())
+    found = settings_by_name(BrokerLayers(dynamic, {"leader.replication.throttled.rate": "9"}, {"other.plugin": "y"}).describe())
     told = {name: (found[name].value, found[name].read_only, found[name].key.is_sensitive) for name in [*dynamic, "other.plugin"]}
     assert told == {
         "some.plugin.setting": (None, True, True),

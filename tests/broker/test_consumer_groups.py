@@ -16,10 +16,11 @@ from kafkacore.protocol.stored import (
     decode_stored,
     encode_stored,
 )
+from tests.kit.inside import expressions_of
 from tests.kit.rows import each_row
 
 
-class Stage(GroupBench):
+class ConsumerGroupBench(GroupBench):
     def __init__(self, partitions=4, **config):
         super().__init__(**config)
         self.a = self.topic("a", partitions).topic_id
@@ -43,7 +44,7 @@ class Stage(GroupBench):
 
 
 def test_a_first_member_gets_everything():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     answer = bench.beat("m", 0, topics=["a"])
     assert (answer.error_code, answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == (0, "m", 2, 5_000)
     assert assigned(answer) == {bench.a: {0, 1, 2, 3}}
@@ -53,14 +54,14 @@ def test_a_first_member_gets_everything():
 
 
 def test_a_first_member_that_wants_nothing_does_not_change_the_group():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     answer = bench.beat("m", 0, topics=[])
     assert (answer.error_code, answer.member_epoch, assigned(answer)) == (0, 1, {})
     assert bench.beat("m", 1, topics=["none"], owned={}).member_epoch == 2
 
 
 def test_a_partition_is_handed_over_only_when_its_owner_has_let_it_go():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     epoch = bench.beat("m1", 0, topics=["a"]).member_epoch
     newcomer = bench.beat("m2", 0, topics=["a"])
     assert (newcomer.member_epoch, assigned(newcomer)) == (epoch + 1, {})
@@ -78,7 +79,7 @@ def test_a_partition_is_handed_over_only_when_its_owner_has_let_it_go():
 
 
 def test_partitions_of_two_topics_are_handed_over_when_their_owner_has_let_both_go():
-    bench = Stage(partitions=2)
+    bench = ConsumerGroupBench(partitions=2)
     topic_b = bench.topic("b", 2).topic_id
     epoch = bench.beat("m1", 0, topics=["a", "b"], assignor="range").member_epoch
     bench.beat("m2", 0, topics=["a", "b"], assignor="range")
@@ -93,7 +94,7 @@ def test_partitions_of_two_topics_are_handed_over_when_their_owner_has_let_both_
 
 
 def test_who_leaves_frees_its_partitions():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     epochs, _ = bench.settle("m1", "m2")
     left = bench.beat("m1", -1)
     assert (left.error_code, left.member_epoch) == (0, -1)
@@ -106,7 +107,7 @@ def test_who_leaves_frees_its_partitions():
 
 
 def test_a_session_ends_and_the_others_take_over():
-    bench = Stage(group_consumer_session_timeout_ms=1_000)
+    bench = ConsumerGroupBench(group_consumer_session_timeout_ms=1_000)
     epochs, owned = bench.settle("m1", "m2")
     bench.advance(500)
     bench.beat("m2", epochs["m2"])
@@ -116,7 +117,7 @@ def test_a_session_ends_and_the_others_take_over():
 
 
 def test_who_does_not_let_go_in_time_is_out():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     epoch = bench.beat("m1", 0, topics=["a"], rebalance_ms=1_000).member_epoch
     bench.beat("m2", 0, topics=["a"])
     everything = {bench.a: {0, 1, 2, 3}}
@@ -129,7 +130,7 @@ def test_who_does_not_let_go_in_time_is_out():
 
 
 def test_who_could_not_be_removed_is_still_to_be_heard_of():
-    bench = Stage(group_consumer_session_timeout_ms=1_000)
+    bench = ConsumerGroupBench(group_consumer_session_timeout_ms=1_000)
     bench.beat("m", 0, topics=["a"])
     with bench.no_appends():
         assert bench.beat("m", -1).error_code == Code.COORDINATOR_NOT_AVAILABLE
@@ -138,7 +139,7 @@ def test_who_could_not_be_removed_is_still_to_be_heard_of():
 
 
 def test_epochs_are_checked_and_an_answer_that_was_lost_is_made_up_for():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     epoch = bench.beat("m", 0, topics=["a"]).member_epoch
     owned = {bench.a: {0, 1, 2, 3}}
     assert bench.beat("m", epoch + 1).error_code == Code.FENCED_MEMBER_EPOCH
@@ -171,21 +172,21 @@ def test_epochs_are_checked_and_an_answer_that_was_lost_is_made_up_for():
     ],
 )
 def test_heartbeats_that_are_refused(options, expected):
-    bench = Stage()
+    bench = ConsumerGroupBench()
     answer = bench.beat(options.pop("member_id", "m"), options.pop("epoch"), **options)
     assert (answer.error_code, bool(answer.error_message)) == (expected, True)
     assert bench.group() is None
 
 
 def test_version_0_lets_the_broker_choose_the_member_id():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     answer = bench.beat("", 0, topics=["a"], version=0)
     assert (answer.error_code, len(answer.member_id)) == (0, 22)
     assert bench.beat(answer.member_id, answer.member_epoch, version=0).error_code == 0
 
 
 def test_a_group_has_a_largest_size():
-    bench = Stage(group_consumer_max_size=1)
+    bench = ConsumerGroupBench(group_consumer_max_size=1)
     bench.beat("m1", 0, topics=["a"])
     assert bench.beat("m2", 0, topics=["a"]).error_code == Code.GROUP_MAX_SIZE_REACHED
     assert bench.beat("m1", 0, topics=["a"]).error_code == 0
@@ -195,7 +196,7 @@ def test_a_group_has_a_largest_size():
 
 
 def test_topics_that_grow_come_and_go():
-    bench = Stage(partitions=1)
+    bench = ConsumerGroupBench(partitions=1)
     epoch = bench.beat("m", 0, topics=["a", "b"]).member_epoch
     create_partitions(bench.state.controller, "a", 2)
     grown = bench.beat("m", epoch)
@@ -213,7 +214,7 @@ def test_topics_that_grow_come_and_go():
 
 
 def test_a_topic_that_grew_is_looked_at_again_when_what_came_of_it_could_not_be_written():
-    bench = Stage(partitions=1)
+    bench = ConsumerGroupBench(partitions=1)
     epoch = bench.beat("m", 0, topics=["a"]).member_epoch
     create_partitions(bench.state.controller, "a", 2)
     with bench.no_appends():
@@ -223,7 +224,7 @@ def test_a_topic_that_grew_is_looked_at_again_when_what_came_of_it_could_not_be_
 
 
 def test_expressions():
-    bench = Stage(partitions=1)
+    bench = ConsumerGroupBench(partitions=1)
     b1 = bench.topic("b1").topic_id
     answer = bench.beat("m", 0, regex="b[0-9]")
     assert assigned(answer) == {b1: {0}}
@@ -245,7 +246,7 @@ def test_expressions():
 
 
 def test_an_expression_of_several_members_is_matched_once_and_goes_with_the_last():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     epoch = bench.beat("m1", 0, regex="a.*").member_epoch
     bench.beat("m2", 0, regex="a.*")
     assert list(bench.group().regexes) == ["a.*"]
@@ -259,7 +260,7 @@ def test_an_expression_of_several_members_is_matched_once_and_goes_with_the_last
 
 @pytest.mark.parametrize("wish", [{"topics": ["a"]}, {"regex": "[a-z]"}])
 def test_a_heartbeat_walks_no_members(wish):
-    bench = Stage(partitions=20)
+    bench = ConsumerGroupBench(partitions=20)
     ids = [f"m{i}" for i in range(20)]
     for member_id in ids:
         bench.beat(member_id, 0, **wish)
@@ -274,7 +275,7 @@ def test_a_heartbeat_walks_no_members(wish):
 
 
 def test_an_expression_that_takes_long_is_resolved_between_other_requests():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     names = names_without_likeness(8)
     for name in names:
         bench.topic(name)
@@ -284,10 +285,10 @@ def test_an_expression_that_takes_long_is_resolved_between_other_requests():
     assert assigned(answer) == {}
     spent, turns = 0, 0
     while bench.shard.timers.is_scheduled("regex\0g"):
-        before = resolver._expression(slow).regex.cost
+        before = expressions_of(resolver)[slow].regex.cost
         bench.advance(ASK_AGAIN_MS)
         turns += 1
-        spent = max(spent, resolver._expression(slow).regex.cost - before)
+        spent = max(spent, expressions_of(resolver)[slow].regex.cost - before)
     assert turns > 2
     assert spent < 2 * BURST_COST
     answer = bench.beat("m", answer.member_epoch)
@@ -296,7 +297,7 @@ def test_an_expression_that_takes_long_is_resolved_between_other_requests():
 
 
 def test_the_assignor_most_members_prefer_is_used():
-    bench = Stage(partitions=3)
+    bench = ConsumerGroupBench(partitions=3)
     b = bench.topic("b", 3).topic_id
     names = ["a", "b"]
     for member_id in ("m1", "m2"):
@@ -311,7 +312,7 @@ def test_the_assignor_most_members_prefer_is_used():
 
 
 def test_a_static_member_that_restarts_gets_what_it_had():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     first = bench.beat("m1", 0, topics=["a"], instance="x")
     bench.beat("m2", 0, topics=["a"], instance="y")
     epoch = first.member_epoch
@@ -335,7 +336,7 @@ def test_a_static_member_that_restarts_gets_what_it_had():
 
 
 def test_a_static_member_that_stays_away_loses_its_partitions():
-    bench = Stage(group_consumer_session_timeout_ms=1_000)
+    bench = ConsumerGroupBench(group_consumer_session_timeout_ms=1_000)
     bench.beat("m1", 0, topics=["a"], instance="x")
     bench.beat("m1", -2, instance="x")
     bench.advance(1_000)
@@ -346,7 +347,7 @@ def test_a_static_member_that_stays_away_loses_its_partitions():
 
 
 def test_commits_by_epoch():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     epochs, owned = bench.settle("m1", "m2")
     epoch = epochs["m1"]
     mine, theirs = min(owned["m1"][bench.a]), min(owned["m2"][bench.a])
@@ -369,7 +370,7 @@ def test_commits_by_epoch():
 
 def test_offsets_of_topics_that_are_read_cannot_be_deleted_and_do_not_age():
     minute_ms = 60_000
-    bench = Stage(offsets_retention_minutes=10, offsets_retention_check_interval_ms=minute_ms)
+    bench = ConsumerGroupBench(offsets_retention_minutes=10, offsets_retention_check_interval_ms=minute_ms)
     epoch = bench.beat("m", 0, topics=["a"]).member_epoch
     bench.topic("b")
     bench.commit({("a", 0): 1, ("b", 0): 2}, member="m", generation=epoch)
@@ -386,7 +387,7 @@ def test_offsets_of_topics_that_are_read_cannot_be_deleted_and_do_not_age():
 
 
 def test_a_classic_group_without_members_makes_room_and_the_other_way_round():
-    bench = Stage(group_consumer_migration_policy="disabled")
+    bench = ConsumerGroupBench(group_consumer_migration_policy="disabled")
     bench.commit({("a", 0): 5})
     _, (member,), _ = bench.stable("x")
     refused = bench.beat("m", 0, topics=["a"])
@@ -410,7 +411,7 @@ def test_a_classic_group_without_members_makes_room_and_the_other_way_round():
 
 
 def test_looking_at_consumer_groups():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     epochs, owned = bench.settle("m1", "m2")
     answer = bench.ask(p.ConsumerGroupDescribeRequest(group_ids=["g", "none", ""], include_authorized_operations=True), 1)
     group, unknown, empty = answer.groups
@@ -440,7 +441,7 @@ def test_looking_at_consumer_groups():
 
 
 def test_a_new_coordinator_goes_on_where_the_old_one_was():
-    bench = Stage(group_consumer_session_timeout_ms=1_000)
+    bench = ConsumerGroupBench(group_consumer_session_timeout_ms=1_000)
     epoch = bench.beat("m1", 0, topics=["a"], rebalance_ms=500).member_epoch
     bench.beat("m2", 0, topics=["a"])
     told = bench.beat("m1", epoch, owned={bench.a: {0, 1, 2, 3}})
@@ -456,7 +457,7 @@ def test_a_new_coordinator_goes_on_where_the_old_one_was():
 
 
 def test_targets_are_not_made_more_often_than_configured():
-    bench = Stage(group_consumer_assignment_interval_ms=1_000)
+    bench = ConsumerGroupBench(group_consumer_assignment_interval_ms=1_000)
     epoch = bench.beat("m1", 0, topics=["a"]).member_epoch
     early = bench.beat("m2", 0, topics=["a"])
     assert (early.member_epoch, assigned(early), bench.group().state_name) == (epoch, {}, "Assigning")
@@ -468,7 +469,7 @@ def test_members_that_join_a_large_group_together_are_assigned_together(monkeypa
     """An assignor walks all members: not once for each of a thousand."""
     walked = []
     monkeypatch.setitem(ASSIGNORS, "uniform", lambda members, sizes: walked.append(len(members)) or uniform(members, sizes))
-    bench = Stage(group_consumer_heartbeat_interval_ms=5_000)
+    bench = ConsumerGroupBench(group_consumer_heartbeat_interval_ms=5_000)
     create_topic(bench.state.controller, "many", 1_000)
     answers = [bench.beat(f"m{nth}", 0, topics=["many"]) for nth in range(LARGE_GROUP)]
     assert walked == [*range(1, LARGE_GROUP + 1)]
@@ -495,7 +496,7 @@ def test_members_that_join_a_large_group_together_are_assigned_together(monkeypa
 
 
 def test_a_large_group_whose_clock_was_set_back_is_assigned():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     create_topic(bench.state.controller, "many", 1_000)
     for nth in range(LARGE_GROUP):
         bench.beat(f"m{nth}", 0, topics=["many"])
@@ -505,7 +506,7 @@ def test_a_large_group_whose_clock_was_set_back_is_assigned():
 
 
 def test_a_member_of_a_newer_kafka_begins_again():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     epoch = bench.beat("m", 0, topics=["a"]).member_epoch
     group = bench.group()
     unknown = type(group.members["m"].state)(127)
@@ -543,7 +544,7 @@ def classic_group(bench, **options):
 
 
 def test_an_application_moves_to_the_consumer_protocol_and_back():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     old, generation = classic_group(bench)
     assert bench.commit({("a", 0): 7}, member=old, generation=generation) == {("a", 0): 0}
     new = bench.beat("m", 0, topics=["a"])
@@ -572,7 +573,7 @@ def test_an_application_moves_to_the_consumer_protocol_and_back():
 
 
 def test_a_classic_member_moves_its_group_with_it():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     old, generation = classic_group(bench)
     waiting = bench.join(bench.known_id(protocols=wish()), protocols=wish())
     new = bench.beat("m", 0, topics=["a"])
@@ -584,7 +585,7 @@ def test_a_classic_member_moves_its_group_with_it():
 
 
 def test_classic_members_of_a_consumer_group_are_watched():
-    bench = Stage(group_consumer_session_timeout_ms=60_000)
+    bench = ConsumerGroupBench(group_consumer_session_timeout_ms=60_000)
     old, generation = classic_group(bench, session_ms=1_000, rebalance_ms=500)
     bench.beat("m", 0, topics=["a"])
     assert bench.heartbeat(old, generation) == Code.REBALANCE_IN_PROGRESS
@@ -603,7 +604,7 @@ def test_classic_members_of_a_consumer_group_are_watched():
 
 
 def test_a_downgrade_that_could_not_be_written_leaves_everybody_to_be_heard_of():
-    bench = Stage(group_consumer_session_timeout_ms=1_000)
+    bench = ConsumerGroupBench(group_consumer_session_timeout_ms=1_000)
     classic_group(bench, session_ms=1_000)
     bench.beat("m", 0, topics=["a"])
     with bench.no_appends():
@@ -613,7 +614,7 @@ def test_a_downgrade_that_could_not_be_written_leaves_everybody_to_be_heard_of()
 
 
 def test_a_static_member_goes_back_to_the_classic_protocol():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     epoch = bench.beat("m", 0, topics=["a"], instance="x").member_epoch
     back = bench.join(instance="x", protocols=wish())
     assert (back.response.error_code, back.response.generation_id, bench.group().kind) == (0, epoch, "classic")
@@ -624,7 +625,7 @@ def test_a_static_member_goes_back_to_the_classic_protocol():
 
 
 def test_a_static_member_that_goes_back_and_wants_something_else_makes_its_group_rebalance():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     bench.topic("b", 2)
     epoch = bench.beat("m", 0, topics=["a"], instance="x").member_epoch
     new_wish = (("range", encode_stored(ConsumerProtocolSubscription(topics=["b"]), 1)),)
@@ -637,7 +638,7 @@ def test_a_static_member_that_goes_back_and_wants_something_else_makes_its_group
 
 
 def test_a_static_member_that_goes_back_learns_of_topics_that_grew_meanwhile():
-    bench = Stage(partitions=1)
+    bench = ConsumerGroupBench(partitions=1)
     bench.beat("m", 0, topics=["a"], instance="x")
     create_partitions(bench.state.controller, "a", 2)
     bench.join(instance="x", protocols=wish())
@@ -646,7 +647,7 @@ def test_a_static_member_that_goes_back_learns_of_topics_that_grew_meanwhile():
 
 @pytest.mark.parametrize("policy", ["downgrade", "disabled"])
 def test_groups_stay_what_they_are_where_that_is_configured(policy):
-    bench = Stage(group_consumer_migration_policy=policy)
+    bench = ConsumerGroupBench(group_consumer_migration_policy=policy)
     classic_group(bench)
     assert bench.beat("m", 0, topics=["a"]).error_code == Code.GROUP_ID_NOT_FOUND
     bench.beat("n", 0, topics=["a"], group="h")
@@ -655,7 +656,7 @@ def test_groups_stay_what_they_are_where_that_is_configured(policy):
 
 
 def test_classic_groups_that_cannot_become_consumer_groups():
-    bench = Stage()
+    bench = ConsumerGroupBench()
     waiting = bench.join(bench.known_id(kind="connect"), kind="connect")
     bench.advance()
     assert waiting.response.error_code == 0

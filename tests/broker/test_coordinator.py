@@ -74,7 +74,7 @@ class SlowReplicas(ReplicaManager):
         return base_offset
 
 
-class Stage:
+class RuntimeBench:
     def __init__(self, partitions=3):
         self.clock = ManualClock(wall_ms=1_700_000_000_000)
         self.config = BrokerConfig(offsets_topic_num_partitions=partitions, transaction_partition_verification_enable=False)
@@ -127,7 +127,7 @@ def test_java_hash_is_java_s():
 
 
 def test_a_write_is_appended_replayed_and_answered_and_a_read_sees_it():
-    stage = Stage()
+    stage = RuntimeBench()
     assert stage.add(b"x", 5) == [5]
     assert stage.add(b"x", 2) == [7]
     assert stage.look() == [{b"x": 7}]
@@ -140,7 +140,7 @@ def test_a_write_is_appended_replayed_and_answered_and_a_read_sees_it():
 
 
 def test_answers_wait_for_the_commit_in_the_order_of_the_log_and_reads_wait_with_them():
-    stage = Stage()
+    stage = RuntimeBench()
     stage.replicas.hold = True
     first, second = stage.add(b"x", 1), stage.add(b"x", 1)
     seen = stage.look()
@@ -154,7 +154,7 @@ def test_answers_wait_for_the_commit_in_the_order_of_the_log_and_reads_wait_with
 
 
 def test_an_answer_waits_for_the_records_of_its_own_key_and_for_those_about_several():
-    stage = Stage()
+    stage = RuntimeBench()
     stage.replicas.hold = True
     answers = []
 
@@ -177,7 +177,7 @@ def test_an_answer_waits_for_the_records_of_its_own_key_and_for_those_about_seve
 
 
 def test_an_operation_is_told_of_the_append_and_of_the_commit():
-    stage = Stage()
+    stage = RuntimeBench()
     stage.replicas.hold = True
     told = []
     records = [CoordinatorRecord(b"x", b"\0\0\0\1")]
@@ -195,7 +195,7 @@ def test_an_operation_is_told_of_the_append_and_of_the_commit():
 
 @each_row("refusal", [errors.NotEnoughReplicas("1 of 2"), errors.RecordTooLarge("x"), OSError(24, "x"), ZeroDivisionError("bug")])
 def test_a_refused_append_changes_nothing_and_says_what_the_client_is_to_do(refusal):
-    stage = Stage()
+    stage = RuntimeBench()
     told = []
     stage.replicas.refusal = refusal
     result = CoordinatorResult([CoordinatorRecord(b"x", b"\0\0\0\1")], None, appended=told.append, committed=told.append)
@@ -208,7 +208,7 @@ def test_a_refused_append_changes_nothing_and_says_what_the_client_is_to_do(refu
 
 
 def test_an_operation_may_ask_for_another_which_runs_after_it():
-    stage = Stage()
+    stage = RuntimeBench()
     order = []
 
     def outer(shard):
@@ -221,7 +221,7 @@ def test_an_operation_may_ask_for_another_which_runs_after_it():
 
 
 def test_errors_of_an_operation_are_its_answer_and_a_bug_stops_nobody(caplog):
-    stage = Stage()
+    stage = RuntimeBench()
 
     def refusing(shard):
         raise errors.UnknownMemberId("who?")
@@ -238,7 +238,7 @@ def test_errors_of_an_operation_are_its_answer_and_a_bug_stops_nobody(caplog):
 
 
 def test_transactions_count_when_their_marker_says_so_also_after_a_reload():
-    stage = Stage()
+    stage = RuntimeBench()
     for producer_id in (7, 8):
         outcome = []
         stage.runtime.write_transactional(0, producer_id, 3, adding(b"x", producer_id), outcome.append)
@@ -256,7 +256,7 @@ def test_transactions_count_when_their_marker_says_so_also_after_a_reload():
 
 
 def test_a_new_leader_replays_the_log_and_skips_what_it_cannot_read(caplog):
-    stage = Stage()
+    stage = RuntimeBench()
     for nth in range(10):
         stage.add(b"x", nth)
     # a record of a newer Kafka, say
@@ -270,7 +270,7 @@ def test_a_new_leader_replays_the_log_and_skips_what_it_cannot_read(caplog):
 
 
 def test_a_marker_that_compaction_emptied_is_passed_over():
-    stage = Stage()
+    stage = RuntimeBench()
     stage.add(b"x", 5)
     marker = control_batch(1, producer_id=7, producer_epoch=3, coordinator_epoch=0, timestamp_ms=1_700_000_000_000, base_offset=1)
     (marker,) = read_batches(marker)
@@ -296,7 +296,7 @@ class SomeReplicate:
 
 
 def test_what_a_new_leader_found_in_its_log_is_told_when_it_is_committed():
-    stage = Stage()
+    stage = RuntimeBench()
     stage.add(b"x", 5)
     stage.add(b"x", 2)
     followers = SomeReplicate(stage)
@@ -310,7 +310,7 @@ def test_what_a_new_leader_found_in_its_log_is_told_when_it_is_committed():
 
 
 def test_markers_of_a_decision_in_the_log_wait_until_it_is_committed():
-    stage = Stage()
+    stage = RuntimeBench()
     prepared = Transaction("t", 7, 1, state=TransactionState.PREPARE_COMMIT, partitions=frozenset({("t", 0)}), start_ms=1, update_ms=2)
     stage.runtime.write(0, lambda shard: CoordinatorResult([prepared.record(1)], None, replay=False), lambda outcome: None)
     sent = []
@@ -330,7 +330,7 @@ def test_markers_of_a_decision_in_the_log_wait_until_it_is_committed():
 
 
 def test_a_long_log_is_loaded_in_pieces_and_answers_load_in_progress_meanwhile(monkeypatch):
-    stage = Stage()
+    stage = RuntimeBench()
     for _ in range(10):
         stage.add(b"x", 1)
     monkeypatch.setattr("kafkacore.broker.coordinator.LOAD_BYTES", 100)
@@ -344,7 +344,7 @@ def test_a_long_log_is_loaded_in_pieces_and_answers_load_in_progress_meanwhile(m
 
 
 def test_who_waits_when_the_leadership_goes_gets_not_coordinator():
-    stage = Stage()
+    stage = RuntimeBench()
     stage.replicas.hold = True
     waiting, looking = stage.add(b"x", 1), stage.look()
     stage.stop()
@@ -354,7 +354,7 @@ def test_who_waits_when_the_leadership_goes_gets_not_coordinator():
 
 
 def test_a_new_leadership_of_the_same_broker_starts_over():
-    stage = Stage()
+    stage = RuntimeBench()
     shards = []
     for partition in (0, 1):
         stage.add(b"x", 1, partition)
@@ -373,7 +373,7 @@ def test_a_new_leadership_of_the_same_broker_starts_over():
 
 
 def test_a_commit_that_fails_makes_the_log_decide():
-    stage = Stage()
+    stage = RuntimeBench()
     stage.add(b"x", 1)
     stage.replicas.hold = True
     waiting = stage.add(b"x", 1)
@@ -383,7 +383,7 @@ def test_a_commit_that_fails_makes_the_log_decide():
 
 
 def test_transactions_are_not_listed_while_some_are_still_being_read(monkeypatch):
-    stage = Stage()
+    stage = RuntimeBench()
     coordinator = TransactionCoordinator(stage.config, stage.clock, lambda: 3, lambda: 2, lambda done: done(1), lambda partition: 1)
     runtime = CoordinatorRuntime(GROUP_TOPIC, stage.replicas, coordinator.make_shard, stage.timer, stage.clock, 5_000)
     coordinator.attach(runtime, None)
@@ -401,7 +401,7 @@ def test_transactions_are_not_listed_while_some_are_still_being_read(monkeypatch
 
 
 def test_timers_run_as_writes_are_replaced_by_name_and_die_with_the_shard(caplog):
-    stage = Stage()
+    stage = RuntimeBench()
     shards = []
     stage.runtime.read(0, shards.append, lambda _: None)
     timers = shards[0].timers
@@ -437,7 +437,7 @@ def test_timers_run_as_writes_are_replaced_by_name_and_die_with_the_shard(caplog
 
 @pytest.mark.parametrize("error", [errors.KafkaStorage("no descriptor"), OSError(24, "too many open files"), ZeroDivisionError("bug")])
 def test_a_log_that_cannot_be_read_is_loaded_again_later_each_time_until_it_can_be(monkeypatch, caplog, error):
-    stage = Stage()
+    stage = RuntimeBench()
     stage.add(b"x", 5)
     tries, refused = [], True
     read = Log.read
@@ -475,7 +475,7 @@ def test_a_log_that_cannot_be_read_is_loaded_again_later_each_time_until_it_can_
 
 
 def test_a_log_that_could_not_be_read_is_not_loaded_again_once_another_broker_leads(monkeypatch):
-    stage = Stage()
+    stage = RuntimeBench()
     stage.add(b"x", 5)
     with monkeypatch.context() as patch:
         patch.setattr(Log, "read", lambda *args: 1 // 0)

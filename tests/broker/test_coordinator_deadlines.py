@@ -8,7 +8,7 @@ from controlling import create_topic, delete_topic
 from group_bench import GroupBench, Pending
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_coordinator import Stage, adding
+from test_coordinator import RuntimeBench, adding
 
 from kafkacore import errors
 from kafkacore import protocol as p
@@ -18,6 +18,7 @@ from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from kafkacore.errors import Code
 from kafkacore.protocol.stored import OffsetCommitKey, OffsetCommitValue
 from tests.kit.batches import T0
+from tests.kit.inside import contexts_of
 from tests.kit.reached import Reached
 
 A0, A1 = ("a", 0), ("a", 1)
@@ -67,7 +68,7 @@ def send_commit(bench, offset, group="g", at=A0):
     return bench.send(p.OffsetCommitRequest(group_id=group, topics=topics), 8)
 
 
-def codes(pending: Pending):
+def codes_of_commit(pending: Pending):
     return NO_ANSWER if pending.waits else {part.error_code for topic in pending.response.topics for part in topic.partitions}
 
 
@@ -87,20 +88,20 @@ def group_code(pending):
 def test_a_commit_ends_after_offsets_commit_timeout_and_the_next_one_too_and_counts_when_the_followers_are_back():
     bench, follower = bench_with_follower(offsets_commit_timeout_ms=700)
     first = send_commit(bench, 1)
-    assert codes(first) is NO_ANSWER
+    assert codes_of_commit(first) is NO_ANSWER
     bench.advance(699)
-    assert codes(first) is NO_ANSWER
+    assert codes_of_commit(first) is NO_ANSWER
     bench.advance(1)
-    assert codes(first) == {Code.COORDINATOR_NOT_AVAILABLE}
+    assert codes_of_commit(first) == {Code.COORDINATOR_NOT_AVAILABLE}
     second = send_commit(bench, 2)
     bench.advance(700)
-    assert codes(second) == {Code.COORDINATOR_NOT_AVAILABLE}
+    assert codes_of_commit(second) == {Code.COORDINATOR_NOT_AVAILABLE}
     third = send_commit(bench, 3)
     assert bench.fetch(A0) == {A0: -1}
     follower.fetched(follower.partition.log.end_offset - 1)  # the second is committed, late
-    assert (bench.fetch(A0), codes(third)) == ({A0: 2}, NO_ANSWER)
+    assert (bench.fetch(A0), codes_of_commit(third)) == ({A0: 2}, NO_ANSWER)
     follower.fetched()
-    assert (bench.fetch(A0), codes(third)) == ({A0: 3}, {Code.NONE})
+    assert (bench.fetch(A0), codes_of_commit(third)) == ({A0: 3}, {Code.NONE})
     bench.advance(10_000)  # no deadline of an answered request is left
     follower.lead()
     follower.fetched()
@@ -115,7 +116,7 @@ def test_a_coordinator_that_moves_while_a_write_waits_answers_not_coordinator_on
     before = known.partitions[0]
     known.partitions[0] = replace(before, leader=2, leader_epoch=before.leader_epoch + 1, partition_epoch=before.partition_epoch + 1)
     bench.state.replicas.update(known, 0)
-    assert codes(waiting) == codes(late) == {Code.NOT_COORDINATOR}
+    assert codes_of_commit(waiting) == codes_of_commit(late) == {Code.NOT_COORDINATOR}
     bench.advance(10_000)  # `send` fails if one of them is answered twice
     follower.lead()
     follower.fetched()
@@ -123,14 +124,14 @@ def test_a_coordinator_that_moves_while_a_write_waits_answers_not_coordinator_on
 
 
 def test_what_timed_out_is_not_collected_while_a_partition_is_stuck():
-    stage = Stage()
+    stage = RuntimeBench()
     stage.replicas.hold = True
     for _ in range(2_000):
         answer = stage.add(b"x", 1)
         stage.clock.advance(5_000)
         stage.timer.advance_clock()
         assert [type(each) for each in answer] == [errors.CoordinatorNotAvailable]
-    assert len(stage.runtime._contexts[0].waiting) <= 2
+    assert len(contexts_of(stage.runtime)[0].waiting) <= 2
     waiting = stage.add(b"x", 1)
     for done in stage.replicas.uncommitted:
         done(None)
@@ -138,7 +139,7 @@ def test_what_timed_out_is_not_collected_while_a_partition_is_stuck():
 
 
 def test_one_answer_that_fails_keeps_no_other_from_being_given(caplog):
-    stage = Stage()
+    stage = RuntimeBench()
     stage.replicas.hold = True
 
     def broken(outcome):
@@ -159,7 +160,7 @@ def test_an_offset_is_told_as_it_was_committed_while_another_is_being_written():
     bench, follower = bench_with_follower()
     first = send_commit(bench, 1)
     follower.fetched()
-    assert codes(first) == {Code.NONE}
+    assert codes_of_commit(first) == {Code.NONE}
     send_commit(bench, 2)
     send_commit(bench, 7, group="other")
     assert bench.fetch(A0) == {A0: 1}
@@ -179,7 +180,7 @@ def test_require_stable_waits_for_the_group_s_own_records_and_no_longer_than_a_c
     assert (group_code(stable), group_code(other)) == (NO_ANSWER, Code.NONE)
     bench.advance(5_000)
     assert group_code(stable) == Code.NOT_COORDINATOR  # what consumers before 3.9 try again after
-    assert codes(commit) == {Code.COORDINATOR_NOT_AVAILABLE}
+    assert codes_of_commit(commit) == {Code.COORDINATOR_NOT_AVAILABLE}
     again = send_fetch(bench, True)
     follower.fetched()
     assert again.response.groups[0].topics[0].partitions[0].committed_offset == 1
@@ -338,7 +339,7 @@ def test_a_consumer_group_heartbeat_does_not_tell_an_epoch_that_may_be_lost():
     assert first.waits and other.waits
     bench.advance(5_000)
     assert first.response.error_code == Code.COORDINATOR_NOT_AVAILABLE
-    member = bench.state.groups.runtime._contexts[0].shard.groups["g"].members["m"]
+    member = contexts_of(bench.state.groups.runtime)[0].shard.groups["g"].members["m"]
     end_offset = follower.partition.log.end_offset
     beat = request._replace(member_epoch=member.epoch, rebalance_timeout_ms=-1, subscribed_topic_names=None, topic_partitions=None)
     second = bench.send(beat, 1)
@@ -421,7 +422,7 @@ def test_committed_offsets_are_those_of_a_store_that_read_the_committed_records_
 # ---- transactions
 
 
-def transactional(**config):
+def transaction_bench(**config):
     bench = GroupBench(transaction_state_log_num_partitions=1, transaction_state_log_replication_factor=1, **config)
     bench.ask(p.FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]), 4)
     bench.topic("a", 2)
@@ -444,7 +445,7 @@ def add(bench, producer, index=0):
 
 def state_of(bench):
     """As the shard has it, committed or not."""
-    (context,) = bench.state.transactions.runtime._contexts.values()
+    (context,) = contexts_of(bench.state.transactions.runtime).values()
     return context.shard.transactions["x"].state.label
 
 
@@ -456,7 +457,7 @@ def end(bench, producer):
 
 
 def test_a_decision_that_was_not_committed_in_time_is_carried_out_when_it_is():
-    bench, follower, producer = transactional(request_timeout_ms=2_000)
+    bench, follower, producer = transaction_bench(request_timeout_ms=2_000)
     added = add(bench, producer)
     follower.fetched()
     assert added.response.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == Code.NONE
@@ -476,7 +477,7 @@ def test_a_decision_that_was_not_committed_in_time_is_carried_out_when_it_is():
 
 
 def test_a_partition_is_not_confirmed_twice_into_a_transaction_before_it_is_committed():
-    bench, follower, producer = transactional()
+    bench, follower, producer = transaction_bench()
     first = add(bench, producer)
     bench.advance(30_000)
     codes_of = lambda pending: pending.response.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code  # noqa: E731
@@ -488,7 +489,7 @@ def test_a_partition_is_not_confirmed_twice_into_a_transaction_before_it_is_comm
 
 
 def test_a_marker_that_cannot_be_committed_times_out_and_is_written_again():
-    bench, follower, producer = transactional(request_timeout_ms=2_000)
+    bench, follower, producer = transaction_bench(request_timeout_ms=2_000)
     follower.lead()
     follower.fetched()
     stuck = Replicated(bench, "a")
@@ -587,7 +588,7 @@ def test_the_offset_of_a_transaction_goes_with_its_topic_after_the_wall_clock_we
 
 
 def test_records_that_count_one_by_one_are_written_in_several_batches_and_the_others_in_one():
-    stage = Stage(partitions=1)
+    stage = RuntimeBench(partitions=1)
     limit = stage.replicas.partition(GROUP_TOPIC, 0).config.max_message_bytes
     many = [CoordinatorRecord(b"x" * 1000, b"\0\0\0\1") for _ in range(3 * limit // 1000)]
     outcome = []
@@ -602,7 +603,7 @@ def test_records_that_count_one_by_one_are_written_in_several_batches_and_the_ot
 
 
 def test_several_batches_of_an_answer_are_committed_before_it_is_given():
-    stage = Stage(partitions=1)
+    stage = RuntimeBench(partitions=1)
     stage.replicas.hold = True
     many = [CoordinatorRecord(b"x" * 1000, b"\0\0\0\1") for _ in range(2_500)]
     outcome = []
@@ -628,7 +629,7 @@ def test_many_groups_with_one_that_is_stuck_in_a_fault_expire(monkeypatch):
 
 
 def test_timers_that_time_out_are_run_again_until_the_state_is_committed():
-    stage = Stage()
+    stage = RuntimeBench()
     shards = []
     stage.runtime.read(0, shards.append, lambda _: None)
     stage.replicas.hold = True

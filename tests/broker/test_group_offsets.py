@@ -22,7 +22,7 @@ def bench_with_topic(**config):
     return bench
 
 
-def stored(bench):
+def stored_offsets(bench):
     """The records of __consumer_offsets: (key, value)."""
     log = bench.state.replicas.partition(GROUP_TOPIC, 0).log
     views = log.read(log.start_offset, 1 << 24, log.end_offset, True)
@@ -296,7 +296,7 @@ def test_records_are_kafkas():
     topic_id = bench.state.cluster.topics["a"].topic_id
     bench.commit({A0: 5}, metadata="m")
     bench.commit({A1: 6}, version=2, retention_ms=1_000)
-    (key, value), (_, old) = stored(bench)
+    (key, value), (_, old) = stored_offsets(bench)
     assert key == b"\0\1\0\1g\0\1a\0\0\0\0"
     read = decode_stored(OffsetCommitValue, value)
     assert value[:2] == b"\0\4"

@@ -14,6 +14,7 @@ from kafkacore.broker.groups.regex_resolver import ASK_AGAIN_MS, BURST_COST, COS
 from kafkacore.broker.groups.topic_regex import Matching, Regex
 from kafkacore.clock import ManualClock
 from kafkacore.errors import InvalidRegularExpression
+from tests.kit.inside import expressions_of
 from tests.kit.lines import lines_of
 from tests.kit.rows import each_row
 
@@ -300,7 +301,8 @@ class Resolving:
 def test_only_topics_that_are_new_are_looked_at():
     stage = Resolving("a1", "a2", "b1")
     looked_at = []
-    regex = stage.resolver._expression("a.*").regex
+    stage.resolver.check("a.*")
+    regex = expressions_of(stage.resolver)["a.*"].regex
     go_on = regex.go_on
     regex.go_on = lambda name, *rest: looked_at.append(name) or go_on(name, *rest)
     assert stage.ask("a.*", 1) == ({"a1", "a2"}, 1)
@@ -318,7 +320,7 @@ def test_expressions_share_a_budget_and_all_get_their_answer():
     asked = [stage.ask(pattern, 1) for pattern in patterns]
     assert [found == {name for name in names if Regex(pattern).matches(name)} for pattern, (found, _) in zip(patterns, asked, strict=True)]
     assert min(turns for _, turns in asked) > 2
-    cost = sum(stage.resolver._expression(pattern).regex.cost for pattern in patterns)
+    cost = sum(expressions_of(stage.resolver)[pattern].regex.cost for pattern in patterns)
     assert cost <= BURST_COST + COST_PER_MS * stage.clock.now_ms() + 10_000
 
 
@@ -336,7 +338,7 @@ def test_expressions_that_nobody_asked_for_lately_are_forgotten():
     stage = Resolving("a")
     for n in range(MAX_EXPRESSIONS + 20):
         stage.ask(f"a|{n}", 1)
-    assert len(stage.resolver._expressions) == MAX_EXPRESSIONS
+    assert len(expressions_of(stage.resolver)) == MAX_EXPRESSIONS
     assert stage.ask("a|0", 1)[0] == {"a"}
     with pytest.raises(InvalidRegularExpression):
         stage.resolver.check("(")

@@ -27,19 +27,19 @@ def cluster():
         yield cluster
 
 
-def filled(cluster, replicas=1):
+def filled_topic(cluster, replicas=1):
     topic = fresh()
     cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=replicas)
     for partition in range(PARTITIONS):
-        write(cluster, topic, partition, range(partition * COUNT, (partition + 1) * COUNT))
+        write_numbers(cluster, topic, partition, range(partition * COUNT, (partition + 1) * COUNT))
     return topic
 
 
-def write(cluster, topic, partition, numbers):
+def write_numbers(cluster, topic, partition, numbers):
     send_all(confluent_producer(cluster.bootstrap_servers), topic, [b"%d" % each for each in numbers], partition)
 
 
-class Confluent:
+class LibrdkafkaMember:
     """A member of a group by librdkafka."""
 
     def __init__(self, cluster, topic, *, group_protocol="classic", **settings):
@@ -72,7 +72,7 @@ class Confluent:
         self.consumer.close()
 
 
-MEMBERS = {"confluent": Confluent, "kip848": partial(Confluent, group_protocol="consumer")}
+MEMBERS = {"confluent": LibrdkafkaMember, "kip848": partial(LibrdkafkaMember, group_protocol="consumer")}
 
 
 def step_until(condition, what, *members):
@@ -88,14 +88,14 @@ def step_until(condition, what, *members):
 
 @pytest.mark.parametrize("kind", MEMBERS)
 def test_a_group_survives_a_restart_of_its_broker(cluster, kind):
-    topic = filled(cluster)
+    topic = filled_topic(cluster)
     with contextlib.closing(MEMBERS[kind](cluster, topic)) as member:
         step_until(lambda: len(member.values) == COUNT * PARTITIONS, "all records read", member)
         member.commit()
         cluster.stop_broker(1)
         cluster.start_broker(1)
         step_until(lambda: member.committed(topic) == COMMITTED, "the offsets", member)
-        write(cluster, topic, 0, [1000])
+        write_numbers(cluster, topic, 0, [1000])
         step_until(lambda: 1000 in member.values, "the record written after the restart", member)
         assert len(member.values) == COUNT * PARTITIONS + 1
 
@@ -103,7 +103,7 @@ def test_a_group_survives_a_restart_of_its_broker(cluster, kind):
 @pytest.mark.parametrize("kind", MEMBERS)
 def test_a_group_goes_on_when_its_coordinator_is_gone(kind):
     with EmbeddedCluster(brokers=3, config={**SETTINGS, "offsets.topic.num.partitions": 3}) as cluster, contextlib.ExitStack() as stack:
-        topic = filled(cluster, replicas=3)
+        topic = filled_topic(cluster, replicas=3)
         members = [stack.enter_context(contextlib.closing(MEMBERS[kind](cluster, topic))) for _ in range(2)]
         step_until(lambda: all(len(member.partitions) == 2 for member in members), "two partitions each", *members)
         # Of a partition that has moved, the new member reads the records again, as none of its offsets is committed.
@@ -117,7 +117,7 @@ def test_a_group_goes_on_when_its_coordinator_is_gone(kind):
         step_until(lambda: cluster.leader("__consumer_offsets", partition) not in (None, gone), "another coordinator", *members)
         assert members[0].committed(topic) == COMMITTED
         for index, number in ((0, 1000), (PARTITIONS - 1, 1001)):
-            write(cluster, topic, index, [number])
+            write_numbers(cluster, topic, index, [number])
         step_until(lambda: {1000, 1001} <= {value for member in members for value in member.values}, "what was written since", *members)
         for member in members:
             member.commit()

@@ -225,7 +225,7 @@ TestConsumerGroups.settings = settings(max_examples=25, stateful_step_count=30, 
 PARTITIONS = 8
 
 
-def given(partitions):
+def leaders_assignment(partitions):
     """What a leader gives a member."""
     topics = [ConsumerProtocolTopicPartition(topic="a", partitions=list(partitions))]
     return encode_stored(ConsumerProtocolAssignment(assigned_partitions=topics), 1)
@@ -323,7 +323,7 @@ class ClassicGroups(RuleBasedStateMachine):
             assignments = {}
             if answer.leader == client.member_id and answer.members and not answer.skip_assignment:
                 names = sorted(each.member_id for each in answer.members)
-                assignments = {name: given(range(nth, PARTITIONS, len(names))) for nth, name in enumerate(names)}
+                assignments = {name: leaders_assignment(range(nth, PARTITIONS, len(names))) for nth, name in enumerate(names)}
             client.syncing = self.bench.sync(client.member_id, client.generation, assignments, instance=client.instance)
         if client.syncing is not None and not client.syncing.waits:
             answer, client.syncing = client.syncing.response, None

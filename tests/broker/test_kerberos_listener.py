@@ -54,7 +54,7 @@ def cluster(keytabs):
         yield made
 
 
-def settings_of(cluster, keytabs, name="alice", **more):
+def kerberos_settings(cluster, keytabs, name="alice", **more):
     return {
         "bootstrap.servers": cluster.bootstrap_servers,
         "security.protocol": "SASL_PLAINTEXT",
@@ -69,7 +69,7 @@ def settings_of(cluster, keytabs, name="alice", **more):
 
 
 def test_round_trips(cluster, keytabs):
-    settings = settings_of(cluster, keytabs)
+    settings = kerberos_settings(cluster, keytabs)
     cluster.create_topic("round", 2, 1)  # one leader each
     with KafkaProducer(settings) as producer:
         sent = [producer.send("round", b"%d" % n, partition=n).result(60) for n in range(2)]
@@ -83,7 +83,7 @@ def test_round_trips(cluster, keytabs):
 
 def test_with_the_tickets_of_kinit(cluster, keytabs, realm, tmp_path, monkeypatch):
     realm.kinit("alice", keytabs["alice"], tmp_path / "cache")
-    settings = {name: value for name, value in settings_of(cluster, keytabs).items() if not name.startswith("sasl.kerberos")}
+    settings = {name: value for name, value in kerberos_settings(cluster, keytabs).items() if not name.startswith("sasl.kerberos")}
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'cache'}")
     manage(settings)
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'gone'}")
@@ -94,8 +94,8 @@ def test_with_the_tickets_of_kinit(cluster, keytabs, realm, tmp_path, monkeypatc
 
 def test_a_user_is_who_the_ticket_names_for_acls_too(cluster, keytabs):
     cluster.create_topic("closed", 1, 1)
-    assert "closed" in manage(settings_of(cluster, keytabs))
-    bob = settings_of(cluster, keytabs, "bob")
+    assert "closed" in manage(kerberos_settings(cluster, keytabs))
+    bob = kerberos_settings(cluster, keytabs, "bob")
     assert "closed" not in manage(bob)
     with pytest.raises(TopicAuthorization, match="closed"), KafkaProducer(bob) as producer:
         producer.send("closed", b"v").result(60)
@@ -114,10 +114,10 @@ def test_rules_make_the_users_name(keytabs):
     for name, user in (("svc/web", "SERVICE.WEB"), ("bob", "dod"), ("alice", "alice")):
         with EmbeddedCluster(config=config | {"super.users": f"User:broker;User:{user}"}) as cluster:
             cluster.create_topic("closed", 1, 1)
-            assert "closed" in manage(settings_of(cluster, keytabs, name))
+            assert "closed" in manage(kerberos_settings(cluster, keytabs, name))
     with EmbeddedCluster(config=config | {"sasl.kerberos.principal.to.local.rules": "RULE:[2:$1]"}) as cluster:
         with pytest.raises(SaslAuthentication, match=r"user 'alice@.*' by 127\.0\.0\.1:\d+ failed: no rule of sasl\.kerberos\.principal"):
-            manage(settings_of(cluster, keytabs))
+            manage(kerberos_settings(cluster, keytabs))
 
 
 # ---- others' clients
@@ -146,17 +146,17 @@ def test_kafka_python_and_aiokafka(cluster, keytabs, realm, tmp_path, monkeypatc
 def test_a_wrong_service_is_an_error_of_the_next_call(cluster, keytabs, call):
     why = rf"'alice@{REALM}' failed: no Kerberos ticket for pulsar/127\.0\.0\.1: Server pulsar/127\.0\.0\.1@{REALM} not found"
     with pytest.raises(AuthenticationFailedError, match=why):
-        call(settings_of(cluster, keytabs, **{"sasl.kerberos.service.name": "pulsar"}))
+        call(kerberos_settings(cluster, keytabs, **{"sasl.kerberos.service.name": "pulsar"}))
 
 
 def test_records_wait_for_a_kdc_that_comes_up_later(cluster, keytabs, realm):
     os.utime(keytabs["alice"])  # no ticket that another test has got
     realm.stop()
     try:
-        with pytest.raises((NetworkError, KafkaTimeoutError)) as caught, KafkaAdminClient(settings_of(cluster, keytabs)) as admin:
+        with pytest.raises((NetworkError, KafkaTimeoutError)) as caught, KafkaAdminClient(kerberos_settings(cluster, keytabs)) as admin:
             admin.list_topics(timeout=0.5)
         assert f"Cannot contact any KDC for realm '{REALM}'" in str(caught.value)
-        with KafkaProducer(settings_of(cluster, keytabs)) as producer:
+        with KafkaProducer(kerberos_settings(cluster, keytabs)) as producer:
             failing = threading.Event()
             client = sender_of(producer).client
             client.on_failure = lambda _node, error, _ready: failing.set() if "Cannot contact any KDC" in error.message else None
@@ -178,7 +178,7 @@ def test_a_broker_with_the_keys_of_another_service(keytabs, realm):
     with EmbeddedCluster(config=config) as cluster:
         why = rf"GSSAPI authentication of user 'alice@{REALM}' by 127\.0\.0\.1:\d+ failed: the client's Kerberos ticket is refused: .*;"
         with pytest.raises(SaslAuthentication, match=why + r" the ticket was for kafka/127\.0\.0\.1"):
-            manage(settings_of(cluster, keytabs))
+            manage(kerberos_settings(cluster, keytabs))
 
 
 def test_a_client_comes_in_again_after_its_broker_got_other_keys(keytabs, realm):
@@ -186,7 +186,7 @@ def test_a_client_comes_in_again_after_its_broker_got_other_keys(keytabs, realm)
     keytab = realm.principal(f"rotating/{HOST}")
     config = sasl_listener({}, keytab=keytab, principal=f"rotating/{HOST}@{REALM}")
     with EmbeddedCluster(config=config) as cluster:
-        settings = settings_of(cluster, keytabs, **{"sasl.kerberos.service.name": "rotating"})
+        settings = kerberos_settings(cluster, keytabs, **{"sasl.kerberos.service.name": "rotating"})
         manage(settings)
         realm.new_keys(f"rotating/{HOST}")
         Path(keytab).write_bytes(Path(realm.keytab_of(f"rotating/{HOST}")).read_bytes())

@@ -47,7 +47,7 @@ from tests.kit.wire import Wire, produce_request
 VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
 
 
-def fetch_request(max_bytes: int = 64 << 20) -> p.FetchRequest:
+def fetch_all(max_bytes: int = 64 << 20) -> p.FetchRequest:
     wanted = p.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=max_bytes)
     return p.FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=max_bytes, topics=[p.FetchTopic(topic="t", partitions=[wanted])])
 
@@ -145,7 +145,7 @@ def test_nested_elements_count_together() -> None:
 # ---- memory of requests --------------------------------------------------------------------------------------------------------------
 
 
-def filled(reader: FrameReader, data: bytes) -> None:
+def fill_reader(reader: FrameReader, data: bytes) -> None:
     """Puts bytes where the reader wants them."""
     at = 0
     while at < len(data):
@@ -161,10 +161,10 @@ def filled(reader: FrameReader, data: bytes) -> None:
 def test_a_frame_is_counted_from_its_beginning_until_its_last_view_is_gone() -> None:
     memory = ReceiveMemory(100_000)
     reader = FrameReader(1 << 20, "peer", 16_384, memory)
-    filled(reader, struct.pack(">i", 60_000) + bytes(30_000))  # beyond its first step: the buffer has grown
+    fill_reader(reader, struct.pack(">i", 60_000) + bytes(30_000))  # beyond its first step: the buffer has grown
     assert reader.filling
     assert memory.used_bytes == 60_000
-    filled(reader, bytes(30_000))
+    fill_reader(reader, bytes(30_000))
     frame = reader.next_frame()
     assert frame is not None
     assert len(frame) == 60_000
@@ -173,7 +173,7 @@ def test_a_frame_is_counted_from_its_beginning_until_its_last_view_is_gone() -> 
     assert memory.used_bytes == 60_000
     del part
     assert memory.used_bytes == 0
-    filled(reader, struct.pack(">i", 50_000) + bytes(20_000))
+    fill_reader(reader, struct.pack(">i", 50_000) + bytes(20_000))
     assert reader.next_frame() is None
     assert memory.used_bytes == 50_000
     del reader
@@ -183,9 +183,9 @@ def test_a_frame_is_counted_from_its_beginning_until_its_last_view_is_gone() -> 
 def test_a_frame_waits_while_others_hold_the_memory() -> None:
     memory = ReceiveMemory(50_000)
     first, second = (FrameReader(1 << 20, "peer", 16_384, memory) for _ in range(2))
-    filled(first, struct.pack(">i", 60_000) + bytes(100))
+    fill_reader(first, struct.pack(">i", 60_000) + bytes(100))
     assert first.next_frame() is None
-    filled(second, struct.pack(">i", 20_000) + bytes(100))
+    fill_reader(second, struct.pack(">i", 20_000) + bytes(100))
     assert second.next_frame() is None
     assert second.hungry
     assert not first.hungry
@@ -206,7 +206,7 @@ def listening() -> Iterator[tuple[Selector, ManualClock, ReceiveMemory]]:
     made.close()
 
 
-def joined(selector: Selector, id: int) -> MemoryTransport:
+def memory_connection(selector: Selector, id: int) -> MemoryTransport:
     far, near = memory_pair()
     selector.register_transport(id, near)
     return far
@@ -214,7 +214,7 @@ def joined(selector: Selector, id: int) -> MemoryTransport:
 
 def test_a_hungry_connection_goes_on_when_memory_comes_back(listening: tuple[Selector, ManualClock, ReceiveMemory]) -> None:
     selector, _, memory = listening
-    one, two = joined(selector, 1), joined(selector, 2)
+    one, two = memory_connection(selector, 1), memory_connection(selector, 2)
     one.write([struct.pack(">i", 60_000), bytes(100)], 0)
     two.write([struct.pack(">i", 20_000), b"x" * 20_000], 0)
     selector.poll(0)
@@ -244,7 +244,7 @@ def test_looking_for_who_has_stopped_walks_the_connections_once_in_a_while(liste
             self.looks += 1
             return super().get(*args)
 
-    one, two = joined(selector, 1), joined(selector, 2)
+    one, two = memory_connection(selector, 1), memory_connection(selector, 2)
     one.write([struct.pack(">i", 60_000), bytes(100)], 0)
     selector.poll(0)
     two.write([struct.pack(">i", 20_000), b"x" * 20_000], 0)
@@ -270,7 +270,7 @@ def test_looking_for_who_has_stopped_walks_the_connections_once_in_a_while(liste
 
 def test_who_stops_in_the_middle_while_others_wait_is_closed(listening: tuple[Selector, ManualClock, ReceiveMemory]) -> None:
     selector, clock, _ = listening
-    one, two = joined(selector, 1), joined(selector, 2)
+    one, two = memory_connection(selector, 1), memory_connection(selector, 2)
     one.write([struct.pack(">i", 60_000), bytes(100)], 0)
     selector.poll(0)
     clock.advance(29_000)
@@ -381,7 +381,7 @@ def test_who_does_not_read_its_answers_gets_no_more_of_them() -> None:
         assert other.ask(produce_request(data), 9).responses[0].partition_responses[0].error_code == 0
         seen: list[object] = []
         broker.control(1, lambda request: seen.append(request))
-        greedy.sock.sendall(b"".join(greedy.frame(fetch_request(), 12) for _ in range(200)))
+        greedy.sock.sendall(b"".join(greedy.frame(fetch_all(), 12) for _ in range(200)))
         for _ in range(50):
             other.ask(VERSIONS, 3)
         assert len(seen) == 1  # 12 MiB do not fit into the sockets' buffers

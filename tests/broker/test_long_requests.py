@@ -21,7 +21,7 @@ from kafkacore.broker.slices import MAX_STEPS, Slices
 from kafkacore.config import BrokerConfig
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.batches import batch
-from tests.kit.inside import brokers_of, calls_of, controller_of
+from tests.kit.inside import brokers_of, calls_of, controller_of, slices_of
 from tests.kit.wire import Wire
 
 VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
@@ -95,7 +95,7 @@ def test_another_client_is_served_between_the_slices(broker: Broker) -> None:
     groups = [f"group {nth}" for nth in range(20_000)]
     with Wire(broker.address) as busy, Wire(broker.address) as other:
         served: list[str] = []
-        slices: Slices = broker._slices
+        slices: Slices = slices_of(broker)
         run = slices.run
 
         def counted(now_ms: Callable[[], int]) -> None:
@@ -133,7 +133,7 @@ def test_heartbeats_go_on_between_the_slices(faults: bool, monkeypatch: pytest.M
             return submit(request, version, *more)
 
         monkeypatch.setattr(host, "submit", counted)
-        slices: Slices = broker._slices
+        slices: Slices = slices_of(broker)
         run, ran = slices.run, []
 
         def after_a_heartbeat(now_ms: Callable[[], int]) -> None:
@@ -165,7 +165,7 @@ def test_what_is_pipelined_behind_a_long_request_is_answered_after_it(broker: Br
 def stopped_after_a_slice(broker: Broker) -> tuple[threading.Event, Callable[[], None]]:
     """Has the loop go through one slice of the next long request and then keep the others back; what lets them go on."""
     begun = threading.Event()
-    slices: Slices = broker._slices
+    slices: Slices = slices_of(broker)
     run = slices.run
     kept = []
 
@@ -198,7 +198,7 @@ def test_a_connection_that_ends_in_the_middle_leaves_nothing(broker: Broker, dro
         go_on()
         while broker.call(broker.num_connections) > 1:
             other.ask(VERSIONS, 3)
-        assert broker.call(lambda: (len(broker._slices.ready), len(calls_of(broker)), len(broker.pauses.muted))) == (0, 0, 0)
+        assert broker.call(lambda: (len(slices_of(broker).ready), len(calls_of(broker)), len(broker.pauses.muted))) == (0, 0, 0)
     assert not caplog.records
 
 
@@ -253,7 +253,7 @@ def test_a_delayed_long_request_is_answered(broker: Broker) -> None:
         wire.ask(VERSIONS, 3)
 
 
-def produce(partitions: list[int], acks: int, topic: str = "t") -> p.ProduceRequest:
+def write_to(partitions: list[int], acks: int, topic: str = "t") -> p.ProduceRequest:
     parts = [p.PartitionProduceData(index=index, records=batch([b"v%d" % nth])) for nth, index in enumerate(partitions)]
     return p.ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[p.TopicProduceData(name=topic, partition_data=parts)])
 
@@ -262,7 +262,7 @@ def test_a_long_produce_request_writes_the_last_batch_of_each_partition(broker: 
     broker.call(lambda: create_topic(broker.state.controller, "wide", num_partitions=250))
     wanted = [*range(250), *range(250)]
     with Wire(broker.address) as wire:
-        (topic,) = wire.ask(produce(wanted, -1, "wide"), 9).responses
+        (topic,) = wire.ask(write_to(wanted, -1, "wide"), 9).responses
         assert [(each.index, each.error_code, each.base_offset) for each in topic.partition_responses] == [(n, 0, 0) for n in range(250)]
         ends = broker.call(lambda: [broker.state.replicas.partition("wide", index).log.end_offset for index in range(250)])
         assert ends == [1] * 250
@@ -271,10 +271,10 @@ def test_a_long_produce_request_writes_the_last_batch_of_each_partition(broker: 
 def test_a_long_produce_request_without_acks_has_no_answer_and_closes_when_it_fails(broker: Broker) -> None:
     broker.call(lambda: create_topic(broker.state.controller, "wide", num_partitions=250))
     with Wire(broker.address) as wire:
-        wire.send(produce([*range(250)], 0, "wide"), 9)
+        wire.send(write_to([*range(250)], 0, "wide"), 9)
         wire.ask(VERSIONS, 3)  # behind it, and the first to be answered
         assert broker.call(lambda: broker.state.replicas.partition("wide", 249).log.end_offset) == 1
-        wire.send(produce([*range(260)], 0, "wide"), 9)
+        wire.send(write_to([*range(260)], 0, "wide"), 9)
         assert wire.closed_by_peer
 
 
@@ -293,12 +293,12 @@ def cut_small(broker: Broker, elements: int) -> Iterator[None]:
     broker.served, socket_server.SMALLEST_PARTS = before, smallest  # type: ignore[attr-defined]
 
 
-def plain(value: Any, *, repeated: bool) -> Any:
+def unordered(value: Any, *, repeated: bool) -> Any:
     """An answer without the order of its lists; with repeated items, whether they are answered together or not, once or twice."""
     if isinstance(value, p.Struct):
-        return type(value).__name__, tuple((name, plain(getattr(value, name), repeated=repeated)) for name in value.FIELDS)
+        return type(value).__name__, tuple((name, unordered(getattr(value, name), repeated=repeated)) for name in value.FIELDS)
     if isinstance(value, list):
-        items = [plain(each, repeated=repeated) for each in value]
+        items = [unordered(each, repeated=repeated) for each in value]
         if repeated:
             together: dict[Any, set[Any]] = {}
             for item in items:
@@ -330,7 +330,7 @@ def test_the_answer_to_the_parts_is_that_to_the_whole(broker: Broker, api_key: i
                 with cut_small(broker, elements):
                     wire.sock.sendall(frame)
                     _, answer = wire.receive(kind, version)
-                    answers.append(plain(answer, repeated=(api_key, names) in LOOSE))
+                    answers.append(unordered(answer, repeated=(api_key, names) in LOOSE))
             assert answers[1] == answers[0], f"v{version} in parts of 3"
             assert answers[2] == answers[0], f"v{version} in parts of 2"
 
@@ -351,7 +351,9 @@ def test_a_group_that_is_cut_is_answered_once(broker: Broker) -> None:
 # ---- fetches
 
 
-def fetch(partitions: int, session_epoch: int = -1, session_id: int = 0, max_wait_ms: int = 0, topic: str = "wide") -> p.FetchRequest:
+def fetch_of_many(
+    partitions: int, session_epoch: int = -1, session_id: int = 0, max_wait_ms: int = 0, topic: str = "wide"
+) -> p.FetchRequest:
     wanted = [p.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=100) for index in range(partitions)]
     topics = [p.FetchTopic(topic=topic, partitions=wanted)] if wanted else []
     return p.FetchRequest(
@@ -363,13 +365,13 @@ def test_ten_thousand_partitions_can_be_fetched_and_waited_for(broker: Broker) -
     count = 10_000
     broker.call(lambda: create_topic(broker.state.controller, "wide", num_partitions=count))
     with Wire(broker.address, 60) as wire, Wire(broker.address) as other:
-        answer = wire.ask(fetch(count, session_epoch=0), 12)
+        answer = wire.ask(fetch_of_many(count, session_epoch=0), 12)
         assert [each.partition_index for each in answer.responses[0].partitions] == [*range(count)]
         assert not any(each.error_code for each in answer.responses[0].partitions)
-        wire.send(fetch(0, session_epoch=1, session_id=answer.session_id, max_wait_ms=60_000), 12)
+        wire.send(fetch_of_many(0, session_epoch=1, session_id=answer.session_id, max_wait_ms=60_000), 12)
         while not broker.statistics()["waiting_fetches"]:
             other.ask(VERSIONS, 3)
-        other.ask(produce([7_777], 1, "wide"), 9)
+        other.ask(write_to([7_777], 1, "wide"), 9)
         _, answer = wire.receive(p.FetchRequest, 12)
         assert [(each.partition_index, bool(each.records)) for each in answer.responses[0].partitions] == [(7_777, True)]
 

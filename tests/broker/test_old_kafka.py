@@ -37,7 +37,7 @@ FLIGHTS = "flights-of-all-years"  # librdkafka reads no Metadata v0 that is too 
 NO_DELAY = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 1}
 
 
-def message(value, key=None, offset=0, magic=0, attributes=0, timestamp_ms=1_500_000_000_000):
+def entry(value, key=None, offset=0, magic=0, attributes=0, timestamp_ms=1_500_000_000_000):
     """offset, size, then CRC, magic, attributes, the timestamp of magic 1, key and value with their sizes."""
     body = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp_ms) if magic else b"")
     for part in (key, value):
@@ -52,13 +52,13 @@ def compressed(codec, values, magic=0):
     return bytes(builder.build())
 
 
-def produce(wire, records, version=0, topic="t", acks=-1):
+def store(wire, records, version=0, topic="t", acks=-1):
     data = p.TopicProduceData(name=topic, partition_data=[p.PartitionProduceData(index=0, records=records)])
     answer = wire.ask(p.ProduceRequest(acks=acks, timeout_ms=5_000, topic_data=[data]), version)
     return answer.responses[0].partition_responses[0]
 
 
-def fetch(wire, offset=0, version=0, topic="t", max_bytes=1 << 20):
+def load(wire, offset=0, version=0, topic="t", max_bytes=1 << 20):
     wanted = p.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     request = p.FetchRequest(max_wait_ms=0, min_bytes=0, topics=[p.FetchTopic(topic=topic, partitions=[wanted])])
     return wire.ask(request, version).responses[0].partitions[0]
@@ -70,7 +70,7 @@ def offsets_before(wire, timestamp, count=10, topic="t"):
     return wire.ask(request, 0).topics[0].partitions[0]
 
 
-def read(records):
+def rows_in(records):
     """What kafka-python and aiokafka read, which must agree: (magic, offset, timestamp, key, value)."""
     found = []
     for reader in (MemoryRecords(bytes(records)), AioMemoryRecords(bytes(records))):
@@ -85,8 +85,8 @@ def read(records):
     return found[0]
 
 
-def values(records):
-    return [(row[1], row[4]) for row in read(records)]
+def values_in(records):
+    return [(row[1], row[4]) for row in rows_in(records)]
 
 
 @pytest.fixture(params=OLD)
@@ -141,7 +141,7 @@ def test_kafka_4_serves_none_of_it():
         cluster.create_topic("t")
         with Wire(cluster.bootstrap_servers) as wire:
             for version in range(3):
-                assert produce(wire, message(b"v", magic=version // 2), version).error_code == Code.UNSUPPORTED_VERSION
+                assert store(wire, entry(b"v", magic=version // 2), version).error_code == Code.UNSUPPORTED_VERSION
         for request, version in ((p.FetchRequest(), 3), (p.ListOffsetsRequest(), 0), (p.OffsetFetchRequest(), 0)):
             with Wire(cluster.bootstrap_servers) as wire:
                 wire.send(request, version)
@@ -167,7 +167,7 @@ def test_every_version_that_2_8_had_is_served():
             delete = p.DeleteTopicsRequest(topic_names=["u"], timeout_ms=5_000)
             assert [wire.ask(delete, 0).responses[0].error_code for _ in range(2)] == [0, Code.UNKNOWN_TOPIC_OR_PARTITION]
             epoch = p.OffsetForLeaderTopic(topic="t", partitions=[p.OffsetForLeaderPartition(partition=0, leader_epoch=0)])
-            produce(wire, message(b"v"))
+            store(wire, entry(b"v"))
             assert wire.ask(p.OffsetForLeaderEpochRequest(topics=[epoch]), 0).topics[0].partitions[0].end_offset == 1
 
 
@@ -179,34 +179,34 @@ def test_messages_lie_on_the_disk_in_the_format_of_the_release(release, tmp_path
     with EmbeddedCluster(emulate=release, data_dir=tmp_path) as cluster:
         cluster.create_topic("t")
         with Wire(cluster.bootstrap_servers) as wire:
-            sent = message(b"a", b"k", offset=7) + message(b"b") + message(b"cut off")[:-1]
-            assert produce(wire, sent)[:3] == (0, 0, 0)
-            assert produce(wire, compressed("gzip", [b"c", b"d"]))[:3] == (0, 0, 2)
-            assert produce(wire, message(b"cut off")[:-1]).base_offset == -1
-            assert produce(wire, message(None, b"k"))[:3] == (0, 0, 4)
+            sent = entry(b"a", b"k", offset=7) + entry(b"b") + entry(b"cut off")[:-1]
+            assert store(wire, sent)[:3] == (0, 0, 0)
+            assert store(wire, compressed("gzip", [b"c", b"d"]))[:3] == (0, 0, 2)
+            assert store(wire, entry(b"cut off")[:-1]).base_offset == -1
+            assert store(wire, entry(None, b"k"))[:3] == (0, 0, 4)
     data = next(tmp_path.glob("broker-1/t-0/*.log")).read_bytes()
-    assert [(row[0], row[1], row[3], row[4]) for row in read(data)] == [
+    assert [(row[0], row[1], row[3], row[4]) for row in rows_in(data)] == [
         (STORED[release], n, key, value)
         for n, (key, value) in enumerate([(b"k", b"a"), (None, b"b"), (b"k", b"c"), (b"k", b"d"), (b"k", None)])
     ]
-    assert {row[2] for row in read(data)} == {-1}
+    assert {row[2] for row in rows_in(data)} == {-1}
     assert [batch.compression for batch in read_batches(data)] == ([0, 0, 1, 0] if release != "2.x" else [0, 1, 0])
     with EmbeddedCluster(emulate=release, data_dir=tmp_path) as cluster, Wire(cluster.bootstrap_servers) as wire:
-        assert values(fetch(wire, 0).records) == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d"), (4, None)]
-        assert produce(wire, message(b"e"))[:3] == (0, 0, 5)
+        assert values_in(load(wire, 0).records) == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d"), (4, None)]
+        assert store(wire, entry(b"e"))[:3] == (0, 0, 5)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
 def test_a_set_with_one_compressed_message_is_stored_as_one(old, codec):
     _, cluster = old
     with Wire(cluster.bootstrap_servers) as wire:
-        produce(wire, message(b"before"))
-        sent = message(b"plain") + compressed(codec, [b"x" * 50, b"y" * 50])
-        assert produce(wire, sent)[:3] == (0, 0, 1)
-        stored = fetch(wire, 1).records
+        store(wire, entry(b"before"))
+        sent = entry(b"plain") + compressed(codec, [b"x" * 50, b"y" * 50])
+        assert store(wire, sent)[:3] == (0, 0, 1)
+        stored = load(wire, 1).records
         expected = [(1, b"plain"), (2, b"x" * 50), (3, b"y" * 50)]
         assert [(each.offset, each.value) for batch in read_batches(stored) for each in batch.records()] == expected
-        assert codec == "lz4" or values(stored) == expected  # for lz4 in magic 0 the others want one more package
+        assert codec == "lz4" or values_in(stored) == expected  # for lz4 in magic 0 the others want one more package
         assert [batch.compression for batch in read_batches(stored)] == [{"gzip": 1, "snappy": 2, "lz4": 3}[codec]]
 
 
@@ -215,12 +215,12 @@ def test_which_codec_a_set_is_stored_with():
         taken = messages.taken(sent, TopicConfig.build(settings, BrokerConfig()), magic, 0, 0, 0)
         return [batch.compression for batch in read_batches(taken.data)]
 
-    mixed = compressed("gzip", [b"a"]) + message(b"b") + compressed("snappy", [b"c"]) + message(b"d")
-    assert stored(message(b"a") + message(b"b")) == [0, 0]
+    mixed = compressed("gzip", [b"a"]) + entry(b"b") + compressed("snappy", [b"c"]) + entry(b"d")
+    assert stored(entry(b"a") + entry(b"b")) == [0, 0]
     assert stored(mixed) == [2]
     assert stored(mixed, **{"compression.type": "gzip"}) == [1]
     assert stored(mixed, **{"compression.type": "uncompressed"}) == [0] * 4
-    assert stored(message(b"a"), **{"compression.type": "lz4"}) == [3]
+    assert stored(entry(b"a"), **{"compression.type": "lz4"}) == [3]
     with pytest.raises(UnsupportedCompressionType, match="know no zstd"):
         stored(mixed, **{"compression.type": "zstd"})
     assert stored(mixed, magic=2, **{"compression.type": "zstd"}) == [4]
@@ -231,14 +231,14 @@ def test_timestamps_since_0_10():
         cluster.create_topic("t")
         cluster.create_topic("late", configs={"message.timestamp.type": "LogAppendTime"})
         with Wire(cluster.bootstrap_servers) as wire:
-            assert produce(wire, message(b"a", magic=1), 2).log_append_time_ms == -1
-            assert produce(wire, compressed("gzip", [b"b", b"c"], magic=1), 2).error_code == 0
+            assert store(wire, entry(b"a", magic=1), 2).log_append_time_ms == -1
+            assert store(wire, compressed("gzip", [b"b", b"c"], magic=1), 2).error_code == 0
             stamps = [1_500_000_000_000, 1_500_000_000_000, 1_500_000_000_001]
-            assert [row[:3] for row in read(fetch(wire, 0, 2).records)] == [(1, n, stamp) for n, stamp in enumerate(stamps)]
-            assert [row[:3] for row in read(fetch(wire, 0, 0).records)] == [(0, n, -1) for n in range(3)]
-            answer = produce(wire, message(b"a", magic=1), 2, topic="late")
+            assert [row[:3] for row in rows_in(load(wire, 0, 2).records)] == [(1, n, stamp) for n, stamp in enumerate(stamps)]
+            assert [row[:3] for row in rows_in(load(wire, 0, 0).records)] == [(0, n, -1) for n in range(3)]
+            answer = store(wire, entry(b"a", magic=1), 2, topic="late")
             assert answer.log_append_time_ms > 1_500_000_000_000
-            (batch,) = read_batches(fetch(wire, 0, 2, topic="late").records)
+            (batch,) = read_batches(load(wire, 0, 2, topic="late").records)
             assert (batch.timestamp_type, batch.max_timestamp_ms) == (1, answer.log_append_time_ms)
 
 
@@ -247,11 +247,11 @@ def test_several_brokers_copy_old_messages():
         cluster.create_topic("t", partitions=1, replication_factor=3)
         leader = cluster.leader("t", 0)
         with Wire(cluster.bootstrap_servers.split(",")[leader - 1]) as wire:
-            assert produce(wire, message(b"a") + message(b"b"))[:3] == (0, 0, 0)
-            assert produce(wire, compressed("snappy", [b"c"]))[:3] == (0, 0, 2)
+            assert store(wire, entry(b"a") + entry(b"b"))[:3] == (0, 0, 0)
+            assert store(wire, compressed("snappy", [b"c"]))[:3] == (0, 0, 2)
         cluster.stop_broker(leader)
         with Wire(cluster.bootstrap_servers.split(",")[cluster.leader("t", 0) - 1]) as wire:
-            assert values(fetch(wire).records) == [(0, b"a"), (1, b"b"), (2, b"c")]
+            assert values_in(load(wire).records) == [(0, b"a"), (1, b"b"), (2, b"c")]
         with Wire(cluster.bootstrap_servers.split(",")[cluster.leader("t", 0) - 1]) as wire:
             wire.send(p.FetchRequest(), 12)  # as brokers ask each other, but "wire" is none
             assert wire.closed_by_peer
@@ -265,17 +265,17 @@ def test_what_a_producer_does_wrong(old):
     cluster.create_topic("keyed", configs={"cleanup.policy": "compact"})
     cluster.create_topic("small", configs={"max.message.bytes": "100"})
     with Wire(cluster.bootstrap_servers) as wire:
-        broken = bytearray(message(b"value"))
+        broken = bytearray(entry(b"value"))
         broken[-1] ^= 1
-        assert produce(wire, broken).error_code == Code.CORRUPT_MESSAGE
-        assert produce(wire, message(b"v", magic=1)).error_code == Code.CORRUPT_MESSAGE  # v0 carries magic 0
-        assert produce(wire, message(b"v"), topic="keyed").error_code == (Code.INVALID_RECORD if release == "2.x" else Code.CORRUPT_MESSAGE)
-        assert produce(wire, message(b"v" * 90), topic="small").error_code == Code.MESSAGE_TOO_LARGE
-        assert produce(wire, message(b"v"), acks=2).error_code == Code.INVALID_REQUIRED_ACKS
-        assert produce(wire, message(b"v"), topic="none").error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
-        assert fetch(wire, topic="none").error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
-        assert fetch(wire, 9).error_code == Code.OFFSET_OUT_OF_RANGE
-        assert produce(wire, message(b"fine"))[:3] == (0, 0, 0)
+        assert store(wire, broken).error_code == Code.CORRUPT_MESSAGE
+        assert store(wire, entry(b"v", magic=1)).error_code == Code.CORRUPT_MESSAGE  # v0 carries magic 0
+        assert store(wire, entry(b"v"), topic="keyed").error_code == (Code.INVALID_RECORD if release == "2.x" else Code.CORRUPT_MESSAGE)
+        assert store(wire, entry(b"v" * 90), topic="small").error_code == Code.MESSAGE_TOO_LARGE
+        assert store(wire, entry(b"v"), acks=2).error_code == Code.INVALID_REQUIRED_ACKS
+        assert store(wire, entry(b"v"), topic="none").error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+        assert load(wire, topic="none").error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+        assert load(wire, 9).error_code == Code.OFFSET_OUT_OF_RANGE
+        assert store(wire, entry(b"fine"))[:3] == (0, 0, 0)
 
 
 def test_no_answer_has_a_code_of_later():
@@ -293,11 +293,11 @@ def test_the_limit_of_old_fetches_is_strict():
     with EmbeddedCluster(emulate="0.10") as cluster:
         cluster.create_topic("t")
         with Wire(cluster.bootstrap_servers) as wire:
-            whole = message(b"x" * 1_000)
-            produce(wire, whole + message(b"y", offset=1))
+            whole = entry(b"x" * 1_000)
+            store(wire, whole + entry(b"y", offset=1))
             for version in (0, 1, 2):
-                assert len(fetch(wire, 0, version, max_bytes=300).records) == 300
-            assert values(fetch(wire, 0, 3, max_bytes=300).records) == [(0, b"x" * 1_000)]  # KIP-74
+                assert len(load(wire, 0, version, max_bytes=300).records) == 300
+            assert values_in(load(wire, 0, 3, max_bytes=300).records) == [(0, b"x" * 1_000)]  # KIP-74
 
 
 def test_batches_are_converted_for_old_fetches():
@@ -317,17 +317,17 @@ def test_batches_are_converted_for_old_fetches():
         with Wire(servers) as wire:
             expected = [(0, b"v0"), (1, b"v1"), (2, b"v2"), (3, b"3"), (5, b"5")]
             for version, magic in ((0, 0), (1, 0), (2, 1), (3, 1)):
-                answer = fetch(wire, 0, version)
-                rows = read(answer.records)
+                answer = load(wire, 0, version)
+                rows = rows_in(answer.records)
                 assert [(row[1], row[4]) for row in rows] == expected and {row[0] for row in rows} == {magic}
                 if magic:
                     assert [row[2] for row in rows[:3]] == [1_500_000_000_000 + n for n in range(3)]
-                assert values(fetch(wire, 2, version).records) == expected[2:]
-                assert values(fetch(wire, 4, version).records) == [(5, b"5")]  # a marker, then a record
-                assert bytes(fetch(wire, 6, version).records) == b""  # a marker, then the end
-                assert fetch(wire, 0, version, topic="z").error_code == Code.UNSUPPORTED_COMPRESSION_TYPE
-            assert values(fetch(wire, 4, 3, max_bytes=1).records) == [(5, b"5")]
-            assert [batch.magic for batch in read_batches(fetch(wire, 0, 4).records)] == [2] * 5
+                assert values_in(load(wire, 2, version).records) == expected[2:]
+                assert values_in(load(wire, 4, version).records) == [(5, b"5")]  # a marker, then a record
+                assert bytes(load(wire, 6, version).records) == b""  # a marker, then the end
+                assert load(wire, 0, version, topic="z").error_code == Code.UNSUPPORTED_COMPRESSION_TYPE
+            assert values_in(load(wire, 4, 3, max_bytes=1).records) == [(5, b"5")]
+            assert [batch.magic for batch in read_batches(load(wire, 0, 4).records)] == [2] * 5
 
 
 def test_list_offsets_by_segments(old):
@@ -336,7 +336,7 @@ def test_list_offsets_by_segments(old):
     with Wire(cluster.bootstrap_servers) as wire:
         assert offsets_before(wire, -1, topic="s").old_style_offsets == [0]
         for _ in range(4):  # two do not fit into a segment
-            assert produce(wire, message(b"x" * 600_000), topic="s").error_code == 0
+            assert store(wire, entry(b"x" * 600_000), topic="s").error_code == 0
         assert offsets_before(wire, -1, topic="s").old_style_offsets == [4, 3, 2, 1, 0]
         assert offsets_before(wire, -1, 1, topic="s").old_style_offsets == [4]
         assert offsets_before(wire, -1, 0, topic="s").old_style_offsets == []
@@ -366,7 +366,7 @@ def test_offsets_are_committed_as_then(old):
                 assert (known.committed_offset, known.metadata, known.error_code) == (offset, "m", 0)
                 missing = Code.NONE if fetched else Code.UNKNOWN_TOPIC_OR_PARTITION
                 assert (unknown.committed_offset, unknown.error_code) == (-1, missing)
-        stored = [decode_stored(OffsetCommitValue, row[4]) for row in read(fetch(wire, topic="__consumer_offsets").records)]
+        stored = [decode_stored(OffsetCommitValue, row[4]) for row in rows_in(load(wire, topic="__consumer_offsets").records)]
         assert [each.offset for each in stored] == [11, 12]
         assert stored[0].commit_timestamp > 1_700_000_000_000 and stored[1].commit_timestamp == 1_234  # v1 brings its own
 
@@ -377,7 +377,12 @@ def test_offsets_are_committed_as_then(old):
 def test_broken_message_sets_harm_nobody(old):
     release, cluster = old
     rng = random.Random(release)
-    sets = [message(b"value", b"key") * 3, compressed("gzip", [b"v"] * 5), compressed("snappy", [b"v"] * 5), message(b"v", magic=1) * 2]
+    sets = [
+        entry(b"value", b"key") * 3,
+        compressed("gzip", [b"v"] * 5),
+        compressed("snappy", [b"v"] * 5),
+        entry(b"v", magic=1) * 2,
+    ]
     sets.append(compressed("lz4", [b"w"] * 3, magic=1))
     last = EMULATIONS[release].versions[0][1]
     with Wire(cluster.bootstrap_servers) as wire:
@@ -388,15 +393,15 @@ def test_broken_message_sets_harm_nobody(old):
             if rng.random() < 0.5:  # past the CRC of the first message
                 size = min(max(struct.unpack_from(">i", data, 8)[0], 0), len(data) - 12)
                 data[12:16] = struct.pack(">I", zlib.crc32(data[16 : 12 + size]))
-            answer = produce(wire, data, min(rng.randint(0, 2), last))
+            answer = store(wire, data, min(rng.randint(0, 2), last))
             assert answer.error_code in (0, Code.CORRUPT_MESSAGE, Code.MESSAGE_TOO_LARGE, Code.INVALID_TIMESTAMP, Code.INVALID_RECORD)
             assert answer.error_code <= EMULATIONS[release].newest_code
-        produce(wire, message(b"last"))
+        store(wire, entry(b"last"))
         position, found = 0, []
         while not found or found[-1][1] != b"last":
-            found = values(fetch(wire, position).records)
+            found = values_in(load(wire, position).records)
             position = found[-1][0] + 1
-        assert fetch(wire, position).high_watermark == position
+        assert load(wire, position).high_watermark == position
 
 
 # ---- clients
@@ -440,8 +445,8 @@ def test_clients_that_still_speak_to_them(client, release, codec):
         assert sent == list(range(10))
         assert found == [(n, b"v%d" % n) for n in range(10)]
         with Wire(cluster.bootstrap_servers) as wire:
-            assert values(fetch(wire, topic=FLIGHTS).records) == found
-            assert {row[0] for row in read(fetch(wire, topic=FLIGHTS).records)} == {0}
+            assert values_in(load(wire, topic=FLIGHTS).records) == found
+            assert {row[0] for row in rows_in(load(wire, topic=FLIGHTS).records)} == {0}
 
 
 # ---- our own clients, which speak no version that Kafka 4 dropped unless broker_version asks for it

@@ -313,7 +313,7 @@ def test_a_transaction_that_nobody_ends_is_late():
 # ---- snapshots, the transaction index
 
 
-def described(states):
+def kept_of_producers(states):
     """All that a snapshot keeps. Of a batch before a marker it has the marker's time."""
     return {
         pid: (
@@ -408,7 +408,7 @@ def test_a_snapshot_and_the_rest_of_the_log_give_the_same_state(history, cut):
         replayed.replay(each)
     replayed = ProducerStates.from_snapshot(replayed.to_snapshot())
     index = [entry for each in batches[cut:] if (entry := replayed.replay(each)) is not None]
-    assert described(replayed) == described(log.states)
+    assert kept_of_producers(replayed) == kept_of_producers(log.states)
     assert index == log.index[len(log.index) - len(index) :]
     log.states.high_watermark_updated(log.end)
     replayed.high_watermark_updated(log.end)

@@ -26,7 +26,7 @@ from kafkacore.broker.quotas import (
     Windows,
     throttle_ms,
 )
-from tests.kit.inside import kept_of
+from tests.kit.inside import kept_of, samples_of
 from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
@@ -96,7 +96,7 @@ def test_windows_are_kafkas_ring(steps, samples, window_ms):
             rate, over_ms = subject.rate(now, samples, window_ms)
             expected, elapsed = ring.rate(now)
             assert (over_ms, math.isclose(rate, expected, abs_tol=1e-9)) == (elapsed, True)
-    assert len(subject._samples) <= len(steps)
+    assert len(samples_of(subject)) <= len(steps)
 
 
 @settings(max_examples=50, deadline=None)
@@ -107,7 +107,7 @@ def test_samples_do_not_grow(waits):
         now += wait
         windows.record(1, now, 1_000)
         windows.rate(now, 11, 1_000)
-        assert len(windows._samples) <= 12
+        assert len(samples_of(windows)) <= 12
 
 
 def test_the_first_use_counts_over_the_windows_that_are_missing():

@@ -175,7 +175,7 @@ def test_users_come_and_go(cluster):
 # ---- the wire
 
 
-def ask(wire, request, version):
+def answer_or_end(wire, request, version):
     """The answer; None when the broker closes the connection instead."""
     try:
         return wire.ask(request, version)
@@ -208,17 +208,17 @@ PLAIN_TOKEN = SaslAuthenticateRequest(auth_bytes=f"\0alice\0{USERS['alice']}".en
 )
 def test_what_ends_a_connection(raw, asked, last):
     for request, version in asked:
-        answer = ask(raw, request, version)
+        answer = answer_or_end(raw, request, version)
     assert (answer and answer.error_code) == last
-    assert ask(raw, protocol.ApiVersionsRequest(), 0) is None
+    assert answer_or_end(raw, protocol.ApiVersionsRequest(), 0) is None
 
 
 def test_versions_may_be_asked_for_first(raw):
-    assert ask(raw, protocol.ApiVersionsRequest(), 0).error_code == 0
-    assert ask(raw, SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
-    answer = ask(raw, PLAIN_TOKEN, 2)
+    assert answer_or_end(raw, protocol.ApiVersionsRequest(), 0).error_code == 0
+    assert answer_or_end(raw, SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+    answer = answer_or_end(raw, PLAIN_TOKEN, 2)
     assert (answer.error_code, answer.session_lifetime_ms) == (0, 0)
-    assert ask(raw, protocol.MetadataRequest(topics=[]), 5).brokers
+    assert answer_or_end(raw, protocol.MetadataRequest(topics=[]), 5).brokers
 
 
 # ---- strangers
@@ -254,7 +254,7 @@ def test_a_stranger_gets_small_requests_only(limit, caplog):
             assert wire.receive(SaslAuthenticateRequest, 2)[1].error_code == 0
             wire.sock.sendall(padded(3 * allowed))  # a user's
             wire.receive(protocol.ApiVersionsRequest, 0)
-            assert ask(wire, SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0  # another authentication on the way
+            assert answer_or_end(wire, SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0  # another authentication on the way
             wire.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0a"), 2)
             wire.receive(SaslAuthenticateRequest, 2)
             wire.sock.sendall(padded(3 * allowed))

@@ -84,7 +84,7 @@ def confluent_consumes(servers, topic, is_throttled):
         return max(each.throttle_time for each in events) * 1_000
 
 
-def check(cluster, kind, client, topic):
+def check_throttled(cluster, kind, client, topic):
     before = throttled(cluster, kind)
     told_ms = client(cluster.bootstrap_servers, topic, lambda: throttled(cluster, kind) != before)
     assert 0 < round(told_ms) <= throttled(cluster, kind)[1] - before[1]
@@ -93,7 +93,7 @@ def check(cluster, kind, client, topic):
 @pytest.mark.parametrize("client", [ours_produces, confluent_produces], ids=lambda each: each.__name__)
 def test_producers(cluster, topic, client):
     bound(cluster, topic, producer_byte_rate=RATE)
-    check(cluster, "producer_byte_rate", client, topic)
+    check_throttled(cluster, "producer_byte_rate", client, topic)
     *others, last = (each.value for each in cluster.records(topic))
     assert (set(others), last) == ({VALUE}, b"last")
 
@@ -103,7 +103,7 @@ def test_consumers(cluster, topic, client):
     for _ in range(12):
         cluster.produce(topic, [VALUE])
     bound(cluster, topic, consumer_byte_rate=RATE)
-    check(cluster, "consumer_byte_rate", client, topic)
+    check_throttled(cluster, "consumer_byte_rate", client, topic)
 
 
 def test_an_admin_client_asks_again_for_what_a_quota_holds_back(cluster, topic):

@@ -20,7 +20,7 @@ from kafkacore.errors import Code, CorruptDataError, KafkaError
 from kafkacore.net.sasl import PlainClient
 from kafkacore.testing import Delay, EmbeddedCluster
 from tests.kit.batches import batch
-from tests.kit.inside import brokers_of, kept_of
+from tests.kit.inside import brokers_of, kept_of, samples_of
 from tests.kit.rows import each_row
 from tests.kit.wire import Wire, produce_request
 
@@ -28,7 +28,7 @@ VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_ver
 KIND = {"client": "client-id", "user": "user", "ip": "ip"}
 
 
-class Client(Wire):
+class NamedWire(Wire):
     """A connection with a client id."""
 
     def __init__(self, address, client_id="c"):
@@ -52,7 +52,7 @@ class StillClock(JumpingClock):
         self._system = ManualClock(wall_ms=1_800_000_000_000)
 
 
-class Stage:
+class ThrottledBroker:
     """A broker whose time stands still until a test moves it; with a `JumpingClock` a request takes its time."""
 
     def __init__(self, clock=None, **settings):
@@ -68,7 +68,7 @@ class Stage:
         self.broker.stop()
 
     def client(self, client_id="c"):
-        return Client(self.broker.address, client_id)
+        return NamedWire(self.broker.address, client_id)
 
     def alter(self, entity, **values):
         """entity: client=..., user=..., ip=... by name; None is the default. A value of None removes the quota."""
@@ -95,7 +95,7 @@ class Stage:
 
 @pytest.fixture
 def stage():
-    with Stage() as made:
+    with ThrottledBroker() as made:
         made.create()
         yield made
 
@@ -103,16 +103,16 @@ def stage():
 @pytest.fixture
 def running():
     """A stage on which time passes, so that requests take some."""
-    with Stage(JumpingClock()) as made:
+    with ThrottledBroker(JumpingClock()) as made:
         made.create()
         yield made
 
 
-def produce(wire, nbytes, acks=-1):
+def write_bytes(wire, nbytes, acks=-1):
     return wire.ask(produce_request(batch([bytes(nbytes)]), acks=acks), 9)
 
 
-def fetch_request(offset=0, session=(0, -1), wait_ms=0, replica_id=-1, partitions=(0,), max_bytes=64 << 20, forget=()):
+def fetch_one(offset=0, session=(0, -1), wait_ms=0, replica_id=-1, partitions=(0,), max_bytes=64 << 20, forget=()):
     wanted = [p.FetchPartition(partition=each, fetch_offset=offset, partition_max_bytes=64 << 20) for each in partitions]
     return p.FetchRequest(
         replica_id=replica_id,
@@ -131,13 +131,13 @@ def fetch_request(offset=0, session=(0, -1), wait_ms=0, replica_id=-1, partition
 def test_who_writes_too_much_is_told_and_not_read_for_so_long(stage):
     stage.alter({"client": "c"}, producer_byte_rate=1_000.0)
     with stage.client() as wire, stage.client("other") as other:
-        assert produce(wire, 5_000).throttle_time_ms == 0
-        answer = produce(wire, 10_000)
+        assert write_bytes(wire, 5_000).throttle_time_ms == 0
+        answer = write_bytes(wire, 10_000)
         assert answer.responses[0].partition_responses[0].error_code == 0  # it is written
         assert 4_000 <= answer.throttle_time_ms <= 5_700
         wire.send(VERSIONS, 3)
         for _ in range(20):
-            assert produce(other, 20_000).throttle_time_ms == 0
+            assert write_bytes(other, 20_000).throttle_time_ms == 0
         assert wire.is_silent
         stage.sleep(answer.throttle_time_ms // 2)
         other.ask(VERSIONS, 3)
@@ -205,19 +205,19 @@ def test_who_reads_too_much_gets_nothing_and_the_same_later(stage):
     stage.alter({"client": "c"}, consumer_byte_rate=2_000.0)
     with stage.client("other") as wire:
         for _ in range(4):
-            produce(wire, 15_000)
+            write_bytes(wire, 15_000)
     with stage.client() as wire:
-        first = wire.ask(fetch_request(), 12)  # at most what ten windows allow
+        first = wire.ask(fetch_one(), 12)  # at most what ten windows allow
         assert first.throttle_time_ms == 0 and 15_000 < len(first.responses[0].partitions[0].records) < 20_000
         for _ in range(2):
-            second = wire.ask(fetch_request(1), 12)
+            second = wire.ask(fetch_one(1), 12)
             if not second.throttle_time_ms:
                 continue
             assert second.responses == [] and second.session_id == 0 and second.error_code == 0
             assert used(stage, stage.broker.state.quotas.fetch) < 20_000  # the first one alone: what was not sent does not count
             stage.sleep(second.throttle_time_ms)
         stage.sleep(12_000)
-        again = wire.ask(fetch_request(1), 12)
+        again = wire.ask(fetch_one(1), 12)
         assert again.throttle_time_ms == 0 and len(again.responses[0].partitions[0].records) > 15_000
     assert stage.broker.state.quotas.throttled["consumer_byte_rate"][0] >= 1
 
@@ -234,33 +234,33 @@ def throttled_fetch(stage, wire, request):
 def test_a_session_loses_nothing_by_an_answer_that_was_not_sent(stage):
     stage.alter({"client": "c"}, consumer_byte_rate=1_000_000.0)
     with stage.client() as wire, stage.client("other") as writer:
-        refused = throttled_fetch(stage, wire, fetch_request(session=(0, 0)))
+        refused = throttled_fetch(stage, wire, fetch_one(session=(0, 0)))
         assert refused.session_id == 0 and stage.broker.statistics()["fetch_sessions"] == 0
-        opened = wire.ask(fetch_request(session=(0, 0)), 12)
+        opened = wire.ask(fetch_one(session=(0, 0)), 12)
         assert opened.session_id and opened.responses[0].partitions[0].high_watermark == 0
-        produce(writer, 5)
+        write_bytes(writer, 5)
         session = opened.session_id
-        refused = throttled_fetch(stage, wire, fetch_request(session=(session, 1), partitions=()))
+        refused = throttled_fetch(stage, wire, fetch_one(session=(session, 1), partitions=()))
         assert refused.session_id == session
-        answer = wire.ask(fetch_request(session=(session, 2), partitions=()), 12).responses[0].partitions[0]
+        answer = wire.ask(fetch_one(session=(session, 2), partitions=()), 12).responses[0].partitions[0]
         assert (answer.high_watermark, len(answer.records) > 0) == (1, True)
-        assert wire.ask(fetch_request(1, session=(session, 3)), 12).responses == []  # it knows all
+        assert wire.ask(fetch_one(1, session=(session, 3)), 12).responses == []  # it knows all
         # A high watermark alone is news, too, that must not be lost.
-        produce(writer, 5)
-        throttled_fetch(stage, wire, fetch_request(2, session=(session, 4)))
-        answer = wire.ask(fetch_request(2, session=(session, 5)), 12).responses[0].partitions[0]
+        write_bytes(writer, 5)
+        throttled_fetch(stage, wire, fetch_one(2, session=(session, 4)))
+        answer = wire.ask(fetch_one(2, session=(session, 5)), 12).responses[0].partitions[0]
         assert (answer.high_watermark, len(answer.records)) == (2, 0)
-        assert wire.ask(fetch_request(session=(session, 6), partitions=()), 12).responses == []
+        assert wire.ask(fetch_one(session=(session, 6), partitions=()), 12).responses == []
 
 
 def test_a_fetch_that_waited_is_throttled_when_it_is_answered(stage):
     stage.alter({"client": "c"}, consumer_byte_rate=1_000_000.0)
     with stage.client() as wire, stage.client("other") as writer:
-        wire.send(fetch_request(wait_ms=30_000), 12)
+        wire.send(fetch_one(wait_ms=30_000), 12)
         while not stage.broker.statistics()["waiting_fetches"]:
             pass
         stage.broker.call(lambda: stage.broker.state.quotas.fetch.record("ANONYMOUS", "c", 10**8, stage.clock.now_ms()))
-        produce(writer, 5)
+        write_bytes(writer, 5)
         answer = wire.receive(p.FetchRequest, 12)[1]
         assert answer.throttle_time_ms > 0 and answer.responses == []
 
@@ -269,10 +269,10 @@ def test_followers_are_not_throttled(stage):
     stage.alter({"client": None}, consumer_byte_rate=1.0, request_percentage=0.000001)
     with stage.client() as wire:
         for _ in range(3):
-            assert wire.ask(fetch_request(replica_id=2), 12).throttle_time_ms == 0
+            assert wire.ask(fetch_one(replica_id=2), 12).throttle_time_ms == 0
     assert not is_measured(p.FetchRequest(replica_state=p.ReplicaState(replica_id=1)), 15)
     assert is_measured(p.FetchRequest(replica_state=p.ReplicaState(replica_id=-1)), 15)
-    assert is_measured(fetch_request(), 12) and not is_measured(p.WriteTxnMarkersRequest(), 1)
+    assert is_measured(fetch_one(), 12) and not is_measured(p.WriteTxnMarkersRequest(), 1)
     assert not is_measured(p.OffsetForLeaderEpochRequest(replica_id=1), 4) and is_measured(p.OffsetForLeaderEpochRequest(replica_id=-1), 4)
 
 
@@ -296,9 +296,9 @@ def test_requests_count_with_the_time_they_take_and_wait_a_window_at_most(runnin
         for request, version in THROTTLED:
             assert wire.ask(request, version).throttle_time_ms == 1_000, request
             running.sleep(1_000)
-        assert produce(wire, 1).throttle_time_ms == 1_000
+        assert write_bytes(wire, 1).throttle_time_ms == 1_000
         running.sleep(1_000)
-        answer = wire.ask(fetch_request(), 12)
+        answer = wire.ask(fetch_one(), 12)
         assert (answer.throttle_time_ms, answer.responses) == (1_000, [])
     assert set(running.broker.state.quotas.throttled) == {"request_percentage"}
     running.alter({"client": "c"}, request_percentage=10_000.0)
@@ -308,7 +308,7 @@ def test_requests_count_with_the_time_they_take_and_wait_a_window_at_most(runnin
 
 def used(stage, quota):
     """By all clients together."""
-    return stage.broker.call(lambda: sum(each[2] for use in kept_of(quota.uses).values() for each in use._samples))
+    return stage.broker.call(lambda: sum(each[2] for use in kept_of(quota.uses).values() for each in samples_of(use)))
 
 
 @pytest.mark.parametrize("percent, waits", [(10.0, [0, 0, 1_000]), (20.0, [0, 0, 0])])
@@ -339,7 +339,7 @@ def test_every_part_of_a_long_request_counts(stage):
 def test_a_late_answer_does_not_count_the_time_it_waited(running):
     running.alter({"client": "c"}, request_percentage=100.0)
     with running.client() as wire:
-        wire.send(fetch_request(wait_ms=20_000), 12)
+        wire.send(fetch_one(wait_ms=20_000), 12)
         while not running.broker.statistics()["waiting_fetches"]:
             pass
         running.sleep(20_000)
@@ -354,30 +354,30 @@ def test_a_quota_is_obeyed_at_once_and_its_end_too(stage):
     broker = stage.broker
     assert broker.throttling is None
     with stage.client() as wire:
-        assert produce(wire, 50_000).throttle_time_ms == 0
+        assert write_bytes(wire, 50_000).throttle_time_ms == 0
         stage.alter({"client": "c"}, producer_byte_rate=1_000.0)
         assert broker.throttling is not None
-        wait_ms = produce(wire, 50_000).throttle_time_ms
+        wait_ms = write_bytes(wire, 50_000).throttle_time_ms
         assert wait_ms > 30_000
         stage.sleep(wait_ms)
         stage.alter({"client": "c"}, producer_byte_rate=1_000_000.0)
-        assert produce(wire, 50_000).throttle_time_ms == 0
+        assert write_bytes(wire, 50_000).throttle_time_ms == 0
         stage.alter({"client": "c"}, producer_byte_rate=None)
         assert broker.throttling is None
-        assert produce(wire, 50_000).throttle_time_ms == 0
+        assert write_bytes(wire, 50_000).throttle_time_ms == 0
 
 
 def test_a_broker_that_stops_while_a_connection_waits_leaves_nothing_and_keeps_its_quotas(stage):
     stage.alter({"client": "c"}, producer_byte_rate=1_000.0)
     broker = stage.broker
     with stage.client() as wire:
-        produce(wire, 20_000)
+        write_bytes(wire, 20_000)
         broker.stop()
         broker.start()
         assert broker.call(lambda: (len(broker.pauses.throttled), len(broker.pauses.muted))) == (0, 0)
     with stage.client() as wire, stage.client("other") as other:
-        assert produce(other, 50_000).throttle_time_ms == 0
-        assert produce(wire, 50_000).throttle_time_ms > 30_000
+        assert write_bytes(other, 50_000).throttle_time_ms == 0
+        assert write_bytes(wire, 50_000).throttle_time_ms > 30_000
 
 
 def test_a_delayed_request_is_throttled_behind_its_delay(stage):
@@ -403,25 +403,25 @@ def test_a_delayed_request_is_throttled_behind_its_delay(stage):
 def test_client_ids_of_any_kind(stage, client_id):
     stage.alter({"client": None}, producer_byte_rate=1_000.0)
     with stage.client(client_id) as wire, stage.client(f"not {client_id}"[:100]) as other:
-        assert produce(wire, 20_000).throttle_time_ms > 9_000
-        assert produce(other, 5).throttle_time_ms == 0
+        assert write_bytes(wire, 20_000).throttle_time_ms > 9_000
+        assert write_bytes(other, 5).throttle_time_ms == 0
 
 
 def test_users_have_quotas():
     listener = sasl_listener({"broker": "b", "alice": "a", "bob": "b"})
-    with Stage(**listener) as stage:
+    with ThrottledBroker(**listener) as stage:
         stage.create()
         stage.alter({"user": "alice"}, producer_byte_rate=1_000.0)
         stage.alter({"user": "alice", "client": "fast"}, producer_byte_rate=10_000_000.0)
         for user, client_id, is_throttled in (("alice", "c", True), ("alice", "fast", False), ("bob", "c", False)):
             with stage.client(client_id) as wire:
                 wire.log_in(PlainClient(user, user[0]))
-                assert (produce(wire, 50_000).throttle_time_ms > 0) == is_throttled
+                assert (write_bytes(wire, 50_000).throttle_time_ms > 0) == is_throttled
 
 
 def test_strangers_use_nobodys_quota():
     """Before a connection has a user it may ask for ApiVersions, by any client id. Kafka does not count that."""
-    with Stage(JumpingClock(), **sasl_listener({"broker": "b", "alice": "a"})) as stage:
+    with ThrottledBroker(JumpingClock(), **sasl_listener({"broker": "b", "alice": "a"})) as stage:
         stage.alter({"client": "c"}, request_percentage=0.0001)
         with stage.client() as stranger, stage.client() as wire:
             assert stranger.ask(VERSIONS, 3).throttle_time_ms == 0
@@ -435,11 +435,11 @@ def test_strangers_use_nobodys_quota():
 @each_row("limit", [5e-324, 1e-300, math.nan, math.inf])
 @each_row("kind", ["request_percentage", "controller_mutation_rate"])
 def test_a_limit_beyond_all_numbers_leaves_the_broker_served(kind, limit):
-    with Stage() as stage, stage.client() as wire, stage.client() as waiting:
+    with ThrottledBroker() as stage, stage.client() as wire, stage.client() as waiting:
         stage.create()
         stage.alter({"client": "c"}, **{kind: limit})
-        waits = [create_topics(wire, 20, version=5).throttle_time_ms]
-        waiting.send(fetch_request(wait_ms=500), 12)
+        waits = [make_topics_by(wire, 20, version=5).throttle_time_ms]
+        waiting.send(fetch_one(wait_ms=500), 12)
         stage.sleep(2**31)
         stage.sleep(500)
         assert waiting.receive(p.FetchRequest, 12)[1].error_code == 0
@@ -450,7 +450,7 @@ def test_a_limit_beyond_all_numbers_leaves_the_broker_served(kind, limit):
 # ---- the controller
 
 
-def create_topics(wire, *counts, version=7, prefix="m", validate_only=False):
+def make_topics_by(wire, *counts, version=7, prefix="m", validate_only=False):
     topics = [p.CreatableTopic(name=f"{prefix}{nth}", num_partitions=count, replication_factor=1) for nth, count in enumerate(counts)]
     return wire.ask(p.CreateTopicsRequest(topics=topics, timeout_ms=10_000, validate_only=validate_only), version)
 
@@ -458,11 +458,11 @@ def create_topics(wire, *counts, version=7, prefix="m", validate_only=False):
 def test_partitions_beyond_the_rate_are_refused(stage):
     stage.alter({"client": "c"}, controller_mutation_rate=1.0)
     with stage.client() as wire, stage.client("other") as other:
-        answer = create_topics(wire, 20, 1, 1)  # the burst are 11: the first request takes all of its first topic
+        answer = make_topics_by(wire, 20, 1, 1)  # the burst are 11: the first request takes all of its first topic
         assert [each.error_code for each in answer.topics] == [0, Code.THROTTLING_QUOTA_EXCEEDED, Code.THROTTLING_QUOTA_EXCEEDED]
         assert answer.topics[1].error_message is None
         assert answer.throttle_time_ms == 9_000
-        assert create_topics(other, 50, prefix="o").throttle_time_ms == 0
+        assert make_topics_by(other, 50, prefix="o").throttle_time_ms == 0
         wire.send(p.DeleteTopicsRequest(topics=[p.DeleteTopicState(name="m0")], timeout_ms=10_000), 6)
         other.ask(VERSIONS, 3)
         assert stage.broker.statistics()["throttled_connections"] == 1 and wire.is_silent
@@ -479,7 +479,7 @@ def test_partitions_beyond_the_rate_are_refused(stage):
 def test_old_versions_get_their_partitions_and_wait_afterwards(stage):
     stage.alter({"client": "c"}, controller_mutation_rate=1.0)
     with stage.client() as wire:
-        answer = create_topics(wire, 20, 1, version=5)
+        answer = make_topics_by(wire, 20, 1, version=5)
         assert [each.error_code for each in answer.topics] == [0, 0]
         assert answer.throttle_time_ms == 10_000
         stage.sleep(answer.throttle_time_ms)
@@ -492,12 +492,12 @@ def test_a_long_request_has_one_throttle_time(stage):
     """Of its parts, each of which the controller answers."""
     stage.alter({"client": "c"}, controller_mutation_rate=0.1)
     with stage.client() as wire:
-        answer = create_topics(wire, *[1] * 200)
+        answer = make_topics_by(wire, *[1] * 200)
         codes = [each.error_code for each in answer.topics]
         assert codes[:2] == [0, 0] and set(codes[2:]) == {Code.THROTTLING_QUOTA_EXCEEDED} and len(codes) == 200
         assert 5_000 < answer.throttle_time_ms <= 10_000
         stage.sleep(answer.throttle_time_ms)
-        answer = create_topics(wire, *[1] * 200, version=5)
+        answer = make_topics_by(wire, *[1] * 200, version=5)
         assert {each.error_code for each in answer.topics} == {0, Code.TOPIC_ALREADY_EXISTS} and answer.throttle_time_ms > 1_000_000
 
 
@@ -510,13 +510,13 @@ def test_what_is_refused_for_another_reason_does_not_count(stage):
             answer = wire.ask(p.CreateTopicsRequest(topics=topics), 7)
             assert answer.throttle_time_ms == 0
             assert [each.error_code for each in answer.topics] == [Code.INVALID_TOPIC_EXCEPTION, Code.TOPIC_ALREADY_EXISTS]
-        assert create_topics(wire, 5, validate_only=True).topics[0].error_code == 0
-        assert create_topics(wire, 10).topics[0].error_code == 0  # what was only looked at counted, as in Kafka
-        assert create_topics(wire, 1, prefix="n").topics[0].error_code == Code.THROTTLING_QUOTA_EXCEEDED
+        assert make_topics_by(wire, 5, validate_only=True).topics[0].error_code == 0
+        assert make_topics_by(wire, 10).topics[0].error_code == 0  # what was only looked at counted, as in Kafka
+        assert make_topics_by(wire, 1, prefix="n").topics[0].error_code == Code.THROTTLING_QUOTA_EXCEEDED
 
 
 def test_topics_that_are_made_by_asking_for_them_count():
-    with Stage(**{"auto.create.topics.enable": "true", "num.partitions": "20"}) as stage:
+    with ThrottledBroker(**{"auto.create.topics.enable": "true", "num.partitions": "20"}) as stage:
         stage.alter({"client": "c"}, controller_mutation_rate=1.0)
         with stage.client() as wire:
 
@@ -536,12 +536,12 @@ def test_brokers_count_together_what_the_controller_does(faults):
         ops = [p.ClientQuotaOp(key="controller_mutation_rate", value=0.01, remove=False)]
         cluster._submit(p.AlterClientQuotasRequest(entries=[p.ClientQuotaAlteration(entity=parts, ops=ops)], validate_only=False))
         first, second = (brokers_of(cluster)[node].address for node in (1, 2))
-        with Client(first) as one, Client(second) as two, Client(first, "d") as d:
-            assert create_topics(one, 3, prefix="a").topics[0].error_code == 0
-            answer = create_topics(two, 3, prefix="b")
+        with NamedWire(first) as one, NamedWire(second) as two, NamedWire(first, "d") as d:
+            assert make_topics_by(one, 3, prefix="a").topics[0].error_code == 0
+            answer = make_topics_by(two, 3, prefix="b")
             assert answer.topics[0].error_code == Code.THROTTLING_QUOTA_EXCEEDED
             assert 280_000 < answer.throttle_time_ms < 300_000  # 2.89 tokens of debt, at one in 100 s
-            assert create_topics(d, 3, prefix="d").topics[0].error_code == 0
+            assert make_topics_by(d, 3, prefix="d").topics[0].error_code == 0
         assert sorted(cluster.topics()) == ["a0", "d0"]
 
 
@@ -597,7 +597,7 @@ def test_addresses_that_connect_too_fast_are_kept_waiting_and_closed(stage):
 def throttled_client(stage):
     """A client that may send nothing for a long while, and knows it."""
     wire = stage.client()
-    assert produce(wire, 60_000).throttle_time_ms > 40_000
+    assert write_bytes(wire, 60_000).throttle_time_ms > 40_000
     return wire
 
 

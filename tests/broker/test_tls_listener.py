@@ -67,7 +67,7 @@ def principals(cluster: EmbeddedCluster, call: Callable[[], object]) -> set[str]
     return set(seen)
 
 
-def ours(settings: dict[str, Any], topic: str) -> None:
+def write_and_read(settings: dict[str, Any], topic: str) -> None:
     with KafkaProducer(**settings) as producer:
         producer.send(topic, b"v", key=b"k").result(60)
     group = {"group_id": f"{topic}-group", "auto_offset_reset": "earliest"}
@@ -82,7 +82,7 @@ def ours(settings: dict[str, Any], topic: str) -> None:
 @each_row(("listener", "who"), [("SSL", "User:ANONYMOUS"), ("MUTUAL", "User:alice"), ("SASL_SSL", "User:alice")])
 def test_who_clients_are(cluster: EmbeddedCluster, listener: str, who: str) -> None:
     settings = cluster.client_settings("alice", listener=listener)
-    seen = principals(cluster, lambda: ours(settings, f"by-{listener}"))
+    seen = principals(cluster, lambda: write_and_read(settings, f"by-{listener}"))
     assert who in seen and seen <= {who, "User:ANONYMOUS"}
 
 
@@ -91,7 +91,7 @@ def test_versions(version: str) -> None:
     config = {"ssl.enabled.protocols": version}
     other = {"TLSv1.2": ssl.TLSVersion.TLSv1_3, "TLSv1.3": ssl.TLSVersion.TLSv1_2}[version]
     with EmbeddedCluster(tls="mutual", config=config) as cluster:
-        ours(cluster.client_settings("alice"), "t")
+        write_and_read(cluster.client_settings("alice"), "t")
         settings = cluster.client_settings("alice")
         context = ssl.create_default_context(cafile=settings["ssl_cafile"])
         context.load_cert_chain(settings["ssl_certfile"], settings["ssl_keyfile"])
@@ -108,7 +108,7 @@ def test_certificates_beside_passwords() -> None:
     with EmbeddedCluster(tls="mutual", users=USERS) as cluster:
         settings = cluster.client_settings("alice")
         assert {"ssl_certfile", "sasl_password"} <= settings.keys()
-        ours(settings, "both")
+        write_and_read(settings, "both")
         without = {name: value for name, value in settings.items() if name not in ("ssl_certfile", "ssl_keyfile")}
         with KafkaAdminClient(**without) as admin, pytest.raises(SslAuthenticationFailed):
             admin.list_topics()
@@ -121,7 +121,7 @@ def test_certificates_beside_passwords() -> None:
         assert "ssl_certfile" in cluster.client_settings("alice")
         settings = cluster.client_settings("alice", listener="SASL_SSL")
         assert "ssl_certfile" not in settings
-        ours(settings, "password-alone")
+        write_and_read(settings, "password-alone")
 
 
 def test_suites() -> None:
@@ -304,8 +304,8 @@ def test_a_keys_password_by_reference(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tls", [True, "mutual"])
 def test_beyond_loopback(tls: bool | str, users: dict[str, str] | None, caplog: pytest.LogCaptureFixture) -> None:
     with EmbeddedCluster(brokers=2, host="0.0.0.0", advertised_host="localhost", tls=tls, users=users) as cluster:
-        ours(cluster.client_settings("alice"), "t")
-        ours(cluster.client_settings("alice", listener="INTERNAL"), "u")
+        write_and_read(cluster.client_settings("alice"), "t")
+        write_and_read(cluster.client_settings("alice", listener="INTERNAL"), "u")
         cluster.produce("t", [b"v"])
     warned = [each.getMessage() for each in caplog.records if "beyond this machine" in each.getMessage()]
     is_open = tls is True and users is None

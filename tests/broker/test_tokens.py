@@ -21,7 +21,7 @@ from kafkacore.errors import Code, SaslAuthentication
 from kafkacore.net.sasl import PlainClient, ScramClient
 from kafkacore.protocol.metadata_log import DelegationTokenRecord, RemoveDelegationTokenRecord, decode_record, encode_record
 from kafkacore.testing import EmbeddedCluster
-from tests.kit.inside import brokers_of
+from tests.kit.inside import brokers_of, heartbeat_of
 from tests.kit.wire import Wire
 
 T0 = 1_700_000_000_000
@@ -30,7 +30,7 @@ KEY = {"delegation.token.secret.key": "hush-hush"}
 TIMES = {"delegation.token.max.lifetime.ms": 10_000, "delegation.token.expiry.time.ms": 1_000}
 
 
-class Bench:
+class TokenBench:
     """A controller whose time a test gives."""
 
     def __init__(self, **settings):
@@ -66,7 +66,7 @@ class Bench:
 
 @pytest.fixture
 def bench():
-    return Bench()
+    return TokenBench()
 
 
 def times(answer):
@@ -92,7 +92,7 @@ def test_the_clock_goes_back(bench):
 
 
 def test_without_a_key_there_are_no_tokens():
-    bench = Bench(**{"delegation.token.secret.key": ""})
+    bench = TokenBench(**{"delegation.token.secret.key": ""})
     made = bench.create()
     disabled = Code.DELEGATION_TOKEN_AUTH_DISABLED
     assert (made.error_code, bench.renew(b"x", 0).error_code, bench.expire(b"x", 0).error_code) == (disabled,) * 3
@@ -145,7 +145,7 @@ def test_records_and_snapshots(bench):
 USERS = {"alice": "b"}
 
 
-def settings(**more):
+def token_settings(**more):
     return {**KEY, "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256", "broker.heartbeat.interval.ms": 50, **more}
 
 
@@ -157,7 +157,7 @@ def log_in(address, made):
 
 @pytest.mark.parametrize("faults", [False, True], ids=["controller in process", "controller over a connection"])
 def test_every_broker_takes_a_token_also_after_a_new_start(tmp_path, faults):
-    with EmbeddedCluster(brokers=2, users=USERS, config=settings(), data_dir=tmp_path, faults=faults) as cluster:
+    with EmbeddedCluster(brokers=2, users=USERS, config=token_settings(), data_dir=tmp_path, faults=faults) as cluster:
         addresses = cluster.bootstrap_servers.split(",")
         with Wire(addresses[0]) as wire:
             wire.log_in(PlainClient("alice", "b"))
@@ -171,10 +171,10 @@ def test_every_broker_takes_a_token_also_after_a_new_start(tmp_path, faults):
             assert {token.token_id for token in described.tokens} == {made.token_id, other.token_id}
         for address in addresses:
             log_in(address, made)
-    with EmbeddedCluster(brokers=2, users=USERS, config=settings(), data_dir=tmp_path) as cluster:
+    with EmbeddedCluster(brokers=2, users=USERS, config=token_settings(), data_dir=tmp_path) as cluster:
         for address in cluster.bootstrap_servers.split(","):
             log_in(address, made)
-    changed = settings(**{"delegation.token.secret.key": "another"})
+    changed = token_settings(**{"delegation.token.secret.key": "another"})
     with EmbeddedCluster(brokers=2, users=USERS, config=changed, data_dir=tmp_path) as cluster, pytest.raises(SaslAuthentication):
         log_in(cluster.bootstrap_servers.split(",")[0], made)
 
@@ -191,7 +191,7 @@ def test_a_broker_alone_wakes_for_tokens_only_and_a_second_one_is_not_kept_waiti
     hour_ms = 3_600_000
     with Broker(BrokerConfig.from_user({**sasl_listener({"alice": "b"}), **KEY}), clock=JumpingClock()) as broker:
         link = broker.state.controller
-        assert broker.call(lambda: link._heartbeat) is None
+        assert broker.call(lambda: heartbeat_of(link)) is None
         with Wire(broker.address) as wire:
             wire.log_in(PlainClient("alice", "b"))
             made = wire.ask(p.CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=hour_ms // 2), 3)
@@ -199,20 +199,20 @@ def test_a_broker_alone_wakes_for_tokens_only_and_a_second_one_is_not_kept_waiti
             broker.clock.sleep(hour_ms + 1_000)
             while wire.ask(p.DescribeDelegationTokenRequest(owners=None), 3).tokens:
                 pass
-        assert broker.call(lambda: link._heartbeat) is None  # no token, no heartbeat
+        assert broker.call(lambda: heartbeat_of(link)) is None  # no token, no heartbeat
 
 
 def test_a_second_broker_is_not_lost_because_the_first_waits_for_tokens(tmp_path):
     """The first one finds tokens when it starts alone, and plans to look at them in an hour; then it has to say that it lives."""
-    with EmbeddedCluster(users=USERS, config=settings(), data_dir=tmp_path) as cluster, Wire(cluster.bootstrap_servers) as wire:
+    with EmbeddedCluster(users=USERS, config=token_settings(), data_dir=tmp_path) as cluster, Wire(cluster.bootstrap_servers) as wire:
         wire.log_in(PlainClient("alice", "b"))
         assert wire.ask(p.CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), 3).error_code == 0
         [broker] = brokers_of(cluster).values()
         assert broker.call(lambda: broker.state.controller._is_for_tokens)
-    with EmbeddedCluster(brokers=2, users=USERS, config=settings(), data_dir=tmp_path) as cluster:
+    with EmbeddedCluster(brokers=2, users=USERS, config=token_settings(), data_dir=tmp_path) as cluster:
         for broker in brokers_of(cluster).values():
             link = broker.state.controller
-            assert broker.call(lambda link=link: link._heartbeat is not None and not link._is_for_tokens)
+            assert broker.call(lambda link=link: heartbeat_of(link) is not None and not link._is_for_tokens)
 
 
 def test_a_token_whose_time_has_passed_opens_nothing_and_ends_its_sessions():

@@ -20,6 +20,7 @@ from kafkacore.errors import Code
 from kafkacore.records import read_batches
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.batches import batch
+from tests.kit.inside import contexts_of
 from tests.kit.wire import Wire, produce_request
 
 TXN = "txn"
@@ -27,7 +28,7 @@ PRODUCE = {0: 11, 1: 11, 2: 12}
 END = {0: 4, 1: 4, 2: 5}
 
 
-class Client:
+class TxnWire:
     """A transactional producer and a reader, request by request.
 
     Args:
@@ -148,7 +149,7 @@ def cluster(version):
 
 @pytest.fixture
 def client(cluster, version):
-    with Client(cluster.bootstrap_servers, version) as client:
+    with TxnWire(cluster.bootstrap_servers, version) as client:
         assert client.init() == 0
         yield client
 
@@ -186,7 +187,7 @@ def test_an_aborted_transaction_is_listed(client):
 
 def test_a_zombie_is_fenced(client, cluster, version):
     client.send(b"a")
-    with Client(cluster.bootstrap_servers, version) as other:
+    with TxnWire(cluster.bootstrap_servers, version) as other:
         assert other.init() == Code.CONCURRENT_TRANSACTIONS
         assert other.init() == 0
         assert client.send(b"b", epoch=client.epoch) == Code.INVALID_PRODUCER_EPOCH
@@ -311,7 +312,7 @@ def test_brokers_ask_about_several_transactions(client):
 # ---- time and restarts
 
 
-class Stage:
+class ClockedBroker:
     """A broker whose clock is moved by hand."""
 
     def __init__(self, **config):
@@ -336,7 +337,7 @@ class Stage:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_transaction_that_is_open_for_too_long_is_aborted(version):
-    with Stage() as stage, Client(stage.broker.address, version) as client:
+    with ClockedBroker() as stage, TxnWire(stage.broker.address, version) as client:
         assert client.init(timeout_ms=5000) == 0
         client.send(b"a")
         stage.move(5000)
@@ -355,7 +356,7 @@ def use_up_epochs(stage, client):
     held = []
 
     def use_up():
-        shard = state.transactions.runtime._contexts[state.transactions.coordinator.partition_for(TXN)].shard
+        shard = contexts_of(state.transactions.runtime)[state.transactions.coordinator.partition_for(TXN)].shard
         shard.transactions[TXN] = dataclasses.replace(shard.transactions[TXN], producer_epoch=MAX_EPOCH - 1)
         state.producer_ids.take = held.append
 
@@ -366,7 +367,7 @@ def use_up_epochs(stage, client):
 
 def test_a_timed_out_transaction_waits_for_the_producer_id_it_needs():
     """Its epochs are used up, and the controller takes its time to give another id."""
-    with Stage() as stage, Client(stage.broker.address) as client:
+    with ClockedBroker() as stage, TxnWire(stage.broker.address) as client:
         client.init(timeout_ms=5000)
         held = use_up_epochs(stage, client)
         assert client.send(b"a") == 0
@@ -381,7 +382,7 @@ def test_a_timed_out_transaction_waits_for_the_producer_id_it_needs():
 
 def test_a_timeout_that_failed_late_leaves_the_next_transaction_its_own():
     """The producer ended its transaction while the coordinator was waiting for the producer id it wanted to abort it with."""
-    with Stage() as stage, Client(stage.broker.address) as client:
+    with ClockedBroker() as stage, TxnWire(stage.broker.address) as client:
         client.init(timeout_ms=5000)
         held = use_up_epochs(stage, client)
         assert client.send(b"a") == 0
@@ -395,7 +396,10 @@ def test_a_timeout_that_failed_late_leaves_the_next_transaction_its_own():
 
 def test_transactional_ids_expire():
     hour = 3_600_000
-    with Stage(transactional_id_expiration_ms=10 * hour, connections_max_idle_ms=-1) as stage, Client(stage.broker.address) as client:
+    with (
+        ClockedBroker(transactional_id_expiration_ms=10 * hour, connections_max_idle_ms=-1) as stage,
+        TxnWire(stage.broker.address) as client,
+    ):
         client.init()
         for _ in range(9):
             stage.move(hour)
@@ -409,8 +413,8 @@ def test_transactional_ids_expire():
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_decision_survives_its_coordinator(committed):
     """The decision is in the log, the markers are not: the coordinator that loads it completes the transaction."""
-    with Stage() as stage:
-        with Client(stage.broker.address) as client:
+    with ClockedBroker() as stage:
+        with TxnWire(stage.broker.address) as client:
             client.init()
             client.send(b"a")
             sender = stage.broker.state.transactions.sender
@@ -422,7 +426,7 @@ def test_a_decision_survives_its_coordinator(committed):
         stage.broker.stop()
         del sender.send
         stage.broker.start()
-        with Client(stage.broker.address) as client:
+        with TxnWire(stage.broker.address) as client:
             client.find()
             assert client.describe().transaction_state == ("CompleteCommit" if committed else "CompleteAbort")
             assert client.latest(True) == 2
@@ -431,14 +435,14 @@ def test_a_decision_survives_its_coordinator(committed):
 
 
 def test_an_open_transaction_survives_and_times_out_after_a_restart():
-    with Stage() as stage:
-        with Client(stage.broker.address) as client:
+    with ClockedBroker() as stage:
+        with TxnWire(stage.broker.address) as client:
             client.init(timeout_ms=5000)
             client.send(b"a")
         stage.broker.stop()
         stage.clock.advance(3000)
         stage.broker.start()
-        with Client(stage.broker.address) as client:
+        with TxnWire(stage.broker.address) as client:
             client.find()
             assert client.describe().transaction_state == "Ongoing"
             stage.move(2002)
@@ -451,14 +455,14 @@ def test_transactions_on_disk_survive_a_restart(tmp_path):
     config = {"transaction.state.log.num.partitions": 3}
     with EmbeddedCluster(data_dir=tmp_path, config=config) as cluster:
         cluster.create_topic("t", partitions=2)
-        with Client(cluster.bootstrap_servers) as client:
+        with TxnWire(cluster.bootstrap_servers) as client:
             client.init()
             for commit in (False, True):
                 client.send(b"%d" % commit)
                 client.end(commit)
             client.send(b"open")
             who = client.producer_id, client.epoch, client.sequences
-    with EmbeddedCluster(data_dir=tmp_path, config=config) as cluster, Client(cluster.bootstrap_servers) as client:
+    with EmbeddedCluster(data_dir=tmp_path, config=config) as cluster, TxnWire(cluster.bootstrap_servers) as client:
         client.find()
         client.producer_id, client.epoch, client.sequences = who
         seen = client.fetch()

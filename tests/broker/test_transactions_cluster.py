@@ -35,14 +35,14 @@ def producer_of(cluster: EmbeddedCluster, **settings: Any) -> ck.Producer:
     return producer
 
 
-def send(producer: ck.Producer, *values: bytes, topic: str = "t", partitions: int = 6) -> None:
+def send_to_all(producer: ck.Producer, *values: bytes, topic: str = "t", partitions: int = 6) -> None:
     for value in values:
         for partition in range(partitions):
             producer.produce(topic, value + b"-%d" % partition, partition=partition)
     assert producer.flush(WAIT_S) == 0
 
 
-def read(cluster: EmbeddedCluster, topic: str = "t", partitions: int = 6) -> set[bytes]:
+def committed_values(cluster: EmbeddedCluster, topic: str = "t", partitions: int = 6) -> set[bytes]:
     """All committed values, up to the last stable offset of each partition, once the last transaction has its markers."""
     until(lambda: state_of(cluster) in ("CompleteCommit", "CompleteAbort"), "the transaction is completed")
     consumer = ck.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "enable.partition.eof": True})
@@ -64,7 +64,7 @@ def read(cluster: EmbeddedCluster, topic: str = "t", partitions: int = 6) -> set
         consumer.close()
 
 
-def values(*names: bytes) -> set[bytes]:
+def values_of_all(*names: bytes) -> set[bytes]:
     return {name + b"-%d" % partition for name in names for partition in range(6)}
 
 
@@ -85,7 +85,7 @@ def test_offsets_of_a_group_on_another_broker(cluster):
     reader.assign([ck.TopicPartition("t", 0, 0)])
     for commit, expected in ((False, ck.OFFSET_INVALID), (True, 5)):
         producer.begin_transaction()
-        send(producer, b"a")
+        send_to_all(producer, b"a")
         producer.send_offsets_to_transaction([place], reader.consumer_group_metadata(), WAIT_S)
         (producer.commit_transaction if commit else producer.abort_transaction)(WAIT_S)
         assert reader.committed([place], WAIT_S)[0].offset == expected
@@ -96,23 +96,23 @@ def test_offsets_of_a_group_on_another_broker(cluster):
 def test_the_coordinator_goes_away_in_the_middle(cluster, clean):
     producer = producer_of(cluster)
     producer.begin_transaction()
-    send(producer, b"a")
+    send_to_all(producer, b"a")
     gone = coordinator(cluster)
     (cluster.stop_broker if clean else cluster.kill_broker)(gone)
     assert coordinator(cluster) != gone
-    send(producer, b"b")
+    send_to_all(producer, b"b")
     producer.commit_transaction(WAIT_S)
     cluster.start_broker(gone)
     producer.begin_transaction()
-    send(producer, b"c")
+    send_to_all(producer, b"c")
     producer.abort_transaction(WAIT_S)
-    assert read(cluster) == values(b"a", b"b")
+    assert committed_values(cluster) == values_of_all(b"a", b"b")
 
 
 def test_a_decision_survives_the_coordinator_that_took_it(cluster):
     producer = producer_of(cluster)
     producer.begin_transaction()
-    send(producer, b"a")
+    send_to_all(producer, b"a")
     gone = coordinator(cluster)
     broker = cluster._broker(gone)
     broker.call(lambda: setattr(broker.state.transactions.sender, "send", lambda *_: None))  # it dies before it sends one marker
@@ -120,20 +120,20 @@ def test_a_decision_survives_the_coordinator_that_took_it(cluster):
     assert state_of(cluster) == "PrepareCommit"
     cluster.kill_broker(gone)
     until(lambda: state_of(cluster) == "CompleteCommit", "the transaction is completed")
-    assert read(cluster) == values(b"a")
+    assert committed_values(cluster) == values_of_all(b"a")
 
 
 def test_a_leader_moves_while_the_transaction_is_open(cluster):
     producer = producer_of(cluster)
     for commit in (False, True):
         producer.begin_transaction()
-        send(producer, b"before-%d" % commit)
+        send_to_all(producer, b"before-%d" % commit)
         for partition in range(6):
             others = [node for node in cluster.isr("t", partition) if node != cluster.leader("t", partition)]
             cluster.move_leader("t", partition, others[0])
-        send(producer, b"after-%d" % commit)
+        send_to_all(producer, b"after-%d" % commit)
         (producer.commit_transaction if commit else producer.abort_transaction)(WAIT_S)
-    assert read(cluster) == values(b"before-1", b"after-1")
+    assert committed_values(cluster) == values_of_all(b"before-1", b"after-1")
 
 
 def test_markers_wait_for_a_leader(cluster):
@@ -141,14 +141,14 @@ def test_markers_wait_for_a_leader(cluster):
     cluster.create_topic("single", partitions=3, replication_factor=1)
     producer = producer_of(cluster)
     producer.begin_transaction()
-    send(producer, b"a", topic="single", partitions=3)
+    send_to_all(producer, b"a", topic="single", partitions=3)
     away = next(cluster.leader("single", index) for index in range(3) if cluster.leader("single", index) != coordinator(cluster))
     cluster.kill_broker(away)
     producer.commit_transaction(WAIT_S)
     assert state_of(cluster) == "PrepareCommit"
     cluster.start_broker(away)
     until(lambda: state_of(cluster) == "CompleteCommit", "the transaction is completed")
-    assert read(cluster, "single", 3) == {b"a-0", b"a-1", b"a-2"}
+    assert committed_values(cluster, "single", 3) == {b"a-0", b"a-1", b"a-2"}
 
 
 @pytest.mark.parametrize("fault", [Disconnect(handle=True), Disconnect()])
@@ -164,11 +164,11 @@ def test_lost_answers_to_markers_do_no_harm(cluster, fault):
     cluster.control(27, lose)
     for name, commit in ((b"a", True), (b"b", False), (b"c", True)):
         producer.begin_transaction()
-        send(producer, name)
+        send_to_all(producer, name)
         (producer.commit_transaction if commit else producer.abort_transaction)(WAIT_S)
     until(lambda: state_of(cluster) == "CompleteCommit", "the transaction is completed")
     assert left[0] < 0
-    assert read(cluster) == values(b"a", b"c")
+    assert committed_values(cluster) == values_of_all(b"a", b"c")
 
 
 def test_lost_answers_of_the_coordinator(cluster):
@@ -178,9 +178,9 @@ def test_lost_answers_of_the_coordinator(cluster):
     cluster.control(26, lambda request: next(faults, None))
     for name in (b"a", b"b", b"c"):
         producer.begin_transaction()
-        send(producer, name)
+        send_to_all(producer, name)
         producer.commit_transaction(WAIT_S)
-    assert read(cluster) == values(b"a", b"b", b"c")
+    assert committed_values(cluster) == values_of_all(b"a", b"b", b"c")
 
 
 def test_brokers_come_and_go(cluster):
@@ -199,7 +199,7 @@ def test_brokers_come_and_go(cluster):
             elif choose.random() < 0.4:
                 down = choose.choice([1, 2, 3])
                 (cluster.kill_broker if choose.random() < 0.7 else cluster.stop_broker)(down)
-            send(producer, name)
+            send_to_all(producer, name)
             name += b"+"
         if choose.random() < 0.7:
             producer.commit_transaction(WAIT_S)
@@ -208,4 +208,4 @@ def test_brokers_come_and_go(cluster):
             producer.abort_transaction(WAIT_S)
     if down is not None:
         cluster.start_broker(down)
-    assert read(cluster) == values(*committed)
+    assert committed_values(cluster) == values_of_all(*committed)

@@ -33,7 +33,7 @@ class FakePeers:
         return node_id, request, done
 
 
-class Stage:
+class MarkerBench:
     """A sender with transactions of its own, partitions led as `leaders` says, and a writer that answers when told."""
 
     def __init__(self):
@@ -68,7 +68,7 @@ class Stage:
     def answer_next(self, code=0):
         """The oldest request, which is answered with one code for everything."""
         _, request, respond = self.peers.take()
-        respond(answer(request, code))
+        respond(markers_answer(request, code))
         return request
 
     def later(self, ms=RETRY_MS):
@@ -76,7 +76,7 @@ class Stage:
         self.timer.advance_clock()
 
 
-def answer(request, code=0):
+def markers_answer(request, code=0):
     """A WriteTxnMarkers response with one code for everything."""
     return p.WriteTxnMarkersResponse(
         markers=[
@@ -98,7 +98,7 @@ def answer(request, code=0):
 
 
 def test_a_transaction_is_marked_when_every_leader_has_written():
-    stage = Stage()
+    stage = MarkerBench()
     keeper = stage.prepared(P0, P1)
     stage.send(keeper)
     ((target, version, done),) = stage.appended
@@ -109,12 +109,12 @@ def test_a_transaction_is_marked_when_every_leader_has_written():
     done(None)
     assert stage.marked == []
     assert keeper.shard.partitions_of(keeper.txn) == {P1}
-    respond(answer(request))
+    respond(markers_answer(request))
     assert stage.marked == [keeper.txn]
 
 
 def test_markers_that_could_not_be_sorted_are_sorted_again_and_those_of_others_go_out(caplog):
-    stage = Stage()
+    stage = MarkerBench()
     keeper, other = stage.prepared(P0, P1), stage.prepared(P1)
     leader_of, faults = stage.sender._leader_of, [1, 2]
 
@@ -140,7 +140,7 @@ def test_markers_that_could_not_be_sorted_are_sorted_again_and_those_of_others_g
 
 
 def test_markers_that_were_written_and_could_not_be_confirmed_are_confirmed_again_and_not_sent_again():
-    stage = Stage()
+    stage = MarkerBench()
     keeper = stage.prepared(P1)
     marked, faults = stage.sender._marked, [1, 2]
 
@@ -161,7 +161,7 @@ def test_markers_that_were_written_and_could_not_be_confirmed_are_confirmed_agai
 
 
 def test_a_transaction_without_partitions_is_marked_at_once():
-    stage = Stage()
+    stage = MarkerBench()
     keeper = Keeper()
     keeper.end(keeper.init(), False)
     stage.send(keeper)
@@ -169,25 +169,25 @@ def test_a_transaction_without_partitions_is_marked_at_once():
 
 
 def test_one_request_is_under_way_about_a_partition_and_the_next_takes_the_others_along():
-    stage = Stage()
+    stage = MarkerBench()
     keepers = [stage.prepared(P1) for _ in range(3)]
     for keeper in keepers:
         stage.send(keeper)
     _, request, respond = stage.peers.take()
     assert (len(request.markers), stage.peers.sent) == (1, [])
-    respond(answer(request))
+    respond(markers_answer(request))
     request = stage.answer_next()
     assert len(request.markers) == 2
     assert stage.marked == [keeper.txn for keeper in keepers]
 
 
-def named(request):
+def partitions_named(request):
     """The partitions of a request."""
     return {(topic.name, index) for marker in request.markers for topic in marker.topics for index in topic.partition_indexes}
 
 
 def test_a_partition_that_is_stuck_holds_back_no_other_of_its_broker():
-    stage = Stage()
+    stage = MarkerBench()
     stage.leaders = {("topic", index): THERE for index in range(20)}
     stuck, other, both = stage.prepared(P0), stage.prepared(P1), stage.prepared(P0, P1)
     stage.send(stuck)
@@ -195,32 +195,32 @@ def test_a_partition_that_is_stuck_holds_back_no_other_of_its_broker():
     stage.send(other)
     stage.send(both)
     _, second, respond_second = stage.peers.take()
-    assert (named(first), named(second), stage.peers.sent) == ({P0}, {P1}, [])
-    respond_second(answer(second))
+    assert (partitions_named(first), partitions_named(second), stage.peers.sent) == ({P0}, {P1}, [])
+    respond_second(markers_answer(second))
     assert stage.marked == [other.txn]
     _, third, respond_third = stage.peers.take()  # the part of `both` that is not stuck
-    assert (named(third), stage.peers.lanes[:3]) == ({P1}, ["markers", "markers-2", "markers-2"])
-    respond_third(answer(third))
+    assert (partitions_named(third), stage.peers.lanes[:3]) == ({P1}, ["markers", "markers-2", "markers-2"])
+    respond_third(markers_answer(third))
     assert both.shard.partitions_of(both.txn) == {P0}
-    respond(answer(first, Code.REQUEST_TIMED_OUT))
+    respond(markers_answer(first, Code.REQUEST_TIMED_OUT))
     _, fourth, respond_fourth = stage.peers.take()  # P0 is free, for who has not tried
-    assert (named(fourth), len(fourth.markers)) == ({P0}, 1)
-    respond_fourth(answer(fourth))
+    assert (partitions_named(fourth), len(fourth.markers)) == ({P0}, 1)
+    respond_fourth(markers_answer(fourth))
     stage.later()
     _, slow, respond_slow = stage.peers.take()
-    assert (named(slow), len(slow.markers), stage.peers.lanes[-1]) == ({P0}, 1, "markers-slow")
+    assert (partitions_named(slow), len(slow.markers), stage.peers.lanes[-1]) == ({P0}, 1, "markers-slow")
     for index in range(2, 20):  # what is stuck takes none of the other lanes
         keeper = stage.prepared(("topic", index))
         stage.send(keeper)
         stage.answer_next()
         assert stage.marked[-1] == keeper.txn
-    respond_slow(answer(slow))
+    respond_slow(markers_answer(slow))
     assert {stuck.txn, both.txn} <= set(stage.marked)
     assert stage.sender._in_flight == {} and stage.sender._queues == {}
 
 
 def test_more_stuck_partitions_than_lanes_delay_the_others_by_one_deadline():
-    stage = Stage()
+    stage = MarkerBench()
     stage.leaders = {("topic", index): THERE for index in range(20)}
     for index in range(8):
         stage.send(stage.prepared(("topic", index)))
@@ -229,7 +229,7 @@ def test_more_stuck_partitions_than_lanes_delay_the_others_by_one_deadline():
     first = [stage.peers.take() for _ in range(4)]  # each over its own lane
     assert stage.peers.sent == []
     for _, request, respond in first:
-        respond(answer(request, Code.REQUEST_TIMED_OUT))
+        respond(markers_answer(request, Code.REQUEST_TIMED_OUT))
     _, request, respond = stage.peers.take()  # all others, the healthy one among them
     assert len(request.markers) == 5
     other = stage.prepared(("topic", 11))
@@ -239,12 +239,12 @@ def test_more_stuck_partitions_than_lanes_delay_the_others_by_one_deadline():
     stage.later()
     _, slow, respond_slow = stage.peers.take()
     assert (len(slow.markers), stage.peers.lanes[-1], stage.peers.sent) == (1, "markers-slow", [])
-    respond(answer(request))
+    respond(markers_answer(request))
     assert healthy.txn in stage.marked
-    respond_slow(answer(slow, Code.REQUEST_TIMED_OUT))
+    respond_slow(markers_answer(slow, Code.REQUEST_TIMED_OUT))
     _, slow, respond_slow = stage.peers.take()
     assert (len(slow.markers), stage.peers.lanes[-1], stage.peers.sent) == (3, "markers-slow", [])
-    respond_slow(answer(slow, Code.REQUEST_TIMED_OUT))
+    respond_slow(markers_answer(slow, Code.REQUEST_TIMED_OUT))
     stage.later()
     for _ in range(2):
         slow = stage.answer_next()
@@ -252,7 +252,7 @@ def test_more_stuck_partitions_than_lanes_delay_the_others_by_one_deadline():
 
 
 def test_a_partition_led_here_that_is_stuck_holds_back_no_other():
-    stage = Stage()
+    stage = MarkerBench()
     stage.leaders[P1] = HERE
     stuck, other = stage.prepared(P0, P1), stage.prepared(P1)
     stage.send(stuck)
@@ -273,7 +273,7 @@ def test_a_partition_led_here_that_is_stuck_holds_back_no_other():
 
 def test_a_producer_stands_in_a_request_once():
     """Since it is answered once: its other markers go with the next."""
-    stage = Stage()
+    stage = MarkerBench()
     stage.leaders[P0] = THERE
     busy, keeper = stage.prepared(P0, P1), stage.prepared(P0, P1)
     stage.send(busy)
@@ -281,7 +281,7 @@ def test_a_producer_stands_in_a_request_once():
     whole = _Pending(keeper.shard, keeper.txn, 5, (P0, P1))
     for target in (P0, P1):
         stage.sender._route(whole._replace(partitions=(target,)))
-    respond(answer(first))
+    respond(markers_answer(first))
     for target in (P0, P1):
         request = stage.answer_next()
         assert [(t.name, t.partition_indexes) for marker in request.markers for t in marker.topics] == [(target[0], [target[1]])]
@@ -290,32 +290,32 @@ def test_a_producer_stands_in_a_request_once():
 
 @pytest.mark.parametrize("code", [Code.INVALID_PRODUCER_EPOCH, Code.TRANSACTION_COORDINATOR_FENCED])
 def test_a_partition_that_refuses_a_marker_as_overtaken_keeps_the_others_confirmed(code):
-    stage = Stage()
+    stage = MarkerBench()
     stage.leaders[P0] = THERE
     third = ("topic", 2)
     stage.leaders[third] = THERE
     keeper = stage.prepared(P0, P1, third)
     stage.send(keeper)
     _, request, respond = stage.peers.take()
-    told = answer(request)
+    told = markers_answer(request)
     parts = [p.WritableTxnMarkerPartitionResult(partition_index=index, error_code=each) for index, each in ((0, code), (1, 0), (2, 6))]
     topics = [p.WritableTxnMarkerTopicResult(name="topic", partitions=parts)]
     respond(told._replace(markers=[told.markers[0]._replace(topics=topics)]))
     assert keeper.shard.partitions_of(keeper.txn) == {P0, third}
     stage.later()
     request = stage.answer_next()
-    assert named(request) == {third}
+    assert partitions_named(request) == {third}
     assert (keeper.shard.partitions_of(keeper.txn), stage.marked) == ({P0}, [])
 
 
 def test_an_answer_is_found_by_its_producer():
-    stage = Stage()
+    stage = MarkerBench()
     keepers = [stage.prepared(P1) for _ in range(3)]
     for keeper in keepers:
         stage.send(keeper)
     request = stage.answer_next()
     _, request, respond = stage.peers.take()
-    told = answer(request)
+    told = markers_answer(request)
     respond(told._replace(markers=told.markers[1:]))
     assert stage.marked == [keepers[0].txn, keepers[2].txn]
     stage.later()
@@ -332,7 +332,7 @@ def test_each_producer_is_answered_once_and_those_without_partitions_not_at_all(
 
 @each_row("code", [Code.NOT_LEADER_OR_FOLLOWER, Code.NOT_ENOUGH_REPLICAS, Code.UNKNOWN_TOPIC_OR_PARTITION, 999])
 def test_what_passes_is_tried_again_with_the_leader_there_is_then(code):
-    stage = Stage()
+    stage = MarkerBench()
     keeper = stage.prepared(P1)
     stage.send(keeper)
     stage.answer_next(code)
@@ -348,7 +348,7 @@ def test_what_passes_is_tried_again_with_the_leader_there_is_then(code):
     "outcome", [errors.DisconnectError("gone"), p.EndTxnResponse(), p.WriteTxnMarkersResponse(markers=[])], ids=["lost", "other", "short"]
 )
 def test_an_answer_that_tells_nothing_is_tried_again(outcome):
-    stage = Stage()
+    stage = MarkerBench()
     keeper = stage.prepared(P1)
     stage.send(keeper)
     stage.peers.take()[2](outcome)
@@ -358,7 +358,7 @@ def test_an_answer_that_tells_nothing_is_tried_again(outcome):
 
 
 def test_partitions_that_are_gone_need_no_marker_and_those_without_leader_wait():
-    stage = Stage()
+    stage = MarkerBench()
     keeper = stage.prepared(P0, P1)
     del stage.leaders[P0]
     stage.leaders[P1] = -1
@@ -373,7 +373,7 @@ def test_partitions_that_are_gone_need_no_marker_and_those_without_leader_wait()
 
 
 def test_a_coordinator_that_resigned_stops():
-    stage = Stage()
+    stage = MarkerBench()
     keeper, other = stage.prepared(P1), stage.prepared(P1)
     stage.send(keeper)
     stage.send(other)
@@ -385,7 +385,7 @@ def test_a_coordinator_that_resigned_stops():
 
 
 def test_a_writer_answers_when_all_is_written_or_refused(caplog):
-    stage = Stage()
+    stage = MarkerBench()
     failing = {1: errors.NotLeaderOrFollower("elsewhere"), 2: ZeroDivisionError("a bug")}
 
     def append(topic, index, batch, version, done):
@@ -431,7 +431,7 @@ class FakeCoordinator:
 
 
 def verifier(answers=(), where=HERE):
-    stage = Stage()
+    stage = MarkerBench()
     stage.coordinator = FakeCoordinator(list(answers))
 
     def coordinator_of(transactional_id):
@@ -445,21 +445,21 @@ def verifier(answers=(), where=HERE):
     return stage
 
 
-def ask(stage, support):
+def ask_verifier(stage, support):
     told = []
     stage.verifier.ask(TXN, WHO, [P0, P1], support, told.append)
     return told
 
 
-def codes(refusals):
+def codes_by_partition(refusals):
     return {target: error.code for target, error in refusals.items()}
 
 
 def test_old_producers_are_verified_and_new_ones_added():
     stage = verifier([{P0: None, P1: errors.TransactionAbortable("no")}, None])
-    (refused,) = ask(stage, Support.ABORTABLE_ERROR)
-    assert codes(refused) == {P1: Code.TRANSACTION_ABORTABLE}
-    (refused,) = ask(stage, Support.ADDS_BY_WRITING)
+    (refused,) = ask_verifier(stage, Support.ABORTABLE_ERROR)
+    assert codes_by_partition(refused) == {P1: Code.TRANSACTION_ABORTABLE}
+    (refused,) = ask_verifier(stage, Support.ADDS_BY_WRITING)
     assert refused == {}
     assert stage.coordinator.asked == [("verify", (P0, P1)), ("add", (P0, P1), 2)]
 
@@ -467,22 +467,22 @@ def test_old_producers_are_verified_and_new_ones_added():
 @each_row(("busy", "code"), [(3, None), (50, Code.CONCURRENT_TRANSACTIONS)])
 def test_a_leader_waits_out_the_end_of_the_last_transaction_but_not_for_long(busy, code):
     stage = verifier([errors.ConcurrentTransactions("busy")] * busy + [None])
-    told = ask(stage, Support.ADDS_BY_WRITING)
+    told = ask_verifier(stage, Support.ADDS_BY_WRITING)
     for _ in range(min(busy, 5)):
         assert told == []
         stage.later(20)
-    assert codes(told[0]) == ({} if code is None else {P0: code, P1: code})
+    assert codes_by_partition(told[0]) == ({} if code is None else {P0: code, P1: code})
 
 
 def test_old_producers_are_told_at_once():
     stage = verifier([errors.ConcurrentTransactions("busy")])
-    assert codes(ask(stage, Support.ABORTABLE_ERROR)[0])[P0] == Code.CONCURRENT_TRANSACTIONS
+    assert codes_by_partition(ask_verifier(stage, Support.ABORTABLE_ERROR)[0])[P0] == Code.CONCURRENT_TRANSACTIONS
 
 
 @pytest.mark.parametrize("adds", [True, False])
 def test_a_coordinator_elsewhere_is_asked_over_the_wire(adds):
     stage = verifier(where=THERE)
-    told = ask(stage, Support.ADDS_BY_WRITING if adds else Support.ABORTABLE_ERROR)
+    told = ask_verifier(stage, Support.ADDS_BY_WRITING if adds else Support.ABORTABLE_ERROR)
     _, request, respond = stage.peers.take()
     (transaction,) = request.transactions
     assert (transaction.verify_only, transaction.producer_id, transaction.topics[0].partitions) == (not adds, 7, [0, 1])
@@ -493,7 +493,7 @@ def test_a_coordinator_elsewhere_is_asked_over_the_wire(adds):
     topics = [p.AddPartitionsToTxnTopicResult(name="topic", results_by_partition=partitions)]
     result = p.AddPartitionsToTxnResult(transactional_id=TXN, topic_results=topics)
     respond(p.AddPartitionsToTxnResponse(results_by_transaction=[result]))
-    assert codes(told[0]) == {P1: Code.INVALID_PRODUCER_EPOCH}
+    assert codes_by_partition(told[0]) == {P1: Code.INVALID_PRODUCER_EPOCH}
 
 
 @each_row(
@@ -506,19 +506,19 @@ def test_a_coordinator_elsewhere_is_asked_over_the_wire(adds):
 )
 def test_a_coordinator_that_does_not_answer(outcome, code):
     stage = verifier(where=THERE)
-    told = ask(stage, Support.ABORTABLE_ERROR)
+    told = ask_verifier(stage, Support.ABORTABLE_ERROR)
     stage.peers.take()[2](outcome)
-    assert codes(told[0]) == {P0: code, P1: code}
+    assert codes_by_partition(told[0]) == {P0: code, P1: code}
 
 
 def test_nobody_to_ask():
     stage = verifier(where=errors.CoordinatorNotAvailable("none"))
-    assert codes(ask(stage, Support.ABORTABLE_ERROR)[0])[P0] == Code.COORDINATOR_NOT_AVAILABLE
+    assert codes_by_partition(ask_verifier(stage, Support.ABORTABLE_ERROR)[0])[P0] == Code.COORDINATOR_NOT_AVAILABLE
 
 
 def test_words_for_clients():
     aborted = verifier([{P0: errors.TransactionAbortable("no"), P1: None}])
-    assert codes(ask(aborted, Support.NO_ABORTABLE_ERROR)[0]) == {P0: Code.INVALID_TXN_STATE}
+    assert codes_by_partition(ask_verifier(aborted, Support.NO_ABORTABLE_ERROR)[0]) == {P0: Code.INVALID_TXN_STATE}
     for error in (errors.NotCoordinator(""), errors.CoordinatorNotAvailable(""), errors.NetworkError("")):
         assert for_batch(error, Support.ADDS_BY_WRITING).code == Code.NOT_ENOUGH_REPLICAS
     busy = errors.ConcurrentTransactions("")

@@ -23,7 +23,7 @@ from tests.kit.rows import each_row
 OK, FENCED, ITS, BUSY = 0, Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE, Code.CONCURRENT_TRANSACTIONS
 
 
-def committed(keeper, producer, commit=True, client=2):
+def one_transaction(keeper, producer, commit=True, client=2):
     """A whole transaction; who the producer is afterwards."""
     keeper.add(producer, P0, client=client)
     after = keeper.end(producer, commit, client)
@@ -113,7 +113,7 @@ def test_ending_a_transaction_with_the_last_epoch_gives_a_new_producer_id():
     assert (keeper.txn.producer_id, keeper.txn.producer_epoch, keeper.txn.next_producer_id) == (1001, 0, -1)
     assert keeper.end(last, True) == fresh  # the answer was lost
     assert keeper.outcome(lambda: keeper.end(last, False)) == ITS
-    assert committed(keeper, fresh) == next_epoch(fresh)
+    assert one_transaction(keeper, fresh) == next_epoch(fresh)
 
 
 def test_fencing_the_last_epoch_leaves_room_for_the_markers():
@@ -201,14 +201,14 @@ def test_a_delayed_end_does_not_end_the_next_transaction():
     """The flaw of Kafka before KIP-890: a request that was resent arrives twice, the second time in the next transaction."""
     keeper = Keeper(2)
     producer = keeper.init()
-    later = committed(keeper, producer)
+    later = one_transaction(keeper, producer)
     keeper.add(later)  # the next transaction, in the next epoch
     assert keeper.outcome(lambda: keeper.end(producer, True)) == FENCED
     assert keeper.state == "Ongoing"
 
     old = Keeper(1)
     producer = old.init()
-    committed(old, producer, client=0)
+    one_transaction(old, producer, client=0)
     old.add(producer, client=0)
     assert old.outcome(lambda: old.end(producer, True, 0)) == OK  # as in Kafka: nothing tells the two apart
     assert old.state == "PrepareCommit"
@@ -217,8 +217,8 @@ def test_a_delayed_end_does_not_end_the_next_transaction():
 def test_an_old_client_on_a_new_cluster_keeps_its_epoch():
     keeper = Keeper(2)
     producer = keeper.init()
-    assert committed(keeper, producer, client=0) == producer
-    assert committed(keeper, producer, commit=False, client=0) == producer
+    assert one_transaction(keeper, producer, client=0) == producer
+    assert one_transaction(keeper, producer, commit=False, client=0) == producer
     assert keeper.txn.client_version == 0
 
 
@@ -373,7 +373,7 @@ reached = Reached(
 )
 
 
-class Coordinator(RuleBasedStateMachine):
+class TransactionMachine(RuleBasedStateMachine):
     """Producers old and new, of both protocols, markers that take their time, reloads: whatever they do,
 
     - a reload finds what was known,
@@ -519,8 +519,8 @@ class Coordinator(RuleBasedStateMachine):
         self.seen = len(self.keeper.log)
 
 
-Coordinator.TestCase.settings = settings(max_examples=10, stateful_step_count=30, deadline=None)
-TestCoordinator = reached.by(Coordinator, rounds=6)
+TransactionMachine.TestCase.settings = settings(max_examples=10, stateful_step_count=30, deadline=None)
+TestCoordinator = reached.by(TransactionMachine, rounds=6)
 
 
 def test_a_tombstone_forgets():

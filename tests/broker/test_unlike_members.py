@@ -79,7 +79,7 @@ def test_who_fails_with_its_producer_id_keeps_no_other_from_one(controller, capl
     assert given[3:] == [200]
 
 
-def places(request):
+def directories_named(request):
     return {
         (topic.topic_id, part.partition_index): directory.id
         for directory in request.directories
@@ -95,13 +95,13 @@ def test_a_replica_that_has_moved_meanwhile_is_reported_where_it_is_and_the_othe
     assignments.tell(U, 0, b"b" * 16)
     timer.advance_clock()
     request, answered = controller.take()
-    assert places(request) == {(T, 0): b"a" * 16, (U, 0): b"b" * 16}
+    assert directories_named(request) == {(T, 0): b"a" * 16, (U, 0): b"b" * 16}
     assignments.tell(T, 0, b"c" * 16)
     answered(p.AssignReplicasToDirsResponse(error_code=Code.NOT_CONTROLLER))
     clock.advance(ASSIGN_AGAIN_MS)
     timer.advance_clock()
     request, answered = controller.take()
-    assert places(request) == {(T, 0): b"c" * 16, (U, 0): b"b" * 16}
+    assert directories_named(request) == {(T, 0): b"c" * 16, (U, 0): b"b" * 16}
     answered(p.AssignReplicasToDirsResponse())
     timer.advance_clock()
     assert controller.asked == []

@@ -249,3 +249,31 @@ def needs_versions_of(client: Any) -> Any:
 def certificates_of(cluster: Any) -> Any:
     """The authority, and what it has issued."""
     return cluster._certificates
+def contexts_of(runtime: Any) -> Any:
+    """What it knows of its partitions."""
+    return runtime._contexts
+
+
+def slices_of(broker: Any) -> Any:
+    """Its long requests."""
+    return broker._slices
+
+
+def samples_of(use: Any) -> Any:
+    """What was used by windows."""
+    return use._samples
+
+
+def decisions_of(authorizer: Any) -> Any:
+    """What it remembers."""
+    return authorizer._decisions
+
+
+def expressions_of(resolver: Any) -> Any:
+    """The expressions that it remembers."""
+    return resolver._expressions
+
+
+def heartbeat_of(link: Any) -> Any:
+    """When it says again that its broker lives."""
+    return link._heartbeat
