@@ -10,33 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from kafkacore import KafkaConsumer, KafkaProducer
 from kafkacore import protocol as p
 from kafkacore.broker.processes import _nursery
 from kafkacore.errors import BrokerNotAvailable, UnknownTopicOrPartition, UsageError
 from kafkacore.testing import Delay, Disconnect, EmbeddedCluster
-from kafkacore.types import TopicPartition
 from tests.kit.batches import batch
 from tests.kit.inside import brokers_of, controller_of
+from tests.kit.programs import ROOT, environment, run_python
+from tests.kit.records import fill, read, values_of
+from tests.kit.waiting import until
 from tests.kit.wire import Wire, produce_request
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parent.parent.parent
 
 
-def read_all(cluster, topic, count):
-    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
-        consumer.assign([TopicPartition(topic, 0)])
-        found = []
-        while len(found) < count:
-            for records in consumer.poll(10).values():
-                found += [record.value for record in records]
-    return found
-
-
-def write(cluster, topic, values):
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        return [producer.send(topic, value, partition=0).result(30).offset for value in values]
+def kafkacore_broker(*options):
+    """`kafkacore broker` in a process of its own; it prints JSON."""
+    command = [sys.executable, "-m", "kafkacore", "broker", "--processes", "--port", "0", "--json", *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=environment())
 
 
 def wait_for_isr(cluster, topic, size):
@@ -51,11 +42,11 @@ def test_brokers_are_processes_that_may_be_killed_stopped_and_suspended():
         addresses = cluster.bootstrap_servers
         cluster.create_topic("t", partitions=1)
         assert cluster.topics() == {"t": 1} and sorted(cluster.isr("t", 0)) == [1, 2, 3]
-        assert write(cluster, "t", [b"0", b"1"]) == [0, 1]
+        assert fill(cluster.bootstrap_servers, "t", [b"0", b"1"]) == [0, 1]
         first = cluster.leader("t", 0)
         cluster.kill_broker(first)
         assert cluster.leader("t", 0) not in (first, None) and first not in cluster.isr("t", 0)
-        assert write(cluster, "t", [b"2"]) == [2]
+        assert fill(cluster.bootstrap_servers, "t", [b"2"]) == [2]
         cluster.start_broker(first)
         assert cluster.bootstrap_servers == addresses
         wait_for_isr(cluster, "t", 3)
@@ -68,7 +59,7 @@ def test_brokers_are_processes_that_may_be_killed_stopped_and_suspended():
         assert (cluster.leader("t", 0), cluster.high_watermark("t", 0)) == (first, 3)
         cluster.pause_broker(second)
         cluster.resume_broker(second)
-        assert read_all(cluster, "t", 3) == [b"0", b"1", b"2"]
+        assert values_of(read(cluster.bootstrap_servers, "t", 3)) == [b"0", b"1", b"2"]
         assert [cluster.end_offset("t", 0, broker) for broker in (1, 2, 3)] == [3, 3, 3]
         assert cluster.high_watermark("t", 0, broker=first) == 3
         with pytest.raises(UnknownTopicOrPartition, match="'u'"):
@@ -91,12 +82,12 @@ def test_control_functions_of_this_process_stand_before_the_brokers_of_others(ca
             seen.append((os.getpid(), topic.topic_id, len(topic.partition_data[0].records) > 0))
 
         cluster.control(PRODUCE, look)
-        assert write(cluster, "t", [b"0"]) == [0]
+        assert fill(cluster.bootstrap_servers, "t", [b"0"]) == [0]
         assert seen == [(os.getpid(), controller_of(cluster).read(lambda image: image.topics["t"].topic_id), True)]
         # one answer is lost, the next connection is cut before its request is served, then a delay; the records are there once
         faults = iter([Disconnect(handle=True), Disconnect, Delay(20)])
         cluster.control(PRODUCE, lambda request: next(faults, None))
-        assert write(cluster, "t", [b"1"]) == [1]
+        assert fill(cluster.bootstrap_servers, "t", [b"1"]) == [1]
         assert next(faults, None) is None
         cluster.control(PRODUCE, None)
         with Wire(cluster.bootstrap_servers) as wire:
@@ -116,7 +107,7 @@ def test_control_functions_of_this_process_stand_before_the_brokers_of_others(ca
                 wire.ask(p.ListOffsetsRequest(topics=[]), 7)
             assert reason in caplog.text
         cluster.control(LIST_OFFSETS, None)
-        assert read_all(cluster, "t", 2) == [b"0", b"1"]
+        assert values_of(read(cluster.bootstrap_servers, "t", 2)) == [b"0", b"1"]
         with pytest.raises(UsageError, match="not served"):
             cluster.control(76, None)
 
@@ -158,17 +149,17 @@ def test_a_broker_that_hangs_loses_its_session_and_comes_back():
 def test_a_data_directory_outlives_everybody(tmp_path):
     with EmbeddedCluster(brokers=2, processes=True, data_dir=tmp_path) as cluster:
         cluster.create_topic("t", partitions=1, replication_factor=2)
-        write(cluster, "t", [b"a", b"b"])
+        fill(cluster.bootstrap_servers, "t", [b"a", b"b"])
         for broker in (1, 2):
             cluster.kill_broker(broker)
         assert cluster.leader("t", 0) is None
         for broker in (1, 2):
             cluster.start_broker(broker)
-        assert read_all(cluster, "t", 2) == [b"a", b"b"]
+        assert values_of(read(cluster.bootstrap_servers, "t", 2)) == [b"a", b"b"]
         cluster_id = cluster.cluster_id
     with EmbeddedCluster(brokers=2, data_dir=tmp_path) as cluster:  # the same directory, in threads
         assert cluster.cluster_id == cluster_id
-        assert read_all(cluster, "t", 2) == [b"a", b"b"]
+        assert values_of(read(cluster.bootstrap_servers, "t", 2)) == [b"a", b"b"]
     assert {entry.name for entry in tmp_path.iterdir()} == {"controller", "broker-1", "broker-2"}
 
 
@@ -195,10 +186,7 @@ def children_of(pid):
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_the_shell_s_cluster_ends_with_its_process(tmp_path, how):
-    options = ["--brokers", "3", "--processes", "--port", "0", "--json", "--data-dir", str(tmp_path)]
-    command = [sys.executable, "-m", "kafkacore", "broker", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
-        assert process.stdout is not None
+    with kafkacore_broker("--brokers", "3", "--data-dir", str(tmp_path)) as process:
         servers = json.loads(process.stdout.readline())["bootstrap_servers"]
         try:
             (nursery,) = children_of(process.pid)
@@ -207,23 +195,18 @@ def test_the_shell_s_cluster_ends_with_its_process(tmp_path, how):
         except BaseException:
             process.kill()
             raise
-        with KafkaProducer(bootstrap_servers=servers) as producer:
-            assert producer.send("t", b"x").result(30).offset == 0
+        fill(servers, "t", [b"x"])
         process.send_signal(how)
         assert process.wait(60) == (0 if how == signal.SIGTERM else -signal.SIGKILL)
-    for child in children:
-        while is_alive(child):
-            os.sched_yield()
+    until(lambda: not any(map(is_alive, children)))
     clean = [(tmp_path / f"broker-{node}" / ".kafka_cleanshutdown").exists() for node in (1, 2, 3)]
     assert clean == [True, True, True]
     with EmbeddedCluster(brokers=3, data_dir=tmp_path) as cluster:
-        assert read_all(cluster, "t", 1) == [b"x"]
+        assert values_of(read(cluster.bootstrap_servers, "t", 1)) == [b"x"]
 
 
 def test_the_shell_s_cluster_tells_of_a_broker_that_ended_and_starts_it_again():
-    command = [sys.executable, "-m", "kafkacore", "broker", "--brokers", "2", "--processes", "--port", "0", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
-        assert process.stdout is not None
+    with kafkacore_broker("--brokers", "2") as process:
         try:
             said = json.loads(process.stdout.readline())
             pid = said["pids"]["2"]
@@ -232,8 +215,7 @@ def test_the_shell_s_cluster_tells_of_a_broker_that_ended_and_starts_it_again():
             process.send_signal(signal.SIGHUP)
             again = json.loads(process.stdout.readline())
             assert again["started"] == 2 and again["pid"] != pid and is_alive(again["pid"])
-            with KafkaProducer(bootstrap_servers=said["bootstrap_servers"].split(",")[1]) as producer:
-                assert producer.send("t", b"x").result(30).offset == 0
+            fill(said["bootstrap_servers"].split(",")[1], "t", [b"x"])
         finally:
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
@@ -246,15 +228,7 @@ START = "from kafkacore.testing import EmbeddedCluster; EmbeddedCluster(processe
 def test_children_execute_no_file_of_the_working_directory(tmp_path):
     for module in ("json", "logging", "kafkacore"):  # of the standard library, and the package itself
         (tmp_path / f"{module}.py").write_text(FOREIGN)
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", START],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_python("-P", "-c", START, cwd=tmp_path)
     assert not (tmp_path / "executed").exists()
     assert done.stdout == "served\n", done.stderr
 
@@ -263,8 +237,7 @@ def test_a_nursery_that_was_killed_is_replaced():
     with EmbeddedCluster(brokers=1, processes=True) as cluster:
         first = _nursery._process.pid
         os.kill(first, signal.SIGKILL)
-        while is_alive(first):
-            os.sched_yield()
+        until(lambda: not is_alive(first))
         cluster.create_topic("t", partitions=1)
         cluster.kill_broker(1)
         cluster.start_broker(1)
@@ -290,6 +263,4 @@ def test_many_signals_are_as_good_as_one():
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
-        for pid in pids:
-            while is_alive(pid):
-                os.sched_yield()
+        until(lambda: not any(map(is_alive, pids)))

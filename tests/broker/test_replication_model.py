@@ -1,5 +1,9 @@
-"""Leaders, followers and the controller under any order of messages, losses, deaths and delays: committed records survive."""
+"""Leaders, followers and the controller under any order of messages, losses, deaths and delays: committed records survive.
 
+With KAFKACORE_SEEDS there are more examples, and longer ones.
+"""
+
+import os
 import random
 
 import pytest
@@ -139,11 +143,10 @@ class UncleanReplication(Replication):
     unclean = True
 
 
-_QUICK = settings(max_examples=25, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
-_LONG = settings(max_examples=200, stateful_step_count=100, deadline=None, suppress_health_check=list(HealthCheck))
-
-Replication.TestCase.settings = _QUICK
-UncleanReplication.TestCase.settings = _QUICK
+AT_LENGTH = "KAFKACORE_SEEDS" in os.environ
+EXAMPLES, STEPS = (200, 100) if AT_LENGTH else (40, 60)
+SETTINGS = settings(max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, suppress_health_check=list(HealthCheck))
+Replication.TestCase.settings = UncleanReplication.TestCase.settings = SETTINGS
 TestReplication = Replication.TestCase
 TestUncleanReplication = UncleanReplication.TestCase
 
@@ -162,14 +165,9 @@ def _lets_everybody_in(partition, node_id, replica):
 def test_a_planted_fault_is_found(monkeypatch, method, fault):
     monkeypatch.setattr(Partition, method, fault)
     with pytest.raises(AssertionError):
-        searching = settings(_LONG, phases=[Phase.generate], derandomize=True, database=None, max_examples=2_000)
+        fixed = {"phases": [Phase.generate], "derandomize": True, "database": None}
+        searching = settings(SETTINGS, max_examples=2_000, stateful_step_count=100, **fixed)
         run_state_machine_as_test(Replication, settings=searching)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("machine", [Replication, UncleanReplication])
-def test_at_length(machine):
-    run_state_machine_as_test(machine, settings=settings(_LONG, max_examples=100))
 
 
 def test_a_follower_that_cannot_begin_anew_tries_again(monkeypatch):
