@@ -10,13 +10,14 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from kafkacore import KafkaConsumer, KafkaProducer, errors, protocol
+from kafkacore import KafkaProducer, errors, protocol
 from kafkacore.decode import ddl
 from kafkacore.spark import clients, decoded
 from kafkacore.spark.offsets import OffsetRange
 from kafkacore.spark.options import source_options
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.inside import kept_of
+from tests.spark.letters import dead_letters
 
 PRODUCE = 0
 MIB = 1 << 20
@@ -57,21 +58,11 @@ def read(cluster: EmbeddedCluster, topic: str, start: int = 0, end: int = 5, **m
     return [a for each in clients.read(options, OffsetRange("t", 0, start, end), ddl.parse("a INT", "o")) for a in each["a"].to_pylist()]
 
 
-def letters(cluster: EmbeddedCluster, topic: str, count: int) -> list[Any]:
-    """Sorted by the offset that they had."""
-    with KafkaConsumer(topic, bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
-        found: list[Any] = []
-        while len(found) < count:
-            found += [record for records in consumer.poll(10).values() for record in records]
-    assert len(found) == count == cluster.high_watermark(topic, 0)
-    return sorted(found, key=lambda each: int(dict(each.headers)[OWN + "offset"]))
-
-
 def test_a_value_that_its_topic_does_not_take_goes_there_cut(cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
     cluster.create_topic("letters")
     with caplog.at_level(logging.WARNING, "kafkacore.spark"):
         assert read(cluster, "letters") == [1]
-    first, second, third, last = letters(cluster, "letters", 4)
+    first, second, third, last = dead_letters(cluster, "letters", 4)
     assert (first.key, first.value) == (b"edge", BAD[:4096])
     headers = dict(first.headers)
     assert headers["h"] == b"1" and headers[OWN + "cut"] == b"value" and headers[OWN + "value.bytes"] == b"%d" % len(BAD)
@@ -87,7 +78,7 @@ def test_a_value_that_its_topic_does_not_take_goes_there_cut(cluster: EmbeddedCl
 def test_a_topic_for_large_records_gets_them_whole(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("large", configs={"max.message.bytes": str(16 * MIB)})
     assert read(cluster, "large") == [1]
-    found = letters(cluster, "large", 4)
+    found = dead_letters(cluster, "large", 4)
     assert [len(each.value) for each in found] == [len(BAD), 1, 1, 9 * MIB]
     assert not any(OWN + "cut" in dict(each.headers) for each in found)
 
@@ -95,14 +86,14 @@ def test_a_topic_for_large_records_gets_them_whole(cluster: EmbeddedCluster) -> 
 def test_the_producer_of_dead_letters_has_settings_of_its_own(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("limited", configs={"max.message.bytes": str(16 * MIB)})
     assert read(cluster, "limited", deadLetter__kafka__max__request__size="5000", deadLetter__kafka__compression__type="gzip") == [1]
-    found = letters(cluster, "limited", 4)
+    found = dead_letters(cluster, "limited", 4)
     assert [len(each.value) for each in found] == [4096, 1, 1, 4096]  # refused by the client, uncompressed
 
 
 def test_a_key_and_headers_that_are_too_large_themselves_are_cut_too(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("tiny", configs={"max.message.bytes": "2000"})
     assert read(cluster, "tiny") == [1]
-    first, second, third, _ = letters(cluster, "tiny", 4)
+    first, second, third, _ = dead_letters(cluster, "tiny", 4)
     assert (first.value, first.key) == (BAD[:256], b"edge")  # 4,096 bytes were too many as well
     headers = dict(second.headers)
     assert (second.key, second.value) == (b"k" * 256, b"{")
@@ -137,7 +128,7 @@ def test_a_refusal_for_good_is_one_error_at_once(cluster: EmbeddedCluster, code:
         cluster.control(PRODUCE, None)
     assert caught.value.topic == topic and isinstance(caught.value.__cause__, errors.for_code(code))
     assert read(cluster, topic, 3, 4) == []  # the next try is not harmed by it
-    assert len(letters(cluster, topic, 1)) == 1
+    assert len(dead_letters(cluster, topic, 1)) == 1
 
 
 def test_a_topic_that_does_not_exist_is_an_error(cluster: EmbeddedCluster) -> None:

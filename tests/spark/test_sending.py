@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -17,18 +16,6 @@ from tests.kit.rows import each_row
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 US = pa.timestamp("us", "UTC")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def producer(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as made:
-        yield made
 
 
 def send(producer: KafkaProducer, topic: str | None, *batches: dict[str, Any]) -> int:

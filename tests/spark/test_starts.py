@@ -244,3 +244,14 @@ def test_older_sparks_ask_for_the_end_first(cluster, producer, older, start):
     assert numbers(read(again, list(again.partitions(again.initialOffset(), end)))) == list(range(STARTS[start][1], 5))
     later = again.latestOffset()
     assert numbers(read(again, list(again.partitions(end, later)))) == [5, 6, 7]
+
+
+def test_older_sparks_have_no_admission_control(cluster, producer, older):
+    cluster.create_topic("older", partitions=1)
+    send(producer, "older", range(3))
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": "older", "startingOffsets": "earliest"}
+    reader = stream_reader(given)
+    with pytest.raises(errors.OffsetOutOfRange, match="begins at offset 9 and ends at 3"):
+        reader.partitions({"older": {"0": 9}}, reader.latestOffset())
+    with pytest.raises(errors.ConfigError, match=r"maxOffsetsPerTrigger and minOffsetsPerTrigger need pyspark 4\.2"):
+        stream_reader({**given, "maxOffsetsPerTrigger": "5"}).initialOffset()

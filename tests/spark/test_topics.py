@@ -220,10 +220,6 @@ def test_brokers_without_topic_ids() -> None:
     assert found.look(["t"], {"t": 2}) == ({"t": 1}, {}) and found.renewed == {"t"}
 
 
-def test_the_pauses_are_about_a_second() -> None:
-    assert 0.9 <= sum(PAUSES_S) <= 1.5
-
-
 # ---- by the wire
 
 
@@ -355,34 +351,3 @@ def test_a_task_does_not_believe_one_answer_either(cluster: Any, producer: Any, 
 
 
 # ---- topics that the options name, or do not name
-
-
-def test_a_topic_that_is_no_longer_subscribed_is_not_called_deleted(cluster: Any, producer: Any) -> None:
-    for name in ("kept", "dropped"):
-        cluster.create_topic(name, partitions=1)
-        send(producer, name, range(2))
-    offset = {"kept": {"0": 2}, "dropped": {"0": 1}}
-    with pytest.raises(errors.OffsetOutOfRange, match=r"dropped-0: it is not subscribed any longer.* at offset 1"):
-        Query(cluster, offset, subscribe="kept").batch()
-    lenient = Query(cluster, offset, subscribe="kept", failOnDataLoss="false")
-    assert lenient.batches() == [[]] and lenient.at == {"kept": {"0": 2}}
-
-
-@pytest.mark.parametrize("loss", ["fail", "earliest", "skip"])
-def test_a_topic_that_is_added_begins_with_what_it_has(cluster: Any, admin: Any, producer: Any, loss: str) -> None:
-    old, new = f"old-{loss}", f"new-{loss}"
-    for name in (old, new):
-        cluster.create_topic(name, partitions=1)
-        send(producer, name, range(5))
-    admin.delete_records({(new, 0): 3}).check()
-    query = Query(cluster, {old: {"0": 5}}, subscribe=f"{old},{new}", onDataLoss=loss)
-    assert query.batch() == [] and query.at == {old: {"0": 5}, new: {"0": 3}}
-    admin.delete_records({(new, 0): 4}).check()
-    again = Query(cluster, query.offset, subscribe=f"{old},{new}", onDataLoss=loss)
-    assert [len(list(each.ranges)) for each in again.reader.partitions(*query.last)] == [0]  # a replay
-    assert query.reader.tolerated == 0
-    if loss == "fail":
-        with pytest.raises(errors.OffsetOutOfRange, match=f"{new}-0: the offsets 3 to 3 have aged out"):
-            query.batch()
-    else:
-        assert [numbers(batch) for batch in query.batches()] == [[], [4]]

@@ -50,13 +50,6 @@ def test_in_sql_a_topic_is_a_temporary_view_and_no_table(spark: Any, cluster: Em
         spark.sql("DROP VIEW in_sql")
 
 
-def test_a_schema_chooses_columns(spark: Any, cluster: EmbeddedCluster) -> None:
-    produce(cluster, "chosen", 10)
-    frame = spark.read.format("kafkacore").schema("offset long, value binary").options(**options(cluster, subscribe="chosen")).load()
-    assert frame.columns == ["offset", "value"]
-    assert frame.selectExpr("sum(offset)").first()[0] == 0 * 3 + 1 * 3 + 2 * 3 + 3
-
-
 def test_a_stream_takes_up_where_it_stopped_and_shows_its_offsets(spark: Any, cluster: EmbeddedCluster, tmp_path: Path) -> None:
     produce(cluster, "source", 1_000)
     cluster.create_topic("sink", partitions=2)
@@ -90,15 +83,3 @@ def test_a_stream_takes_up_where_it_stopped_and_shows_its_offsets(spark: Any, cl
     with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
         committed = admin.list_group_offsets("g")
     assert sum(each.offset for each in committed.values() if each is not None) == 1_001
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"subscrib": "t"}, "unknown option 'subscrib'; did you mean subscribe"),
-        ({"subscribe": "no-such-topic"}, "no-such-topic"),
-    ],
-)
-def test_what_is_wrong_is_said(spark: Any, cluster: EmbeddedCluster, given: dict[str, str], says: str) -> None:
-    with pytest.raises(Exception, match=says):
-        spark.read.format("kafkacore").options(**options(cluster, **given)).load().count()

@@ -1,0 +1,16 @@
+"""Dead letters as a consumer finds them. It needs no pyspark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkacore.spark.decoded import HEADER
+from kafkacore.testing import EmbeddedCluster
+from tests.kit.records import read
+
+
+def dead_letters(cluster: EmbeddedCluster, topic: str, count: int) -> list[Any]:
+    """All that a topic has, sorted by the offset that they had."""
+    found = read(cluster.bootstrap_servers, topic, count)
+    assert len(found) == count == cluster.high_watermark(topic, 0)
+    return sorted(found, key=lambda each: int(dict(each.headers)[HEADER + "offset"]))
