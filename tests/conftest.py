@@ -42,7 +42,6 @@ APART = (
     "admin_answers",
     "broker_killed",
     "group_answers",
-    "histories",
     "log_files",
     "metadata_log_tool",
     "odd_requests",

@@ -107,7 +107,6 @@ def change(admin: AdminClient, kind: ResourceType, name: str, *entries: tuple[st
     admin.incremental_alter_configs([resource])[resource].result(WAIT_S)
 
 
-@pytest.mark.needs("DescribeConfigs", "IncrementalAlterConfigs")
 def test_a_topics_configs_are_changed(admin: AdminClient, bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
     kind, op = ResourceType.TOPIC, AlterConfigOpType
@@ -144,7 +143,6 @@ def test_a_topics_configs_are_changed(admin: AdminClient, bootstrap_servers: str
     assert value("retention.ms") == "70000"
 
 
-@pytest.mark.needs("DeleteRecords")
 def test_records_are_deleted_up_to_an_offset(admin: AdminClient, bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
     place = TopicPartition(topic, 0)
@@ -182,7 +180,6 @@ def test_the_cluster_is_described(admin: AdminClient, python: kafka.KafkaAdminCl
     assert found["cluster_id"] == described.cluster_id and [broker["node_id"] for broker in found["brokers"]] == [1]
 
 
-@pytest.mark.needs("DescribeLogDirs")
 def test_log_dirs_are_described(python: kafka.KafkaAdminClient, bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic(2)
     send_all(confluent_producer(bootstrap_servers), topic, [b"x" * 1000], partition=1)
@@ -195,7 +192,6 @@ def test_log_dirs_are_described(python: kafka.KafkaAdminClient, bootstrap_server
     assert {partition["offset_lag"] for partition in found["partitions"]} == {0}
 
 
-@pytest.mark.needs("CreateAcls", "DescribeAcls", "DeleteAcls")
 def test_acls_without_an_authorizer(admin: AdminClient, python: kafka.KafkaAdminClient) -> None:
     """Nothing is authorized, so there is nothing to list: SECURITY_DISABLED, as a Kafka without authorizer.class.name says."""
     any_acl = (ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
@@ -209,7 +205,6 @@ def test_acls_without_an_authorizer(admin: AdminClient, python: kafka.KafkaAdmin
     assert error_of(lambda: admin.delete_acls([wanted])[wanted].result(WAIT_S)) == "SECURITY_DISABLED"
 
 
-@pytest.mark.needs("DescribeTopicPartitions")
 def test_partitions_are_described_page_by_page(python: kafka.KafkaAdminClient, make_topic: MakeTopic) -> None:
     topics = sorted(make_topic(3) for _ in range(2))
     first = python.describe_topic_partitions(topics, response_partition_limit=2)

@@ -34,8 +34,7 @@ from tests.kit.waiting import GUARD_S as WAIT_S
 from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
-CLASSIC = ("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch")
-pytestmark = [pytest.mark.timeout(300), pytest.mark.slow, pytest.mark.kafka_at_length, pytest.mark.needs(*CLASSIC)]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow, pytest.mark.kafka_at_length]
 PARTITIONS = 4
 
 
@@ -178,10 +177,7 @@ def describe(admin: AdminClient, group: str) -> Any:
     return admin.describe_consumer_groups([group])[group].result(WAIT_S)
 
 
-@pytest.mark.needs("ListGroups", "DescribeGroups", "DeleteGroups")
-@pytest.mark.parametrize(
-    "protocol", ["classic", pytest.param("consumer", marks=pytest.mark.needs("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"))]
-)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_groups_are_listed_described_and_deleted(bootstrap_servers: str, make_topic: MakeTopic, protocol: str) -> None:
     topic, group = make_topic(PARTITIONS), fresh("g")
     admin = confluent_admin(bootstrap_servers)
@@ -204,7 +200,6 @@ def test_groups_are_listed_described_and_deleted(bootstrap_servers: str, make_to
     assert error_of(lambda: admin.delete_consumer_groups([group])[group].result(WAIT_S)) == "GROUP_ID_NOT_FOUND"
 
 
-@pytest.mark.needs("OffsetDelete", "DeleteGroups")
 def test_offsets_of_a_group_are_altered_and_deleted_by_an_admin(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic, group = make_topic(PARTITIONS), fresh("g")
     admin = confluent_admin(bootstrap_servers)

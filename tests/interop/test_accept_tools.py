@@ -16,8 +16,6 @@ from tests.kit.rivals import confluent_producer, read_from_start, send_all
 from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
-GROUPS = ("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch")
-TRANSACTIONS = ("FindCoordinator", "EndTxn", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit")
 pytestmark = [pytest.mark.kafka, pytest.mark.kafka_at_length, pytest.mark.timeout(400)]
 
 
@@ -37,7 +35,6 @@ def test_topic_command(java: JavaTools, bootstrap_servers: str) -> None:
     assert java.run("TopicCommand", *where, "--describe", "--topic", name).code == 1
 
 
-@pytest.mark.needs("DescribeConfigs", "DescribeTopicPartitions")
 def test_topic_command_describes(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic(2, retention_ms=9000)
     said = java.run("TopicCommand", "--bootstrap-server", bootstrap_servers, "--describe", "--topic", topic).ok()
@@ -48,7 +45,6 @@ def test_topic_command_describes(java: JavaTools, bootstrap_servers: str, make_t
     ]
 
 
-@pytest.mark.needs(*GROUPS)
 def test_console_producer_and_consumer(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic, where = make_topic(), ("--bootstrap-server", bootstrap_servers)
     reader = ("parse.key=true", "parse.headers=true", "null.marker=NULL")
@@ -66,7 +62,6 @@ def test_console_producer_and_consumer(java: JavaTools, bootstrap_servers: str, 
     assert tail.splitlines() == ["null", "schlüssel"]
 
 
-@pytest.mark.needs(*GROUPS)
 def test_consumer_performance_and_end_to_end_latency(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic, single = make_topic(3), make_topic()
     load = ("--topic", topic, "--num-records", 20_000, "--record-size", 100, "--throughput", -1)
@@ -83,8 +78,7 @@ def events(said: str, name: str) -> list[dict[str, object]]:
     return [event for line in said.splitlines() if line.startswith("{") and (event := json.loads(line)).get("name") == name]
 
 
-@pytest.mark.needs(*GROUPS)
-@pytest.mark.parametrize("protocol", ["CLASSIC", pytest.param("CONSUMER", marks=pytest.mark.needs("ConsumerGroupHeartbeat"))])
+@pytest.mark.parametrize("protocol", ["CLASSIC", "CONSUMER"])
 def test_verifiable_producer_and_consumer(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic, protocol: str) -> None:
     topic, group = make_topic(2), fresh("g")
     where = ("--bootstrap-server", bootstrap_servers, "--topic", topic)
@@ -112,7 +106,6 @@ def test_verifiable_producer_and_consumer(java: JavaTools, bootstrap_servers: st
     assert commits and all(commit["success"] for commit in commits)
 
 
-@pytest.mark.needs(*GROUPS, *TRANSACTIONS)
 def test_transactional_message_copier(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
     """Copies in transactions, aborting some at random: every value arrives once and in order."""
     source, target = make_topic(), make_topic()
@@ -129,7 +122,6 @@ def test_transactional_message_copier(java: JavaTools, bootstrap_servers: str, m
     assert [message.value() for message in copied] == values
 
 
-@pytest.mark.needs("DescribeAcls", "DescribeConfigs", *GROUPS)
 def test_client_compatibility(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
     wanted = {
         "offsets-for-times-supported": "True",
@@ -145,7 +137,6 @@ def test_client_compatibility(java: JavaTools, bootstrap_servers: str, make_topi
     java.run("ClientCompatibilityTest", "--topic", make_topic(), "--bootstrap-server", bootstrap_servers, *options).ok()
 
 
-@pytest.mark.needs(*GROUPS, "ListGroups", "DescribeGroups", "DeleteGroups", "OffsetDelete")
 def test_consumer_group_command(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic, group, where = make_topic(), fresh("g"), ("--bootstrap-server", bootstrap_servers)
     command = "consumer.group.ConsumerGroupCommand"
@@ -179,7 +170,6 @@ def test_broker_api_versions(java: JavaTools, bootstrap_servers: str) -> None:
     assert re.search(r"Produce\(0\): 0 to 13 \[usable: 13\]", said)
 
 
-@pytest.mark.needs("DescribeConfigs", "IncrementalAlterConfigs", "DescribeClientQuotas", "DescribeUserScramCredentials")
 def test_config_command(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic, command = make_topic(), "kafka.admin.ConfigCommand"
     where = ("--bootstrap-server", bootstrap_servers, "--entity-type", "topics", "--entity-name", topic)
@@ -200,7 +190,6 @@ def test_config_command(java: JavaTools, bootstrap_servers: str, make_topic: Mak
     until(lambda: "producer_byte_rate=1024.0" in java.run(command, *client, "--describe").ok(), "the quota")
 
 
-@pytest.mark.needs("DescribeLogDirs")
 def test_log_dirs_command(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic(2)
     send_all(confluent_producer(bootstrap_servers), topic, [b"x" * 500])
@@ -212,7 +201,6 @@ def test_log_dirs_command(java: JavaTools, bootstrap_servers: str, make_topic: M
     assert sizes[f"{topic}-1"] == 0 and 500 < sizes[f"{topic}-0"] < 700
 
 
-@pytest.mark.needs(*TRANSACTIONS, "ListTransactions", "DescribeTransactions", "DescribeProducers", "WriteTxnMarkers")
 def test_transactions_command(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic, transactional_id, where = make_topic(), fresh("tx"), ("--bootstrap-server", bootstrap_servers)
     producer = confluent_producer(bootstrap_servers, transactional_id=transactional_id)
@@ -232,7 +220,6 @@ def test_transactions_command(java: JavaTools, bootstrap_servers: str, make_topi
     assert (message.value(), message.offset()) == (b"free", 2)
 
 
-@pytest.mark.needs("DeleteRecords", "ElectLeaders", "AlterPartitionReassignments", "ListPartitionReassignments", "DescribeConfigs")
 def test_records_elections_and_reassignments_by_command(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic, tmp_path) -> None:
     topic, where = make_topic(), ("--bootstrap-server", bootstrap_servers)
     send_all(confluent_producer(bootstrap_servers), topic, [b"%d" % n for n in range(10)])

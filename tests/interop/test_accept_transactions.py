@@ -27,9 +27,7 @@ from tests.kit.waiting import GUARD_S as WAIT_S
 from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
-TRANSACTIONS = ("FindCoordinator", "AddPartitionsToTxn", "EndTxn")
-OFFSETS = ("AddOffsetsToTxn", "TxnOffsetCommit", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetFetch", "OffsetCommit")
-pytestmark = [pytest.mark.timeout(120), pytest.mark.slow, pytest.mark.kafka_at_length, pytest.mark.needs(*TRANSACTIONS)]
+pytestmark = [pytest.mark.timeout(120), pytest.mark.slow, pytest.mark.kafka_at_length]
 UNCOMMITTED = {"isolation_level": "read_uncommitted"}
 COMMITTED = {"isolation_level": "read_committed"}
 
@@ -156,7 +154,6 @@ def test_a_second_producer_of_the_id_fences_the_first(bootstrap_servers: str, ma
     asyncio.run(fence_by_aiokafka())
 
 
-@pytest.mark.needs(*OFFSETS)
 def test_offsets_are_committed_with_the_transaction(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     """Consume, transform, produce: aborted offsets are forgotten, and a restart reads them again."""
     source, target, group = make_topic(), make_topic(), fresh("g")
@@ -189,7 +186,6 @@ def test_offsets_are_committed_with_the_transaction(bootstrap_servers: str, make
     after.close()
 
 
-@pytest.mark.needs(*OFFSETS)
 def test_pending_offsets_are_not_shown_as_stable(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     """KIP-447: who asks for stable offsets waits until the transaction that may move them has ended."""
     source, group = make_topic(), fresh("g")
@@ -210,7 +206,6 @@ def test_pending_offsets_are_not_shown_as_stable(bootstrap_servers: str, make_to
     member.close()
 
 
-@pytest.mark.needs("ListTransactions", "DescribeTransactions", "DescribeProducers", "WriteTxnMarkers")
 def test_transactions_are_listed_described_and_aborted(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic, transactional_id = make_topic(2), fresh("tx")
     admin = kafka.KafkaAdminClient(bootstrap_servers=bootstrap_servers)

@@ -17,8 +17,7 @@ confluent_kafka = pytest.importorskip("confluent_kafka")
 # ---- settings
 
 
-def test_settings_of_a_topic(admin: KafkaAdminClient, make_topic: Callable[..., str], served: Callable[[int], None]) -> None:
-    served(44)
+def test_settings_of_a_topic(admin: KafkaAdminClient, make_topic: Callable[..., str]) -> None:
     topic = ConfigResource("topic", make_topic(retention_ms=5000))
     found = admin.describe_configs([topic], include_synonyms=True).check()[topic]
     assert len(found) == 33
@@ -40,8 +39,7 @@ def test_settings_of_a_topic(admin: KafkaAdminClient, make_topic: Callable[..., 
     until(lambda: admin.describe_configs([topic])[topic]["cleanup.policy"].value == "compact", "the brokers follow the controller")
 
 
-def test_what_cannot_be_set(admin: KafkaAdminClient, make_topic: Callable[..., str], served: Callable[[int], None]) -> None:
-    served(44)
+def test_what_cannot_be_set(admin: KafkaAdminClient, make_topic: Callable[..., str]) -> None:
     good, bad, missing = make_topic(), make_topic(), f"missing-{uuid.uuid4().hex}"
     results = admin.alter_configs(
         {
@@ -64,8 +62,7 @@ def test_what_cannot_be_set(admin: KafkaAdminClient, make_topic: Callable[..., s
         admin.alter_configs({("topic", good): {"retention.ms": b"7"}})  # type: ignore[dict-item]
 
 
-def test_settings_of_brokers(admin: KafkaAdminClient, served: Callable[[int], None]) -> None:
-    served(32)
+def test_settings_of_brokers(admin: KafkaAdminClient) -> None:
     broker = ConfigResource("broker", str(admin.describe_cluster().nodes[0].id))
     found = admin.describe_configs([broker], include_synonyms=True).check()[broker]
     assert len(found) >= 340
@@ -79,10 +76,7 @@ def test_settings_of_brokers(admin: KafkaAdminClient, served: Callable[[int], No
 # ---- offsets, records, leaders
 
 
-def test_deleting_records(
-    admin: KafkaAdminClient, bootstrap_servers: str, make_topic: Callable[..., str], served: Callable[[int], None]
-) -> None:
-    served(21)
+def test_deleting_records(admin: KafkaAdminClient, bootstrap_servers: str, make_topic: Callable[..., str]) -> None:
     topic = make_topic()
     with KafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
         producer.send_many(topic, [b"x"] * 10).result(timeout=60)
@@ -95,8 +89,7 @@ def test_deleting_records(
     assert admin.delete_records({here: -1})[here] == 10
 
 
-def test_leaders_and_replicas(admin: KafkaAdminClient, make_topic: Callable[..., str], served: Callable[[int], None]) -> None:
-    served(43)
+def test_leaders_and_replicas(admin: KafkaAdminClient, make_topic: Callable[..., str]) -> None:
     tp = TopicPartition(make_topic(), 0)
     assert isinstance(admin.elect_leaders([tp]).errors[tp], errors.ElectionNotNeeded)
     assert isinstance(admin.elect_leaders([tp], election="unclean").errors[tp], errors.ElectionNotNeeded)
@@ -113,8 +106,7 @@ def test_leaders_and_replicas(admin: KafkaAdminClient, make_topic: Callable[...,
     assert admin.list_partition_reassignments([tp, missing]) == {}
 
 
-def test_log_dirs(admin: KafkaAdminClient, bootstrap_servers: str, make_topic: Callable[..., str], served: Callable[[int], None]) -> None:
-    served(35)
+def test_log_dirs(admin: KafkaAdminClient, bootstrap_servers: str, make_topic: Callable[..., str]) -> None:
     tp = TopicPartition(make_topic(), 0)
     with KafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
         producer.send(tp.topic, b"x" * 1000).result(timeout=60)
@@ -128,8 +120,7 @@ def test_log_dirs(admin: KafkaAdminClient, bootstrap_servers: str, make_topic: C
 # ---- quotas, access
 
 
-def test_client_quotas(admin: KafkaAdminClient, served: Callable[[int], None]) -> None:
-    served(49)
+def test_client_quotas(admin: KafkaAdminClient) -> None:
     user = uuid.uuid4().hex
     alone, both = frozenset({("user", user)}), frozenset({("user", user), ("client-id", None)})
     admin.alter_client_quotas({alone: {"producer_byte_rate": 1000.0}, both: {"request_percentage": 12.5}}).check()
@@ -147,8 +138,7 @@ def test_client_quotas(admin: KafkaAdminClient, served: Callable[[int], None]) -
         admin.describe_client_quotas({"planet": "x"})
 
 
-def test_acls_without_an_authorizer(admin: KafkaAdminClient, served: Callable[[int], None]) -> None:
-    served(29)
+def test_acls_without_an_authorizer(admin: KafkaAdminClient) -> None:
     with pytest.raises(errors.SecurityDisabled):
         admin.describe_acls()
     acl = Acl("topic", "t", "User:a", "read")
@@ -163,9 +153,8 @@ def test_acls_without_an_authorizer(admin: KafkaAdminClient, served: Callable[[i
 
 
 @pytest.fixture
-def group(bootstrap_servers: str, make_topic: Callable[..., str], served: Callable[[int], None]) -> Iterator[tuple[str, str]]:
+def group(bootstrap_servers: str, make_topic: Callable[..., str]) -> Iterator[tuple[str, str]]:
     """A group of one confluent-kafka consumer that has a partition, and its topic."""
-    served(11)
     topic, name = make_topic(partitions=2), f"g-{uuid.uuid4().hex[:8]}"
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": bootstrap_servers, "group.id": name, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
@@ -220,8 +209,7 @@ def test_the_assignment_that_a_member_is_on_its_way_to(admin: KafkaAdminClient, 
         assert member.target_partitions == member.partitions == [TopicPartition(topic, 0), TopicPartition(topic, 1)]
 
 
-def test_offsets_of_a_group(admin: KafkaAdminClient, make_topic: Callable[..., str], served: Callable[[int], None]) -> None:
-    served(8)
+def test_offsets_of_a_group(admin: KafkaAdminClient, make_topic: Callable[..., str]) -> None:
     topic, name = make_topic(partitions=2), f"g-{uuid.uuid4().hex[:8]}"
     first, second, missing = (TopicPartition(topic, index) for index in (0, 1, 7))
     results = admin.alter_group_offsets(name, {first: 3, second: OffsetAndMetadata(5, 0, "note"), missing: 1})
@@ -242,10 +230,7 @@ def test_offsets_of_a_group(admin: KafkaAdminClient, make_topic: Callable[..., s
 # ---- transactions
 
 
-def test_transactions(
-    admin: KafkaAdminClient, bootstrap_servers: str, make_topic: Callable[..., str], served: Callable[[int], None]
-) -> None:
-    served(66)
+def test_transactions(admin: KafkaAdminClient, bootstrap_servers: str, make_topic: Callable[..., str]) -> None:
     tp, name = TopicPartition(make_topic(), 0), f"x-{uuid.uuid4().hex[:8]}"
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": name})
     producer.init_transactions(30)

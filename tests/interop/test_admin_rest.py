@@ -102,8 +102,7 @@ def test_features(admin: KafkaAdminClient) -> None:
     assert found.epoch is not None
 
 
-def test_a_feature_is_changed_after_a_check_only(admin: KafkaAdminClient, served: Callable[[int], None]) -> None:
-    served(57)
+def test_a_feature_is_changed_after_a_check_only(admin: KafkaAdminClient) -> None:
     level = admin.describe_features().finalized["metadata.version"].highest
     wrong = admin.update_features({"metadata.version": 30_000}, validate_only=True)
     assert list(wrong.errors) == ["metadata.version"]
@@ -113,16 +112,14 @@ def test_a_feature_is_changed_after_a_check_only(admin: KafkaAdminClient, served
     assert dict(admin.update_features({})) == {}
 
 
-def test_the_quorum(admin: KafkaAdminClient, served: Callable[[int], None]) -> None:
-    served(55)
+def test_the_quorum(admin: KafkaAdminClient) -> None:
     found = admin.describe_quorum()
     assert found.leader_id in {voter.replica_id for voter in found.voters}
     assert found.leader_epoch >= 0
     assert 0 < found.high_watermark <= max(voter.log_end_offset for voter in found.voters)
 
 
-def test_voters_that_cannot_be_changed(admin: KafkaAdminClient, served: Callable[[int], None]) -> None:
-    served(80)
+def test_voters_that_cannot_be_changed(admin: KafkaAdminClient) -> None:
     with pytest.raises(errors.KafkaError) as added:
         admin.add_raft_voter(77, bytes(16), {"CONTROLLER": ("127.0.0.1", 1)})
     assert isinstance(added.value, (errors.BrokerError,)), added.value
@@ -130,8 +127,7 @@ def test_voters_that_cannot_be_changed(admin: KafkaAdminClient, served: Callable
         admin.remove_raft_voter(77, bytes(16))
 
 
-def test_a_broker_that_is_not_registered(admin: KafkaAdminClient, served: Callable[[int], None]) -> None:
-    served(64)
+def test_a_broker_that_is_not_registered(admin: KafkaAdminClient) -> None:
     with pytest.raises(errors.BrokerIdNotRegistered):
         admin.unregister_broker(77)
 
@@ -143,7 +139,7 @@ def test_brokers_that_do_not_run_are_listed_on_wish(admin: KafkaAdminClient) -> 
     assert found.nodes == admin.describe_cluster().nodes
 
 
-def test_directories_of_replicas(admin: KafkaAdminClient, make_topic: Callable[..., str], served: Callable[[int], None]) -> None:
+def test_directories_of_replicas(admin: KafkaAdminClient, make_topic: Callable[..., str]) -> None:
     topic = make_topic()
     broker = admin.describe_cluster().nodes[0].id
     results = admin.describe_replica_log_dirs([(topic, 0, broker), (topic, 9, broker), (topic, 0, 99)])
@@ -151,7 +147,6 @@ def test_directories_of_replicas(admin: KafkaAdminClient, make_topic: Callable[.
     assert place.current in admin.describe_log_dirs([broker])[broker]
     assert (place.future, results[topic, 9, broker].current) == (None, None)
     assert isinstance(results.errors[topic, 0, 99], errors.BrokerNotAvailable)
-    served(34)
     moved = admin.alter_replica_log_dirs({(topic, 0, broker): place.current, (topic, 0, 99): "/nowhere"})
     assert list(moved) == [(topic, 0, broker)]
     assert isinstance(moved.errors[topic, 0, 99], errors.BrokerNotAvailable)
@@ -159,8 +154,7 @@ def test_directories_of_replicas(admin: KafkaAdminClient, make_topic: Callable[.
         admin.alter_replica_log_dirs({(topic, 0, broker): "/nowhere"}).check()
 
 
-def test_tokens_need_authentication(admin: KafkaAdminClient, served: Callable[[int], None]) -> None:
-    served(38)
+def test_tokens_need_authentication(admin: KafkaAdminClient) -> None:
     refusals = (errors.DelegationTokenDisabled, errors.UnsupportedByAuthentication)
     for call in (
         lambda: admin.create_delegation_token(renewers=["User:a"]),

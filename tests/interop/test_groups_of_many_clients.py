@@ -23,7 +23,6 @@ from tests.kit.waiting import fresh, until
 pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.slow,
-    pytest.mark.needs("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch", "ConsumerGroupHeartbeat"),
 ]
 PARTITIONS = 12
 SECONDS = float(os.environ.get("KAFKACORE_GROUP_SECONDS", "3"))

@@ -13,7 +13,7 @@ from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
 PARTITIONS, MEMBERS = 8, 4
-pytestmark = [pytest.mark.timeout(180), pytest.mark.slow, pytest.mark.needs("ConsumerGroupHeartbeat")]
+pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
 
 
 class Noted(RebalanceListener):
