@@ -16,7 +16,7 @@ Rules
    [test_what_waits_is_ended, test_it_says_whose_abort_it_was]
 3. After an answer to EndTxn that is lost, or says that the transaction does not stand as expected, the first question is asked again. So a
    commit may be asked for any number of times, by any number of processes. [test_an_end_that_is_refused_is_looked_at_again_once,
-   test_after_a_transient_error_it_is_looked_at_again, test_many_clients_commit_at_once]
+   test_after_a_transient_error_it_is_looked_at_again, test_a_commit_and_an_abort_at_once]
 
 Source: KIP-98, KIP-664, KIP-890, KIP-939; kafka.coordinator.transaction.TransactionCoordinator.
 """

@@ -277,3 +277,36 @@ def expressions_of(resolver: Any) -> Any:
 def heartbeat_of(link: Any) -> Any:
     """When it says again that its broker lives."""
     return link._heartbeat
+def books_by_partition(transactions: Any) -> Any:
+    """What it knows of each partition's numbers."""
+    return transactions._partitions
+
+
+def doubts_of(transactions: Any) -> Any:
+    """Partitions of which nobody knows which number is next."""
+    return transactions._unresolved
+
+
+def is_wanted(metadata: Any) -> Any:
+    """Whether it has been asked for."""
+    return metadata._wanted
+
+
+def retry_log_of(sender: Any) -> Any:
+    """What notes retries for the log."""
+    return sender._retry_log
+
+
+def is_closing(sender: Any) -> Any:
+    """Whether its end has been asked for."""
+    return sender._closing
+
+
+def waiters_of(pool: Any) -> Any:
+    """Those that wait for its memory."""
+    return pool._waiters
+
+
+def changed_of(producer: Any) -> Any:
+    """The condition that its callers wait at."""
+    return producer._changed

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import textwrap
 import threading
+
+
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +74,8 @@ class Saying:
         self.guard.cancel()
         self.said += [json.loads(line) for line in out.splitlines()]
         return self.process.returncode, err
+
+
+def run_program(body: str, *arguments: str) -> Done:
+    """Runs the text of a program, which may be indented; what Python warns of is not shown."""
+    return run_python("-W", "ignore", "-c", textwrap.dedent(body), *arguments)

@@ -11,7 +11,7 @@ from kafkacore import errors
 from kafkacore.legacy import AsyncProducer, CallbackHandler, FailedToSendMessageError, KeyedMessage, QueueFullError, SyncProducer, producers
 from kafkacore.legacy.producers import MessageQueue
 from kafkacore.legacy.statistics import Counts
-from tests.kit.inside import thread_of
+from tests.kit.inside import changed_of, thread_of
 
 GUARD_S = 90.0
 FOREVER_MS = 10**9
@@ -206,8 +206,8 @@ def test_a_caller_that_waits_for_room_hears_of_the_close():
             raised.append(error)
 
     waits = threading.Event()
-    before = producer._changed.wait
-    producer._changed.wait = lambda *a: (waits.set(), before(*a))[1]  # type: ignore[method-assign]
+    before = changed_of(producer).wait
+    changed_of(producer).wait = lambda *a: (waits.set(), before(*a))[1]  # type: ignore[method-assign]
     caller = threading.Thread(target=send)
     caller.start()
     assert waits.wait(GUARD_S)
@@ -227,8 +227,8 @@ def test_a_close_beside_a_caller_that_waits_says_what_is_queued():
     producer.send(*numbered(0))
     handler.wait_for(lambda: handler.inside)
     waits, raised = threading.Event(), []
-    before = producer._changed.wait
-    producer._changed.wait = lambda *a: (waits.set(), before(*a))[1]  # type: ignore[method-assign]
+    before = changed_of(producer).wait
+    changed_of(producer).wait = lambda *a: (waits.set(), before(*a))[1]  # type: ignore[method-assign]
 
     def send():
         try:
@@ -257,10 +257,10 @@ def test_ctrl_c_while_a_caller_waits_says_what_is_not_queued():
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    producer._changed.wait, before = interrupted, producer._changed.wait  # type: ignore[method-assign]
+    changed_of(producer).wait, before = interrupted, changed_of(producer).wait  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt) as ended:
         producer.send(*numbered(3, 4))
-    producer._changed.wait = before  # type: ignore[method-assign]
+    changed_of(producer).wait = before  # type: ignore[method-assign]
     assert [m.message for m in ended.value.messages] == [3, 4]
     handler.release()
     producer.close()

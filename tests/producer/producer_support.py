@@ -147,11 +147,24 @@ class Bench(_codec.ProducerCore):
             backoff_ms=lambda attempts: 100,
             engine=self.engine,
         )
-        self.topic = _codec.TopicQueue("t")
-        self.topic.grow(partitions, TopicPartition)
-        self._add_topic(self.topic)
+        self.topic = self.add_topic("t", partitions)
         self._fast = True
         self.max_block_ms = 0
+
+    def add_topic(self, name: str, partitions: int) -> _codec.TopicQueue:
+        queue = _codec.TopicQueue(name)
+        queue.grow(partitions, TopicPartition)
+        self._add_topic(queue)
+        return queue
+
+    def append_many(
+        self, values: Any, keys: Any = None, headers: Any = None, partitions: Any = None, timestamps_ms: Any = -1, progress: Any = None
+    ) -> _codec.ManyProgress:
+        """What send_many does with columns once it knows the topic."""
+        progress = progress or _codec.ManyProgress()
+        columns = [None if each is None else _codec.ColumnSource(each) for each in (values, keys)]
+        self._append_many(self.topic, *columns, headers, partitions, timestamps_ms, None, progress)
+        return progress
 
     def publish(self) -> None:
         parts = [PartitionInfo(index, leader, self.epochs[index]) for index, leader in self.leaders.items()]
@@ -175,6 +188,22 @@ class Bench(_codec.ProducerCore):
         self.clock.advance(ms)
         self.sender.run_once(self.clock.now_ms(), 0)
 
+    def send_now(self, *args: Any, **fields: Any) -> Any:
+        """`send`, and the pass in which the record leaves."""
+        future = self.send(*args, **fields)
+        self.step()
+        return future
+
+    def answered(self, *parts: tuple[int, int, int], **more: Any) -> None:
+        """The oldest request is answered: (partition, error code, base offset) of each."""
+        self.client.answer(response(*parts, **more))
+        self.step()
+
+    def lost(self, error: KafkaError, at: int = 0) -> None:
+        """A request ends without an answer."""
+        self.client.answer(error=error, at=at)
+        self.step()
+
     def give_producer_id(self, producer_id: int = 7, epoch: int = 0) -> None:
         self.step()
         request, _ = self.client.sent[0]
@@ -185,6 +214,18 @@ class Bench(_codec.ProducerCore):
     def requests(self) -> list[dict[int, Any]]:
         """The Produce requests under way: {partition: Batch as a broker reads it}."""
         return [read_request(message) for request, message in self.client.sent if request.api is protocol.ProduceRequest]
+
+
+class Racing(Bench):
+    """Calls `hook` once between the opening of a batch and its first record: where another thread may run, or Ctrl+C arrive."""
+
+    hook: Callable[[], object] | None = None
+
+    def _roll(self, queue: Any, chosen: Any, nbytes: int) -> None:
+        super()._roll(queue, chosen, nbytes)
+        hook, self.hook = self.hook, None
+        if hook is not None:
+            hook()
 
 
 def as_received(response: Any, version: int) -> Any:

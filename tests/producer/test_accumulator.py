@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from producer_support import Bench
 
-from kafkacore._codec import ColumnSource, ManyProgress, record_headers
+from kafkacore._codec import ManyProgress, record_headers
 from kafkacore.errors import BufferFullError, ClosedError, RecordTooLarge
 from kafkacore.producer.accumulator import NEVER_MS
 from tests.kit.rows import each_row
@@ -75,24 +75,6 @@ def test_one_batch_per_partition_and_the_start_rotates() -> None:
     assert sorted(first) == [0, 1, 2]  # nobody starves though only one batch fits a request
 
 
-def test_an_oversize_batch_goes_alone() -> None:
-    bench = Bench(batch_size=1024, max_request_size=3000, **PLAIN)
-    bench.send("t", b"x" * 2900, partition=0)
-    bench.send("t", b"x", partition=1)
-    drained = [drain(bench), drain(bench)]
-    assert sorted(drained) == [[(0, 1)], [(1, 1)]]
-
-
-def test_a_record_above_the_limit_is_refused_and_nothing_kept() -> None:
-    bench = Bench(batch_size=1024, max_request_size=2000, **PLAIN)
-    with pytest.raises(RecordTooLarge) as raised:
-        bench.send("t", b"x" * 2000, partition=0)
-    assert raised.value.topic == "t"
-    assert bench.pool.available_bytes == bench.pool.total_bytes
-    bench.send("t", b"x", partition=0)
-    assert drain(bench) == [(0, 1)]
-
-
 @each_row("before", [0, 1, 3], ids=["no batch", "an open batch", "a closed batch"])
 def test_max_request_size_below_batch_size_holds_for_every_record(before: int) -> None:
     bench = Bench(partitions=1, batch_size=16_384, max_request_size=1_000, **PLAIN)
@@ -112,11 +94,11 @@ def test_max_request_size_below_batch_size_holds_within_send_many(kind: str, lar
     bench = Bench(partitions=1, batch_size=16_384, max_request_size=1_000, send_many_batch_size=1 << 20, **PLAIN)
     values = [b"x" * 100] * 30 + [b"x" * large] + [b"x" * 100] * 30
     progress = ManyProgress()
-    column = ColumnSource(np.array(values) if kind == "array" else values)
-    keys = ColumnSource([b"k"] * len(values)) if kind == "keys" else None
+    column = np.array(values) if kind == "array" else values
+    keys = [b"k"] * len(values) if kind == "keys" else None
     headers = record_headers([("a", b"b")]) if kind == "headers" else None
     with pytest.raises(RecordTooLarge, match="max_request_size"):
-        bench._append_many(bench.topic, column, keys, headers, None, -1, None, progress)
+        bench.append_many(column, keys, headers, progress=progress)
     assert progress.done == 30
 
 
@@ -171,17 +153,6 @@ def test_the_sticky_partition_moves_on_after_a_batch_of_bytes() -> None:
     for _ in range(40):
         bench.send("t", b"x" * 100)
     assert [len(queue.batches) for queue in bench.topic.partitions] == [2, 1, 1, 1]
-
-
-def test_memory_is_exact_over_a_life() -> None:
-    bench = Bench(batch_size=1024, **PLAIN)
-    fill(bench, 0, 5)
-    bench.send("t", b"x" * 5000, partition=1)
-    assert bench.pool.available_bytes < bench.pool.total_bytes
-    for batch in bench.accumulator.take_all():
-        bench.accumulator.deallocate(batch)
-        bench.accumulator.deallocate(batch)
-    assert bench.pool.available_bytes == bench.pool.total_bytes
 
 
 def test_a_batch_without_records_is_not_seen_and_does_not_hold_up_a_flush() -> None:

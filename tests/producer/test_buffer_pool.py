@@ -1,6 +1,5 @@
 """BufferPool: exact accounting, order of waiters, time-outs, interrupts; after org.apache.kafka...BufferPoolTest."""
 
-import random
 import threading
 from collections import deque
 
@@ -12,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kafkacore._codec import PooledBuffer
 from kafkacore.errors import BufferFullError, ClosedError, RecordTooLarge
 from kafkacore.producer.accumulator import BufferPool
+from tests.kit.inside import waiters_of
 from tests.kit.reached import Reached
 
 
@@ -53,24 +53,6 @@ def test_pooled_buffers_come_back_as_they_were() -> None:
     assert bytes(memoryview(again)[:5]) == b"dirty"
 
 
-def test_other_sizes_are_only_counted() -> None:
-    pool = BufferPool(64 * 1024, 1024)
-    buffer = pool.allocate(2 * 1024, 0)
-    assert pool.available_bytes == 62 * 1024
-    pool.deallocate(buffer, 2 * 1024)
-    assert (pool.available_bytes, pool.unallocated_bytes) == (64 * 1024, 64 * 1024)
-
-
-def test_kept_buffers_are_broken_up_for_a_large_one() -> None:
-    pool = BufferPool(4 * 1024, 1024)
-    for buffer in [pool.allocate(1024, 0) for _ in range(4)]:
-        pool.deallocate(buffer, 1024)
-    assert pool.unallocated_bytes == 0
-    big = pool.allocate(3 * 1024 + 1, 0)
-    assert big.nbytes == 3 * 1024 + 1
-    assert pool.available_bytes == 1023
-
-
 def test_more_than_the_pool_is_refused_at_once() -> None:
     pool = BufferPool(1024, 512)
     with pytest.raises(RecordTooLarge):
@@ -87,30 +69,6 @@ def test_timeout_returns_the_partial_grant() -> None:
     assert (pool.queued, pool.available_bytes) == (0, 2)
     pool.deallocate(held, 8)
     assert pool.available_bytes == 10
-
-
-def test_zero_max_block_only_tries() -> None:
-    pool = BufferPool(2, 1)
-    pool.allocate(2, 0)
-    with pytest.raises(BufferFullError):
-        pool.allocate(1, 0)
-
-
-def test_first_come_first_served_and_nobody_overtakes() -> None:
-    pool = BufferPool(10, 1)
-    held = [pool.allocate(5, 0), pool.allocate(5, 0)]
-    first = Taker(pool, 8)
-    waiting(pool, 1)
-    second = Taker(pool, 2)
-    waiting(pool, 2)
-    pool.deallocate(held[0], 5)  # not enough for the first, who keeps its turn
-    assert pool.queued == 2
-    with pytest.raises(BufferFullError):
-        pool.allocate(1, 0)  # a newcomer cannot take what the first was granted
-    pool.deallocate(held[1], 5)
-    assert first.finish().buffer is not None
-    assert second.finish().buffer is not None
-    assert pool.available_bytes == 0
 
 
 def test_interrupted_waiter_gives_its_grant_to_the_next() -> None:
@@ -145,36 +103,6 @@ def test_failed_raw_allocation_returns_its_bytes() -> None:
     with pytest.raises(MemoryError):
         pool.allocate(1 << 61, 0)
     assert pool.available_bytes == 1 << 62
-
-
-def test_stress_keeps_every_byte() -> None:
-    pool = BufferPool(20_000, 1024)
-    failures: list[BaseException] = []
-
-    def work(seed: int) -> None:
-        rng = random.Random(seed)
-        try:
-            for _ in range(300):
-                nbytes = 1024 if rng.random() < 0.5 else rng.randrange(1, 6000)
-                buffer = pool.allocate(nbytes, 30_000)
-                if rng.random() < 0.1:
-                    try:
-                        extra = pool.allocate(rng.randrange(1, 2000), 0)
-                    except BufferFullError:
-                        pass
-                    else:
-                        pool.deallocate(extra, extra.nbytes)
-                pool.deallocate(buffer, nbytes)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not failures
-    assert (pool.available_bytes, pool.queued) == (20_000, 0)
 
 
 reached = Reached(
@@ -253,7 +181,7 @@ class PoolMachine(RuleBasedStateMachine):
         taker, missing = self.waiting[at]
         reached("a waiter behind the first ends", at)
         del self.waiting[at]
-        self.pool._waiters[at].gate.release()
+        waiters_of(self.pool)[at].gate.release()
         assert isinstance(taker.finish().error, BufferFullError)
         self.give(taker.nbytes - missing)
 
@@ -267,7 +195,7 @@ class PoolMachine(RuleBasedStateMachine):
     @invariant()
     def every_byte_is_somewhere(self) -> None:
         assert self.pool.available_bytes == self.free
-        assert [waiter.nbytes - waiter.granted for waiter in self.pool._waiters] == [missing for _, missing in self.waiting]
+        assert [waiter.nbytes - waiter.granted for waiter in waiters_of(self.pool)] == [missing for _, missing in self.waiting]
 
     def teardown(self) -> None:
         self.pool.close()

@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from producer_support import Bench, response
+from producer_support import Bench, Racing, all_memory_back, response
 
-from kafkacore import errors, protocol
+from kafkacore import protocol
 from kafkacore.errors import Code, KafkaTimeoutError
+from tests.kit.inside import doubts_of
 from tests.kit.rows import each_row
 
 PLAIN = {"enable_idempotence": False}
 
 
-class Racing(Bench):
-    """Calls `hook` once between the opening of a batch and its first record: where another thread may run, or Ctrl+C arrive."""
-
-    hook: Callable[[], object] | None = None
-
-    def _roll(self, queue: Any, chosen: Any, nbytes: int) -> None:
-        super()._roll(queue, chosen, nbytes)
-        if self.hook is not None:
-            hook, self.hook = self.hook, None
-            hook()
-
-
 def counts(bench: Bench, partition: int = 0) -> list[int]:
     return [batch.count for batch in bench.topic.partitions[partition].batches]
-
-
-def all_memory_back(bench: Bench) -> bool:
-    return bench.pool.available_bytes == bench.pool.total_bytes and not bench.accumulator.has_incomplete
 
 
 def interrupt() -> None:
@@ -51,8 +35,7 @@ def answer_all(bench: Bench) -> None:
     while bench.client.sent:
         _, message = bench.client.sent[0]
         parts = [(part.index, 0, 0) for topic in message.topic_data for part in topic.partition_data]
-        bench.client.answer(response(*parts))
-        bench.step()
+        bench.answered(*parts)
 
 
 # ---- two threads and one partition -----------------------------------------------------------------------------------------------------
@@ -87,23 +70,6 @@ def test_an_empty_batch_dropped_for_a_larger_one_gives_its_memory_to_it() -> Non
     assert counts(bench) == [1]
 
 
-@pytest.mark.parametrize("before", [0, 1])
-def test_empty_batches_in_a_queue_are_passed_over(before: int) -> None:
-    """No path leaves a closed empty batch; should one come about, it blocks nobody."""
-    bench = Bench(partitions=1, batch_size=1000, **PLAIN)
-    futures = [bench.send("t", b"x", partition=0) for _ in range(before)]
-    if before:
-        bench.topic.partitions[0].close_open()
-    left_behind(bench, closed=True)
-    left_behind(bench, closed=True)
-    futures.append(bench.send("t", b"y", partition=0))
-    for _ in range(4):
-        bench.step()
-        answer_all(bench)
-    assert all(future.result(0) for future in futures)
-    assert all_memory_back(bench)
-
-
 # ---- the age of a batch ----------------------------------------------------------------------------------------------------------------
 
 
@@ -133,7 +99,7 @@ def test_the_age_begins_after_the_wait_for_memory() -> None:
     assert second.result(0)
 
 
-@pytest.mark.parametrize("many", [False, True])
+@each_row("many", [False, True])
 def test_a_batch_left_behind_by_an_interrupt_begins_its_life_with_its_first_record(many: bool) -> None:
     bench = Racing(partitions=1, linger_ms=10, delivery_timeout_ms=30_000, request_timeout_ms=1000, **PLAIN)
     bench.hook = interrupt
@@ -143,10 +109,8 @@ def test_a_batch_left_behind_by_an_interrupt_begins_its_life_with_its_first_reco
     bench.step(60_000)
     started_ms = bench.clock.now_ms()
     if many:
-        from kafkacore._codec import ColumnSource, ManyProgress
-
-        bench._append_many(bench.topic, ColumnSource([b"next"]), None, None, None, -1, None, ManyProgress())
-        bench._append_many(bench.topic, ColumnSource([b"next"]), None, [None], None, -1, None, ManyProgress())
+        bench.append_many([b"next"])
+        bench.append_many([b"next"], headers=[None])
     else:
         bench.send("t", b"next", partition=0)
     (batch,) = bench.topic.partitions[0].batches
@@ -157,14 +121,6 @@ def test_a_batch_left_behind_by_an_interrupt_begins_its_life_with_its_first_reco
     assert len(bench.client.sent) == 1
     answer_all(bench)
     assert bench.sender.counters["expired_batches"] == 0
-
-
-def test_an_empty_batch_does_not_expire() -> None:
-    bench = Bench(partitions=1, delivery_timeout_ms=1000, request_timeout_ms=900, **PLAIN)
-    left_behind(bench)
-    bench.accumulator.next_expiry_ms = 0
-    assert bench.accumulator.expired(bench.clock.advance(5000)) == []
-    assert counts(bench) == [0]
 
 
 # ---- flush, close, abort, expiry, splits ---------------------------------------------------------------------------------------------
@@ -179,56 +135,6 @@ def test_a_flush_that_drops_an_empty_batch_looks_again_at_once() -> None:
     bench.sender.run_once(bench.clock.now_ms())
     assert bench.client.poll_timeouts == [0]
     assert batch.delivery.finished
-    assert all_memory_back(bench)
-
-
-def mixed(bench: Bench) -> list[Any]:
-    """A queue of: a batch, an empty one, a batch, an empty one that is open."""
-    futures = []
-    for _ in range(2):
-        futures.append(bench.send("t", b"x" * 100, partition=0))
-        bench.topic.partitions[0].close_open()
-        left_behind(bench, closed=len(futures) == 1)
-    assert counts(bench) == [1, 0, 1, 0]
-    return futures
-
-
-def test_expiry_ends_every_record_of_a_queue_with_empty_batches() -> None:
-    bench = Bench(partitions=1, delivery_timeout_ms=1000, request_timeout_ms=900, **PLAIN)
-    bench.leaders[0] = -1
-    bench.publish()
-    futures = mixed(bench)
-    bench.step(1000)
-    bench.step()
-    assert [type(future.exception(0)) for future in futures] == [KafkaTimeoutError] * 2
-    assert bench.sender.counters["expired_batches"] == 2
-    assert bench.sender.counters["failed_records"] == 2
-
-
-def test_a_forced_close_ends_every_record_of_a_queue_with_empty_batches() -> None:
-    bench = Bench(partitions=1, **PLAIN)
-    futures = mixed(bench)
-    bench.sender.initiate_close(force=True)
-    bench.sender.finish()
-    assert [type(future.exception(0)) for future in futures] == [errors.ClosedError] * 2
-    assert bench.sender.counters["failed_records"] == 2
-    assert all_memory_back(bench)
-
-
-def test_a_split_goes_on_past_an_empty_batch() -> None:
-    bench = Bench(partitions=1, batch_size=1000)
-    bench.give_producer_id()
-    futures = [bench.send("t", b"x" * 100, partition=0) for _ in range(4)]
-    bench.topic.partitions[0].close_open()
-    left_behind(bench, closed=True)
-    futures.append(bench.send("t", b"y", partition=0))
-    bench.step()
-    bench.client.answer(response((0, Code.MESSAGE_TOO_LARGE, -1)))
-    bench.step()
-    for _ in range(6):
-        bench.step()
-        answer_all(bench)
-    assert all(future.result(0) for future in futures)
     assert all_memory_back(bench)
 
 
@@ -278,8 +184,7 @@ def too_large(bench: Bench) -> None:
 
 def unresolved(bench: Bench) -> None:
     """An earlier batch was given up on the wire, so that nobody knows which number is next."""
-    assert bench.transactions is not None
-    bench.transactions._unresolved.add(bench.topic.partitions[0])
+    doubts_of(bench.transactions).add(bench.topic.partitions[0])
     bench.transactions.may_drain = lambda batch: False  # type: ignore[method-assign]
 
 
@@ -310,8 +215,7 @@ def test_nothing_outlives_its_delivery_timeout(trouble: Callable[[Bench], None],
 
 def test_without_a_producer_id_records_expire() -> None:
     bench = Bench(partitions=1, delivery_timeout_ms=1000, request_timeout_ms=900)
-    future = bench.send("t", b"x", partition=0)
-    bench.step()
+    future = bench.send_now("t", b"x", partition=0)
     bench.step(999)
     assert not future.done()
     bench.step(1)
@@ -321,11 +225,9 @@ def test_without_a_producer_id_records_expire() -> None:
 def test_the_first_batch_is_the_oldest_after_retries_in_any_order() -> None:
     """Without numbers, answers that fail in the order of sending would turn the queue round, and the oldest expire with the youngest."""
     bench = Bench(partitions=1, delivery_timeout_ms=1000, request_timeout_ms=900, **PLAIN)
-    first = bench.send("t", b"1", partition=0)
-    bench.step()
+    first = bench.send_now("t", b"1", partition=0)
     bench.step(500)
-    second = bench.send("t", b"2", partition=0)
-    bench.step()
+    second = bench.send_now("t", b"2", partition=0)
     assert len(bench.requests()) == 2
     no_leader(bench)
     for _ in range(2):

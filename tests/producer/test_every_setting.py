@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 import trustme
-from producer_support import Bench, response
+from producer_support import Bench
 
 from kafkacore import KafkaAdminClient, NewTopic, compress, protocol
-from kafkacore._codec import ColumnSource, ManyProgress
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.codec import murmur2
 from kafkacore.config import ProducerConfig
@@ -36,11 +35,18 @@ from kafkacore.errors import (
 from kafkacore.net.oauth import TokenLogin, unsecured_token
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
 from tests.kit.free_ports import free_port
 from tests.kit.inside import accumulator_of, clock_of, metadata_of, sender_of
 from tests.net.token_endpoint import token_endpoint
 
 CHECKS: dict[str, Callable[..., None]] = {}
+ELSEWHERE = {
+    "ssl_truststore_": "tests/test_config_tls.py",
+    "ssl_keystore_": "tests/test_config_tls.py",
+    "sasl_kerberos_": "tests/test_config_kerberos.py",
+}
+"""Settings that begin so are those of every client, and checked there."""
 
 
 def check(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -51,11 +57,7 @@ def check(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return enter
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    with EmbeddedCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=4, replication_factor=1)
-        yield cluster
+cluster = embedded({"t": 4}, brokers=1)
 
 
 def producer(cluster: Any, **settings: Any) -> KafkaProducer:
@@ -232,43 +234,6 @@ def tls(cluster: Any, directory: Path) -> None:
     assert not accepted("localhost", ssl_cafile=files["ssl_cafile"])
 
 
-@check(
-    "ssl_truststore_location", "ssl_truststore_password", "ssl_truststore_type", "ssl_truststore_certificates",
-    "ssl_keystore_location", "ssl_keystore_password", "ssl_keystore_type", "ssl_keystore_certificate_chain", "ssl_keystore_key",
-)  # fmt: skip
-def key_stores(cluster: Any, directory: Path) -> None:
-    """Authorities and the own certificate from where Java's settings say: the broker asks for a certificate and sees it."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
-
-    authority = trustme.CA()
-    mine = authority.issue_cert("producer.example")
-    chain, key = mine.cert_chain_pems[0].bytes(), mine.private_key_pem.bytes()
-    root = pkcs12.PKCS12Certificate(x509.load_pem_x509_certificate(authority.cert_pem.bytes()), b"ca")
-    secret = BestAvailableEncryption(b"secret")
-    (directory / "trust.p12").write_bytes(pkcs12.serialize_java_truststore([root], secret))
-    own = pkcs12.serialize_key_and_certificates(b"me", load_pem_private_key(key, None), x509.load_pem_x509_certificate(chain), None, secret)
-    (directory / "key.p12").write_bytes(own)
-    (directory / "key.pem").write_bytes(key + chain)
-    trusts: list[dict[str, Any]] = [
-        {"ssl_truststore_location": str(directory / "trust.p12"), "ssl_truststore_password": "secret", "ssl_truststore_type": "PKCS12"},
-        {"ssl_truststore_certificates": authority.cert_pem.bytes().decode()},
-    ]
-    owns: list[dict[str, Any]] = [
-        {"ssl_keystore_location": str(directory / "key.p12"), "ssl_keystore_password": "secret", "ssl_keystore_type": "PKCS12"},
-        {"ssl_keystore_location": str(directory / "key.pem"), "ssl_keystore_type": "PEM"},
-        {"ssl_keystore_certificate_chain": chain.decode(), "ssl_keystore_key": key.decode()},
-    ]
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.verify_mode = ssl.CERT_REQUIRED
-    authority.configure_trust(context)
-    authority.issue_cert("localhost").configure_cert(context)
-    for settings in (trusts[0] | owns[0], trusts[1] | owns[1], trusts[1] | owns[2]):
-        with silent_broker(lambda sock: context.wrap_socket(sock, server_side=True), security_protocol="SSL", **settings) as connection:
-            assert connection.getpeercert()["subjectAltName"] == (("DNS", "producer.example"),)
-            first_request(connection)
-
-
 LOGIN = "org.apache.kafka.common.security."
 
 
@@ -315,20 +280,6 @@ def tokens(cluster: Any) -> None:
         assert endpoint.asked == [("Basic bWU6aHVzaA==", {"grant_type": ["client_credentials"], "scope": ["kafka"]})]
         with pytest.raises(ConfigError, match="Java code"):
             producer(secured, **settings, **credentials | {"sasl_login_callback_handler_class": "a.B"})
-
-
-@check("sasl_kerberos_service_name", "sasl_kerberos_keytab", "sasl_kerberos_principal")
-def kerberos(cluster: Any) -> None:
-    """What becomes of them with a KDC is in tests/net/test_kerberos.py."""
-    own = {"service_name": "stream", "keytab": "/k", "principal": "alice"}
-    settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"} | {f"sasl_kerberos_{n}": v for n, v in own.items()}
-    found = ProducerConfig.from_user(settings, bootstrap_servers="b:1").sasl_settings()
-    assert found is not None
-    assert found.kerberos == ("stream", "alice", "/k", None)
-    for name in settings:
-        if name.startswith("sasl_kerberos_"):
-            with pytest.raises(ConfigError, match=f"{name} has no effect with security_protocol=PLAINTEXT"):
-                producer(cluster, **{name: settings[name]})
 
 
 @check("sasl_oauthbearer_allowed_urls", "sasl_oauthbearer_proxy_url", "https_ca_location")
@@ -407,8 +358,7 @@ def acks(cluster: Any) -> None:
 def idempotence(cluster: Any) -> None:
     asked(cluster, 22, 1, enable_idempotence=True)
     bench = Bench(enable_idempotence=False)
-    bench.send("t", b"x", partition=0)
-    bench.step()
+    bench.send_now("t", b"x", partition=0)
     ((batch,),) = [list(request.values()) for request in bench.requests()]
     assert (batch.producer_id, batch.base_sequence) == (-1, -1)
 
@@ -438,7 +388,7 @@ def batch_size(cluster: Any) -> None:
 def send_many_batch_size(cluster: Any) -> None:
     for size in (32_768, 131_072):
         bench = started(send_many_batch_size=size)
-        bench._append_many(bench.topic, ColumnSource([b"x" * 100] * 5_000), None, None, None, -1, None, ManyProgress())
+        bench.append_many([b"x" * 100] * 5_000)
         assert max(batch.size_bytes for batch in bench.accumulator.incomplete()) in range(size - 200, size)
 
 
@@ -476,11 +426,9 @@ def max_in_flight(cluster: Any) -> None:
             assert sender_of(p).client.in_flight.max_per_connection == limit
         bench = started(max_in_flight_requests_per_connection=limit)
         for at in range(3):
-            bench.send("t", b"x", partition=0)
-            bench.step()
+            bench.send_now("t", b"x", partition=0)
             if at == 0:
-                bench.client.answer(response((0, 0, 0)))
-                bench.step()
+                bench.answered((0, 0, 0))
         assert len(bench.requests()) == min(limit, 2)
 
 
@@ -491,8 +439,7 @@ def retries(cluster: Any) -> None:
     for _ in range(3):
         bench.step(5_000)
         assert not future.done()
-        bench.client.answer(response((0, Code.NOT_ENOUGH_REPLICAS, -1)))
-        bench.step()
+        bench.answered((0, Code.NOT_ENOUGH_REPLICAS, -1))
     assert future.exception(0).code == Code.NOT_ENOUGH_REPLICAS
 
 
@@ -515,8 +462,7 @@ def compression(cluster: Any) -> None:
 
     def wire_bytes(codec: str, **level: int) -> int:
         bench = started(compression_type=codec, batch_size=200_000, **level)
-        bench.send("t", text, partition=0)
-        bench.step()
+        bench.send_now("t", text, partition=0)
         ((batch,),) = [list(request.values()) for request in bench.requests()]
         assert batch.compression == compress.codec_id(codec)
         return int(batch.size_bytes)
@@ -673,9 +619,11 @@ def a_broker_too_old_to_say_what_it_speaks(cluster: Any) -> None:
 
 
 def test_every_setting_has_its_check() -> None:
-    assert set(CHECKS) == set(ProducerConfig.names())
+    assert {name for name in ProducerConfig.names() if not name.startswith(tuple(ELSEWHERE))} == set(CHECKS)
+    for prefix, file in ELSEWHERE.items():
+        assert prefix in (Path(__file__).parents[2] / file).read_text()
 
 
 @pytest.mark.parametrize("fn", dict.fromkeys(CHECKS.values()), ids=lambda fn: fn.__name__)
 def test_a_setting_does_what_it_says(fn: Callable[..., None], cluster: Any, tmp_path: Path) -> None:
-    fn(cluster, tmp_path) if fn in (tls, key_stores) else fn(cluster)
+    fn(cluster, tmp_path) if fn is tls else fn(cluster)

@@ -20,7 +20,7 @@ from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.errors import Code, KafkaError
 from kafkacore.net.client import NetworkClient
 from kafkacore.producer import sender as sender_module
-from tests.kit.inside import thread_of
+from tests.kit.inside import retry_log_of, thread_of
 
 TIMEOUT_MS = 3000
 NEIGHBOURS = {"client", "metadata", "transactions", "retry_log"}
@@ -55,7 +55,7 @@ class Steps:
             "transactions": bench.transactions,
             "client": bench.client,
             "metadata": bench.metadata,
-            "retry_log": bench.sender._retry_log,
+            "retry_log": retry_log_of(bench.sender),
             "clock": bench.clock,
         }
         for part, thing in parts.items():
@@ -293,21 +293,3 @@ def test_a_step_that_always_raises(steps: Counter[str], recovery: Counter[str]) 
             run.steps.should_raise = lambda name, call: False
             run.close()
             assert max(at_ms - run.due_ms[name] for name, (at_ms, _) in run.outcomes.items()) <= 50
-
-
-def test_each_step_raises_in_a_forced_close(steps: Counter[str]) -> None:
-    """With records on their way."""
-    for step in sorted(steps):
-        with naming(step):
-            run = Run()
-            run.bench.leaders[1] = -1
-            run.bench.publish()
-            run.send(1, [b"p0", b"p1"])
-            run.bench.sender.start()
-            run.steps.should_raise = (
-                lambda name, call, step=step, run=run: name == step and run.bench.sender._forced and run.steps.raised < 2  # type: ignore[misc]
-            )
-            run.bench.sender.initiate_close(force=True)
-            assert run.bench.sender.join(GUARD_S)
-            assert len(run.outcomes) == 2
-            assert all(error is not None for _, error in run.outcomes.values())

@@ -18,7 +18,7 @@ from kafkacore._codec import PartitionBooks, TopicQueue
 from kafkacore.errors import Code
 from kafkacore.producer.txn import TransactionManager
 from kafkacore.types import TopicPartition
-from tests.kit.inside import accumulator_of, io_of, lock_of, sender_of
+from tests.kit.inside import accumulator_of, books_by_partition, io_of, is_closing, lock_of, sender_of
 from tests.kit.rows import each_row
 
 HERE = os.path.dirname(kafkacore.__file__) + os.sep
@@ -131,7 +131,7 @@ def test_a_collection_at_every_step_under_the_lock() -> None:
         gc.unfreeze()
     assert has_ended, "a finalizer waits for a lock that its own thread holds"
     assert collector.collected > 10
-    assert bench.sender._closing
+    assert is_closing(bench.sender)
     assert all(future.done() for future in futures)
 
 
@@ -141,7 +141,7 @@ def test_a_finalizer_closes_nothing_of_another_process(difference: int, closing:
     copied = KafkaProducer.__new__(KafkaProducer)
     copied.__dict__.update(_sender=bench.sender, _closed=False, _pid=os.getpid() + difference)
     del copied
-    assert bench.sender._closing == closing
+    assert is_closing(bench.sender) == closing
 
 
 def test_statistics_while_partitions_are_added() -> None:
@@ -151,8 +151,8 @@ def test_statistics_while_partitions_are_added() -> None:
     books = TransactionManager()
 
     def add() -> None:
-        if len(books._partitions) < 200:
-            books._partitions[topic.partitions[len(books._partitions)]] = PartitionBooks(1, 0)
+        if len(books_by_partition(books)) < 200:
+            books_by_partition(books)[topic.partitions[len(books_by_partition(books))]] = PartitionBooks(1, 0)
 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
         if frame.f_code.co_filename.endswith("txn.py"):
@@ -169,4 +169,4 @@ def test_statistics_while_partitions_are_added() -> None:
     finally:
         sys.settrace(previous)
     assert 1 <= len(found["partitions"]) <= 200
-    assert len(books._partitions) > 10
+    assert len(books_by_partition(books)) > 10

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from producer_support import Bench, read_request, response
 
-from kafkacore._codec import ColumnSource, ManyProgress, StickyPartitioner, TopicQueue
+from kafkacore._codec import StickyPartitioner, TopicQueue
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.producer import KafkaProducer, retry_log
 from kafkacore.protocol import MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import Node, TopicPartition
-from tests.kit.inside import metadata_of
+from tests.kit.inside import is_wanted, metadata_of, retry_log_of
 from tests.kit.rows import each_row
 
 MANY = 2_000
@@ -80,7 +80,7 @@ class Rig:
         return [queue.index for queue in self.choose.candidates(self.topic)]
 
 
-@pytest.mark.parametrize("adaptive", [True, False])
+@each_row("adaptive", [True, False])
 def test_choices_walk_the_partitions_once_per_view_of_the_topic(adaptive: bool) -> None:
     rig = Rig(MANY, adaptive=adaptive)
     rig.walks.count = 0
@@ -152,8 +152,7 @@ def test_the_longest_queue_is_known_at_once_and_forgotten_with_the_next_pass() -
     assert bench.topic.longest == len(bench.topic.partitions[2].batches) == 6
     while bench.topic.partitions[2].batches:
         bench.step()
-    bench.send("t", b"x" * 60, partition=1)
-    bench.step()
+    bench.send_now("t", b"x" * 60, partition=1)
     assert bench.topic.longest == 1
 
 
@@ -175,10 +174,8 @@ def test_a_pass_looks_at_partitions_with_batches_only() -> None:
     info = Lookups("t", bytes(range(16)), walks)
     bench.metadata.snapshot = ClusterSnapshot(bench.metadata.snapshot.nodes, topics={"t": info})
     for offset in range(5):
-        bench.send("t", b"x", partition=7)
-        bench.step()
-        bench.client.answer(response((7, 0, offset)))
-        bench.step()
+        bench.send_now("t", b"x", partition=7)
+        bench.answered((7, 0, offset))
     assert (Lookups.count, walks.count) == (2, 0)  # for its leader, and because the view is new
 
 
@@ -188,9 +185,7 @@ def test_batches_of_topics_in_turn_are_put_together_in_the_request() -> None:
     infos = {name: TopicInfo(name, bytes([n] * 16), snapshot.topics["t"].partitions) for n, name in enumerate("tuv", 1)}
     bench.metadata.snapshot = ClusterSnapshot(snapshot.nodes, topics=infos)
     for name in "uv":
-        queue = TopicQueue(name)
-        queue.grow(2, TopicPartition)
-        bench._add_topic(queue)
+        bench.add_topic(name, 2)
     for partition in (1, 0):
         for name in "tuv":
             bench.send(name, name.encode(), partition=partition)
@@ -209,8 +204,7 @@ def test_a_topic_in_use_is_kept_in_the_metadata_without_saying_so_in_every_reque
     for _ in range(30):
         bench.send("t", b"x", partition=0)
         bench.step(100)
-        bench.client.answer(response((0, 0, 0)))
-        bench.step()
+        bench.answered((0, 0, 0))
     assert said == [1_100, 2_100, 3_100]
 
 
@@ -231,13 +225,11 @@ def test_partitions_that_fail_at_once_are_not_walked_for_each_of_them(monkeypatc
         for partition in range(MANY):
             bench.send("t", b"x", partition=partition)
         bench.step()
-        bench.client.answer(response(*((partition, Code.NOT_LEADER_OR_FOLLOWER, -1) for partition in range(MANY))))
-        bench.step()
+        bench.answered(*((partition, Code.NOT_LEADER_OR_FOLLOWER, -1) for partition in range(MANY)))
         assert 0 < looks <= 4 * MANY, outage
         bench.step(1_000)
-        bench.client.answer(response(*((partition, 0, outage) for partition in range(MANY))))
-        bench.step()
-    assert len(bench.sender._retry_log._failing) == MANY  # the first outage is forgotten
+        bench.answered(*((partition, 0, outage) for partition in range(MANY)))
+    assert len(retry_log_of(bench.sender)._failing) == MANY  # the first outage is forgotten
 
 
 def test_round_robin_walks_the_partitions_once_per_view_of_the_topic() -> None:
@@ -264,9 +256,7 @@ def learn(bench: Bench, name: str) -> None:
     topic = MetadataResponseTopic(name=name, topic_id=name.encode().rjust(16, b"\0"), partitions=[partition])
     brokers = [MetadataResponseBroker(node_id=1, host="h", port=1)]
     bench.metadata.update(MetadataResponse(brokers=brokers, topics=[topic]), now_ms)
-    queue = TopicQueue(name)
-    queue.grow(1, TopicPartition)
-    bench._add_topic(queue)
+    bench.add_topic(name, 1)
 
 
 def test_what_lingers_is_not_looked_at_for_each_new_topic() -> None:
@@ -322,8 +312,7 @@ def test_a_look_at_what_is_new_finds_what_a_look_at_all_finds(ops: list[tuple[st
             if what == "send":
                 bench.send("t", b"x" * b, partition=a, timestamp_ms=5)
             elif what == "many":
-                values, numbers = ColumnSource([b"y" * 60] * b), np.full(b, a, np.int32)
-                bench._append_many(bench.topic, values, None, None, numbers, 5, None, ManyProgress())
+                bench.append_many([b"y" * 60] * b, partitions=np.full(b, a, np.int32), timestamps_ms=5)
             elif what == "leader":
                 bench.leaders[a] = b
                 bench.epochs[a] += 1
@@ -342,7 +331,7 @@ def test_a_look_at_what_is_new_finds_what_a_look_at_all_finds(ops: list[tuple[st
                 bench.step(a)
                 sent = [(request.node_id, sorted(read_request(message))) for request, message in bench.client.sent]
                 wait_ms = bench.sender.send_producer_data(bench.clock.now_ms())
-                trace.append((sent, wait_ms, bench.metadata._wanted, dict(bench.sender.counters)))
+                trace.append((sent, wait_ms, is_wanted(bench.metadata), dict(bench.sender.counters)))
     assert traces[0] == traces[1]
 
 

@@ -91,7 +91,6 @@ def bench() -> TransactionalBench:
 
     bench.broker.serve = look  # type: ignore[method-assign]
     began_ms = bench.clock.now_ms()
-    assert bench.engine is not None
     bench.engine.begin(True, True)
     return bench
 
@@ -152,7 +151,6 @@ def test_offsets_wait_too(bench: TransactionalBench) -> None:
     for _ in range(4):
         bench.engine.settle()
         asked = bench.engine.next_ask(False)
-        assert asked is not None
         asks.append(asked.kind.name)
         if asked.kind.name == "OFFSETS":
             break
@@ -164,8 +162,7 @@ def test_offsets_wait_too(bench: TransactionalBench) -> None:
 
 def test_an_abort_does_not_wait_for_the_markers(bench: TransactionalBench) -> None:
     bench.broker.looks += ["PrepareCommit"] * 100
-    bench.send("t", "x", partition=0)
-    bench.step()
+    bench.send_now("t", "x", partition=0)
     bench.abort_transaction()
     assert "Produce" not in [api for api, _ in bench.asked]  # type: ignore[attr-defined]
     bench.broker.looks.clear()
@@ -218,7 +215,6 @@ def test_a_producer_learns_by_its_own_answers(monkeypatch: pytest.MonkeyPatch) -
 def test_version_1_never_looks() -> None:
     bench = TransactionalBench(1)
     bench.init_transactions()
-    assert bench.engine is not None
     bench.engine.begin(False, True)
     bench.send("t", "x", partition=0)
     bench.commit_transaction()

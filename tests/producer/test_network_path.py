@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import resource
 import sys
 import threading
@@ -10,18 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from producer_support import Bench, response
+from producer_support import response, started
 
 from kafkacore import protocol
-from kafkacore.net.client import NetworkClient
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
-
-
-def started(**settings: Any) -> Bench:
-    bench = Bench(**settings)
-    bench.give_producer_id()
-    return bench
 
 
 def test_send_touches_no_network() -> None:
@@ -85,23 +77,3 @@ def test_memory_that_was_used_once_faults_no_more() -> None:
     round_trip(20)  # 12 MB: 2900 pages, were they new
     assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 300
     assert bench.pool.available_bytes == bench.pool.total_bytes
-
-
-def test_the_client_has_kafkas_interface() -> None:
-    """The names and parameters of Kafka's KafkaClient; what each method does is tested in tests/net/test_network_client.py."""
-    signatures = {
-        "is_ready": "node now_ms", "ready": "node now_ms", "connection_delay": "node now_ms", "poll_delay_ms": "node now_ms",
-        "connection_failed": "node", "authentication_exception": "node", "send": "request now_ms", "poll": "timeout_ms now_ms",
-        "disconnect": "node_id", "close": "node_id?", "least_loaded_node": "now_ms", "in_flight_request_count": "node_id?",
-        "has_in_flight_requests": "node_id?", "has_ready_nodes": "now_ms", "wakeup": "", "initiate_close": "",
-        "new_client_request": "node_id api build now_ms",
-    }  # fmt: skip
-    for name, expected in signatures.items():
-        found = [
-            parameter.name + ("?" if parameter.default is None else "")
-            for parameter in inspect.signature(getattr(NetworkClient, name)).parameters.values()
-            if parameter.name != "self" and parameter.kind is not parameter.KEYWORD_ONLY
-        ]
-        assert found == expected.split(), name
-    for name in signatures.keys() | {"active"}:
-        assert callable(getattr(NetworkClient, name))

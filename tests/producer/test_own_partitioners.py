@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from kafkacore import KafkaConsumer, KafkaProducer, aio
+from kafkacore import KafkaConsumer, KafkaProducer
 from kafkacore.errors import ConfigError, KafkaTimeoutError
 from kafkacore.producer.interceptors import Interceptors
 from kafkacore.testing import EmbeddedCluster
@@ -196,15 +195,6 @@ def test_javas_own_classes_are_what_they_are_here(cluster: EmbeddedCluster) -> N
         consumer.seek(("t", found[0].partition), found[0].offset)
         ((record, *_),) = consumer.poll(30).values()
     assert record.value == "ä"
-
-
-def test_the_asyncio_producer_asks_them_too(cluster: EmbeddedCluster) -> None:
-    async def main() -> set[int]:
-        settings = {"bootstrap.servers": cluster.bootstrap_servers, "partitioner.class": HotDataPartitioner}
-        async with aio.KafkaProducer(settings | {"value.serializer": Tagged}) as producer:
-            return {(await (await producer.send("hot", nth, "hot_data"))).partition for nth in range(5)}
-
-    assert asyncio.run(main()) == {3}
 
 
 def test_classes_that_are_functions_stay_functions(cluster: EmbeddedCluster) -> None:

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from producer_support import Bench, as_received
 
 from kafkacore import _codec, protocol
-from kafkacore._codec import TopicQueue
 from kafkacore.errors import Code, CorruptDataError, UsageError
 from kafkacore.metadata import ClusterSnapshot, TopicInfo
 from kafkacore.protocol import LeaderIdAndEpoch, PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
-from kafkacore.types import TopicPartition
 from tests.kit.rows import each_row
 
 ZERO_ID = bytes(16)
@@ -34,9 +32,7 @@ def bench_of(topics: list[str], *, partitions: int = 3, with_ids: bool = True, *
     bench.metadata.snapshot = ClusterSnapshot(known.nodes, topics=infos)
     for name in topics:
         if name != "t":
-            queue = TopicQueue(name)
-            queue.grow(partitions, TopicPartition)
-            bench._add_topic(queue)
+            bench.add_topic(name, partitions)
     return bench
 
 
@@ -78,8 +74,7 @@ def test_a_request_has_the_bytes_of_the_general_encoder(
 
 def test_rows_stand_for_their_own_struct_only() -> None:
     bench = bench_of(["t"])
-    bench.send("t", b"x", partition=0)
-    bench.step()
+    bench.send_now("t", b"x", partition=0)
     ((_, message),) = bench.client.sent
     assert len(message.topic_data) == 1
     with pytest.raises(IndexError):

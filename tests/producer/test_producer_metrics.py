@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from broker_model import LOST
-from producer_support import Bench, response
+from producer_support import Bench, response, started
 from transaction_model import TransactionalBench
 
 from kafkacore import errors, protocol
@@ -19,12 +19,6 @@ from kafkacore.producer.producer_metrics import TransactionStats, all_names, of_
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
 from tests.kit.inside import io_of, sender_of, topics_of
-
-
-def started(**settings: Any) -> Bench:
-    bench = Bench(**settings)
-    bench.give_producer_id()
-    return bench
 
 
 def metrics(bench: Bench) -> dict[str, dict[str, float]]:
@@ -73,17 +67,14 @@ def test_retries_errors_and_splits_are_counted_in_all_and_by_topic() -> None:
     bench = started(retry_backoff_ms=10, retry_backoff_max_ms=10)
     first = [bench.send("t", b"x", partition=0) for _ in range(3)]
     bench.step()
-    bench.client.answer(response((0, int(Code.NOT_LEADER_OR_FOLLOWER), -1)))
-    bench.step()
+    bench.answered((0, int(Code.NOT_LEADER_OR_FOLLOWER), -1))
     bench.step(1_000)
-    bench.client.answer(response((0, 0, 5)))
-    bench.step()
+    bench.answered((0, 0, 5))
     assert first[0].result(0).offset == 5
     for value in (b"y", b"z"):
         bench.send("t", value, partition=0)
     bench.step()
-    bench.client.answer(response((0, int(Code.TOPIC_AUTHORIZATION_FAILED), -1)))
-    bench.step()
+    bench.answered((0, int(Code.TOPIC_AUTHORIZATION_FAILED), -1))
     found, topic = metrics(bench)["producer-metrics"], metrics(bench)["producer-topic-metrics.topic-t"]
     for values in (found, topic):
         assert (values["record-retry-total"], values["record-error-total"], values["record-send-total"]) == (3, 2, 3 + 3 + 2)
@@ -96,15 +87,13 @@ def test_a_split_is_counted() -> None:
     for _ in range(10):
         bench.send("t", b"x" * 1_000, partition=0)
     bench.step()
-    bench.client.answer(response((0, int(Code.MESSAGE_TOO_LARGE), -1)))
-    bench.step()
+    bench.answered((0, int(Code.MESSAGE_TOO_LARGE), -1))
     assert metrics(bench)["producer-metrics"]["batch-split-total"] == 1
 
 
 def test_answers_give_latency_and_throttling() -> None:
     bench = started()
-    bench.send("t", b"x", partition=0)
-    bench.step()
+    bench.send_now("t", b"x", partition=0)
     assert math.isnan(metrics(bench)["producer-metrics"]["request-latency-avg"])
     request, _ = bench.client.sent[0]
     request.sent_ms = bench.clock.now_ms()
@@ -118,10 +107,8 @@ def test_answers_give_latency_and_throttling() -> None:
 
 def test_a_lost_answer_is_no_latency() -> None:
     bench = started()
-    bench.send("t", b"x", partition=0)
-    bench.step()
-    bench.client.answer(error=errors.DisconnectError("cut"))
-    bench.step()
+    bench.send_now("t", b"x", partition=0)
+    bench.lost(errors.DisconnectError("cut"))
     assert bench.sender.stats.latency_ms.count == 0
     assert metrics(bench)["producer-metrics"]["record-retry-total"] == 1
 

@@ -16,7 +16,7 @@ from broker_model import LOST, REFUSED, BrokerClient, PartitionLog
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from producer_support import Bench, read_request, response
+from producer_support import Bench, Racing, read_request, response
 
 from kafkacore import errors, protocol
 from kafkacore.errors import BufferFullError, Code, KafkaTimeoutError, RecordTooLarge
@@ -42,18 +42,6 @@ reached = Reached(
 )
 PARTITION = st.integers(0, PARTITIONS - 1)
 FAULT = st.sampled_from([0, 0, Code.NOT_LEADER_OR_FOLLOWER, Code.MESSAGE_TOO_LARGE, Code.MESSAGE_TOO_LARGE, LOST, REFUSED])
-
-
-class Racing(Bench):
-    """Calls `hook` once between the opening of a batch and its first record."""
-
-    hook: Any = None
-
-    def _roll(self, queue: Any, chosen: Any, nbytes: int) -> None:
-        super()._roll(queue, chosen, nbytes)
-        hook, self.hook = self.hook, None
-        if hook is not None:
-            hook()
 
 
 class Sent:

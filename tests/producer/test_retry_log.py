@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from producer_support import Bench, response, started
+from producer_support import Bench, started
 
 from kafkacore import errors
 from kafkacore.errors import Code
@@ -53,16 +53,14 @@ def test_an_outage_that_has_been_silent_for_long_is_another_one(caplog: pytest.L
 
 def refuse(bench: Bench, code: int, *partitions: int) -> None:
     """The request under way is answered with an error for these partitions."""
-    bench.client.answer(response(*((index, code, -1) for index in partitions), error_message="the disk is full"))
-    bench.step()
+    bench.answered(*((index, code, -1) for index in partitions), error_message="the disk is full")
 
 
 def test_an_error_that_lasts_is_told_once_and_one_that_passes_never(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("WARNING", "kafkacore.producer")
     bench = started()
     future = bench.send("t", b"x", partition=0)
-    bench.send("t", b"y", partition=1)
-    bench.step()
+    bench.send_now("t", b"y", partition=1)
     for tries in range(5):  # 1.5 s, with the back-off
         assert (len(caplog.records), bench.requests()[0].keys()) == (0, {0, 1}), tries
         refuse(bench, Code.KAFKA_STORAGE_ERROR, 0, 1)
@@ -73,15 +71,13 @@ def test_an_error_that_lasts_is_told_once_and_one_that_passes_never(caplog: pyte
     assert told[0].startswith("records for t-0 and 1 other partition wait and are retried, for 1.")
     assert "delivery_timeout_ms=120000" in told[0]
     assert "KAFKA_STORAGE_ERROR (56): the disk is full [topic t, partition 0, broker 1, Produce v13]" in told[0]
-    bench.client.answer(response((0, 0, 5), (1, 0, 5)))
-    bench.step()
+    bench.answered((0, 0, 5), (1, 0, 5))
     assert future.result(0).offset == 5
     future = bench.send("t", b"z", partition=0)  # the next error is another one, and passes
     bench.step()
     refuse(bench, Code.NOT_LEADER_OR_FOLLOWER, 0)
     bench.step(200)
-    bench.client.answer(response((0, 0, 6)))
-    bench.step()
+    bench.answered((0, 0, 6))
     assert future.result(0).offset == 6
     assert len(caplog.records) == 1
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,11 +10,10 @@ import pyarrow as pa
 import pytest
 from producer_support import Bench, response
 
-from kafkacore import KafkaConsumer, TopicPartition
-from kafkacore._codec import ColumnSource, ManyProgress
 from kafkacore.errors import BufferFullError, Code
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
 from tests.kit.inside import accumulator_of, topics_of
 from tests.kit.rows import each_row
 
@@ -24,42 +21,15 @@ PLAIN = {"enable_idempotence": False}
 KIB, MIB = 1024, 1024 * 1024
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1) as cluster:
-        cluster.create_topic("one", partitions=1)
-        cluster.create_topic("four", partitions=4)
-        yield cluster
+cluster = embedded({"one": 1, "four": 4}, brokers=1)
 
 
 def producer(cluster: EmbeddedCluster, **settings: Any) -> KafkaProducer:
     return KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings)
 
 
-def stored(cluster: EmbeddedCluster, topic: str, partitions: int = 1) -> list[list[tuple[bytes | None, bytes | None]]]:
-    """(key, value) of every record, by partition."""
-    out = []
-    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
-        for partition in range(partitions):
-            where = TopicPartition(topic, partition)
-            consumer.assign([where])
-            end = consumer.end_offsets([where])[where]
-            rows: list[tuple[bytes | None, bytes | None]] = []
-            while consumer.position(where) < end:
-                rows += [(record.key, record.value) for records in consumer.poll(30).values() for record in records]
-            out.append(rows)
-    return out
-
-
 def column(count: int, size: int = 100) -> tuple[bytes, Any]:
     return (b"".join((b"%d" % i).ljust(size, b"x") for i in range(count)), np.arange(count + 1, dtype=np.int32) * size)
-
-
-def append(bench: Bench, values: Any, keys: Any = None, partitions: Any = None) -> ManyProgress:
-    progress = ManyProgress()
-    key_column = None if keys is None else ColumnSource(keys)
-    bench._append_many(bench.topic, ColumnSource(values), key_column, None, partitions, -1, None, progress)
-    return progress
 
 
 def reserved(bench: Bench) -> list[int]:
@@ -72,7 +42,7 @@ def reserved(bench: Bench) -> list[int]:
 def test_a_column_fills_batches_of_a_mebibyte_and_its_end_a_small_one() -> None:
     bench = Bench(partitions=1, **PLAIN)
     values = column(40_000)
-    append(bench, values)
+    bench.append_many(values)
     assert [size for size in reserved(bench) if size >= MIB // 2] == [MIB] * 4
     filled = [batch.size_bytes for batch in bench.accumulator.incomplete()]
     assert all(MIB - 256 < size <= MIB for size in filled[:4])
@@ -91,8 +61,8 @@ def test_a_column_fills_batches_of_a_mebibyte_and_its_end_a_small_one() -> None:
 @each_row(("rows", "size"), [(10, 100), (100, 100), (1, 10_000)])
 def test_a_small_call_takes_no_more_memory_than_before(rows: int, size: int) -> None:
     bench = Bench(partitions=4, linger_ms=5, **PLAIN)
-    append(bench, column(rows, size))
-    append(bench, [b"x" * size] * rows)
+    bench.append_many(column(rows, size))
+    bench.append_many([b"x" * size] * rows)
     assert set(reserved(bench)) == {16_384}
 
 
@@ -114,7 +84,7 @@ KINDS = {
 def test_every_kind_of_column_gives_the_same_batches(kind: str) -> None:
     rows = [(b"%d" % i).ljust(100, b"x") for i in range(6_000)]
     bench = Bench(partitions=1, **PLAIN)
-    append(bench, KINDS[kind](rows))
+    bench.append_many(KINDS[kind](rows))
     assert reserved(bench) == [512 * KIB, 256 * KIB]
     bench.step()
     bench.step()
@@ -131,13 +101,13 @@ def test_a_list_that_is_changed_while_it_is_read_is_not_read_beyond_its_end() ->
 
     bench._roll_many = shrink  # type: ignore[method-assign]
     with pytest.raises(ValueError, match="changed while it was read"):
-        append(bench, values)
+        bench.append_many(values)
 
 
 def test_keyed_rows_fill_a_batch_for_each_partition() -> None:
     bench = Bench(partitions=4, **PLAIN)
     keys = [b"%d" % (i % 1000) for i in range(20_000)]
-    append(bench, column(20_000), keys)
+    bench.append_many(column(20_000), keys)
     by_partition = [sum(batch.count for batch in queue.batches) for queue in bench.topic.partitions]
     assert sum(by_partition) == 20_000
     assert all(len(queue.batches) <= 3 for queue in bench.topic.partitions)
@@ -146,14 +116,14 @@ def test_keyed_rows_fill_a_batch_for_each_partition() -> None:
 
 def test_rows_of_one_key_double_their_batches() -> None:
     bench = Bench(partitions=16, **PLAIN)
-    append(bench, column(40_000), [b"k"] * 40_000)
+    bench.append_many(column(40_000), [b"k"] * 40_000)
     assert max(reserved(bench)) == 512 * KIB  # a quarter of 32 MiB for 16 partitions
     assert len(reserved(bench)) < 14
 
 
 def test_many_partitions_share_a_quarter_of_the_memory() -> None:
     bench = Bench(partitions=200, buffer_memory=64 * MIB, **PLAIN)
-    append(bench, column(100_000), partitions=np.arange(100_000, dtype=np.int32) % 200)
+    bench.append_many(column(100_000), partitions=np.arange(100_000, dtype=np.int32) % 200)
     assert bench.pool.total_bytes - bench.pool.available_bytes <= 16 * MIB
     assert max(reserved(bench)) == 64 * KIB
 
@@ -178,7 +148,7 @@ def test_many_partitions_share_a_quarter_of_the_memory() -> None:
 )
 def test_the_smallest_limit_rules_and_a_larger_batch_size(settings: dict[str, int], largest: int) -> None:
     bench = Bench(partitions=1, **PLAIN, **settings)
-    append(bench, column(10_000 + 3 * largest // 200))
+    bench.append_many(column(10_000 + 3 * largest // 200))
     assert max(reserved(bench)) == largest
     assert all(batch.size_bytes <= bench.config.max_request_size for batch in bench.accumulator.incomplete())
 
@@ -193,7 +163,7 @@ def test_with_a_codec_a_batch_is_what_a_pass_compresses(cluster: EmbeddedCluster
         assert not p.send_many(topic, rows).result(30).errors
         assert p.metrics()["splits"] == 0
         assert p.metrics()["bytes"] / p.metrics()["batches"] > 100 * KIB
-    assert [value for _, value in stored(cluster, topic)[0]] == rows
+    assert [record.value for record in cluster.records(topic)] == rows
 
 
 @each_row("idempotent", [True, False])
@@ -214,7 +184,7 @@ def test_a_topic_with_small_batches_is_remembered(cluster: EmbeddedCluster, limi
         for _ in range(3):
             assert not p.send_many(topic, values).result(30).errors
         assert p.metrics()["splits"] == splits
-    assert [value for _, value in stored(cluster, topic)[0]] == rows * (calls + 3)
+    assert [record.value for record in cluster.records(topic)] == rows * (calls + 3)
 
 
 def test_a_refused_batch_of_batch_size_says_nothing_about_columns() -> None:
@@ -222,10 +192,9 @@ def test_a_refused_batch_of_batch_size_says_nothing_about_columns() -> None:
     for _ in range(10):
         bench.send("t", b"x" * 100, partition=0)
     bench.step()
-    bench.client.answer(response((0, int(Code.MESSAGE_TOO_LARGE), -1)))
-    bench.step()
+    bench.answered((0, int(Code.MESSAGE_TOO_LARGE), -1))
     assert bench.sender.counters["splits"] == 1
-    append(bench, column(20_000))
+    bench.append_many(column(20_000))
     assert max(reserved(bench)) == MIB
 
 
@@ -236,7 +205,7 @@ def test_without_time_to_wait_what_is_free_is_used_to_the_end() -> None:
     bench = Bench(partitions=1, buffer_memory=4 * MIB, **PLAIN)
     bench.pool.allocate(4 * MIB - 70 * KIB, 0)
     with pytest.raises(BufferFullError) as raised:
-        append(bench, column(5_000))
+        bench.append_many(column(5_000))
     assert reserved(bench) == [64 * KIB]
     assert raised.value.topic == "t"
     assert bench.pool.available_bytes == 6 * KIB
@@ -248,40 +217,11 @@ def test_a_wait_is_for_a_batch_and_does_not_cut_it_ever_smaller() -> None:
     bench.pool.allocate(4 * MIB - 56 * KIB, 0)
     held = bench.pool.allocate(36 * KIB, 0)
     with pytest.raises(BufferFullError, match="131072 bytes needed"):
-        append(bench, column(5_000))
+        bench.append_many(column(5_000))
     assert bench.pool.available_bytes == 20 * KIB
     bench.pool.deallocate(held, 36 * KIB)
-    append(bench, column(300))
+    bench.append_many(column(300))
     assert reserved(bench) == [32 * KIB, 16 * KIB]  # a quarter or more of it is there: no wait
-
-
-def test_a_small_memory_delivers_columns_and_single_records_of_other_threads(cluster: EmbeddedCluster) -> None:
-    cluster.create_topic("tight", partitions=4)
-    values = column(20_000)
-    failed: list[BaseException] = []
-
-    with producer(cluster, buffer_memory=128 * KIB, batch_size=1_024, max_block_ms=30_000) as p:
-
-        def single() -> None:
-            try:
-                for i in range(500):
-                    p.send("tight", b"single" * 20, key=b"%d" % i)
-            except BaseException as error:
-                failed.append(error)
-
-        threads = [threading.Thread(target=single) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        many = p.send_many("tight", values)
-        keyed = p.send_many("tight", values, [b"%d" % i for i in range(20_000)])
-        for thread in threads:
-            thread.join(60)
-        p.flush(60)
-        assert not failed
-        assert not many.result(0).errors
-        assert not keyed.result(0).errors
-        assert p.metrics()["buffer_available_bytes"] == 128 * KIB
-    assert sum(map(len, stored(cluster, "tight", 4))) == 41_000
 
 
 # ---- when a batch leaves, and what comes behind it -------------------------------------------------------------------------------------
@@ -289,15 +229,14 @@ def test_a_small_memory_delivers_columns_and_single_records_of_other_threads(clu
 
 def test_a_batch_with_batch_size_bytes_does_not_linger_and_takes_more_until_it_leaves() -> None:
     bench = Bench(partitions=1, linger_ms=1_000, **PLAIN)
-    append(bench, column(100))
+    bench.append_many(column(100))
     bench.step()
     assert not bench.requests()  # 11 KB linger, as ever
     bench.step(1_000)
     assert [len(list(request[0].records())) for request in bench.requests()] == [100]
-    bench.client.answer(response((0, 0, 0)))
-    bench.step()
-    append(bench, column(1_000))
-    append(bench, column(50))
+    bench.answered((0, 0, 0))
+    bench.append_many(column(1_000))
+    bench.append_many(column(50))
     assert reserved(bench) == [128 * KIB]
     bench.step()
     assert [len(list(request[0].records())) for request in bench.requests()] == [1_050]
@@ -306,33 +245,24 @@ def test_a_batch_with_batch_size_bytes_does_not_linger_and_takes_more_until_it_l
 def test_calls_faster_than_the_sender_share_batches_that_grow() -> None:
     bench = Bench(partitions=1, **PLAIN)
     for _ in range(60):
-        append(bench, column(1_000))
+        bench.append_many(column(1_000))
     sizes = reserved(bench)
     assert sizes[0] == 128 * KIB
     assert max(sizes) == 256 * KIB
     assert len(sizes) <= 40
 
 
-@pytest.mark.parametrize(("rows", "urgent"), [(1_000, [True]), (50, [])])
+@each_row(("rows", "urgent"), [(1_000, [True]), (50, [])])
 def test_the_sender_hears_of_an_open_batch_with_batch_size_bytes(rows: int, urgent: list[bool]) -> None:
     bench = Bench(partitions=1, linger_ms=1_000, **PLAIN)
     bench._accumulator = bench.accumulator
     woken: list[bool] = []
     bench.accumulator.wake = lambda deadline_ms, urgent: woken.append(urgent) if urgent else None
     bench.accumulator.looking()
-    append(bench, column(rows))
-    append(bench, [])
+    bench.append_many(column(rows))
+    bench.append_many([])
     assert len(bench.accumulator.incomplete()) == 1
     assert woken == urgent
-
-
-def test_a_full_enough_batch_leaves_before_its_linger_is_over(cluster: EmbeddedCluster) -> None:
-    with producer(cluster, linger_ms=100_000, delivery_timeout_ms=200_000) as p:
-        p.send("one", b"first").add_done_callback(lambda _: None)
-        p.flush(30)
-        done = threading.Event()
-        p.send_many("one", column(1_000)).add_done_callback(lambda _: done.set())
-        assert done.wait(30)  # nobody drives for the Sender thread
 
 
 def test_send_and_send_many_keep_their_order(cluster: EmbeddedCluster) -> None:
@@ -347,7 +277,7 @@ def test_send_and_send_many_keep_their_order(cluster: EmbeddedCluster) -> None:
             expected += rows
             p.send_many("mixed", rows)
         p.flush(60)
-    assert [value for _, value in stored(cluster, "mixed")[0]] == expected
+    assert [record.value for record in cluster.records("mixed")] == expected
 
 
 # ---- partitions of rows without a key --------------------------------------------------------------------------------------------------
@@ -368,9 +298,9 @@ def in_turn(bench: Bench) -> list[int]:
 def test_a_long_column_has_a_batch_for_every_partition() -> None:
     bench = Bench(partitions=4, **PLAIN)
     in_turn(bench)
-    append(bench, column(10_000))
+    bench.append_many(column(10_000))
     assert [sum(batch.size_bytes for batch in queue.batches) > 200 * KIB for queue in bench.topic.partitions] == [True] * 4
-    append(bench, column(80_000))
+    bench.append_many(column(80_000))
     assert max(reserved(bench)) == MIB
     held = [sum(batch.size_bytes for batch in queue.batches) for queue in bench.topic.partitions]
     assert max(held) - min(held) <= MIB + 64 * KIB
@@ -380,7 +310,7 @@ def test_calls_of_one_batch_go_round_the_partitions() -> None:
     bench = Bench(partitions=4, **PLAIN)
     chosen = in_turn(bench)
     for _ in range(8):
-        append(bench, column(2_000))
+        bench.append_many(column(2_000))
         bench.step()  # it leaves at once: the next call begins another
     assert len(chosen) == 7
     counts = [0] * 4

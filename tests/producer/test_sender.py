@@ -9,12 +9,11 @@ import pytest
 from producer_support import Bench, all_memory_back, response, sequences, started
 
 from kafkacore import errors, protocol
-from kafkacore._codec import ColumnSource, ManyProgress, TopicQueue
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.errors import Code, KafkaTimeoutError, RecordTooLarge
 from kafkacore.metadata import ClusterSnapshot, TopicInfo
-from kafkacore.types import TopicPartition
-from tests.kit.inside import clock_of
+from tests.kit.inside import clock_of, is_wanted
+from tests.kit.rows import each_row
 
 
 def test_acks_0_is_done_when_sent() -> None:
@@ -27,7 +26,7 @@ def test_acks_0_is_done_when_sent() -> None:
     assert all_memory_back(bench)
 
 
-@pytest.mark.parametrize("clock", [ManualClock(1_000, wall_ms=1_000_000), None], ids=["injected", "the machine's"])
+@each_row("clock", [ManualClock(1_000, wall_ms=1_000_000), None], ids=["injected", "the machine's"])
 def test_records_are_stamped_by_the_producers_clock(clock: ManualClock | None) -> None:
     bench = Bench(partitions=1, linger_ms=0, enable_idempotence=False, clock=clock)
     if clock is None:
@@ -35,8 +34,8 @@ def test_records_are_stamped_by_the_producers_clock(clock: ManualClock | None) -
     before = clock_of(bench).wall_ms() - 20  # the coarse clock lags behind
     bench.send("t", b"a")
     for values in ([b"b"], np.array([b"c"])):
-        bench._append_many(bench.topic, ColumnSource(values), None, None, None, -1, None, ManyProgress())
-    bench._append_many(bench.topic, ColumnSource([b"d"]), ColumnSource([b"k"]), None, None, -1, None, ManyProgress())
+        bench.append_many(values)
+    bench.append_many([b"d"], [b"k"])
     bench.send("t", b"e", timestamp_ms=7)
     after = clock_of(bench).wall_ms()
     bench.accumulator.begin_flush()
@@ -52,38 +51,32 @@ def test_records_are_stamped_by_the_producers_clock(clock: ManualClock | None) -
 
 def test_topic_ids_from_v13_and_names_without_an_id() -> None:
     bench = started()
-    bench.send("t", b"x", partition=0)
-    bench.step()
+    bench.send_now("t", b"x", partition=0)
     request, message = bench.client.sent[0]
     assert (request.version, message.topic_data[0].name) == (13, "")
     info = bench.metadata.snapshot.topics["t"]
     bench.client.sent.clear()
     bench.metadata.snapshot.topics["t"] = info._replace(topic_id=bytes(16))  # type: ignore[index]
-    bench.send("t", b"x", partition=1)
-    bench.step()
+    bench.send_now("t", b"x", partition=1)
     request, message = bench.client.sent[0]
     assert (request.version, message.topic_data[0].name) == (12, "t")
 
 
 def test_expiry_on_the_wire_keeps_the_buffer_until_the_answer() -> None:
     bench = started(delivery_timeout_ms=1000, request_timeout_ms=900)
-    future = bench.send("t", b"a", partition=0)
-    bench.step()
+    future = bench.send_now("t", b"a", partition=0)
     bench.step(1000)
     error = future.exception(0)
     assert isinstance(error, KafkaTimeoutError)
     assert "no answer" in str(error)
     assert (error.topic, error.partition) == ("t", 0)
     assert not all_memory_back(bench)  # KAFKA-19012: the socket may still be reading it
-    bench.send("t", b"b", partition=0)
-    bench.step()
+    bench.send_now("t", b"b", partition=0)
     assert len(bench.requests()) == 1  # nobody knows yet which sequence is next
-    bench.client.answer(response((0, 0, 5)))
-    bench.step()
+    bench.answered((0, 0, 5))
     bench.step()
     assert sequences(bench) == [(0, 0, 1)]  # the broker had it after all: no gap, no bump
-    bench.client.answer(response((0, 0, 6)))
-    bench.step()
+    bench.answered((0, 0, 6))
     assert all_memory_back(bench)
 
 
@@ -91,8 +84,7 @@ def test_batches_under_way_expire_each_in_its_time() -> None:
     bench = started(partitions=3, delivery_timeout_ms=1000, request_timeout_ms=900)
     futures = []
     for partition in range(3):  # written at 0, 100 and 200 ms
-        futures.append(bench.send("t", b"x", partition=partition))
-        bench.step()
+        futures.append(bench.send_now("t", b"x", partition=partition))
         bench.step(100)
     assert len(bench.requests()) == 3
     bench.step(600)
@@ -118,8 +110,7 @@ def test_a_timeout_tells_why_the_tries_failed() -> None:
     codes = [Code.NOT_LEADER_OR_FOLLOWER, *[Code.KAFKA_STORAGE_ERROR] * 4]
     for code in codes:
         until_sent(bench)
-        bench.client.answer(response((0, code, -1)))
-        bench.step()
+        bench.answered((0, code, -1))
     bench.step(5000)
     error = future.exception(0)
     assert isinstance(error, KafkaTimeoutError)
@@ -134,8 +125,7 @@ def test_the_last_error_tells_why_the_tries_before_it_failed() -> None:
     for code in refused:
         until_sent(bench)
         (there,) = bench.requests()
-        bench.client.answer(response(*((index, code if index == 0 else 0, -1 if index == 0 else 7) for index in there)))
-        bench.step()
+        bench.answered(*((index, code if index == 0 else 0, -1 if index == 0 else 7) for index in there))
     error = futures[0].exception(0)
     assert isinstance(error, errors.NotLeaderOrFollower)
     assert [attempt.code for attempt in error.attempts] == refused[:-1]
@@ -147,21 +137,17 @@ def test_a_lost_request_is_told_to_each_batch_with_its_own_past() -> None:
     bench = started(retries=1)
     futures = [bench.send("t", b"a", partition=0)]
     bench.step()
-    bench.client.answer(response((0, Code.KAFKA_STORAGE_ERROR, -1)))
-    bench.step()
+    bench.answered((0, Code.KAFKA_STORAGE_ERROR, -1))
     bench.step(200)
-    bench.client.answer(error=errors.DisconnectError("cut"))
-    bench.step()
+    bench.lost(errors.DisconnectError("cut"))
     (error,) = [future.exception(0) for future in futures]
     assert [attempt.code for attempt in error.attempts] == [Code.KAFKA_STORAGE_ERROR]
 
 
 def test_who_waits_in_vain_is_told_what_went_wrong_so_far() -> None:
     bench = started()
-    future = bench.send("t", b"a", partition=0)
-    bench.step()
-    bench.client.answer(response((0, Code.KAFKA_STORAGE_ERROR, -1)))
-    bench.step()
+    future = bench.send_now("t", b"a", partition=0)
+    bench.answered((0, Code.KAFKA_STORAGE_ERROR, -1))
     with pytest.raises(KafkaTimeoutError, match="still on their way") as caught:
         future.result(0)
     assert [attempt.code for attempt in caught.value.attempts] == [Code.KAFKA_STORAGE_ERROR]
@@ -173,10 +159,8 @@ def test_who_waits_in_vain_is_told_what_went_wrong_so_far() -> None:
 
 def test_a_single_record_too_large_fails() -> None:
     bench = started()
-    future = bench.send("t", b"x", partition=0)
-    bench.step()
-    bench.client.answer(response((0, Code.MESSAGE_TOO_LARGE, -1)))
-    bench.step()
+    future = bench.send_now("t", b"x", partition=0)
+    bench.answered((0, Code.MESSAGE_TOO_LARGE, -1))
     assert isinstance(future.exception(0), RecordTooLarge)
 
 
@@ -185,11 +169,10 @@ def test_one_partition_failing_leaves_its_neighbour_alone_and_asks_for_metadata(
     good, moved = bench.send("t", b"a", partition=0), bench.send("t", b"b", partition=1)
     bench.step()
     due = bench.metadata.version
-    bench.client.answer(response((0, 0, 3), (1, Code.NOT_LEADER_OR_FOLLOWER, -1)))
-    bench.step()
+    bench.answered((0, 0, 3), (1, Code.NOT_LEADER_OR_FOLLOWER, -1))
     assert good.result(0).offset == 3
     assert not moved.done()
-    assert bench.metadata._wanted
+    assert is_wanted(bench.metadata)
     assert bench.metadata.version == due
 
 
@@ -197,8 +180,7 @@ def test_what_an_answer_does_not_say_is_asked_again_of_each_partition_and_what_w
     bench = started(partitions=3)
     futures = [bench.send("t", b"x", partition=index) for index in range(3)]
     bench.step()
-    bench.client.answer(response((7, 0, 1), (0, 0, 5)))
-    bench.step()
+    bench.answered((7, 0, 1), (0, 0, 5))
     assert [future.done() for future in futures] == [True, False, False]
     bench.step(100)
     assert sorted(sequences(bench)) == [(1, 0, 0), (2, 0, 0)]
@@ -226,20 +208,6 @@ def test_records_of_several_partitions_expire_in_one_pass() -> None:
     assert [type(future.exception(0)) for future in futures] == [errors.KafkaTimeoutError] * 2
 
 
-def test_the_leader_named_in_the_answer_is_used_at_once() -> None:
-    bench = started(leaders=(1, 2))
-    bench.send("t", b"a", partition=0)
-    bench.step()
-    answer = response((0, Code.NOT_LEADER_OR_FOLLOWER, -1))
-    part = answer.responses[0].partition_responses[0]
-    part = part._replace(current_leader=type(part.current_leader)(leader_id=2, leader_epoch=5)) if hasattr(part, "_replace") else part
-    answer.responses[0].partition_responses[0] = part
-    bench.client.answer(answer)
-    bench.step()
-    bench.step(1)
-    assert [request.node_id for request, _ in bench.client.sent] == [2]
-
-
 def refused_by_newer_leaders(bench: Bench, for_ms: int) -> list[int]:
     """When each Produce left, while two brokers name each other as the new leader, of a higher epoch each time."""
     left, epoch = [], 0
@@ -260,11 +228,10 @@ def refused_by_newer_leaders(bench: Bench, for_ms: int) -> list[int]:
     return left
 
 
-@pytest.mark.parametrize("idempotent", [True, False])
+@each_row("idempotent", [True, False])
 def test_brokers_that_name_a_newer_leader_each_time_are_asked_with_pauses(idempotent: bool) -> None:
     bench = started(leaders=(1, 2)) if idempotent else Bench(leaders=(1, 2), enable_idempotence=False)
-    future = bench.send("t", b"a", partition=0)
-    bench.step()
+    future = bench.send_now("t", b"a", partition=0)
     left = refused_by_newer_leaders(bench, 3_000)
     assert left[:3] == [0, 0, 0]  # two changes of the leader are followed at once
     pauses = [after - before for before, after in itertools.pairwise(left[2:])]
@@ -272,34 +239,18 @@ def test_brokers_that_name_a_newer_leader_each_time_are_asked_with_pauses(idempo
     assert all(pause >= 100 for pause in pauses), pauses
     assert not future.done()
     bench.step(10_000)
-    bench.client.answer(response((0, 0, 5)))
-    bench.step()
+    bench.answered((0, 0, 5))
     assert future.result(0).offset == 5
 
 
 def test_a_new_leader_ends_the_pause_after_other_errors() -> None:
     """However often the batch has been tried: what is counted are the tries that a new leader brought forward."""
     bench = started(leaders=(1, 2))
-    bench.send("t", b"a", partition=0)
-    bench.step()
+    bench.send_now("t", b"a", partition=0)
     for _ in range(3):
-        bench.client.answer(response((0, Code.KAFKA_STORAGE_ERROR, -1)))
-        bench.step()
+        bench.answered((0, Code.KAFKA_STORAGE_ERROR, -1))
         until_sent(bench)
     assert refused_by_newer_leaders(bench, 50) == [0, 0, 0]
-
-
-def test_max_in_flight_1_mutes_the_partition() -> None:
-    bench = started(max_in_flight_requests_per_connection=1)
-    bench.send("t", b"a", partition=0)
-    bench.step()
-    bench.send("t", b"b", partition=0)
-    bench.step()
-    assert len(bench.requests()) == 1
-    bench.client.answer(response((0, 0, 0)))
-    bench.step()
-    bench.step()
-    assert sequences(bench) == [(0, 0, 1)]
 
 
 def test_a_refused_authentication_fails_the_records_that_waited_for_it_and_no_later_ones() -> None:
@@ -307,8 +258,7 @@ def test_a_refused_authentication_fails_the_records_that_waited_for_it_and_no_la
     bench.client.blocked.add(1)
     for attempt in range(3):
         bench.client.refused.clear()
-        waited = bench.send("t", b"x", partition=0)
-        bench.step()
+        waited = bench.send_now("t", b"x", partition=0)
         assert not waited.done()
         refused = bench.client.refused[1] = errors.AuthenticationFailedError(f"wrong password, attempt {attempt}")
         bench.step()
@@ -323,52 +273,31 @@ def test_a_refused_authentication_fails_the_records_that_waited_for_it_and_no_la
         assert later.done()
 
 
-def test_refused_authentication_fails_records_with_its_cause() -> None:
-    bench = started()
-    bench.client.blocked.add(1)
-    bench.client.refused[1] = errors.AuthenticationFailedError("wrong password")
-    future = bench.send("t", b"a", partition=0)
-    bench.step()
-    assert isinstance(future.exception(0), errors.AuthenticationFailedError)
-
-
 def test_record_errors_name_the_refused_record() -> None:
     bench = started()
     first, second = bench.send("t", b"a", partition=0), bench.send("t", b"b", partition=0)
     bench.step()
     named = [protocol.BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="no key")]
-    bench.client.answer(response((0, Code.INVALID_RECORD, -1), record_errors=named))
-    bench.step()
+    bench.answered((0, Code.INVALID_RECORD, -1), record_errors=named)
     assert "other records" in str(first.exception(0))
     assert "no key" in str(second.exception(0))
 
 
 def test_a_garbled_answer_is_a_lost_one() -> None:
     bench = Bench()
-    future = bench.send("t", b"x", partition=0)
-    bench.step()
-    bench.client.answer(error=errors.CorruptDataError("a correlation id out of step"))
-    bench.step()
+    future = bench.send_now("t", b"x", partition=0)
+    bench.lost(errors.CorruptDataError("a correlation id out of step"))
     bench.step(100)
     bench.client.answer(protocol.InitProducerIdResponse(producer_id=7, producer_epoch=0))
     bench.step()
     bench.step()
     assert sequences(bench) == [(0, 0, 0)]
-    bench.client.answer(error=errors.CorruptDataError("half an answer"))
-    bench.step()
+    bench.lost(errors.CorruptDataError("half an answer"))
     bench.step(200)
     assert sequences(bench) == [(0, 0, 0)]  # again, with its numbers: the broker may have it
-    bench.client.answer(response((0, 0, 5)))
-    bench.step()
+    bench.answered((0, 0, 5))
     assert future.result(0).offset == 5
     assert all_memory_back(bench)
-
-
-def test_a_topic_in_use_stays_known() -> None:
-    bench = started()
-    bench.send("t", b"x", partition=0)
-    bench.step()
-    assert bench.metadata.topics == ["t"]
 
 
 def test_with_acks_0_a_closed_connection_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -400,8 +329,7 @@ def test_with_acks_0_each_broker_has_a_count_of_its_own() -> None:
 
 def test_with_acks_0_a_close_asks_whether_all_arrived() -> None:
     bench = Bench(acks=0)
-    bench.send("t", b"a", partition=0)
-    bench.step()
+    bench.send_now("t", b"a", partition=0)
     bench.client.answer(None)
     bench.step()
 
@@ -417,21 +345,19 @@ def test_with_acks_0_a_close_asks_whether_all_arrived() -> None:
     assert bench.sender.counters["unconfirmed_records"] == 0
 
 
-@pytest.mark.parametrize("answer", [((0, 0, 10), (1, 0, 20)), ((1, 0, 20), (0, 0, 10))])
+@each_row("answer", [((0, 0, 10), (1, 0, 20)), ((1, 0, 20), (0, 0, 10))])
 def test_partitions_may_be_answered_in_any_order(answer: tuple[tuple[int, int, int], ...]) -> None:
     bench = started()
     futures = [bench.send("t", b"x", partition=index) for index in (0, 1)]
     bench.step()
-    bench.client.answer(response(*answer))
-    bench.step()
+    bench.answered(*answer)
     assert [future.result(0).offset for future in futures] == [10, 20]
     assert all_memory_back(bench)
 
 
 def test_an_answer_for_another_topic_settles_nothing() -> None:
     bench = started()
-    future = bench.send("t", b"x", partition=0)
-    bench.step()
+    future = bench.send_now("t", b"x", partition=0)
     strange = protocol.ProduceResponse(
         responses=[
             protocol.TopicProduceResponse(name="other", partition_responses=[protocol.PartitionProduceResponse(index=0, base_offset=10)])
@@ -442,16 +368,13 @@ def test_an_answer_for_another_topic_settles_nothing() -> None:
     assert not future.done()  # left out of its answer: tried again with the same numbers
     bench.step(100)
     assert sequences(bench) == [(0, 0, 0)]
-    bench.client.answer(response((0, 0, 10)))
-    bench.step()
+    bench.answered((0, 0, 10))
     assert future.result(0).offset == 10
 
 
 def test_a_request_lists_each_topic_once() -> None:
     bench = started(partitions=2)
-    other = TopicQueue("u")
-    other.grow(2, TopicPartition)
-    bench._add_topic(other)
+    bench.add_topic("u", 2)
     known = bench.metadata.snapshot.topics["t"]
     topics = {name: TopicInfo(name, bytes(15) + name.encode(), known.partitions) for name in "tu"}
     bench.metadata.snapshot = ClusterSnapshot(bench.metadata.snapshot.nodes, topics=topics)

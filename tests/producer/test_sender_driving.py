@@ -13,6 +13,7 @@ from kafkacore import errors
 from kafkacore.errors import IllegalStateError, KafkaTimeoutError
 from kafkacore.producer import sender as sender_module
 from tests.kit.inside import io_of
+from tests.kit.rows import each_row
 
 
 def test_an_interrupted_pass_loses_and_doubles_nothing() -> None:
@@ -34,12 +35,10 @@ def test_an_interrupted_pass_loses_and_doubles_nothing() -> None:
         assert request.callback is not None
     bench.step(200)
     assert sequences(bench) == [(0, 0, 0)]
-    bench.client.answer(response((0, 0, 0)))
-    bench.step()
+    bench.answered((0, 0, 0))
     bench.step(200)
     assert sequences(bench) == [(0, 0, 1)]
-    bench.client.answer(response((0, 0, 1)))
-    bench.step()
+    bench.answered((0, 0, 1))
     assert [future.result(0).offset for future in futures] == [0, 1]
     assert all_memory_back(bench)
 
@@ -75,17 +74,14 @@ def test_wait_times_out_and_leaves_the_record_on_its_way() -> None:
     with pytest.raises(KafkaTimeoutError, match="on their way"):
         future.result(0.1)
     bench.client.in_poll = lambda: None
-    bench.client.answer(response((0, 0, 4)))
-    bench.step()
+    bench.answered((0, 0, 4))
     assert future.result(0).offset == 4
 
 
 def test_an_idle_sender_sleeps_without_a_bound() -> None:
     bench = started()
-    bench.send("t", b"a", partition=0)
-    bench.step()
-    bench.client.answer(response((0, 0, 0)))
-    bench.step()
+    bench.send_now("t", b"a", partition=0)
+    bench.answered((0, 0, 0))
     bench.sender.run_once(bench.clock.now_ms())
     assert bench.client.poll_timeouts[-1] > 2**60
 
@@ -112,7 +108,7 @@ def test_a_forced_close_ends_the_wait_of_a_caller_that_drives() -> None:
     assert all_memory_back(bench)
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+@each_row("stop", [KeyboardInterrupt, SystemExit])
 def test_whatever_a_callback_raises_the_others_run_and_the_waiters_wake(stop: type[BaseException]) -> None:
     bench = started()
     ran: list[int] = []
@@ -177,7 +173,7 @@ def test_the_sender_sleeps_while_a_caller_drives() -> None:
     assert not sender._watching
 
 
-@pytest.mark.parametrize("callers", [0, 1])
+@each_row("callers", [0, 1])
 def test_what_was_urgent_before_a_caller_came_leaves_the_driving_to_it(callers: int) -> None:
     """Else the thread drove on, and each answer that the caller waits for would cost two switches of threads."""
     sender = started().sender

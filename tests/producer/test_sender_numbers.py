@@ -14,36 +14,23 @@ from kafkacore.errors import Code, IllegalStateError
 from kafkacore.producer import KafkaProducer
 from kafkacore.producer.txn import MAX_EPOCH, TRANSITIONS, State, TransactionManager
 from kafkacore.types import RecordMetadata, TopicPartition
+from tests.kit.inside import books_by_partition, doubts_of
+from tests.kit.rows import each_row
 
 
 def test_nothing_leaves_before_the_producer_id_is_known() -> None:
     bench = Bench()
-    future = bench.send("t", b"x", partition=0)
-    bench.step()
+    future = bench.send_now("t", b"x", partition=0)
     assert [request.api for request, _ in bench.client.sent] == [protocol.InitProducerIdRequest]
-    bench.client.answer(error=errors.DisconnectError("cut"))
-    bench.step()
+    bench.lost(errors.DisconnectError("cut"))
     bench.step(100)
     bench.client.answer(protocol.InitProducerIdResponse(producer_id=9, producer_epoch=2))
     bench.step()
     bench.step()
     assert sequences(bench) == [(0, 2, 0)]
-    bench.client.answer(response((0, 0, 33)))
-    bench.step()
+    bench.answered((0, 0, 33))
     assert future.result(0).offset == 33
     assert all_memory_back(bench)
-
-
-def test_statistics_name_no_producer_before_there_is_an_id() -> None:
-    def named(transactions: TransactionManager) -> tuple[str, int, int]:
-        found = transactions.statistics()
-        return found["state"], found["producer_id"], found["producer_epoch"]
-
-    transactions = TransactionManager()
-    assert named(transactions) == ("UNINITIALIZED", -1, -1)
-    transactions.initializing()
-    transactions.initialized(7, 0)
-    assert named(transactions) == ("READY", 7, 0)
 
 
 def test_a_lost_answer_is_retried_with_the_same_numbers_and_a_duplicate_is_success() -> None:
@@ -51,47 +38,37 @@ def test_a_lost_answer_is_retried_with_the_same_numbers_and_a_duplicate_is_succe
     futures = [bench.send("t", b"x%d" % i, partition=0) for i in range(3)]
     bench.step()
     assert sequences(bench) == [(0, 0, 0)]
-    bench.client.answer(error=errors.DisconnectError("cut"))
-    bench.step()
+    bench.lost(errors.DisconnectError("cut"))
     bench.step(100)
     assert sequences(bench) == [(0, 0, 0)]
-    bench.client.answer(response((0, Code.DUPLICATE_SEQUENCE_NUMBER, -1)))
-    bench.step()
+    bench.answered((0, Code.DUPLICATE_SEQUENCE_NUMBER, -1))
     assert [future.exception(0) for future in futures] == [None] * 3
-    bench.send("t", b"y", partition=0)
-    bench.step()
+    bench.send_now("t", b"y", partition=0)
     assert sequences(bench) == [(0, 0, 3)]
 
 
 def known_to_the_broker(bench: Bench) -> None:
     """The first record of partition 0, at offset 0, is acknowledged: from here on batches of it may overlap on the wire."""
-    bench.send("t", b"first", partition=0)
-    bench.step()
-    bench.client.answer(response((0, 0, 0)))
-    bench.step()
+    bench.send_now("t", b"first", partition=0)
+    bench.answered((0, 0, 0))
 
 
 def test_until_the_first_batch_is_acknowledged_it_travels_alone() -> None:
     bench = started()
     futures = []
     for i in range(3):
-        futures.append(bench.send("t", b"%d" % i, partition=0))
-        bench.step()
+        futures.append(bench.send_now("t", b"%d" % i, partition=0))
     assert sequences(bench) == [(0, 0, 0)]
-    bench.client.answer(response((0, Code.NOT_LEADER_OR_FOLLOWER, -1)))
-    bench.step()
+    bench.answered((0, Code.NOT_LEADER_OR_FOLLOWER, -1))
     bench.publish()
     bench.step(400)
     assert sequences(bench) == [(0, 0, 0)]
-    bench.client.answer(response((0, 0, 0)))
+    bench.answered((0, 0, 0))
     bench.step()
-    bench.step()
-    futures.append(bench.send("t", b"3", partition=0))
-    bench.step()
+    futures.append(bench.send_now("t", b"3", partition=0))
     assert sequences(bench) == [(0, 0, 1), (0, 0, 3)]  # what queued meanwhile is one batch
     bench.client.answer(response((0, 0, 1)))
-    bench.client.answer(response((0, 0, 3)))
-    bench.step()
+    bench.answered((0, 0, 3))
     assert [future.result(0).offset for future in futures] == [0, 1, 2, 3]
     assert all_memory_back(bench)
 
@@ -99,10 +76,8 @@ def test_until_the_first_batch_is_acknowledged_it_travels_alone() -> None:
 def test_a_batch_overtaken_by_a_later_one_is_numbered_anew() -> None:
     bench = started()
     known_to_the_broker(bench)
-    first = bench.send("t", b"a", partition=0)
-    bench.step()
-    second = bench.send("t", b"b", partition=0)
-    bench.step()
+    first = bench.send_now("t", b"a", partition=0)
+    second = bench.send_now("t", b"b", partition=0)
     assert [sequence for _, _, sequence in sequences(bench)] == [1, 2]
     bench.client.answer(response((0, Code.NOT_ENOUGH_REPLICAS, -1)))
     bench.client.answer(response((0, 0, 1)))  # the broker had forgotten the producer
@@ -110,12 +85,10 @@ def test_a_batch_overtaken_by_a_later_one_is_numbered_anew() -> None:
     assert second.result(0).offset == 1
     bench.step(400)
     assert sequences(bench) == [(0, 0, 1)]
-    bench.client.answer(response((0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)))
-    bench.step()
+    bench.answered((0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1))
     bench.step(400)
     assert sequences(bench) == [(0, 1, 0)]
-    bench.client.answer(response((0, 0, 2)))
-    bench.step()
+    bench.answered((0, 0, 2))
     assert first.result(0).offset == 2
     assert all_memory_back(bench)
 
@@ -125,68 +98,39 @@ def test_later_batches_wait_for_the_first_ones_retry_and_keep_order() -> None:
     known_to_the_broker(bench)
     futures = []
     for i in range(3):
-        futures.append(bench.send("t", b"%d" % i, partition=0))
-        bench.step()
+        futures.append(bench.send_now("t", b"%d" % i, partition=0))
     assert sequences(bench) == [(0, 0, 1), (0, 0, 2), (0, 0, 3)]
-    bench.client.answer(response((0, Code.NOT_ENOUGH_REPLICAS, -1)))
-    bench.step()
+    bench.answered((0, Code.NOT_ENOUGH_REPLICAS, -1))
     bench.client.answer(response((0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)))
-    bench.client.answer(response((0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)))
-    bench.step()
+    bench.answered((0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1))
     futures.append(bench.send("t", b"3", partition=0))
     order = []
     for _ in range(4):
         bench.step(400)
         assert len(bench.requests()) == 1
         order += sequences(bench)
-        bench.client.answer(response((0, 0, len(order))))
-        bench.step()
+        bench.answered((0, 0, len(order)))
     bench.step()
     assert order == [(0, 0, 1), (0, 0, 2), (0, 0, 3), (0, 0, 4)]
     assert [future.result(0).offset for future in futures] == [1, 2, 3, 4]
-    assert bench.transactions is not None
     assert bench.transactions.epoch == 0
     assert all_memory_back(bench)
 
 
 def test_out_of_order_for_the_next_expected_bumps_the_epoch_and_restarts_at_0() -> None:
     bench = started()
-    bench.send("t", b"a", partition=0)
-    bench.step()
-    bench.client.answer(response((0, 0, 10)))
-    bench.step()
-    future = bench.send("t", b"b", partition=0)
-    bench.step()
+    bench.send_now("t", b"a", partition=0)
+    bench.answered((0, 0, 10))
+    future = bench.send_now("t", b"b", partition=0)
     assert sequences(bench) == [(0, 0, 1)]
-    bench.client.answer(response((0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)))
-    bench.step()
+    bench.answered((0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1))
     bench.step(100)
     assert sequences(bench) == [(0, 1, 0)]
-    bench.client.answer(response((0, 0, 11)))
-    bench.step()
+    bench.answered((0, 0, 11))
     assert future.result(0).offset == 11
 
 
-def test_one_bump_restarts_each_partition_with_a_gap_and_no_other() -> None:
-    bench = started(partitions=3)
-    for index in range(3):
-        bench.send("t", b"a", partition=index)
-    bench.step()
-    bench.client.answer(response((0, 0, 10), (1, 0, 10), (2, 0, 10)))
-    bench.step()
-    futures = [bench.send("t", b"b", partition=index) for index in range(3)]
-    bench.step()
-    refused = Code.OUT_OF_ORDER_SEQUENCE_NUMBER
-    bench.client.answer(response((0, refused, -1), (1, 0, 11), (2, refused, -1)))
-    bench.step()
-    bench.step(100)
-    assert sorted(sequences(bench)) == [(0, 1, 0), (2, 1, 0)]
-    bench.client.answer(response((0, 0, 11), (2, 0, 11)))
-    bench.step()
-    assert [future.result(0).offset for future in futures] == [11, 11, 11]
-
-
-@pytest.mark.parametrize("last", [0, 1])
+@each_row("last", [0, 1])
 def test_no_number_changes_while_a_batch_of_any_partition_with_a_gap_is_on_the_wire(last: int) -> None:
     bench = started(leaders=(1, 2))
     for _ in range(2):  # the first of a partition travels alone
@@ -206,15 +150,13 @@ def test_no_number_changes_while_a_batch_of_any_partition_with_a_gap_is_on_the_w
         bench.client.answer(response((index, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)), at=at)
         bench.step()
     assert sequences(bench) == [(last, 0, 3)]
-    assert bench.transactions is not None
     assert bench.transactions.epoch == 0
-    bench.client.answer(response((last, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)))
-    bench.step()
+    bench.answered((last, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1))
     bench.step(200)
     assert sorted(sequences(bench)) == [(0, 1, 0), (1, 1, 0)]
 
 
-@pytest.mark.parametrize("answered", [0, 1])
+@each_row("answered", [0, 1])
 def test_a_partition_in_doubt_does_not_wait_for_another_one(answered: int) -> None:
     bench = started(leaders=(1, 2), delivery_timeout_ms=1000, request_timeout_ms=900)
     for index in (0, 1):
@@ -223,13 +165,12 @@ def test_a_partition_in_doubt_does_not_wait_for_another_one(answered: int) -> No
     bench.step(1000)
     bench.send("t", b"b", partition=answered)
     at = [index for index, _, _ in sequences(bench)].index(answered)
-    bench.client.answer(error=errors.RequestTimedOut("late"), at=at)
-    bench.step()
+    bench.lost(errors.RequestTimedOut("late"), at=at)
     bench.step()
     assert sorted(sequences(bench)) == sorted([(answered, 1, 0), (1 - answered, 0, 0)])
 
 
-@pytest.mark.parametrize("busy", [0, 3, 7])
+@each_row("busy", [0, 3, 7])
 def test_the_epoch_of_several_partitions_is_bumped_when_nothing_of_any_is_on_the_wire(busy: int) -> None:
     """All have lost a batch for good, and one of them has another one under way."""
     bench = started(partitions=8)
@@ -241,8 +182,7 @@ def test_the_epoch_of_several_partitions_is_bumped_when_nothing_of_any_is_on_the
         bench.step()
 
     send(*range(8))
-    bench.client.answer(response(*((partition, 0, 0) for partition in range(8))))
-    bench.step()
+    bench.answered(*((partition, 0, 0) for partition in range(8)))
     send(busy)
     send(busy)
     send(*others)
@@ -264,8 +204,7 @@ def test_the_largest_epoch_asks_for_a_new_producer_id() -> None:
     for index in (0, 1):
         bench.send("t", b"a", partition=index)
     bench.step()
-    bench.client.answer(response(*((index, Code.UNKNOWN_PRODUCER_ID, -1) for index in (0, 1)), log_start_offset=50))
-    bench.step()
+    bench.answered(*((index, Code.UNKNOWN_PRODUCER_ID, -1) for index in (0, 1)), log_start_offset=50)
     bench.step(100)
     assert [request.api for request, _ in bench.client.sent] == [protocol.InitProducerIdRequest]
     bench.client.answer(protocol.InitProducerIdResponse(producer_id=8, producer_epoch=0))
@@ -275,26 +214,12 @@ def test_the_largest_epoch_asks_for_a_new_producer_id() -> None:
     assert [(batch.producer_id, batch.producer_epoch, batch.base_sequence) for batch in request.values()] == [(8, 0, 0)] * 2
 
 
-def test_a_failed_batch_leaves_no_gap() -> None:
-    bench = started()
-    lost = bench.send("t", b"a", partition=0)
-    bench.step()
-    bench.client.answer(response((0, Code.INVALID_RECORD, -1)))
-    bench.step()
-    assert isinstance(lost.exception(0), errors.InvalidRecord)
-    bench.send("t", b"b", partition=0)
-    bench.step()
-    assert sequences(bench) == [(0, 1, 0)]
-
-
 def test_expiry_with_unknown_outcome_bumps_the_epoch() -> None:
     bench = started(delivery_timeout_ms=1000, request_timeout_ms=900)
-    bench.send("t", b"a", partition=0)
-    bench.step()
+    bench.send_now("t", b"a", partition=0)
     bench.step(1000)
     bench.send("t", b"b", partition=0)
-    bench.client.answer(error=errors.RequestTimedOut("late"))
-    bench.step()
+    bench.lost(errors.RequestTimedOut("late"))
     bench.step()
     assert sequences(bench) == [(0, 1, 0)]
 
@@ -303,8 +228,7 @@ def test_too_large_splits_and_numbers_run_on() -> None:
     bench = started(batch_size=4096)
     futures = [bench.send("t", b"x" * 100, partition=0, timestamp_ms=i) for i in range(20)]
     bench.step()
-    bench.client.answer(response((0, Code.MESSAGE_TOO_LARGE, -1)))
-    bench.step()
+    bench.answered((0, Code.MESSAGE_TOO_LARGE, -1))
     seen, at = [], 0
     while bench.accumulator.has_incomplete:
         bench.step()
@@ -320,13 +244,12 @@ def test_too_large_splits_and_numbers_run_on() -> None:
     assert all_memory_back(bench)
 
 
-@pytest.mark.parametrize("took_it", [False, True], ids=["the broker has not got it", "the broker has it"])
+@each_row("took_it", [False, True], ids=["the broker has not got it", "the broker has it"])
 def test_a_refused_authentication_between_two_tries_does_not_end_an_idempotent_producer(took_it: bool) -> None:
     bench = started()
     futures = [bench.send("t", b"a", partition=0)]
     bench.step()
-    bench.client.answer(response((0, 0, 0)))
-    bench.step()
+    bench.answered((0, 0, 0))
     futures += [bench.send("t", b"b", partition=0)]
     bench.step()
     futures += [bench.send("t", b"c", partition=0)]
@@ -334,8 +257,7 @@ def test_a_refused_authentication_between_two_tries_does_not_end_an_idempotent_p
     assert sequences(bench) == [(0, 0, 1), (0, 0, 2)]
     if took_it:
         bench.client.answer(response((0, 0, 2)), at=1)
-    bench.client.answer(error=errors.DisconnectError("cut"))
-    bench.step()
+    bench.lost(errors.DisconnectError("cut"))
     bench.client.blocked.add(1)
     refused = bench.client.refused[1] = errors.AuthenticationFailedError("the token has expired")
     bench.step(200)
@@ -352,19 +274,16 @@ def test_a_refused_authentication_between_two_tries_does_not_end_an_idempotent_p
     bench.step(200)
     # As after an expiry: the broker may have it, so the epoch rises, unless a later batch was acknowledged.
     assert sequences(bench) == ([(0, 0, 3)] if took_it else [(0, 1, 0)])
-    bench.client.answer(response((0, 0, 3)))
-    bench.step()
+    bench.answered((0, 0, 3))
     assert last.result(0).offset == 3
     assert all_memory_back(bench)
 
 
 def test_a_producer_id_is_asked_for_again_after_a_refused_authentication() -> None:
     bench = Bench()
-    waited = bench.send("t", b"a", partition=0)
-    bench.step()
+    waited = bench.send_now("t", b"a", partition=0)
     refused = errors.AuthenticationFailedError("the token has expired")
-    bench.client.answer(error=refused)
-    bench.step()
+    bench.lost(refused)
     assert waited.exception(0) is refused
     later = bench.send("t", b"b", partition=0)
     bench.client.refused[1] = refused  # still in force, and reported
@@ -377,8 +296,7 @@ def test_a_producer_id_is_asked_for_again_after_a_refused_authentication() -> No
     bench.client.answer(protocol.InitProducerIdResponse(producer_id=7, producer_epoch=0))
     bench.step()
     bench.step()
-    bench.client.answer(response((0, 0, 0)))
-    bench.step()
+    bench.answered((0, 0, 0))
     assert later.result(0).offset == 0
 
 
@@ -395,24 +313,18 @@ def test_illegal_transitions_raise() -> None:
 def test_an_expired_batch_costs_no_epoch_when_a_later_one_is_acknowledged() -> None:
     """The broker takes a batch only after the one before it: TransactionManager.maybeResolveSequences looks at the last one sent."""
     bench = started(delivery_timeout_ms=1000, request_timeout_ms=900)
-    bench.send("t", b"first", partition=0)
-    bench.step()
+    bench.send_now("t", b"first", partition=0)
     bench.client.answer(response((0, 0, 0)))  # rule 5: from now on several are under way
     bench.step()
-    bench.send("t", b"a", partition=0)
-    bench.step()
+    bench.send_now("t", b"a", partition=0)
     bench.step(500)
-    later = bench.send("t", b"b", partition=0)
-    bench.step()
+    later = bench.send_now("t", b"b", partition=0)
     assert sequences(bench) == [(0, 0, 1), (0, 0, 2)]
     bench.step(500)  # a expires on the wire
-    bench.client.answer(error=errors.RequestTimedOut("late"))
-    bench.step()
-    bench.client.answer(response((0, 0, 2)))
-    bench.step()
+    bench.lost(errors.RequestTimedOut("late"))
+    bench.answered((0, 0, 2))
     assert later.result(0).offset == 2
-    bench.send("t", b"c", partition=0)
-    bench.step()
+    bench.send_now("t", b"c", partition=0)
     assert sequences(bench) == [(0, 0, 3)]  # the same epoch, the next number
 
 
@@ -420,11 +332,11 @@ def test_numbers_resolve_across_the_wrap() -> None:
     books = TransactionManager()
     books.producer_id, books.epoch = 7, 0
     queue = Bench().topic.partitions[0]
-    partition = books._partitions[queue] = PartitionBooks(7, 0)
+    partition = books_by_partition(books)[queue] = PartitionBooks(7, 0)
     partition.next_sequence, partition.last_acked_sequence = 0, 2**31 - 1
-    books._unresolved.add(queue)
+    doubts_of(books).add(queue)
     books.resolve()
-    assert (books.epoch, books._unresolved) == (0, set())
+    assert (books.epoch, doubts_of(books)) == (0, set())
 
 
 def test_a_producer_id_that_is_late_is_no_warning_at_first(caplog: pytest.LogCaptureFixture) -> None:
@@ -483,8 +395,7 @@ def test_a_refused_producer_id_is_asked_for_again_after_a_back_off_that_grows() 
     bench.client.answer(protocol.InitProducerIdResponse(producer_id=7, producer_epoch=0))
     bench.step()
     bench.step()
-    bench.client.answer(response((0, 0, 0)))
-    bench.step()
+    bench.answered((0, 0, 0))
     bench.sender.transactions = TransactionManager()  # another id is needed, with another back-off
     bench.step()
     bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS))
@@ -514,9 +425,7 @@ def test_statistics_count_the_batches_on_the_wire_by_partition() -> None:
 
     assert on_the_wire() == [0, 0, 0]
     for partition in (0, 0, 1, 0):
-        bench.send("t", b"x", partition=partition)
-        bench.step()
+        bench.send_now("t", b"x", partition=partition)
     assert on_the_wire() == [3, 1, 0]
-    bench.client.answer(response((0, 0, 0)))
-    bench.step()
+    bench.answered((0, 0, 0))
     assert on_the_wire() == [2, 1, 0]

@@ -11,7 +11,6 @@ from kafkacore.producer.transactions import (
     FATAL_OF_PRODUCE,
     NOTHING_WRITTEN,
     REMEDIES,
-    TRANSITIONS,
     Ask,
     Kind,
     Outcome,
@@ -25,26 +24,12 @@ from kafkacore.types import OffsetAndMetadata, TopicPartition
 from tests.kit.rows import each_row
 
 
-def test_the_table_of_phases_leads_everywhere_and_out_of_fatal_nowhere() -> None:
-    assert set(TRANSITIONS) == set(Phase)
-    assert TRANSITIONS[Phase.FATAL] == frozenset()
-    assert all(Phase.FATAL in after for phase, after in TRANSITIONS.items() if phase is not Phase.FATAL)
-    reached = {Phase.UNINITIALIZED}
-    while True:
-        more = reached.union(*(TRANSITIONS[phase] for phase in reached))
-        if more == reached:
-            break
-        reached = more
-    assert reached == set(Phase)
-
-
-@pytest.mark.parametrize("adds_by_writing", [False, True])
+@each_row("adds_by_writing", [False, True])
 def test_a_transaction_that_is_committed(adds_by_writing: bool) -> None:
     engine = opened(adds_by_writing, 2)
     step = engine.submit(StepKind.COMMIT)
     assert ask(engine, has_batches=True) is None, "EndTxn waits for the batches"
     end = ask(engine)
-    assert end is not None
     assert (end.kind, end.commit, end.producer_id, end.epoch) == (Kind.END, True, 7, 0)
     answer(engine, end, **({"producer_id": 7, "epoch": 1} if adds_by_writing else {}))
     assert outcome_of(step) == (True, None)
@@ -66,7 +51,6 @@ def test_partitions_are_added_together_and_once() -> None:
     engine = opened(False, 3)
     engine.gate.wanted[QUEUES[3]] = None
     asked = ask(engine, True)
-    assert asked is not None
     assert asked.partitions == (QUEUES[3],)
     answer(engine, asked)
     assert engine.at.added == set(QUEUES)
@@ -80,17 +64,15 @@ def test_the_group_is_added_before_its_offsets_by_version_1_only() -> None:
         step = engine.submit(StepKind.OFFSETS, OFFSETS, GROUP)
         for kind in kinds:
             asked = ask(engine, True)
-            assert asked is not None
             assert asked.kind is kind
             answer(engine, asked)
         assert outcome_of(step) == (True, None)
         engine.submit(StepKind.COMMIT)
         asked = ask(engine)
-        assert asked is not None
         assert asked.kind is Kind.END, "the coordinator knows of the offsets"
 
 
-@pytest.mark.parametrize("adds_by_writing", [False, True])
+@each_row("adds_by_writing", [False, True])
 def test_each_group_of_a_transaction_is_added_once(adds_by_writing: bool) -> None:
     """The markers of the end go to the coordinators of groups that were added: offsets of another one would hang."""
     engine = ready()
@@ -100,11 +82,9 @@ def test_each_group_of_a_transaction_is_added_once(adds_by_writing: bool) -> Non
             step = engine.submit(StepKind.OFFSETS, OFFSETS, GROUP._replace(group_id=group))
             asked = ask(engine)
             if is_new and not adds_by_writing:
-                assert asked is not None
                 assert (asked.kind, asked.group and asked.group.group_id) == (Kind.GROUP, group)
                 answer(engine, asked)
                 asked = ask(engine)
-            assert asked is not None
             assert (asked.kind, asked.group and asked.group.group_id) == (Kind.OFFSETS, group)
             answer(engine, asked)
             assert outcome_of(step) == (True, None)
@@ -120,11 +100,10 @@ def test_offsets_that_are_stored_are_not_sent_again() -> None:
     engine.submit(StepKind.OFFSETS, dict.fromkeys((first, second, third), OffsetAndMetadata(1)), GROUP)
     answer(engine, ask(engine), errors.CoordinatorLoadInProgress(), stored=(first, third))
     asked = ask(engine)
-    assert asked is not None
     assert list(asked.offsets) == [second]
 
 
-@pytest.mark.parametrize("adds_by_writing", [False, True])
+@each_row("adds_by_writing", [False, True])
 def test_after_an_error_that_can_be_aborted_the_producer_goes_on(adds_by_writing: bool) -> None:
     engine = opened(adds_by_writing)
     engine.batch_failed(errors.RecordTooLarge("large"), True)
@@ -132,7 +111,6 @@ def test_after_an_error_that_can_be_aborted_the_producer_goes_on(adds_by_writing
     engine.settle()
     done, error = outcome_of(commit)
     assert done
-    assert error is not None
     assert (error.txn_requires_abort, error.fatal, error.retriable) == (True, False, False)
     assert "abort_transaction()" in str(error)
     assert isinstance(error.__cause__, errors.RecordTooLarge)
@@ -140,14 +118,12 @@ def test_after_an_error_that_can_be_aborted_the_producer_goes_on(adds_by_writing
         engine.check_sending()
     abort = engine.submit(StepKind.ABORT)
     end = ask(engine)
-    assert end is not None
     assert (end.kind, end.commit) == (Kind.END, False)
     if adds_by_writing:
         answer(engine, end, producer_id=7, epoch=1)
     else:
         answer(engine, end)
         bump = ask(engine)
-        assert bump is not None
         assert (bump.kind, bump.producer_id, bump.epoch) == (Kind.INIT, 7, 0), "a late batch of the old epoch must meet a fence"
         answer(engine, bump, producer_id=7, epoch=1)
     assert outcome_of(abort) == (True, None)
@@ -161,7 +137,6 @@ def test_a_producer_that_the_coordinator_has_forgotten_asks_for_an_epoch_without
     assert engine.at.phase is Phase.ABORTABLE
     abort = engine.submit(StepKind.ABORT)
     bump = ask(engine)
-    assert bump is not None
     assert (bump.kind, bump.producer_id) == (Kind.INIT, 7)
     answer(engine, bump, producer_id=9, epoch=0)
     assert outcome_of(abort) == (True, None)
@@ -191,7 +166,6 @@ def test_an_abort_of_what_the_coordinator_never_heard_of() -> None:
     abort = engine.submit(StepKind.ABORT)
     answer(engine, ask(engine), errors.InvalidTxnState())
     bump = ask(engine)
-    assert bump is not None
     assert bump.kind is Kind.INIT
     answer(engine, bump, producer_id=7, epoch=1)
     assert outcome_of(abort) == (True, None)
@@ -216,7 +190,7 @@ def end_one(engine: TransactionEngine, commit: bool, adds_by_writing: bool) -> N
     answer(engine, asked)
 
 
-@pytest.mark.parametrize("commit", [True, False])
+@each_row("commit", [True, False])
 def test_the_first_transaction_that_adds_by_writing_has_an_epoch_of_its_own(commit: bool) -> None:
     """The markers of the last one may still be on their way."""
     engine = ready()
@@ -229,7 +203,7 @@ def test_the_first_transaction_that_adds_by_writing_has_an_epoch_of_its_own(comm
     assert (engine.at.adds_by_writing, engine.at.epoch, engine.at.bump) == (True, 1, False)
 
 
-@pytest.mark.parametrize("commit", [True, False])
+@each_row("commit", [True, False])
 def test_version_2_that_comes_between_two_transactions_waits_for_one_more(commit: bool) -> None:
     engine = ready()
     engine.begin(False)
@@ -272,7 +246,6 @@ def test_a_batch_that_was_sent_and_failed_within_an_abort_asks_for_another_epoch
     engine.batch_failed(errors.NotLeaderOrFollower(), True)
     answer(engine, ask(engine))
     bump = ask(engine)
-    assert bump is not None
     assert bump.kind is Kind.INIT
 
 
@@ -302,7 +275,6 @@ def asking(kind: Kind, adds_by_writing: bool) -> tuple[TransactionEngine, Ask]:
         engine = opened(adds_by_writing)
         engine.submit(StepKind.PREPARE if kind is Kind.DESCRIBE else StepKind.COMMIT)
     found = ask(engine)
-    assert found is not None
     assert found.kind is kind
     return engine, found
 
@@ -319,12 +291,10 @@ def test_every_error_of_every_request(kind: Kind, code: int, remedy: Remedy) -> 
         assert engine.at.phase is before
         assert engine.retry_at_ms == (10 if code == Code.CONCURRENT_TRANSACTIONS else 100)
         again = ask(engine)
-        assert again is not None
         assert again._replace(step=None) == asked._replace(step=None)
         return
     assert engine.at.phase is (Phase.ABORTABLE if remedy is Remedy.ABORT else Phase.FATAL)
     error = engine.at.error
-    assert error is not None
     assert (error.txn_requires_abort and not error.fatal) is (remedy is Remedy.ABORT)
     assert ("abort_transaction()" if remedy is Remedy.ABORT else "close this producer") in str(error)
     assert (error.fatal, error.retriable) == (remedy is Remedy.FATAL, False)
@@ -352,7 +322,6 @@ def test_a_batch_that_fails_otherwise_can_be_aborted(error: KafkaError) -> None:
     engine = opened(True)
     engine.batch_failed(error, True)
     assert engine.at.phase is Phase.ABORTABLE
-    assert engine.at.error is not None
     assert not engine.at.error.retriable
 
 
@@ -419,7 +388,6 @@ def test_an_abort_ends_a_commit_that_still_waits_for_its_records() -> None:
     engine.settle()
     assert isinstance(outcome_of(commit)[1], errors.TransactionAborted)
     end = ask(engine)
-    assert end is not None
     assert not end.commit
     answer(engine, end, producer_id=7, epoch=1)
     assert outcome_of(abort) == (True, None)
@@ -465,7 +433,6 @@ def prepared(adds_by_writing: bool) -> TransactionEngine:
     step = engine.submit(StepKind.PREPARE)
     assert ask(engine, has_batches=True) is None, "the coordinator is asked when all records are there"
     asked = ask(engine)
-    assert asked is not None
     assert asked.kind is Kind.DESCRIBE
     answer(engine, asked, producer_id=7, epoch=0, described=OPEN)
     assert outcome_of(step) == (True, None)
@@ -489,21 +456,19 @@ def test_a_prepared_transaction_takes_no_more_and_waits_for_its_end(adds_by_writ
     assert outcome_of(again) == (True, None)
     end = engine.submit(StepKind.COMMIT if commit else StepKind.ABORT)
     asked = ask(engine)
-    assert asked is not None
     assert (asked.kind, asked.commit) == (Kind.END, commit)
     if adds_by_writing:
         answer(engine, asked, producer_id=7, epoch=1)
     else:
         answer(engine, asked)
         bump = ask(engine)
-        assert bump is not None
         assert (bump.kind, bump.epoch) == (Kind.INIT, 0), "a late end of the prepared transaction must not end the next one"
         answer(engine, bump, producer_id=7, epoch=1)
     assert outcome_of(end) == (True, None)
     assert (engine.at.phase, engine.at.epoch, engine.at.prepared) == (Phase.READY, 1, None)
 
 
-@pytest.mark.parametrize("commit", [False, True])
+@each_row("commit", [False, True])
 def test_nothing_written_is_prepared_and_ended_without_a_request(commit: bool) -> None:
     engine = ready()
     engine.begin(True)
@@ -536,7 +501,6 @@ def test_a_record_that_failed_makes_the_prepare_fail() -> None:
     engine.settle()
     done, error = outcome_of(prepare)
     assert done
-    assert error is not None
     assert error.txn_requires_abort
 
 
@@ -557,18 +521,16 @@ def test_what_the_coordinator_has_not_open_is_not_prepared(adds_by_writing: bool
     answer(engine, ask(engine), producer_id=7, epoch=epoch, described=OPEN._replace(state=state))
     assert engine.at.phase is phase
     error = outcome_of(prepare)[1]
-    assert error is not None
     assert (error.txn_requires_abort, error.fatal) == (phase is Phase.ABORTABLE, phase is Phase.FATAL)
     assert "transaction_timeout_ms" in str(error)
 
 
-@pytest.mark.parametrize("adds_by_writing", [False, True])
+@each_row("adds_by_writing", [False, True])
 def test_another_process_has_ended_the_prepared_transaction_the_other_way(adds_by_writing: bool) -> None:
     engine = prepared(adds_by_writing)
     commit = engine.submit(StepKind.COMMIT)
     answer(engine, ask(engine), errors.InvalidTxnState())
     error = outcome_of(commit)[1]
-    assert error is not None
     assert error.txn_requires_abort
 
     engine = prepared(adds_by_writing)
@@ -586,7 +548,7 @@ def test_another_process_has_ended_the_prepared_transaction_the_other_way(adds_b
 # ---- records that send() has refused ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("adds_by_writing", [False, True])
+@each_row("adds_by_writing", [False, True])
 def test_a_refusal_is_a_note_until_the_next_pass(adds_by_writing: bool) -> None:
     """The application's thread writes it while the other one exchanges the standing: neither takes the other's back."""
     engine = opened(adds_by_writing)

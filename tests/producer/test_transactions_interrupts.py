@@ -130,7 +130,6 @@ def test_what_is_prepared(version: int, faults: Any, commit: bool) -> None:
 
 def test_a_commit_that_looks_for_the_markers_of_the_last_one() -> None:
     def before(bench: TransactionalBench) -> None:
-        assert bench.engine is not None
         bench.engine.begin(True, True)
         bench.broker.looks += ["PrepareCommit"] * 2
         send_all(bench)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -13,7 +12,6 @@ from transaction_engine import GROUP, OFFSETS, OPEN, QUEUES, answer, ask, engine
 from kafkacore import errors
 from kafkacore.producer.transactions import WRITING, Ask, Kind, Outcome, Phase, Step, StepKind
 from tests.kit.reached import Reached
-from tests.kit.rows import each_row
 
 reached = Reached(
     "a failed transaction aborted",
@@ -309,32 +307,3 @@ Transactions.TestCase.settings = settings(
     max_examples=10, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much]
 )
 TestTransactions = reached.by(Transactions, rounds=12)
-
-
-@each_row("commit", [False, True])
-@each_row("elsewhere", [False, True])
-@each_row("version_2", [False, True])
-def test_a_transaction_that_another_process_has_ended_first(version_2: bool, elsewhere: bool, commit: bool) -> None:
-    """Random calls seldom come here."""
-    machine = Transactions()
-
-    def call(rule: Callable[..., None], **options: Any) -> None:
-        rule(**options)
-        machine.go_well()
-        machine.has_the_coordinators_epoch_when_ready()
-
-    call(machine.init)
-    call(machine.begin, version_2=version_2)
-    call(machine.offsets)
-    call(machine.prepare)
-    call(machine.end_elsewhere, commit=elsewhere)
-    call(machine.prepare)
-    call(machine.end, commit=commit)
-    assert (machine.at.phase is Phase.ABORTABLE) is (commit and not elsewhere)
-    if machine.at.phase is Phase.ABORTABLE:
-        call(machine.abort)
-    for _ in range(2):
-        call(machine.begin, version_2=version_2)
-        call(machine.offsets)
-        call(machine.end, commit=True)
-    assert len(machine.told) == 2 + elsewhere

@@ -14,6 +14,8 @@ from kafkacore.errors import Code, IllegalStateError, KafkaTimeoutError
 from kafkacore.producer.accumulator import NEVER_MS
 from kafkacore.producer.transactions import Phase
 from kafkacore.producer.txn_requests import TransactionRequests
+from tests.kit.inside import books_by_partition
+from tests.kit.rows import each_row
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2])
 
@@ -43,7 +45,6 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Phase]]:
 
     def looked(broker: TransactionalBroker, timeout_ms: int, now_ms: int) -> None:
         requests, books = benches[broker].sender.transactional, benches[broker].sender.transactions
-        assert requests is not None
         assert books is not None
         engine = requests.engine
         if not engine.gate.busy and not books.has_doubts:
@@ -116,7 +117,7 @@ def test_a_batch_that_a_leader_refuses_for_its_number_or_epoch_is_the_affair_of_
     bench.commit_transaction()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("codes", "counts"),
     [
         ((Code.OPERATION_NOT_ATTEMPTED, Code.TOPIC_AUTHORIZATION_FAILED), Code.TOPIC_AUTHORIZATION_FAILED),
@@ -170,7 +171,7 @@ def test_numbers_begin_at_0_in_each_epoch_and_go_on_within_one(version: int) -> 
     for _ in range(3):
         with bench.transaction():
             bench.send("t", "x", partition=0).result(60)
-            books = bench.sender.transactions._partitions[bench.topic.partitions[0]]  # type: ignore[union-attr]
+            books = books_by_partition(bench.sender.transactions)[bench.topic.partitions[0]]  # type: ignore[union-attr]
             numbers.append((books.epoch, books.next_sequence))
     assert numbers == ([(0, 1), (0, 2), (0, 3)] if version == 1 else [(0, 1), (1, 1), (2, 1)])
 
@@ -247,8 +248,7 @@ def test_a_batch_that_is_late_for_its_delivery_fails_the_commit(version: int) ->
 def test_a_batch_that_waits_for_a_retry_is_not_sent_after_the_abort(version: int) -> None:
     bench = begun(version)
     bench.broker.faults.append(Code.NOT_LEADER_OR_FOLLOWER)
-    future = bench.send("t", "x", partition=0)
-    bench.step()
+    future = bench.send_now("t", "x", partition=0)
     bench.step()
     bench.step()
     assert not future.done()

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
 from test_refused_in_transaction import CASES
-from test_transactions_engine import answer, ask, asking, opened, outcome_of
 
 from kafkacore import errors
 from kafkacore.errors import Code, KafkaError
-from kafkacore.producer.transactions import FATAL_OF_PRODUCE, REMEDIES, Kind, Phase, Remedy, StepKind
-from tests.kit.rows import each_row
+from kafkacore.producer.transactions import FATAL_OF_PRODUCE, REMEDIES, Kind, Remedy
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "transactions.md").read_text()
@@ -80,115 +75,11 @@ def test_the_rows_are_what_the_engine_knows() -> None:
                 remedy = Remedy.FATAL  # there is no transaction to abort
             rows = [row for row in ROWS if (row.code, row.api) == (Code(code).name, kind.value)]
             assert all(row.kind == REMEDY[remedy] for row in rows), rows
-
-
-@each_row("row", ROWS, ids=lambda row: f"{row.code}, {row.api}")
-def test_a_row(row: Row) -> None:
-    code = Code[row.code]
-    if row.api == "Produce":
-        engine = opened(True)
-        before = Phase.OPEN
-        engine.batch_failed(errors.from_code(code), True)
-    else:
-        api, _, version = row.api.partition(" v")
-        engine, asked = asking(Kind(api), version == "5")
-        before = engine.at.phase
-        refreshed = answer(engine, asked, errors.from_code(code))
-        assert refreshed is (row.kind == "refresh")
-    phase = {"abortable": Phase.ABORTABLE, "fatal": Phase.FATAL}.get(row.kind, before)
-    assert engine.at.phase is phase
-    assert row.todo.startswith(ADVICE[row.kind])
-    if row.kind in ("retriable", "refresh"):
-        assert row.seen == "nothing"
-        again = ask(engine)
-        assert again is not None
-        assert again.kind is asked.kind, "it is asked again"
-        return
-    error = raised_by_the_next_call(engine)
-    expected = errors.for_code(code).__name__ if row.seen == "this error" else row.seen.strip("`")
-    assert type(error).__name__ == expected
-    assert (error.txn_requires_abort and not error.fatal, error.fatal) == (row.kind == "abortable", row.kind == "fatal")
-    assert ("abort_transaction()" if row.kind == "abortable" else "close this producer") in str(error)
-
-
-def raised_by_the_next_call(engine: object) -> KafkaError:
-    step = engine.submit(StepKind.COMMIT)  # type: ignore[attr-defined]
-    engine.settle()  # type: ignore[attr-defined]
-    done, error = outcome_of(step)
-    assert done
-    assert error is not None
-    return error
-
-
-# ---- Java's side ---------------------------------------------------------------------------------------------------------------------
-
-JAVA_NAMES = {
-    "INVALID_PRODUCER_ID_MAPPING": "InvalidPidMapping",
-    "OUT_OF_ORDER_SEQUENCE_NUMBER": "OutOfOrderSequence",
-    "REQUEST_TIMED_OUT": "Timeout",
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "TransactionalIdAuthorization",
-    "GROUP_AUTHORIZATION_FAILED": "GroupAuthorization",
-    "TOPIC_AUTHORIZATION_FAILED": "TopicAuthorization",
-    "CLUSTER_AUTHORIZATION_FAILED": "ClusterAuthorization",
-    "UNKNOWN_SERVER_ERROR": "UnknownServer",
-    "MESSAGE_TOO_LARGE": "RecordTooLarge",
-}
-HANDLERS = {
-    "InitProducerId": "InitProducerIdHandler",
-    "AddPartitionsToTxn": "AddPartitionsToTxnHandler",
-    "AddOffsetsToTxn": "AddOffsetsToTxnHandler",
-    "TxnOffsetCommit": "TxnOffsetCommitHandler",
-    "EndTxn": "EndTxnHandler",
-}
-
-
-@pytest.mark.kafka
-def test_what_the_table_says_of_java() -> None:
-    """By the classes of Kafka 4.3.1: each row whose code a handler names says what follows there, and retriable ones are Java's."""
-    if shutil.which("javap") is None:
-        pytest.skip("javap is missing")
-    from tests.kit.kafka_server import fetch_jars
-
-    jar = fetch_jars() / "kafka-clients-4.3.1.jar"
-
-    def javap(*names: str) -> str:
-        return subprocess.run(["javap", "-p", "-c", "-cp", str(jar), *names], capture_output=True, text=True, check=True).stdout
-
-    package = "org.apache.kafka.common.errors."
-    names = {row.code: JAVA_NAMES.get(row.code) or row.code.title().replace("_", "") for row in ROWS}
-    parents: dict[str, str] = dict(re.findall(rf"class {package}(\w+) extends (?:{package})?([\w.]+)", javap(*(f"{package}{n}Exception" for n in names.values()), f"{package}InvalidMetadataException", f"{package}RefreshRetriableException")))  # fmt: skip  # noqa: E501
-
-    def is_retriable(name: str) -> bool:
-        while name in parents:
-            name = parents[name]
-        return name == "RetriableException"
-
-    handlers = {api: javap(f"org.apache.kafka.clients.producer.internals.TransactionManager${name}") for api, name in HANDLERS.items()}
-    compared = set()
     for row in ROWS:
-        api = row.api.partition(" v")[0]
-        if api not in handlers:
-            continue
-        retriable = is_retriable(f"{names[row.code]}Exception")
-        outcome = next_outcome(handlers[api], row.code)
-        if outcome is None:  # the handlers' last branches
-            outcome = "retried" if retriable else "abortable" if api == "AddPartitionsToTxn" else "fatal"
-        special = re.search(rf"(\w+) for {api}", row.java)
-        assert (special[1] if special else re.split(r"[, ]", row.java)[0]) == outcome, (row, outcome)
-        compared.add(row.code)
-    assert len(compared) > 20
-
-
-def next_outcome(code: str, error: str) -> str | None:
-    """What a handler does about an error it names: the first call behind its name that decides."""
-    body = code[code.index("handleResponse") :]
-    found = re.search(rf"Errors\.{error}:", body)
-    if found is None:
-        return None
-    calls = {"fatalError": "fatal", "abortableError": "abortable", "abortableErrorIfPossible": "abortable", "reenqueue": "retried"}
-    behind = re.search(r"\.(fatalError|abortableErrorIfPossible|abortableError|reenqueue|lookupCoordinator)|Method (fatalError|abortableErrorIfPossible|abortableError|reenqueue):", body[found.end() :])  # fmt: skip  # noqa: E501
-    assert behind is not None
-    return calls.get(behind[1] or behind[2], "retried")
+        assert row.todo.startswith(ADVICE[row.kind]), row
+        assert (row.seen == "nothing") is (row.kind in ("retriable", "refresh")), row
+        if row.seen not in ("nothing", "this error"):
+            assert issubclass(getattr(errors, row.seen.strip("`")), KafkaError), row
 
 
 # ---- the table of what happens -------------------------------------------------------------------------------------------------------
