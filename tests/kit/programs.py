@@ -8,8 +8,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-
-
 from pathlib import Path
 from typing import Any
 
