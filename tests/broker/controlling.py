@@ -30,6 +30,11 @@ def submit(link, request):
     return answer
 
 
+def topic_request(name, partitions=1, replicas=1):
+    """What asks for a topic."""
+    return p.CreateTopicsRequest(topics=[p.CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas)])
+
+
 def create_topic(link, name, num_partitions=-1, replication_factor=-1, configs=None, assignments=None, validate_only=False):
     topic = p.CreatableTopic(
         name=name,

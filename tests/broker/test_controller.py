@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from controlling import topic_request
 
 from kafkacore import errors
 from kafkacore import protocol as p
@@ -15,6 +16,21 @@ from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, UsageError
 from tests.kit.rows import each_row
+
+
+def isr_request(node, epoch, *wishes):
+    """What a leader asks for: (topic, index, ISR) of each partition, which it knows as the image does."""
+    topics = []
+    for topic, index, isr in wishes:
+        known = topic.partitions[index]
+        asked = p.AlterPartitionRequestPartition(
+            partition_index=index,
+            leader_epoch=known.leader_epoch,
+            partition_epoch=known.partition_epoch,
+            new_isr_with_epochs=[p.IsrBrokerState(broker_id=each) for each in isr],
+        )
+        topics.append(p.AlterPartitionRequestTopic(topic_id=topic.topic_id, partitions=[asked]))
+    return p.AlterPartitionRequest(broker_id=node, broker_epoch=epoch, topics=topics)
 
 
 class Stage:
@@ -414,13 +430,10 @@ def test_a_partition_named_twice_is_changed_once():
 
 def test_partitions_of_one_number_in_two_topics_are_changed_both():
     stage = Stage()
-    topics = []
-    for name, isr in (("t", [1, 2]), ("u", [1, 3])):
+    for name in "tu":
         stage.create(name, assignments=[[1, 2, 3]])
-        wish = [p.IsrBrokerState(broker_id=node) for node in isr]
-        asked = p.AlterPartitionRequestPartition(partition_index=0, leader_epoch=0, partition_epoch=0, new_isr_with_epochs=wish)
-        topics.append(p.AlterPartitionRequestTopic(topic_id=stage.image.topics[name].topic_id, partitions=[asked]))
-    stage.ask(p.AlterPartitionRequest(broker_id=1, broker_epoch=stage.epochs[1], topics=topics))
+    t, u = (stage.image.topics[name] for name in "tu")
+    stage.ask(isr_request(1, stage.epochs[1], (t, 0, [1, 2]), (u, 0, [1, 3])))
     assert (stage.part("t").isr, stage.part("u").isr) == ([1, 2], [1, 3])
 
 
@@ -685,12 +698,7 @@ def test_a_controller_finds_its_cluster_in_its_directory_with_nobody_alive(tmp_p
     assert (list(image.topics), image.next_producer_id, image.features) == (["t"], PRODUCER_ID_BLOCK, stage.image.features)
     again.close()
     again.open()
-    assert (
-        again.submit(p.CreateTopicsRequest(topics=[p.CreatableTopic(name="u", num_partitions=1, replication_factor=1)]), 7)[0]
-        .topics[0]
-        .error_code
-        == Code.INVALID_REPLICATION_FACTOR
-    )
+    assert again.submit(topic_request("u"), 7)[0].topics[0].error_code == Code.INVALID_REPLICATION_FACTOR
     again.close()
 
 
@@ -733,14 +741,7 @@ def come_back(stage, node, **fields):
     for topic in stage.image.topics.values():
         for index, part in enumerate(topic.partitions):
             if node in part.replicas and node not in part.isr:
-                asked = p.AlterPartitionRequestPartition(
-                    partition_index=index,
-                    leader_epoch=part.leader_epoch,
-                    partition_epoch=part.partition_epoch,
-                    new_isr_with_epochs=[p.IsrBrokerState(broker_id=each) for each in [*part.isr, node]],
-                )
-                wanted = p.AlterPartitionRequestTopic(topic_id=topic.topic_id, partitions=[asked])
-                answer = stage.ask(p.AlterPartitionRequest(broker_id=part.leader, broker_epoch=stage.epochs[part.leader], topics=[wanted]))
+                answer = stage.ask(isr_request(part.leader, stage.epochs[part.leader], (topic, index, [*part.isr, node])))
                 assert answer.topics[0].partitions[0].error_code == 0
 
 

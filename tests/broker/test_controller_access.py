@@ -7,6 +7,7 @@ import select
 from pathlib import Path
 
 import pytest
+from controlling import topic_request
 
 from kafkacore import errors
 from kafkacore import protocol as p
@@ -43,7 +44,7 @@ def foreign_requests(server):
     wanted = p.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     harm = {
         1: p.FetchRequest(max_wait_ms=0, min_bytes=0, topics=[p.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[wanted])]),
-        19: p.CreateTopicsRequest(topics=[p.CreatableTopic(name="t", num_partitions=1, replication_factor=1)]),
+        19: topic_request("t"),
         62: p.BrokerRegistrationRequest(broker_id=7, cluster_id=server.broker_address.cluster_id, incarnation_id=bytes(16), listeners=[]),
     }
     return [(harm.get(key) or p.APIS[key].request(), each.max_version) for key, each in SERVED.items() if key not in DIALOGUE]

@@ -2,9 +2,8 @@
 
 import threading
 
-from controlling import broker_state, create_topic
+from controlling import broker_state, create_topic, topic_request
 
-from kafkacore import protocol as p
 from kafkacore.broker.cluster import ClusterImage, ImageListener
 from kafkacore.broker.controller import ControllerHost, LocalControllerLink
 from kafkacore.clock import ManualClock
@@ -13,10 +12,6 @@ from kafkacore.timer import LoopTimer
 from tests.kit.inside import host_of, lock_of
 
 CONFIG = BrokerConfig()
-
-
-def topic_request(name):
-    return p.CreateTopicsRequest(topics=[p.CreatableTopic(name=name, num_partitions=1, replication_factor=1)])
 
 
 class Reader:

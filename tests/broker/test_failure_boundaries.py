@@ -5,7 +5,7 @@ import logging
 from types import SimpleNamespace
 
 import pytest
-from controlling import create_topic, delete_topic
+from controlling import create_topic, delete_topic, topic_request
 from test_handlers import Bench
 
 from kafkacore import errors
@@ -104,9 +104,7 @@ def test_a_directory_that_fails_in_the_middle_of_a_change_takes_no_partition_of_
     try:
         fail_in(monkeypatch, first, 2, OSError(errno.ENOSPC, "no space left on device"))
         with Wire(broker.address) as wire:
-            topic = p.CreatableTopic(name="t", num_partitions=20, replication_factor=1)
-            answer = wire.ask(p.CreateTopicsRequest(topics=[topic], timeout_ms=5000), 5)
-            assert answer.topics[0].error_code == Code.NONE
+            assert wire.ask(topic_request("t", 20), 5).topics[0].error_code == Code.NONE
             placed = {index: (second / f"t-{index}").exists() for index in range(20)}
             codes = {}
             for index in range(20):

@@ -8,11 +8,11 @@ import logging
 import struct
 
 import pytest
+from controlling import topic_request
 from test_controller import Stage
 from test_remote_controller import CONFIG
 from test_remote_controller import Stage as RemoteStage
 
-from kafkacore import protocol as p
 from kafkacore.broker.cluster import NO_LEADER, ClusterImage
 from kafkacore.broker.controller import ControllerHost
 from kafkacore.broker.controller.elections import Election, PartitionChangeBuilder
@@ -193,8 +193,7 @@ def test_a_broker_behind_a_connection_follows_control_batches_and_transactions(t
     large = [m.BeginTransactionRecord(), *topic(1)], topic(2), [m.EndTransactionRecord()]
     written(tmp_path / "controller", control(LEADER_CHANGE), FEATURES, *large)
     with RemoteStage(tmp_path, brokers=1, config=CONFIG.replace(default_replication_factor=1)) as stage:
-        asked = p.CreatableTopic(name="mine", num_partitions=1, replication_factor=1)
-        stage.host.submit(p.CreateTopicsRequest(topics=[asked]), 7)
+        stage.host.submit(topic_request("mine"), 7)
         stage.wait(lambda image: "mine" in image.topics)
         (broker,) = stage.brokers.values()
         assert broker.call(lambda: sorted(broker.cluster.topics)) == ["mine", "t1", "t2"]

@@ -1,5 +1,6 @@
 """Several log directories of a broker, one of which fails: what the controller decides, and what brokers do (KIP-858)."""
 
+from controlling import topic_request
 from test_controller import Stage, come_back
 from test_remote_controller import CONFIG
 from test_remote_controller import Stage as RemoteStage
@@ -186,8 +187,7 @@ def known_everywhere(image):
 def test_the_others_lead_what_a_failed_directory_held_and_its_broker_goes_on_with_the_rest(tmp_path):
     config = CONFIG.replace(broker_heartbeat_interval_ms=60_000, broker_session_timeout_ms=120_000)  # news does not wait for the next one
     with TwoDirectories(tmp_path, config=config) as stage:
-        topic = p.CreatableTopic(name="t", num_partitions=4, replication_factor=2)
-        stage.host.submit(p.CreateTopicsRequest(topics=[topic]), 7)
+        stage.host.submit(topic_request("t", 4, 2), 7)
         stage.wait(known_everywhere)
         broker = stage.brokers[1]
         lost = broker.state.logs.directories[0]

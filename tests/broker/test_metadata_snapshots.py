@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from controlling import topic_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_controller import Stage
@@ -300,13 +301,11 @@ def test_a_broker_that_is_too_far_behind_reads_the_snapshot(tmp_path, monkeypatc
     config = CONFIG.replace(metadata_max_retention_bytes=0, **SMALL)
     with RemoteStage(tmp_path, config=config) as stage:
         create(stage, "gone")
-        topic = p.CreatableTopic(name="kept", num_partitions=1, replication_factor=2)
-        stage.host.submit(p.CreateTopicsRequest(topics=[topic]), 7)
+        stage.host.submit(topic_request("kept", replicas=2), 7)
         stage.brokers[2].stop()
         stage.host.submit(p.DeleteTopicsRequest(topics=[p.DeleteTopicState(name="gone")]), 6)
         for nth in range(30):
-            topic = p.CreatableTopic(name=f"t{nth}", num_partitions=1, replication_factor=1)
-            stage.host.submit(p.CreateTopicsRequest(topics=[topic]), 7)
+            stage.host.submit(topic_request(f"t{nth}"), 7)
         behind = stage.brokers[2].cluster.next_offset
         assert 0 < behind < log_of(stage.host).log.start_offset
         stage.brokers[2].start()
@@ -323,8 +322,7 @@ def test_a_broker_that_is_too_far_behind_reads_the_snapshot(tmp_path, monkeypatc
 def test_a_snapshot_is_fetched_by_its_name_and_position(tmp_path):
     with RemoteStage(tmp_path, brokers=1, config=CONFIG.replace(default_replication_factor=1, **SMALL)) as stage:
         for nth in range(20):
-            topic = p.CreatableTopic(name=f"t{nth}", num_partitions=1, replication_factor=1)
-            stage.host.submit(p.CreateTopicsRequest(topics=[topic]), 7)
+            stage.host.submit(topic_request(f"t{nth}"), 7)
         snapshots = log_of(stage.host).snapshots
         newest = snapshots.ids[-1]
         size = os.stat(snapshots.path(newest)).st_size

@@ -1,7 +1,7 @@
 """Many new partitions on disk are opened in turns of the loop: other clients are served between, and their maker is answered at the end."""
 
 import pytest
-from controlling import broker_state, create_partitions, create_topic, delete_topic
+from controlling import broker_state, create_partitions, create_topic, delete_topic, topic_request
 
 from kafkacore import protocol as p
 from kafkacore.broker.replicas import OPENED_PER_TURN
@@ -23,8 +23,7 @@ class Bench:
         self.answers = []
 
     def create(self, name, partitions=MANY):
-        topic = p.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-        self.state.controller.submit(p.CreateTopicsRequest(topics=[topic]), 7, self.answers.append)
+        self.state.controller.submit(topic_request(name, partitions), 7, self.answers.append)
 
     def turn(self):
         """How many partitions it opened."""

@@ -4,6 +4,7 @@ import contextlib
 import socket
 
 import pytest
+from controlling import topic_request
 
 from kafkacore import errors
 from kafkacore import protocol as p
@@ -83,9 +84,8 @@ def as_broker(stage):
 
 
 def create(stage, name="t", node=1):
-    topic = p.CreatableTopic(name=name, num_partitions=1, replication_factor=2)
     with Wire(stage.brokers[node].address) as wire:
-        (result,) = wire.ask(p.CreateTopicsRequest(topics=[topic]), 7).topics
+        (result,) = wire.ask(topic_request(name, replicas=2), 7).topics
         # what the broker answers it knows itself
         assert [each.name for each in wire.ask(p.MetadataRequest(topics=None), 12).topics] == ([name] if result.error_code == 0 else [])
     return result
@@ -99,7 +99,7 @@ def test_a_topic_made_through_one_broker_is_known_to_all(stage):
         assert broker.call(lambda broker=broker: broker.cluster.topics_by_id[result.topic_id].partitions) == [stage.partition()]
         assert broker.cluster.cluster_id == stage.host.cluster_id
     with Wire(stage.brokers[2].address) as wire:
-        again = wire.ask(p.CreateTopicsRequest(topics=[p.CreatableTopic(name="t", num_partitions=1, replication_factor=1)]), 7).topics[0]
+        again = wire.ask(topic_request("t"), 7).topics[0]
         assert again.error_code == Code.TOPIC_ALREADY_EXISTS
         ids = {wire.ask(p.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 4).producer_id for _ in range(3)}
     with Wire(stage.brokers[1].address) as wire:
@@ -124,8 +124,7 @@ def test_without_a_controller_requests_are_refused_and_not_lost(tmp_path):
     with Stage(tmp_path, brokers=1, config=config) as stage:
         stage.server.stop()
         with Wire(stage.brokers[1].address) as wire:
-            topic = p.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
-            (result,) = wire.ask(p.CreateTopicsRequest(topics=[topic]), 7).topics
+            (result,) = wire.ask(topic_request("t"), 7).topics
             assert result.error_code in (Code.NETWORK_EXCEPTION, Code.BROKER_NOT_AVAILABLE)
             (topic,) = wire.ask(p.MetadataRequest(topics=[p.MetadataRequestTopic(name="u")]), 12).topics
             assert topic.error_code in (Code.NETWORK_EXCEPTION, Code.BROKER_NOT_AVAILABLE)
@@ -193,7 +192,7 @@ def test_the_metadata_log_is_all_that_can_be_fetched(stage):
         assert len(at_end.records) == 0
         wire.send(fetch(METADATA_TOPIC_ID, stage.host.end_offset(), max_wait_ms=60_000), 17)
         with as_broker(stage):  # by now it waits
-            stage.host.submit(p.CreateTopicsRequest(topics=[p.CreatableTopic(name="t", num_partitions=1, replication_factor=1)]), 7)
+            stage.host.submit(topic_request("t"), 7)
         assert len(wire.receive(p.FetchRequest, 17)[1].responses[0].partitions[0].records) > 0
         other = p.ListOffsetsTopic(name="t", partitions=[p.ListOffsetsPartition(partition_index=0, timestamp=-1)])
         assert wire.ask(p.ListOffsetsRequest(topics=[other]), 7).topics[0].partitions[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -218,7 +217,7 @@ def test_a_controller_without_a_log_cannot_be_fetched_from():
 def test_a_log_in_memory_is_served_from_its_first_record_on():
     host = ControllerHost(CONFIG.replace(metadata_log_max_record_bytes_between_snapshots=1), has_log=True)
     for name in ("a", "b"):
-        host.submit(p.CreateTopicsRequest(topics=[p.CreatableTopic(name=name, num_partitions=1, replication_factor=1)]), 7)
+        host.submit(topic_request(name), 7)
     pieces, end_offset = host.read_log(0, 1 << 20)
     batches = [batch for piece in pieces for batch in read_batches(piece)]
     assert (batches[0].base_offset, batches[-1].last_offset + 1) == (0, end_offset) == (0, host.end_offset())
