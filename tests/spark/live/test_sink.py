@@ -95,16 +95,6 @@ def test_a_topic_is_not_overwritten(spark: Any, cluster: EmbeddedCluster) -> Non
             frame.write.format("kafkacore").mode(mode).options(**given(cluster, topic="refused")).save()
 
 
-def test_complete_mode_writes_the_whole_result_each_time(spark: Any, cluster: EmbeddedCluster, tmp_path: Path) -> None:
-    counts = words(spark, cluster, "complete-in", 12).groupBy("word").count().selectExpr("word AS key", "CAST(count AS string) AS value")
-    cluster.create_topic("complete-out")
-    run(counts.writeStream.format("kafkacore").outputMode("complete").options(**given(cluster, topic="complete-out")), tmp_path)
-    [records] = read_all(cluster, "complete-out")
-    pairs = [(record.key, record.value) for record in records]
-    assert sorted(pairs[:3]) == [(b"w0", b"2"), (b"w1", b"2"), (b"w2", b"2")]
-    assert sorted(pairs[3:]) == [(b"w0", b"4"), (b"w1", b"4"), (b"w2", b"4")]
-
-
 def test_update_mode_by_foreach_batch(spark: Any, cluster: EmbeddedCluster, tmp_path: Path) -> None:
     counts = words(spark, cluster, "update-in", 4).groupBy("word").count().selectExpr("word AS key", "CAST(count AS string) AS value")
     cluster.create_topic("update-out")
