@@ -2,35 +2,24 @@
 
 import importlib
 import random
-from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from fuzz_loop import mend_crcs, mutate, sample_batches
+from logs import topic_config
 
 from kafkacore import records
 from kafkacore._codec import read_plain_batch
+from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.errors import KafkaError
 from tests.kit.batches import batch
 from tests.kit.rows import each_row
 
+UNLIMITED = {"message_timestamp_before_max_ms": 2**62, "message_timestamp_after_max_ms": 2**62}
 validate = importlib.import_module("kafkacore.broker.log.validate")  # the package has a function of that name
 
 
-@dataclass
-class Settings:
-    max_message_bytes: int = 1_000_000
-    segment_bytes: int = 1 << 30
-    cleanup_policy: str = "delete"
-    message_timestamp_type: str = "CreateTime"
-    message_timestamp_before_max_ms: int = 2**62
-    message_timestamp_after_max_ms: int = 2**62
-    compression_type: str = "producer"
-    compression_gzip_level: int = -1
-    compression_lz4_level: int = 9
-    compression_zstd_level: int = 3
-
-
-def outcome(data: bytes, settings: Settings) -> object:
+def outcome(data: bytes, settings: TopicConfig) -> object:
     try:
         found = validate.validate(memoryview(data), settings, 9, 1_700_000_000_000)
     except KafkaError as error:
@@ -39,8 +28,9 @@ def outcome(data: bytes, settings: Settings) -> object:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("settings", [Settings(), Settings(cleanup_policy="compact"), Settings(max_message_bytes=150)])
-def test_both_ways_agree(monkeypatch: pytest.MonkeyPatch, seed: int, settings: Settings) -> None:
+@pytest.mark.parametrize("limits", [{}, {"cleanup_policy": "compact"}, {"max_message_bytes": 150}], ids=["none", "compact", "small"])
+def test_both_ways_agree(monkeypatch: pytest.MonkeyPatch, seed: int, limits: dict[str, Any]) -> None:
+    settings = topic_config(**UNLIMITED, **limits)
     rng = random.Random(seed)
     inputs = []
     for _ in range(500):

@@ -17,8 +17,10 @@ from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, ForkedClientError, UsageError
 from kafkacore.records import read_batches
 from tests.kit.batches import batch
+from tests.kit.in_threads import in_threads
 from tests.kit.inside import selector_of
 from tests.kit.rows import each_row
+from tests.kit.waiting import until
 from tests.kit.wire import Wire, produce_request
 
 VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
@@ -61,6 +63,13 @@ def values(response):
 
 def create(broker, name="t"):
     broker.call(lambda: create_topic(broker.state.controller, name))
+
+
+def waiting_fetch(broker, wire, version=12):
+    """A fetch that waits until something is written."""
+    create(broker)
+    wire.send(fetch_request(max_wait_ms=60_000), version)
+    until(lambda: broker.statistics()["waiting_fetches"])
 
 
 # ---- frames
@@ -270,11 +279,8 @@ def test_an_api_that_is_not_served_cannot_be_controlled(broker):
 
 
 def test_a_bug_in_a_late_answer_costs_that_connection_only(broker, wire, caplog, monkeypatch):
-    create(broker)
-    wire.send(fetch_request(max_wait_ms=60_000), 12)
+    waiting_fetch(broker, wire)
     with Wire(broker.address) as other:
-        while broker.statistics()["waiting_fetches"] == 0:
-            other.ask(VERSIONS, 3)
         monkeypatch.setattr("kafkacore.broker.sessions.FetchContext.filter", None)
         assert produced(other).error_code == 0
         assert wire.closed_by_peer
@@ -320,11 +326,7 @@ def test_start_and_stop_may_be_repeated():
 
 
 def test_stopping_ends_waiting_fetches(broker, wire):
-    create(broker)
-    wire.send(fetch_request(max_wait_ms=60_000), 10)  # before v11 a fetch is for leaders only
-    with Wire(broker.address) as other:
-        while broker.statistics()["waiting_fetches"] == 0:
-            other.ask(VERSIONS, 3)
+    waiting_fetch(broker, wire, 10)  # before v11 a fetch is for leaders only
     broker.stop()  # a controlled shutdown gives up the leadership first
     _, answer = wire.receive(p.FetchRequest, 10)
     assert answer.responses[0].partitions[0].error_code == Code.NOT_LEADER_OR_FOLLOWER
@@ -333,11 +335,7 @@ def test_stopping_ends_waiting_fetches(broker, wire):
 
 
 def test_a_stop_that_is_not_clean_drops_waiting_fetches(broker, wire):
-    create(broker)
-    wire.send(fetch_request(max_wait_ms=60_000), 12)
-    with Wire(broker.address) as other:
-        while broker.statistics()["waiting_fetches"] == 0:
-            other.ask(VERSIONS, 3)
+    waiting_fetch(broker, wire)
     broker.stop(clean=False)
     assert wire.closed_by_peer
     assert broker.statistics()["waiting_fetches"] == 0
@@ -382,15 +380,11 @@ def test_functions_from_many_threads_run_one_at_a_time(broker):
         count = seen + 1
         return broker.call(lambda: count)  # within the broker's thread it runs at once
 
-    def many():
+    def many(_):
         for _ in range(200):
             broker.call(bump)
 
-    threads = [threading.Thread(target=many) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(4, many)
     assert count == 800
 
 
@@ -425,8 +419,7 @@ def test_the_loop_applies_retention():
         assert produced(wire).error_code == 0  # its timestamps are of 2023
         partition = p.ListOffsetsPartition(partition_index=0, timestamp=-2)
         earliest = p.ListOffsetsRequest(replica_id=-1, topics=[p.ListOffsetsTopic(name="t", partitions=[partition])])
-        while wire.ask(earliest, 7).topics[0].partitions[0].offset != 3:
-            pass
+        until(lambda: wire.ask(earliest, 7).topics[0].partitions[0].offset == 3)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

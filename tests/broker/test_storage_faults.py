@@ -1,5 +1,6 @@
 """Disks that fail under a broker, and files that lost what was in them: who suffers, and what must not be believed any more."""
 
+import contextlib
 import errno
 import io
 import os
@@ -73,13 +74,22 @@ def unreadable(log):
         segment.path(kind).unlink()
 
 
-def test_a_segment_that_retention_cannot_read_takes_its_directory_offline(store):
-    log = store.log(segment_bytes=200)
+def retention(store, log):
+    log.delete_old_segments(1, -1, T0 + 1_000_000)
+
+
+def compaction(store, log):
+    store.advance(store.config.log_cleaner_backoff_ms)
+
+
+@pytest.mark.parametrize("reads", [retention, compaction])
+def test_a_segment_that_cannot_be_read_takes_its_directory_offline(store, reads):
+    log = store.log(segment_bytes=200, cleanup_policy="compact", min_compaction_lag_ms=1)
     for _ in range(4):
         append(log)
     unreadable(log)
-    with pytest.raises(errors.KafkaStorage, match="No such file"):
-        log.delete_old_segments(1, -1, T0 + 1_000_000)
+    with pytest.raises(errors.KafkaStorage, match="No such file") if reads is retention else contextlib.nullcontext():
+        reads(store, log)
     assert store.manager.is_offline
 
 
@@ -91,15 +101,6 @@ def test_a_last_segment_that_cannot_be_read_takes_its_directory_offline_with_the
     log.segments[0].path(".log").unlink()
     with pytest.raises(errors.KafkaStorage, match="No such file"):
         append(log)
-    assert store.manager.is_offline
-
-
-def test_a_segment_that_compaction_cannot_read_takes_its_directory_offline(store):
-    log = store.log(segment_bytes=200, cleanup_policy="compact", min_compaction_lag_ms=1)
-    for _ in range(4):
-        append(log)
-    unreadable(log)
-    store.advance(BrokerConfig().log_cleaner_backoff_ms)
     assert store.manager.is_offline
 
 
