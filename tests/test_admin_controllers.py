@@ -7,6 +7,7 @@ import json
 import pytest
 
 from kafkacore import errors
+from kafkacore import protocol as p
 from kafkacore.admin import AclFilter, KafkaAdminClient
 from kafkacore.admin.controllers import SERVED
 from kafkacore.aio import KafkaAdminClient as AioAdminClient
@@ -14,30 +15,6 @@ from kafkacore.broker.server import Broker, Drop
 from kafkacore.cli.app import run
 from kafkacore.config import AdminConfig, BrokerConfig
 from kafkacore.errors import Code
-from kafkacore.protocol import (
-    ApiVersion,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DescribeAclsRequest,
-    DescribeAclsResponse,
-    DescribeClusterBroker,
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResourceResponse,
-    IncrementalAlterConfigsResponse,
-    MetadataRequest,
-    QuorumPartitionData,
-    QuorumTopicData,
-)
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
 from tests.kit.rows import each_row
@@ -54,8 +31,8 @@ class Quorum:
         self.active = 3000
         self.asked = []
         self.refusals = []
-        self.control(DescribeClusterRequest, lambda node_id, request: self.described(request))
-        self.control(MetadataRequest, lambda node_id, request: Drop)
+        self.control(p.DescribeClusterRequest, lambda node_id, request: self.described(request))
+        self.control(p.MetadataRequest, lambda node_id, request: Drop)
 
     def control(self, api, answer):
         def noted(node_id):
@@ -75,8 +52,8 @@ class Quorum:
         nodes = []
         for node_id, server in self.servers.items():
             host, port = server.address.rsplit(":", 1)
-            nodes.append(DescribeClusterBroker(broker_id=node_id, host=host, port=int(port)))
-        return DescribeClusterResponse(endpoint_type=2, cluster_id="c", controller_id=self.active, brokers=nodes)
+            nodes.append(p.DescribeClusterBroker(broker_id=node_id, host=host, port=int(port)))
+        return p.DescribeClusterResponse(endpoint_type=2, cluster_id="c", controller_id=self.active, brokers=nodes)
 
     def who(self, name):
         return [node_id for node_id, api in self.asked if api == name]
@@ -103,9 +80,9 @@ def admin(quorum):
 
 def test_the_active_controller_is_asked_for_everything(quorum, admin):
     quorum.active = 3001
-    quorum.control(DescribeAclsRequest, lambda node_id, request: DescribeAclsResponse())
+    quorum.control(p.DescribeAclsRequest, lambda node_id, request: p.DescribeAclsResponse())
     quorum.control(
-        CreateTopicsRequest, lambda node_id, request: CreateTopicsResponse(topics=[CreatableTopicResult(name="t", num_partitions=1)])
+        p.CreateTopicsRequest, lambda node_id, request: p.CreateTopicsResponse(topics=[p.CreatableTopicResult(name="t", num_partitions=1)])
     )
     assert admin.describe_acls(AclFilter()) == []
     assert admin.create_topics(["t"])["t"].num_partitions == 1
@@ -117,31 +94,35 @@ def test_the_active_controller_is_asked_for_everything(quorum, admin):
 
 def not_controller(api, node_id):
     """What a controller that does not lead says, in each place where answers have it."""
-    if api is DescribeAclsRequest:
-        return DescribeAclsResponse(error_code=Code.NOT_CONTROLLER)
-    if api is CreateTopicsRequest:
-        return CreateTopicsResponse(topics=[CreatableTopicResult(name="t", error_code=Code.NOT_CONTROLLER)])
-    if api is DescribeConfigsRequest:
-        return DescribeConfigsResponse(results=[DescribeConfigsResult(resource_type=2, resource_name="t", error_code=Code.NOT_CONTROLLER)])
-    partition = QuorumPartitionData(partition_index=0, error_code=Code.NOT_LEADER_OR_FOLLOWER)
-    return DescribeQuorumResponse(topics=[QuorumTopicData(topic_name="__cluster_metadata", partitions=[partition])])
+    if api is p.DescribeAclsRequest:
+        return p.DescribeAclsResponse(error_code=Code.NOT_CONTROLLER)
+    if api is p.CreateTopicsRequest:
+        return p.CreateTopicsResponse(topics=[p.CreatableTopicResult(name="t", error_code=Code.NOT_CONTROLLER)])
+    if api is p.DescribeConfigsRequest:
+        return p.DescribeConfigsResponse(
+            results=[p.DescribeConfigsResult(resource_type=2, resource_name="t", error_code=Code.NOT_CONTROLLER)]
+        )
+    partition = p.QuorumPartitionData(partition_index=0, error_code=Code.NOT_LEADER_OR_FOLLOWER)
+    return p.DescribeQuorumResponse(topics=[p.QuorumTopicData(topic_name="__cluster_metadata", partitions=[partition])])
 
 
 MOVES = [
-    (DescribeAclsRequest, DescribeAclsResponse(), lambda a: a.describe_acls() == []),
+    (p.DescribeAclsRequest, p.DescribeAclsResponse(), lambda a: a.describe_acls() == []),
     (
-        CreateTopicsRequest,
-        CreateTopicsResponse(topics=[CreatableTopicResult(name="t", num_partitions=1)]),
+        p.CreateTopicsRequest,
+        p.CreateTopicsResponse(topics=[p.CreatableTopicResult(name="t", num_partitions=1)]),
         lambda a: list(a.create_topics(["t"]).check()) == ["t"],
     ),
     (
-        DescribeConfigsRequest,
-        DescribeConfigsResponse(results=[DescribeConfigsResult(resource_type=2, resource_name="t")]),
+        p.DescribeConfigsRequest,
+        p.DescribeConfigsResponse(results=[p.DescribeConfigsResult(resource_type=2, resource_name="t")]),
         lambda a: list(a.describe_configs([("topic", "t")]).check()) == [("topic", "t")],
     ),
     (
-        DescribeQuorumRequest,
-        DescribeQuorumResponse(topics=[QuorumTopicData(topic_name="__cluster_metadata", partitions=[QuorumPartitionData(leader_id=3001)])]),
+        p.DescribeQuorumRequest,
+        p.DescribeQuorumResponse(
+            topics=[p.QuorumTopicData(topic_name="__cluster_metadata", partitions=[p.QuorumPartitionData(leader_id=3001)])]
+        ),
         lambda a: a.describe_quorum().leader_id == 3001,
     ),
 ]
@@ -170,12 +151,12 @@ def test_another_controller_has_become_active(quorum, admin, api, answer, works)
 
 
 def test_no_controller_leads_for_a_while(quorum, admin):
-    quorum.control(DescribeAclsRequest, lambda node_id, request: DescribeAclsResponse())
+    quorum.control(p.DescribeAclsRequest, lambda node_id, request: p.DescribeAclsResponse())
     quorum.refusals = [
-        DescribeClusterResponse(error_code=Code.REQUEST_TIMED_OUT, endpoint_type=2, cluster_id="c"),
-        DescribeClusterResponse(error_code=Code.REQUEST_TIMED_OUT, endpoint_type=2, cluster_id="c"),
-        quorum.described(DescribeClusterRequest(endpoint_type=2))._replace(controller_id=-1),
-        DescribeClusterResponse(endpoint_type=2, cluster_id="c", controller_id=-1),  # no controller
+        p.DescribeClusterResponse(error_code=Code.REQUEST_TIMED_OUT, endpoint_type=2, cluster_id="c"),
+        p.DescribeClusterResponse(error_code=Code.REQUEST_TIMED_OUT, endpoint_type=2, cluster_id="c"),
+        quorum.described(p.DescribeClusterRequest(endpoint_type=2))._replace(controller_id=-1),
+        p.DescribeClusterResponse(endpoint_type=2, cluster_id="c", controller_id=-1),  # no controller
     ]
     assert admin.describe_acls() == []
     assert quorum.refusals == []
@@ -189,18 +170,20 @@ def test_settings_of_nodes(quorum, admin):
 
     def describe(node_id, request):
         wanted[node_id] = [each.resource_name for each in request.resources]
-        results = [DescribeConfigsResult(resource_type=each.resource_type, resource_name=each.resource_name) for each in request.resources]
-        return DescribeConfigsResponse(results=results)
+        results = [
+            p.DescribeConfigsResult(resource_type=each.resource_type, resource_name=each.resource_name) for each in request.resources
+        ]
+        return p.DescribeConfigsResponse(results=results)
 
     def alter(node_id, request):
         wanted.setdefault(node_id, []).extend((each.resource_type, each.resource_name) for each in request.resources)
         kinds = [(each.resource_type, each.resource_name) for each in request.resources]
-        return IncrementalAlterConfigsResponse(
-            responses=[IncrementalAlterConfigsResourceResponse(resource_type=kind, resource_name=name) for kind, name in kinds]
+        return p.IncrementalAlterConfigsResponse(
+            responses=[p.IncrementalAlterConfigsResourceResponse(resource_type=kind, resource_name=name) for kind, name in kinds]
         )
 
-    quorum.control(DescribeConfigsRequest, describe)
-    quorum.control(IncrementalAlterConfigsRequest, alter)
+    quorum.control(p.DescribeConfigsRequest, describe)
+    quorum.control(p.IncrementalAlterConfigsRequest, alter)
     results = admin.describe_configs([("broker", "3001"), ("topic", "t"), ("broker", "1")])
     assert wanted == {3000: ["t"], 3001: ["3001"]}
     assert isinstance(results.errors["broker", "1"], errors.BrokerNotAvailable)
@@ -273,8 +256,8 @@ def test_the_address_of_a_broker_is_refused_at_once():
 
 def test_a_broker_that_knows_no_endpoint_types_is_refused_at_once():
     with Broker(BrokerConfig()) as broker, KafkaAdminClient(bootstrap_controllers=broker.address, **QUICK) as admin:
-        ranges = [ApiVersion(api_key=18, min_version=0, max_version=4), ApiVersion(api_key=60, min_version=0, max_version=0)]
-        broker.control(ApiVersionsRequest.API_KEY, lambda request: ApiVersionsResponse(api_keys=ranges))
+        ranges = [p.ApiVersion(api_key=18, min_version=0, max_version=4), p.ApiVersion(api_key=60, min_version=0, max_version=0)]
+        broker.control(p.ApiVersionsRequest.API_KEY, lambda request: p.ApiVersionsResponse(api_keys=ranges))
         with pytest.raises(errors.UnsupportedVersion, match=r"clients can ask controllers since Kafka 3\.7"):
             admin.describe_acls()
 
@@ -289,15 +272,15 @@ def test_the_controller_of_an_embedded_cluster_serves_its_brokers_alone():
 def test_the_address_of_a_controller_as_that_of_a_broker_is_refused_at_once():
     with Broker(BrokerConfig()) as broker, KafkaAdminClient(bootstrap_servers=broker.address, **QUICK) as admin:
         keys = sorted({18, 62, *(api.API_KEY for api in SERVED)})
-        ranges = [ApiVersion(api_key=key, min_version=0, max_version=0) for key in keys]
-        broker.control(ApiVersionsRequest.API_KEY, lambda request: ApiVersionsResponse(api_keys=ranges))
+        ranges = [p.ApiVersion(api_key=key, min_version=0, max_version=0) for key in keys]
+        broker.control(p.ApiVersionsRequest.API_KEY, lambda request: p.ApiVersionsResponse(api_keys=ranges))
         with pytest.raises(errors.UnsupportedVersion, match="the address is that of a controller: bootstrap_servers names brokers"):
             admin.list_topics()
 
 
 def test_answers_that_are_none(quorum, admin):
     """About brokers, or about no controllers: the client asks again, and says why if that does not help."""
-    described = quorum.described(DescribeClusterRequest(endpoint_type=2))
+    described = quorum.described(p.DescribeClusterRequest(endpoint_type=2))
     quorum.refusals = [described._replace(endpoint_type=1), described._replace(brokers=[])] * 1000
     with pytest.raises(errors.KafkaTimeoutError) as late:
         admin.describe_quorum(timeout=0.1)
@@ -331,7 +314,7 @@ def test_brokers_or_controllers():
 
 def test_commands_ask_controllers(quorum, capsys, monkeypatch):
     monkeypatch.setenv("KAFKACORE_BOOTSTRAP_SERVERS", NO_SERVER)  # the option is stronger
-    quorum.control(DescribeAclsRequest, lambda node_id, request: DescribeAclsResponse())
+    quorum.control(p.DescribeAclsRequest, lambda node_id, request: p.DescribeAclsResponse())
     where = ["--bootstrap-controller", quorum.servers[3001].address]
     assert run(["cluster", *where, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)

@@ -5,24 +5,10 @@ import json
 import pytest
 
 from kafkacore import KafkaProducer, errors
-from kafkacore.admin import KafkaAdminClient, Listed
+from kafkacore import protocol as p
+from kafkacore.admin import KafkaAdminClient
 from kafkacore.cli.app import run
 from kafkacore.errors import Code
-from kafkacore.protocol import (
-    DescribeProducersPartitionResponse,
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    DescribeProducersTopicResponse,
-    ListedGroup,
-    ListGroupsRequest,
-    ListGroupsResponse,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    ListTransactionsTransactionState,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-)
 from kafkacore.testing import EmbeddedCluster
 
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 4, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 4}
@@ -42,27 +28,27 @@ def admin(cluster):
 
 
 def group(name):
-    return ListedGroup(group_id=name, protocol_type="consumer", group_state="Stable", group_type="classic")
+    return p.ListedGroup(group_id=name, protocol_type="consumer", group_state="Stable", group_type="classic")
 
 
 LISTS = [
     (
         "list_groups",
-        ListGroupsRequest,
-        lambda names: ListGroupsResponse(groups=[group(name) for name in names]),
+        p.ListGroupsRequest,
+        lambda names: p.ListGroupsResponse(groups=[group(name) for name in names]),
         lambda each: each.group_id,
-        ListGroupsResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED),
+        p.ListGroupsResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED),
     ),
     (
         "list_transactions",
-        ListTransactionsRequest,
-        lambda names: ListTransactionsResponse(
+        p.ListTransactionsRequest,
+        lambda names: p.ListTransactionsResponse(
             transaction_states=[
-                ListTransactionsTransactionState(transactional_id=name, producer_id=1, transaction_state="Ongoing") for name in names
+                p.ListTransactionsTransactionState(transactional_id=name, producer_id=1, transaction_state="Ongoing") for name in names
             ]
         ),
         lambda each: each.transactional_id,
-        ListTransactionsResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED),
+        p.ListTransactionsResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED),
     ),
 ]
 
@@ -112,14 +98,6 @@ def test_a_broker_that_is_away_hides_nothing_of_the_others(call, api):
         assert isinstance(found.errors[2], errors.BrokerNotAvailable)
 
 
-def test_a_list_with_errors():
-    late = errors.KafkaTimeoutError("late")
-    assert Listed([1], {2: late}) == [1]
-    assert Listed().check() == []
-    with pytest.raises(errors.KafkaTimeoutError):
-        Listed([1], {2: late}).check()
-
-
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_commands_show_what_is_known_and_fail(cluster, answers, capsys, form):
     where = ["-b", cluster.bootstrap_servers, *form]
@@ -141,14 +119,14 @@ def test_offsets_that_are_refused_hide_no_other_group(cluster, admin, answers, c
     def fetched(request):
         if not any(each.group_id == "bad" for each in request.groups):
             return None
-        parts = [OffsetFetchResponseGroup(group_id=each.group_id, error_code=Code.GROUP_AUTHORIZATION_FAILED) for each in request.groups]
-        return OffsetFetchResponse(groups=[part if part.group_id == "bad" else part._replace(error_code=0) for part in parts])
+        parts = [p.OffsetFetchResponseGroup(group_id=each.group_id, error_code=Code.GROUP_AUTHORIZATION_FAILED) for each in request.groups]
+        return p.OffsetFetchResponse(groups=[part if part.group_id == "bad" else part._replace(error_code=0) for part in parts])
 
-    cluster.control(OffsetFetchRequest.API_KEY, fetched)
+    cluster.control(p.OffsetFetchRequest.API_KEY, fetched)
     try:
         assert run(["groups", "describe", "-b", cluster.bootstrap_servers, "--json"]) == 1
     finally:
-        cluster.control(OffsetFetchRequest.API_KEY, None)
+        cluster.control(p.OffsetFetchRequest.API_KEY, None)
     out, err = capsys.readouterr()
     assert {"good", "bad"} <= json.loads(out).keys()
     assert "GROUP_AUTHORIZATION_FAILED" in err
@@ -174,10 +152,12 @@ def test_producers_as_a_follower_knows_them(cluster, admin):
 
 def test_each_partition_has_its_own_outcome(cluster, admin, answers):
     parts = [
-        DescribeProducersPartitionResponse(partition_index=0),
-        DescribeProducersPartitionResponse(partition_index=1, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION),
+        p.DescribeProducersPartitionResponse(partition_index=0),
+        p.DescribeProducersPartitionResponse(partition_index=1, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION),
     ]
-    answers(DescribeProducersRequest, [DescribeProducersResponse(topics=[DescribeProducersTopicResponse(name="t", partitions=parts)])])
+    answers(
+        p.DescribeProducersRequest, [p.DescribeProducersResponse(topics=[p.DescribeProducersTopicResponse(name="t", partitions=parts)])]
+    )
     results = admin.describe_producers([("t", 0), ("t", 1), ("t", 2)], broker=1)
     assert dict(results) == {("t", 0): []}
     assert isinstance(results.errors["t", 1], errors.UnknownTopicOrPartition)

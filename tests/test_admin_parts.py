@@ -5,46 +5,12 @@ import threading
 import pytest
 
 from kafkacore import errors
+from kafkacore import protocol as p
 from kafkacore.admin import Acl, AclFilter, ItemResults, KafkaAdminClient
 from kafkacore.admin.base import GROUP_KEY, Asked, OneByOne
 from kafkacore.broker.server import Broker, Drop
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
-from kafkacore.protocol import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    AlterUserScramCredentialsResult,
-    CreatableTopicResult,
-    CreateAclsRequest,
-    CreateAclsResponse,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteAclsFilterResult,
-    DeleteAclsMatchingAcl,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    DescribedGroup,
-    DescribedGroupMember,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetFetchResponse,
-)
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
 
@@ -81,35 +47,35 @@ def test_results_are_a_mapping_of_what_worked():
 
 ACL = Acl("topic", "t", "User:a", "read")
 SILENT = [
-    (lambda admin: admin.create_topics(["x"]), CreateTopicsRequest, CreateTopicsResponse(), "x"),
-    (lambda admin: admin.delete_topics(["x"]), DeleteTopicsRequest, DeleteTopicsResponse(), "x"),
-    (lambda admin: admin.create_partitions({"x": 3}), CreatePartitionsRequest, CreatePartitionsResponse(), "x"),
-    (lambda admin: admin.describe_configs([("topic", "x")]), DescribeConfigsRequest, DescribeConfigsResponse(), ("topic", "x")),
+    (lambda admin: admin.create_topics(["x"]), p.CreateTopicsRequest, p.CreateTopicsResponse(), "x"),
+    (lambda admin: admin.delete_topics(["x"]), p.DeleteTopicsRequest, p.DeleteTopicsResponse(), "x"),
+    (lambda admin: admin.create_partitions({"x": 3}), p.CreatePartitionsRequest, p.CreatePartitionsResponse(), "x"),
+    (lambda admin: admin.describe_configs([("topic", "x")]), p.DescribeConfigsRequest, p.DescribeConfigsResponse(), ("topic", "x")),
     (
         lambda admin: admin.alter_configs({("topic", "x"): {"retention.ms": 1}}),
-        IncrementalAlterConfigsRequest,
-        IncrementalAlterConfigsResponse(),
+        p.IncrementalAlterConfigsRequest,
+        p.IncrementalAlterConfigsResponse(),
         ("topic", "x"),
     ),
-    (lambda admin: admin.create_acls([ACL]), CreateAclsRequest, CreateAclsResponse(), ACL),
-    (lambda admin: admin.delete_acls([AclFilter()]), DeleteAclsRequest, DeleteAclsResponse(), AclFilter()),
-    (lambda admin: admin.delete_groups(["g"]), DeleteGroupsRequest, DeleteGroupsResponse(), "g"),
+    (lambda admin: admin.create_acls([ACL]), p.CreateAclsRequest, p.CreateAclsResponse(), ACL),
+    (lambda admin: admin.delete_acls([AclFilter()]), p.DeleteAclsRequest, p.DeleteAclsResponse(), AclFilter()),
+    (lambda admin: admin.delete_groups(["g"]), p.DeleteGroupsRequest, p.DeleteGroupsResponse(), "g"),
     (
         lambda admin: admin.delete_group_offsets("g", [("x", 0)]),
-        OffsetDeleteRequest,
-        OffsetDeleteResponse(),
+        p.OffsetDeleteRequest,
+        p.OffsetDeleteResponse(),
         TopicPartition("x", 0),
     ),
     (
         lambda admin: admin.alter_client_quotas({(("user", "u"),): {"producer_byte_rate": 1.0}}),
-        AlterClientQuotasRequest,
-        AlterClientQuotasResponse(),
+        p.AlterClientQuotasRequest,
+        p.AlterClientQuotasResponse(),
         frozenset({("user", "u")}),
     ),
     (
         lambda admin: admin.alter_user_scram_credentials({SHA_256: "p"}),
-        AlterUserScramCredentialsRequest,
-        AlterUserScramCredentialsResponse(),
+        p.AlterUserScramCredentialsRequest,
+        p.AlterUserScramCredentialsResponse(),
         SHA_256,
     ),
 ]
@@ -126,7 +92,9 @@ def test_an_item_that_the_answer_leaves_out_has_an_error(broker, admin, call, ap
 
 
 def test_what_nobody_asked_for_is_no_result(broker, admin):
-    broker.control(CreateTopicsRequest.API_KEY, lambda request: CreateTopicsResponse(topics=[CreatableTopicResult(name="y", error_code=0)]))
+    broker.control(
+        p.CreateTopicsRequest.API_KEY, lambda request: p.CreateTopicsResponse(topics=[p.CreatableTopicResult(name="y", error_code=0)])
+    )
     results = admin.create_topics(["x"])
     assert (list(results), list(results.errors)) == ([], ["x"])
 
@@ -152,20 +120,20 @@ def test_one_members_garbage_spoils_its_group_alone(broker, admin):
     def described(request):
         member = {"member_id": "m", "client_id": "c", "client_host": "/h"}
         assignments = {"good": bytes(6) + b"\xff" * 4, "bad": bytes([0, 0, 0x7F, 0xFF, 0xFF, 0xFF])}
-        return DescribeGroupsResponse(
+        return p.DescribeGroupsResponse(
             groups=[
-                DescribedGroup(
+                p.DescribedGroup(
                     group_id=name,
                     group_state="Stable",
                     protocol_type="consumer",
                     protocol_data="range",
-                    members=[DescribedGroupMember(**member, member_metadata=b"", member_assignment=assignments[name])],
+                    members=[p.DescribedGroupMember(**member, member_metadata=b"", member_assignment=assignments[name])],
                 )
                 for name in request.groups
             ]
         )
 
-    broker.control(DescribeGroupsRequest.API_KEY, described)
+    broker.control(p.DescribeGroupsRequest.API_KEY, described)
     results = admin.describe_groups(["good", "bad"])
     assert list(results) == ["good"], results.errors
     assert isinstance(results.errors["bad"], errors.CorruptDataError)
@@ -178,7 +146,7 @@ def test_a_second_request_that_gets_lost_does_not_hide_the_first(broker, admin):
         asked.append(request)
         return None if len(asked) == 1 else Drop
 
-    broker.control(AlterUserScramCredentialsRequest.API_KEY, answer)
+    broker.control(p.AlterUserScramCredentialsRequest.API_KEY, answer)
     results = admin.alter_user_scram_credentials({SHA_256: "p", SHA_512: "p"}, timeout=1)
     assert list(results) == [SHA_256]
     assert isinstance(results.errors[SHA_512], errors.KafkaTimeoutError)
@@ -191,16 +159,16 @@ def test_a_controller_that_moved_is_asked_for_users_again(broker, admin):
 
     def answer(request):
         code = next(codes, None)
-        return code and AlterUserScramCredentialsResponse(results=[AlterUserScramCredentialsResult(user="w", error_code=code)])
+        return code and p.AlterUserScramCredentialsResponse(results=[p.AlterUserScramCredentialsResult(user="w", error_code=code)])
 
-    broker.control(AlterUserScramCredentialsRequest.API_KEY, answer)
+    broker.control(p.AlterUserScramCredentialsRequest.API_KEY, answer)
     assert list(admin.alter_user_scram_credentials({SHA_256: "p"}).check()) == [SHA_256]
     assert next(codes, "used up") == "used up"
 
 
 def test_entries_that_are_deleted_are_reported_beside_those_that_are_not(broker, admin):
     def match(name, code):
-        return DeleteAclsMatchingAcl(
+        return p.DeleteAclsMatchingAcl(
             error_code=code,
             error_message="not this one" if code else None,
             resource_type=2,
@@ -212,8 +180,8 @@ def test_entries_that_are_deleted_are_reported_beside_those_that_are_not(broker,
             permission_type=3,
         )
 
-    found = DeleteAclsFilterResult(matching_acls=[match("t", 0), match("u", Code.SECURITY_DISABLED), match("v", 0)])
-    broker.control(DeleteAclsRequest.API_KEY, lambda request: DeleteAclsResponse(filter_results=[found]))
+    found = p.DeleteAclsFilterResult(matching_acls=[match("t", 0), match("u", Code.SECURITY_DISABLED), match("v", 0)])
+    broker.control(p.DeleteAclsRequest.API_KEY, lambda request: p.DeleteAclsResponse(filter_results=[found]))
     [error] = admin.delete_acls([AclFilter()]).errors.values()
     assert isinstance(error, errors.PartlyDoneError)
     assert [acl.resource_name for acl in error.done] == ["t", "v"]
@@ -229,7 +197,7 @@ def test_coordinators_of_many_groups_are_found_by_one_request(broker, admin):
         with lock:
             asked.append(len(request.coordinator_keys))
 
-    broker.control(FindCoordinatorRequest.API_KEY, count)
+    broker.control(p.FindCoordinatorRequest.API_KEY, count)
     names = [f"g{i}" for i in range(300)]
     results = admin.delete_groups(names)
     assert {type(error) for error in results.errors.values()} == {errors.GroupIdNotFound}
@@ -243,7 +211,7 @@ def test_groups_that_are_asked_about_one_by_one_fail_alone():
         cluster.create_topic("t")
         for group in ("b", "c"):
             admin.alter_group_offsets(group, {("t", 0): 7}).check()
-        refused = OffsetFetchResponse(error_code=Code.GROUP_AUTHORIZATION_FAILED)
+        refused = p.OffsetFetchResponse(error_code=Code.GROUP_AUTHORIZATION_FAILED)
         cluster.control("OffsetFetch", lambda request: refused if request.group_id in ("a", "d") else None)
         found = admin.list_groups_offsets(dict.fromkeys("abcd"))
     assert {group: type(error) for group, error in found.errors.items()} == dict.fromkeys("ad", errors.GroupAuthorization)
@@ -256,7 +224,7 @@ def test_a_coordinator_that_is_not_found_hides_no_other(admin, monkeypatch):
     def ask(calls, timeout_ms):
         if len(calls) == 1:
             raise OneByOne
-        answers = [Asked(FindCoordinatorResponse(node_id=nth), None) for nth in range(3)]
+        answers = [Asked(p.FindCoordinatorResponse(node_id=nth), None) for nth in range(3)]
         return [answers[0], Asked(None, errors.DisconnectError("lost")), answers[2]]
 
     monkeypatch.setattr(admin, "_ask_all", ask)

@@ -14,7 +14,8 @@ from kafkacore.aio import KafkaAdminClient as AioAdminClient
 from kafkacore.aio.call_threads import MOST_THREADS
 from kafkacore.broker.server import Broker, Drop
 from kafkacore.config import BrokerConfig
-from kafkacore.protocol import DescribeLogDirsRequest, MetadataRequest
+from kafkacore.errors import Code
+from kafkacore.protocol import DescribeAclsRequest, DescribeAclsResponse, DescribeLogDirsRequest
 from tests.kit.inside import drivers_of
 
 GUARD_S = 60
@@ -70,23 +71,18 @@ class Calling(threading.Thread):
 
 def test_a_call_does_not_wait_for_that_of_another_thread(broker, admin):
     held = Held(broker)
-    slow = Calling(lambda: admin.describe_log_dirs([1], timeout=GUARD_S))
-    held.wait()
+    slow = [Calling(lambda: admin.describe_log_dirs([1], timeout=GUARD_S)) for _ in range(2)]
+    held.wait(2)
     assert admin.list_topics(timeout=GUARD_S) == []
-    assert slow.is_alive()
-    admin.close()
-    assert isinstance(slow.ended().error, errors.ClosedError)
-
-
-def test_each_call_keeps_its_own_timeout(broker, admin):
-    held = Held(broker)
-    slow = Calling(lambda: admin.describe_log_dirs([1], timeout=GUARD_S))
-    held.wait()
     quick = admin.describe_log_dirs([1], timeout=0.05)
     assert isinstance(quick.errors[1], errors.KafkaTimeoutError)
-    assert slow.is_alive()
+    refused = DescribeAclsResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED)
+    broker.control(DescribeAclsRequest.API_KEY, lambda request: refused)
+    with pytest.raises(errors.ClusterAuthorization):  # the error of one call stays with it
+        admin.describe_acls(timeout=GUARD_S)
+    assert all(call.is_alive() for call in slow)
     admin.close()
-    slow.ended()
+    assert [type(call.ended().error) for call in slow] == [errors.ClosedError] * 2
 
 
 def test_connections_of_few_calls_are_kept(broker, admin):
@@ -132,21 +128,6 @@ def test_many_threads_at_once(admin):
     calls = [Calling(lambda name=name: make(name)) for name in names]
     assert [call.ended().result for call in calls] == names
     assert admin.list_topics() == names
-
-
-def test_an_error_of_one_call_stays_with_it(broker, admin):
-    held = Held(broker)
-    slow = Calling(lambda: admin.describe_log_dirs([1], timeout=GUARD_S))
-    held.wait()
-
-    def fail(version):
-        raise errors.UnsupportedVersion("not this one")
-
-    with pytest.raises(errors.UnsupportedVersion):
-        admin._ask(MetadataRequest, fail, 1_000)
-    assert slow.is_alive()
-    admin.close()
-    slow.ended()
 
 
 def test_ctrl_c_ends_the_call_of_its_thread_and_no_other(broker, admin):

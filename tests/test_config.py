@@ -115,25 +115,6 @@ def test_a_name_given_in_both_spellings_is_refused():
         ProducerConfig.from_user({"linger.ms": 1}, linger_ms=1, bootstrap_servers=B)
 
 
-def test_defaults_are_those_of_java_4():
-    producer = ProducerConfig(bootstrap_servers=(B,))
-    assert (producer.acks, producer.enable_idempotence, producer.linger_ms, producer.batch_size) == (-1, True, 5, 16384)
-    assert (producer.buffer_memory, producer.max_block_ms, producer.max_request_size) == (32 * 2**20, 60_000, 2**20)
-    assert (producer.max_in_flight_requests_per_connection, producer.retries, producer.delivery_timeout_ms) == (5, 2**31 - 1, 120_000)
-    assert (producer.request_timeout_ms, producer.retry_backoff_ms, producer.retry_backoff_max_ms) == (30_000, 100, 1000)
-    assert (producer.reconnect_backoff_ms, producer.reconnect_backoff_max_ms, producer.connections_max_idle_ms) == (50, 1000, 540_000)
-    assert (producer.socket_connection_setup_timeout_ms, producer.socket_connection_setup_timeout_max_ms) == (10_000, 30_000)
-    assert (producer.send_buffer_bytes, producer.receive_buffer_bytes, producer.metadata_max_age_ms) == (-1, -1, 300_000)
-    consumer = ConsumerConfig(bootstrap_servers=(B,))
-    assert (consumer.fetch_min_bytes, consumer.fetch_max_wait_ms, consumer.fetch_max_bytes) == (1, 500, 50 * 2**20)
-    assert (consumer.max_partition_fetch_bytes, consumer.max_poll_records, consumer.receive_buffer_bytes) == (2**20, 500, -1)
-    assert (consumer.auto_offset_reset, consumer.isolation_level, consumer.check_crcs) == ("latest", "read_uncommitted", True)
-    assert (consumer.default_api_timeout_ms, AdminConfig(bootstrap_servers=(B,)).default_api_timeout_ms) == (60_000, 60_000)
-    broker = BrokerConfig()
-    assert (broker.auto_create_topics_enable, broker.num_partitions, broker.message_max_bytes) == (True, 1, 1_048_588)
-    assert (broker.connections_max_idle_ms, broker.socket_request_max_bytes) == (600_000, 104_857_600)
-
-
 @each_row(
     ("settings", "complaint"),
     [

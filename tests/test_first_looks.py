@@ -114,6 +114,7 @@ def test_a_created_topic_is_short_and_its_id_readable(admin: KafkaAdminClient, c
 
 @each_row("kind", [KafkaProducer, KafkaConsumer, KafkaAdminClient])
 def test_a_client_says_where_it_is_and_whether_it_is_closed(cluster: EmbeddedCluster, kind: Any) -> None:
+    assert repr(cluster) == f"<EmbeddedCluster, 1 broker: {cluster.bootstrap_servers}>"
     client = kind(bootstrap_servers=cluster.bootstrap_servers)
     assert re.fullmatch(rf"{kind.__name__}\({cluster.bootstrap_servers}(; 0 partitions)?\)", repr(client))
     client.close()
@@ -123,15 +124,6 @@ def test_a_client_says_where_it_is_and_whether_it_is_closed(cluster: EmbeddedClu
 def test_a_transactional_producer_names_its_id(cluster: EmbeddedCluster) -> None:
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="pay") as producer:
         assert repr(producer) == f"KafkaProducer({cluster.bootstrap_servers}; transactional_id 'pay')"
-
-
-def test_columns_and_the_cluster_have_a_repr(cluster: EmbeddedCluster) -> None:
-    assert repr(cluster) == f"<EmbeddedCluster, 1 broker: {cluster.bootstrap_servers}>"
-    cluster.create_topic("columns")
-    cluster.produce("columns", ["a", "b"])
-    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
-        (columns,) = consumer.read_range(("columns", 0), 0, 2)
-    assert repr(columns.values) == "<ByteColumn of 2 items: [b'a', b'b']>"
 
 
 @pytest.mark.parametrize("kind", [KafkaConsumer, KafkaAdminClient])
@@ -227,10 +219,8 @@ def test_a_callback_under_another_name_in_asyncio(cluster: EmbeddedCluster) -> N
         asyncio.run(send(nosuch=1))
 
 
-def test_a_header_an_item_and_a_text_column_are_named(cluster: EmbeddedCluster) -> None:
+def test_an_item_and_a_text_column_are_named(cluster: EmbeddedCluster) -> None:
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        with pytest.raises(TypeError, match="the value of header 'a' must be bytes-like, str or None, not int"):
-            producer.send("t", b"x", headers=[("a", 1)])
         with pytest.raises(TypeError, match=r"values\[1\] must be bytes-like, str or None, not int"):
             producer.send_many("t", [b"x", 1])
         with pytest.raises(TypeError, match=r"keys\[0\] must be"):

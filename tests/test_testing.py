@@ -4,7 +4,6 @@ import errno
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from kafkacore.admin import ConfigResource
 from kafkacore.broker.server import STOP_S_PER_PARTITION, Broker
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import ConfigError, IllegalStateError, UsageError
-from kafkacore.testing import Delay, Disconnect, Drop, EmbeddedCluster
+from kafkacore.testing import Delay, Drop, EmbeddedCluster
 from tests.kit.inside import brokers_of, thread_of
 from tests.kit.rows import each_row
 
@@ -269,10 +268,8 @@ def test_records_end_behind_the_marker_of_a_transaction():
             with pytest.raises(ZeroDivisionError), producer.transaction():
                 producer.send("t", "aborted").result(timeout=30)
                 1 / 0  # noqa: B018
-        began = time.monotonic()
         assert [each.value for each in cluster.records("t", 60, isolation_level="read_committed")] == [b"committed"]
         assert [each.value for each in cluster.records("t", 60)] == [b"committed", b"aborted"]
-        assert time.monotonic() - began < 60
 
 
 def test_records_of_a_cluster_that_asks_who_is_there():
@@ -306,10 +303,6 @@ def test_two_clusters_do_not_know_each_other():
         one.create_topic("t")
         assert two.topics() == {}
         assert one.cluster_id != two.cluster_id
-
-
-def test_faults_are_at_hand():
-    assert (Delay(5).ms, Drop().handle, Disconnect(handle=True).handle) == (5, False, True)
 
 
 def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

@@ -331,33 +331,31 @@ def test_an_error_of_a_validation(pair: World, answer: Callable[[World, Any], An
 # ---- a broker that is upgraded
 
 
-@pytest.mark.parametrize(
-    ("api", "call"),
+def assigned(world: World) -> KafkaConsumer:
+    client = consumer(world)
+    client.assign([T])
+    client.seek(T, 0)
+    return client
+
+
+def producing(world: World) -> KafkaProducer:
+    return KafkaProducer(bootstrap_servers=world.bootstrap, **PRODUCER | {"enable_idempotence": False})
+
+
+def administering(world: World) -> KafkaAdminClient:
+    return KafkaAdminClient(bootstrap_servers=world.bootstrap, **ADMIN)
+
+
+@each_row(
+    ("api", "client", "call"),
     [
-        ("ListOffsets", lambda w: lambda c: c.beginning_offsets([T]) == {T: 0}),
-        ("Fetch", lambda w: lambda c: bool(c.poll(5))),
+        ("ListOffsets", assigned, lambda c: c.beginning_offsets([T]) == {T: 0}),
+        ("Fetch", assigned, lambda c: bool(c.poll(5))),
+        ("Produce", producing, lambda c: c.send("t", b"x").result(60).offset >= 0),
+        ("ListGroups", administering, lambda c: c.list_groups() == []),
     ],
-    ids=["beginning_offsets", "poll"],
 )
-def test_a_consumer_outlives_a_broker_that_is_too_old(api: str, call: Callable[[World], Callable[[KafkaConsumer], bool]]) -> None:
-    old(api, lambda world: consumer(world), call, lambda c: (c.assign([T]), c.seek(T, 0)))
-
-
-def test_a_producer_outlives_a_broker_that_is_too_old() -> None:
-    def send(_: World) -> Callable[[KafkaProducer], bool]:
-        return lambda c: c.send("t", b"x").result(60).offset >= 0
-
-    old("Produce", lambda world: KafkaProducer(bootstrap_servers=world.bootstrap, **PRODUCER | {"enable_idempotence": False}), send)
-
-
-def test_an_admin_client_outlives_a_broker_that_is_too_old() -> None:
-    def create(_: World) -> Callable[[KafkaAdminClient], bool]:
-        return lambda c: c.list_groups() == []
-
-    old("ListGroups", lambda world: KafkaAdminClient(bootstrap_servers=world.bootstrap, **ADMIN), create)
-
-
-def old(api: str, client: Callable[[World], Any], call: Callable[[World], Callable[[Any], bool]], begin: Any = lambda _: None) -> None:
+def test_a_client_outlives_a_broker_that_is_too_old(api: str, client: Callable[[World], Any], call: Callable[[Any], bool]) -> None:
     """A broker says that it does not speak an API, and later, after a restart, that it does."""
     world = World()
     try:
@@ -368,16 +366,15 @@ def old(api: str, client: Callable[[World], Any], call: Callable[[World], Callab
         ranges = [p.ApiVersion(api_key=each, min_version=low, max_version=high) for each, (low, high) in served.items() if each != key]
         with contextlib.closing(client(world)) as one:
             with world.errs("ApiVersions", always(p.ApiVersionsResponse(api_keys=ranges)), times=1 << 30):
-                begin(one)
                 for _ in range(3):
                     with pytest.raises(errors.UnsupportedVersion):
                         for _ in range(TRIES):
-                            call(world)(one)
+                            call(one)
             world.cluster.stop_broker(1)
             world.cluster.start_broker(1)
             for _ in range(TRIES):
                 with contextlib.suppress(errors.UnsupportedVersion):
-                    if call(world)(one):
+                    if call(one):
                         return
             raise AssertionError("the client did not recover")
     finally:
