@@ -172,3 +172,12 @@ def realm() -> Iterator[Realm]:
         pytest.skip(KDC_REASON)
     with Realm() as opened:
         yield opened
+
+
+@pytest.fixture
+def busy_switching() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)

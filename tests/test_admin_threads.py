@@ -91,12 +91,12 @@ def test_connections_of_few_calls_are_kept(broker, admin):
     held.wait(len(calls))
     broker.control(DescribeLogDirsRequest.API_KEY, None)
     drivers = drivers_of(admin)
-    assert len(drivers._all) == len(calls)
-    for driver in tuple(drivers._all):
+    assert len(drivers.all) == len(calls)
+    for driver in tuple(drivers.all):
         driver.wakeup()
     assert all(isinstance(call.ended().error, errors.WakeupError) for call in calls)
-    assert len(drivers._all) == len(drivers._free) == MOST_KEPT
-    assert drivers.first in drivers._free
+    assert len(drivers.all) == len(drivers.free) == MOST_KEPT
+    assert drivers.first in drivers.free
 
 
 def test_a_call_within_a_call_has_its_connections(admin):
@@ -106,15 +106,15 @@ def test_a_call_within_a_call_has_its_connections(admin):
         with drivers.lent():
             assert drivers.current is outer
         assert drivers.current is outer
-    assert drivers._all == drivers._free == [outer]
+    assert drivers.all == drivers.free == [outer]
 
 
 def test_a_call_that_takes_connections_while_the_client_closes_them(broker, admin):
-    drivers_of(admin)._free.clear()
+    drivers_of(admin).free.clear()
     drivers_of(admin).first.closed = True  # as `close` does between two looks of another thread
     with pytest.raises(errors.ClosedError):
         drivers_of(admin).new()
-    assert all(driver.closed for driver in drivers_of(admin)._all)
+    assert all(driver.closed for driver in drivers_of(admin).all)
     drivers_of(admin).first.closed = False
 
 

@@ -1,4 +1,4 @@
-"""The benchmarks of bench/ that need no other client still run: once each, without taking time."""
+"""The benchmarks of bench/ still run, and their arithmetic holds: once each, small, without Java."""
 
 from __future__ import annotations
 
@@ -13,48 +13,39 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCH = ROOT / "bench"
 COMPILER = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
 GUARD_S = 900  # a hang has no end; a busy machine, on which this takes ten times as long, has one
-PARTITIONS, TOPICS = ("1 partition", "10 partitions", "100 partitions"), ("1 topic", "10 topics", "100 topics")
-READ = ("10 partitions", "100 partitions")
-QUICK = {
-    "producer": {
-        "producer: send() without a key": (PARTITIONS, ("calling thread", "whole process")),
-        "producer: send() with 10,000 keys": (PARTITIONS, ("calling thread", "whole process")),
-        "producer: send_many(), all defaults": (PARTITIONS, ("columns", "list")),
-        "producer: a pass of the Sender, a small record for each topic": (TOPICS, ()),
-        "producer: flush() of a small record for each topic, whole process": (TOPICS, ()),
-    },
-    "consumer": {
-        "consumer: poll() of 500 records, poll_batch(); one broker": (READ, ("poll", "poll_batch")),
-        "consumer: poll() of 500 records, poll_batch(); three brokers": (READ, ("poll", "poll_batch")),
-        "consumer: poll() of 500 records, poll_batch() by a member of a group; three brokers": (READ, ("poll", "poll_batch")),
-        "consumer: a record comes to one of the assigned partitions": (READ, ()),
-        "consumer: idle, nothing comes": (READ, ()),
-    },
-    "broker": {
-        "broker: acks=all on 3 brokers, wall-clock": (("10 idle partitions", "100 idle partitions"), ("p50", "p99")),
-        "broker: idle CPU of 3 brokers": (READ, ()),
-        "broker: an empty incremental fetch, owner's thread": (READ, ()),
-        "broker: left on the fetch purgatory's lists after 500 empty fetches": (READ, ()),
-        "broker: a group heartbeat, owner's thread": (("1 member", "10 members"), ("KIP-848", "classic")),
-        "broker: Produce and Fetch beside idle connections": (("1 connection", "10 connections"), ("p50", "owner's thread")),
-    },
-    "metadata,timers": {
-        "metadata: leader hints for every partition of a topic": (PARTITIONS, ()),
-        "connection: a frame of small pieces is written": (("100 pieces", "1,000 pieces"), ()),
-        "metadata: an answer with topics of 10 partitions": (TOPICS, ("decoded", "taken over", "again")),
-        "add a timer: TimerTask, TimerTaskEntry and add; a list and heapq.heappush (collector on)": (
-            ("1,000 timers alive", "10,000 timers alive"),
-            ("TimerTask", "heapq"),
-        ),
-    },
-}
-"""The tables of `bench/scale.py --quick` by room: their rows and the parts of each."""
+BOTH = ["kafkacore", "confluent"]
+MS = 1_000_000
+TABLES = {"producer": 5, "consumer": 5, "broker": 6, "metadata,timers": 4}
+"""How many tables `bench/scale.py` has of each room."""
+compiles = pytest.mark.skipif(shutil.which(COMPILER) is None, reason="the null broker needs a C compiler")
+
+
+def quick(script: str, *options: str, needs: tuple[str, ...] = ("confluent_kafka",)) -> Any:
+    """The tables of a benchmark that takes no time. Each has rows, and each row figures for the same cases as the others."""
+    for module in needs:
+        pytest.importorskip(module)
+    command = [sys.executable, str(BENCH / f"{script}.py"), "--quick", "--json", *options]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=GUARD_S)
+    assert done.returncode == 0, done.stderr[-3000:]
+    tables = json.loads(done.stdout)["tables"]
+    for table in tables:
+        assert table["rows"], table["title"]
+        for label, row in table["rows"].items():
+            assert row and all(timing["median_ns"] >= timing["best_ns"] >= 0 for timing in row.values()), label
+    return tables
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module
 
 
 @pytest.mark.slow
@@ -62,44 +53,26 @@ QUICK = {
 def test_each_piece_runs_once() -> None:
     options = ["-q", "-n", "0", "-p", "no:cacheprovider", "--benchmark-disable"]
     command = [sys.executable, "-m", "pytest", *options, str(BENCH / "test_pieces.py")]
-    done = subprocess.run(command, cwd=BENCH.parent, capture_output=True, text=True, timeout=GUARD_S)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=GUARD_S)
     assert done.returncode == 0, done.stdout[-3000:]
     assert "passed" in done.stdout
 
 
-def scale(*options: str) -> Any:
-    command = [sys.executable, str(BENCH / "scale.py"), "--quick", "--json", *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=GUARD_S)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
-
-
-def rows_of(rooms: str) -> dict[str, list[str]]:
-    return {
-        title: [f"{label}, {part}" if part else label for label in labels for part in parts or ("",)]
-        for title, (labels, parts) in QUICK[rooms].items()
-    }
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(GUARD_S + 60)
-@pytest.mark.parametrize("rooms", QUICK)
+@pytest.mark.parametrize("rooms", TABLES)
 def test_the_bench_of_growth_measures_every_row(rooms: str) -> None:
     if rooms == "producer" and shutil.which(COMPILER) is None:
         pytest.skip("the null broker needs a C compiler")
-    tables = scale("--only", rooms)["tables"]
-    assert {table["title"]: list(table["rows"]) for table in tables} == rows_of(rooms)
-    for table in tables:
-        for label, row in table["rows"].items():
-            assert list(row) == ["kafkacore"], label
-            assert row["kafkacore"]["median_ns"] >= row["kafkacore"]["best_ns"] >= 0, label
+    tables = quick("scale", "--only", rooms, needs=())
+    assert len({table["title"] for table in tables}) == TABLES[rooms]
+    assert all(list(row) == ["kafkacore"] and len(table["rows"]) > 1 for table in tables for row in table["rows"].values())
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(GUARD_S + 60)
 def test_the_bench_of_growth_measures_two_checkouts_by_turns_and_draws_them(tmp_path: Path) -> None:
-    (table,) = scale("--only", "timers.add", "--against", str(ROOT), "--plot", str(tmp_path / "growth.png"))["tables"]
+    (table,) = quick("scale", "--only", "timers.add", "--against", str(ROOT), "--plot", str(tmp_path / "growth.png"), needs=())
     assert all(list(row) == ["kafkacore", "against"] for row in table["rows"].values())
     assert list(table["goals"]) == [f"{label}, TimerTask" for label in ("1,000 timers alive", "10,000 timers alive")]
     assert all(list(verdicts) == ["kafkacore", "against"] for verdicts in table["goals"].values())
@@ -108,31 +81,127 @@ def test_the_bench_of_growth_measures_two_checkouts_by_turns_and_draws_them(tmp_
 
 @pytest.mark.slow
 @pytest.mark.timeout(GUARD_S + 60)
-@pytest.mark.skipif(shutil.which(COMPILER) is None, reason="the null broker needs a C compiler")
+@compiles
 def test_the_bench_of_other_clients_names_measures_every_row() -> None:
     pytest.importorskip("kafka", minversion="3.0")
     pytest.importorskip("aiokafka", minversion="0.14")
-    pytest.importorskip("confluent_kafka")
-    command = [sys.executable, str(BENCH / "compat.py"), "--quick", "--json"]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=GUARD_S)
-    assert done.returncode == 0, done.stderr[-3000:]
-    tables = json.loads(done.stdout)["tables"]
     names = (
         ["kafkacore", "compat.kafka", "kafka-python"],
         ["kafkacore for confluent", "compat.confluent", "confluent-kafka"],
         ["kafkacore.aio", "compat.aiokafka", "aiokafka"],
     )
-    for table, columns, rows in zip(tables, names, (5, 5, 6), strict=True):
+    for table, columns, rows in zip(quick("compat"), names, (5, 5, 6), strict=True):
         assert len(table["rows"]) == len(table["goals"]) == rows
-        for row in table["rows"].values():
-            assert all(each["median_ns"] > 0 for each in row.values())
-            assert list(row) == columns
+        assert all(list(row) == columns for row in table["rows"].values())
 
 
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCH))
-    return importlib.import_module
+@pytest.mark.slow
+@compiles
+def test_reading_in_a_group_is_measured_for_every_client(tmp_path: Path) -> None:
+    plot = tmp_path / "consumer.png"
+    tables = quick("consumer", "--only", "null,own", "--plot", str(plot), needs=("confluent_kafka", "aiokafka", "kafka"))
+    assert [table["title"].rpartition("from ")[2] for table in tables] == ["the null broker", "kafkacore's broker"]
+    cases = ["kafkacore poll(500)", "kafkacore poll_batch()", "confluent consume(500)", "aiokafka getmany(500)", "kafka-python poll(500)"]
+    for table in tables:
+        assert list(table["rows"]) == list(table["goals"]) == ["1 partition", "4 partitions"]
+        assert all(list(row) == cases for row in table["rows"].values())
+        assert all(list(goals) == cases[:2] for goals in table["goals"].values())
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@compiles
+def test_polls_for_few_records_are_measured() -> None:
+    (table,) = quick("consumer", "--only", "polls")
+    calls = ("poll(1)", "poll(10)", "poll(100)", "for loop")
+    assert {label: list(row) for label, row in table["rows"].items()} == {
+        f"{call}, {where}": BOTH for where in ("without one", "in a group") for call in calls
+    }
+
+
+@pytest.mark.slow
+def test_requests_of_idle_members_are_counted() -> None:
+    requests, cpu = quick("consumer", "--only", "idle")
+    for protocol in ("classic", "consumer"):
+        assert {client: requests["rows"][f"{protocol}, all"][client]["median_ns"] > 0 for client in BOTH} == dict.fromkeys(BOTH, True)
+        assert list(cpu["rows"][protocol]) == BOTH
+
+
+@pytest.mark.slow
+def test_latency_is_measured_for_every_pair_of_clients() -> None:
+    (table,) = quick("latency")
+    assert list(table["rows"]) == [f"linger {linger_ms} ms, {rank}" for linger_ms in (0, 5) for rank in ("p50", "p99")]
+    for row in table["rows"].values():
+        assert list(row) == [*BOTH, "kafkacore to confluent", "confluent to kafkacore"]
+
+
+@pytest.mark.slow
+def test_transactions_are_measured_beside_plain_records_for_both_clients(tmp_path: Path) -> None:
+    cpu, wall, commit, record, alone = quick("transactions", "--plot", str(tmp_path / "transactions.png"))
+    clients = ["kafkacore send()", "kafkacore send_many()", "confluent produce()"]
+    assert list(cpu["rows"]) == list(wall["rows"]) and len(commit["rows"]) == 2 * len(cpu["rows"])
+    assert all(list(row) == clients for table in (cpu, wall, commit) for row in table["rows"].values())
+    assert all(list(row) == ["plain", "transactions"] for row in record["rows"].values())
+    assert commit["goals"] and record["goals"] and list(alone["rows"]) == ["over kafkacore's connection"]
+    assert (tmp_path / "transactions.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["eager", "cooperative", "KIP-848"])
+def test_gaps_of_changing_groups_are_measured(protocol: str) -> None:
+    (table,) = quick("churn", "--only", protocol)
+    assert table["title"].startswith(f"{protocol}: ")
+    assert list(table["rows"]) == [f"{what}, {rank}" for what in ("all gaps", "longest gap") for rank in ("p50", "p99", "max")]
+    for row in table["rows"].values():
+        assert list(row) == [*BOTH, "no group"]
+
+
+def test_a_gap_ends_with_a_record_behind_all_before_it(bench: Any) -> None:
+    pytest.importorskip("confluent_kafka")
+    gaps_ms = bench("churn").gaps_ms
+
+    def gaps(*events: tuple[int, int, int]) -> list[list[float]]:
+        array = np.array([(ms * MS, partition, offset) for ms, partition, offset in events], np.int64).reshape(-1, 3)
+        found: list[list[float]] = gaps_ms(array, 2, 1_000 * MS, 2_000 * MS, 200 * MS)
+        return found
+
+    assert gaps() == [[800.0], [800.0]]
+    steady = [(ms, 0, ms // 100) for ms in range(900, 2_200, 100)]
+    assert gaps(*steady) == [[], [800.0]]
+    assert gaps(*reversed([event for event in steady if not 1_200 < event[0] < 1_600])) == [[200.0], [800.0]]
+    # the new owner of partition 1 begins again at offset 5: no progress before offset 8
+    again = [(1_000, 1, 5), (1_150, 1, 6), (1_300, 1, 7), (1_400, 1, 5), (1_500, 1, 6), (1_600, 1, 7), (1_700, 1, 8), (1_900, 1, 9)]
+    assert gaps(*steady, *again) == [[], [200.0]]
+
+
+def test_the_log_must_hold_each_record_of_a_measured_transaction_once(bench: Any) -> None:
+    pytest.importorskip("confluent_kafka")
+    markers_fit = bench("transactions").markers_fit
+    assert markers_fit("plain", 0, 3)
+    assert not markers_fit("plain", 1, 3)  # a record twice, or one lost
+    assert not markers_fit("plain", -1, 3)
+    assert [markers_fit("transactions", markers, 3) for markers in (2, 3, 12, 13)] == [False, True, True, False]
+    assert bench("transactions").timing([4000.0, 1000.0, 3000.0, 2000.0], 1e3, 0.99).median_ns == 4.0
+
+
+def test_goals_of_transactions_compare_the_figures_they_name(bench: Any) -> None:
+    pytest.importorskip("confluent_kafka")
+    transactions = bench("transactions")
+
+    def figures(cpu_ns: float, end_ns: float) -> dict[str, list[float]]:
+        return {"cpu_ns": [cpu_ns], "wall_ns": [1e6], "end_ns": [end_ns]}
+
+    def verdicts(transactional_cpu_ns: float, end_ns: float) -> tuple[set[bool], set[bool]]:
+        ours = {"plain": figures(1e6, 1e3), "transactions": figures(transactional_cpu_ns, end_ns)}
+        theirs = {"plain": figures(1e6, 1e3), "transactions": figures(1e6, 2e6)}
+        clients = {name: theirs if name == transactions.THEIRS else ours for name in transactions.CLIENTS}
+        _, _, commit, record, _ = transactions.tables_of("a broker", {10_000: clients}, [1e4])
+        goals = [{verdict.held for row in table.goals.values() for verdict in row.values()} for table in (commit, record)]
+        return goals[0], goals[1]
+
+    assert verdicts(1.05e6, 2e6) == ({True}, {True})
+    assert verdicts(1.06e6, 1.9e6) == ({True}, {False})
+    assert verdicts(0.9e6, 2.1e6) == ({False}, {True})
 
 
 def test_goals_of_growth_are_judged_by_the_first_row_the_limit_and_the_rival(bench: Any) -> None:

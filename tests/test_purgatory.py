@@ -2,7 +2,6 @@
 
 import gc
 import random
-import sys
 import threading
 import weakref
 from functools import partial
@@ -13,6 +12,7 @@ from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kafkacore.timer import LoopTimer, SystemTimer, TaskCounter, TimerTask, TimingWheel
 from tests.kit.in_threads import in_threads
+from tests.kit.inside import reaper_of
 
 WAIT_S = 90
 
@@ -46,14 +46,6 @@ def clock():
 def purgatory(clock):
     with DelayedOperationPurgatory("test", LoopTimer(clock=clock), reaper=False) as purgatory:
         yield purgatory
-
-
-@pytest.fixture
-def busy_switching():
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 def run_until(purgatory, clock, now_ms):
@@ -575,8 +567,8 @@ def test_a_reaper_ends_when_the_timer_is_closed_under_it():
     timer = SystemTimer("x")
     purgatory = DelayedOperationPurgatory("closing", timer)
     timer.close()
-    purgatory._reaper.join(WAIT_S)
-    assert not purgatory._reaper.is_alive()
+    reaper_of(purgatory).join(WAIT_S)
+    assert not reaper_of(purgatory).is_alive()
     purgatory.close()
 
 

@@ -131,9 +131,9 @@ def test_a_cluster_takes_all_the_file_descriptors_it_may_have():
 
 def test_the_time_to_stop_grows_with_the_partitions():
     with EmbeddedCluster() as cluster:
-        few = brokers_of(cluster)[1]._stop_timeout_s()
+        few = brokers_of(cluster)[1].stop_timeout_s()
         cluster.create_topic("t", partitions=100)
-        assert brokers_of(cluster)[1]._stop_timeout_s() == few + 100 * STOP_S_PER_PARTITION
+        assert brokers_of(cluster)[1].stop_timeout_s() == few + 100 * STOP_S_PER_PARTITION
 
 
 def test_refusals_are_those_of_a_broker():

@@ -2,7 +2,6 @@
 few tests of real threads on the real clock, which wait for what they started."""
 
 import random
-import sys
 import threading
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from kafkacore.clock import ManualClock
 from kafkacore.timer import LoopTimer, SystemTimer, SystemTimerReaper, TimerTask, TimingWheel
 from tests.kit.in_threads import in_threads
-from tests.kit.inside import thread_of
+from tests.kit.inside import condition_of, executor_of, thread_of
 
 WAIT_S = 90
 
@@ -18,15 +17,6 @@ WAIT_S = 90
 @pytest.fixture
 def clock():
     return ManualClock(1000)
-
-
-@pytest.fixture
-def busy_switching():
-    """Threads take turns as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 class Recorder(TimerTask):
@@ -161,13 +151,14 @@ def test_a_failing_task_is_logged_once_and_stops_nobody(timer, clock, caplog, er
 
 def test_an_interrupt_between_the_wheel_and_the_executor_loses_no_task(timer, clock):
     output, done = [], threading.Semaphore(0)
-    submit, timer._executor.submit = timer._executor.submit, lambda fn: (_ for _ in ()).throw(KeyboardInterrupt)
+    executor = executor_of(timer)
+    submit, executor.submit = executor.submit, lambda fn: (_ for _ in ()).throw(KeyboardInterrupt)
     timer.add(Recorder(5, 1, output, done))
     clock.advance(5)
     with pytest.raises(KeyboardInterrupt):
         while True:
             timer.advance_clock(0)
-    timer._executor.submit = submit
+    executor.submit = submit
     timer.advance_clock(0)
     assert done.acquire(timeout=WAIT_S)
     assert output == [1]
@@ -192,7 +183,7 @@ def asleep(timer):
     """Waits until a thread sleeps in the timer: it has taken the lock, and given it back to wait."""
     while timer.asleep_until_ms <= -(2**61):
         pass
-    with timer._condition:
+    with condition_of(timer):
         pass
 
 

@@ -43,6 +43,8 @@ class Drivers:
 
     Attributes:
         first: always there; what is not part of a call uses it.
+        all: those that are open.
+        free: those of them that no call has.
         made: called with each driver that is made later.
     """
 
@@ -50,8 +52,8 @@ class Drivers:
         self._make = make
         self.made: Callable[[CallerDriver], object] = lambda driver: None
         self.first = make()
-        self._all = [self.first]
-        self._free = [self.first]
+        self.all = [self.first]
+        self.free = [self.first]
         self._bound = threading.local()
 
     @property
@@ -89,7 +91,7 @@ class Drivers:
         """
         driver = self._make()
         self.made(driver)
-        self._all.append(driver)
+        self.all.append(driver)
         if self.first.closed:  # perhaps `close` did not see this one
             driver.close()
             raise errors.ClosedError(f"this {driver.what} is closed")
@@ -97,24 +99,24 @@ class Drivers:
 
     def _take(self) -> CallerDriver:
         try:
-            return self._free.pop(0)
+            return self.free.pop(0)
         except IndexError:
             return self.new()
 
     def _give_back(self, driver: CallerDriver) -> None:
-        self._free.append(driver)
-        while len(self._free) > MOST_KEPT:
+        self.free.append(driver)
+        while len(self.free) > MOST_KEPT:
             driver = self._take()
             if driver is self.first:
-                self._free.append(driver)
+                self.free.append(driver)
                 continue
             driver.close()
             with contextlib.suppress(ValueError):
-                self._all.remove(driver)
+                self.all.remove(driver)
 
     def abandon(self, client: object) -> None:
         """No reference to the client is left: says so if it is not closed, and ends its connections."""
-        others = [driver for driver in self._all if driver is not self.first]
+        others = [driver for driver in self.all if driver is not self.first]
         try:
             self.first.abandon(client)
         finally:
@@ -124,7 +126,7 @@ class Drivers:
 
     def close(self) -> None:
         """Closes every connection; calls under way in other threads end with ClosedError first."""
-        for driver in tuple(self._all):
+        for driver in tuple(self.all):
             driver.close()
 
 

@@ -209,8 +209,8 @@ class Broker(Server):
         self.state.timer.add(self._shutdown_deadline)
         self.state.controller.shut_down(self._set_stopping)
 
-    def _stop_timeout_s(self) -> float:
-        return super()._stop_timeout_s() + STOP_S_PER_PARTITION * len(self.state.replicas.partitions)
+    def stop_timeout_s(self) -> float:
+        return super().stop_timeout_s() + STOP_S_PER_PARTITION * len(self.state.replicas.partitions)
 
     def _ending(self) -> None:
         for task in (self._retention, self._shutdown_deadline):

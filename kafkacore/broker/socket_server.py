@@ -185,7 +185,7 @@ class Server:
         """Called in the thread when a clean stop is wished: ends with `_set_stopping`, now or later."""
         self._set_stopping()
 
-    def _stop_timeout_s(self) -> float:
+    def stop_timeout_s(self) -> float:
         """How long `stop` waits for the thread."""
         return STOP_TIMEOUT_S
 
@@ -342,7 +342,7 @@ class Server:
             if thread is None:
                 return
             if thread.is_alive():
-                timeout_s = self._stop_timeout_s()
+                timeout_s = self.stop_timeout_s()
                 self.post(self._begin_to_stop if clean and not self._paused else self._set_stopping)
                 thread.join(timeout_s)
                 if thread.is_alive():

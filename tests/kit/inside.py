@@ -310,3 +310,21 @@ def waiters_of(pool: Any) -> Any:
 def changed_of(producer: Any) -> Any:
     """The condition that its callers wait at."""
     return producer._changed
+def executor_of(timer: Any) -> Any:
+    """Where its tasks run."""
+    return timer._executor
+
+
+def condition_of(timer: Any) -> Any:
+    """Its lock, on which it waits."""
+    return timer._condition
+
+
+def reaper_of(purgatory: Any) -> Any:
+    """Its thread."""
+    return purgatory._reaper
+
+
+def requests_of(cluster: Any) -> Any:
+    """Hands its controller a request."""
+    return cluster._submit

@@ -18,6 +18,7 @@ from kafkacore import protocol
 from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from kafkacore.errors import KafkaError
 from kafkacore.testing import CLIENTS, Delay, Disconnect, EmbeddedCluster
+from tests.kit.inside import requests_of
 
 BROKERS = (1, 2, 3)
 TRANSACTION_TIMEOUT_MS = 60_000
@@ -308,7 +309,7 @@ class Faults:
         update = protocol.FeatureUpdateKey(
             feature="transaction.version", max_version_level=self._version, upgrade_type=1 if self._version == 2 else 2
         )
-        answer: Any = self._cluster._submit(protocol.UpdateFeaturesRequest(feature_updates=[update]))
+        answer: Any = requests_of(self._cluster)(protocol.UpdateFeaturesRequest(feature_updates=[update]))
         if answer.error_code or any(each.error_code for each in answer.results):
             self._find(f"THE LEVEL IS REFUSED: {answer}")
         if self._network:
