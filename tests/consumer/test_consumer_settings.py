@@ -24,21 +24,13 @@ from kafkacore.protocol.data import FetchableTopicResponse, PartitionData
 from kafkacore.records import BatchBuilder
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import NewTopic, TopicPartition
+from tests.kit.checks import Checks
 
-CHECKS: dict[str, Callable[[Asked], None]] = {}
-RECORD_BYTES = 100
+checks = Checks()
 RECORDS = 1200
 
 
-def check(*names: str) -> Callable[[Callable[[Asked], None]], Callable[[Asked], None]]:
-    def enter(fn: Callable[[Asked], None]) -> Callable[[Asked], None]:
-        CHECKS.update(dict.fromkeys(names, fn))
-        return fn
-
-    return enter
-
-
-class Asked:
+class AskedOf:
     """A cluster with a topic, and the requests that its broker saw."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
@@ -72,37 +64,37 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 @pytest.fixture
-def asked(cluster: EmbeddedCluster) -> Iterator[Asked]:
-    yield Asked(cluster)
+def asked(cluster: EmbeddedCluster) -> Iterator[AskedOf]:
+    yield AskedOf(cluster)
     cluster.control("Fetch", None)
     cluster.control("ListOffsets", None)
 
 
-@check("fetch_min_bytes")
-def fetch_min_bytes(asked: Asked) -> None:
+@checks("fetch_min_bytes")
+def fetch_min_bytes(asked: AskedOf) -> None:
     assert asked.first_fetch().min_bytes == 1
     assert asked.first_fetch(fetch_min_bytes=777).min_bytes == 777
 
 
-@check("fetch_max_bytes")
-def fetch_max_bytes(asked: Asked) -> None:
+@checks("fetch_max_bytes")
+def fetch_max_bytes(asked: AskedOf) -> None:
     assert asked.first_fetch().max_bytes == 52_428_800
     assert asked.first_fetch(fetch_max_bytes=12_345).max_bytes == 12_345
 
 
-@check("fetch_max_wait_ms")
-def fetch_max_wait_ms(asked: Asked) -> None:
+@checks("fetch_max_wait_ms")
+def fetch_max_wait_ms(asked: AskedOf) -> None:
     assert asked.first_fetch(fetch_max_wait_ms=123).max_wait_ms == 123
 
 
-@check("max_partition_fetch_bytes")
-def max_partition_fetch_bytes(asked: Asked) -> None:
+@checks("max_partition_fetch_bytes")
+def max_partition_fetch_bytes(asked: AskedOf) -> None:
     fetch = asked.first_fetch(max_partition_fetch_bytes=23_456)
     assert {part.partition_max_bytes for topic in fetch.topics for part in topic.partitions} == {23_456}
 
 
-@check("max_poll_records")
-def max_poll_records(asked: Asked) -> None:
+@checks("max_poll_records")
+def max_poll_records(asked: AskedOf) -> None:
     for most, settings in ((500, {}), (7, {"max_poll_records": 7}), (RECORDS, {"max_poll_records": 100_000})):
         counts = []
         with asked.consumer(**settings) as consumer:
@@ -113,20 +105,20 @@ def max_poll_records(asked: Asked) -> None:
         assert most == RECORDS or counts[0] == most
 
 
-@check("isolation_level")
-def isolation_level(asked: Asked) -> None:
+@checks("isolation_level")
+def isolation_level(asked: AskedOf) -> None:
     assert asked.first_fetch().isolation_level == 0
     assert asked.first_fetch(isolation_level="read_committed").isolation_level == 1
     assert {request.isolation_level for request in asked.listings} == {0, 1}
 
 
-@check("client_rack")
-def client_rack(asked: Asked) -> None:
+@checks("client_rack")
+def client_rack(asked: AskedOf) -> None:
     assert asked.first_fetch(client_rack="rack-7").rack_id == "rack-7"
 
 
-@check("auto_offset_reset")
-def auto_offset_reset(asked: Asked) -> None:
+@checks("auto_offset_reset")
+def auto_offset_reset(asked: AskedOf) -> None:
     at = TopicPartition("t", 0)
     for reset, position in (("latest", RECORDS // 2), ("earliest", 0), ("by_duration:P30000D", 0), ("by_duration:PT1H", RECORDS // 2)):
         with KafkaConsumer(bootstrap_servers=asked.cluster.bootstrap_servers, auto_offset_reset=reset) as consumer:
@@ -136,8 +128,8 @@ def auto_offset_reset(asked: Asked) -> None:
         consumer.poll(10)
 
 
-@check("check_crcs")
-def check_crcs(asked: Asked) -> None:
+@checks("check_crcs")
+def check_crcs(asked: AskedOf) -> None:
     at = TopicPartition("t", 0)
     builder = BatchBuilder(max_bytes=1000)
     assert builder.append(b"value", timestamp_ms=1)
@@ -160,8 +152,8 @@ def check_crcs(asked: Asked) -> None:
         assert [record.value for record in consumer.poll(10)[at]] == [b"valud"]
 
 
-@check("max_decompressed_bytes")
-def max_decompressed_bytes(asked: Asked) -> None:
+@checks("max_decompressed_bytes")
+def max_decompressed_bytes(asked: AskedOf) -> None:
     """tests/consumer/test_decompression_bound.py has the whole; here, that the setting reaches the reader."""
     at = TopicPartition("packed", 0)
     with KafkaAdminClient(bootstrap_servers=asked.cluster.bootstrap_servers) as admin:
@@ -178,16 +170,16 @@ def max_decompressed_bytes(asked: Asked) -> None:
                     consumer.poll(10)
 
 
-@check("key_deserializer", "value_deserializer")
-def deserializers(asked: Asked) -> None:
+@checks("key_deserializer", "value_deserializer")
+def deserializers(asked: AskedOf) -> None:
     with asked.consumer(value_deserializer=int) as consumer:
         assert {record.value for records in consumer.poll(10).values() for record in records} <= set(range(RECORDS))
     with asked.consumer(key_deserializer=lambda data: "no key" if data is None else data.decode()) as consumer:
         assert {type(record.key) for records in consumer.poll(10).values() for record in records} <= {str, type(None)}
 
 
-@check("interceptors")
-def interceptors(asked: Asked) -> None:
+@checks("interceptors")
+def interceptors(asked: AskedOf) -> None:
     class Numbers:
         def on_consume(self, records: Any) -> Any:
             return {tp: [r.replace(key=r.key, value=int(r.value)) for r in found] for tp, found in records.items()}
@@ -196,8 +188,8 @@ def interceptors(asked: Asked) -> None:
         assert {record.value for records in consumer.poll(10).values() for record in records} <= set(range(RECORDS))
 
 
-@check("allow_auto_create_topics")
-def allow_auto_create_topics(asked: Asked) -> None:
+@checks("allow_auto_create_topics")
+def allow_auto_create_topics(asked: AskedOf) -> None:
     seen: list[MetadataRequest] = []
     asked.cluster.control("Metadata", seen.append)
     for allowed in (None, False, True):
@@ -208,8 +200,8 @@ def allow_auto_create_topics(asked: Asked) -> None:
     asked.cluster.control("Metadata", None)
 
 
-@check("default_api_timeout_ms")
-def default_api_timeout_ms(asked: Asked) -> None:
+@checks("default_api_timeout_ms")
+def default_api_timeout_ms(asked: AskedOf) -> None:
     asked.cluster.control("ListOffsets", lambda request: Drop)
     with asked.consumer(default_api_timeout_ms=50) as consumer, pytest.raises(errors.KafkaTimeoutError):
         consumer.end_offsets([TopicPartition("t", 0)])
@@ -217,9 +209,9 @@ def default_api_timeout_ms(asked: Asked) -> None:
 
 def test_every_setting_of_a_consumer_has_its_check() -> None:
     own = {field.name for field in fields(ConsumerConfig)} - {field.name for field in fields(ClientConfig)}
-    assert own == CHECKS.keys() | group_settings.CHECKS.keys()
+    assert own == checks.of.keys() | group_settings.checks.of.keys()
 
 
-@pytest.mark.parametrize("fn", dict.fromkeys(CHECKS.values()), ids=lambda fn: fn.__name__)
-def test_a_setting_does_what_it_says(fn: Callable[[Asked], None], asked: Asked) -> None:
+@checks.each_one
+def test_a_setting_does_what_it_says(fn: Callable[[AskedOf], None], asked: AskedOf) -> None:
     fn(asked)

@@ -1,9 +1,9 @@
-"""Every setting of a group member does what it says: one check per name."""
+"""Every setting of a group member does what it says: one check per name; test_consumer_settings.py sees that none is without."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -11,21 +11,15 @@ from kafkacore import errors
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.consumer.group.assignors import RangeAssignor
-from kafkacore.producer import KafkaProducer
 from kafkacore.protocol import ConsumerGroupHeartbeatRequest, HeartbeatRequest, JoinGroupRequest
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import OffsetAndMetadata, TopicPartition
+from tests.kit.checks import Checks
+from tests.kit.clusters import embedded
+from tests.kit.groups import joined
 
-CHECKS: dict[str, Callable[[EmbeddedCluster], None]] = {}
+checks = Checks()
 AT = TopicPartition("t", 0)
-
-
-def check(*names: str) -> Callable[[Callable[[EmbeddedCluster], None]], Callable[[EmbeddedCluster], None]]:
-    def enter(fn: Callable[[EmbeddedCluster], None]) -> Callable[[EmbeddedCluster], None]:
-        CHECKS.update(dict.fromkeys(names, fn))
-        return fn
-
-    return enter
 
 
 def member(cluster: EmbeddedCluster, **settings: object) -> KafkaConsumer:
@@ -34,21 +28,13 @@ def member(cluster: EmbeddedCluster, **settings: object) -> KafkaConsumer:
     )
 
 
-def joined(consumer: KafkaConsumer) -> KafkaConsumer:
-    for _ in range(1000):
-        consumer.poll(0.1)
-        if consumer.assignment():
-            return consumer
-    raise AssertionError("never joined")
-
-
 def noted(cluster: EmbeddedCluster, api: str) -> list:
     seen: list = []
-    cluster.control(api, lambda request: seen.append(request))
+    cluster.control(api, seen.append)
     return seen
 
 
-@check("group_id")
+@checks("group_id")
 def group_id(cluster: EmbeddedCluster) -> None:
     with member(cluster) as consumer:
         assert joined(consumer).consumer_group_metadata().group_id == "g"
@@ -56,7 +42,7 @@ def group_id(cluster: EmbeddedCluster) -> None:
         ConsumerConfig.from_user(bootstrap_servers="h:1", group_id=" ")
 
 
-@check("group_instance_id")
+@checks("group_instance_id")
 def group_instance_id(cluster: EmbeddedCluster) -> None:
     with member(cluster, group_instance_id="i") as consumer:
         first = joined(consumer).consumer_group_metadata()
@@ -65,7 +51,7 @@ def group_instance_id(cluster: EmbeddedCluster) -> None:
         assert joined(consumer).consumer_group_metadata().generation_id == first.generation_id  # back without a rebalance
 
 
-@check("session_timeout_ms", "max_poll_interval_ms", "partition_assignment_strategy")
+@checks("session_timeout_ms", "max_poll_interval_ms", "partition_assignment_strategy")
 def what_join_group_says(cluster: EmbeddedCluster) -> None:
     joins: list[JoinGroupRequest] = noted(cluster, "JoinGroup")
     settings = {"session_timeout_ms": 7_000, "max_poll_interval_ms": 70_000, "partition_assignment_strategy": [RangeAssignor]}
@@ -77,7 +63,7 @@ def what_join_group_says(cluster: EmbeddedCluster) -> None:
         member(cluster, partition_assignment_strategy="nearest")
 
 
-@check("heartbeat_interval_ms")
+@checks("heartbeat_interval_ms")
 def heartbeat_interval_ms(cluster: EmbeddedCluster) -> None:
     beats: list[HeartbeatRequest] = noted(cluster, "Heartbeat")
     with member(cluster, heartbeat_interval_ms=10) as consumer:
@@ -88,7 +74,7 @@ def heartbeat_interval_ms(cluster: EmbeddedCluster) -> None:
         ConsumerConfig.from_user(bootstrap_servers="h:1", heartbeat_interval_ms=45_000)
 
 
-@check("enable_auto_commit", "auto_commit_interval_ms")
+@checks("enable_auto_commit", "auto_commit_interval_ms")
 def auto_commit(cluster: EmbeddedCluster) -> None:
     with member(cluster, enable_auto_commit=False) as consumer:
         assert len(consumer.poll(10)[AT]) == 5
@@ -98,7 +84,7 @@ def auto_commit(cluster: EmbeddedCluster) -> None:
             consumer.poll(0.01)
 
 
-@check("exclude_internal_topics")
+@checks("exclude_internal_topics")
 def exclude_internal_topics(cluster: EmbeddedCluster) -> None:
     for excluded in (True, False):
         with member(cluster, exclude_internal_topics=excluded) as consumer:
@@ -107,7 +93,7 @@ def exclude_internal_topics(cluster: EmbeddedCluster) -> None:
             assert joined(consumer).subscription() == ({"t"} if excluded else {"t", "__consumer_offsets"})
 
 
-@check("group_protocol", "group_remote_assignor")
+@checks("group_protocol", "group_remote_assignor")
 def group_protocol(cluster: EmbeddedCluster) -> None:
     beats: list[ConsumerGroupHeartbeatRequest] = noted(cluster, "ConsumerGroupHeartbeat")
     settings = {"group_protocol": "consumer", "group_remote_assignor": "range", "max_poll_interval_ms": 70_000, "client_rack": "r"}
@@ -124,15 +110,9 @@ def group_protocol(cluster: EmbeddedCluster) -> None:
         joined(consumer)
 
 
-@pytest.fixture
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=1)
-        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            producer.send_many("t", [b"v"] * 5)
-        yield cluster
+cluster = embedded({"t": [[b"v"] * 5]}, scope="function", brokers=1)
 
 
-@pytest.mark.parametrize("fn", dict.fromkeys(CHECKS.values()), ids=lambda fn: fn.__name__)
+@checks.each_one
 def test_a_setting_does_what_it_says(cluster: EmbeddedCluster, fn: Callable[[EmbeddedCluster], None]) -> None:
     fn(cluster)
