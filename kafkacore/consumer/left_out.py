@@ -29,13 +29,13 @@ class LeftOut:
         self._subscription = subscription
         self._metadata = metadata
         self._first_ms, self._longest_ms = retry_backoff_ms, retry_backoff_max_ms
-        self._states: dict[PartitionState, None] = {}
+        self.states: dict[PartitionState, None] = {}
         self._warned: dict[str, bool] = {}  # topics that lack partitions -> whether the log says so
         self._wait_ms = self._next_ms = 0
 
     def clear(self) -> None:
         """All partitions are looked at again."""
-        self._states.clear()
+        self.states.clear()
 
     def count(self, state: PartitionState) -> int | None:
         """How many partitions the topic has, if the partition is none of them; else None, and where nothing is known of the topic."""
@@ -48,23 +48,23 @@ class LeftOut:
         """Leaves a partition out if its topic does not have it, or is not known yet and the leader is to be asked."""
         if not (asks_leader and state.tp.topic not in self._metadata.snapshot.topics) and self.count(state) is None:
             return False
-        if not self._states:
+        if not self.states:
             self._wait_ms = self._next_ms = 0
             self._warned.clear()
-        self._states[state] = None
+        self.states[state] = None
         self._warned.setdefault(state.tp.topic, False)
         self._subscription.unasked.pop(state, None)
         return True
 
     def look(self, state: PartitionState) -> None:
         """Metadata say something else about its topic."""
-        if state in self._states and self.count(state) is None and state.tp.topic in self._metadata.snapshot.topics:
-            del self._states[state]
+        if state in self.states and self.count(state) is None and state.tp.topic in self._metadata.snapshot.topics:
+            del self.states[state]
             self._subscription.ask_again(state)
 
     def step(self, now_ms: int) -> None:
         """Asks for newer metadata, and warns once about what these leave out as well."""
-        states = self._states
+        states = self.states
         while states and not (first := next(iter(states))).assigned:
             del states[first]
         if not states or now_ms < self._next_ms:
@@ -80,7 +80,7 @@ class LeftOut:
         topics = {topic for topic, warned in self._warned.items() if not warned and topic in known}
         if not topics:
             return
-        for topic, several in Counter(state.tp.topic for state in self._states if state.assigned and state.tp.topic in topics).items():
+        for topic, several in Counter(state.tp.topic for state in self.states if state.assigned and state.tp.topic in topics).items():
             log.warning(
                 "topic %s has %s: %s of the assignment beyond them left out until it has them",
                 topic,
@@ -91,4 +91,4 @@ class LeftOut:
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long until metadata are asked for again."""
-        return max(0, self._next_ms - now_ms) if self._states else None
+        return max(0, self._next_ms - now_ms) if self.states else None

@@ -190,7 +190,7 @@ class Model:
             self.ids += 1
             return p.JoinGroupResponse(error_code=Code.MEMBER_ID_REQUIRED, member_id=f"m{self.ids}", members=[])
         if code:
-            self._believe(m.member_id, code)
+            self.believe(m.member_id, code)
             return p.JoinGroupResponse(error_code=code, member_id=m.member_id, members=[])
         if not m.member_id:
             self.ids += 1
@@ -213,7 +213,7 @@ class Model:
     def _SyncGroupRequest(self, m: Any, code: int | None) -> Any:
         code = code or self._standing(m)
         if code:
-            self._believe(m.member_id, code)
+            self.believe(m.member_id, code)
             return p.SyncGroupResponse(error_code=code, assignment=b"")
         mine, *others = [a.assignment for a in m.assignments if a.member_id == self.member] or [b""]
         assert not self.strict or (m.assignments and not others)
@@ -221,7 +221,7 @@ class Model:
 
     def _HeartbeatRequest(self, m: Any, code: int | None) -> Any:
         code = code or self._standing(m)
-        self._believe(m.member_id, code)
+        self.believe(m.member_id, code)
         return p.HeartbeatResponse(error_code=code or 0)
 
     def _LeaveGroupRequest(self, m: Any, code: int | None) -> Any:
@@ -236,7 +236,7 @@ class Model:
             return Code.ILLEGAL_GENERATION
         return Code.REBALANCE_IN_PROGRESS if self.rebalancing else 0
 
-    def _believe(self, member_id: str, code: int) -> None:
+    def believe(self, member_id: str, code: int) -> None:
         """An error that was made up is true from now on."""
         if code in (Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID) and member_id == self.member:
             self.member = None
@@ -274,7 +274,7 @@ class Member:
     def commit_refused(self, code: int, sent_as: ConsumerGroupMetadata | None = None) -> None:
         """A commit of this member, or of what it was once, is answered with an error."""
         sent_as = sent_as or self.engine.metadata
-        self.model._believe(sent_as.member_id, code)
+        self.model.believe(sent_as.member_id, code)
         self.engine.commit_refused(errors.from_code(code), sent_as)
 
     def interrupt(self) -> None:

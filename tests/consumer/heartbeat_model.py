@@ -26,7 +26,7 @@ Held = set[tuple[bytes, int]]
 
 
 @dataclass
-class Member:
+class Known:
     """As the coordinator knows it."""
 
     member_id: str
@@ -56,7 +56,7 @@ class Coordinator:
 
     def __init__(self, **topics: int) -> None:
         self.topics = {name: (uuid.uuid5(uuid.NAMESPACE_DNS, name).bytes, count) for name, count in topics.items()}
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, Known] = {}
         self.epoch = 0
         self.target: dict[str, Held] = {}
         self.refuse: deque[int] = deque()
@@ -90,7 +90,7 @@ class Coordinator:
         del self.members[member_id]
         self.change()
 
-    def of_instance(self, instance_id: str) -> Member | None:
+    def of_instance(self, instance_id: str) -> Known | None:
         return next((m for m in self.members.values() if m.instance_id == instance_id), None)
 
     def answer(self, request: Any, version: int) -> Any:
@@ -127,7 +127,7 @@ class Coordinator:
             assert r.subscribed_topic_names == sorted(set(r.subscribed_topic_names))
             member.topics = frozenset(r.subscribed_topic_names)
             self.change()
-        self._next(member, owned)
+        self.give(member, owned)
         full = r.rebalance_timeout_ms != -1 and r.subscribed_topic_names is not None and owned is not None
         assignment = None
         if full or member.assigned != before:
@@ -142,23 +142,23 @@ class Coordinator:
             member_id=member.member_id, member_epoch=member.epoch, heartbeat_interval_ms=INTERVAL_MS, assignment=assignment
         )
 
-    def _joining(self, r: Any) -> Member:
+    def _joining(self, r: Any) -> Known:
         member_id = r.member_id or f"given-{len(self.seen)}"
         if r.instance_id is not None and (old := self.of_instance(r.instance_id)) is not None:
             if old.epoch != -2:
                 raise Refusal(Code.UNRELEASED_INSTANCE_ID)
             del self.members[old.member_id]
-            self.members[member_id] = Member(member_id, r.instance_id, topics=old.topics)
+            self.members[member_id] = Known(member_id, r.instance_id, topics=old.topics)
             self.target[member_id] = self.target.pop(old.member_id)
         member = self.members.get(member_id)
         if member is None:
-            member = self.members[member_id] = Member(member_id, r.instance_id)
+            member = self.members[member_id] = Known(member_id, r.instance_id)
             self.change()
         member.epoch = member.previous_epoch = 0
         member.assigned, member.revoking = set(), set()  # it says that it has nothing
         return member
 
-    def _next(self, member: Member, owned: Held | None) -> None:
+    def give(self, member: Known, owned: Held | None) -> None:
         """The member's next step: it gives up first, and reports that, before its epoch rises and it gets more."""
         if owned is not None:
             member.revoking &= owned

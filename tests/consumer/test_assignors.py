@@ -165,15 +165,6 @@ def test_the_newest_generation_has_a_partition_that_two_claim(kind):
     assert partitions_by_member(found) == {"a": both[1:], "b": both[:1]}
 
 
-def test_of_two_who_claim_everything_neither_keeps_anything_until_both_gave_it_up():
-    cluster = make_cluster(random.Random(1), {"t": 3})
-    tps = [TopicPartition("t", i) for i in range(3)]
-    claims = {name: joining(CooperativeStickyAssignor, MemberSubscription(("t",)), tps, 5) for name in "ab"}
-    assert partitions_by_member(CooperativeStickyAssignor().assign(cluster, claims)) == {"a": (), "b": ()}
-    whole = partitions_by_member(Whole().assign(cluster, claims))
-    assert sorted(tp for mine in whole.values() for tp in mine) == tps
-
-
 @each_row("kind", [RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor])
 @each_row("topics", [(), ("nothing-of-it",)])
 @each_row("members", [0, 1, 3])
@@ -252,13 +243,6 @@ def test_sticky_user_data_is_javas():
 def test_what_a_subscription_says_survives_the_wire():
     subscription = MemberSubscription(("a", "b"), b"x", (TopicPartition("a", 1),), 3, "i", "r")
     assert decode_subscription(encode_subscription(subscription), "i") == subscription
-
-
-def test_round_robin_goes_on_where_the_last_topic_ended():
-    cluster = make_cluster(random.Random(1), {"a": 3, "b": 3})
-    both = MemberSubscription(("b", "a"))
-    found = partitions_by_member(RoundRobinAssignor().assign(cluster, {"x": both, "y": both}))
-    assert found["x"] == (TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1))
 
 
 @given(seeds, st.booleans())

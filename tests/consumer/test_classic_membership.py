@@ -110,7 +110,7 @@ def test_the_answer_to_a_join_that_was_given_up_says_nothing() -> None:
     member.interrupt()
     member.run()
     identity, calls = member.engine.metadata, list(member.calls)
-    member.model._believe = lambda *_: None  # type: ignore[method-assign]  # it was true before
+    member.model.believe = lambda *_: None  # type: ignore[method-assign]  # it was true before
     member.client.flying.append(late)
     member.answer(Code.UNKNOWN_MEMBER_ID)
     member.poll()
@@ -153,7 +153,7 @@ def test_what_a_heartbeat_of_an_earlier_generation_is_answered_says_nothing_of_t
         member.run()
     identity, calls = member.engine.metadata, list(member.calls)
     assert identity.generation_id == late.message.generation_id + generations
-    member.model._believe = lambda *_: None  # type: ignore[method-assign]  # it was true of the earlier generation
+    member.model.believe = lambda *_: None  # type: ignore[method-assign]  # it was true of the earlier generation
     member.client.flying.append(late)
     member.answer(code)
     member.poll()

@@ -16,7 +16,7 @@ from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata
 from tests.kit.rows import each_row
 
 
-class Rig:
+class CommitsRig:
     """A coordinator that can be away, and a member whose generation and partitions the test changes."""
 
     def __init__(self) -> None:
@@ -56,10 +56,20 @@ class Rig:
         return [request for api, request, _, _ in self.coordinator.flying if api is p.OffsetCommitRequest]
 
 
+def refused_with(code: int) -> Callable[[Any], Any]:
+    """Answers every partition of a commit with this code."""
+
+    def bend(reply: Any) -> Any:
+        topics = [t._replace(partitions=[q._replace(error_code=code) for q in t.partitions]) for t in reply.topics]
+        return reply._replace(topics=topics)
+
+    return bend
+
+
 @pytest.mark.parametrize("retried", [False, True], ids=["commit_async", "commit"])
 def test_what_was_given_up_since_is_not_committed(retried: bool) -> None:
     """Another member has the partition by then, and its newer offset would be overwritten."""
-    rig = Rig()
+    rig = CommitsRig()
     rig.away = True
     commit = rig.commits.commit(OFFSETS, retried=retried)
     rig.step()
@@ -75,19 +85,14 @@ def test_what_was_given_up_since_is_not_committed(retried: bool) -> None:
 
 def test_what_is_still_assigned_is_committed_in_the_generation_of_now() -> None:
     """Two rebalances inside one call of commit."""
-    rig = Rig()
+    rig = CommitsRig()
     commit = rig.commits.commit(OFFSETS, retried=True)
     for generation in (3, 4, 5):
         rig.step()
         (request,) = rig.sent()
         assert (request.generation_id_or_member_epoch, request.member_id) == (generation, "m")
         if generation < 5:
-            rig.coordinator.bend = lambda reply: reply._replace(
-                topics=[
-                    t._replace(partitions=[q._replace(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS) for q in t.partitions])
-                    for t in reply.topics
-                ]
-            )
+            rig.coordinator.bend = refused_with(Code.COORDINATOR_LOAD_IN_PROGRESS)
             rig.rebalance()
         rig.coordinator.answer()
         rig.coordinator.bend = None
@@ -99,7 +104,7 @@ def test_what_is_still_assigned_is_committed_in_the_generation_of_now() -> None:
 @pytest.mark.parametrize("retried", [False, True], ids=["commit_async", "commit"])
 def test_who_is_no_member_any_more_commits_nothing(retried: bool) -> None:
     """Without a generation a commit is one of a group that only keeps offsets: an empty group takes it."""
-    rig = Rig()
+    rig = CommitsRig()
     rig.away = True
     commit = rig.commits.commit(OFFSETS, retried=retried)
     rig.step()
@@ -113,7 +118,7 @@ def test_who_is_no_member_any_more_commits_nothing(retried: bool) -> None:
 
 def test_of_two_commits_under_way_the_later_one_counts() -> None:
     """One waits for its answer, and one behind it. What would be sent behind both must not take the second one back."""
-    rig = Rig()
+    rig = CommitsRig()
     for first, second in ((5, 3), (7, 4)):
         rig.commits.commit({A: OffsetAndMetadata(first), C: OffsetAndMetadata(second)}, retried=True)
         rig.step()
@@ -123,7 +128,7 @@ def test_of_two_commits_under_way_the_later_one_counts() -> None:
 
 
 def test_who_never_was_a_member_commits() -> None:
-    rig = Rig()
+    rig = CommitsRig()
     rig.lose()
     rig.away = True
     commit = rig.commits.commit({A: OffsetAndMetadata(1)}, retried=False)
@@ -137,16 +142,14 @@ def test_who_never_was_a_member_commits() -> None:
 @each_row("code", [Code.ILLEGAL_GENERATION, Code.FENCED_INSTANCE_ID, Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH])
 def test_fenced_while_a_commit_is_in_flight(code: Code) -> None:
     """The answer comes when a heartbeat has said the same, and the member has joined again: it ends nothing of the new generation."""
-    rig = Rig()
+    rig = CommitsRig()
     first = rig.commits.commit({A: OffsetAndMetadata(1)}, retried=True)
     second = rig.commits.commit({A: OffsetAndMetadata(2)}, retried=True)
     rig.step()
     rig.lose()
     rig.rebalance()
     rig.member = ConsumerGroupMetadata("g", 5, "n")
-    rig.coordinator.bend = lambda reply: reply._replace(
-        topics=[t._replace(partitions=[q._replace(error_code=code) for q in t.partitions]) for t in reply.topics]
-    )
+    rig.coordinator.bend = refused_with(code)
     rig.coordinator.answer()
     rig.coordinator.bend = None
     assert first.done
@@ -161,7 +164,7 @@ def test_fenced_while_a_commit_is_in_flight(code: Code) -> None:
 
 def test_after_an_interrupt_commits_are_sent_again_in_their_order() -> None:
     """Two were under way and two waited: the last one that was asked for decides."""
-    rig = Rig()
+    rig = CommitsRig()
     commits = [rig.commits.commit({A: OffsetAndMetadata(offset)}, retried=False) for offset in (1, 2)]
     rig.step()
     commits += [rig.commits.commit({A: OffsetAndMetadata(offset)}, retried=False) for offset in (3, 4)]
@@ -176,27 +179,17 @@ def test_after_an_interrupt_commits_are_sent_again_in_their_order() -> None:
     assert rig.coordinator.kept[A][0] == 4
 
 
-def answers(code: int) -> Callable[[Any], Any]:
-    """Answers every partition of a commit with this code."""
-
-    def bend(reply: Any) -> Any:
-        topics = [t._replace(partitions=[q._replace(error_code=code) for q in t.partitions]) for t in reply.topics]
-        return reply._replace(topics=topics)
-
-    return bend
-
-
-def offsets_sent(rig: Rig) -> list[int]:
+def offsets_sent(rig: CommitsRig) -> list[int]:
     return [request.topics[0].partitions[0].committed_offset for request in rig.sent()]
 
 
 def test_nothing_is_sent_behind_a_commit_that_may_be_tried_again() -> None:
-    rig = Rig()
+    rig = CommitsRig()
     first = rig.commits.commit({A: OffsetAndMetadata(1)}, retried=True)
     second = rig.commits.commit({A: OffsetAndMetadata(2)}, retried=False)
     rig.step()
     assert offsets_sent(rig) == [1]
-    rig.coordinator.bend = answers(Code.COORDINATOR_LOAD_IN_PROGRESS)
+    rig.coordinator.bend = refused_with(Code.COORDINATOR_LOAD_IN_PROGRESS)
     rig.coordinator.answer()
     rig.coordinator.bend = None
     rig.step()
@@ -211,11 +204,11 @@ def test_nothing_is_sent_behind_a_commit_that_may_be_tried_again() -> None:
 
 @pytest.mark.parametrize("code", [Code.OFFSET_METADATA_TOO_LARGE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR])
 def test_a_commit_that_fails_takes_no_other_with_it(code: int) -> None:
-    rig = Rig()
+    rig = CommitsRig()
     for offset in (1, 2, 3):
         rig.commits.commit({A: OffsetAndMetadata(offset)}, callback=lambda *_: None, retried=False)
     rig.step()
-    for bend in (None, answers(code), None):
+    for bend in (None, refused_with(code), None):
         rig.coordinator.bend = bend
         rig.coordinator.answer()
     heard = [(commit.offsets[A].offset, commit.error and commit.error.code) for commit in rig.commits.answered]
@@ -223,7 +216,7 @@ def test_a_commit_that_fails_takes_no_other_with_it(code: int) -> None:
 
 
 def test_an_answer_to_one_question_leaves_the_other_under_way() -> None:
-    rig = Rig()
+    rig = CommitsRig()
     first, second = rig.commits.fetch([A]), rig.commits.fetch([C])
     rig.step()
     rig.coordinator.answer()
@@ -234,7 +227,7 @@ def test_an_answer_to_one_question_leaves_the_other_under_way() -> None:
 
 
 def test_an_offset_of_an_open_transaction_holds_up_no_other() -> None:
-    rig = Rig()
+    rig = CommitsRig()
     rig.coordinator.kept[B] = 7, -1, ""
 
     def unstable(reply: Any) -> Any:
@@ -252,7 +245,7 @@ def test_an_offset_of_an_open_transaction_holds_up_no_other() -> None:
 
 
 def test_all_commits_and_questions_end_where_the_coordinator_cannot_be_had() -> None:
-    rig = Rig()
+    rig = CommitsRig()
     commits = [rig.commits.commit({tp: OffsetAndMetadata(1)}, retried=True) for tp in (A, C)]
     queries = [rig.commits.fetch([tp]) for tp in (A, C)]
     rig.away, refusal = True, errors.GroupAuthorization("no")

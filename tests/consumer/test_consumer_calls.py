@@ -103,24 +103,6 @@ def test_a_seek_with_a_leader_epoch_is_validated(cluster, consumer):
         consumer.seek(A, None)
 
 
-@pytest.mark.parametrize("reset", ["earliest", "none"])
-def test_a_seek_behind_what_the_log_has_lost(cluster, reset):
-    """The offset was read under an epoch that ends earlier on the leader's log."""
-    for leader in (2, 1, 2):  # the record at offset 10 is the first of another epoch
-        cluster.move_leader("t", 0, broker=leader)
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        producer.send("t", b"10", partition=0).result(30)
-    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset=reset) as consumer:
-        consumer.assign([A])
-        consumer.seek(A, OffsetAndMetadata(11, 0))
-        if reset == "none":
-            with pytest.raises(errors.LogTruncationError, match="ends at offset 10"):
-                consumer.position(A)
-        else:
-            assert consumer.position(A) == 10
-            assert consumer.poll(10)[A][0].value == b"10"
-
-
 def test_a_seek_with_an_epoch_before_there_is_metadata(consumer):
     consumer.assign([A])
     consumer.seek(A, OffsetAndMetadata(3, 0))

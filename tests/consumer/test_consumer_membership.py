@@ -120,7 +120,7 @@ def test_what_is_taken_away_is_given_up_and_reported_before_what_is_new_is_taken
     def give(member, _owned):
         member.epoch, member.assigned = coordinator.epoch, {(coordinator.topics[name][0], 0) for name in given}
 
-    coordinator._next = give  # type: ignore[method-assign]
+    coordinator.give = give  # type: ignore[method-assign]
     settled(client)
     given[:] = ["u"]
     reports = len(coordinator.seen)
@@ -629,7 +629,7 @@ def test_interrupted_calls_ask_again():
 ACTS = ("beat", "exchange", "exchange", "work", "work", "others", "others", "learn", "forget", "take", "hand", "cut")
 
 
-class Group(RuleBasedStateMachine):
+class ModernGroup(RuleBasedStateMachine):
     """Members whose answers are late or lost, whose names are not known, whose polling threads are slow, and who are thrown out."""
 
     @initialize(count=st.integers(0, 3))
@@ -814,5 +814,5 @@ class Group(RuleBasedStateMachine):
             assert client.engine.metadata.generation_id == self.coordinator.members[client.name].epoch
 
 
-Group.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-TestGroup = Group.TestCase
+ModernGroup.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestGroup = ModernGroup.TestCase

@@ -2,7 +2,7 @@
 
 import pytest
 from scripted_cluster import COMMIT, Log
-from test_fetcher import Rig, filled, numbered
+from test_fetcher import FetchRig, filled, numbers
 
 from kafkacore import errors
 from kafkacore import protocol as p
@@ -10,7 +10,7 @@ from kafkacore.consumer import subscription
 from kafkacore.consumer.offsets import PositionKeeper
 from kafkacore.consumer.subscription import EARLIEST, LATEST
 from kafkacore.metadata import ClusterSnapshot
-from kafkacore.net.leaders import LeaderQuery, OffsetQuery
+from kafkacore.net.leaders import LeaderQuery
 from kafkacore.records import PartitionReader
 from kafkacore.types import TopicPartition
 from tests.kit.rows import each_row
@@ -23,7 +23,7 @@ def two_epochs() -> Log:
     log = filled(2, 5)
     log.elect()
     for first in (10, 15):
-        log.append(*numbered(first, 5))
+        log.append(*numbers(first, 5))
     return log
 
 
@@ -33,7 +33,7 @@ def content(log: Log, start: int) -> list[tuple[int, bytes]]:
     return [(record.offset, record.value) for record in reader.records()]
 
 
-def read_on(rig: Rig, rounds: int = 60) -> list[tuple[int, bytes]]:
+def read_on(rig: FetchRig, rounds: int = 60) -> list[tuple[int, bytes]]:
     """What is handed out until nothing comes any more; metadata is fetched when it is asked for, as the network client does."""
     found = []
     asked = rig.cluster.update_requests
@@ -46,11 +46,11 @@ def read_on(rig: Rig, rounds: int = 60) -> list[tuple[int, bytes]]:
     return found
 
 
-def position(rig: Rig) -> int:
+def position(rig: FetchRig) -> int:
     return rig.subscription.partitions[A].offset
 
 
-def epoch_questions(rig: Rig) -> list[tuple[int, int]]:
+def epoch_questions(rig: FetchRig) -> list[tuple[int, int]]:
     """(current leader epoch, epoch asked for) of each question about A."""
     return [
         (partition.current_leader_epoch, partition.leader_epoch)
@@ -65,13 +65,13 @@ def epoch_questions(rig: Rig) -> list[tuple[int, int]]:
 
 
 def reset_earliest():
-    rig = Rig({A: two_epochs()}, seek=False)
+    rig = FetchRig({A: two_epochs()}, seek=False)
     read_on(rig, 10)
     return rig
 
 
 def reset_latest_before_any_record():
-    rig = Rig({A: two_epochs()}, seek=False, reset="latest")
+    rig = FetchRig({A: two_epochs()}, seek=False, reset="latest")
     for _ in range(4):
         rig.round()
     return rig
@@ -79,19 +79,13 @@ def reset_latest_before_any_record():
 
 def reset_latest():
     rig = reset_latest_before_any_record()
-    rig.log(A).append(*numbered(20, 5))
-    read_on(rig, 10)
-    return rig
-
-
-def reset_by_duration():
-    rig = Rig({A: two_epochs()}, seek=False, reset="by_duration:PT1S")
+    rig.log(A).append(*numbers(20, 5))
     read_on(rig, 10)
     return rig
 
 
 def seek_before_metadata():
-    rig = Rig({A: two_epochs()}, seek=False)
+    rig = FetchRig({A: two_epochs()}, seek=False)
     rig.cluster.snapshot = ClusterSnapshot(is_bootstrap=True)
     rig.subscription.seek(A, 5)
     rig.round()
@@ -101,17 +95,9 @@ def seek_before_metadata():
 
 
 def seek_after_metadata():
-    rig = Rig({A: two_epochs()})
+    rig = FetchRig({A: two_epochs()})
     rig.round()
     rig.subscription.seek(A, 11)
-    read_on(rig, 10)
-    return rig
-
-
-def seek_while_reset():
-    rig = Rig({A: two_epochs()}, seek=False)
-    rig.positions.step(rig.now_ms, 0)
-    rig.subscription.seek(A, 3)
     read_on(rig, 10)
     return rig
 
@@ -130,19 +116,8 @@ def seek_to_end():
     return rig
 
 
-def offset_for_a_time_and_seek():
-    rig = Rig({A: two_epochs()}, seek=False)
-    query = OffsetQuery(rig.cluster, rig.cluster, {A: 1_000_012}, isolation_level=0, retry_backoff_ms=100, retry_backoff_max_ms=1000)
-    query.step(rig.now_ms)
-    rig.cluster.deliver()
-    assert query.results[A].offset == 12
-    rig.subscription.seek(A, 12)
-    read_on(rig, 10)
-    return rig
-
-
 def out_of_range():
-    rig = Rig({A: two_epochs()}, seek=False)
+    rig = FetchRig({A: two_epochs()}, seek=False)
     rig.subscription.seek(A, 1_000)
     read_on(rig, 10)
     return rig
@@ -157,7 +132,7 @@ def rewound():
 
 def given_back():
     """Ctrl+C between the fetcher and the application."""
-    rig = Rig({A: two_epochs()}, seek=False)
+    rig = FetchRig({A: two_epochs()}, seek=False)
     for _ in range(4):
         rig.round()
     rig.fetcher.collect(12)
@@ -179,7 +154,7 @@ def moved_back_before():
 
 
 def paused():
-    rig = Rig({A: two_epochs()}, seek=False)
+    rig = FetchRig({A: two_epochs()}, seek=False)
     for _ in range(4):
         rig.round()
     rig.fetcher.collect(12)
@@ -189,7 +164,7 @@ def paused():
 
 def held():
     """Records of the old leader are held: they may be no part of the log any longer."""
-    rig = Rig({A: two_epochs()}, seek=False)
+    rig = FetchRig({A: two_epochs()}, seek=False)
     for _ in range(4):
         rig.round()
     rig.fetcher.collect(4)
@@ -198,7 +173,7 @@ def held():
 
 def on_their_way():
     """The old leader has answered, and the answer comes when metadata knows the new one."""
-    rig = Rig({A: two_epochs()}, seek=False, max_partition_bytes=1)
+    rig = FetchRig({A: two_epochs()}, seek=False, max_partition_bytes=1)
     rig.round()
     rig.round()
     assert len(rig.fetcher.collect(4)[A]) == 4
@@ -215,7 +190,7 @@ def behind_a_marker():
     log = two_epochs()
     log.elect()
     log.mark(COMMIT, 7)
-    rig = Rig({A: log}, seek=False, isolation=1)
+    rig = FetchRig({A: log}, seek=False, isolation=1)
     read_on(rig, 10)
     assert position(rig) == 21
     assert rig.subscription.partitions[A].offset_epoch == 2
@@ -226,13 +201,10 @@ WAYS = [
     reset_earliest,
     reset_latest_before_any_record,
     reset_latest,
-    reset_by_duration,
     seek_before_metadata,
     seek_after_metadata,
-    seek_while_reset,
     seek_to_beginning,
     seek_to_end,
-    offset_for_a_time_and_seek,
     out_of_range,
     rewound,
     given_back,
@@ -244,7 +216,7 @@ WAYS = [
 ]
 
 
-def resume(rig: Rig) -> None:
+def resume(rig: FetchRig) -> None:
     rig.subscription.resume(A)
 
 
@@ -294,7 +266,7 @@ def test_without_a_reset_strategy_truncation_is_raised_until_a_seek(way):
 
 def test_a_seek_that_names_no_epoch_is_not_validated_before_a_record_was_read():
     """As in Kafka: `seek(offset)` says nothing about what comes before the offset."""
-    rig = Rig({A: two_epochs()})
+    rig = FetchRig({A: two_epochs()})
     rig.round()
     rig.values()
     rig.subscription.seek(A, 15)
@@ -340,9 +312,9 @@ def test_a_rewind_finds_the_epoch_of_the_record_before_the_offset(step):
         while log.epoch < epoch:
             log.elect()
         epochs.update(dict.fromkeys(range(log.end, log.end + count), epoch))
-        log.append(*numbered(log.end, count))
+        log.append(*numbers(log.end, count))
     for offset in range(log.end + 1):
-        rig = Rig({A: log})
+        rig = FetchRig({A: log})
         while found := rig.poll(step, rounds=2):
             assert found
         state = rig.subscription.partitions[A]
@@ -362,7 +334,7 @@ def test_the_epochs_of_a_position_do_not_grow_without_end():
     for _ in range(100):
         log.append(b"x")
         log.elect()
-    rig = Rig({A: log})
+    rig = FetchRig({A: log})
     rig.poll()
     state = rig.subscription.partitions[A]
     assert len(state.epochs) == 16
@@ -373,7 +345,7 @@ def test_the_epochs_of_a_position_do_not_grow_without_end():
 
 
 def test_columns_that_are_given_back_restore_offset_and_epoch():
-    rig = Rig({A: two_epochs()}, seek=False)
+    rig = FetchRig({A: two_epochs()}, seek=False)
     for _ in range(4):
         rig.round()
     rig.fetcher.collect(3)
@@ -406,7 +378,7 @@ def test_ten_thousand_partitions_are_compared_once_per_snapshot(monkeypatch):
     logs = {TopicPartition("t", index): Log(leader=1 + index % 3) for index in range(count)}
     for log in logs.values():
         log.append(b"x")
-    rig = Rig(logs, seek=False)
+    rig = FetchRig(logs, seek=False)
     compared = []
     check = PositionKeeper._check_epoch
 

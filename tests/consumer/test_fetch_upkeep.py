@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RULE_MARKER, RuleBasedStateMachine, invariant, rule
 from scripted_cluster import Log
-from test_fetcher import A, B, C, Rig, filled, numbered
+from test_fetcher import A, B, C, FetchRig, filled, numbers
 
 from kafkacore import errors
 from kafkacore.consumer import offsets as offsets_module
@@ -18,12 +18,12 @@ from kafkacore.errors import Code
 from kafkacore.net.leaders import LeaderQuery
 from kafkacore.protocol import FetchRequest
 from kafkacore.types import TopicPartition
-from tests.kit.inside import queue_of, sessions_of
+from tests.kit.inside import errors_in, errors_of_paused, left_out_of, lookups_of, queue_of, refused_in, sessions_of, validations_of
 
 TPS = [TopicPartition(name, index) for name in ("t", "u") for index in range(4)]
 
 
-def walk(rig: Rig) -> dict[TopicPartition, tuple[int, int, int]]:
+def walk(rig: FetchRig) -> dict[TopicPartition, tuple[int, int, int]]:
     """All assigned partitions, one by one: what is to be fetched, as (broker, offset, leader epoch)."""
     fetcher, snapshot = rig.fetcher, rig.cluster.snapshot
     found = {}
@@ -54,9 +54,9 @@ class Upkeep(RuleBasedStateMachine):
         super().__init__()
         logs = {tp: Log(leader=1 + index % 3) for index, tp in enumerate(TPS)}
         for log in logs.values():
-            log.append(*numbered(0, 10))
+            log.append(*numbers(0, 10))
         # These brokers answer at once: with a wait they would be asked with pauses after a while.
-        self.rig = Rig(logs, max_bytes=700, max_partition_bytes=300, short_cuts=short_cuts, max_wait_ms=0)
+        self.rig = FetchRig(logs, max_bytes=700, max_partition_bytes=300, short_cuts=short_cuts, max_wait_ms=0)
         self.read = []
 
     def assigned(self, index: int) -> TopicPartition | None:
@@ -109,7 +109,7 @@ class Upkeep(RuleBasedStateMachine):
 
     @rule(index=index, count=st.integers(1, 20))
     def append(self, index, count):
-        self.rig.log(TPS[index]).append(*numbered(0, count))
+        self.rig.log(TPS[index]).append(*numbers(0, count))
 
     @rule(index=index, leader=st.sampled_from([-1, 1, 2, 3]), known=st.booleans())
     def elect(self, index, leader, known):
@@ -181,7 +181,7 @@ class Upkeep(RuleBasedStateMachine):
     @rule(index=index)
     def fill(self, index):
         for _ in range(4):
-            self.rig.log(TPS[index]).append(*numbered(0, 10))
+            self.rig.log(TPS[index]).append(*numbers(0, 10))
 
     @rule(index=index, offset=st.integers(0, 12))
     def assign_anew_between_two_fetches(self, index, offset):
@@ -212,7 +212,7 @@ class Upkeep(RuleBasedStateMachine):
         log = self.rig.log(TPS[index])
         log.preferred = node_id
         self.go_on(0, [500, 500])
-        log.append(*numbered(0, 5))
+        log.append(*numbers(0, 5))
         log.error = 0 if lost else Code.OFFSET_OUT_OF_RANGE
         self.rig.cluster.deliver(lost=lost)
         self.collect(30)
@@ -221,7 +221,7 @@ class Upkeep(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_asked_for_nobody(self):
-        for asked in [*self.rig.positions._resets.values(), *self.rig.positions._validations.values()]:
+        for asked in [*lookups_of(self.rig.positions).values(), *validations_of(self.rig.positions).values()]:
             withdrawn = {state.tp for _, state in self.rig.subscription.withdrawn}
             of = [(e[0] if isinstance(e, tuple) else e) for e in asked.values()]
             assert all(state.assigned or state.tp in withdrawn for state in of)
@@ -235,15 +235,12 @@ class Upkeep(RuleBasedStateMachine):
         assert all(subscription.by_topic[s.tp.topic][s.tp.partition] is s for s in states)
         unsettled = {s.tp: s for s in states if s.state is not FetchState.FETCHING}
         assert subscription.unsettled == unsettled
+        positions = self.rig.positions
+        asked = [*lookups_of(positions), *validations_of(positions)]
+        asked += [cause for errs in (errors_in(positions), errors_of_paused(positions)) for _, cause in errs.values()]
+        known = [*subscription.unasked, *(state for _, _, state in refused_in(positions)), *left_out_of(positions).states]
         for state in unsettled.values():
-            assert (
-                (state in subscription.unasked)
-                + any(state.question is q for q in [*self.rig.positions._resets, *self.rig.positions._validations])
-                + any(state is refused for _, _, refused in self.rig.positions._refused)
-                + any(state.question is cause for _, cause in self.rig.positions._errors.values())
-                + any(state.question is cause for _, cause in self.rig.positions._of_paused.values())
-                + (state in self.rig.positions._left_out._states)
-            ) >= 1, "nobody asks about it"
+            assert state in known or any(state.question is q for q in asked), "no question about it"
         assert all(s.question is None and s.tp in unsettled for s in subscription.unasked)
         queued = [*queue_of(fetcher), *(f for parked in queue_of(fetcher).parked.values() for f in parked)]
         assert len(set(queued)) == len(queued)
@@ -365,7 +362,7 @@ class NoWalk(dict):
 MANY = 400
 
 
-class Counting(Rig):
+class Counting(FetchRig):
     """Counts how often a partition is looked at, in general or by a short cut."""
 
     counted = 0
@@ -406,7 +403,7 @@ def many(monkeypatch):
     return rig
 
 
-def named(request: FetchRequest) -> int:
+def partitions_named(request: FetchRequest) -> int:
     return sum(len(t.partitions) for t in request.topics) + sum(len(t.partitions) for t in request.forgotten_topics_data)
 
 
@@ -421,7 +418,7 @@ def test_an_idle_consumer_looks_at_no_partition(many):
         assert many.fetcher.next_wake_ms(many.now_ms) is None
         assert many.positions.next_wake_ms(many.now_ms) is None
     assert many.looks == 0
-    assert [named(r) for r in many.fetches()[before:]] == [0] * 60
+    assert [partitions_named(r) for r in many.fetches()[before:]] == [0] * 60
 
 
 def test_a_poll_looks_at_the_partitions_it_read(many):
@@ -431,7 +428,7 @@ def test_a_poll_looks_at_the_partitions_it_read(many):
     many.round()
     many.round()
     assert 0 < many.looks <= 4
-    assert sum(named(r) for r in many.fetches()[before:]) <= 2
+    assert sum(partitions_named(r) for r in many.fetches()[before:]) <= 2
 
 
 def test_a_partition_read_to_its_end_is_not_looked_at_again(many):
@@ -477,8 +474,8 @@ def test_adding_and_removing_some_looks_at_those(many):
     for _ in range(4):
         many.round(100)
     assert many.looks <= 30
-    assert sum(named(r) for r in many.fetches()[before:]) <= 12
-    assert many.values() == {tp: numbered(0, 10) for tp in some}
+    assert sum(partitions_named(r) for r in many.fetches()[before:]) <= 12
+    assert many.values() == {tp: numbers(0, 10) for tp in some}
 
 
 def test_a_partition_without_a_leader_does_not_make_polls_walk(many):
@@ -504,33 +501,33 @@ def test_partitions_of_an_unreachable_broker_stand_with_it(many):
 
 
 def test_answers_of_paused_partitions_are_not_looked_at_with_every_poll(monkeypatch):
-    rig = Rig({TopicPartition("t", i): filled() for i in range(MANY)})
+    rig = FetchRig({TopicPartition("t", i): filled() for i in range(MANY)})
     rig.round()
     for index in range(1, MANY):
         rig.subscription.pause(TopicPartition("t", index))
     looks = []
     wanted = Fetcher._is_wanted
     monkeypatch.setattr(Fetcher, "_is_wanted", lambda self, fetch: looks.append(fetch) or wanted(self, fetch))
-    assert rig.values() == {A: numbered(0, 10)}
+    assert rig.values() == {A: numbers(0, 10)}
     looks.clear()
     for _ in range(10):
         assert rig.values() == {}
     assert not looks
     rig.subscription.resume(B)
-    assert rig.values() == {B: numbered(0, 10)}
+    assert rig.values() == {B: numbers(0, 10)}
     assert len(looks) < 5
 
 
 def test_lookups_of_many_partitions_are_one_request_for_each_leader():
-    rig = Rig({TopicPartition("t", i): filled(leader=1 + i % 3) for i in range(MANY)}, seek=False)
+    rig = FetchRig({TopicPartition("t", i): filled(leader=1 + i % 3) for i in range(MANY)}, seek=False)
     rig.round()
     assert [type(r).__name__ for _, _, r in rig.cluster.requests].count("ListOffsetsRequest") == 3
     rig.round()
     assert not rig.subscription.unsettled
 
 
-def test_truncated_partitions_are_reported_in_steps_that_do_not_grow():
-    rig = Rig({TopicPartition("t", i): filled(2) for i in range(MANY)}, reset="none")
+def test_truncated_partitions_are_reported_in_steps_that_do_not_grow(monkeypatch):
+    rig = FetchRig({TopicPartition("t", i): filled(2) for i in range(MANY)}, reset="none")
     while sum(s.offset for s in rig.subscription.partitions.values()) < 20 * MANY:
         rig.poll(5_000)
     for log in rig.cluster.logs.values():
@@ -538,11 +535,12 @@ def test_truncated_partitions_are_reported_in_steps_that_do_not_grow():
     rig.cluster.refresh()
     rig.positions.step(rig.now_ms, 0)
     rig.cluster.deliver()
-    rig.positions._errors = taken = CountedErrors(rig.positions._errors)
+    taken = CountedErrors(errors_in(rig.positions))
+    monkeypatch.setattr(rig.positions, "_errors", taken)
     for _ in range(3):
         taken.count = 0
         with pytest.raises(errors.LogTruncationError):
-            if not rig.positions._errors:
+            if not taken:
                 rig.positions.step(rig.now_ms, 0)
             rig.positions.raise_failure()
         assert 0 < taken.count <= 3
@@ -564,8 +562,8 @@ class CountedErrors(OrderedDict):
 
 
 def test_whoever_got_data_is_asked_last_by_the_next_full_fetch():
-    rig = Rig({A: filled(), B: Log(), C: Log()})
-    assert rig.poll() == {A: numbered(0, 10)}
+    rig = FetchRig({A: filled(), B: Log(), C: Log()})
+    assert rig.poll() == {A: numbers(0, 10)}
     rig.round()
     rig.cluster.sessions.clear()
     rig.round()
@@ -576,7 +574,7 @@ def test_whoever_got_data_is_asked_last_by_the_next_full_fetch():
 
 
 def test_memory_that_is_used_up_is_half_free_before_fetches_run_ahead_again():
-    rig = Rig({TopicPartition("t", i): filled() for i in range(8)}, max_bytes=800, max_partition_bytes=200)
+    rig = FetchRig({TopicPartition("t", i): filled() for i in range(8)}, max_bytes=800, max_partition_bytes=200)
     rig.round()
     held = rig.fetcher.buffered_bytes
     assert held >= 800

@@ -55,7 +55,7 @@ class GeneralWay:
         pass
 
 
-class Rig:
+class FetchRig:
     """A fetcher and a position keeper on a scripted cluster, with a hand-moved clock. Without `short_cuts` all goes the general way."""
 
     def __init__(
@@ -121,33 +121,33 @@ class Rig:
         return [r for _, _, r in self.cluster.requests if isinstance(r, FetchRequest)]
 
 
-def numbered(first: int, count: int) -> list[bytes]:
+def numbers(first: int, count: int) -> list[bytes]:
     return [b"%d" % i for i in range(first, first + count)]
 
 
 def filled(batches: int = 1, per_batch: int = 10, **options) -> Log:
     log = Log(**options)
     for b in range(batches):
-        log.append(*numbered(b * per_batch, per_batch))
+        log.append(*numbers(b * per_batch, per_batch))
     return log
 
 
 @each_row("fetch_version", [4, 6, 7, 11, 12, 13, 16, 17])
 def test_reads_everything_in_order_in_every_version(fetch_version):
-    rig = Rig({A: filled(3), B: filled(2), C: filled(1, leader=2)}, fetch_version=fetch_version, topic_ids=fetch_version >= 12)
+    rig = FetchRig({A: filled(3), B: filled(2), C: filled(1, leader=2)}, fetch_version=fetch_version, topic_ids=fetch_version >= 12)
     got: dict[TopicPartition, list[bytes]] = {}
     while found := rig.poll(7, rounds=3):
         assert sum(map(len, found.values())) <= 7
         for tp, values in found.items():
             got.setdefault(tp, []).extend(values)
-    assert got == {A: numbered(0, 30), B: numbered(0, 20), C: numbered(0, 10)}
+    assert got == {A: numbers(0, 30), B: numbers(0, 20), C: numbers(0, 10)}
     assert [s.offset for s in rig.subscription.partitions.values()] == [{A: 30, B: 20, C: 10}[tp] for tp in rig.subscription.partitions]
 
 
 def test_records_carry_where_they_are_from():
     log = Log(epoch=5)
     log.append(b"v")
-    rig = Rig({A: log})
+    rig = FetchRig({A: log})
     rig.round()
     (record,) = rig.fetcher.collect(10)[A]
     assert (record.topic, record.partition, record.offset, record.value, record.key) == ("t", 0, 0, b"v", None)
@@ -156,16 +156,16 @@ def test_records_carry_where_they_are_from():
 
 @pytest.mark.parametrize("short_cuts", [True, False])
 def test_one_call_joins_the_answers_that_are_held_for_a_partition(short_cuts):
-    rig = Rig({A: filled(2)}, max_partition_bytes=200, short_cuts=short_cuts)
+    rig = FetchRig({A: filled(2)}, max_partition_bytes=200, short_cuts=short_cuts)
     rig.round()
     assert rig.values(1) == {A: [b"0"]}
     rig.round()
     assert len(rig.fetches()) == 2
-    assert rig.values(500) == {A: numbered(1, 19)}
+    assert rig.values(500) == {A: numbers(1, 19)}
 
 
 def test_a_range_that_begins_in_the_middle_asks_for_what_is_left_of_it():
-    whole, rest = Rig({A: filled(400)}, max_partition_bytes=8 << 20), Rig({A: filled(400)}, max_partition_bytes=8 << 20)
+    whole, rest = FetchRig({A: filled(400)}, max_partition_bytes=8 << 20), FetchRig({A: filled(400)}, max_partition_bytes=8 << 20)
     whole.subscription.state_of(A).fetch_end = 1_000
     rest.subscription.seek(A, 3_000)
     rest.subscription.state_of(A).fetch_end = 4_000
@@ -176,12 +176,12 @@ def test_a_range_that_begins_in_the_middle_asks_for_what_is_left_of_it():
 
 
 def test_of_a_range_no_more_is_asked_for_than_it_is_likely_to_take():
-    rig = Rig({A: filled(400)}, max_partition_bytes=8 << 20)
+    rig = FetchRig({A: filled(400)}, max_partition_bytes=8 << 20)
     rig.subscription.state_of(A).fetch_end = 3_990
     rig.round()
     first = rig.fetches()[0].topics[0].partitions[0].partition_max_bytes
     assert 3_990 * 1_024 < first < 3_990 * 1_024 * 1.2 + 40_000  # nothing is known yet
-    assert rig.values(5_000)[A] == numbered(0, 4_000)
+    assert rig.values(5_000)[A] == numbers(0, 4_000)
     rig.round()
     assert len(rig.fetches()) == 1  # nothing is asked for behind the end
     size = rig.fetcher.metrics.bytes
@@ -197,14 +197,14 @@ def test_of_a_range_no_more_is_asked_for_than_it_is_likely_to_take():
 
 
 def test_one_fetch_in_flight_per_broker():
-    rig = Rig({A: filled(), B: filled(), C: filled(leader=2)})
+    rig = FetchRig({A: filled(), B: filled(), C: filled(leader=2)})
     assert rig.fetcher.send_fetches(0) == 2
     assert rig.fetcher.send_fetches(0) == 0
     assert [(node, len(r.topics[0].partitions)) for node, _, r in rig.cluster.requests] == [(1, 2), (2, 1)]
 
 
 def test_the_next_fetch_is_in_flight_while_the_application_works():
-    rig = Rig({A: filled(4)}, max_partition_bytes=200)
+    rig = FetchRig({A: filled(4)}, max_partition_bytes=200)
     rig.round()
     assert len(rig.values(4)[A]) == 4
     assert rig.fetcher.wants_fetch
@@ -216,14 +216,14 @@ def test_the_next_fetch_is_in_flight_while_the_application_works():
     rig.cluster.deliver()
     rig.fetcher.send_fetches(rig.now_ms)
     assert len(rig.fetches()) == 2  # two answers held: no third
-    got = numbered(0, 4)
+    got = numbers(0, 4)
     while found := rig.poll(3, rounds=3):
         got += found[A]
-    assert got == numbered(0, 40)
+    assert got == numbers(0, 40)
 
 
 def test_nothing_is_fetched_ahead_once_the_memory_is_used():
-    rig = Rig({A: filled(4), B: filled(4)}, max_bytes=200, max_partition_bytes=200)
+    rig = FetchRig({A: filled(4), B: filled(4)}, max_bytes=200, max_partition_bytes=200)
     rig.round()
     assert rig.fetcher.buffered_bytes >= 200
     rig.values(1)
@@ -231,7 +231,7 @@ def test_nothing_is_fetched_ahead_once_the_memory_is_used():
 
 
 def test_session_brokers_hear_only_what_changed():
-    rig = Rig({A: filled(), B: filled()})
+    rig = FetchRig({A: filled(), B: filled()})
     rig.poll()
     rig.poll(rounds=1)
     rig.round()
@@ -245,19 +245,19 @@ def test_session_brokers_hear_only_what_changed():
 
 
 def test_a_forgotten_session_costs_one_full_fetch_and_no_record():
-    rig = Rig({A: filled(2)}, max_partition_bytes=150)
+    rig = FetchRig({A: filled(2)}, max_partition_bytes=150)
     got = rig.poll()[A]
     rig.cluster.sessions.clear()
     while found := rig.poll(rounds=4):
         got += found[A]
-    assert got == numbered(0, 20)
+    assert got == numbers(0, 20)
     assert rig.fetcher.metrics.full_fetches == 2
 
 
 @pytest.mark.parametrize("short_cuts", [True, False])
 def test_a_partition_that_comes_back_at_its_end_knows_where_that_is(short_cuts):
     """As after an eager rebalance: the broker has said where the log ends, and says it no more in this session."""
-    rig = Rig({A: filled(), B: filled()}, short_cuts=short_cuts)
+    rig = FetchRig({A: filled(), B: filled()}, short_cuts=short_cuts)
     while rig.poll():
         pass
     assert rig.subscription.partitions[A].lag(False) == 0
@@ -275,7 +275,7 @@ def test_a_partition_that_comes_back_at_its_end_knows_where_that_is(short_cuts):
 @each_row("columns", [False, True])
 @each_row("short_cuts", [True, False])
 def test_where_what_was_handed_out_began_is_known_until_the_next_call(short_cuts, columns):
-    rig = Rig({A: filled(2), B: filled()}, short_cuts=short_cuts, max_partition_bytes=150)
+    rig = FetchRig({A: filled(2), B: filled()}, short_cuts=short_cuts, max_partition_bytes=150)
     a, b = (rig.subscription.partitions[tp] for tp in (A, B))
     rig.subscription.pause(B)
     rig.subscription.seek(A, 3)
@@ -310,7 +310,7 @@ def test_where_what_was_handed_out_began_is_known_until_the_next_call(short_cuts
 
 def test_offsets_without_records_are_not_handed_out():
     """A transaction's marker moves the position and gives the application nothing to work on."""
-    rig = Rig({A: filled(), B: filled()})
+    rig = FetchRig({A: filled(), B: filled()})
     state = rig.subscription.partitions[A]
     while rig.poll():
         pass
@@ -322,38 +322,38 @@ def test_offsets_without_records_are_not_handed_out():
 
 
 def test_seek_drops_what_was_fetched_and_what_is_on_its_way():
-    rig = Rig({A: filled(3)}, max_partition_bytes=150)
+    rig = FetchRig({A: filled(3)}, max_partition_bytes=150)
     rig.round()
-    assert rig.values(3) == {A: numbered(0, 3)}
+    assert rig.values(3) == {A: numbers(0, 3)}
     rig.fetcher.send_fetches(rig.now_ms)
     rig.subscription.seek(A, 25)
     rig.cluster.deliver()
-    assert rig.poll() == {A: numbered(25, 5)}
+    assert rig.poll() == {A: numbers(25, 5)}
     rig.subscription.seek(A, 5)
     assert rig.poll(2) == {A: [b"5", b"6"]}  # inside a batch: what comes before is trimmed
     assert rig.fetcher.metrics.stale_answers >= 1
 
 
 def test_paused_partitions_are_held_and_not_asked_for():
-    rig = Rig({A: filled(), B: filled()})
+    rig = FetchRig({A: filled(), B: filled()})
     rig.round()
     rig.subscription.pause(A)
-    assert rig.values() == {B: numbered(0, 10)}
+    assert rig.values() == {B: numbers(0, 10)}
     before = len(rig.fetches())
     rig.log(A).append(b"more")
     rig.round()
     assert all(p.partition == 1 for r in rig.fetches()[before:] for t in r.topics for p in t.partitions)
     rig.subscription.resume(A)
-    assert rig.values(4) == {A: numbered(0, 4)}
+    assert rig.values(4) == {A: numbers(0, 4)}
     rig.subscription.pause(A)
     assert rig.values() == {}
     rig.subscription.resume(A)
-    assert rig.values()[A] == numbered(4, 6)
+    assert rig.values()[A] == numbers(4, 6)
     assert rig.poll() == {A: [b"more"]}
 
 
 def test_answers_for_an_assignment_of_the_past_are_dropped():
-    rig = Rig({A: filled(), B: filled()})
+    rig = FetchRig({A: filled(), B: filled()})
     rig.fetcher.send_fetches(0)
     rig.subscription.assign_manual([B])
     rig.subscription.assign_manual([A, B])
@@ -361,11 +361,11 @@ def test_answers_for_an_assignment_of_the_past_are_dropped():
     rig.cluster.deliver()
     got = rig.poll()
     got.update(rig.poll())
-    assert got == {A: [b"8", b"9"], B: numbered(0, 10)}
+    assert got == {A: [b"8", b"9"], B: numbers(0, 10)}
 
 
 def test_retain_gives_back_the_memory_of_dropped_data():
-    rig = Rig({A: filled()})
+    rig = FetchRig({A: filled()})
     rig.round()
     assert rig.fetcher.buffered_bytes > 0
     rig.subscription.unsubscribe()
@@ -374,7 +374,7 @@ def test_retain_gives_back_the_memory_of_dropped_data():
 
 
 def test_a_moved_leader_is_found_through_metadata_with_a_back_off():
-    rig = Rig({A: filled()})
+    rig = FetchRig({A: filled()})
     rig.log(A).leader = 2
     rig.round()
     assert rig.cluster.update_requests == 1
@@ -383,12 +383,12 @@ def test_a_moved_leader_is_found_through_metadata_with_a_back_off():
     rig.round(10)
     assert (rig.fetcher.next_wake_ms(rig.now_ms), len(rig.fetches())) == (100, 2)
     rig.cluster.refresh()
-    assert rig.poll() == {A: numbered(0, 10)}
+    assert rig.poll() == {A: numbers(0, 10)}
     assert [node for node, _, r in rig.cluster.requests if isinstance(r, FetchRequest)][-1] == 2
 
 
 def test_refusals_are_retried_after_the_back_off_only():
-    rig = Rig({A: filled()})
+    rig = FetchRig({A: filled()})
     rig.log(A).error = Code.UNKNOWN_LEADER_EPOCH
     rig.round()
     for _ in range(5):
@@ -397,30 +397,30 @@ def test_refusals_are_retried_after_the_back_off_only():
     rig.round(100)
     assert len(rig.fetches()) == 2
     rig.log(A).error = 0
-    assert rig.poll() == {A: numbered(0, 10)}
+    assert rig.poll() == {A: numbers(0, 10)}
 
 
 def test_an_offset_out_of_range_is_reset():
-    rig = Rig({A: filled(2)})
+    rig = FetchRig({A: filled(2)})
     rig.log(A).start = 10
     rig.log(A).batches.pop(0)
-    assert rig.poll() == {A: numbered(10, 10)}
+    assert rig.poll() == {A: numbers(10, 10)}
 
 
 def test_an_offset_out_of_range_without_a_strategy_is_raised_until_a_seek():
-    rig = Rig({A: filled(2)}, reset="none")
+    rig = FetchRig({A: filled(2)}, reset="none")
     rig.log(A).start = 10
     rig.log(A).batches.pop(0)
     for _ in range(2):
         with pytest.raises(errors.OffsetOutOfRange, match=r"topic t, partition 0.*offset 0"):
             rig.poll()
     rig.subscription.seek(A, 12)
-    assert rig.poll() == {A: numbered(12, 8)}
+    assert rig.poll() == {A: numbers(12, 8)}
 
 
 @pytest.mark.parametrize("spoil", ["crc", "length"])
 def test_corrupt_data_names_its_place_and_can_be_skipped(spoil):
-    rig = Rig({A: filled(3)})
+    rig = FetchRig({A: filled(3)})
     base, after, data = rig.log(A).batches[1]
     broken = bytearray(data)
     if spoil == "crc":
@@ -429,20 +429,20 @@ def test_corrupt_data_names_its_place_and_can_be_skipped(spoil):
         broken[8:12] = (20).to_bytes(4, "big")
     rig.log(A).batches[1] = (base, after, bytes(broken))
     rig.round()
-    assert rig.values() == {A: numbered(0, 10)}
+    assert rig.values() == {A: numbers(0, 10)}
     for _ in range(2):
         with pytest.raises(errors.CorruptDataError) as caught:
             rig.poll()
         assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("t", 0, 10)
     rig.subscription.seek(A, 20)
-    assert rig.poll() == {A: numbered(20, 10)}
+    assert rig.poll() == {A: numbers(20, 10)}
 
 
 @each_row("columns", [False, True])
 @each_row("short_cuts", [True, False])
 def test_data_that_broke_on_their_way_are_fetched_again(short_cuts, columns):
     """After the back-off, and as long as the position stays."""
-    rig = Rig({A: filled(3)}, short_cuts=short_cuts)
+    rig = FetchRig({A: filled(3)}, short_cuts=short_cuts)
     base, after, data = rig.log(A).batches[1]
     rig.log(A).batches[1] = (base, after, data[:-1] + bytes([data[-1] ^ 1]))
 
@@ -452,7 +452,7 @@ def test_data_that_broke_on_their_way_are_fetched_again(short_cuts, columns):
         return rig.values()
 
     rig.round()
-    assert read() == {A: numbered(0, 10)}
+    assert read() == {A: numbers(0, 10)}
     before = len(rig.fetches())
     for n in range(1, 4):
         with pytest.raises(errors.CorruptDataError):
@@ -467,13 +467,13 @@ def test_data_that_broke_on_their_way_are_fetched_again(short_cuts, columns):
         read()
     rig.round()
     rig.round(100)
-    assert read() == {A: numbered(10, 20)}
+    assert read() == {A: numbers(10, 20)}
 
 
 def test_the_nearer_replica_is_used_until_it_fails(monkeypatch):
-    rig = Rig({A: filled()})
+    rig = FetchRig({A: filled()})
     rig.log(A).preferred = 2
-    assert rig.poll() == {A: numbered(0, 10)}
+    assert rig.poll() == {A: numbers(0, 10)}
     assert [node for node, _, r in rig.cluster.requests if isinstance(r, FetchRequest)][:2] == [1, 2]
     rig.log(A).preferred = -1
     rig.log(A).append(b"x")
@@ -482,9 +482,9 @@ def test_the_nearer_replica_is_used_until_it_fails(monkeypatch):
 
 
 def test_a_nearer_replica_whose_answer_is_lost_hands_all_its_partitions_over():
-    rig = Rig({A: filled(), B: filled()})
+    rig = FetchRig({A: filled(), B: filled()})
     rig.log(A).preferred = rig.log(B).preferred = 2
-    assert rig.poll() == {A: numbered(0, 10), B: numbered(0, 10)}
+    assert rig.poll() == {A: numbers(0, 10), B: numbers(0, 10)}
     rig.log(A).preferred = rig.log(B).preferred = -1
     rig.fetcher.send_fetches(rig.now_ms)
     assert rig.cluster.requests[-1][0] == 2
@@ -498,9 +498,9 @@ def test_a_nearer_replica_whose_answer_is_lost_hands_all_its_partitions_over():
 @each_row("fails", ["behind", "lost"])
 def test_a_nearer_replica_that_fails_hands_over_to_the_leader_before_anything_else(fails, short_cuts):
     """A follower may be behind: only the leader's word that an offset is out of range moves the position."""
-    rig = Rig({A: filled()}, reset="latest", short_cuts=short_cuts)
+    rig = FetchRig({A: filled()}, reset="latest", short_cuts=short_cuts)
     rig.log(A).preferred = 2
-    assert rig.poll() == {A: numbered(0, 10)}
+    assert rig.poll() == {A: numbers(0, 10)}
     rig.log(A).append(b"x", b"y")
     rig.round()
     rig.log(A).error = Code.OFFSET_OUT_OF_RANGE if fails == "behind" else 0
@@ -516,7 +516,7 @@ def test_a_nearer_replica_that_fails_hands_over_to_the_leader_before_anything_el
 
 def test_a_nearer_replica_that_the_metadata_do_not_know_is_looked_for():
     """It may have joined the cluster just now. The leader gives no records with its name, and answers at once."""
-    rig = Rig({A: filled()})
+    rig = FetchRig({A: filled()})
     rig.log(A).preferred = 9
     for _ in range(20):
         rig.round()
@@ -526,11 +526,11 @@ def test_a_nearer_replica_that_the_metadata_do_not_know_is_looked_for():
     rig.round(100)
     assert len(rig.fetches()) == 2
     rig.log(A).preferred = -1
-    assert rig.poll() == {A: numbered(0, 10)}
+    assert rig.poll() == {A: numbers(0, 10)}
 
 
 def test_the_leader_is_asked_again_after_a_while():
-    rig = Rig({A: filled()})
+    rig = FetchRig({A: filled()})
     rig.log(A).preferred = 2
     rig.poll()
     rig.round()
@@ -540,16 +540,16 @@ def test_the_leader_is_asked_again_after_a_while():
 
 
 def test_a_broker_that_is_not_ready_is_asked_when_it_may_be():
-    rig = Rig({A: filled()})
+    rig = FetchRig({A: filled()})
     rig.cluster.unready.add(1)
     assert rig.fetcher.send_fetches(0) == 0
     assert rig.fetcher.next_wake_ms(0) == 50
     rig.cluster.unready.clear()
-    assert rig.poll() == {A: numbered(0, 10)}
+    assert rig.poll() == {A: numbers(0, 10)}
 
 
 def test_sessions_are_closed_where_no_fetch_is_in_flight():
-    rig = Rig({A: filled(), C: filled(leader=2)})
+    rig = FetchRig({A: filled(), C: filled(leader=2)})
     rig.round()
     rig.values()
     rig.fetcher.collect(100)
@@ -568,14 +568,14 @@ def test_sessions_are_closed_where_no_fetch_is_in_flight():
 def test_latest_in_read_committed_is_the_last_stable_offset():
     log = filled(3)
     log.last_stable = 20
-    rig = Rig({A: log}, reset="latest", isolation=1, seek=False)
+    rig = FetchRig({A: log}, reset="latest", isolation=1, seek=False)
     rig.round()
     rig.round()
     assert rig.subscription.partitions[A].offset == 20
 
 
 def test_a_lookup_backs_off_and_grows():
-    rig = Rig({A: filled()}, seek=False)
+    rig = FetchRig({A: filled()}, seek=False)
     rig.log(A).error = Code.OFFSET_NOT_AVAILABLE
     times = []
     for now_ms in range(0, 2000, 10):
@@ -588,7 +588,7 @@ def test_a_lookup_backs_off_and_grows():
 
 
 def test_a_new_leader_epoch_is_checked_before_reading_on():
-    rig = Rig({A: filled(2)}, max_partition_bytes=150)
+    rig = FetchRig({A: filled(2)}, max_partition_bytes=150)
     assert rig.poll()[A][-1] == b"9"
     rig.log(A).epoch = 1
     rig.cluster.refresh()
@@ -597,11 +597,11 @@ def test_a_new_leader_epoch_is_checked_before_reading_on():
     (query,) = [r for _, _, r in rig.cluster.requests if isinstance(r, OffsetForLeaderEpochRequest)]
     assert (query.topics[0].partitions[0].current_leader_epoch, query.topics[0].partitions[0].leader_epoch) == (1, 0)
     rig.cluster.deliver()
-    assert rig.poll() == {A: numbered(10, 10)}
+    assert rig.poll() == {A: numbers(10, 10)}
 
 
 def test_offset_queries_ask_all_leaders_and_name_what_fails():
-    rig = Rig({A: filled(2), B: filled(1), C: filled(3, leader=2)})
+    rig = FetchRig({A: filled(2), B: filled(1), C: filled(3, leader=2)})
     rig.log(B).error = Code.TOPIC_AUTHORIZATION_FAILED
     query = OffsetQuery(
         rig.cluster, rig.cluster, {A: -1, B: -1, C: 1_000_012}, isolation_level=0, retry_backoff_ms=100, retry_backoff_max_ms=1000
@@ -617,7 +617,7 @@ def test_offset_queries_ask_all_leaders_and_name_what_fails():
 @pytest.mark.parametrize("columns", [False, True])
 def test_a_batch_cut_short_takes_nothing_of_the_others_away(columns):
     """Brokers may cut the first batch of a partition at its limit; the partitions beside it are read all the same."""
-    rig = Rig({A: filled(2), B: filled(2)})
+    rig = FetchRig({A: filled(2), B: filled(2)})
     whole = rig.log(B).batches[0]
     rig.log(B).batches[:] = [(whole[0], whole[1], whole[2][:-1])]
 
@@ -627,7 +627,7 @@ def test_a_batch_cut_short_takes_nothing_of_the_others_away(columns):
         return rig.values()
 
     rig.round()
-    assert read() == {A: numbered(0, 20)}
+    assert read() == {A: numbers(0, 20)}
     rig.round()
     with pytest.raises(errors.RecordTooLarge) as caught:
         read()
@@ -635,7 +635,7 @@ def test_a_batch_cut_short_takes_nothing_of_the_others_away(columns):
     rig.log(B).batches[:] = [whole]
     rig.round()
     rig.round()
-    assert read() == {B: numbered(0, 10)}
+    assert read() == {B: numbers(0, 10)}
     assert rig.fetcher.buffered_bytes == 0
 
 
@@ -646,7 +646,7 @@ class Received(bytearray):
 @pytest.mark.parametrize("short_cuts", [True, False])
 def test_an_error_pins_no_fetched_memory(short_cuts):
     """The traceback of a raised error holds the frames it went through, and with them the fetch: nothing there may hold the error."""
-    rig = Rig({A: filled(2)}, short_cuts=short_cuts)
+    rig = FetchRig({A: filled(2)}, short_cuts=short_cuts)
     base, after, data = rig.log(A).batches[0]
     rig.log(A).batches[0] = (base, after, data[:-1] + bytes([data[-1] ^ 1]))
     received = []
@@ -672,7 +672,7 @@ def test_an_error_pins_no_fetched_memory(short_cuts):
 
 @pytest.mark.parametrize("columns", [False, True])
 def test_an_error_that_comes_with_records_of_another_partition_is_owed(columns):
-    rig = Rig({A: filled(), B: filled()})
+    rig = FetchRig({A: filled(), B: filled()})
     rig.log(B).error = Code.TOPIC_AUTHORIZATION_FAILED
     rig.round()
     collect = rig.fetcher.collect_columns if columns else lambda: rig.fetcher.collect(500)
@@ -682,11 +682,11 @@ def test_an_error_that_comes_with_records_of_another_partition_is_owed(columns):
         collect()
     assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("t", 1, 0)
     assert not collect()
-    assert rig.poll() == {B: numbered(0, 10)}
+    assert rig.poll() == {B: numbers(0, 10)}
 
 
 def test_an_error_that_is_owed_ends_with_the_assignment():
-    rig = Rig({A: filled(), B: filled()})
+    rig = FetchRig({A: filled(), B: filled()})
     rig.log(B).error = Code.TOPIC_AUTHORIZATION_FAILED
     rig.round()
     assert rig.fetcher.collect(500)
@@ -697,7 +697,7 @@ def test_an_error_that_is_owed_ends_with_the_assignment():
 
 def test_partitions_that_one_answer_refuses_are_one_error():
     logs = {TopicPartition(name, index): filled() for name in ("t", "u", "v") for index in range(3)}
-    rig = Rig(logs)
+    rig = FetchRig(logs)
     for log in rig.cluster.logs.values():
         log.error = Code.TOPIC_AUTHORIZATION_FAILED
     rig.round()
@@ -724,7 +724,7 @@ def packed_log(batches: int, size: int, records: int = 1, **options) -> Log:
 @each_row("short_cuts", [True, False])
 @each_row("columns", [True, False])
 def test_a_call_opens_no_further_batch_once_it_has_unpacked_as_much_as_one_may_hold(short_cuts, columns):
-    rig = Rig({A: packed_log(5, 600_000), B: packed_log(4, 600_000)}, short_cuts=short_cuts)
+    rig = FetchRig({A: packed_log(5, 600_000), B: packed_log(4, 600_000)}, short_cuts=short_cuts)
     rig.round()
     calls = []
     while sum(calls) < 9:
@@ -740,7 +740,7 @@ def test_a_call_opens_no_further_batch_once_it_has_unpacked_as_much_as_one_may_h
 
 
 def test_a_call_hands_out_no_more_rows_than_it_may_hold():
-    rig = Rig({A: packed_log(1, 0, records=10), B: packed_log(1, 0, records=10)})
+    rig = FetchRig({A: packed_log(1, 0, records=10), B: packed_log(1, 0, records=10)})
     assert rig.fetcher.queue.rows_per_call == bounds.ROWS_PER_CALL
     rig.fetcher.queue.rows_per_call = 7
     rig.round()
@@ -757,7 +757,7 @@ def test_a_large_batch_of_a_paused_partition_is_packed_again(monkeypatch):
     monkeypatch.setattr(compress, "decompress", lambda *args: opened.append(args) or decompress(*args))
     for size, times in ((bounds.KEPT_OPEN_BYTES // 2, 1), (2 * bounds.KEPT_OPEN_BYTES, 2)):
         opened.clear()
-        rig = Rig({A: packed_log(1, size, records=4)}, max_decompressed_bytes=4 << 20)
+        rig = FetchRig({A: packed_log(1, size, records=4)}, max_decompressed_bytes=4 << 20)
         rig.round()
         assert [r.offset for r in rig.fetcher.collect(2)[A]] == [0, 1]
         rig.subscription.pause(A)
@@ -768,7 +768,7 @@ def test_a_large_batch_of_a_paused_partition_is_packed_again(monkeypatch):
 
 
 def test_a_broker_that_is_left_alone_for_a_moment_holds_up_no_other():
-    rig = Rig({C: Log(leader=2), A: filled(1)})
+    rig = FetchRig({C: Log(leader=2), A: filled(1)})
     for _ in range(200):
         rig.log(A).append(b"more")
         rig.round(1)
@@ -781,7 +781,7 @@ def test_a_broker_that_is_left_alone_for_a_moment_holds_up_no_other():
 @pytest.mark.parametrize("short_cuts", [True, False])
 def test_a_broker_that_answers_nothing_at_once_is_asked_after_pauses(short_cuts):
     """It was to wait for records. Asked again at once it would say the same: at no cost of its own, and for a core of the consumer's."""
-    rig = Rig({A: filled(1), C: Log(leader=2)}, short_cuts=short_cuts)
+    rig = FetchRig({A: filled(1), C: Log(leader=2)}, short_cuts=short_cuts)
     assert len(rig.poll()[A]) == 10
     asked = len(rig.fetches())
     for _ in range(1_000):

@@ -109,7 +109,7 @@ def no_topics() -> TopicIds:
     return TopicIds(SubscriptionState(ResetStrategy("earliest")), metadata)
 
 
-class Rig:
+class AskedRig:
     def __init__(self, *, fetch_version: int = 9) -> None:
         self.coordinator = Coordinator()
         self.topics = no_topics()
@@ -174,7 +174,7 @@ LEFT_OUT: dict[str, Bend] = {
 @each_row("bend", [pytest.param(bend, id=name) for name, bend in LEFT_OUT.items()])
 def test_a_commit_that_is_not_wholly_answered(bend: Bend, retried: bool) -> None:
     """What the coordinator does not name may not be committed."""
-    rig = Rig()
+    rig = AskedRig()
     rig.coordinator.bend = bend
     commit = rig.commits.commit(OFFSETS, retried=retried)
     assert rig.run(commit) <= MOST_PER_SECOND
@@ -189,7 +189,7 @@ def test_a_commit_that_is_not_wholly_answered(bend: Bend, retried: bool) -> None
 @each_row("fetch_version", [5, 7, 8, 9])
 @each_row("bend", [pytest.param(bend, id=name) for name, bend in LEFT_OUT.items()])
 def test_a_question_that_is_not_wholly_answered(bend: Bend, fetch_version: int) -> None:
-    rig = Rig(fetch_version=fetch_version)
+    rig = AskedRig(fetch_version=fetch_version)
     rig.run(rig.commits.commit(OFFSETS, retried=True))
     rig.coordinator.bend = bend
     query = rig.commits.fetch(OFFSETS)
@@ -203,7 +203,7 @@ def test_a_question_that_is_not_wholly_answered(bend: Bend, fetch_version: int) 
 
 def test_a_question_in_its_back_off_holds_up_no_commit_and_no_other_question() -> None:
     """An open transaction may keep an offset for long: what has not failed is not asked later for it."""
-    rig = Rig()
+    rig = AskedRig()
     rig.coordinator.bend = each(error_code=Code.UNSTABLE_OFFSET_COMMIT)
     kept = rig.commits.fetch([A])
     assert rig.run(kept) <= MOST_PER_SECOND
@@ -233,7 +233,7 @@ def test_a_question_in_its_back_off_holds_up_no_commit_and_no_other_question() -
     ],
 )
 def test_what_is_answered_twice_counts_once(bend: Bend, fetch_version: int) -> None:
-    rig = Rig(fetch_version=fetch_version)
+    rig = AskedRig(fetch_version=fetch_version)
     rig.coordinator.bend = bend
     commit = rig.commits.commit(OFFSETS, retried=True)
     rig.run(commit)
@@ -249,7 +249,7 @@ def test_an_error_of_what_was_not_asked_for_is_none() -> None:
         one = topics[0]
         return [one._replace(name="x", partitions=[one.partitions[0]._replace(error_code=Code.TOPIC_AUTHORIZATION_FAILED)]), *topics]
 
-    rig = Rig()
+    rig = AskedRig()
     rig.coordinator.bend = on_topics(strange)
     commit = rig.commits.commit(OFFSETS, retried=True)
     rig.run(commit)
@@ -258,7 +258,7 @@ def test_an_error_of_what_was_not_asked_for_is_none() -> None:
 
 @each_row("offset", [-2, -(2**63), 2**63 - 1])
 def test_committed_offsets_that_nobody_commits(offset: int) -> None:
-    rig = Rig()
+    rig = AskedRig()
     rig.coordinator.bend = each(committed_offset=offset, committed_leader_epoch=-5, metadata=None)
     query = rig.commits.fetch(OFFSETS)
     rig.run(query)
@@ -268,7 +268,7 @@ def test_committed_offsets_that_nobody_commits(offset: int) -> None:
 @pytest.mark.parametrize("retried", [False, True], ids=["commit_async", "commit"])
 def test_every_error_code_of_a_commit(retried: bool) -> None:
     for code in CODES:
-        rig = Rig()
+        rig = AskedRig()
         rig.coordinator.bend = each(error_code=code)
         commit = rig.commits.commit(OFFSETS, retried=retried)
         assert rig.run(commit) <= MOST_PER_SECOND, code
@@ -282,7 +282,7 @@ def test_every_error_code_of_a_commit(retried: bool) -> None:
 @pytest.mark.parametrize("names", ["group", "partition"])
 def test_every_error_code_of_a_question(names: str) -> None:
     for code in CODES:
-        rig = Rig()
+        rig = AskedRig()
 
         def whole(reply: Any, code: int = code) -> Any:
             return reply._replace(groups=[g._replace(error_code=code) for g in reply.groups])
@@ -310,7 +310,7 @@ def test_bytes_of_answers_change(seed: int, often: int, commits: bool, fetch_ver
             changed[at] = chance.choice([chance.randrange(256), 0, 0xFF, 0x7F, 0x80, changed[at] ^ 1 << chance.randrange(8)])
         return bytes(changed[: chance.choice([None, None, chance.randrange(1, len(changed))])])
 
-    rig = Rig(fetch_version=fetch_version)
+    rig = AskedRig(fetch_version=fetch_version)
     rig.coordinator.mutate = mutate
     asked: Commit | CommittedQuery = rig.commits.commit(OFFSETS, retried=True) if commits else rig.commits.fetch(OFFSETS)
     assert rig.run(asked) <= MOST_PER_SECOND
@@ -321,7 +321,7 @@ def test_bytes_of_answers_change(seed: int, often: int, commits: bool, fetch_ver
 
 
 def test_the_second_of_two_questions_may_be_the_first_to_be_asked_again() -> None:
-    rig = Rig()
+    rig = AskedRig()
     first, second = rig.commits.fetch(OFFSETS), rig.commits.fetch(OFFSETS)
     first.retry_at_ms, second.retry_at_ms = 300, 200
     assert rig.commits.next_wake_ms(100) == 100

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from produce_raw import produce
-from test_fetcher import GeneralWay, numbered
+from test_fetcher import numbers
 
 from kafkacore import errors
 from kafkacore.admin import KafkaAdminClient
@@ -23,7 +23,8 @@ from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
 from kafkacore.types import NewTopic, Node, TopicPartition
 from tests.kit.failing_once import VALUES, FailingOnce
-from tests.kit.inside import clock_of, driver_of, fetcher_of, loop_of, metadata_of, queue_of, topics_of
+from tests.kit.inside import fetcher_of, metadata_of, topics_of
+from tests.kit.waits import interrupt
 
 pytestmark = pytest.mark.usefixtures("client_face")
 
@@ -49,10 +50,10 @@ def read(consumer, count, **options):
 
 
 def test_poll_reads_all_partitions_of_a_topic_in_order(broker):
-    produce(broker.address, "t", 0, numbered(0, 1000))
-    produce(broker.address, "t", 1, numbered(0, 300))
+    produce(broker.address, "t", 0, numbers(0, 1000))
+    produce(broker.address, "t", 1, numbers(0, 300))
     with KafkaConsumer("t", bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer:
-        assert read(consumer, 1300, max_records=70) == {A: numbered(0, 1000), B: numbered(0, 300)}
+        assert read(consumer, 1300, max_records=70) == {A: numbers(0, 1000), B: numbers(0, 300)}
         assert consumer.assignment() == {A, B}
         assert consumer.subscription() == {"t"}
         assert consumer.position(A) == 1000
@@ -60,7 +61,7 @@ def test_poll_reads_all_partitions_of_a_topic_in_order(broker):
 
 
 def test_poll_batch_gives_columns(broker, consumer):
-    produce(broker.address, "t", 0, numbered(0, 250))
+    produce(broker.address, "t", 0, numbers(0, 250))
     consumer.assign([A])
     offsets, values = [], []
     while len(values) < 250:
@@ -72,7 +73,7 @@ def test_poll_batch_gives_columns(broker, consumer):
         values += batch[0].values.to_pylist()
         assert [r.offset for r in batch.records()] == batch[0].offsets.tolist()
         assert batch.to_arrow().column("value").to_pylist() == batch[0].values.to_pylist()
-    assert (offsets, values) == (list(range(250)), numbered(0, 250))
+    assert (offsets, values) == (list(range(250)), numbers(0, 250))
     assert consumer.position(A) == 250
     empty = consumer.poll_batch(0)
     assert not empty
@@ -80,7 +81,7 @@ def test_poll_batch_gives_columns(broker, consumer):
 
 
 def test_a_for_loop_reads_and_its_position_follows_record_by_record(broker, consumer):
-    produce(broker.address, "t", 0, numbered(0, 600))
+    produce(broker.address, "t", 0, numbers(0, 600))
     consumer.assign([A])
     got = []
     for record in consumer:
@@ -88,16 +89,16 @@ def test_a_for_loop_reads_and_its_position_follows_record_by_record(broker, cons
         assert consumer.position(A) == record.offset + 1
         if len(got) == 550:
             break
-    assert got == numbered(0, 550)
+    assert got == numbers(0, 550)
     assert consumer.lag(A) == 50
     for record in consumer:  # goes on where the first loop stopped
         assert record.value == b"550"
         break
-    assert read(consumer, 49) == {A: numbered(551, 49)}
+    assert read(consumer, 49) == {A: numbers(551, 49)}
 
 
 def test_a_seek_inside_a_loop_takes_effect_at_once(broker, consumer):
-    produce(broker.address, "t", 0, numbered(0, 100))
+    produce(broker.address, "t", 0, numbers(0, 100))
     consumer.assign([A])
     got = []
     for record in consumer:
@@ -110,7 +111,7 @@ def test_a_seek_inside_a_loop_takes_effect_at_once(broker, consumer):
 
 
 def test_closing_inside_a_loop_ends_it(broker):
-    produce(broker.address, "t", 0, numbered(0, 100))
+    produce(broker.address, "t", 0, numbers(0, 100))
     consumer = KafkaConsumer("t", bootstrap_servers=broker.address, auto_offset_reset="earliest")
     got = []
     for record in consumer:
@@ -123,27 +124,27 @@ def test_closing_inside_a_loop_ends_it(broker):
 
 
 def test_seeks_pauses_and_positions(broker, consumer):
-    produce(broker.address, "t", 0, numbered(0, 100))
-    produce(broker.address, "t", 1, numbered(0, 100))
+    produce(broker.address, "t", 0, numbers(0, 100))
+    produce(broker.address, "t", 1, numbers(0, 100))
     consumer.assign([A, B])
     consumer.seek(A, 95)
     consumer.pause(B)
     assert consumer.paused() == {B}
-    assert read(consumer, 5) == {A: numbered(95, 5)}
+    assert read(consumer, 5) == {A: numbers(95, 5)}
     assert consumer.poll(0.1) == {}
     consumer.resume(B)
-    assert read(consumer, 100) == {B: numbered(0, 100)}
+    assert read(consumer, 100) == {B: numbers(0, 100)}
     consumer.seek_to_beginning(A)
     assert consumer.position(A) == 0
     consumer.seek_to_end()
     assert (consumer.position(A), consumer.position(B)) == (100, 100)
     consumer.seek_to_beginning()
     produce(broker.address, "t", 1, [b"x"])
-    assert read(consumer, 201) == {A: numbered(0, 100), B: [*numbered(0, 100), b"x"]}
+    assert read(consumer, 201) == {A: numbers(0, 100), B: [*numbers(0, 100), b"x"]}
 
 
 def test_latest_starts_behind_what_is_there(broker):
-    produce(broker.address, "t", 0, numbered(0, 10))
+    produce(broker.address, "t", 0, numbers(0, 10))
     with KafkaConsumer(bootstrap_servers=broker.address) as consumer:
         consumer.assign([A])
         assert consumer.position(A) == 10
@@ -152,7 +153,7 @@ def test_latest_starts_behind_what_is_there(broker):
 
 
 def test_offsets_by_place_and_time(broker, consumer):
-    produce(broker.address, "t", 0, numbered(0, 100))
+    produce(broker.address, "t", 0, numbers(0, 100))
     assert consumer.beginning_offsets([A, B]) == {A: 0, B: 0}
     assert consumer.end_offsets([A, B]) == {A: 100, B: 0}
     found = consumer.offsets_for_times({A: 1_000_042, B: 5})
@@ -244,9 +245,9 @@ def test_two_threads_at_once_are_refused(broker):
 
 
 def test_a_broker_that_comes_back(broker, consumer):
-    produce(broker.address, "t", 0, numbered(0, 10))
+    produce(broker.address, "t", 0, numbers(0, 10))
     consumer.assign([A])
-    assert read(consumer, 10) == {A: numbered(0, 10)}
+    assert read(consumer, 10) == {A: numbers(0, 10)}
     broker.stop()
     assert consumer.poll(0.1) == {}
     assert not consumer.health().ok
@@ -264,7 +265,7 @@ def test_nobody_there_is_said_with_the_reasons():
 
 def test_a_position_out_of_range_is_reset_within_the_call_that_finds_it(broker):
     """With nothing else on the way, nothing but the reset itself ends the wait: a `for` loop stood still."""
-    produce(broker.address, "t", 0, numbered(0, 10))
+    produce(broker.address, "t", 0, numbers(0, 10))
     with (
         KafkaAdminClient(bootstrap_servers=broker.address) as admin,
         KafkaConsumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer,
@@ -289,13 +290,6 @@ def test_closing_ends_the_fetch_session_and_the_connections(broker):
         consumer.poll(0.01)
     consumer.close()
     assert broker.statistics()["fetch_sessions"] == 0
-    consumer.close()
-    with pytest.raises(errors.ClosedError):
-        consumer.poll(0)
-
-
-def test_closing_without_a_broker_sends_nothing():
-    consumer = KafkaConsumer("t", bootstrap_servers="127.0.0.1:1")
     consumer.close()
     with pytest.raises(errors.ClosedError):
         consumer.poll(0)
@@ -326,17 +320,6 @@ def test_usage_errors(broker, consumer):
         consumer.poll(0, max_records=0)
 
 
-def test_what_it_tells_about_itself(broker, consumer):
-    produce(broker.address, "t", 0, numbered(0, 10))
-    consumer.assign([A])
-    read(consumer, 10)
-    assert consumer.metrics()["records_consumed_total"] == 10
-    assert consumer.metrics()["records_lag_max"] == 0
-    statistics = consumer.statistics()
-    assert statistics["partitions"]["t-0"]["position"] == 10
-    assert statistics["buffered_bytes"] == 0
-
-
 @pytest.mark.parametrize("call", [("commit",), ("commit_async",), ("committed", A), ("consumer_group_metadata",)])
 def test_group_calls_need_a_group(consumer, call):
     with pytest.raises(errors.UsageError, match=f"{call[0]} needs a consumer group: set group_id"):
@@ -353,14 +336,14 @@ def test_a_topic_made_anew_is_read_from_its_start(broker, partitions, subscribed
     ):
         consumer.subscribe(["t"]) if subscribed else consumer.assign([A, B])
         for index in range(2):
-            produce(broker.address, "t", index, numbered(0, 100))
-        assert read(consumer, 200) == {A: numbered(0, 100), B: numbered(0, 100)}
+            produce(broker.address, "t", index, numbers(0, 100))
+        assert read(consumer, 200) == {A: numbers(0, 100), B: numbers(0, 100)}
         admin.delete_topics(["t"]).check()
         admin.create_topics([NewTopic("t", partitions, 1)]).check()
         for index in range(partitions):
-            produce(broker.address, "t", index, numbered(1000, 150))
+            produce(broker.address, "t", index, numbers(1000, 150))
         expected = [TopicPartition("t", index) for index in range(partitions) if subscribed or index < 2]
-        assert read(consumer, 150 * len(expected)) == dict.fromkeys(expected, numbered(1000, 150))
+        assert read(consumer, 150 * len(expected)) == dict.fromkeys(expected, numbers(1000, 150))
         assert consumer.assignment() == set(expected if subscribed else [A, B])
 
 
@@ -371,34 +354,34 @@ def test_a_topic_made_anew_is_new_whatever_the_reset_strategy_is(broker, reset):
     with KafkaAdminClient(bootstrap_servers=broker.address) as admin, KafkaConsumer(**settings) as consumer:
         consumer.assign([A])
         consumer.seek(A, 0)
-        produce(broker.address, "t", 0, numbered(0, 10))
-        assert read(consumer, 10) == {A: numbered(0, 10)}
+        produce(broker.address, "t", 0, numbers(0, 10))
+        assert read(consumer, 10) == {A: numbers(0, 10)}
         admin.delete_topics(["t"]).check()
         admin.create_topics([NewTopic("t", 1, 1)]).check()
-        produce(broker.address, "t", 0, numbered(1000, 20))
+        produce(broker.address, "t", 0, numbers(1000, 20))
         if reset == "latest":
-            assert read(consumer, 20) == {A: numbered(1000, 20)}
+            assert read(consumer, 20) == {A: numbers(1000, 20)}
         else:
             with pytest.raises(errors.NoOffsetForPartition):
                 read(consumer, 20)
 
 
 def test_a_seek_after_a_topic_was_made_anew_counts(broker, consumer):
-    produce(broker.address, "t", 0, numbered(0, 100))
+    produce(broker.address, "t", 0, numbers(0, 100))
     consumer.assign([A])
     read(consumer, 100)
     with KafkaAdminClient(bootstrap_servers=broker.address) as admin:
         admin.delete_topics(["t"]).check()
         admin.create_topics([NewTopic("t", 1, 1)]).check()
-    produce(broker.address, "t", 0, numbered(1000, 150))
+    produce(broker.address, "t", 0, numbers(1000, 150))
     consumer.seek(A, 120)
-    assert read(consumer, 30) == {A: numbered(1120, 30)}
+    assert read(consumer, 30) == {A: numbers(1120, 30)}
 
 
 def test_health_names_a_partition_that_does_not_move_and_no_other(broker):
     clock = JumpingClock()
     for index in range(2):
-        produce(broker.address, "t", index, numbered(0, 10))
+        produce(broker.address, "t", index, numbers(0, 10))
     settings = {"bootstrap_servers": broker.address, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 10}
     with KafkaConsumer(**settings, clock=clock) as consumer:
         consumer.assign([A, B])
@@ -421,7 +404,7 @@ def test_health_names_a_partition_that_does_not_move_and_no_other(broker):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, errors.AuthenticationFailedError])
 def test_an_error_while_fetching_ahead_loses_no_record(broker, consumer, monkeypatch, how, error):
     for index in range(2):
-        produce(broker.address, "t", index, numbered(0, 300))
+        produce(broker.address, "t", index, numbers(0, 300))
     consumer.assign([A, B])
     assert consumer.poll(10, max_records=1)
     first = {tp: consumer.position(tp) for tp in (A, B)}
@@ -435,12 +418,12 @@ def test_an_error_while_fetching_ahead_loses_no_record(broker, consumer, monkeyp
         with pytest.raises(error):
             consumer.poll(10) if how == "poll" else consumer.poll_batch(10) if how == "poll_batch" else next(iter(consumer))
     assert {tp: consumer.position(tp) for tp in (A, B)} == first
-    assert read(consumer, 599) == {A: numbered(first[A], 300 - first[A]), B: numbered(first[B], 300 - first[B])}
+    assert read(consumer, 599) == {A: numbers(first[A], 300 - first[A]), B: numbers(first[B], 300 - first[B])}
 
 
 @pytest.mark.sync_only("Ctrl+C ends the loop itself")
 def test_ctrl_c_in_a_deserializer_loses_no_record(broker):
-    produce(broker.address, "t", 0, numbered(0, 100))
+    produce(broker.address, "t", 0, numbers(0, 100))
     fuse = iter(range(60))
 
     def decode(data):
@@ -451,59 +434,13 @@ def test_ctrl_c_in_a_deserializer_loses_no_record(broker):
     with KafkaConsumer("t", bootstrap_servers=broker.address, auto_offset_reset="earliest", value_deserializer=decode) as consumer:
         with pytest.raises(KeyboardInterrupt):
             read(consumer, 100)
-        assert read(consumer, 100) == {A: numbered(0, 100)}
-
-
-class InterruptedQueue(GeneralWay):
-    """A queue of which one partition is handed out, by a short cut or in general; then comes Ctrl+C."""
-
-    def __init__(self, queue, short_cut):
-        super().__init__(queue)
-        vars(self).update(short_cut=short_cut, turns=0)
-
-    def interrupt_second(self):
-        vars(self)["turns"] += 1
-        if self.turns > 1:
-            raise KeyboardInterrupt
-
-    def head(self):
-        self.interrupt_second()
-        return self.queue.head()
-
-    def take(self, taken, left):
-        return self.queue.take(taken, 10) if self.short_cut else 0
-
-    def take_columns(self, taken):
-        if self.short_cut:
-            self.queue.take_columns(taken)
-            self.interrupt_second()
-
-
-@pytest.mark.sync_only("Ctrl+C ends the loop itself")
-@pytest.mark.parametrize("short_cut", [False, True])
-@pytest.mark.parametrize("columns", [False, True])
-def test_ctrl_c_between_two_partitions_loses_no_record(broker, consumer, columns, short_cut):
-    for index in range(2):
-        produce(broker.address, "t", index, numbered(0, 10))
-    consumer.assign([A, B])
-    fetcher = fetcher_of(consumer)
-    while len(queue_of(fetcher)) < 2:
-        loop_of(consumer).step(clock_of(consumer).now_ms())
-        driver_of(consumer).poll(100, clock_of(consumer).now_ms())
-    queue = queue_of(fetcher)
-    fetcher._queue = interrupted = InterruptedQueue(queue, short_cut)
-    vars(interrupted)["turns"] = int(short_cut)
-    with pytest.raises(KeyboardInterrupt):
-        consumer.poll_batch(10) if columns else consumer.poll(10)
-    fetcher._queue = queue
-    assert [fetcher.metrics.records > 0, consumer.position(A), consumer.position(B)] == [True, 0, 0]
-    assert read(consumer, 20) == {A: numbered(0, 10), B: numbered(0, 10)}
+        assert read(consumer, 100) == {A: numbers(0, 100)}
 
 
 @pytest.mark.sync_only("Ctrl+C ends the loop itself")
 @pytest.mark.parametrize("columns", [False, True])
 def test_ctrl_c_on_the_way_out_loses_no_record(broker, consumer, monkeypatch, columns):
-    produce(broker.address, "t", 0, numbered(0, 100))
+    produce(broker.address, "t", 0, numbers(0, 100))
     consumer.assign([A])
     leave = CallerDriver.__exit__
 
@@ -515,7 +452,7 @@ def test_ctrl_c_on_the_way_out_loses_no_record(broker, consumer, monkeypatch, co
         patch.setattr(CallerDriver, "__exit__", interrupted)
         with pytest.raises(KeyboardInterrupt):
             consumer.poll_batch(10) if columns else consumer.poll(10)
-    assert read(consumer, 100) == {A: numbered(0, 100)}
+    assert read(consumer, 100) == {A: numbers(0, 100)}
 
 
 @pytest.mark.sync_only("Ctrl+C ends the loop itself")
@@ -524,7 +461,7 @@ def test_ctrl_c_on_the_way_out_loses_no_record(broker, consumer, monkeypatch, co
 )
 def test_a_consumer_goes_on_after_an_interrupt_at_any_step(broker, monkeypatch, step):
     """Ctrl+C may leave a request half sent or an answer half taken in: the next call starts over with new connections."""
-    produce(broker.address, "t", 0, numbered(0, 300))
+    produce(broker.address, "t", 0, numbers(0, 300))
     owner, name = step.split(".")
     place = {"NetworkClient": NetworkClient, "Fetcher": Fetcher, "PositionKeeper": PositionKeeper}[owner]
     original = getattr(place, name)
@@ -546,14 +483,14 @@ def test_a_consumer_goes_on_after_an_interrupt_at_any_step(broker, monkeypatch, 
                     while len(got) < 30 * nth and (polled := consumer.poll(10, max_records=7)):
                         got += [r.value for r in polled[A]]
         got += read(consumer, 300 - len(got)).get(A, [])
-    assert got == numbered(0, 300)
+    assert got == numbers(0, 300)
 
 
 @pytest.mark.parametrize("error", [MemoryError, errors.InternalError])
 @pytest.mark.parametrize("step", ["Fetcher._answered", "Fetcher._take_answers", "PositionKeeper._collect", "NetworkClient._do_send"])
 def test_an_error_that_is_no_answer_of_a_broker_starts_over_as_well(broker, consumer, monkeypatch, step, error):
     """It ends a call between any two steps, as Ctrl+C does: what was in flight would never be asked for again."""
-    produce(broker.address, "t", 0, numbered(0, 3))
+    produce(broker.address, "t", 0, numbers(0, 3))
     consumer.assign([A])
     owner, name = step.split(".")
     place = {"NetworkClient": NetworkClient, "Fetcher": Fetcher, "PositionKeeper": PositionKeeper}[owner]
@@ -565,14 +502,14 @@ def test_an_error_that_is_no_answer_of_a_broker_starts_over_as_well(broker, cons
         patch.setattr(place, name, fail)
         with pytest.raises(error):
             consumer.poll(10)
-    assert read(consumer, 3) == {A: numbered(0, 3)}
+    assert read(consumer, 3) == {A: numbers(0, 3)}
 
 
 @pytest.mark.sync_only("Ctrl+C ends the loop itself")
 @pytest.mark.parametrize("step", ["Fetcher.start_anew", "PositionKeeper.start_anew", "SubscriptionState.settle_anew"])
 def test_a_second_interrupt_where_the_first_is_put_in_order(broker, consumer, monkeypatch, step):
     """What was in flight would never be asked for again."""
-    produce(broker.address, "t", 0, numbered(0, 3))
+    produce(broker.address, "t", 0, numbers(0, 3))
     consumer.assign([A])
     owner, name = step.split(".")
     place = {"Fetcher": Fetcher, "PositionKeeper": PositionKeeper, "SubscriptionState": SubscriptionState}[owner]
@@ -581,12 +518,12 @@ def test_a_second_interrupt_where_the_first_is_put_in_order(broker, consumer, mo
             patch.setattr(where, what, interrupt)
             with pytest.raises(KeyboardInterrupt):
                 consumer.poll(10)
-    assert read(consumer, 3) == {A: numbered(0, 3)}
+    assert read(consumer, 3) == {A: numbers(0, 3)}
 
 
 @pytest.mark.sync_only("Ctrl+C ends the loop itself")
 def test_a_poller_that_cannot_be_made_leaves_the_client_to_other_threads(broker, consumer, monkeypatch):
-    produce(broker.address, "t", 0, numbered(0, 3))
+    produce(broker.address, "t", 0, numbers(0, 3))
     consumer.assign([A])
     full = OSError(errno.EMFILE, "too many open files")
     for where, what, error in ((Fetcher, "_answered", KeyboardInterrupt()), (CallerDriver, "_new_client", full)):
@@ -599,11 +536,7 @@ def test_a_poller_that_cannot_be_made_leaves_the_client_to_other_threads(broker,
             with pytest.raises(type(error)):
                 consumer.poll(10)
     with ThreadPoolExecutor(1) as other:
-        assert other.submit(read, consumer, 3).result(30) == {A: numbered(0, 3)}
-
-
-def interrupt(*_):
-    raise KeyboardInterrupt
+        assert other.submit(read, consumer, 3).result(30) == {A: numbers(0, 3)}
 
 
 @pytest.mark.sync_only("makes no call that waits")

@@ -6,26 +6,27 @@ import itertools
 import logging
 
 import pytest
-from test_fetcher import Rig, filled, numbered
+from test_fetcher import FetchRig, filled, numbers
 
 from kafkacore import errors
 from kafkacore.consumer.subscription import EARLIEST
 from kafkacore.protocol import ListOffsetsRequest
 from kafkacore.types import TopicPartition
+from tests.kit.inside import left_out_of
 
 A, B, FAR = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 7)
 MANY = 20_000
 
 
-def rig(*more: TopicPartition) -> Rig:
-    made = Rig({A: filled(), B: filled()}, seek=False)
+def rig(*more: TopicPartition) -> FetchRig:
+    made = FetchRig({A: filled(), B: filled()}, seek=False)
     made.subscription.assign_manual([A, B, *more])
     return made
 
 
 def test_the_others_are_read_and_one_line_says_how_many_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     consumer = rig(*(TopicPartition("t", index) for index in range(2, MANY)))
-    assert consumer.poll() | consumer.poll() == {A: numbered(0, 10), B: numbered(0, 10)}
+    assert consumer.poll() | consumer.poll() == {A: numbers(0, 10), B: numbers(0, 10)}
     for _ in range(20):
         consumer.round(1_000)
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -36,7 +37,7 @@ def test_the_others_are_read_and_one_line_says_how_many_are_left_out(caplog: pyt
 
 def test_each_topic_that_lacks_partitions_has_its_line_also_one_that_lacks_them_later(caplog: pytest.LogCaptureFixture) -> None:
     of_u = TopicPartition("u", 0)
-    consumer = Rig({A: filled(), B: filled(), of_u: filled()}, seek=False)
+    consumer = FetchRig({A: filled(), B: filled(), of_u: filled()}, seek=False)
     for more in ([], [TopicPartition("u", 3)], [TopicPartition("u", 4)]):
         consumer.subscription.assign_manual([A, FAR, of_u, *more])
         for _ in range(20):
@@ -49,7 +50,7 @@ def test_a_step_does_not_look_at_what_is_left_out(monkeypatch: pytest.MonkeyPatc
     consumer = rig(*(TopicPartition("t", index) for index in range(2, MANY)))
     consumer.round()
     looked: list[TopicPartition] = []
-    left_out = consumer.positions._left_out
+    left_out = left_out_of(consumer.positions)
     count = left_out.count
     monkeypatch.setattr(left_out, "count", lambda state: looked.append(state.tp) or count(state))
     for _ in range(50):
@@ -75,13 +76,13 @@ def test_a_partition_is_read_once_its_topic_has_it() -> None:
     consumer = rig(FAR)
     consumer.subscription.request_reset(FAR, EARLIEST)
     consumer.round()
-    assert consumer.poll() | consumer.poll() == {A: numbered(0, 10), B: numbered(0, 10)}
+    assert consumer.poll() | consumer.poll() == {A: numbers(0, 10), B: numbers(0, 10)}
     text = str(consumer.positions.attempts(FAR))
     assert "the topic has 2 partitions" in text
     for index in range(2, 8):
         consumer.cluster.logs[TopicPartition("t", index)] = filled(2)
     consumer.cluster.refresh()
-    assert consumer.poll() == {FAR: numbered(0, 20)}
+    assert consumer.poll() == {FAR: numbers(0, 20)}
     assert consumer.positions.idle
 
 
@@ -91,7 +92,7 @@ def test_what_is_not_assigned_any_more_is_forgotten() -> None:
     consumer.subscription.remove([FAR])
     consumer.subscription.request_reset(A, EARLIEST)
     consumer.round()
-    assert consumer.positions._left_out.next_wake_ms(consumer.now_ms) is None
+    assert left_out_of(consumer.positions).next_wake_ms(consumer.now_ms) is None
 
 
 def test_a_position_that_waits_for_a_newer_leader_says_so() -> None:
@@ -109,5 +110,5 @@ def test_an_offset_behind_the_end_is_named_by_a_warning(offset: int, caplog: pyt
     consumer = rig()
     consumer.positions.seek(A, offset, -1)
     consumer.subscription.pause(B)
-    assert consumer.poll() == {A: numbered(0, 10)}
+    assert consumer.poll() == {A: numbers(0, 10)}
     assert [record.getMessage() for record in caplog.records] == [f"t-0: offset {offset} is out of range, reset to earliest"]

@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 from produce_raw import produce
-from test_fetcher import Rig, filled, numbered
+from test_fetcher import FetchRig, filled, numbers
 
 from kafkacore import KafkaConsumer, errors
 from kafkacore.consumer.group.commits import CommittedQuery
 from kafkacore.consumer.subscription import EARLIEST
 from kafkacore.types import OffsetAndMetadata, TopicPartition
+from tests.kit.inside import errors_in, refused_in
 
 A, B, C = (TopicPartition("t", index) for index in range(3))
 
 
-def rig() -> Rig:
-    return Rig({A: filled(), B: filled(), C: filled()}, reset="none", seek=False)
+def rig() -> FetchRig:
+    return FetchRig({A: filled(), B: filled(), C: filled()}, reset="none", seek=False)
 
 
 def test_partitions_without_an_offset_are_one_error_and_the_others_are_read() -> None:
@@ -30,7 +31,7 @@ def test_partitions_without_an_offset_are_one_error_and_the_others_are_read() ->
         consumer.positions.raise_failure()
     assert (caught.value.topic, caught.value.partition, caught.value.partitions) == ("t", 0, (A, C))
     consumer.cluster.deliver()
-    assert consumer.values() == {B: numbered(0, 10)}
+    assert consumer.values() == {B: numbers(0, 10)}
     for _ in range(10):  # none before the back-off
         consumer.round(9)
     with pytest.raises(errors.NoOffsetForPartition):
@@ -43,8 +44,8 @@ def test_what_a_seek_has_mended_is_not_raised() -> None:
     consumer.subscription.seek(A, 3)
     consumer.subscription.request_reset(B, EARLIEST)
     consumer.subscription.remove([C])
-    assert consumer.poll() == {A: numbered(3, 7)}
-    assert consumer.poll() == {B: numbered(0, 10)}
+    assert consumer.poll() == {A: numbers(3, 7)}
+    assert consumer.poll() == {B: numbers(0, 10)}
     assert consumer.positions.idle
 
 
@@ -53,11 +54,11 @@ def test_a_paused_partition_is_an_error_once_it_is_resumed() -> None:
     consumer.subscription.seek(A, 0)
     consumer.subscription.seek(B, 0)
     consumer.subscription.pause(C)
-    assert consumer.poll() == {A: numbered(0, 10), B: numbered(0, 10)}
+    assert consumer.poll() == {A: numbers(0, 10), B: numbers(0, 10)}
     for _ in range(50):
         consumer.round(100)
-    assert not consumer.positions._errors
-    assert not consumer.positions._refused  # nothing is asked while nobody reads it
+    assert not errors_in(consumer.positions)
+    assert not refused_in(consumer.positions)  # nothing is asked while nobody reads it
     consumer.subscription.resume(C)
     with pytest.raises(errors.NoOffsetForPartition, match="t-2"):
         consumer.round()
@@ -76,7 +77,7 @@ def test_paused_between_the_error_and_the_read() -> None:
 
 
 def test_an_offset_that_is_committed_later_is_found() -> None:
-    consumer = Rig({A: filled()}, reset="none", seek=False)
+    consumer = FetchRig({A: filled()}, reset="none", seek=False)
     asked: list[CommittedQuery] = []
 
     def fetch_committed(tps: Iterable[TopicPartition]) -> CommittedQuery:
@@ -94,7 +95,7 @@ def test_an_offset_that_is_committed_later_is_found() -> None:
         except errors.NoOffsetForPartition:
             raised += 1
     assert (raised, len(asked)) == (2, 3)
-    assert consumer.poll() == {A: numbered(4, 6)}
+    assert consumer.poll() == {A: numbers(4, 6)}
 
 
 @pytest.mark.usefixtures("client_face")
@@ -113,7 +114,7 @@ def test_the_position_of_one_says_nothing_of_another(broker: Any) -> None:
 @pytest.mark.usefixtures("client_face")
 @pytest.mark.parametrize("how", ["poll", "poll_batch", "for"])
 def test_every_way_of_reading_goes_on_with_the_neighbours(broker: Any, how: str) -> None:
-    produce(broker.address, "t", 0, numbered(0, 100))
+    produce(broker.address, "t", 0, numbers(0, 100))
     with KafkaConsumer(bootstrap_servers=broker.address, auto_offset_reset="none", retry_backoff_ms=10, max_poll_records=30) as consumer:
         consumer.assign([A, B])
         consumer.seek(A, 0)
@@ -131,14 +132,14 @@ def test_every_way_of_reading_goes_on_with_the_neighbours(broker: Any, how: str)
             except errors.NoOffsetForPartition as error:
                 assert error.partition == 1
                 raised += 1
-        assert values == numbered(0, 100)
+        assert values == numbers(0, 100)
         consumer.seek(B, 0)
         consumer.poll()
 
 
 @pytest.mark.usefixtures("client_face")
 def test_an_offset_out_of_range_is_an_error_of_its_partition(broker: Any) -> None:
-    produce(broker.address, "t", 0, numbered(0, 10))
+    produce(broker.address, "t", 0, numbers(0, 10))
     with KafkaConsumer(bootstrap_servers=broker.address, auto_offset_reset="none", retry_backoff_ms=10) as consumer:
         consumer.assign([A, B])
         consumer.seek(A, 0)
@@ -151,20 +152,19 @@ def test_an_offset_out_of_range_is_an_error_of_its_partition(broker: Any) -> Non
             except errors.OffsetOutOfRange as error:
                 assert (error.partition, error.offset) == (1, 77)
                 raised += 1
-        assert values == numbered(0, 10)
+        assert values == numbers(0, 10)
 
 
 def test_an_error_that_is_owed_ends_with_a_seek_or_a_pause() -> None:
     """Records of a neighbour came first; by the next call the partition is read elsewhere, or not at all."""
     for mend in ("seek", "pause"):
-        consumer = Rig({A: filled(), B: filled()}, reset="none")
+        consumer = FetchRig({A: filled(), B: filled()}, reset="none")
         consumer.subscription.seek(B, 77)
         consumer.round()
-        assert consumer.values() == {A: numbered(0, 10)}
-        assert consumer.fetcher._owed is not None
+        assert consumer.values() == {A: numbers(0, 10)}
         if mend == "seek":
             consumer.subscription.seek(B, 0)
-            assert consumer.poll() == {B: numbered(0, 10)}
+            assert consumer.poll() == {B: numbers(0, 10)}
         else:
             consumer.subscription.pause(B)
             consumer.log(A).append(b"more")

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from test_elections import A, B, content, epoch_questions, on_their_way, position, read_on, reset_earliest, two_epochs
-from test_fetcher import Rig, filled
+from test_fetcher import FetchRig, filled
 
 from kafkacore import errors
 from kafkacore import protocol as p
@@ -14,6 +14,7 @@ from kafkacore.consumer.subscription import EARLIEST, FetchState
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.types import TopicPartition
+from tests.kit.inside import errors_in
 from tests.kit.rows import each_row
 
 
@@ -211,7 +212,7 @@ def test_two_leader_changes_in_a_row_are_asked_about_with_the_epoch_of_each():
 
 
 def test_a_question_that_is_asked_again_names_the_epoch_of_the_newest_metadata():
-    rig = Rig({A: two_epochs()})
+    rig = FetchRig({A: two_epochs()})
     query = offsets.EpochQuery(rig.cluster, rig.cluster, {A: 0}, retry_backoff_ms=100, retry_backoff_max_ms=1000)
     query.step(0)
     rig.log(A).elect()
@@ -236,7 +237,7 @@ def test_a_seek_during_a_lookup_fetches_with_the_newest_leader_epoch():
 
 
 def test_an_answer_to_an_abandoned_question_is_not_asked_for_again():
-    rig = Rig({A: filled()}, seek=False)
+    rig = FetchRig({A: filled()}, seek=False)
     rig.positions.step(rig.now_ms, 0)
     rig.subscription.seek(A, 4)
     rig.cluster.deliver(lost=True)
@@ -247,7 +248,7 @@ def test_an_answer_to_an_abandoned_question_is_not_asked_for_again():
 
 
 def test_a_position_that_was_found_under_an_old_epoch_is_validated_at_once():
-    rig = Rig({A: two_epochs()}, seek=False, reset="latest")
+    rig = FetchRig({A: two_epochs()}, seek=False, reset="latest")
     rig.positions.step(rig.now_ms, 0)
     rig.cluster.deliver()  # offset 20, epoch 1
     rig.log(A).elect(2, cut=10)
@@ -307,7 +308,7 @@ def test_a_leader_that_says_the_log_has_diverged_is_asked_where():
 
 def test_errors_of_many_partitions_are_raised_one_by_one_and_do_not_pile_up():
     count = 5
-    rig = Rig({TopicPartition("t", index): filled(2) for index in range(count)}, reset="none")
+    rig = FetchRig({TopicPartition("t", index): filled(2) for index in range(count)}, reset="none")
     rig.round()
     rig.fetcher.collect(1_000)
     for log in rig.cluster.logs.values():
@@ -320,7 +321,7 @@ def test_errors_of_many_partitions_are_raised_one_by_one_and_do_not_pile_up():
         except errors.LogTruncationError as error:
             raised.add(error.partition)
         rig.cluster.deliver()
-        assert len(rig.positions._errors) <= count
+        assert len(errors_in(rig.positions)) <= count
     assert raised == set(range(count))
     for tp in rig.cluster.logs:
         rig.subscription.seek(tp, 10)
@@ -360,7 +361,7 @@ def test_an_interrupt_at_any_line_leaves_no_partition_behind():
             rig.cluster.deliver()
 
         outer = sys.gettrace()
-        rig = Rig({A: two_epochs(), B: two_epochs()}, seek=False, reset="latest")
+        rig = FetchRig({A: two_epochs(), B: two_epochs()}, seek=False, reset="latest")
         step()
         rig.log(B).elect(2, cut=15)  # between the answer and its taking in
         rig.cluster.refresh()

@@ -25,22 +25,6 @@ def transactional(log: Log, producer_id: int, *values: bytes) -> int:
     return log.append(*values, producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
 
 
-def test_interleaved_transactions():
-    log = Log()
-    first_of_1 = transactional(log, 1, b"1a")
-    transactional(log, 2, b"2a")
-    log.append(b"plain")
-    transactional(log, 1, b"1b")
-    log.mark(ABORT, 1)
-    transactional(log, 2, b"2b")
-    log.mark(COMMIT, 2)
-    transactional(log, 1, b"1c")  # the same producer's next transaction
-    log.mark(COMMIT, 1)
-    log.aborted = [(1, first_of_1)]
-    assert read(log) == [b"2a", b"plain", b"2b", b"1c"]
-    assert read(log, committed=False) == [b"1a", b"2a", b"plain", b"1b", b"2b", b"1c"]
-
-
 def test_the_list_of_aborted_transactions_may_come_in_any_order():
     log = Log()
     aborted = []
@@ -67,14 +51,6 @@ def test_a_fetch_that_begins_inside_an_aborted_transaction():
     log.append(b"y")
     log.aborted = [(7, first)]
     assert read(log, start=3) == [b"y"]
-
-
-def test_nothing_but_control_and_aborted_batches_still_moves_on():
-    log = Log()
-    first = transactional(log, 7, b"a")
-    log.mark(ABORT, 7)
-    log.aborted = [(7, first)]
-    assert read(log) == []
 
 
 def test_only_the_aborted_producer_is_left_out_and_only_transactional_batches():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_cluster import ABORT, COMMIT, Log, Reply
-from test_fetcher import Rig, filled, numbered
+from test_fetcher import FetchRig, filled, numbers
 
 from kafkacore import errors
 from kafkacore import protocol as p
@@ -22,7 +22,7 @@ A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 # -- a committed offset ---------------------------------------------------------------------------------------------------------------
 
 
-def committed(rig: Rig, offset: int, epoch: int | None) -> None:
+def committed(rig: FetchRig, offset: int, epoch: int | None) -> None:
     """The group's coordinator answers the question for a partition's position."""
 
     def fetch(tps):
@@ -37,10 +37,10 @@ def committed(rig: Rig, offset: int, epoch: int | None) -> None:
 
 def test_a_committed_epoch_that_is_newer_than_the_metadata_asks_for_them_first() -> None:
     """There has been another leader since: the one that the metadata name may not have the records before the position."""
-    rig = Rig({A: filled(2, leader=2)}, seek=False)
+    rig = FetchRig({A: filled(2, leader=2)}, seek=False)
     log = rig.log(A)
     log.elect(leader=1)
-    log.append(*numbered(20, 10))
+    log.append(*numbers(20, 10))
     committed(rig, 25, 1)
     updates = rig.cluster.update_requests
     rig.now_ms += 1
@@ -55,13 +55,13 @@ def test_a_committed_epoch_that_is_newer_than_the_metadata_asks_for_them_first()
     assert rig.cluster.requests == []
     assert rig.positions.next_wake_ms(rig.now_ms)
     rig.cluster.refresh()
-    assert rig.poll() == {A: numbered(25, 5)}
+    assert rig.poll() == {A: numbers(25, 5)}
     assert all(node_id == 1 for node_id, _, request in rig.cluster.requests if isinstance(request, p.FetchRequest))
 
 
 def test_a_committed_epoch_that_no_metadata_reach_is_asked_about_after_a_while() -> None:
     """Of another topic of this name, or of another cluster: the leader says that it has no such epoch, and the policy decides."""
-    rig = Rig({A: filled(2)}, seek=False)
+    rig = FetchRig({A: filled(2)}, seek=False)
     rig.log(A).epochs = [(0, 0)]
     committed(rig, 15, 2**31 - 1)
     began_ms, updates = rig.now_ms, rig.cluster.update_requests
@@ -74,14 +74,14 @@ def test_a_committed_epoch_that_no_metadata_reach_is_asked_about_after_a_while()
         assert rig.now_ms - began_ms < 20_000
     assert rig.now_ms - began_ms >= 10_000
     assert rig.cluster.update_requests - updates <= 110
-    assert rig.poll() == {A: numbered(0, 20)}
+    assert rig.poll() == {A: numbers(0, 20)}
 
 
 def test_a_committed_epoch_of_now_is_fetched_from_without_a_question() -> None:
-    rig = Rig({A: filled(2)}, seek=False)
+    rig = FetchRig({A: filled(2)}, seek=False)
     committed(rig, 5, 0)
     updates = rig.cluster.update_requests
-    assert rig.poll() == {A: numbered(5, 15)}
+    assert rig.poll() == {A: numbers(5, 15)}
     assert rig.cluster.update_requests == updates
 
 
@@ -93,7 +93,7 @@ def test_a_committed_epoch_of_now_is_fetched_from_without_a_question() -> None:
 @each_row("reset", ["earliest", "latest"])
 def test_records_of_a_deleted_topic_are_not_handed_out_after_the_next_assignment(reset: str, columns: bool, short_cuts: bool) -> None:
     """Held and in flight when the partition is taken away and given back: positions are looked up by the policy."""
-    rig = Rig({A: filled(3)}, reset=reset, short_cuts=short_cuts)
+    rig = FetchRig({A: filled(3)}, reset=reset, short_cuts=short_cuts)
     rig.round()
     rig.fetcher.send_fetches(rig.now_ms)
     assert rig.fetcher.buffered_bytes
@@ -123,7 +123,7 @@ def test_records_of_a_deleted_topic_are_not_handed_out_after_the_next_assignment
 # -- aborted transactions -------------------------------------------------------------------------------------------------------------
 
 
-class Broker(Rig):
+class Broker(FetchRig):
     """Answers list the aborted transactions that overlap what they hold, and no others.
 
     Source: Kafka's UnifiedLog.collectAbortedTransactions.
@@ -198,7 +198,7 @@ def test_aborted_transactions_that_stretch_over_several_answers(events, max_part
 # -- two questions, of which one has no answer; two partitions of an answer that nothing can be made of -------------------------------
 
 
-def steps(rig: Rig) -> None:
+def steps(rig: FetchRig) -> None:
     """Positions ask, what is asked is answered, and the answers are taken in."""
     rig.positions.step(rig.now_ms, 0)
     rig.cluster.deliver()
@@ -207,7 +207,7 @@ def steps(rig: Rig) -> None:
 
 @pytest.mark.parametrize("kind", ["lookup", "validation", "committed"])
 def test_a_question_without_an_answer_holds_up_no_other(kind: str) -> None:
-    rig = Rig({A: filled(2), C: filled(2, leader=2)}, seek=kind == "validation")
+    rig = FetchRig({A: filled(2), C: filled(2, leader=2)}, seek=kind == "validation")
     asked: list[CommittedQuery] = []
     if kind == "committed":
         rig.positions.fetch_committed = lambda tps: asked.append(CommittedQuery(tps)) or asked[-1]
@@ -238,7 +238,7 @@ def test_a_question_without_an_answer_holds_up_no_other(kind: str) -> None:
 
 
 def test_unlike_errors_of_partitions_are_all_raised_and_all_are_asked_about_again() -> None:
-    rig = Rig({A: filled(), B: filled(), C: filled(leader=2)}, seek=False)
+    rig = FetchRig({A: filled(), B: filled(), C: filled(leader=2)}, seek=False)
     rig.log(A).error = rig.log(B).error = Code.TOPIC_AUTHORIZATION_FAILED
     rig.log(C).error = Code.UNSUPPORTED_FOR_MESSAGE_FORMAT
     steps(rig)
@@ -253,7 +253,7 @@ def test_unlike_errors_of_partitions_are_all_raised_and_all_are_asked_about_agai
 
 
 def test_a_question_for_committed_offsets_that_is_refused_fails_each_of_its_partitions() -> None:
-    rig = Rig({A: filled(), B: filled()}, seek=False)
+    rig = FetchRig({A: filled(), B: filled()}, seek=False)
     asked: list[CommittedQuery] = []
     rig.positions.fetch_committed = lambda tps: asked.append(CommittedQuery(tps)) or asked[-1]
     rig.positions.step(rig.now_ms, 0)
@@ -267,7 +267,7 @@ def test_a_question_for_committed_offsets_that_is_refused_fails_each_of_its_part
     assert [query.waiting for query in asked] == [{A, B}, {A, B}]
 
 
-def asked_about(rig: Rig) -> list[tuple[int, list[TopicPartition]]]:
+def asked_about(rig: FetchRig) -> list[tuple[int, list[TopicPartition]]]:
     """The lookups so far: whom, and about what."""
     return [
         (node_id, [TopicPartition(topic.name, q.partition_index) for topic in request.topics for q in topic.partitions])
@@ -277,7 +277,7 @@ def asked_about(rig: Rig) -> list[tuple[int, list[TopicPartition]]]:
 
 
 def test_a_leader_that_is_not_connected_keeps_no_other_from_being_asked() -> None:
-    rig = Rig({A: filled(), C: filled(leader=2)}, seek=False)
+    rig = FetchRig({A: filled(), C: filled(leader=2)}, seek=False)
     rig.cluster.unready = {1}
     rig.positions.step(rig.now_ms, 0)
     assert asked_about(rig) == [(2, [C])]
@@ -285,7 +285,7 @@ def test_a_leader_that_is_not_connected_keeps_no_other_from_being_asked() -> Non
 
 @pytest.mark.parametrize("how", ["lost", "left out"])
 def test_all_partitions_of_a_lookup_without_an_answer_are_asked_about_again(how: str) -> None:
-    rig = Rig({A: filled(), B: filled()}, seek=False)
+    rig = FetchRig({A: filled(), B: filled()}, seek=False)
     rig.positions.step(rig.now_ms, 0)
     if how == "left out":
         rig.cluster.answer = lambda node_id, version, request: p.ListOffsetsResponse(topics=[])
@@ -297,20 +297,9 @@ def test_all_partitions_of_a_lookup_without_an_answer_are_asked_about_again(how:
     assert asked_about(rig)[1:] == [(1, [A, B])]
 
 
-def test_all_partitions_that_get_a_leader_are_asked_about() -> None:
-    rig = Rig({A: filled(leader=-1), B: filled(leader=-1)}, seek=False)
-    rig.positions.step(rig.now_ms, 0)
-    assert asked_about(rig) == []
-    for tp in (A, B):
-        rig.log(tp).leader = 1
-    rig.cluster.refresh()
-    rig.positions.step(rig.now_ms, 0)
-    assert asked_about(rig) == [(1, [A, B])]
-
-
 @pytest.mark.parametrize("broken", ["bytes", "session"])
 def test_no_partition_of_an_answer_that_cannot_be_used_is_asked_for_again_at_once(broken: str) -> None:
-    rig = Rig({A: filled(), B: filled()})
+    rig = FetchRig({A: filled(), B: filled()})
     rig.fetcher.send_fetches(rig.now_ms)
     (_, _, _, options), _, version = rig.cluster.pending.popleft()
     error = errors.CorruptDataError("broken") if broken == "bytes" else None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from group_model import Member
-from heartbeat_model import INTERVAL_MS, Client, Coordinator
+from heartbeat_model import INTERVAL_MS, MAX_POLL_MS, Client, Coordinator
 
 from kafkacore import protocol as p
 from kafkacore.consumer.group import classic, modern
@@ -94,7 +94,7 @@ def test_a_modern_member_misses_its_poll_interval_twice() -> None:
     settled()
     for _ in range(3):
         calls = len(client.calls)
-        client.step(client.engine._settings.max_poll_interval_ms)
+        client.step(MAX_POLL_MS)
         assert client.engine.breached
         client.exchange()
         assert coordinator.members == {}

@@ -116,21 +116,6 @@ def test_a_lost_answer_starts_over_and_closes_the_session_whose_state_is_unknown
     assert (request.session_id, request.session_epoch, told(request)) == (7, 0, [(ID_T, 0, 3)])
 
 
-def test_a_broker_without_sessions_gets_full_fetches():
-    session = FetchSession(1)
-    for offset in (0, 4):
-        plan = plan_for(session, {A: target(ID_T, offset)})
-        request = built(plan, 17)
-        assert (request.session_id, request.session_epoch, told(request)) == (0, 0, [(ID_T, 0, offset)])
-        assert session.handle_response(plan, response(A, session_id=0), 17) is None
-    assert session.closing_plan() is None
-
-
-def test_old_brokers_are_asked_without_a_session():
-    request = built(plan_for(FetchSession(1), {A: target(ZERO_TOPIC_ID, 0)}), 4)
-    assert (request.session_id, request.session_epoch) == (0, -1)
-
-
 def test_an_answer_about_something_else_is_refused():
     session = FetchSession(1)
     plan = plan_for(session, {A: target(ID_T, 0)})
@@ -150,14 +135,6 @@ def test_the_epoch_wraps_to_one():
     assert built(plan, 17).session_epoch == 2**31 - 1
     session.handle_response(plan, response(A), 17)
     assert session.epoch == 1
-
-
-def test_closing_names_the_session_and_no_partition():
-    session = FetchSession(1)
-    session.handle_response(plan_for(session, {A: target(ID_T, 0)}), response(A), 17)
-    request = built(session.closing_plan(), 17)
-    assert (request.session_id, request.session_epoch, request.topics) == (7, -1, [])
-    assert session.closing_plan() is None
 
 
 def test_before_version_13_a_recreated_topic_is_not_forgotten_by_its_name():

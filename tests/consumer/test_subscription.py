@@ -28,16 +28,6 @@ def test_assign_keeps_the_state_of_partitions_that_stay():
     assert list(subscription.unsettled) == [C]
 
 
-def test_a_partition_assigned_again_starts_over():
-    subscription = make()
-    subscription.assign_manual([A])
-    subscription.seek(A, 7)
-    subscription.unsubscribe()
-    subscription.assign_manual([A])
-    assert subscription.partitions[A].state is FetchState.INITIALIZING
-    assert not subscription.partitions[A].has_position
-
-
 @each_row("first, second", list(itertools.permutations(["topics", "manual", "pattern"], 2)))
 def test_modes_exclude_each_other(first, second):
     import re
@@ -92,13 +82,6 @@ def test_a_reset_answer_that_comes_too_late_changes_nothing():
     assert not subscription.complete_reset(state, ResetStrategy("latest"), 99, -1)
     assert subscription.complete_reset(state, EARLIEST, 3, 1)
     assert (state.offset, state.offset_epoch, state.state) == (3, 1, FetchState.FETCHING)
-
-
-def test_without_a_strategy_there_is_no_position():
-    subscription = make("none")
-    subscription.assign_manual([A])
-    assert not subscription.initialize(subscription.partitions[A])
-    assert not subscription.partitions[A].has_position
 
 
 def test_lag_counts_to_the_end_that_the_reader_may_see():

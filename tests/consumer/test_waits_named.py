@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import random
-import struct
-import termios
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_fetcher import Rig, filled
+from test_fetcher import FetchRig, filled
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore import protocol as p
@@ -25,9 +22,9 @@ from kafkacore.net.waits import Pieces, waits
 from kafkacore.testing import Drop, EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata
 from tests.kit.inside import connections_of, driver_of, group_of, metadata_of, subscription_of
+from tests.kit.waiting import until
 
 WAIT_MS = 6_000
-POLLS = 500
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +66,7 @@ class Reader:
         self.read += sum(map(len, self.consumer.poll(0.01).values()))
 
     def until(self, done: Callable[[], object]) -> None:
-        for _ in range(POLLS):
-            if done():
-                return
-            self.poll()
-        raise AssertionError(f"it did not come to that: {self.consumer.health()}")
+        until(lambda: done() or self.poll(), "what the consumer comes to", every_s=0)
 
     def reads_all(self, count: int = 20) -> None:
         self.until(lambda: self.read >= count and self.consumer.health().ok)
@@ -100,7 +93,11 @@ GROUPS: dict[str, dict[str, Any]] = {
 }
 
 
-APIS = "ApiVersions Metadata FindCoordinator JoinGroup SyncGroup ConsumerGroupHeartbeat OffsetFetch ListOffsets Fetch".split()
+ASKED = [
+    *((api, "no group") for api in ("ApiVersions", "Metadata", "ListOffsets", "Fetch")),
+    *((api, "classic") for api in ("FindCoordinator", "JoinGroup", "SyncGroup", "OffsetFetch", "Fetch")),
+    *((api, "consumer") for api in ("FindCoordinator", "ConsumerGroupHeartbeat", "OffsetFetch")),
+]
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -116,17 +113,14 @@ def test_a_broker_that_hangs(cluster: EmbeddedCluster, group: str) -> None:
         reader.until(lambda: reader.consumer.health().ok)
 
 
-@pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(("api", "group"), ASKED)
 def test_an_answer_that_does_not_come_from_the_start(cluster: EmbeddedCluster, api: str, group: str) -> None:
-    of_groups = {"FindCoordinator": ("classic", "consumer"), "OffsetFetch": ("classic", "consumer"), "JoinGroup": ("classic",)}
-    of_groups |= {"SyncGroup": ("classic",), "ConsumerGroupHeartbeat": ("consumer",)}
-    if group not in of_groups.get(api, tuple(GROUPS)):
-        return
     settings = {**GROUPS[group], **({} if group == "no group" else {"group_id": f"{api}-{group}"})}
     with ExitStack() as stack:
-        cluster.control(api, dropped)
+        asked: list[Any] = []
+        cluster.control(api, lambda request: asked.append(request) or Drop())
         reader = Reader(cluster, stack, **settings)
+        reader.until(lambda: asked)
         health = reader.later()
         assert not health.ok
         waits_for = {"JoinGroup": "its join", "SyncGroup": "the assignment", "ConsumerGroupHeartbeat": "its join"}
@@ -168,7 +162,7 @@ def test_a_leader_that_refuses_for_ever(cluster: EmbeddedCluster, code: Code) ->
 
 def test_a_row_of_refusals_is_named_with_its_code() -> None:
     tp = TopicPartition("t", 0)
-    rig = Rig({tp: filled()})
+    rig = FetchRig({tp: filled()})
     rig.log(tp).error = Code.KAFKA_STORAGE_ERROR
     for _ in range(60):
         rig.round(100)
@@ -290,38 +284,6 @@ def test_a_program_that_does_not_take_its_records_is_at_work(cluster: EmbeddedCl
         assert reader.consumer.health().problems == ()
         reader.clock.sleep(30_000)
         assert "has not moved" in reader.consumer.health().problems[0]
-
-
-def test_a_large_answer_that_comes_in_pieces(cluster: EmbeddedCluster) -> None:
-    """A look takes in a piece, and the answer counts as away since the last piece that came."""
-    cluster.create_topic("large", partitions=1)
-    cluster.produce("large", [bytes(1_000_000)] * 4)
-    with ExitStack() as stack:
-        reader = Reader(cluster, stack, max_partition_fetch_bytes=4_100_000)
-        consumer, clock = reader.consumer, reader.clock
-        client = driver_of(consumer).client
-        consumer.unsubscribe()
-        consumer.assign([("large", 0)])
-        consumer.pause(("large", 0))
-        assert consumer.position(("large", 0)) == 0
-        while client.in_flight.count:
-            client.poll(10, clock.now_ms())
-        consumer.resume(("large", 0))
-        while not any(channel.reader.filling for channel in client.selector.channels.values()):
-            if client.in_flight.oldest(1) is None:
-                consumer.poll(0)
-            else:
-                client.poll(10, clock.now_ms())
-        (channel,) = (each for each in client.selector.channels.values() if each.reader.filling)
-        looks = 0
-        while channel.reader.filling and looks < 3:
-            while struct.unpack("i", fcntl.ioctl(channel.plain_fd, termios.FIONREAD, bytes(4)))[0] < channel.low_water_bytes:
-                pass  # the broker is sending it
-            clock.sleep(WAIT_MS)
-            assert consumer.health().problems == ()
-            looks += 1
-        assert looks > 1
-        assert consumer.poll(10)
 
 
 def test_a_large_answer_of_which_no_more_comes() -> None:

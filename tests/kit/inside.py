@@ -328,3 +328,31 @@ def reaper_of(purgatory: Any) -> Any:
 def requests_of(cluster: Any) -> Any:
     """Hands its controller a request."""
     return cluster._submit
+def lookups_of(positions: Any) -> Any:
+    """Its questions under way about where to begin."""
+    return positions._resets
+
+
+def validations_of(positions: Any) -> Any:
+    """Its questions under way about leader epochs."""
+    return positions._validations
+
+
+def refused_in(positions: Any) -> Any:
+    """What is asked about again after a back-off."""
+    return positions._refused
+
+
+def errors_in(positions: Any) -> Any:
+    """What it has to raise, by partition."""
+    return positions._errors
+
+
+def errors_of_paused(positions: Any) -> Any:
+    """What it will raise of partitions that are paused."""
+    return positions._of_paused
+
+
+def left_out_of(positions: Any) -> Any:
+    """Partitions that their topic does not have."""
+    return positions._left_out
