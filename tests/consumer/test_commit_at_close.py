@@ -15,42 +15,34 @@ from numbered import send_numbers
 from refused_commits import refuse_commits
 
 from kafkacore import errors
-from kafkacore.consumer import KafkaConsumer, RebalanceListener
+from kafkacore.consumer import KafkaConsumer
 from kafkacore.errors import Code
 from kafkacore.testing import Delay, Drop, EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit import groups
+from tests.kit.groups import Heard, Members, until_polled
 from tests.kit.inside import group_of
+from tests.kit.waiting import GUARD_S, until
 
-pytestmark = pytest.mark.usefixtures("client_face")
+pytestmark = pytest.mark.usefixtures("client_face", "in_control")
 
+FACED = (groups,)
 PARTITIONS = 4
 RECORDS = 80
-GUARD_S = 100
+MEMBER = {"auto_commit_interval_ms": 600_000}
 
 
 @pytest.fixture
-def member(shared: EmbeddedCluster, topic: str) -> Iterator[Callable[..., KafkaConsumer]]:
-    made: list[KafkaConsumer] = []
+def group_protocol() -> str:
+    return "classic"
 
-    def make(listener: RebalanceListener | None = None, **settings: Any) -> KafkaConsumer:
-        own = {} if settings.get("group_protocol") == "consumer" else {"heartbeat_interval_ms": 100}
-        consumer = KafkaConsumer(
-            bootstrap_servers=shared.bootstrap_servers,
-            group_id=f"g-{topic}",
-            auto_offset_reset="earliest",
-            auto_commit_interval_ms=600_000,
-            **own,
-            **settings,
-        )
-        made.append(consumer)
-        consumer.subscribe([topic], listener=listener)
-        return consumer
 
-    yield make
+@pytest.fixture
+def in_control(shared: EmbeddedCluster, member: Members) -> Iterator[None]:
+    """Members close when the coordinator is well again."""
+    yield
     for name in ("JoinGroup", "SyncGroup", "OffsetCommit"):
         shared.control(name, None)
-    for consumer in made:
-        consumer.close(1)
 
 
 @pytest.fixture
@@ -65,12 +57,13 @@ def phase(consumer: KafkaConsumer) -> str:
 
 def share(*members: KafkaConsumer) -> None:
     """Until they share the partitions."""
-    for _ in range(GUARD_S * 20):
+
+    def shared() -> bool:
         for consumer in members:
             consumer.poll(0.02, max_records=1)
-        if sum(len(m.assignment()) for m in members) == PARTITIONS and all(m.assignment() and phase(m) == "stable" for m in members):
-            return
-    raise AssertionError([m.assignment() for m in members])
+        return sum(len(m.assignment()) for m in members) == PARTITIONS and all(m.assignment() and phase(m) == "stable" for m in members)
+
+    until(shared, "they share the partitions", every_s=0)
 
 
 def read_on(shared: EmbeddedCluster, topic: str, consumer: KafkaConsumer) -> dict[TopicPartition, int]:
@@ -84,16 +77,6 @@ def read_on(shared: EmbeddedCluster, topic: str, consumer: KafkaConsumer) -> dic
 
 def committed(consumer: KafkaConsumer, tps: Any = None) -> dict[TopicPartition, int]:
     return {tp: found.offset for tp, found in consumer.committed(tps or consumer.assignment()).items() if found is not None}
-
-
-def until(condition: Callable[[], object], *polled: KafkaConsumer) -> None:
-    for _ in range(GUARD_S * 100):
-        if condition():
-            return
-        for consumer in polled:
-            consumer.poll(0)
-        threading.Event().wait(0.01)
-    raise AssertionError("it never came")
 
 
 ENDS: dict[str, Callable[[KafkaConsumer], object]] = {
@@ -111,7 +94,7 @@ def test_while_the_coordinator_holds_the_join_back(shared, topic, member, observ
     its_id = slow.consumer_group_metadata().member_id
     shared.control("JoinGroup", lambda request: Drop() if request.member_id == its_id else None)
     leaver.enforce_rebalance()
-    until(lambda: phase(leaver) == "joining" and group_of(leaver).membership._asked is not None, leaver)
+    until_polled(lambda: phase(leaver) == "joining" and group_of(leaver).membership._asked is not None, leaver)
     processed = {tp: leaver.position(tp) for tp in processed}
     done = threading.Event()
     guard = threading.Timer(GUARD_S, lambda: done.is_set() or shared.control("JoinGroup", None))
@@ -127,7 +110,7 @@ def test_while_the_coordinator_holds_the_join_back(shared, topic, member, observ
 def test_while_the_leader_assigns(shared, topic, member, observer, end: str) -> None:
     leader, leaver = (member(partition_assignment_strategy=["cooperative-sticky"]) for _ in range(2))
     share(leader, leaver)
-    if group_of(leaver).membership._leads:
+    if group_of(leaver).membership.leads:
         leader, leaver = leaver, leader
     processed = read_on(shared, topic, leaver)
     asked = threading.Event()
@@ -140,7 +123,7 @@ def test_while_the_leader_assigns(shared, topic, member, observer, end: str) -> 
 
     shared.control("SyncGroup", slow_leader)
     leaver.enforce_rebalance()
-    until(lambda: asked.is_set() and phase(leaver) == "syncing", leaver)
+    until_polled(lambda: asked.is_set() and phase(leaver) == "syncing", leaver)
     processed = {tp: leaver.position(tp) for tp in processed}
     ENDS[end](leaver)
     assert committed(observer, list(processed)) == processed
@@ -152,7 +135,7 @@ def test_when_the_group_has_rebalanced_with_a_member_that_does_not_know_it(share
     """The answer to its JoinGroup is lost, or on its way: its generation may not commit any more, and the next may."""
     leaver, other = (member(partition_assignment_strategy=["cooperative-sticky"]) for _ in range(2))
     share(leaver, other)
-    if group_of(leaver).membership._leads != leads:
+    if group_of(leaver).membership.leads != leads:
         leaver, other = other, leaver
     processed = read_on(shared, topic, leaver)
     its_id = leaver.consumer_group_metadata().member_id
@@ -167,29 +150,18 @@ def test_when_the_group_has_rebalanced_with_a_member_that_does_not_know_it(share
 
     shared.control("JoinGroup", lose)
     leaver.enforce_rebalance()
-    until(lost.is_set, leaver, other)
-    until(lambda: group_of(other).membership._generation > generation, other)
+    until_polled(lost.is_set, leaver, other)
+    until_polled(lambda: group_of(other).membership.metadata.generation_id > generation, other)
     processed = {tp: leaver.position(tp) for tp in processed}
     ENDS[end](leaver)
     assert committed(observer, list(processed)) == processed
 
 
-class Commits(RebalanceListener):
-    """Commits by hand at the last moment."""
-
-    def __init__(self) -> None:
-        self.consumer: KafkaConsumer | None = None
-
-    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
-        assert self.consumer is not None
-        self.consumer.commit()
-
-
 @pytest.mark.parametrize("by", ["itself", "the listener"])
 @pytest.mark.parametrize("end", ENDS)
 def test_a_commit_that_the_rebalance_refuses_is_tried_again(shared, topic, member, observer, end: str, by: str) -> None:
-    listener = Commits()
-    leaver = listener.consumer = member(listener if by == "the listener" else None, enable_auto_commit=by == "itself")
+    heard = Heard(revoked=lambda _: leaver.commit() if by == "the listener" else None)
+    leaver = member(heard, enable_auto_commit=by == "itself")
     share(leaver)
     processed = read_on(shared, topic, leaver)
     refusals = refuse_commits(shared, Code.REBALANCE_IN_PROGRESS, times=3)

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from kafkacore.consumer import KafkaConsumer, RebalanceListener
+from kafkacore.consumer import KafkaConsumer
 from kafkacore.net import block_end
-from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.clusters import make_topics
+from tests.kit.groups import Heard
 from tests.kit.inside import group_of
+from tests.kit.records import take
 
 PARTITIONS = 1
 RECORDS = 30
@@ -47,13 +49,6 @@ def offset_of(make: Callable[..., KafkaConsumer], topic: str) -> int | None:
     return None if found is None else found.offset
 
 
-def read(consumer: KafkaConsumer) -> None:
-    for _ in range(600):
-        if consumer.poll(0.1):
-            return
-    raise AssertionError("nothing came")
-
-
 def chain(error: BaseException) -> list[BaseException]:
     found = [error]
     while (before := found[-1].__cause__ or found[-1].__context__) is not None:
@@ -62,13 +57,15 @@ def chain(error: BaseException) -> list[BaseException]:
     return found
 
 
-class Fails(RebalanceListener):
-    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
-        raise OSError("the listener failed")
-
-
 class Bug(Exception):
     """Of the body."""
+
+
+def failing(error: BaseException) -> Heard:
+    def fail(_: Any) -> None:
+        raise error
+
+    return Heard(revoked=fail)
 
 
 @pytest.mark.parametrize("raises", [None, Bug, KeyboardInterrupt, SystemExit])
@@ -79,7 +76,7 @@ def test_what_the_last_poll_returned_is_committed_when_the_body_ends_well(make, 
         with make(enable_auto_commit=auto) as consumer:
             consumer.subscribe([topic])
             for _ in range(3):
-                read(consumer)
+                take(consumer, 1)
             if raises is not None:
                 raise raises
     except (Bug, KeyboardInterrupt, SystemExit) as error:
@@ -98,8 +95,8 @@ def test_what_the_application_committed_itself_is_not_taken_back(make, topic, le
     """Automatic commits know less than it does: that the records before the last poll are processed."""
     with pytest.raises(Bug), make() as consumer:
         consumer.subscribe([topic])
-        read(consumer)
-        read(consumer)
+        take(consumer, 1)
+        take(consumer, 1)
         tp = TopicPartition(topic, 0)
         answers: list[Any] = []
         if how == "commit":
@@ -130,8 +127,8 @@ def test_in_a_for_loop_the_record_in_hand_is_the_doubtful_one(make, topic, left)
 @pytest.mark.parametrize("cause", [None, ValueError("behind the bug")])
 def test_the_body_s_error_is_what_the_caller_sees(make, topic, left, cause: Exception | None) -> None:
     with pytest.raises(Bug) as caught, make() as consumer:
-        consumer.subscribe([topic], listener=Fails())
-        read(consumer)
+        consumer.subscribe([topic], listener=failing(OSError("the listener failed")))
+        take(consumer, 1)
         raise Bug from cause
     assert consumer.closed
     assert len(left) == 1
@@ -141,8 +138,8 @@ def test_the_body_s_error_is_what_the_caller_sees(make, topic, left, cause: Exce
 
 def test_an_error_that_comes_from_the_close_alone_is_raised(make, topic, left) -> None:
     with pytest.raises(OSError, match="the listener failed"), make() as consumer:
-        consumer.subscribe([topic], listener=Fails())
-        read(consumer)
+        consumer.subscribe([topic], listener=failing(OSError("the listener failed")))
+        take(consumer, 1)
     assert consumer.closed
     assert len(left) == 1
 
@@ -150,25 +147,17 @@ def test_an_error_that_comes_from_the_close_alone_is_raised(make, topic, left) -
 def test_a_listener_that_raises_the_body_s_error_again_makes_no_circle(make, topic) -> None:
     bug = Bug()
 
-    class Again(RebalanceListener):
-        def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
-            raise bug
-
     with pytest.raises(Bug) as caught, make() as consumer:
-        consumer.subscribe([topic], listener=Again())
-        read(consumer)
+        consumer.subscribe([topic], listener=failing(bug))
+        take(consumer, 1)
         raise bug
     assert chain(caught.value) == [bug]
 
 
 def test_ctrl_c_while_the_block_closes_ends_it(make, topic) -> None:
-    class Interrupts(RebalanceListener):
-        def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt) as caught, make() as consumer:
-        consumer.subscribe([topic], listener=Interrupts())
-        read(consumer)
+        consumer.subscribe([topic], listener=failing(KeyboardInterrupt()))
+        take(consumer, 1)
         raise Bug
     assert consumer.closed
     assert [type(error) for error in chain(caught.value)] == [KeyboardInterrupt, Bug]
@@ -179,14 +168,12 @@ def test_a_block_left_by_an_error_does_not_wait_long_for_brokers_that_are_gone(r
     monkeypatch.setattr(block_end, "FAILED_BLOCK_S", 0.1)
     monkeypatch.setattr(block_end, "CLOSE_S", 1.0 if reason is SystemExit else 600.0)
     with EmbeddedCluster() as cluster:
-        cluster.create_topic("t")
-        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            producer.send("t", b"a").result(60)
+        make_topics(cluster, {"t": [[b"a"]]})
         with (
             pytest.raises(reason),
             KafkaConsumer("t", bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest") as consumer,
         ):
-            read(consumer)
+            take(consumer, 1)
             cluster.pause_broker(1)
             began_s = time.monotonic()
             raise reason

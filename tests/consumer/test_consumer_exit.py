@@ -81,21 +81,6 @@ ENDS: dict[str, tuple[str, int, str]] = {
         -signal.SIGINT,
         "KeyboardInterrupt",
     ),
-    "sys.exit beside a daemon thread that polls": (
-        """
-            ready = threading.Event()
-            def run():
-                consumer = joined()
-                ready.set()
-                for record in consumer:
-                    pass
-            threading.Thread(target=run, daemon=True).start()
-            ready.wait()
-            sys.exit(3)
-        """,
-        3,
-        "",
-    ),
     "a daemon thread calls on": (
         """
             consumer = joined()
@@ -131,16 +116,6 @@ ENDS: dict[str, tuple[str, int, str]] = {
                     c.poll(0.05)
         """,
         0,
-        "",
-    ),
-    "a local variable, sys.exit": (
-        """
-            def main():
-                consumer = joined()
-                sys.exit(5)
-            main()
-        """,
-        5,
         "",
     ),
     "a thread is listening": (

@@ -16,21 +16,18 @@ from kafkacore.consumer.group.member_health import _WAITS_FOR, MemberHealth, mem
 from kafkacore.consumer.group.membership import GroupSettings
 from kafkacore.consumer.group.modern import Phase as ModernPhase
 from kafkacore.errors import Code
-from kafkacore.producer import KafkaProducer
 from kafkacore.protocol import FindCoordinatorResponse, ListOffsetsResponse
 from kafkacore.protocol.data import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
 from kafkacore.protocol.group import Coordinator
 from kafkacore.testing import Disconnect, Drop, EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.clusters import embedded
+from tests.kit.groups import until_polled
 from tests.kit.inside import group_of, metadata_of
+from tests.kit.records import fill, numbered
 from tests.kit.rows import each_row
 
-
-@pytest.fixture
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(config={"auto_create_topics_enable": False}) as cluster:
-        cluster.create_topic("t", partitions=2)
-        yield cluster
+cluster = embedded({"t": 2}, scope="function", config={"auto_create_topics_enable": False})
 
 
 @pytest.fixture
@@ -47,38 +44,30 @@ def consumer(cluster: EmbeddedCluster) -> Iterator[Callable[..., KafkaConsumer]]
         each.close()
 
 
-def until(consumer: KafkaConsumer, done: Callable[[], object]) -> None:
-    for _ in range(3000):
-        if done():
-            return
-        consumer.poll(0.01)
-    raise AssertionError("it did not come to that")
-
-
 @pytest.mark.parametrize("group", [{}, {"group_id": "g"}, {"group_id": "g", "group_protocol": "consumer"}])
 def test_a_topic_that_does_not_exist_is_named(cluster, consumer, caplog, group):
     caplog.set_level(logging.WARNING)
     reader = consumer("t", "missing", auto_offset_reset="earliest", **group)
-    until(reader, lambda: "topic missing does not exist: nothing is read" in caplog.text)
+    until_polled(lambda: "topic missing does not exist: nothing is read" in caplog.text, reader)
     (problem,) = [p for p in reader.health().problems if "exist" in p]
     assert problem.startswith("topic missing does not exist: it was not found 0 s ago")
     seen = metadata_of(reader).version
-    until(reader, lambda: metadata_of(reader).version >= seen + 5)
+    until_polled(lambda: metadata_of(reader).version >= seen + 5, reader)
     assert caplog.text.count("topic missing does not exist") == 1, "once, not with every answer"
     cluster.create_topic("missing", partitions=1)
-    until(reader, lambda: TopicPartition("missing", 0) in reader.assignment() and reader.health().ok)
+    until_polled(lambda: TopicPartition("missing", 0) in reader.assignment() and reader.health().ok, reader)
     with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.delete_topics(["missing"]).check()
     reader.unsubscribe()
     reader.subscribe(["t"])
-    until(reader, lambda: reader.health().ok)
+    until_polled(lambda: reader.health().ok, reader)
 
 
 def test_what_is_not_looked_up_yet_is_no_problem(consumer):
     reader = consumer()
     reader.assign([("t", 0), ("t", 7)])
     assert not [p for p in reader.health().problems if "leader" in p or "exist" in p]
-    until(reader, lambda: metadata_of(reader).snapshot.topics)
+    until_polled(lambda: metadata_of(reader).snapshot.topics, reader)
     assert [p for p in reader.health().problems if "t-" in p] == ["t-7 does not exist: topic t has 2 partitions"]
 
 
@@ -90,20 +79,20 @@ def test_a_partition_without_a_leader_is_named():
             gone = cluster.leader("t", 0)
             reader.position(("t", 0))
             cluster.stop_broker(gone)
-            until(reader, lambda: "t-0 has no leader" in reader.health().problems)
+            until_polled(lambda: "t-0 has no leader" in reader.health().problems, reader)
             cluster.start_broker(gone)
-            until(reader, lambda: reader.health().ok)
+            until_polled(lambda: reader.health().ok, reader)
 
 
 def test_a_pattern_that_matches_nothing_is_named(cluster, consumer):
     reader = consumer()
     reader.subscribe(pattern="orders-.*")
     assert not reader.health().problems, "nobody has looked yet"
-    until(reader, lambda: reader.health().problems)
+    until_polled(lambda: reader.health().problems, reader)
     assert reader.health().problems[0] == "the pattern 'orders-.*' matches none of the cluster's topics (1)"
     cluster.create_topic("orders-1", partitions=1)
     metadata_of(reader).request_update()
-    until(reader, lambda: reader.health().ok)
+    until_polled(lambda: reader.health().ok, reader)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -112,7 +101,7 @@ def test_a_member_says_who_it_is(consumer, cluster, protocol):
     member = reader.health().member
     assert (member.group_id, member.generation, member.state, member.coordinator, member.heartbeat_age_ms) == ("g", -1, "out", -1, None)
     assert reader.health().problems == ("not a member of group g: it waits for poll(), which joins",)
-    until(reader, lambda: reader.health().ok and reader.health().member.state == "stable" and reader.assignment())
+    until_polled(lambda: reader.health().ok and reader.health().member.state == "stable" and reader.assignment(), reader)
     member, me = reader.health().member, reader.consumer_group_metadata()
     assert (member.member_id, member.generation, member.group_instance_id) == (me.member_id, me.generation_id, "i")
     assert (member.state, member.coordinator, member.waits_for, member.waiting_ms) == ("stable", 1, "", 0)
@@ -131,13 +120,13 @@ def test_a_coordinator_that_cannot_be_found_is_named_with_the_cause(consumer, cl
 
     cluster.control("FindCoordinator", unavailable)
     reader = consumer("t", group_id="g")
-    until(reader, lambda: group_of(reader).link.attempts)
+    until_polled(lambda: group_of(reader).link.attempts, reader)
     health = reader.health()
     assert "the coordinator of group g has not been found or reached for 0 s: COORDINATOR_NOT_AVAILABLE" in health.problems[0]
     assert health.problems[1].startswith("not a member of group g")
     assert health.member.waits_for in health.problems
     cluster.control("FindCoordinator", None)
-    until(reader, lambda: reader.health().ok)
+    until_polled(lambda: reader.health().ok, reader)
     assert group_of(reader).link.unknown_since_ms == -1
 
 
@@ -146,7 +135,7 @@ def test_that_no_broker_can_be_reached_comes_before_what_comes_of_it(consumer, c
     """The coordinator is named as the broker it is, not by the id of its connection."""
     caplog.set_level(logging.DEBUG, logger="kafkacore")
     reader = consumer("t", group_id="g", group_protocol=protocol, reconnect_backoff_ms=5, reconnect_backoff_max_ms=20)
-    until(reader, lambda: reader.health().member.state == "stable" and reader.assignment())
+    until_polled(lambda: reader.health().member.state == "stable" and reader.assignment(), reader)
     cluster.stop_broker(1)
     looks: list[tuple[str, ...]] = []
 
@@ -155,7 +144,7 @@ def test_that_no_broker_can_be_reached_comes_before_what_comes_of_it(consumer, c
         text = "\n".join(looks[-1])
         return "no broker can be reached" in text and "the coordinator of group g has not been found or reached" in text
 
-    until(reader, both_said)
+    until_polled(both_said, reader)
     problems = looks[-1]
     assert problems[0].startswith("no broker can be reached: NETWORK_EXCEPTION (13): ")
     reader.close(0)  # the broker is gone
@@ -164,7 +153,7 @@ def test_that_no_broker_can_be_reached_comes_before_what_comes_of_it(consumer, c
 
 def test_a_coordinator_that_does_not_answer_is_named_as_the_broker_it_is(consumer, cluster):
     reader = consumer("t", group_id="g", request_timeout_ms=1000)
-    until(reader, lambda: reader.health().member.state == "stable" and reader.assignment())
+    until_polled(lambda: reader.health().member.state == "stable" and reader.assignment(), reader)
     cluster.control("OffsetCommit", lambda request: Drop())
     with pytest.raises(errors.KafkaTimeoutError) as caught:
         reader.commit({("t", 0): 0}, timeout=2)
@@ -209,8 +198,7 @@ def test_every_state_says_what_it_waits_for():
 
 @pytest.mark.parametrize("group", [{}, {"group_id": "g"}])
 def test_an_offset_out_of_range_names_the_range_that_is_there(consumer, cluster, group):
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        producer.send_many("t", [b"%d" % i for i in range(10)], partitions=[0] * 10).result(60)
+    fill(cluster.bootstrap_servers, "t", numbered(10))
     with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.delete_records({("t", 0): 4}).check()
     reader = consumer(auto_offset_reset="none", **group)
@@ -219,7 +207,7 @@ def test_an_offset_out_of_range_names_the_range_that_is_there(consumer, cluster,
         reader.assign([("t", partition)])
         reader.seek(("t", partition), offset)
         with pytest.raises(errors.OffsetOutOfRange, match=f": the partition {there}; seek to choose") as raised:
-            until(reader, lambda: False)
+            until_polled(lambda: False, reader)
         assert (raised.value.topic, raised.value.partition, raised.value.offset, raised.value.broker) == ("t", partition, offset, 1)
 
 
@@ -236,8 +224,8 @@ def test_an_offset_out_of_range_is_raised_also_where_nobody_knows_the_range(cons
     reader.assign([("t", 0)])
     reader.seek(("t", 0), 5)
     with pytest.raises(errors.OffsetOutOfRange) as raised:
-        until(reader, lambda: False)
+        until_polled(lambda: False, reader)
     assert "the partition" not in str(raised.value).replace("what the partition holds", "")
     cluster.control("ListOffsets", None)
     with pytest.raises(errors.OffsetOutOfRange, match="the partition is empty"):
-        until(reader, lambda: False)
+        until_polled(lambda: False, reader)

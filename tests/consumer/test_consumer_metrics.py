@@ -16,33 +16,24 @@ from kafkacore.consumer.consumer_metrics import all_names, lag_of
 from kafkacore.consumer.fetcher import FetchMetrics
 from kafkacore.consumer.group.stats import GroupStats
 from kafkacore.consumer.subscription import FetchState, PartitionState
-from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.clusters import embedded
 from tests.kit.inside import clock_of, driver_of
+from tests.kit.records import numbered, take
 
 A = TopicPartition("t", 0)
 FETCH = "consumer-fetch-manager-metrics"
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1, config={"group_initial_rebalance_delay_ms": 0}) as made:
-        made.create_topic("t", partitions=2)
-        with KafkaProducer(bootstrap_servers=made.bootstrap_servers) as producer:
-            producer.send_many("t", [b"%d" % i for i in range(1_000)], partitions=[i % 2 for i in range(1_000)]).result(30)
-        yield made
+VALUES = numbered(1_000)
+cluster = embedded({"t": [VALUES[::2], VALUES[1::2]]}, brokers=1, config={"group_initial_rebalance_delay_ms": 0})
 
 
 @pytest.fixture
 def consumer(cluster: EmbeddedCluster) -> Iterator[KafkaConsumer]:
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", clock=JumpingClock()) as made:
         yield made
-
-
-def read(consumer: KafkaConsumer, count: int, **options: Any) -> None:
-    while count > 0:
-        count -= sum(map(len, consumer.poll(10, **options).values()))
 
 
 def test_answers_are_sampled_with_what_was_handed_out_since_the_last() -> None:
@@ -87,7 +78,7 @@ def test_group_stats_follow_the_counts_of_an_engine() -> None:
 def test_partitions_have_lag_lead_bytes_and_records(consumer: KafkaConsumer) -> None:
     consumer.assign([A, ("t", 1)])
     consumer.seek(("t", 1), 490)
-    read(consumer, 510)
+    take(consumer, 510)
     found = consumer.metrics(detail=True)
     first, second = found[f"{FETCH}.partition-t-0"], found[f"{FETCH}.partition-t-1"]
     assert (first["records-lag"], first["records-lead"], first["records-consumed-total"]) == (0, 500, 500)
@@ -124,7 +115,7 @@ def test_a_member_has_all_names_and_counts_its_group(cluster: EmbeddedCluster) -
     with KafkaConsumer(
         "t", bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest", heartbeat_interval_ms=50
     ) as consumer:
-        read(consumer, 1_000)
+        take(consumer, 1_000)
         consumer.commit()
         while consumer.metrics(detail=True)["consumer-coordinator-metrics"]["last-heartbeat-seconds-ago"] < 0:
             consumer.poll(0.05)
@@ -143,7 +134,7 @@ def test_a_member_has_all_names_and_counts_its_group(cluster: EmbeddedCluster) -
 
 def test_another_thread_reads_while_a_call_runs(consumer: KafkaConsumer) -> None:
     consumer.assign([A])
-    read(consumer, 500)
+    take(consumer, 500)
     got: list[Any] = []
     with driver_of(consumer):  # as inside a poll
         reader = threading.Thread(target=lambda: got.extend([consumer.metrics(), consumer.metrics(detail=True)]))
@@ -154,7 +145,7 @@ def test_another_thread_reads_while_a_call_runs(consumer: KafkaConsumer) -> None
 
 def test_counts_of_nodes_outlive_a_network_that_was_given_up(consumer: KafkaConsumer) -> None:
     consumer.assign([A])
-    read(consumer, 500)
+    take(consumer, 500)
     before = consumer.metrics(detail=True)["consumer-metrics"]
     with pytest.raises(KeyboardInterrupt), driver_of(consumer):
         raise KeyboardInterrupt
@@ -162,5 +153,5 @@ def test_counts_of_nodes_outlive_a_network_that_was_given_up(consumer: KafkaCons
     after = consumer.metrics(detail=True)["consumer-metrics"]
     assert after["request-total"] == before["request-total"]
     assert (after["connection-count"], after["connection-close-total"]) == (0, before["connection-creation-total"])
-    read(consumer, 500)
+    take(consumer, 500)
     assert consumer.metrics(detail=True)["consumer-metrics"]["request-total"] > before["request-total"]

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
-import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +14,8 @@ from kafkacore.consumer import KafkaConsumer
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.programs import run_python
+from tests.kit.records import fill, numbered
 
 RECORDS = 20
 METHODS = ["spawn", "fork", "forkserver"]
@@ -59,20 +57,12 @@ PROGRAM = """
 """
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1) as cluster:
-        yield cluster
-
-
-@pytest.mark.parametrize("what", ["closes", "ends"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "what"), [*((method, "ends") for method in METHODS), ("spawn", "closes")])
 def test_a_child_makes_its_own(shared: EmbeddedCluster, tmp_path: Path, method: str, what: str) -> None:
     """Also one that does not close it leaves the group: multiprocessing ends its children by os._exit, for which atexit is not called."""
     topic = f"{method}-{what}"
     shared.create_topic(topic)
-    with KafkaProducer(bootstrap_servers=shared.bootstrap_servers) as producer:
-        producer.send_many(topic, [b"%d" % i for i in range(RECORDS)])
+    fill(shared.bootstrap_servers, topic, numbered(RECORDS))
     left: list[str] = []
 
     def leave_group(request: Any) -> None:
@@ -82,13 +72,7 @@ def test_a_child_makes_its_own(shared: EmbeddedCluster, tmp_path: Path, method: 
     shared.control("LeaveGroup", leave_group)
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
-    done = subprocess.run(
-        [sys.executable, str(program), shared.bootstrap_servers, topic, method, what],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
-    )
+    done = run_python(str(program), shared.bootstrap_servers, topic, method, what)
     shared.control("LeaveGroup", None)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(left) == 1

@@ -8,7 +8,6 @@ import pytest
 from kafkacore import KafkaAdminClient, KafkaConsumer, NewTopic, TopicPartition, errors
 from kafkacore.clock import JumpingClock
 from kafkacore.testing import Drop, EmbeddedCluster
-from tests.kit.inside import loop_of
 from tests.kit.records import fill
 from tests.kit.waiting import until
 
@@ -48,31 +47,12 @@ def left_loop(consumer, tp):
     assert consumer.position(tp) == 17
 
 
-def given_back(consumer, tp):
-    """Ctrl+C between the fetcher and the application."""
-    read_to(consumer, tp, 20)
-    consumer.seek(tp, 14)
-    left = loop_of(consumer)._left
-
-    def interrupted(now_ms):
-        if loop_of(consumer).in_hand:
-            raise KeyboardInterrupt
-        left(now_ms)
-
-    loop_of(consumer)._left = interrupted
-    with pytest.raises(KeyboardInterrupt):
-        while True:
-            consumer.poll(0.2)
-    loop_of(consumer)._left = left
-    read_to(consumer, tp, 20)
-
-
 def paused(consumer, tp):
     read_to(consumer, tp, 20)
     consumer.pause(tp)
 
 
-WAYS = [reset_earliest, left_loop, given_back, paused]
+WAYS = [reset_earliest, left_loop, paused]
 
 
 @pytest.mark.slow

@@ -18,11 +18,12 @@ import pytest
 from kafkacore import errors
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.errors import Code
-from kafkacore.producer import KafkaProducer
 from kafkacore.protocol import FindCoordinatorResponse
 from kafkacore.protocol.group import Coordinator
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.clusters import embedded
+from tests.kit.groups import joined, until_polled
 from tests.kit.inside import driver_of, group_of, lock_of, loop_of
 from tests.kit.waits import GUARD_S, Waits, interrupt
 
@@ -43,17 +44,10 @@ CALLS: dict[str, Callable[[KafkaConsumer], object]] = {
     "unsubscribe": lambda c: (c.seek(TP, 3), c.unsubscribe()),
     "close": lambda c: (c.seek(TP, 3), c.close(LONG_S)),
 }
-NEED_COORDINATOR = ("commit", "committed", "unsubscribe", "close", "poll", "for")
 CONDITIONS = ["stopped", "down", "no coordinator"]
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=2)
-        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            producer.send_many("t", [b"v"] * 100, partitions=[0] * 100)
-        yield cluster
+shared = embedded({"t": [[b"v"] * 100, []]}, brokers=1)
 
 
 @pytest.fixture
@@ -68,17 +62,14 @@ def member(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> Iterator[
         "auto_commit_interval_ms": LONG_S * 1000,
     }
     consumer = KafkaConsumer("t", **settings)
-    for _ in range(1000):
-        if consumer.poll(0.1) or len(consumer.assignment()) == 2:
-            break
-    while consumer.position(TP) < 100:
-        consumer.poll(1)
+    joined(consumer, 2)
+    until_polled(lambda: consumer.position(TP) == 100, consumer)
     yield consumer
     consumer.close(0)
 
 
 @contextlib.contextmanager
-def broken(cluster: EmbeddedCluster, member: KafkaConsumer, condition: str) -> Iterator[None]:
+def broken_down(cluster: EmbeddedCluster, member: KafkaConsumer, condition: str) -> Iterator[None]:
     """The broker answers nothing, its address refuses connections, or no coordinator can be found."""
     if condition == "stopped":
         cluster.pause_broker(1)
@@ -109,7 +100,9 @@ def broken(cluster: EmbeddedCluster, member: KafkaConsumer, condition: str) -> I
         yield
 
 
-WAITING = [(call, condition) for condition in CONDITIONS for call in CALLS if condition != "no coordinator" or call in NEED_COORDINATOR]
+WAITING = [(call, "stopped") for call in CALLS] + [
+    (call, condition) for condition in CONDITIONS[1:] for call in ("poll", "commit", "close")
+]
 
 
 @pytest.mark.parametrize(("call", "condition"), WAITING)
@@ -117,7 +110,7 @@ def test_ctrl_c_ends_every_call_that_waits(shared, member, monkeypatch, call: st
     main = threading.main_thread().ident
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
-        with broken(shared, member, condition):
+        with broken_down(shared, member, condition):
             waits = Waits(monkeypatch, lambda: signal.pthread_kill(main, signal.SIGUSR1))
             with pytest.raises(KeyboardInterrupt):
                 CALLS[call](member)
@@ -131,7 +124,7 @@ def test_ctrl_c_ends_every_call_that_waits(shared, member, monkeypatch, call: st
 
 @pytest.mark.parametrize(("call", "condition"), [(c, w) for c, w in WAITING if c not in ("unsubscribe", "close")])
 def test_wakeup_from_another_thread_ends_every_call_that_waits(shared, member, monkeypatch, call: str, condition: str) -> None:
-    with broken(shared, member, condition):
+    with broken_down(shared, member, condition):
         waits = Waits(monkeypatch, member.wakeup)
         with pytest.raises(errors.WakeupError):
             CALLS[call](member)
@@ -154,7 +147,7 @@ def test_wakeup_in_a_signal_handler(shared, member, monkeypatch) -> None:
 @pytest.mark.parametrize("auto", [True, False])
 @pytest.mark.parametrize("condition", [*CONDITIONS, "well"])
 def test_close_keeps_to_its_timeout(shared, member, condition: str, auto: bool) -> None:
-    with broken(shared, member, condition):
+    with broken_down(shared, member, condition):
         if auto:
             member.seek(TP, 3)
         began_s = time.monotonic()
@@ -166,7 +159,7 @@ def test_close_keeps_to_its_timeout(shared, member, condition: str, auto: bool) 
 
 @pytest.mark.parametrize("condition", ["stopped", "down"])
 def test_close_from_another_thread_while_poll_waits_for_a_broker(shared, member, monkeypatch, condition: str) -> None:
-    with broken(shared, member, condition):
+    with broken_down(shared, member, condition):
         waits = Waits(monkeypatch, lambda: member.close(0.5))
         with pytest.raises(errors.ClosedError):
             CALLS["poll"](member)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import random
-import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,11 +17,12 @@ import pytest
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.consumer.group import background
 from kafkacore.net.driver import CallerDriver
-from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.groups import Members
 from tests.kit.inside import driver_of, group_of, lock_of, subscription_of
 from tests.kit.interrupter import Interrupter
+from tests.kit.records import fill, numbered
 
 PARTITIONS = 3
 RECORDS = 9_000
@@ -34,11 +33,8 @@ BATCHES = 30  # records of three batches, one for each partition
 def shared() -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster(brokers=1) as cluster:
         cluster.create_topic("t", partitions=PARTITIONS)
-        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            for begin in range(0, RECORDS, BATCHES):
-                numbers = range(begin, begin + BATCHES)
-                producer.send_many("t", [b"%d" % i for i in numbers], partitions=[i % PARTITIONS for i in numbers])
-                producer.flush()
+        for begin in range(0, RECORDS, BATCHES):
+            fill(cluster.bootstrap_servers, "t", numbered(BATCHES, first=begin), [i % PARTITIONS for i in range(BATCHES)])
         yield cluster
 
 
@@ -63,31 +59,13 @@ def group(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def make(shared: EmbeddedCluster, group: str) -> Iterator[Callable[..., KafkaConsumer]]:
-    made: list[KafkaConsumer] = []
-
-    def make(**settings: Any) -> KafkaConsumer:
-        given = {
-            "bootstrap_servers": shared.bootstrap_servers,
-            "group_id": group,
-            "auto_offset_reset": "earliest",
-            "auto_commit_interval_ms": 1,
-            "heartbeat_interval_ms": 50,
-            "max_partition_fetch_bytes": 300,
-            "fetch_max_wait_ms": 20,
-        }
-        if settings.get("group_protocol") == "consumer":
-            del given["heartbeat_interval_ms"]
-        consumer = KafkaConsumer("t", **{**given, **settings})
-        made.append(consumer)
-        return consumer
-
-    yield make
-    for consumer in made:
-        consumer.close(10)
+def make(shared: EmbeddedCluster, group: str) -> Iterator[Members]:
+    settings = {"auto_commit_interval_ms": 1, "max_partition_fetch_bytes": 300, "fetch_max_wait_ms": 20}
+    with Members(shared.bootstrap_servers, "t", group_id=group, **settings) as members:
+        yield members
 
 
-class Reading:
+class MembersReading:
     """What came of each partition, and what may be committed of it."""
 
     def __init__(self, consumer: KafkaConsumer, observer: KafkaConsumer, *, repeats: bool = False) -> None:
@@ -179,11 +157,10 @@ HANDING_OVER = (
 
 # Python ignores Ctrl+C, as all that is raised, while a loop's generator is dropped: no line of ours can pass it on.
 @pytest.mark.filterwarnings("ignore:Exception ignored in. <generator object KafkaConsumer.__iter__:pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("auto", [True, False])
-@pytest.mark.parametrize("call", ["poll", "poll_batch", "iterate"])
+@pytest.mark.parametrize(("call", "auto"), [("poll", True), ("poll", False), ("poll_batch", True), ("iterate", True)])
 def test_ctrl_c_at_every_line_that_hands_records_over(make, observer, call: str, auto: bool) -> None:
     consumer = make(enable_auto_commit=auto)
-    reading = Reading(consumer, observer)
+    reading = MembersReading(consumer, observer)
     while not sum(reading.next.values()):
         reading.poll()
         reading.take_polled()
@@ -202,11 +179,10 @@ def test_ctrl_c_at_every_line_that_hands_records_over(make, observer, call: str,
     reading.check_committed()
 
 
-@pytest.mark.parametrize("auto", [True, False])
-@pytest.mark.parametrize("call", ["poll", "poll_batch", "iterate"])
+@pytest.mark.parametrize(("call", "auto"), [("poll", True), ("poll", False), ("poll_batch", True), ("iterate", True)])
 def test_the_background_drives_while_the_caller_is_interrupted_on_the_way_out(make, observer, monkeypatch, call: str, auto: bool) -> None:
     consumer = make(enable_auto_commit=auto)
-    reading = Reading(consumer, observer)
+    reading = MembersReading(consumer, observer)
     while not sum(reading.next.values()):
         reading.poll()
         reading.take_polled()
@@ -251,7 +227,7 @@ MEMBERSHIP = (
 def test_ctrl_c_at_any_line_of_a_call_that_joins_or_leaves(make, observer, call: str, protocol: str) -> None:
     """The same call works when it is repeated, and reading goes on where it was committed: nothing is skipped."""
     consumer = make(group_protocol=protocol)
-    reading = Reading(consumer, observer, repeats=True)
+    reading = MembersReading(consumer, observer, repeats=True)
     reading.read_some()
     calls: dict[str, Callable[[], object]] = {
         "subscribe": lambda: consumer.subscribe(["t"]),
@@ -272,7 +248,7 @@ def test_ctrl_c_at_any_line_of_a_call_that_joins_or_leaves(make, observer, call:
 @pytest.mark.parametrize("call", ["seek", "pause"])
 def test_ctrl_c_while_a_for_loop_gives_back_what_it_has_in_hand(make, observer, call: str) -> None:
     consumer = make(enable_auto_commit=False)
-    reading = Reading(consumer, observer)
+    reading = MembersReading(consumer, observer)
     tps = list(reading.next)
 
     def seek() -> None:
@@ -288,51 +264,3 @@ def test_ctrl_c_while_a_for_loop_gives_back_what_it_has_in_hand(make, observer, 
             break
     assert at > 20
     reading.read_the_rest()
-
-
-@pytest.mark.parametrize("auto", [True, False])
-def test_signals_at_any_time_lose_and_repeat_nothing(make, observer, auto: bool) -> None:
-    """Real ones, which come when they come: the calls are made until a hundred were interrupted."""
-    consumer = make(enable_auto_commit=auto)
-    reading = Reading(consumer, observer)
-    seed = random.randrange(2**32)
-    rng = random.Random(seed)
-    calls = [reading.poll, reading.poll_batch, reading.iterate_one, consumer.paused, consumer.consumer_group_metadata]
-    fires = threading.Event()
-    ended = threading.Event()
-    caught = 0
-
-    def interrupt(*_: object) -> None:
-        if fires.is_set():
-            fires.clear()
-            raise KeyboardInterrupt
-
-    def shoot() -> None:
-        while not ended.wait(rng.random() * 0.003):
-            if fires.is_set():
-                signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    callbacks, gc.callbacks[:] = gc.callbacks[:], []  # a signal that comes within one, Hypothesis has one, is reported and not raised
-    thread = threading.Thread(target=shoot)
-    thread.start()
-    try:
-        while caught < 100 and sum(reading.next.values()) < RECORDS * 2 // 3:
-            call = rng.choice(calls)
-            fires.set()
-            try:
-                call()
-            except KeyboardInterrupt:
-                caught += 1
-            fires.clear()
-            reading.take_polled()
-            if not caught % 20:
-                reading.check_committed()
-    finally:
-        ended.set()
-        thread.join()
-        signal.signal(signal.SIGUSR1, before)
-        gc.callbacks[:] = callbacks
-    assert caught >= 10, seed
-    reading.read_the_rest()
-    reading.check_committed()

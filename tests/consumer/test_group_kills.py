@@ -10,8 +10,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import uuid
-from collections.abc import Iterator
 
 import pytest
 
@@ -19,6 +17,8 @@ from kafkacore.consumer import KafkaConsumer
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.clusters import embedded
+from tests.kit.waiting import fresh
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")]
 
@@ -76,15 +76,14 @@ VICTIM = """
 """
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    config = {
+cluster = embedded(
+    brokers=1,
+    config={
         "group_consumer_heartbeat_interval_ms": 50,
         "group_consumer_session_timeout_ms": SESSION_MS,
         "group_min_session_timeout_ms": SESSION_MS,
-    }
-    with EmbeddedCluster(brokers=1, config=config) as started:
-        yield started
+    },
+)
 
 
 def settings_of(cluster: EmbeddedCluster, topic: str, protocol: str) -> dict[str, object]:
@@ -107,7 +106,7 @@ CONSUMER = [("ConsumerGroupHeartbeat", 1), ("ConsumerGroupHeartbeat", 2), ("Offs
     ("protocol", "api", "nth"), [*(("classic", api, nth) for api, nth in CLASSIC), *(("consumer", api, nth) for api, nth in CONSUMER)]
 )
 def test_another_member_takes_over(cluster: EmbeddedCluster, protocol: str, api: str, nth: int, when: str) -> None:
-    topic = f"t-{uuid.uuid4().hex}"
+    topic = fresh()
     cluster.create_topic(topic, partitions=PARTITIONS)
     produce(cluster, topic)
     settings = settings_of(cluster, topic, protocol)
@@ -139,38 +138,3 @@ def test_another_member_takes_over(cluster: EmbeddedCluster, protocol: str, api:
     assert all((i, offset) in processed for i in committed for offset in range(committed[i])), "nothing is skipped"
     if api == "OffsetCommit":
         assert last in {"before": [5], "sent": [5, 10], "answered": [10]}[when]
-
-
-JOINING = [("classic", *at) for at in CLASSIC[:2]] + [("consumer", *at) for at in CONSUMER[:2]]
-
-
-@pytest.mark.parametrize("when", ["before", "sent", "answered"])
-@pytest.mark.parametrize(("protocol", "api", "nth"), JOINING)
-def test_the_group_goes_on_without_it(cluster: EmbeddedCluster, protocol: str, api: str, nth: int, when: str) -> None:
-    """A member that dies while it joins holds the others up for a session at most: they have all partitions again, and skip nothing."""
-    topic = f"t-{uuid.uuid4().hex}"
-    cluster.create_topic(topic, partitions=PARTITIONS)
-    produce(cluster, topic)
-    settings = settings_of(cluster, topic, protocol)
-    read: dict[int, list[int]] = {i: [] for i in range(PARTITIONS)}
-    with KafkaConsumer(auto_offset_reset="earliest", auto_commit_interval_ms=20, **settings) as survivor:
-
-        def poll() -> None:
-            for records in survivor.poll(0.05).values():
-                for r in records:
-                    read[r.partition].append(r.offset)
-
-        survivor.subscribe([topic])
-        while not all(len(offsets) == EACH for offsets in read.values()):
-            poll()
-        arguments = json.dumps([topic, settings, api, nth, when])
-        with subprocess.Popen([sys.executable, "-c", textwrap.dedent(VICTIM), arguments], stdout=subprocess.PIPE, text=True) as victim:
-            while victim.poll() is None:
-                poll()
-            assert victim.returncode == -9
-        produce(cluster, topic)
-        for _ in range(GUARD_S * 20):
-            poll()
-            if all(offsets[-1] == 2 * EACH - 1 for offsets in read.values()):
-                break
-    assert {i: sorted({*offsets}) for i, offsets in read.items()} == {i: list(range(2 * EACH)) for i in read}

@@ -17,9 +17,10 @@ import pytest
 
 from kafkacore import errors
 from kafkacore.consumer import KafkaConsumer
-from kafkacore.producer import KafkaProducer
 from kafkacore.testing import CLIENTS, EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.kit.clusters import embedded
+from tests.kit.groups import until_polled
 from tests.kit.inside import group_of, subscription_of
 from tests.kit.waits import GUARD_S
 
@@ -60,25 +61,9 @@ CONDITIONS = {"stopped process": "classic", "half an answer": "consumer"}
 """And the protocol of the member: each is tried once."""
 
 
-@pytest.fixture(scope="module")
-def processes() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1, processes=True, config=QUICK) as cluster:
-        fill(cluster)
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def network() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1, faults=True, config=QUICK) as cluster:
-        fill(cluster)
-        yield cluster
-
-
-def fill(cluster: EmbeddedCluster) -> None:
-    for topic in ("t", "u"):
-        cluster.create_topic(topic, partitions=2)
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        producer.send_many("t", [b"v"] * RECORDS, partitions=[0] * RECORDS)
+FULL = {"t": [[b"v"] * RECORDS, []], "u": 2}
+processes = embedded(FULL, brokers=1, processes=True, config=QUICK)
+network = embedded(FULL, brokers=1, faults=True, config=QUICK)
 
 
 @pytest.fixture(params=CONDITIONS)
@@ -124,16 +109,9 @@ def member(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> Iterator
 
 def read_all(consumer: KafkaConsumer) -> None:
     """Everything from the beginning."""
-    for _ in range(GUARD_S * 20):
-        if {TP, OTHER} <= consumer.assignment():
-            break
-        consumer.poll(0.05, max_records=1)
+    until_polled(lambda: {TP, OTHER} <= consumer.assignment(), consumer)
     consumer.seek(TP, 0)
-    for _ in range(GUARD_S * 20):
-        if TP in consumer.assignment() and subscription_of(consumer).state_of(TP).offset == RECORDS:
-            return
-        consumer.poll(0.05)
-    raise AssertionError(consumer.health())
+    until_polled(lambda: TP in consumer.assignment() and subscription_of(consumer).state_of(TP).offset == RECORDS, consumer)
 
 
 @pytest.mark.parametrize("call", TIMED)
@@ -206,11 +184,7 @@ def test_a_stop_in_the_middle_of_a_rebalance(cluster, member, leader: bool) -> N
         with stalled(cluster):
             for consumer in (second, member):
                 consumer.poll(TIMEOUT_S)
-        for _ in range(GUARD_S * 10):
-            for consumer in (second, member):
-                consumer.poll(0.05)
-            if len(second.assignment()) == len(member.assignment()) == 1:
-                break
+        until_polled(lambda: len(second.assignment()) == len(member.assignment()) == 1, second, member)
         assert second.assignment() | member.assignment() == {TP, OTHER}
 
 
@@ -240,9 +214,7 @@ def test_nothing_is_handed_out_while_the_commit_before_a_rebalance_waits(cluster
         with stalled(cluster):
             assert not any(read(timeout_s) for _ in range(3))
             assert group_of(consumer).gives_up
-        for _ in range(GUARD_S * 10):
+        while len(offsets) < RECORDS:
             read(0.1)
-            if len(offsets) >= RECORDS:
-                break
         assert offsets == list(range(RECORDS))
         assert group_of(consumer).membership.rebalances == 2

@@ -155,7 +155,7 @@ def test_the_coordinator_moves(member, shared, topic):
         shared.start_broker(coordinator)
 
 
-def settled(topic: str, *consumers: KafkaConsumer) -> None:
+def shared_evenly(topic: str, *consumers: KafkaConsumer) -> None:
     """Waits until the members share all partitions evenly."""
     everything = {TopicPartition(topic, i) for i in range(PARTITIONS)}
 
@@ -172,12 +172,12 @@ def test_a_group_changes_from_range_to_cooperative_by_two_rolling_restarts(membe
     only_range, both, only_cooperative = ["range"], ["cooperative-sticky", "range"], "cooperative-sticky"
     heard = Heard()
     members = [member(partition_assignment_strategy=only_range) for _ in range(3)]
-    settled(topic, *members)
+    shared_evenly(topic, *members)
     for strategy in (both, only_cooperative):
         for nth in range(3):
             members[nth].close()
             members[nth] = member(heard if strategy is only_cooperative else None, partition_assignment_strategy=strategy)
-            settled(topic, *members)
+            shared_evenly(topic, *members)
             found = {group_of(consumer).membership.protocol_name for consumer in members}
             assert found == {"cooperative-sticky" if nth == 2 or strategy is only_cooperative else "range"}
     had = [consumer.assignment() for consumer in members]

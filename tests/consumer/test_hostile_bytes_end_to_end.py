@@ -50,7 +50,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield started
 
 
-class Fault:
+class ChangedBytes:
     """Changes bytes of some answers, but for their correlation ids.
 
     Not of ApiVersions, which are believed as long as the connection stands.
@@ -107,7 +107,7 @@ def test_a_member_outlives_changed_bytes(cluster: EmbeddedCluster, monkeypatch: 
     cluster.create_topic(topic, partitions=PARTITIONS)
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         producer.send_many(topic, [b"%d" % i for i in range(RECORDS)], partitions=[i % PARTITIONS for i in range(RECORDS)])
-    fault = Fault(seed)
+    fault = ChangedBytes(seed)
     monkeypatch.setattr(client_selector, "Selector", fault.selector())
     monkeypatch.setattr(client, "_LONGEST_THROTTLE_MS", 20)  # else it is waited for
     monkeypatch.setattr(metadata, "_BEHIND_MS", 100)

@@ -12,21 +12,16 @@ import pytest
 from kafkacore import ConsumerInterceptor, errors
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer import KafkaConsumer, RecordBatches
-from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import OffsetAndMetadata, TopicPartition
+from tests.kit.clusters import embedded
+from tests.kit.records import numbered, take
 from tests.kit.rows import each_row
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster() as cluster:
-        cluster.create_topic("t", partitions=2)
-        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            producer.send_many("t", [b"%d" % i for i in range(20)], partitions=[i % 2 for i in range(20)])
-        yield cluster
+cluster = embedded({"t": [numbered(20)[::2], numbered(20)[1::2]]})
 
 
 @pytest.fixture
@@ -41,14 +36,6 @@ def consumer(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> Iterat
     yield make
     for each in made:
         each.close()
-
-
-def read(consumer: KafkaConsumer, count: int) -> list[Any]:
-    found: list[Any] = []
-    while len(found) < count:
-        for records in consumer.poll(10).values():
-            found += records
-    return found
 
 
 class Marks(ConsumerInterceptor):
@@ -86,7 +73,7 @@ class Broken:
 @pytest.mark.parametrize("how", ["poll", "for"])
 def test_records_go_through_all_of_them_in_order(consumer, how):
     reader = consumer(Marks(b"a"), Broken(), object_without_a_return(), Marks(b"b"))
-    records = read(reader, 20) if how == "poll" else [*itertools.islice(reader, 20)]
+    records = take(reader, 20) if how == "poll" else [*itertools.islice(reader, 20)]
     assert sorted(r.value for r in records) == sorted(b"%dab" % i for i in range(20))
 
 
@@ -99,7 +86,7 @@ def object_without_a_return() -> Any:
 
 
 def test_what_failed_is_logged(consumer, caplog):
-    read(consumer(Broken(), object_without_a_return()), 20)
+    take(consumer(Broken(), object_without_a_return()), 20)
     assert "on_consume of" in caplog.text
     assert "ValueError: broken" in caplog.text
     assert "returned None, no Mapping" in caplog.text
@@ -113,7 +100,7 @@ def test_records_may_be_left_out_and_the_position_is_behind_them(consumer, how):
 
     reader = consumer(Even(), group_id=f"even-{how}", enable_auto_commit=False)
     if how == "poll":
-        assert [r.offset for r in read(reader, 5)] == [0, 2, 4, 6, 8]
+        assert [r.offset for r in take(reader, 5)] == [0, 2, 4, 6, 8]
     else:
         assert [record.offset for record in itertools.islice(reader, 5)] == [0, 2, 4, 6, 8]
     while reader.position(B) < 10:
@@ -148,7 +135,7 @@ def test_columns_do_not_pass_by_an_interceptor_of_records(consumer):
         reader.poll_batch(1)
     with pytest.raises(errors.UsageError, match="columns would pass it by"):
         list(reader.read_range(A, 0, 10))
-    assert len(read(reader, 20)) == 20
+    assert len(take(reader, 20)) == 20
 
     class Counts(ConsumerInterceptor):
         def on_commit(self, offsets):
@@ -160,7 +147,7 @@ def test_columns_do_not_pass_by_an_interceptor_of_records(consumer):
 def test_commits_that_worked_are_seen_on_the_polling_thread(consumer, cluster):
     marks = Marks(b"")
     reader = consumer(Broken(), marks, group_id="commits", auto_commit_interval_ms=1)
-    read(reader, 20)
+    take(reader, 20)
     heard: list[Any] = []
     reader.commit_async({A: 3}, callback=lambda offsets, error: heard.append((len(marks.committed), error)))
     reader.commit({A: OffsetAndMetadata(4, None, "note")})
@@ -189,7 +176,7 @@ def test_they_are_closed_once_after_the_last_commit(consumer):
             self.calls.append("commit")
 
     reader = consumer(Marks(b"a", calls), Broken(), Late(b"b", calls), group_id="closing")
-    read(reader, 20)
+    take(reader, 20)
     reader.close()
     reader.close()
     assert calls == ["commit", "close a", "close b"]
@@ -205,10 +192,10 @@ def test_ctrl_c_inside_loses_no_record(consumer):
             return records
 
     reader = consumer(Interrupted(), max_poll_records=3)
-    first = read(reader, 1)
+    first = take(reader, 1)
     with pytest.raises(KeyboardInterrupt):
-        read(reader, 20)
-    records = first + read(reader, 20 - len(first))
+        take(reader, 20)
+    records = first + take(reader, 20 - len(first))
     assert sorted((r.partition, r.offset) for r in records) == [(p, o) for p in (0, 1) for o in range(10)]
 
 

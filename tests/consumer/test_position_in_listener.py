@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 
-from kafkacore import KafkaConsumer, KafkaProducer, RebalanceListener, TopicPartition
+from kafkacore import KafkaConsumer, RebalanceListener, TopicPartition
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
 from tests.kit.inside import clock_of
+from tests.kit.records import numbered
 
 GUARD_S = 90
 TP = TopicPartition("t", 0)
 
 
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with EmbeddedCluster() as cluster:
-        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            producer.send_many("t", [b"%d" % i for i in range(5)]).result()
-        yield cluster.bootstrap_servers
+cluster = embedded({"t": [numbered(5)]})
+
+
+@pytest.fixture
+def servers(cluster: EmbeddedCluster) -> str:
+    return cluster.bootstrap_servers
 
 
 class Rewinding(RebalanceListener):

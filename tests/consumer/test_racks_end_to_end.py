@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
+from kafkacore import KafkaAdminClient, KafkaConsumer, NewTopic, TopicPartition
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
+from tests.kit.groups import Members as GroupOf
 from tests.kit.inside import group_of
+from tests.kit.records import fill
+from tests.kit.waiting import until
 
 RACKS = ("a", "b", "c")  # of brokers 1, 2 and 3
 PARTITIONS, RECORDS = 12, 5
@@ -24,10 +28,7 @@ SETTINGS = {
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=3, config=SETTINGS, racks=RACKS) as made:
-        yield made
+cluster = embedded(brokers=3, config=SETTINGS, racks=RACKS)
 
 
 @pytest.fixture
@@ -66,18 +67,7 @@ class Members:
         self.sent = 0
         self.of: dict[str, KafkaConsumer] = {}
         for rack in RACKS:
-            racked = {"client_rack": rack} if settings.get("with_racks", True) else {}
-            given = {key: value for key, value in settings.items() if key != "with_racks"}
-            self.of[rack] = stack.enter_context(
-                KafkaConsumer(
-                    topic,
-                    bootstrap_servers=cluster.bootstrap_servers,
-                    group_id=f"g-{topic}",
-                    auto_offset_reset="earliest",
-                    **racked,
-                    **given,
-                )
-            )
+            self.of[rack] = stack.enter_context(GroupOf(cluster.bootstrap_servers, topic, client_rack=rack, **settings))()
 
     def poll(self) -> dict[str, set[int]]:
         for consumer in self.of.values():
@@ -85,19 +75,17 @@ class Members:
         return {rack: {tp.partition for tp in consumer.assignment()} for rack, consumer in self.of.items()}
 
     def until(self, done: Callable[[dict[str, set[int]]], bool], what: str) -> dict[str, set[int]]:
-        for _ in range(1000):
-            found = self.poll()
-            if done(found):
-                return found
-        raise AssertionError(f"it did not come to that: {what}; {found}")
+        def look() -> Any:
+            return found if done(found := self.poll()) else None
+
+        return until(look, what, every_s=0)
 
     def shared(self) -> dict[str, set[int]]:
         return self.until(lambda found: sorted(map(len, found.values())) == [PARTITIONS // 3] * 3, "each has a third")
 
     def write_and_read(self) -> None:
-        with KafkaProducer(bootstrap_servers=self.cluster.bootstrap_servers) as producer:
-            values = [b"%d" % (self.sent + i) for i in range(PARTITIONS * RECORDS)]
-            producer.send_many(self.topic, values, partitions=[i % PARTITIONS for i in range(len(values))]).result(timeout=30)
+        values = [b"%d" % (self.sent + i) for i in range(PARTITIONS * RECORDS)]
+        fill(self.cluster.bootstrap_servers, self.topic, values, [i % PARTITIONS for i in range(len(values))])
         self.sent += len(values)
         self.until(lambda _: len(self.read) >= self.sent, "everything is read")
         assert sorted(map(int, self.read)) == [*range(self.sent)]
@@ -116,7 +104,7 @@ def nearest(found: dict[str, set[int]]) -> set[tuple[str, int]]:
 @pytest.mark.parametrize("strategy", ["range", "sticky", "cooperative-sticky"])
 def test_members_get_what_lies_in_their_rack_and_read_it_there(cluster, topic, strategy):
     with contextlib.ExitStack() as stack:
-        members = Members(cluster, topic, stack, partition_assignment_strategy=strategy, heartbeat_interval_ms=50)
+        members = Members(cluster, topic, stack, partition_assignment_strategy=strategy)
         found = members.shared()
         count = sum(len(near(mine, rack)) for rack, mine in found.items())
         if strategy == "range":  # member after member takes what is near; one may leave little to the last
@@ -128,18 +116,6 @@ def test_members_get_what_lies_in_their_rack_and_read_it_there(cluster, topic, s
             members.write_and_read()
         assert fetches.seen == nearest(found)
         assert members.poll() == found
-
-
-def test_without_racks_they_read_from_leaders(cluster, topic):
-    """What the test above would see if racks did nothing."""
-    with contextlib.ExitStack() as stack:
-        members = Members(cluster, topic, stack, with_racks=False, partition_assignment_strategy="range", heartbeat_interval_ms=50)
-        found = members.shared()
-        assert {rack: near(mine, rack) for rack, mine in found.items()} != found
-        members.write_and_read()
-        with Fetches(cluster) as fetches:
-            members.write_and_read()
-        assert fetches.seen == {("", 1), ("", 2), ("", 3)}
 
 
 def test_members_of_a_consumer_group_read_in_their_rack_where_they_can(cluster, topic):
@@ -155,12 +131,12 @@ def test_members_of_a_consumer_group_read_in_their_rack_where_they_can(cluster, 
 
 def test_a_group_follows_replicas_to_other_racks_but_not_a_restart(cluster, topic):
     with contextlib.ExitStack() as stack:
-        settings = {"partition_assignment_strategy": "cooperative-sticky", "heartbeat_interval_ms": 50, "metadata_max_age_ms": 500}
+        settings = {"partition_assignment_strategy": "cooperative-sticky", "metadata_max_age_ms": 500}
         members = Members(cluster, topic, stack, **settings)
         found = members.shared()
         members.write_and_read()
         generations = {consumer.consumer_group_metadata().generation_id for consumer in members.of.values()}
-        leader = next(rack for rack, consumer in members.of.items() if group_of(consumer).membership._leads)
+        leader = next(rack for rack, consumer in members.of.items() if group_of(consumer).membership.leads)
         snapshot = group_of(members.of[leader]).membership._snapshot
         away = next(broker for broker in (1, 2, 3) if broker != cluster.leader("__consumer_offsets", coordinating(cluster, topic)))
         cluster.stop_broker(away)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,17 +13,19 @@ from kafkacore import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPart
 from kafkacore.clock import JumpingClock
 from kafkacore.consumer.health import HeldBack
 from kafkacore.testing import EmbeddedCluster
+from tests.kit import groups
+from tests.kit.clusters import embedded
+from tests.kit.groups import Members
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.usefixtures("client_face")
 
+FACED = (groups,)
 FETCH = "consumer-fetch-manager-metrics"
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster() as cluster:
-        yield cluster
+cluster = embedded()
 
 
 @pytest.fixture
@@ -32,19 +35,11 @@ def where(cluster: EmbeddedCluster) -> TopicPartition:
     return TopicPartition(name, 0)
 
 
-@pytest.fixture(params=["classic", "consumer"])
-def member(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[Callable[..., KafkaConsumer]]:
-    made: list[KafkaConsumer] = []
-
-    def make(tp: TopicPartition, **settings: Any) -> KafkaConsumer:
-        given = {"isolation_level": "read_committed", "auto_offset_reset": "earliest", "enable_auto_commit": False, "fetch_max_wait_ms": 20}
-        servers = cluster.bootstrap_servers
-        made.append(KafkaConsumer(tp.topic, bootstrap_servers=servers, group_id=tp.topic, group_protocol=request.param, **given | settings))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
+@pytest.fixture
+def member(group_protocol: str, cluster: EmbeddedCluster) -> Iterator[Callable[..., KafkaConsumer]]:
+    settings = {"isolation_level": "read_committed", "enable_auto_commit": False, "fetch_max_wait_ms": 20, "group_protocol": group_protocol}
+    with contextlib.ExitStack() as stack:
+        yield lambda tp, **more: stack.enter_context(Members(cluster.bootstrap_servers, tp.topic, **settings))(**more)
 
 
 class Writer:
@@ -81,20 +76,23 @@ def writer(cluster: EmbeddedCluster, where: TopicPartition) -> Iterator[Writer]:
     writer.producer.close()
 
 
-def take(consumer: KafkaConsumer, until: Callable[[], bool]) -> list[str]:
+def texts_until(consumer: KafkaConsumer, done: Callable[[], bool]) -> list[str]:
     """Polls until it is so; all values that came."""
     got: list[str] = []
-    for _ in range(3_000):
-        got += [(record.value or b"").decode() for records in consumer.poll(timeout=0.02).values() for record in records]
-        if until():
-            return got
-    raise AssertionError(f"it did not come to that: {got}")
+
+    def look() -> bool:
+        got.extend((record.value or b"").decode() for records in consumer.poll(timeout=0.02).values() for record in records)
+        return done()
+
+    until(look, "what the reader comes to", every_s=0)
+    return got
 
 
 def at(consumer: KafkaConsumer, tp: TopicPartition, offset: int) -> Callable[[], bool]:
     return lambda: tp in consumer.assignment() and consumer.position(tp) == offset
 
 
+@pytest.mark.aio_at_length
 def test_a_member_reads_past_the_markers_at_the_end(where: TopicPartition, writer: Writer, member: Any) -> None:
     """Offsets: a b M | c d M(abort) | e M | f M(abort)."""
     writer.write("a", "b", commit=True)
@@ -102,24 +100,15 @@ def test_a_member_reads_past_the_markers_at_the_end(where: TopicPartition, write
     writer.write("e", commit=True)
     writer.write("f", commit=False)
     consumer = member(where)
-    assert take(consumer, at(consumer, where, 10)) == ["a", "b", "e"]
+    assert texts_until(consumer, at(consumer, where, 10)) == ["a", "b", "e"]
     assert consumer.lag(where) == 0
     assert consumer.end_offsets([where]) == {where: 10}
     consumer.commit()
     assert consumer.committed(where) == OffsetAndMetadata(10, 0)
     consumer.close()
     heir = member(where)
-    assert take(heir, lambda: where in heir.assignment() and heir.lag(where) == 0) == [], "nothing is left"
+    assert texts_until(heir, lambda: where in heir.assignment() and heir.lag(where) == 0) == [], "nothing is left"
     assert heir.position(where) == 10
-
-
-def test_a_partition_of_aborted_records_alone(where: TopicPartition, writer: Writer, member: Any) -> None:
-    writer.write("a", "b", commit=False)
-    consumer = member(where)
-    assert take(consumer, at(consumer, where, 3)) == []
-    assert consumer.lag(where) == 0
-    consumer.commit()
-    assert consumer.committed(where) == OffsetAndMetadata(3, 0)
 
 
 def test_what_follows_an_open_transaction_waits(cluster: EmbeddedCluster, where: TopicPartition, writer: Writer, member: Any) -> None:
@@ -130,7 +119,7 @@ def test_what_follows_an_open_transaction_waits(cluster: EmbeddedCluster, where:
     writer.write("b", commit=True)
     consumer = member(where)
     at_the_end = at(consumer, where, 2)
-    assert take(consumer, lambda: at_the_end() and consumer.lag(where) == 0 and consumer.health().held_back != ()) == ["a"]
+    assert texts_until(consumer, lambda: at_the_end() and consumer.lag(where) == 0 and consumer.health().held_back != ()) == ["a"]
     assert consumer.position(where) == 2
     assert consumer.end_offsets([where]) == {where: 2}
     assert consumer.metrics()["records_lag_max"] == 0
@@ -140,15 +129,16 @@ def test_what_follows_an_open_transaction_waits(cluster: EmbeddedCluster, where:
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as all_of_it:
         all_of_it.assign([where])
         all_of_it.seek(where, 2)
-        take(all_of_it, lambda: all_of_it.position(where) == 5)
+        texts_until(all_of_it, lambda: all_of_it.position(where) == 5)
         assert all_of_it.end_offsets([where]) == {where: 5}
         assert all_of_it.health().held_back == ()
     other.end(commit=True)
-    assert take(consumer, at(consumer, where, 6)) == ["open", "b"]
+    assert texts_until(consumer, at(consumer, where, 6)) == ["open", "b"]
     assert consumer.health().held_back == ()
     other.producer.close()
 
 
+@pytest.mark.aio_at_length
 def test_a_lag_counts_to_the_last_stable_offset(cluster: EmbeddedCluster, where: TopicPartition, writer: Writer, member: Any) -> None:
     other = Writer(cluster, where)
     writer.write(*"abcdefgh", commit=True)
@@ -165,6 +155,7 @@ def test_a_lag_counts_to_the_last_stable_offset(cluster: EmbeddedCluster, where:
     other.producer.close()
 
 
+@pytest.mark.aio_at_length
 def test_a_seek_to_every_offset(cluster: EmbeddedCluster, where: TopicPartition, writer: Writer, member: Any) -> None:
     """Into committed and aborted transactions, interleaved ones too, onto markers: what comes is what lies behind, without what was
     aborted."""
@@ -179,10 +170,10 @@ def test_a_seek_to_every_offset(cluster: EmbeddedCluster, where: TopicPartition,
     writer.write("13", commit=True)
     visible = {0: "0", 1: "1", 9: "9", 13: "13"}
     consumer = member(where)
-    take(consumer, at(consumer, where, 15))
+    texts_until(consumer, at(consumer, where, 15))
     for offset in [*range(16), *reversed(range(16))]:
         consumer.seek(where, offset)
-        assert take(consumer, at(consumer, where, 15)) == [value for at_, value in visible.items() if at_ >= offset], offset
+        assert texts_until(consumer, at(consumer, where, 15)) == [value for at_, value in visible.items() if at_ >= offset], offset
         assert consumer.lag(where) == 0
     other.producer.close()
 
@@ -200,15 +191,15 @@ def test_members_that_come_and_go_see_each_record_once(cluster: EmbeddedCluster,
             writer.write(f"{round_} {nth}", commit=commit)
             expected += [f"{round_} {nth}"] * commit
         consumer = member(tp)
-        take(consumer, lambda consumer=consumer: tp in consumer.assignment() and bool(consumer.health().held_back))
+        texts_until(consumer, lambda consumer=consumer: tp in consumer.assignment() and bool(consumer.health().held_back))
         consumer.close()
         consumer = member(tp)
-        got += take(consumer, lambda consumer=consumer: tp in consumer.assignment() and bool(consumer.health().held_back))
+        got += texts_until(consumer, lambda consumer=consumer: tp in consumer.assignment() and bool(consumer.health().held_back))
         consumer.commit()
         writers[2].end(commit=round_ % 2 == 0)
         expected += [f"{round_} open"] * (round_ % 2 == 0)
         [end] = consumer.end_offsets([tp]).values()
-        got += take(consumer, at(consumer, tp, end))
+        got += texts_until(consumer, at(consumer, tp, end))
         consumer.commit()
         consumer.close()
     assert sorted(got) == sorted(expected)
@@ -216,6 +207,7 @@ def test_members_that_come_and_go_see_each_record_once(cluster: EmbeddedCluster,
         writer.producer.close()
 
 
+@pytest.mark.aio_at_length
 def test_after_some_seconds_an_open_transaction_is_a_problem(cluster: EmbeddedCluster, where: TopicPartition, writer: Writer) -> None:
     clock = JumpingClock()
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, isolation_level="read_committed", clock=clock) as consumer:
@@ -223,11 +215,11 @@ def test_after_some_seconds_an_open_transaction_is_a_problem(cluster: EmbeddedCl
         consumer.seek(where, 0)
         writer.write("a", commit=True)
         writer.open("open", "open")
-        take(consumer, lambda: bool(consumer.health().held_back))
+        texts_until(consumer, lambda: bool(consumer.health().held_back))
         clock.sleep(4_000)
         assert not [problem for problem in consumer.health().problems if "transaction" in problem]
         clock.sleep(2_000)
-        take(consumer, lambda: consumer.health().held_back[0].for_ms >= 6_000)
+        texts_until(consumer, lambda: consumer.health().held_back[0].for_ms >= 6_000)
         health = consumer.health()
         [held] = health.held_back
         assert held == HeldBack(where, 2, 2, held.for_ms)
@@ -240,6 +232,6 @@ def test_after_some_seconds_an_open_transaction_is_a_problem(cluster: EmbeddedCl
         assert health.stalled == ()
         writer.end(commit=False)
         writer.open("the next one")
-        take(consumer, lambda: [each.offset for each in consumer.health().held_back] == [5])
+        texts_until(consumer, lambda: [each.offset for each in consumer.health().held_back] == [5])
         assert consumer.health().ok, "another transaction, another clock"
         writer.end(commit=True)

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafkacore import KafkaAdminClient, KafkaConsumer, TopicPartition, errors
 from kafkacore.compat import aiokafka as compat_aiokafka
 from kafkacore.compat import kafka as compat_kafka
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.waiting import until
 
 SOON = 0.2
 GUARD = 20.0
@@ -91,10 +92,8 @@ def test_a_subscription_creates_topics_only_when_it_is_asked_to(
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=5, **given) as consumer:
         consumer.assign([("nosuchtopic", 0)]) if by == "assign" else consumer.subscribe(["nosuchtopic"])
         with caplog.at_level(logging.WARNING):
-            for _ in range(100):
-                consumer.poll(0.05)
-                if setting or "nosuchtopic" in caplog.text:
-                    break
+            consumer.poll(0.05)
+            until(lambda: setting or "nosuchtopic" in caplog.text, "the warning", consumer)
         if setting:
             assert consumer.partitions_for("nosuchtopic", timeout=GUARD) == [0]
             assert topics(cluster) == ["flights", "nosuchtopic"]
@@ -170,25 +169,6 @@ def test_members_of_a_group_create_their_own_topics_only(cluster: EmbeddedCluste
             leader.poll(0.05)
             other.poll(0.05)
         assert topics(cluster) == ["flights"]
-
-
-def test_a_producer_creates_what_it_writes_to(cluster: EmbeddedCluster) -> None:
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        producer.send("fresh", b"x").result(GUARD)
-    assert topics(cluster) == ["flights", "fresh"]
-
-
-def test_many_missing_topics(cluster: EmbeddedCluster) -> None:
-    names = [f"t{number:04}" for number in range(3_000)]
-    asked: list[Any] = []
-    cluster.control("Metadata", asked.append)
-    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=50) as consumer:
-        consumer.subscribe([*names, "flights"])
-        while not consumer.assignment():
-            consumer.poll(0.1)
-        assert len(consumer.assignment()) == 2
-    assert topics(cluster) == ["flights"]
-    assert asked and not any(request.allow_auto_topic_creation for request in asked if request.topics)
 
 
 @pytest.mark.parametrize("call", ["end_offsets", "beginning_offsets", "offsets_for_times"])

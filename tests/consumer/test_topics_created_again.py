@@ -24,6 +24,7 @@ from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, Subscripti
 from tests.kit.clusters import embedded
 from tests.kit.records import fill
 from tests.kit.rows import each_row
+from tests.kit.waiting import until
 
 # -- the engine: time and metadata are moved by hand -------------------------------------------------------------------------------------
 
@@ -73,7 +74,7 @@ class IdsCoordinator(Coordinator):
         return p.OffsetFetchResponse(groups=[p.group.OffsetFetchResponseGroup(group_id="g", topics=topics)])
 
 
-class Asked(Metadata):
+class CountingMetadata(Metadata):
     """Counts how often a newer answer is asked for."""
 
     times = 0
@@ -83,13 +84,13 @@ class Asked(Metadata):
         return super().request_update(reset_equivalent=reset_equivalent)
 
 
-class Rig:
+class IdsRig:
     """Commits of a consumer whose metadata the test writes."""
 
     def __init__(self, *, version: int = 10) -> None:
         self.coordinator = IdsCoordinator()
         self.coordinator.versions = dict.fromkeys(self.coordinator.versions, version)
-        self.metadata = Asked(ConsumerConfig(bootstrap_servers="127.0.0.1:1"), ManualClock())
+        self.metadata = CountingMetadata(ConsumerConfig(bootstrap_servers="127.0.0.1:1"), ManualClock())
         self.subscription = SubscriptionState(ResetStrategy("earliest"))
         self.taken: dict[TopicPartition, int] = {}
         self.commits = OffsetCommits(
@@ -129,7 +130,7 @@ class Rig:
 
 
 def test_topics_go_by_id_where_all_have_one() -> None:
-    rig = Rig()
+    rig = IdsRig()
     commit = rig.commit(A, B, C)
     assert rig.go() == [(10, [("", OLD), ("", OTHER)])]
     assert (commit.done, commit.error, rig.taken) == (True, None, {A: 5, B: 6, C: 5})
@@ -141,7 +142,7 @@ def test_topics_go_by_id_where_all_have_one() -> None:
 
 @pytest.mark.parametrize("unknown", [{"u": OTHER}, {"t": bytes(16), "u": OTHER}], ids=["not looked up", "a cluster without ids"])
 def test_all_topics_go_by_name_where_one_has_no_id(unknown: dict[str, bytes]) -> None:
-    rig = Rig()
+    rig = IdsRig()
     rig.show(**unknown)
     commit = rig.commit(A, C)
     assert rig.go() == [(9, [("t", bytes(16)), ("u", bytes(16))])]
@@ -155,7 +156,7 @@ def test_all_topics_go_by_name_where_one_has_no_id(unknown: dict[str, bytes]) ->
 @each_row("now", [{"t": NEW, "u": OTHER}, {"t": b"", "u": OTHER}], ids=["created again", "deleted"])
 def test_a_commit_that_waited_while_its_topic_went(version: int, now: dict[str, bytes]) -> None:
     """The other topics are committed; the one of that name gets nothing, whatever the coordinator knows by then."""
-    rig = Rig(version=version)
+    rig = IdsRig(version=version)
     commit = rig.commit(A, B, C)
     rig.show(**now)
     rig.coordinator.ids["t"] = NEW
@@ -174,7 +175,7 @@ def test_a_commit_that_waited_while_its_topic_went(version: int, now: dict[str, 
 @pytest.mark.parametrize("version", [9, 10])
 def test_a_topic_that_only_the_coordinator_does_not_know_is_asked_for_again(version: int) -> None:
     """Not before newer metadata have come: a name may be another topic's by then. A broker that lags behind may know it a little later."""
-    rig = Rig(version=version)
+    rig = IdsRig(version=version)
     rig.coordinator.ids.pop("t")
     commit = rig.commit(A, C)
     assert len(rig.go()) == 1
@@ -191,7 +192,7 @@ def test_a_topic_that_only_the_coordinator_does_not_know_is_asked_for_again(vers
 @each_row("version", [9, 10])
 @each_row("now", [{"t": NEW, "u": OTHER}, {"t": b"", "u": OTHER}], ids=["created again", "deleted"])
 def test_a_topic_that_nobody_knows_any_more_is_given_up(version: int, now: dict[str, bytes]) -> None:
-    rig = Rig(version=version)
+    rig = IdsRig(version=version)
     rig.coordinator.ids.pop("t")
     commit = rig.commit(A, C)
     later = rig.commit(C)
@@ -213,7 +214,7 @@ def test_a_topic_that_nobody_knows_any_more_is_given_up(version: int, now: dict[
 @each_row("version", [9, 10])
 def test_metadata_of_a_broker_that_lags_behind_lose_no_commit(version: int, coordinator_knows: bool) -> None:
     """Its answers leave out a topic that still is there; it may be the coordinator, too."""
-    rig = Rig(version=version)
+    rig = IdsRig(version=version)
     if not coordinator_knows:
         rig.coordinator.ids.pop("t")
     rig.show(t=b"", u=OTHER)
@@ -230,7 +231,7 @@ def test_metadata_of_a_broker_that_lags_behind_lose_no_commit(version: int, coor
 
 
 def test_a_commit_that_is_not_tried_again_fails_at_once_and_asks_for_metadata() -> None:
-    rig = Rig()
+    rig = IdsRig()
     rig.coordinator.ids.pop("t")
     commit = rig.commit(A, retried=False)
     rig.go()
@@ -241,7 +242,7 @@ def test_a_commit_that_is_not_tried_again_fails_at_once_and_asks_for_metadata() 
 @pytest.mark.parametrize("version", [9, 10])
 def test_before_partitions_are_given_up_a_commit_by_name_waits_for_metadata(version: int) -> None:
     """A new topic of that name may be why they are given up."""
-    rig = Rig(version=version)
+    rig = IdsRig(version=version)
     rig.commit(C)
     rig.go()
     commit = rig.commits.commit({A: OffsetAndMetadata(5), C: OffsetAndMetadata(5)}, retried=True, gives_up=True)
@@ -255,7 +256,7 @@ def test_before_partitions_are_given_up_a_commit_by_name_waits_for_metadata(vers
 
 
 def test_an_answer_about_the_old_topic_says_nothing_of_the_new_one() -> None:
-    rig = Rig()
+    rig = IdsRig()
     commit = rig.commit(A, C)
     rig.commits.step(rig.coordinator.now_ms)
     rig.show(t=NEW, u=OTHER)
@@ -265,7 +266,7 @@ def test_an_answer_about_the_old_topic_says_nothing_of_the_new_one() -> None:
 
 
 def test_a_question_by_an_id_of_before_is_asked_again_by_that_of_now() -> None:
-    rig = Rig()
+    rig = IdsRig()
     rig.coordinator.ids["t"] = NEW
     rig.coordinator.kept[A] = (7, -1, "")
     query = rig.commits.fetch([A, C])
@@ -325,12 +326,12 @@ class World:
             return {tp: found.offset for tp, found in admin.list_group_offsets(self.group).items()}
 
     def until(self, consumer: Any, done: Callable[[], object]) -> None:
-        for _ in range(3_000):
-            if done():
-                return
+        def look() -> object:
             for tp, records in consumer.poll(0.01).items():
                 self.got[tp.topic[-1]] += [record.value for record in records]
-        raise AssertionError(f"it did not come to that: {self.got}")
+            return done()
+
+        done() or until(look, "what the consumer comes to", every_s=0)
 
 
 @pytest.fixture
@@ -474,11 +475,7 @@ def test_a_commit_in_a_loop_over_records_of_the_old_topic_commits_nothing_for_th
                 world.delete()
                 world.create()
                 world.write("a", *[b"new%d" % i for i in range(10)])
-                for _ in range(3_000):
-                    if "created again" in caplog.text:
-                        break
-                    with KafkaAdminClient(bootstrap_servers=shared.bootstrap_servers) as admin:
-                        admin.describe_topics([world.a.topic])
+                until(lambda: "created again" in caplog.text)
                 consumer.commit()
                 with pytest.raises(errors.UnknownTopicOrPartition, match="created again"):
                     consumer.commit({world.a: record.offset + 1})

@@ -147,7 +147,7 @@ class ClassicMembership:
         self._member_id = ""
         self._generation = -1
         self._assignor: PartitionAssignor | None = None
-        self._leads = False
+        self.leads = False
         self._lost = False
         self._joined_topics: frozenset[str] = frozenset()
         self._watched = WatchedTopics(bool(settings.rack))
@@ -340,7 +340,7 @@ class ClassicMembership:
         if snapshot is self._seen_snapshot:
             return
         self._seen_snapshot = snapshot
-        change = self._watched.change(snapshot) if self._leads else None
+        change = self._watched.change(snapshot) if self.leads else None
         if change is not None:
             self.rejoin(change)
 
@@ -490,7 +490,7 @@ class ClassicMembership:
             self._member_id = ""
         self._generation = -1
         self._heartbeat = None
-        self._leads = False
+        self.leads = False
         self._lost = True
         if self.change is not None and self.phase is Phase.ADOPTING:
             self.change = None
@@ -518,9 +518,9 @@ class ClassicMembership:
         self._assignor = assignor
         self._generation = data.generation_id
         self._began = True
-        self._leads = data.leader == data.member_id
+        self.leads = data.leader == data.member_id
         self._assignments = {}
-        if not self._leads:
+        if not self.leads:
             self._move(Phase.SYNCING)
             return
         try:
