@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, NewTopic, TopicPartition
+from kafkacore import KafkaAdminClient
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.java_tools import JavaTools
 from tests.kit.kafka_server import KafkaServer, why_unavailable
-from tests.kit.waiting import fresh
+from tests.kit.topics import new_topic
 
 # Times that Kafka has no reason to keep short, and tests have; the second ones are limits and cycles that only Kafka has.
 SETTINGS = {
@@ -87,14 +87,7 @@ def make_topic(bootstrap_servers: str) -> Callable[..., str]:
     """A function that creates a fresh topic and gives its name."""
 
     def make(partitions: int = 1, **configs: Any) -> str:
-        name = fresh()
-        settings = {key.replace("_", "."): str(value) for key, value in configs.items()}
-        with KafkaAdminClient(bootstrap_servers=bootstrap_servers) as admin:
-            admin.create_topics([NewTopic(name, partitions, 1, configs=settings)]).check()
-        # Kafka shows a topic some moments before its leaders take records, and with acks=0 a refused record is lost. Leaders answer this.
-        with KafkaConsumer(bootstrap_servers=bootstrap_servers) as consumer:
-            consumer.end_offsets([TopicPartition(name, p) for p in range(partitions)])
-        return name
+        return new_topic(bootstrap_servers, partitions, **configs)
 
     return make
 

@@ -15,10 +15,6 @@ import kafka
 import pytest
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -26,11 +22,8 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
     OffsetSpec,
-    ResourcePatternType,
     ResourceType,
 )
-from kafka.admin import ACLFilter, ACLOperation, ACLPermissionType, ACLResourcePatternType, ResourcePatternFilter
-from kafka.errors import SecurityDisabledError
 
 from tests.kit.rivals import confluent_admin, confluent_producer, error_of, read_from_start, send_all
 from tests.kit.waiting import GUARD_S as WAIT_S
@@ -178,31 +171,6 @@ def test_the_cluster_is_described(admin: AdminClient, python: kafka.KafkaAdminCl
 
     found = asyncio.run(by_aiokafka())
     assert found["cluster_id"] == described.cluster_id and [broker["node_id"] for broker in found["brokers"]] == [1]
-
-
-def test_log_dirs_are_described(python: kafka.KafkaAdminClient, bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic(2)
-    send_all(confluent_producer(bootstrap_servers), topic, [b"x" * 1000], partition=1)
-    (broker,) = python.describe_log_dirs({topic: [0, 1]})
-    (log_dir,) = broker["log_dirs"]
-    assert log_dir["error_code"] == 0 and log_dir["log_dir"]
-    (found,) = log_dir["topics"]
-    sizes = {partition["partition_index"]: partition["partition_size"] for partition in found["partitions"]}
-    assert (found["name"], sizes[0]) == (topic, 0) and 1000 < sizes[1] < 1200
-    assert {partition["offset_lag"] for partition in found["partitions"]} == {0}
-
-
-def test_acls_without_an_authorizer(admin: AdminClient, python: kafka.KafkaAdminClient) -> None:
-    """Nothing is authorized, so there is nothing to list: SECURITY_DISABLED, as a Kafka without authorizer.class.name says."""
-    any_acl = (ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
-    assert admin.describe_acls(AclBindingFilter(*any_acl)).result(WAIT_S) == []  # librdkafka overlooks the error
-    any_pattern = ResourcePatternFilter(kafka.admin.ResourceType.ANY, None, ACLResourcePatternType.ANY)
-    with pytest.raises(SecurityDisabledError):
-        python.describe_acls(ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, any_pattern))
-    binding = AclBinding(ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "User:a", "*", AclOperation.READ, AclPermissionType.ALLOW)
-    assert error_of(lambda: admin.create_acls([binding])[binding].result(WAIT_S)) == "SECURITY_DISABLED"
-    wanted = AclBindingFilter(*any_acl)
-    assert error_of(lambda: admin.delete_acls([wanted])[wanted].result(WAIT_S)) == "SECURITY_DISABLED"
 
 
 def test_partitions_are_described_page_by_page(python: kafka.KafkaAdminClient, make_topic: MakeTopic) -> None:

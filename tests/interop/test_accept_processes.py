@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, NewTopic, TopicPartition
+from kafkacore import KafkaAdminClient
 from kafkacore.testing import EmbeddedCluster
 from tests.interop.conftest import SETTINGS
 
@@ -29,6 +28,7 @@ from tests.interop.test_accept_transactions import (  # noqa: F401
     test_a_second_producer_of_the_id_fences_the_first,
     test_offsets_are_committed_with_the_transaction,
 )
+from tests.kit.topics import new_topic
 
 pytestmark = pytest.mark.slow
 
@@ -42,13 +42,7 @@ def bootstrap_servers() -> Iterator[str]:
 @pytest.fixture
 def make_topic(bootstrap_servers: str) -> Callable[..., str]:
     def make(partitions: int = 1, **configs: Any) -> str:
-        name = f"t-{uuid.uuid4().hex[:12]}"
-        settings = {key.replace("_", "."): str(value) for key, value in configs.items()}
-        with KafkaAdminClient(bootstrap_servers=bootstrap_servers) as client:
-            client.create_topics([NewTopic(name, partitions, 3, configs=settings)]).check()
-        with KafkaConsumer(bootstrap_servers=bootstrap_servers) as consumer:  # leaders answer this, when they lead
-            consumer.end_offsets([TopicPartition(name, index) for index in range(partitions)])
-        return name
+        return new_topic(bootstrap_servers, partitions, 3, **configs)
 
     return make
 

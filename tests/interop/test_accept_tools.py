@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 
@@ -137,23 +136,6 @@ def test_client_compatibility(java: JavaTools, bootstrap_servers: str, make_topi
     java.run("ClientCompatibilityTest", "--topic", make_topic(), "--bootstrap-server", bootstrap_servers, *options).ok()
 
 
-def test_consumer_group_command(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic, group, where = make_topic(), fresh("g"), ("--bootstrap-server", bootstrap_servers)
-    command = "consumer.group.ConsumerGroupCommand"
-    send_all(confluent_producer(bootstrap_servers), topic, [b"%d" % n for n in range(10)])
-    java.run("consumer.ConsoleConsumer", *where, "--topic", topic, "--group", group, "--from-beginning", "--max-messages", 4).ok()
-    assert group in java.run(command, *where, "--list").ok().split()
-    rows = [line.split() for line in java.run(command, *where, "--describe", "--group", group).ok().splitlines() if topic in line]
-    assert [row[:6] for row in rows] == [[group, topic, "0", "4", "10", "6"]]
-    java.run(command, *where, "--group", group, "--topic", topic, "--reset-offsets", "--shift-by", -2, "--execute").ok()
-    said = java.run("consumer.ConsoleConsumer", *where, "--topic", topic, "--group", group, "--max-messages", 8).ok()
-    assert said.split() == [str(n) for n in range(2, 10)]
-    assert "Empty" in java.run(command, *where, "--describe", "--group", group, "--state").ok()
-    java.run(command, *where, "--delete-offsets", "--group", group, "--topic", topic).ok()
-    java.run(command, *where, "--delete", "--group", group).ok()
-    assert group not in java.run(command, *where, "--list").ok().split()
-
-
 def test_get_offset_shell(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic(2)
     for n in range(5):
@@ -188,17 +170,6 @@ def test_config_command(java: JavaTools, bootstrap_servers: str, make_topic: Mak
     client = ("--bootstrap-server", bootstrap_servers, "--entity-type", "clients", "--entity-name", fresh("client"))
     java.run(command, *client, "--alter", "--add-config", "producer_byte_rate=1024").ok()
     until(lambda: "producer_byte_rate=1024.0" in java.run(command, *client, "--describe").ok(), "the quota")
-
-
-def test_log_dirs_command(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic(2)
-    send_all(confluent_producer(bootstrap_servers), topic, [b"x" * 500])
-    said = java.run("LogDirsCommand", "--bootstrap-server", bootstrap_servers, "--describe", "--topic-list", topic).ok()
-    (broker,) = json.loads(said.strip().splitlines()[-1])["brokers"]
-    (log_dir,) = broker["logDirs"]
-    sizes = {found["partition"]: found["size"] for found in log_dir["partitions"]}
-    assert broker["broker"] == 1 and log_dir["error"] is None
-    assert sizes[f"{topic}-1"] == 0 and 500 < sizes[f"{topic}-0"] < 700
 
 
 def test_transactions_command(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
@@ -249,14 +220,3 @@ def test_replica_verification(java: JavaTools, bootstrap_servers: str, make_topi
         process.kill()
         process.wait()
         process.stdout.close()
-
-
-@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
-def test_kcat(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
-    base = ["kcat", "-b", bootstrap_servers, "-q"]
-    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-        subprocess.run([*base, "-P", "-t", topic, "-K:", "-z", codec], input=b"k:v\n", check=True, timeout=30)
-    out = subprocess.run([*base, "-C", "-t", topic, "-e", "-f", "%o %k %s\n"], capture_output=True, check=True, timeout=30).stdout
-    assert out.splitlines() == [b"%d k v" % n for n in range(5)]
-    assert topic in subprocess.run([*base, "-L"], capture_output=True, check=True, timeout=30, text=True).stdout

@@ -10,7 +10,6 @@ import functools
 import gzip
 import json
 import struct
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from kafkacore.testing import EmbeddedCluster
 from tests.interop import admin_cases, admin_cases_cluster, admin_cases_configs
 from tests.interop.admin_cases import Steps, create, describe_topics, new, plain
 from tests.kit.kafka_server import KafkaServer
+from tests.kit.waiting import fresh
 from tests.kit.wire import Wire
 
 RECORDED = Path(__file__).parent / "kafka_admin_answers.json.gz"
@@ -61,7 +61,7 @@ def kafka(apache: KafkaServer) -> Iterator[Wire]:
 def settle(wire: Wire) -> None:
     """Kafka's broker follows its controller in steps: once it shows the second topic, it has finished the step of the first."""
     for _ in range(2):
-        name = f"marker-{uuid.uuid4().hex}"
+        name = fresh("marker")
         assert wire.ask(create(new(name)), 7).topics[0].error_code == 0
         while wire.ask(describe_topics(name), 12).topics[0].error_code:
             pass

@@ -9,7 +9,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, OffsetAndMetadata, TopicPartition, errors
 from kafkacore.admin import Acl, AclFilter, Append, ConfigResource, ItemResults, Subtract
-from tests.kit.waiting import until
+from tests.kit.waiting import fresh, until
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
@@ -40,7 +40,7 @@ def test_settings_of_a_topic(admin: KafkaAdminClient, make_topic: Callable[..., 
 
 
 def test_what_cannot_be_set(admin: KafkaAdminClient, make_topic: Callable[..., str]) -> None:
-    good, bad, missing = make_topic(), make_topic(), f"missing-{uuid.uuid4().hex}"
+    good, bad, missing = make_topic(), make_topic(), fresh("missing")
     results = admin.alter_configs(
         {
             ("topic", good): {"retention.ms": "7"},
@@ -155,7 +155,7 @@ def test_acls_without_an_authorizer(admin: KafkaAdminClient) -> None:
 @pytest.fixture
 def group(bootstrap_servers: str, make_topic: Callable[..., str]) -> Iterator[tuple[str, str]]:
     """A group of one confluent-kafka consumer that has a partition, and its topic."""
-    topic, name = make_topic(partitions=2), f"g-{uuid.uuid4().hex[:8]}"
+    topic, name = make_topic(partitions=2), fresh("g")
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": bootstrap_servers, "group.id": name, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
     )
@@ -202,7 +202,7 @@ def test_what_this_client_may_do(admin: KafkaAdminClient, group: tuple[str, str]
 
 
 def test_the_assignment_that_a_member_is_on_its_way_to(admin: KafkaAdminClient, make_topic: Callable[..., str]) -> None:
-    topic, name = make_topic(partitions=2), f"g-{uuid.uuid4().hex[:8]}"
+    topic, name = make_topic(partitions=2), fresh("g")
     with KafkaConsumer(topic, bootstrap_servers=admin.config.bootstrap_servers, group_id=name, group_protocol="consumer") as consumer:
         until(lambda: consumer.poll(0.05) or len(consumer.assignment()) == 2, "a member has its partitions")
         (member,) = admin.describe_groups([name])[name].members
@@ -210,7 +210,7 @@ def test_the_assignment_that_a_member_is_on_its_way_to(admin: KafkaAdminClient, 
 
 
 def test_offsets_of_a_group(admin: KafkaAdminClient, make_topic: Callable[..., str]) -> None:
-    topic, name = make_topic(partitions=2), f"g-{uuid.uuid4().hex[:8]}"
+    topic, name = make_topic(partitions=2), fresh("g")
     first, second, missing = (TopicPartition(topic, index) for index in (0, 1, 7))
     results = admin.alter_group_offsets(name, {first: 3, second: OffsetAndMetadata(5, 0, "note"), missing: 1})
     assert set(results.succeeded) == {first, second}
@@ -231,7 +231,7 @@ def test_offsets_of_a_group(admin: KafkaAdminClient, make_topic: Callable[..., s
 
 
 def test_transactions(admin: KafkaAdminClient, bootstrap_servers: str, make_topic: Callable[..., str]) -> None:
-    tp, name = TopicPartition(make_topic(), 0), f"x-{uuid.uuid4().hex[:8]}"
+    tp, name = TopicPartition(make_topic(), 0), fresh("x")
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": name})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -260,7 +260,7 @@ def test_transactions(admin: KafkaAdminClient, bootstrap_servers: str, make_topi
 
 
 def test_many_topics_in_one_call(admin: KafkaAdminClient) -> None:
-    names = [f"many-{uuid.uuid4().hex[:8]}-{nth}" for nth in range(20)]
+    names = [fresh("many") for nth in range(20)]
     admin.create_topics([NewTopic(name, 1, 1) for name in names]).check()
     until(lambda: not admin.describe_topics(names).errors, "the brokers follow the controller")
     assert set(admin.delete_topics(names).succeeded) == set(names)

@@ -9,7 +9,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore.admin import FeatureUpdate
-from tests.kit.waiting import until
+from tests.kit.waiting import fresh, until
 
 
 def joined(bootstrap_servers: str, group: str, topic: str, **settings: object) -> KafkaConsumer:
@@ -20,7 +20,7 @@ def joined(bootstrap_servers: str, group: str, topic: str, **settings: object) -
 
 
 def test_members_are_removed(admin: KafkaAdminClient, bootstrap_servers: str, make_topic: Callable[..., str]) -> None:
-    topic, group = make_topic(), f"g-{uuid.uuid4()}"
+    topic, group = make_topic(), fresh("g")
     with joined(bootstrap_servers, group, topic, group_protocol="classic") as consumer:
         [member] = admin.describe_groups([group])[group].members
         results = admin.remove_group_members(group, [member.member_id, "nobody"], reason="test")
@@ -35,7 +35,7 @@ def test_members_are_removed(admin: KafkaAdminClient, bootstrap_servers: str, ma
 def test_static_members_are_removed_by_their_instance(
     admin: KafkaAdminClient, bootstrap_servers: str, make_topic: Callable[..., str]
 ) -> None:
-    topic, group = make_topic(), f"g-{uuid.uuid4()}"
+    topic, group = make_topic(), fresh("g")
     with joined(bootstrap_servers, group, topic, group_protocol="classic", group_instance_id="one"):
         pass  # a static member keeps its place when it closes
     assert [each.instance_id for each in admin.describe_groups([group])[group].members] == ["one"]
@@ -47,7 +47,7 @@ def test_static_members_are_removed_by_their_instance(
 
 def test_offsets_of_several_groups_in_one_call(admin: KafkaAdminClient, make_topic: Callable[..., str]) -> None:
     topic = make_topic(2)
-    groups = [f"g-{uuid.uuid4()}" for _ in range(3)]
+    groups = [fresh("g") for _ in range(3)]
     for nth, group in enumerate(groups):
         admin.alter_group_offsets(group, {(topic, 0): nth}).check()
     found = admin.list_groups_offsets({groups[0]: None, groups[1]: [(topic, 0), (topic, 1)], groups[2]: None, "not there": None}).check()
@@ -77,7 +77,7 @@ def test_topics_by_their_ids(admin: KafkaAdminClient, make_topic: Callable[..., 
 def test_a_producer_is_fenced_and_its_transaction_aborted(
     admin: KafkaAdminClient, bootstrap_servers: str, make_topic: Callable[..., str]
 ) -> None:
-    topic, name = make_topic(), f"t-{uuid.uuid4()}"
+    topic, name = make_topic(), fresh("t")
     producer = KafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=name)
     producer.init_transactions()
     producer.begin_transaction()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -108,22 +106,6 @@ def test_loggers(java: JavaTools, where: tuple[str, str]) -> None:
     loggers = (*where, "--entity-type", "broker-loggers", "--entity-name", 1)
     said = java.run(CONFIG, *loggers, "--describe").ok()
     assert re.search(r"^  root=[A-Z]+ sensitive=false", said, re.M)
-
-
-def test_no_authorizer(java: JavaTools, where: tuple[str, str]) -> None:
-    refused = java.run("org.apache.kafka.tools.AclCommand", *where, "--list")
-    assert refused.code == 1 and "SecurityDisabledException" in refused.out + refused.err
-
-
-def test_reassignments(java: JavaTools, where: tuple[str, str], make_topic: MakeTopic, tmp_path: Path) -> None:
-    topic, plan = make_topic(2), tmp_path / "plan.json"
-    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": n, "replicas": [1]} for n in (0, 1)]}))
-    tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
-    said = java.run(tool, *where, "--reassignment-json-file", plan, "--execute").ok()
-    assert "Successfully started partition reassignments" in said
-    said = java.run(tool, *where, "--reassignment-json-file", plan, "--verify").ok()
-    assert f"Reassignment of partition {topic}-0 is completed." in said
-    assert "No partition reassignments found." in java.run(tool, *where, "--list").ok()
 
 
 def test_the_cluster(java: JavaTools, where: tuple[str, str], bootstrap_servers: str) -> None:

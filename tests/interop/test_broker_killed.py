@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import uuid
 
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
 from tests.kit.kafka_server import KafkaServer
+from tests.kit.waiting import fresh
 
 pytestmark = pytest.mark.usefixtures("client_face")
 
@@ -47,7 +47,7 @@ def check_nothing_lost_nothing_doubled(servers: str, topic: str) -> None:
 @pytest.mark.kafka
 @pytest.mark.slow
 def test_killing_kafka_loses_and_doubles_nothing() -> None:
-    topic = f"killed-{uuid.uuid4().hex[:8]}"
+    topic = fresh("killed")
     with KafkaServer() as server:  # its own node: the others' must live
 
         def outage() -> None:

@@ -23,12 +23,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition as Place
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafkacore.cli.flights import Flights, load_flights
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.java_tools import JavaTools
 from tests.kit.kafka_server import KafkaServer
 from tests.kit.rivals import confluent_consumer, take
+from tests.kit.topics import new_topic
 from tests.kit.waiting import fresh, until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "exactly_once.py"
@@ -62,18 +63,13 @@ def three() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-def new_topic(servers: str) -> str:
-    name = fresh("flights")
-    with KafkaAdminClient(bootstrap_servers=servers) as admin:
-        admin.create_topics([NewTopic(name, PARTITIONS, configs={"retention.ms": "-1"})]).check()  # they are of 2013
-    with KafkaConsumer(bootstrap_servers=servers) as consumer:  # leaders answer this, when they lead
-        consumer.end_offsets([TopicPartition(name, index) for index in range(PARTITIONS)])
-    return name
+def flights_topic(servers: str) -> str:
+    return new_topic(servers, PARTITIONS, prefix="flights", retention_ms=-1)  # they are of 2013
 
 
 def write(servers: str, flights: Flights) -> str:
     """A topic with the flights, by carrier."""
-    topic = new_topic(servers)
+    topic = flights_topic(servers)
     with KafkaProducer(bootstrap_servers=servers) as producer:
         producer.send_many(topic, flights.documents, keys=flights.carriers, timestamps_ms=flights.timestamps_ms)
     return topic
@@ -90,7 +86,7 @@ class Source:
     """A topic that the flights come into little by little, so that the copier has some before it at every moment and never all."""
 
     def __init__(self, servers: str, flights: Flights) -> None:
-        self.topic = new_topic(servers)
+        self.topic = flights_topic(servers)
         self._flights = flights
         self._begin = 0
         self._producer = KafkaProducer(bootstrap_servers=servers)
@@ -227,7 +223,7 @@ def assert_exact(java: JavaTools, servers: str, topic: str, expected: ByKey) -> 
 
 
 def copy_and_check(servers: str, flights: Flights, rng: random.Random, java: JavaTools, cluster: EmbeddedCluster | None) -> None:
-    source, target = Source(servers, flights), new_topic(servers)
+    source, target = Source(servers, flights), flights_topic(servers)
     copier = Copier(servers, source.topic, target)
     try:
         kill_often(copier, source, rng, cluster, [source.topic, target])
@@ -290,7 +286,7 @@ def servers(request: pytest.FixtureRequest) -> str:
 
 
 def test_kafkas_copier_reads_ours_and_ours_reads_its(servers: str, flights: Flights, java: JavaTools, real_kafka: KafkaServer) -> None:
-    source, first, second, third = write(servers, flights), new_topic(servers), new_topic(servers), new_topic(servers)
+    source, first, second, third = write(servers, flights), flights_topic(servers), flights_topic(servers), flights_topic(servers)
     copier = Copier(servers, source, first, LARGE)
     copier.start()
     try:

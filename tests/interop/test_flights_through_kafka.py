@@ -7,11 +7,11 @@ from collections import defaultdict
 
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
+from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkacore.cli.flights import Flights, load_flights
 from tests.kit import plain_records as rivals
 from tests.kit.kafka_server import KafkaServer
-from tests.kit.waiting import fresh
+from tests.kit.topics import new_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 PARTITIONS = 4
@@ -32,17 +32,10 @@ def truth(flights: Flights) -> dict[bytes, list[bytes]]:
     return by_carrier
 
 
-def new_topic(server: KafkaServer) -> str:
-    name = fresh("flights")
-    with KafkaAdminClient(bootstrap_servers=server.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic(name, PARTITIONS, 1, configs={"retention.ms": "-1"})]).check()  # they are of 2013
-    return name
-
-
 @pytest.fixture(scope="module")
 def sent(real_kafka: KafkaServer, flights: Flights) -> str:
     """A topic that holds the flights as `KafkaProducer.send` wrote them, one call each."""
-    topic = new_topic(real_kafka)
+    topic = new_topic(real_kafka.bootstrap_servers, PARTITIONS, prefix="flights", retention_ms=-1)  # they are of 2013
     with KafkaProducer(bootstrap_servers=real_kafka.bootstrap_servers, compression_type="lz4") as producer:
         for carrier, document, timestamp_ms in zip(*flights, strict=True):
             producer.send(topic, document, key=carrier, timestamp_ms=timestamp_ms)
@@ -96,7 +89,7 @@ def ours(server: KafkaServer, topic: str, flights: Flights) -> dict[bytes, list[
 
 
 def test_we_read_what_the_console_producer_wrote(real_kafka: KafkaServer, flights: Flights, truth: dict[bytes, list[bytes]]) -> None:
-    topic = new_topic(real_kafka)
+    topic = new_topic(real_kafka.bootstrap_servers, PARTITIONS, prefix="flights", retention_ms=-1)  # they are of 2013
     lines = b"".join(b"%s|%s\n" % pair for pair in zip(flights.carriers, flights.documents, strict=True))
     real_kafka.tool(
         "org.apache.kafka.tools.ConsoleProducer",
@@ -109,14 +102,14 @@ def test_we_read_what_the_console_producer_wrote(real_kafka: KafkaServer, flight
 
 
 def test_we_read_what_confluent_wrote(real_kafka: KafkaServer, flights: Flights, truth: dict[bytes, list[bytes]]) -> None:
-    topic = new_topic(real_kafka)
+    topic = new_topic(real_kafka.bootstrap_servers, PARTITIONS, prefix="flights", retention_ms=-1)  # they are of 2013
     records = [rivals.Plain(*pair) for pair in zip(flights.carriers, flights.documents, strict=True)]
     rivals.confluent_write(real_kafka.bootstrap_servers, topic, records, "zstd", partition=None)
     assert ours(real_kafka, topic, flights) == truth
 
 
 def test_columns_in_columns_out(real_kafka: KafkaServer, flights: Flights, truth: dict[bytes, list[bytes]]) -> None:
-    topic = new_topic(real_kafka)
+    topic = new_topic(real_kafka.bootstrap_servers, PARTITIONS, prefix="flights", retention_ms=-1)  # they are of 2013
     with KafkaProducer(bootstrap_servers=real_kafka.bootstrap_servers) as producer:
         result = producer.send_many(topic, flights.documents, keys=flights.carriers, timestamps_ms=flights.timestamps_ms).result(120)
     assert not result.errors and (result.offsets >= 0).all()

@@ -6,7 +6,6 @@ are replaced by names in the order in which they appear.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,6 +23,7 @@ from kafkacore.protocol.stored import (
 )
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.kafka_server import KafkaServer
+from tests.kit.waiting import fresh, until
 from tests.kit.wire import Wire
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -38,7 +38,6 @@ KAFKA_ONLY = {
     "group_consumer_min_heartbeat_interval_ms": 100,
     "group_consumer_min_assignment_interval_ms": 0,
 }
-SETTLE_S = 90
 
 
 class Talk:
@@ -49,23 +48,21 @@ class Talk:
         self.wires: dict[str, Wire] = {}
         self.notes: list[Any] = []
         self.names: dict[Any, str] = {}
-        self.group = f"g-{uuid.uuid4().hex[:8]}"
-        self.topic = f"t-{uuid.uuid4().hex[:8]}"
+        self.group = fresh("g")
+        self.topic = fresh("t")
         self.names |= {self.group: "GROUP", self.topic: "TOPIC"}
         self.ask(p.CreateTopicsRequest(topics=[p.CreatableTopic(name=self.topic, num_partitions=4, replication_factor=1)]), 7, note=False)
-        end = time.monotonic() + SETTLE_S
-        while True:
-            topic = self.ask(p.MetadataRequest(topics=[p.MetadataRequestTopic(name=self.topic)]), 12, note=False).topics[0]
-            found = self.ask(p.FindCoordinatorRequest(coordinator_keys=[self.group]), 4, note=False).coordinators[0]
-            fetch = p.OffsetFetchRequest(groups=[p.OffsetFetchRequestGroup(group_id=self.group, topics=None)])
-            ready = not (topic.error_code or found.error_code or self.ask(fetch, 8, note=False).groups[0].error_code)
-            if ready and all(part.leader_id >= 0 for part in topic.partitions):
-                break
-            assert time.monotonic() < end
+        topic = until(self._is_led, "the topic and the coordinator are there")
         self.topic_id = bytes(topic.topic_id)
         self.names[self.topic_id] = "TOPIC_ID"
-        while not self._coordinator_knows_the_topic():
-            assert time.monotonic() < end
+        until(self._coordinator_knows_the_topic, "the coordinator has heard of the topic")
+
+    def _is_led(self) -> Any:
+        topic = self.ask(p.MetadataRequest(topics=[p.MetadataRequestTopic(name=self.topic)]), 12, note=False).topics[0]
+        found = self.ask(p.FindCoordinatorRequest(coordinator_keys=[self.group]), 4, note=False).coordinators[0]
+        fetch = p.OffsetFetchRequest(groups=[p.OffsetFetchRequestGroup(group_id=self.group, topics=None)])
+        ready = not (topic.error_code or found.error_code or self.ask(fetch, 8, note=False).groups[0].error_code)
+        return topic if ready and all(part.leader_id >= 0 for part in topic.partitions) else None
 
     def _coordinator_knows_the_topic(self) -> bool:
         """Kafka's coordinators hear of topics later than its metadata. A group that is gone at once shows it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tests.interop.admin_cases_configs import SET, alter, describe, replace
 from tests.interop.conftest import KAFKA_SETTINGS
 from tests.kit.kafka_server import KafkaServer
 from tests.kit.rows import each_row
+from tests.kit.waiting import fresh
 from tests.kit.wire import Wire
 
 pytestmark = pytest.mark.kafka
@@ -33,7 +33,7 @@ def wire(real_kafka: KafkaServer) -> Iterator[Wire]:
 
 @pytest.fixture(scope="module")
 def topic(wire: Wire) -> str:
-    name = f"configs-{uuid.uuid4().hex}"
+    name = fresh("configs")
     assert wire.ask(create(new(name)), 7).topics[0].error_code == 0
     while wire.ask(describe((Resource.TOPIC, name)), 4).results[0].error_code:
         pass  # the broker follows the controller

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -15,7 +14,7 @@ from kafkacore.cli.app import run
 from kafkacore.protocol import APIS
 from tests.kit.inside import driver_of
 from tests.kit.kafka_server import KafkaServer
-from tests.kit.waiting import until
+from tests.kit.waiting import fresh, until
 
 pytestmark = pytest.mark.kafka
 UNSERVED = {"DescribeUserScramCredentials", "DescribeDelegationToken", "AlterConfigs", "SaslHandshake", "SaslAuthenticate"}
@@ -56,7 +55,7 @@ def test_the_cluster_its_quorum_and_features(admin: KafkaAdminClient, real_kafka
 
 
 def test_topics_and_their_replicas(admin: KafkaAdminClient) -> None:
-    name = f"t-{uuid.uuid4().hex[:12]}"
+    name = fresh("t")
     assert admin.create_topics([name]).check()[name].num_partitions == 1
     admin.create_partitions({name: 3}).check()
     admin.alter_configs({("topic", name): {"retention.ms": 77_000}}).check()
@@ -83,7 +82,7 @@ def test_settings_of_nodes(admin: KafkaAdminClient) -> None:
 
 
 def test_users_quotas_entries_and_tokens(admin: KafkaAdminClient, real_kafka: KafkaServer) -> None:
-    user = f"u-{uuid.uuid4().hex[:8]}"
+    user = fresh("u")
     credential, entity = (user, "SCRAM-SHA-256"), (("user", user),)
     admin.alter_user_scram_credentials({credential: "secret"}).check()
     admin.alter_user_scram_credentials({credential: None}).check()

@@ -14,8 +14,8 @@ from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic, TwoPhaseClient,
 from kafkacore import protocol as p
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
-from tests.interop.test_our_transactions import ours
 from tests.kit.kafka_server import KafkaServer
+from tests.kit.records import read_committed
 from tests.kit.waiting import fresh, until
 from tests.kit.wire import Wire
 
@@ -83,7 +83,7 @@ def test_a_transaction_without_a_timeout(unstable: KafkaServer) -> None:
             with pytest.raises(errors.PreparedTransactionCommitted):
                 client.abort(prepared)
             producer.commit_transaction()
-    assert ours(servers, topic, 2) == [b"kept 0", b"kept 1"]
+    assert read_committed(servers, topic, 2) == [b"kept 0", b"kept 1"]
 
 
 def test_a_kafka_without_it_says_so(real_kafka: KafkaServer, embedded: EmbeddedCluster) -> None:

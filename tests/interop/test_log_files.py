@@ -6,7 +6,6 @@ import random
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from kafkacore.records import BatchBuilder, control_batch, read_batches
 from tests.kit.batches import T0, batch
 from tests.kit.java_tools import JavaTools
 from tests.kit.kafka_server import KafkaServer
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.kafka
 
@@ -243,9 +243,7 @@ def test_compaction_leaves_what_kafkas_leaves(tmp_path: Path) -> None:
         checkpoint.unlink(missing_ok=True)
         kafka.start()
         active = log.segments[-1].base_offset
-        deadline = time.monotonic() + 60
-        while f"t 0 {active}" not in (checkpoint.read_text() if checkpoint.exists() else "") and time.monotonic() < deadline:
-            time.sleep(0.1)  # another process: nothing else says when it has cleaned
+        until(lambda: checkpoint.exists() and f"t 0 {active}" in checkpoint.read_text(), "Kafka has cleaned up to the active segment")
         kafka.kill(signal.SIGTERM)
         cleaned = Disk(tmp_path / "cleaned")
         cleaned.manager.close()

@@ -19,6 +19,7 @@ from kafkacore.protocol.schema import Struct
 from kafkacore.testing import EmbeddedCluster
 from tests.interop.odd_requests import DELETED_FROM, GROUP, NAMES, TOPIC, TRANSACTIONAL_ID, Encoder, Schema, World, bases, load_schemas
 from tests.kit.kafka_server import KafkaServer, fetch_jars
+from tests.kit.waiting import until
 from tests.kit.wire import Wire, produce_request
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -192,8 +193,8 @@ def prepare(servers: str, transactions: bool) -> World:
             batch.append(b"value %d" % n, b"key", timestamp_ms=NOW_MS + n)
         data = bytes(batch.build())
         for name, partition in ((TOPIC, 0), (TOPIC, 0), (DELETED_FROM, 0)):
-            while wire.ask(produce_request(data, topic=name, partition=partition), 9).responses[0].partition_responses[0].error_code:
-                time.sleep(0.05)  # the leader has not heard of it
+            request = produce_request(data, topic=name, partition=partition)
+            until(lambda r=request: not wire.ask(r, 9).responses[0].partition_responses[0].error_code, "the leader has heard of it")
         ids = {topic.name: topic.topic_id for topic in created.topics}
         producer_ids = []
         for transactional_id in (None, TRANSACTIONAL_ID):
@@ -201,14 +202,14 @@ def prepare(servers: str, transactions: bool) -> World:
                 producer_ids.append(-1)
                 continue
             request = protocol.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
-            while True:
-                if transactional_id is not None:
-                    wire.ask(protocol.FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id]), 6)
+
+            def given(request: Any = request) -> Any:
+                if request.transactional_id is not None:
+                    wire.ask(protocol.FindCoordinatorRequest(key_type=1, coordinator_keys=[request.transactional_id]), 6)
                 answer = wire.ask(request, 4)
-                if not answer.error_code:
-                    break
-                time.sleep(0.05)
-            producer_ids.append(answer.producer_id)
+                return None if answer.error_code else answer
+
+            producer_ids.append(until(given, "the coordinator gives an id").producer_id)
         commit_offsets(wire)
         return World(ids[TOPIC], data, *producer_ids)
 
@@ -218,8 +219,7 @@ def commit_offsets(wire: Wire) -> None:
     partitions = [protocol.OffsetCommitRequestPartition(partition_index=n, committed_offset=n + 1, committed_metadata="") for n in (0, 1)]
     topic = protocol.OffsetCommitRequestTopic(name=TOPIC, partitions=partitions)
     request = protocol.OffsetCommitRequest(group_id=GROUP, topics=[topic])
-    while any(each.error_code for each in wire.ask(request, 8).topics[0].partitions):
-        time.sleep(0.05)
+    until(lambda: not any(each.error_code for each in wire.ask(request, 8).topics[0].partitions), "the coordinator takes the offsets")
 
 
 @pytest.fixture(scope="module")

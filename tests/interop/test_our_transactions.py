@@ -10,13 +10,16 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, OffsetAndMetadata, TopicPartition, errors
+from tests.kit import records
 from tests.kit.inside import sender_of
 from tests.kit.kafka_server import KafkaServer
+from tests.kit.records import read_committed
 from tests.kit.rivals import confluent_producer, read_from_start, send_all, take_transactions_back
 from tests.kit.waiting import GUARD_S as WAIT_S
 from tests.kit.waiting import fresh
 
 MakeTopic = Callable[..., str]
+FACED = (records,)
 pytestmark = [pytest.mark.usefixtures("client_face"), pytest.mark.timeout(300), pytest.mark.slow, pytest.mark.kafka_alone("tests/producer")]
 
 
@@ -24,18 +27,6 @@ def transactional(servers: str, transactional_id: str | None = None, **settings:
     producer = KafkaProducer(bootstrap_servers=servers, transactional_id=transactional_id or fresh("tx"), **{"linger_ms": 0} | settings)
     producer.init_transactions()
     return producer
-
-
-def ours(servers: str, topic: str, count: int, partitions: int = 1) -> list[bytes]:
-    """What our reader of committed data sees, up to `count` records."""
-    got: list[bytes] = []
-    with KafkaConsumer(bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
-        consumer.assign([TopicPartition(topic, index) for index in range(partitions)])
-        while len(got) < count:
-            polled = consumer.poll(timeout=WAIT_S)
-            assert polled, got
-            got += [record.value or b"" for records in polled.values() for record in records]
-    return got
 
 
 def theirs(servers: str, topic: str, count: int, isolation_level: str = "read_committed") -> list[bytes]:
@@ -56,7 +47,7 @@ def test_readers_of_committed_data_see_what_was_committed(bootstrap_servers: str
                 raise ZeroDivisionError
     send_all(confluent_producer(bootstrap_servers), topic, [b"last"])
     expected = [f"committed {nth}".encode() for nth in range(10)] + [b"last"]
-    assert ours(bootstrap_servers, topic, 11) == expected
+    assert read_committed(bootstrap_servers, topic, 11) == expected
     assert theirs(bootstrap_servers, topic, 11) == expected
     assert len(theirs(bootstrap_servers, topic, 1021, "read_uncommitted")) == 1021
 
@@ -93,7 +84,7 @@ def test_offsets_count_when_the_transaction_does(bootstrap_servers: str, make_to
         producer.abort_transaction()
         with producer.transaction():
             producer.send_offsets_to_transaction({TopicPartition(source, 0): 7}, group)
-    assert sorted(ours(bootstrap_servers, target, 20), key=int) == [b"%d" % number for number in range(20)]
+    assert sorted(read_committed(bootstrap_servers, target, 20), key=int) == [b"%d" % number for number in range(20)]
     with KafkaConsumer(bootstrap_servers=bootstrap_servers, group_id=group) as consumer:
         assert consumer.committed(TopicPartition(source, 0)) == OffsetAndMetadata(7)
 
@@ -115,7 +106,7 @@ def test_producers_of_two_clients_fence_each_other(bootstrap_servers: str, make_
     with transactional(bootstrap_servers, name) as third:
         with third.transaction():
             third.send(topic, "third", partition=0)
-    assert ours(bootstrap_servers, topic, 2) == [b"heir", b"third"]
+    assert read_committed(bootstrap_servers, topic, 2) == [b"heir", b"third"]
     assert theirs(bootstrap_servers, topic, 2) == [b"heir", b"third"]
 
 
@@ -125,7 +116,7 @@ def test_a_transaction_that_lasts_too_long(bootstrap_servers: str, make_topic: M
         producer.begin_transaction()
         producer.send(topic, "late", partition=0).result(WAIT_S)
         send_all(confluent_producer(bootstrap_servers), topic, [b"behind"])
-        assert ours(bootstrap_servers, topic, 1) == [b"behind"], "it comes when the coordinator has aborted the transaction"
+        assert read_committed(bootstrap_servers, topic, 1) == [b"behind"], "it comes when the coordinator has aborted the transaction"
         with pytest.raises(errors.KafkaError) as failed:
             producer.commit_transaction()
         assert failed.value.txn_requires_abort, repr(failed.value)
@@ -148,7 +139,7 @@ def test_a_record_that_is_refused_makes_the_commit_fail(bootstrap_servers: str, 
         with producer.transaction():
             producer.send(topic, "next", partition=0)
             producer.send(small, "next", partition=0)
-    assert ours(bootstrap_servers, topic, 1) == ours(bootstrap_servers, small, 1) == [b"next"]
+    assert read_committed(bootstrap_servers, topic, 1) == read_committed(bootstrap_servers, small, 1) == [b"next"]
 
 
 def test_a_timeout_that_the_broker_does_not_allow(bootstrap_servers: str) -> None:
@@ -187,7 +178,7 @@ def test_transactions_of_version_1_on_kafka(kafka_of_version_1: str) -> None:
             assert producer.statistics()["transactions"]["producer_epoch"] == epoch + 1
         with producer.transaction():
             producer.send(topic, "last", partition=0)
-    assert ours(servers, topic, 6) == [f"committed {nth}".encode() for nth in range(5)] + [b"last"]
+    assert read_committed(servers, topic, 6) == [f"committed {nth}".encode() for nth in range(5)] + [b"last"]
     with KafkaConsumer(bootstrap_servers=servers, group_id="g") as consumer:
         assert consumer.committed(TopicPartition(topic, 0)) == OffsetAndMetadata(5)
 
@@ -223,4 +214,4 @@ def test_a_change_of_the_transaction_version_while_running_on_kafka() -> None:
         expected = [f"{name} {index}" for name in ("first", "second") for index in (0, 1)]
         expected += [f"across {level}" for level in (1, 2)]
         expected += [f"{nth} of {level} {index}" for level in (1, 2) for nth in range(3) for index in (0, 1)]
-        assert sorted(ours(servers, topic, len(expected), partitions=2)) == sorted(value.encode() for value in expected)
+        assert sorted(read_committed(servers, topic, len(expected), 2)) == sorted(value.encode() for value in expected)

@@ -9,13 +9,13 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
+from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.java_tools import JavaTools
 from tests.kit.kafka_server import KafkaServer
 from tests.kit.rivals import confluent_producer
 from tests.kit.rows import each_row
-from tests.kit.waiting import fresh
+from tests.kit.topics import new_topic
 
 COUNT, PARTITIONS = 10_000, 7
 OURS_TO_THEIRS = {
@@ -42,16 +42,6 @@ def keys() -> list[bytes]:
     return [rng.randbytes(rng.choice((1, 2, 3, 4, 5, 8, 17, 40))) for _ in range(COUNT)]
 
 
-def new_topic(servers: str) -> str:
-    name = fresh("keys")
-    with KafkaAdminClient(bootstrap_servers=servers) as admin:
-        admin.create_topics([NewTopic(name, PARTITIONS, 1)]).check()
-    # Leaders answer this, when they lead. Before that Kafka refuses records, and its console producer drops them after three retries.
-    with KafkaConsumer(bootstrap_servers=servers) as consumer:
-        consumer.end_offsets([TopicPartition(name, index) for index in range(PARTITIONS)])
-    return name
-
-
 def places(servers: str, topic: str, count: int) -> Places:
     """The partition of each value."""
     found: Places = {}
@@ -66,7 +56,7 @@ def places(servers: str, topic: str, count: int) -> Places:
 
 
 def ours(servers: str, keys: list[Key], **settings: Any) -> Places:
-    topic = new_topic(servers)
+    topic = new_topic(servers, PARTITIONS)
     with KafkaProducer(bootstrap_servers=servers, **settings) as producer:
         half = len(keys) // 2
         for number, key in enumerate(keys[:half]):
@@ -76,7 +66,7 @@ def ours(servers: str, keys: list[Key], **settings: Any) -> Places:
 
 
 def confluents(servers: str, keys: list[Key], partitioner: str) -> Places:
-    topic = new_topic(servers)
+    topic = new_topic(servers, PARTITIONS)
     producer = confluent_producer(servers, partitioner=partitioner, **{"queue.buffering.max.messages": 2 * COUNT})
     for number, key in enumerate(keys):
         producer.produce(topic, b"%d" % number, key=key)
@@ -114,7 +104,7 @@ HASHES: dict[str, Callable[[bytes, int], int]] = {
 @each_row("name", HASHES)
 def test_a_column_of_keys_goes_where_the_functions_say(embedded: str, keys: list[bytes], name: str) -> None:
     pyarrow = pytest.importorskip("pyarrow")
-    topic = new_topic(embedded)
+    topic = new_topic(embedded, PARTITIONS)
     with KafkaProducer(bootstrap_servers=embedded, partitioner=name) as producer:
         values = pyarrow.array([b"%d" % number for number in range(len(keys))])
         producer.send_many(topic, values, keys=pyarrow.array(keys)).result(60)
@@ -125,7 +115,7 @@ def test_a_column_of_keys_goes_where_the_functions_say(embedded: str, keys: list
 @pytest.mark.slow
 def test_keys_go_where_java_puts_them(real_kafka: KafkaServer, keys: list[bytes], java: JavaTools) -> None:
     servers = real_kafka.bootstrap_servers
-    topic = new_topic(servers)
+    topic = new_topic(servers, PARTITIONS)
     texts = [key.hex().encode() for key in keys]
     words = ["--reader-property", "parse.key=true", "--reader-property", "key.separator=|"]
     # After 1.5 s, or three retries, which a busy machine needs, it reports a batch as lost, goes on, and ends with 0.

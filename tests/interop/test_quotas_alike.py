@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,7 @@ from kafkacore.testing import EmbeddedCluster
 from tests.kit.batches import batch
 from tests.kit.kafka_server import KafkaServer
 from tests.kit.rivals import applied
-from tests.kit.waiting import until
+from tests.kit.waiting import fresh, until
 from tests.kit.wire import Wire, produce_request
 
 pytestmark = pytest.mark.kafka_at_length
@@ -52,7 +51,7 @@ class Side:
     def __init__(self, address: str, lags: bool) -> None:
         self.address = address
         self.lags = lags
-        self.topic = f"quotas-{uuid.uuid4().hex}"
+        self.topic = fresh("quotas")
         self.held: list[tuple[Entity, tuple[str, ...]]] = []
         self.ask(p.CreateTopicsRequest(topics=[p.CreatableTopic(name=self.topic, num_partitions=1, replication_factor=1)]), 7)
         while self.ask(p.MetadataRequest(topics=[p.MetadataRequestTopic(name=self.topic)]), 12).topics[0].error_code:
@@ -125,7 +124,7 @@ def side(request: pytest.FixtureRequest) -> Iterator[Side]:
 
 
 def name() -> str:
-    return f"client-{uuid.uuid4().hex}"
+    return fresh("client")
 
 
 def test_produce(side: Side) -> None:

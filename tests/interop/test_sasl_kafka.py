@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import ssl
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -108,8 +107,9 @@ def settings(servers: dict[str, str], mechanism: str, listener: str = "SASL", **
     return {**base, "sasl.username": "alice", "sasl.password": PASSWORD, **more}
 
 
-AT_ONCE_S = 30
-"""Before any time-out of a client."""
+LONG_S = 600
+"""Longer than a test may take: what comes within is no time-out of a client."""
+PATIENT = {"default.api.timeout.ms": LONG_S * 1000}
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 KERBEROS = pytest.param("GSSAPI", "KERBEROS", marks=pytest.mark.skipif(KDC_REASON is not None, reason=str(KDC_REASON)))
 
@@ -136,13 +136,11 @@ def test_round_trips(servers: dict[str, str], mechanism: str, listener: str) -> 
 @pytest.mark.parametrize("mechanism", MECHANISMS[:3])
 def test_a_wrong_password_is_told_at_once(servers: dict[str, str], mechanism: str) -> None:
     wrong = settings(servers, mechanism) | {"sasl.password": "guessed-wrong"}
-    began = time.monotonic()
     with pytest.raises(SaslAuthentication, match=rf"{mechanism} authentication of user 'alice' by {servers['SASL']} failed") as caught:
-        with KafkaAdminClient(wrong) as admin:
+        with KafkaAdminClient(wrong | PATIENT) as admin:
             admin.list_topics()
-    with pytest.raises(SaslAuthentication), KafkaProducer(wrong) as producer:
-        producer.send("t", b"v").result(2 * AT_ONCE_S)
-    assert time.monotonic() - began < AT_ONCE_S
+    with pytest.raises(SaslAuthentication), KafkaProducer(wrong, max_block_ms=LONG_S * 1000) as producer:
+        producer.send("t", b"v").result(LONG_S)
     assert "guessed-wrong" not in str(caught.value)
 
 
@@ -227,12 +225,10 @@ def test_a_missing_or_foreign_certificate_is_refused_at_once(servers: dict[str, 
             (tmp_path / "own.pem").write_text(own)
             context.load_cert_chain(tmp_path / "own.pem")
         with KafkaAdminClient(bootstrap_servers=servers["MUTUAL"], security_protocol="SSL", ssl_context=context) as admin:
-            return admin.list_topics(timeout=2 * AT_ONCE_S)
+            return admin.list_topics(timeout=LONG_S)
 
     foreign = trustme.CA().issue_cert("client.example").private_key_and_cert_chain_pem.bytes().decode()
     for wrong in (None, foreign):
-        began = time.monotonic()
         with pytest.raises(SslAuthenticationFailed, match=r"(?i)alert"):
             listed(wrong)
-        assert time.monotonic() - began < AT_ONCE_S
     listed(servers["OWN"])

@@ -2,13 +2,13 @@
 
 import gc
 import threading
-import time
 import warnings
 
 import pytest
 
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.plain_records import READ, WRITE, Plain
+from tests.kit.waiting import until
 
 RECORDS = [Plain(b"%d" % (nth % 7), b"%d" % nth, (("n", b"%d" % nth),), 1_700_000_000_000 + nth) for nth in range(4000)]
 
@@ -51,10 +51,7 @@ def test_a_client_writes_through_a_change_of_leaders(client, death):
         writer.join(240)
         assert not writer.is_alive() and not failures, failures
         cluster.start_broker(leader)
-        deadline = time.monotonic() + 90
-        while len(cluster.isr("t", 0)) < 3:
-            assert time.monotonic() < deadline
-            threading.Event().wait(0.01)
+        until(lambda: len(cluster.isr("t", 0)) == 3, "all replicas are in sync")
         cluster.move_leader("t", 0, leader)  # what the returned broker holds is the same
         for reader in sorted(READ):
             found = READ[reader](cluster.bootstrap_servers, "t", len(RECORDS))

@@ -1,5 +1,7 @@
-"""TLS listeners of Apache Kafka and of the embedded broker, from the same settings: who is let in and as whom, the suites, and Kafka's own
-command-line tools as clients."""
+"""TLS listeners of Apache Kafka and of the embedded broker, from the same settings: who is let in and as whom, suites, new certificates.
+
+Other clients and Kafka's tools are in test_security_clients.py.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,10 @@ from kafkacore.errors import KafkaError
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.testing.certificates import Certificates
 from tests.kit.free_ports import free_port
-from tests.kit.java_tools import JavaTools
 from tests.kit.kafka_server import KafkaServer
 from tests.kit.wire import Wire
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 NAMES = ("REQUIRED", "REQUESTED", "NARROW")
 SUITE = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
@@ -72,7 +73,7 @@ def settings(issuer: Issuer) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka_at_length)])
+@pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.kafka_at_length])])
 def addresses(request: pytest.FixtureRequest, issuer: Issuer) -> Iterator[dict[str, str]]:
     """host:port by listener."""
     ports = {name: free_port() for name in NAMES}
@@ -131,59 +132,6 @@ def test_versions_and_suites(addresses: dict[str, str], issuer: Issuer) -> None:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     with Wire(addresses["NARROW"]) as wire, pytest.raises(ssl.SSLError, match=r"(?i)version"):
         context.wrap_socket(wire.sock, server_hostname="127.0.0.1")
-
-
-# ---- Kafka's tools as clients of the embedded broker
-
-USERS = {"alice": "secret"}
-LISTENERS = {"SSL": "SSL", "MUTUAL": "SSL", "SASL_SSL": "SASL_SSL"}
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    config = {
-        "listeners": ",".join(f"{name}://127.0.0.1:0" for name in LISTENERS),
-        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in LISTENERS.items()),
-        "inter.broker.listener.name": "SSL",
-        "listener.name.mutual.ssl.client.auth": "required",
-    }
-    with EmbeddedCluster(tls=True, users=USERS, config=config) as made:
-        yield made
-
-
-@pytest.mark.parametrize(("listener", "mechanism"), [("SSL", ""), ("MUTUAL", ""), ("SASL_SSL", "PLAIN"), ("SASL_SSL", "SCRAM-SHA-256")])
-def test_kafkas_tools(cluster: EmbeddedCluster, java: JavaTools, tmp_path: Path, listener: str, mechanism: str) -> None:
-    given = cluster.client_settings("alice", listener=listener)
-    lines = {
-        "security.protocol": given["security_protocol"],
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": given["ssl_cafile"],
-    }
-    if listener == "MUTUAL":
-        store = tmp_path / "client.pem"
-        store.write_text(Path(given["ssl_keyfile"]).read_text() + Path(given["ssl_certfile"]).read_text())
-        lines |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(store)}
-    if listener == "SASL_SSL":
-        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
-        who = f'username="alice" password="{USERS["alice"]}"'
-        lines |= {"sasl.mechanism": mechanism, "sasl.jaas.config": f"org.apache.kafka.common.security.{module} required {who};"}
-    properties = tmp_path / "client.properties"
-    properties.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
-    where = ("--bootstrap-server", given["bootstrap_servers"], "--command-config", properties)
-    topic = f"tools-{listener}-{mechanism}"
-    java.run("TopicCommand", *where, "--create", "--topic", topic, "--partitions", 2).ok()
-    java.run("ConsoleProducer", *where, "--topic", topic, stdin=b"one\ntwo\n" + b"x" * 900_000 + b"\n").ok()
-    said = java.run("consumer.ConsoleConsumer", *where, "--topic", topic, "--group", topic, "--from-beginning", "--max-messages", 3).ok()
-    assert sorted(line[:3] for line in said.splitlines()) == ["one", "two", "xxx"]
-    assert topic in java.run("consumer.group.ConsumerGroupCommand", *where, "--describe", "--group", topic).ok()
-
-
-def test_a_tool_without_a_certificate(cluster: EmbeddedCluster, java: JavaTools, tmp_path: Path) -> None:
-    given = cluster.client_settings("alice", listener="MUTUAL")
-    properties = tmp_path / "client.properties"
-    properties.write_text(f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={given['ssl_cafile']}\n")
-    ran = java.run("TopicCommand", "--bootstrap-server", given["bootstrap_servers"], "--command-config", properties, "--list")
-    assert ran.code == 1 and "Failed to process post-handshake messages" in ran.out  # the text of its SslAuthenticationException
 
 
 # ---- altering a running broker

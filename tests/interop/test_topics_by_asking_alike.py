@@ -1,4 +1,4 @@
-"""Questions create no topic, subscriptions only when they are asked to: on the embedded broker and on Apache Kafka, which both create."""
+"""Questions create no topic, subscriptions only when they are asked to: on Apache Kafka."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ _serial = itertools.count(1)
 GUARD_S = 90
 
 
+@pytest.mark.kafka_alone("tests/consumer")
 @pytest.mark.parametrize("allowed", [None, False, True])
 def test_what_creates_a_topic(bootstrap_servers: str, allowed: bool | None) -> None:
     asked, wanted = (f"{kind}-{allowed}-{next(_serial)}".lower() for kind in ("asked", "wanted"))

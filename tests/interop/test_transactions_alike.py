@@ -22,7 +22,7 @@ from kafkacore.testing import EmbeddedCluster
 from tests.kit.kafka_server import KafkaServer
 from tests.kit.rivals import take_transactions_back
 from tests.kit.waiting import GUARD_S as WAIT_S
-from tests.kit.waiting import fresh
+from tests.kit.waiting import fresh, until
 from tests.kit.wire import Wire
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -133,11 +133,12 @@ class Side:
 
     def settle(self) -> tuple[Any, ...]:
         """Where the transaction stands once its markers are written, and what the partitions say."""
-        while True:
-            got = self.wire.ask(p.DescribeTransactionsRequest(transactional_ids=[self.transactional_id]), 0).transaction_states[0]
-            if not got.transaction_state.startswith("Prepare"):
-                break
-            time.sleep(0.005)
+
+        def ended() -> Any:
+            state = self.wire.ask(p.DescribeTransactionsRequest(transactional_ids=[self.transactional_id]), 0).transaction_states[0]
+            return None if state.transaction_state.startswith("Prepare") else state
+
+        got = until(ended, "the markers are written", every_s=0.005)
         partitions = sorted(index for topic in got.topics if topic.topic == self.topic for index in topic.partitions)
         ends = []
         for index in (0, 1):

@@ -15,7 +15,6 @@ from kafkacore import (
     KafkaAdminClient,
     KafkaConsumer,
     KafkaProducer,
-    NewTopic,
     OffsetAndMetadata,
     PreparedState,
     PreparedTransaction,
@@ -26,10 +25,11 @@ from kafkacore import (
 from kafkacore import protocol as p
 from kafkacore.errors import Code
 from kafkacore.records import BatchBuilder
-from tests.interop.test_our_transactions import ours
 from tests.kit.java_tools import JavaTools
 from tests.kit.kafka_server import KafkaServer
+from tests.kit.records import read_committed
 from tests.kit.rivals import confluent_producer, read_from_start, send_all, take_transactions_back
+from tests.kit.topics import new_topic
 from tests.kit.waiting import fresh, until
 from tests.kit.wire import Wire
 
@@ -97,7 +97,7 @@ def test_the_preparing_process_is_killed(bootstrap_servers: str, make_topic: Mak
             client.commit(dropped)
     send_all(confluent_producer(bootstrap_servers), topic, [b"behind"])
     expected = [b"a", b"b", b"behind"]
-    assert ours(bootstrap_servers, topic, 3) == expected
+    assert read_committed(bootstrap_servers, topic, 3) == expected
     assert [each.value() for each in read_from_start(bootstrap_servers, topic, 3, isolation_level="read_committed")] == expected
     said = java.run(
         "consumer.ConsoleConsumer",
@@ -131,7 +131,7 @@ def test_processes_end_it_at_the_same_time(bootstrap_servers: str, make_topic: M
         assert (word in ("True", "False")) is (won[what] is state), (others, said, state)
     send_all(confluent_producer(bootstrap_servers), topic, [b"behind"])
     expected = [b"x", b"behind"] if state is PreparedState.COMMITTED else [b"behind"]
-    assert ours(bootstrap_servers, topic, len(expected)) == expected
+    assert read_committed(bootstrap_servers, topic, len(expected)) == expected
 
 
 def test_its_time_passes(bootstrap_servers: str, make_topic: MakeTopic) -> None:
@@ -139,7 +139,7 @@ def test_its_time_passes(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     prepared = prepared_by_a_dead_process(bootstrap_servers, topic, "lost", timeout_ms=3_000)
     assert prepared.expires_at_ms == prepared.started_at_ms + 3_000
     send_all(confluent_producer(bootstrap_servers), topic, [b"behind"])
-    assert ours(bootstrap_servers, topic, 1) == [b"behind"], "it comes when the coordinator has aborted the transaction"
+    assert read_committed(bootstrap_servers, topic, 1) == [b"behind"], "it comes when the coordinator has aborted the transaction"
     with TwoPhaseClient(bootstrap_servers=bootstrap_servers) as client:
         with pytest.raises(errors.PreparedTransactionAborted, match="longer than its transaction_timeout_ms of 3000") as lost:
             client.commit(prepared)
@@ -163,26 +163,17 @@ def versioned(request: pytest.FixtureRequest) -> Iterator[tuple[KafkaServer, int
         yield server, version
 
 
-def topic_on(servers: str) -> str:
-    name = fresh("t")
-    with KafkaAdminClient(bootstrap_servers=servers) as admin:
-        admin.create_topics([NewTopic(name, 1, 1)]).check()
-    with KafkaConsumer(bootstrap_servers=servers) as consumer:
-        consumer.end_offsets([TopicPartition(name, 0)])
-    return name
-
-
 def test_a_zombie_that_goes_on_writing(versioned: tuple[KafkaServer, int]) -> None:
     """Over the wire, as a preparer that breaks the rule: before the end its records belong to the transaction; then they are refused."""
     server, version = versioned
     servers = server.bootstrap_servers
-    topic = topic_on(servers)
+    topic = new_topic(servers)
     prepared = prepared_by_a_dead_process(servers, topic, "kept")
     assert prepared.transaction_version == version
     with Wire(servers) as wire, TwoPhaseClient(bootstrap_servers=servers) as client:
         assert write(wire, topic, prepared, b"smuggled", 1) == Code.NONE
         assert client.commit(prepared)
-        assert ours(servers, topic, 2) == [b"kept", b"smuggled"]
+        assert read_committed(servers, topic, 2) == [b"kept", b"smuggled"]
         ended(servers, prepared)
         refused = Code.INVALID_PRODUCER_EPOCH if version == 2 else Code.TRANSACTION_ABORTABLE
         assert write(wire, topic, prepared, b"late", 2) == refused
@@ -212,7 +203,7 @@ def test_what_came_after_it(versioned: tuple[KafkaServer, int]) -> None:
     """An end that comes after the next transaction of the id, or after another producer, is refused and touches nothing."""
     server, version = versioned
     servers = server.bootstrap_servers
-    topic, name = topic_on(servers), fresh("tx")
+    topic, name = new_topic(servers), fresh("tx")
     with KafkaProducer(bootstrap_servers=servers, transactional_id=name) as producer, TwoPhaseClient(bootstrap_servers=servers) as client:
         producer.init_transactions()
         producer.begin_transaction()
@@ -241,14 +232,14 @@ def test_what_came_after_it(versioned: tuple[KafkaServer, int]) -> None:
                 heir.send(topic, "heir", partition=0)
         with pytest.raises(errors.ProducerFenced):
             producer.commit_transaction()
-    assert ours(servers, topic, 2) == [b"first", b"heir"]
+    assert read_committed(servers, topic, 2) == [b"first", b"heir"]
 
 
 def test_its_producer_ends_it_after_another_process(versioned: tuple[KafkaServer, int]) -> None:
     """The other way, EndTxn is INVALID_TXN_STATE and not PRODUCER_FENCED, though its epoch is one behind: an abort goes on from there."""
     server, version = versioned
     servers = server.bootstrap_servers
-    topic = topic_on(servers)
+    topic = new_topic(servers)
     with (
         KafkaProducer(bootstrap_servers=servers, transactional_id=fresh("tx")) as producer,
         TwoPhaseClient(bootstrap_servers=servers) as client,
@@ -290,13 +281,13 @@ def test_its_producer_ends_it_after_another_process(versioned: tuple[KafkaServer
             producer.abort_transaction()
         with producer.transaction():
             producer.send(topic, "last", partition=0)
-    assert ours(servers, topic, 3) == [b"committed", b"kept", b"last"]
+    assert read_committed(servers, topic, 3) == [b"committed", b"kept", b"last"]
 
 
 @pytest.mark.parametrize("versioned", [VERSION_1], indirect=True)
 def test_its_end_in_version_1(versioned: tuple[KafkaServer, int]) -> None:
     servers = versioned[0].bootstrap_servers
-    topic = topic_on(servers)
+    topic = new_topic(servers)
     kept, dropped = (prepared_by_a_dead_process(servers, topic, value, group=fresh("g")) for value in ("kept", "dropped"))
     late = prepared_by_a_dead_process(servers, topic, "late", timeout_ms=3_000)
     with TwoPhaseClient(bootstrap_servers=servers) as client:
@@ -308,14 +299,14 @@ def test_its_end_in_version_1(versioned: tuple[KafkaServer, int]) -> None:
         with pytest.raises(errors.PreparedTransactionAborted, match="its coordinator aborted it") as lost:
             client.commit(late)
         assert lost.value.timed_out
-    assert ours(servers, topic, 1) == [b"kept"]
+    assert read_committed(servers, topic, 1) == [b"kept"]
 
 
 def test_kafka_is_killed_in_between(versioned: tuple[KafkaServer, int]) -> None:
     """The embedded cluster's brokers are killed in tests/producer/test_two_phase.py."""
     server, _ = versioned
     servers = server.bootstrap_servers
-    topic = topic_on(servers)
+    topic = new_topic(servers)
     with TwoPhaseClient(bootstrap_servers=servers) as client:
         prepared = prepared_by_a_dead_process(servers, topic, "kept")
         assert client.states([prepared]) == [PreparedState.OPEN]
@@ -323,8 +314,8 @@ def test_kafka_is_killed_in_between(versioned: tuple[KafkaServer, int]) -> None:
         server.start()
         assert client.commit(prepared, timeout=60)
         # Not before the markers are written: a Kafka killed then takes the topic for deleted when it starts, and never writes them.
-        assert ours(servers, topic, 1) == [b"kept"]
+        assert read_committed(servers, topic, 1) == [b"kept"]
         server.kill()
         server.start()
         assert not client.commit(prepared, timeout=60), "its coordinator remembers"
-    assert ours(servers, topic, 1) == [b"kept"]
+    assert read_committed(servers, topic, 1) == [b"kept"]

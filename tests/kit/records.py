@@ -43,6 +43,11 @@ def all_values(servers: str, topic: str, partition: int = 0, **settings: Any) ->
     with KafkaConsumer(bootstrap_servers=servers, **settings) as consumer:
         (end,) = consumer.end_offsets([TopicPartition(topic, partition)]).values()
         return [value for columns in consumer.read_range((topic, partition), 0, end) for value in columns.values]
+def read_committed(servers: str, topic: str, count: int, partitions: int = 1) -> list[Any]:
+    """The first values that readers of committed data see, of each of some partitions; those of one in their order."""
+    with KafkaConsumer(bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, index) for index in range(partitions)])
+        return values_of(take(consumer, count))
 
 
 def take(consumer: KafkaConsumer, count: int) -> list[ConsumerRecord]:
