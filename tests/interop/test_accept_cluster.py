@@ -21,14 +21,15 @@ from kafkacore.testing import EmbeddedCluster
 from tests.kit.java_tools import JavaTools
 from tests.kit.rivals import confluent_admin, confluent_consumer, confluent_producer, error_of, read_from_start, send_all, take
 from tests.kit.waiting import GUARD_S as WAIT_S
-from tests.kit.waiting import fresh, until
+from tests.kit.waiting import fresh, until, until_equal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=3) as three:
+    # Leaders move when a test wants it, and not after five minutes.
+    with EmbeddedCluster(brokers=3, config={"auto.leader.rebalance.enable": "false"}) as three:
         yield three
 
 
@@ -174,14 +175,14 @@ def test_kafkas_tools_on_three_brokers(cluster: EmbeddedCluster, java: JavaTools
             return {entry.name for entry in found if ".throttled." in entry.name and entry.value and not entry.is_default}
 
     names = {f"{side}.replication.throttled.{what}" for side in ("leader", "follower") for what in ("rate", "replicas")}
-    assert throttles() == names
+    until_equal(throttles, names)
 
     def done() -> bool:
         said = java.run(command, *where, "--reassignment-json-file", move, "--verify").ok()
         return len(re.findall(rf"Reassignment of partition {topic}-\d is completed", said)) == 3
 
     until(done, "the tool says that it is done")
-    assert throttles() == set()  # the tool takes away what it has set
+    until_equal(throttles, set())  # the tool takes away what it has set
     described = "TopicCommand", *where, "--describe", "--topic", topic
     until(lambda: len(re.findall(r"Replicas: 3,1\s+Isr: (?:1,3|3,1)", java.run(*described).ok())) == 3, "both replicas are in sync")
     java.run("LeaderElectionCommand", *where, "--election-type", "preferred", "--all-topic-partitions").ok()

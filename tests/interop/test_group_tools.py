@@ -55,11 +55,13 @@ class Group:
             self.members[client_id] = consumer
 
     def shared(self) -> bool:
-        found = []
+        """Also of the last generation, which a member hears of after it gave partitions away."""
+        found, generations = [], set()
         for consumer in self.members.values():
             consumer.poll(0.05)
             found.append(len(consumer.assignment()))
-        return sorted(found) == [1, 2]
+            generations.add(consumer.consumer_group_metadata().generation_id)
+        return sorted(found) == [1, 2] and len(generations) == 1
 
     def tool(self, *words: object) -> Ran:
         return self.java.run(COMMAND, "--bootstrap-server", self.servers, "--group", self.name, *words)

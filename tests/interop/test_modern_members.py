@@ -40,6 +40,10 @@ def has(consumer: Any) -> set[int]:
     return {tp.partition for tp in consumer.assignment()}
 
 
+def epoch_of(consumer: KafkaConsumer) -> int:
+    return consumer.consumer_group_metadata().generation_id
+
+
 def shared(*consumers: Any) -> None:
     """Until they share all partitions."""
 
@@ -95,12 +99,13 @@ def test_a_static_member_comes_back_to_its_partitions(bootstrap_servers: str, ma
     topic, group = make_topic(PARTITIONS), fresh("g")
     members = [ours(topic, group, group_instance_id=f"i{at}") for at in range(2)]
     shared(*members)
-    before, epoch = has(members[0]), members[1].consumer_group_metadata().generation_id
+    until(lambda: epoch_of(members[0]) == epoch_of(members[1]), "both have heard of the last epoch", *members)
+    before, epoch = has(members[0]), epoch_of(members[1])
     members[0].close()
     members[0] = ours(topic, group, group_instance_id="i0")
     shared(*members)
     assert has(members[0]) == before
-    assert members[1].consumer_group_metadata().generation_id == epoch  # without a rebalance
+    assert epoch_of(members[1]) == epoch  # without a rebalance
     other = ours(topic, group, group_instance_id="i0")
     with pytest.raises(errors.UnreleasedInstanceId):
         until(lambda: other.poll(0.05), "it is refused")
@@ -116,4 +121,3 @@ def test_an_application_that_does_not_poll(bootstrap_servers: str, make_topic: M
         slow.commit({(topic, 0): 0})
     with pytest.raises(errors.MaxPollExceeded):
         slow.poll(0)
-    shared(slow, other)
