@@ -93,10 +93,10 @@ def test_the_command_line_of_the_docs_is_there() -> None:
     pytest.importorskip("typer")
     import typer
 
-    from kafkacore.cli.app import COMMANDS, _app
+    from kafkacore.cli.app import COMMANDS, application
     from kafkacore.cli.foreign import translated
 
-    root: Any = typer.main.get_command(_app([]))
+    root: Any = typer.main.get_command(application([]))
     wrong, seen = [], 0
     for file in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         for line in re.findall(rf"(?:^\$ |`|^ +)(?:kafkacore )?((?:{'|'.join(COMMANDS)}) [^`\n#|]*)", file.read_text(), re.MULTILINE):

@@ -60,7 +60,7 @@ def root(
     """Settings of all commands; `kafkacore COMMAND --help` shows a command's own."""
 
 
-def _app(arguments: Sequence[str]) -> typer.Typer:
+def application(arguments: Sequence[str]) -> typer.Typer:
     """The command line, with the named command alone if one is named first: the others' modules would take longer to load than it runs."""
     app = typer.Typer(
         name="kafkacore",
@@ -71,7 +71,7 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
         callback=root,
     )
-    named = _first_word(arguments or _being_completed())
+    named = first_word(arguments or being_completed())
     for name, (module, attribute) in COMMANDS.items():
         if named in (None, name):
             command = getattr(importlib.import_module(f"kafkacore.cli.{module}"), attribute)
@@ -83,14 +83,14 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
     return app
 
 
-def _being_completed() -> list[str]:
+def being_completed() -> list[str]:
     """The words of a command line that the shell completes, as typer's scripts hand it over; without the one that is being typed."""
     typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""
     words = typed.split()
     return words[1:] if typed.endswith(" ") else words[1:-1]
 
 
-def _first_word(arguments: Sequence[str]) -> str | None:
+def first_word(arguments: Sequence[str]) -> str | None:
     """The command that the words name; None where they may name several."""
     word = arguments[0] if arguments else ""
     if (row := TABLE.get(("", word))) is not None:
@@ -140,7 +140,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     hints.begin()
     try:
-        command: Any = typer.main.get_command(_app(arguments))
+        command: Any = typer.main.get_command(application(arguments))
         tidy(command)
         with _warnings_shown():
             outcome = command.main(args=foreign.translated(command, arguments), prog_name="kafkacore", standalone_mode=False)

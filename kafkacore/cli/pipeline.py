@@ -102,7 +102,7 @@ def run(
     found = Project.find(project)
     refresh = {"full_refresh": full_refresh or [], "full_refresh_all": full_refresh_all}
     with session(found, bootstrap_server, remote, refresh=full_refresh or (), unsafe_arrow=unsafe_arrow) as (running, feed, recorder):
-        stop = _Stop(continuous, not json)
+        stop = Stopper(continuous, not json)
         steps = True
         with stop:
             while True:
@@ -283,7 +283,7 @@ def _summary(status: Status, seconds: float, fed: int) -> dict[str, Any]:
     }
 
 
-class _Stop:
+class Stopper:
     """What Ctrl+C and SIGTERM do: the first ends a continuous run after its update, the second (and the first of a single one) at once."""
 
     def __init__(self, gentle: bool, visible: bool) -> None:
@@ -293,7 +293,7 @@ class _Stop:
         self._visible = visible
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> _Stop:
+    def __enter__(self) -> Stopper:
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._asked) for number in (signal.SIGINT, signal.SIGTERM)}
         return self

@@ -100,7 +100,7 @@ def open_transactions(
     """Show the open transactions of topics: the first of a partition holds back readers of committed data; one that no coordinator knows of
     hangs, and only abort ends it."""
     with admin_client(bootstrap_server, setting) as admin:
-        rows = _open_in(admin, topics)
+        rows = open_in(admin, topics)
     if json:
         print_json(rows)
         return
@@ -112,7 +112,7 @@ def open_transactions(
     console.print(table)
 
 
-def _open_in(admin: KafkaAdminClient, topics: list[str]) -> list[dict[str, Any]]:
+def open_in(admin: KafkaAdminClient, topics: list[str]) -> list[dict[str, Any]]:
     """The open transactions of topics as their partitions know them, those that hold readers back first within each partition."""
     infos = checked(admin.describe_topics(topics))
     partitions = [TopicPartition(name, each.index) for name, info in infos.items() for each in info.partitions]
@@ -129,7 +129,7 @@ def _open_in(admin: KafkaAdminClient, topics: list[str]) -> list[dict[str, Any]]
             name = owner.get(each.producer_id)
             state = None if name is None else known.get(name)
             is_known = state is not None and state.state in OPEN and tp in state.partitions
-            is_committed = not is_known and state is not None and not _why_not_committed(tp, each, state, version)
+            is_committed = not is_known and state is not None and not why_not_committed(tp, each, state, version)
             notes = ([] if nth else [HOLDS]) + ([] if is_known else [HANGS]) + ([COMMITTED] if is_committed else [])
             rows.append(
                 {
@@ -175,13 +175,13 @@ def abort(
         if not found:
             raise Failure(f"producer {producer_id} has no open transaction in {topic}-{partition}")
         decided = _decided(admin, producer_id)
-        if decided is not None and not _why_not_committed(tp, found[0], decided[1], _transaction_version(admin)):
+        if decided is not None and not why_not_committed(tp, found[0], decided[1], _transaction_version(admin)):
             raise Failure(
                 f"nothing was done: the coordinator has committed the transaction of {decided[0]}, and this would lose its records here:"
                 f" `kafkacore transactions commit {topic} {partition} {producer_id}`"
             )
         if not force:
-            rows = [row for row in _open_in(admin, [topic]) if (row["partition"], row["producer_id"]) == (partition, producer_id)]
+            rows = [row for row in open_in(admin, [topic]) if (row["partition"], row["producer_id"]) == (partition, producer_id)]
             hangs = any(HANGS in row["notes"] for row in rows)
             if not hangs and yes:
                 raise Failure(f"nothing was done: {topic}-{partition}: {LIVES}; --force ends it all the same")
@@ -216,7 +216,7 @@ def commit(
         if decided is None:
             raise Failure(f"nothing was done: no coordinator knows producer {producer_id}, or says that its transaction was committed")
         name, state = decided
-        if why := _why_not_committed(tp, found[0], state, _transaction_version(admin)):
+        if why := why_not_committed(tp, found[0], state, _transaction_version(admin)):
             raise Failure(f"nothing was done: {why}")
         first = found[0].transaction_start_offset
         if not force:
@@ -246,7 +246,7 @@ def _decided(admin: KafkaAdminClient, producer_id: int) -> tuple[str, Transactio
     return name, checked(admin.describe_transactions([name]))[name]
 
 
-def _why_not_committed(tp: TopicPartition, writer: ProducerDescription, state: TransactionDescription, version: int) -> str:
+def why_not_committed(tp: TopicPartition, writer: ProducerDescription, state: TransactionDescription, version: int) -> str:
     """Why the transaction that a partition has open is not the one that its coordinator has committed; "" where it is.
 
     With `transaction.version` 2 each transaction has its own epoch and the coordinator goes on to the next one with the decision, so that

@@ -20,12 +20,9 @@ from kafkacore.cli.app import run
 from kafkacore.config_authorizer import STANDARD_AUTHORIZER
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
 
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster() as cluster:
-        yield cluster
+cluster = embedded()
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +62,7 @@ def cli(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 # -- settings ---------------------------------------------------------------------------------------------------------------------
 
 
-def settings(cli: Any, *words: str) -> dict[str, str]:
+def settings_by_name(cli: Any, *words: str) -> dict[str, str]:
     """What is set, by name."""
     (found,) = cli("configs", "describe", *words, "--json")
     return {name: entry["value"] for name, entry in found["configs"].items()}
@@ -73,42 +70,42 @@ def settings(cli: Any, *words: str) -> dict[str, str]:
 
 def test_settings_of_a_topic_are_set_added_to_and_unset(cli: Any, cluster: EmbeddedCluster) -> None:
     cluster.create_topic("conf")
-    assert settings(cli, "--topic", "conf") == {}
+    assert settings_by_name(cli, "--topic", "conf") == {}
     assert cli("configs", "describe", "--topic", "conf") == "topic conf: nothing is set\n"
     assert cli("configs", "set", "retention.ms=5000", "cleanup.policy=delete", "--topic", "conf", "--dry-run") == (
         "would have set retention.ms, cleanup.policy of topic conf\n"
     )
-    assert settings(cli, "--topic", "conf") == {}
+    assert settings_by_name(cli, "--topic", "conf") == {}
     cli("configs", "set", "retention.ms=5000", "cleanup.policy=delete", "--topic", "conf")
     done = cli("configs", "set", "--append", "cleanup.policy=compact", "--delete", "retention.ms", "--topic", "conf", "--json")
     assert done == {"set": [{"kind": "topic", "name": "conf"}], "failed": [], "dry_run": False}
-    assert settings(cli, "--topic", "conf") == {"cleanup.policy": "delete,compact"}
+    assert settings_by_name(cli, "--topic", "conf") == {"cleanup.policy": "delete,compact"}
     cli("configs", "set", "--subtract", "cleanup.policy=delete", "--topic", "conf")
-    assert settings(cli, "--topic", "conf") == {"cleanup.policy": "compact"}
+    assert settings_by_name(cli, "--topic", "conf") == {"cleanup.policy": "compact"}
     assert "compact" in cli("configs", "describe", "--topic", "conf")
-    every = settings(cli, "--topic", "conf", "--all")
+    every = settings_by_name(cli, "--topic", "conf", "--all")
     assert every["retention.ms"] == "604800000" and every["cleanup.policy"] == "compact"
     assert cli("configs", "unset", "cleanup.policy", "--topic", "conf") == "unset cleanup.policy of topic conf\n"
-    assert settings(cli, "--topic", "conf") == {}
+    assert settings_by_name(cli, "--topic", "conf") == {}
 
 
 def test_settings_of_brokers_groups_loggers_and_metrics(cli: Any, cluster: EmbeddedCluster) -> None:
     cli("configs", "set", "log.retention.ms=70000", "--broker-defaults")
-    assert settings(cli, "--broker-defaults") == {"log.retention.ms": "70000"}
+    assert settings_by_name(cli, "--broker-defaults") == {"log.retention.ms": "70000"}
     assert cli("configs", "set", "log.retention.ms=60000", "--broker", "1") == "set log.retention.ms of broker 1\n"
-    assert settings(cli, "--broker", "1")["log.retention.ms"] == "60000"
+    assert settings_by_name(cli, "--broker", "1")["log.retention.ms"] == "60000"
     cli("configs", "set", "consumer.session.timeout.ms=50000", "--group", "readers")
-    assert settings(cli, "--group", "readers") == {"consumer.session.timeout.ms": "50000"}
+    assert settings_by_name(cli, "--group", "readers") == {"consumer.session.timeout.ms": "50000"}
     cli("configs", "set", "interval.ms=1000", "--client-metrics", "all-clients")
     cli("configs", "set", "kafkacore.broker.log=ERROR", "--broker-logger", "1")
-    assert settings(cli, "--broker-logger", "1")["kafkacore.broker.log"] == "ERROR"
+    assert settings_by_name(cli, "--broker-logger", "1")["kafkacore.broker.log"] == "ERROR"
     everything = {(each["kind"], each["name"]): set(each["configs"]) for each in cli("configs", "describe", "--json")}
     assert everything["broker", ""] == {"log.retention.ms"} and everything["group", "readers"]
     assert everything["client_metrics", "all-clients"] == {"interval.ms"}
     shown = cli("configs", "describe")
     assert "all brokers" in shown and "group readers" in shown
     cli("configs", "unset", "log.retention.ms", "--broker", "1", "--broker-defaults")
-    assert settings(cli, "--broker-defaults") == {}
+    assert settings_by_name(cli, "--broker-defaults") == {}
 
 
 def test_a_cluster_that_lists_only_topics_is_described_all_the_same(cli: Any, cluster: EmbeddedCluster) -> None:
@@ -220,11 +217,11 @@ def authorizer(secured: EmbeddedCluster, cli: Any, monkeypatch: pytest.MonkeyPat
     """A cluster that has an authorizer and no ACL; the command line means it."""
     monkeypatch.setenv("KAFKACORE_BOOTSTRAP_SERVERS", secured.bootstrap_servers)
     yield secured
-    if entries(cli):
+    if acl_entries(cli):
         cli("acls", "remove", "--all", "-y")
 
 
-def entries(cli: Any, *words: str) -> list[str]:
+def acl_entries(cli: Any, *words: str) -> list[str]:
     return [
         " ".join((e["permission"], e["principal"], e["host"], e["operation"], e["resource_type"], e["resource_name"], e["pattern_type"]))
         for e in cli("acls", "list", *words, "--json")
@@ -233,7 +230,7 @@ def entries(cli: Any, *words: str) -> list[str]:
 
 def test_entries_are_added_listed_and_removed(cli: Any, authorizer: EmbeddedCluster) -> None:
     adding = ["acls", "add", "--allow-principal", "User:alice", "--operation", "Read,DescribeConfigs", "--topic", "flights"]
-    assert len(cli(*adding, "--dry-run", "--json")["added"]) == 2 and not entries(cli)
+    assert len(cli(*adding, "--dry-run", "--json")["added"]) == 2 and not acl_entries(cli)
     assert cli(*adding).startswith("added 2 entries\n")
     cli(
         "acls",
@@ -249,31 +246,31 @@ def test_entries_are_added_listed_and_removed(cli: Any, authorizer: EmbeddedClus
         "--resource-pattern-type",
         "Prefixed",
     )
-    assert entries(cli) == [
+    assert acl_entries(cli) == [
         "deny User:bob 10.0.0.1 all topic fl prefixed",
         "allow User:alice * describe_configs topic flights literal",
         "allow User:alice * read topic flights literal",
     ]
-    assert len(entries(cli, "--topic", "flights")) == 2
-    assert len(entries(cli, "--topic", "flights", "--resource-pattern-type", "match")) == 3
-    assert entries(cli, "--principal", "bob", "--principal", "eve") == ["deny User:bob 10.0.0.1 all topic fl prefixed"]
+    assert len(acl_entries(cli, "--topic", "flights")) == 2
+    assert len(acl_entries(cli, "--topic", "flights", "--resource-pattern-type", "match")) == 3
+    assert acl_entries(cli, "--principal", "bob", "--principal", "eve") == ["deny User:bob 10.0.0.1 all topic fl prefixed"]
     assert "describe configs" in cli("acls", "list")
     assert cli("acls", "remove", "--topic", "flights", "--operation", "read", "--dry-run", "--json")["removed"]
-    assert len(entries(cli)) == 3
+    assert len(acl_entries(cli)) == 3
     assert "add --yes" in cli("acls", "remove", "--topic", "flights", "--json", status=1)[1]
     assert cli("acls", "remove", "--topic", "flights", "--operation", "read", "--yes").startswith("removed 1 entry\n")
-    assert len(entries(cli)) == 2
+    assert len(acl_entries(cli)) == 2
     assert "no entry is for what is named" in cli("acls", "remove", "--topic", "fl", "-y", status=1)[1]  # a prefixed one is not meant
     assert len(cli("acls", "remove", "--deny-principal", "bob", "--resource-pattern-type", "any", "-y", "--json")["removed"]) == 1
     cli("acls", "add", "--allow-principal", "eve", "--operation", "read", "--group", "g", "--resource-pattern-type", "prefixed")
     assert len(cli("acls", "remove", "--all", "-y", "--json")["removed"]) == 2
-    assert entries(cli) == []
+    assert acl_entries(cli) == []
 
 
 def test_what_producers_and_consumers_do(cli: Any, authorizer: EmbeddedCluster) -> None:
     who = ["acls", "add", "--allow-principal", "User:svc"]
     cli(*who, "--producer", "--topic", "out", "--transactional-id", "tx", "--idempotent")
-    assert {each.removeprefix("allow User:svc * ") for each in entries(cli)} == {
+    assert {each.removeprefix("allow User:svc * ") for each in acl_entries(cli)} == {
         "write topic out literal",
         "describe topic out literal",
         "create topic out literal",
@@ -283,11 +280,11 @@ def test_what_producers_and_consumers_do(cli: Any, authorizer: EmbeddedCluster) 
     }
     cli("acls", "remove", "--all", "-y")
     cli(*who, "--producer", "--topic", "out", "--idempotent", "--resource-pattern-type", "prefixed")
-    assert "allow User:svc * idempotent_write cluster kafka-cluster literal" in entries(cli)
-    assert "allow User:svc * write topic out prefixed" in entries(cli)
+    assert "allow User:svc * idempotent_write cluster kafka-cluster literal" in acl_entries(cli)
+    assert "allow User:svc * write topic out prefixed" in acl_entries(cli)
     cli("acls", "remove", "--all", "-y")
     cli(*who, "--consumer", "--topic", "in", "--group", "readers", "--resource-pattern-type", "prefixed")
-    assert {each.removeprefix("allow User:svc * ") for each in entries(cli)} == {
+    assert {each.removeprefix("allow User:svc * ") for each in acl_entries(cli)} == {
         "read topic in prefixed",
         "describe topic in prefixed",
         "read group readers prefixed",
@@ -383,7 +380,7 @@ def test_the_commands_of_the_page_run(cli: Any, authorizer: EmbeddedCluster, mon
     authorizer.delete_topic("flights")
 
 
-def offsets(cli: Any, topic: str) -> list[tuple[int, int]]:
+def offsets_of_topic(cli: Any, topic: str) -> list[tuple[int, int]]:
     return [(each["first_offset"], each["end_offset"]) for each in cli("topics", "describe", topic, "--json")[topic]["partitions"]]
 
 
@@ -397,27 +394,27 @@ def test_a_topic_is_trimmed(
         cluster.produce("trim", aged)
     assert "5" in cli("topics", "trim", "trim", "--to", "5", "--dry-run")
     assert cli("topics", "trim", "trim", "--to", "earliest", "--yes", "--json") == {"trimmed": [], "failed": [], "dry_run": False}
-    assert offsets(cli, "trim") == [(0, 10), (0, 4), (0, 0)]
+    assert offsets_of_topic(cli, "trim") == [(0, 10), (0, 4), (0, 0)]
     assert "add --yes" in cli("topics", "trim", "trim", "--to", "5", "--json", status=1)[1]
     assert cli("topics", "trim", "trim", "--to", "-9", "--yes", "-p", "0-1").endswith("deleted up to 1 record of trim\n")
-    assert offsets(cli, "trim") == [(1, 10), (0, 4), (0, 0)]
+    assert offsets_of_topic(cli, "trim") == [(1, 10), (0, 4), (0, 0)]
     done = cli("topics", "trim", "trim", "--to", "5", "--yes", "--json")
     assert [(each["partition"], each["first_offset"]) for each in done["trimmed"]] == [(0, 5), (1, 4)]  # the second one ends there
     cli("topics", "trim", "trim", "--to", "@-150s", "--yes")
-    assert offsets(cli, "trim") == [(8, 10), (4, 4), (0, 0)]
+    assert offsets_of_topic(cli, "trim") == [(8, 10), (4, 4), (0, 0)]
     with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.alter_group_offsets("trimmed", {("trim", 0): 10}).check()
     for place in (["--to", "3"], ["--to", "-5"]):
         assert [each["offset"] for each in cli("groups", "reset", "trimmed", "trim", *place, "--json")][:1] == [8]
     cli("topics", "trim", "trim", "--to", "latest", "--yes")
-    assert offsets(cli, "trim") == [(10, 10), (4, 4), (0, 0)]
+    assert offsets_of_topic(cli, "trim") == [(10, 10), (4, 4), (0, 0)]
     assert "no partition 7" in cli("topics", "trim", "trim", "--to", "1", "-p", "7", status=1)[1]
     assert "--to" in cli("topics", "trim", "trim", "--to", "soon", status=2)[1]
     cluster.produce("trim", [ProducerRecord("trim", b"v", partition=2)])
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     assert run(["topics", "trim", "trim", "--to", "latest"]) == 1  # nobody to ask
     assert "--yes does not ask" in capsys.readouterr().err
-    assert offsets(cli, "trim")[2] == (0, 1)
+    assert offsets_of_topic(cli, "trim")[2] == (0, 1)
 
 
 def test_offsets_of_a_group_are_forgotten(cli: Any, cluster: EmbeddedCluster) -> None:

@@ -12,87 +12,48 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic, TopicPartition, protocol
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition, protocol
 from kafkacore.cli import transactions
 from kafkacore.cli.app import run
 from kafkacore.config_security import sasl_listener
 from kafkacore.errors import Code, KafkaError
+from kafkacore.records import BatchBuilder
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
+from tests.kit.commands import Commands
 from tests.kit.free_ports import free_port
 from tests.kit.rows import each_row
+from tests.kit.waiting import until
+
+cluster = embedded()
 
 
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with EmbeddedCluster(brokers=1) as cluster:
-        yield cluster.bootstrap_servers
-
-
-@pytest.fixture
-def at(servers: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The cluster, known to every command through the environment."""
-    monkeypatch.setenv("KAFKACORE_BOOTSTRAP_SERVERS", servers)
-    return servers
-
-
-def failure(capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line that a failed command leaves on stderr."""
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1 and lines[0].startswith("kafkacore: "), lines
-    return lines[0]
-
-
-@each_row(
-    "command",
-    [
-        *("", "topics", "topics create", "topics alter", "groups", "groups reset", "produce", "consume", "cluster"),
-        *("broker", "dump-log", "demo", "perf", "perf timers", "perf produce", "perf consume"),
-        *("pipeline", "pipeline init", "pipeline run", "pipeline dry-run", "pipeline status"),
-    ],
-)
-def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*command.split(), "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert "Usage:" in shown
-    assert re.search(r"--help +-h +Show this", shown)  # with no type: it takes no value
-
-
-def test_topics_from_birth_to_death(at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["topics", "create", "cli-a", "cli-b", "--partitions", "3"]) == 0
-    assert run(["topics", "list", "--json"]) == 0
-    assert {"cli-a", "cli-b"} <= set(json.loads(capsys.readouterr().out.splitlines()[-1]))
-    assert run(["topics", "describe", "cli-a", "--json"]) == 0
-    described = json.loads(capsys.readouterr().out)["cli-a"]
+def test_topics_from_birth_to_death(at: str, cli: Commands) -> None:
+    cli("topics", "create", "cli-a", "cli-b", "--partitions", "3")
+    assert {"cli-a", "cli-b"} <= set(json.loads(cli("topics", "list", "--json").splitlines()[-1]))
+    described = cli.json("topics", "describe", "cli-a")["cli-a"]
     assert [p["partition"] for p in described["partitions"]] == [0, 1, 2]
     assert all(p["first_offset"] == p["end_offset"] == 0 for p in described["partitions"])
-    assert run(["topics", "describe", "cli-a"]) == 0
-    assert "leader" in capsys.readouterr().out
-    assert run(["topics", "create", "cli-a"]) == 1
-    assert "cli-a" in failure(capsys)
-    assert run(["topics", "delete", "cli-none"]) == 1  # without a question
-    assert "cli-none" in failure(capsys)
-    assert run(["topics", "delete", "cli-a", "cli-b", "--yes"]) == 0
-    assert run(["topics", "describe", "cli-a"]) == 1
-    capsys.readouterr()
-    assert run(["topics", "list", "--json"]) == 0
-    assert not {"cli-a", "cli-b"} & set(json.loads(capsys.readouterr().out))
+    assert "leader" in cli("topics", "describe", "cli-a")
+    assert "cli-a" in cli.fails("topics", "create", "cli-a")
+    assert "cli-none" in cli.fails("topics", "delete", "cli-none")  # without a question
+    cli("topics", "delete", "cli-a", "cli-b", "--yes")
+    cli("topics", "describe", "cli-a", status=1)
+    assert not {"cli-a", "cli-b"} & set(cli.json("topics", "list"))
 
 
-def test_offsets_of_a_topic_by_time(at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["topics", "create", "cli-offsets", "-p", "3"]) == 0
+def test_offsets_of_a_topic_by_time(at: str, cli: Commands) -> None:
+    cli("topics", "create", "cli-offsets", "-p", "3")
     with KafkaProducer(bootstrap_servers=at) as producer:
         for partition, count in ((0, 5), (2, 2)):
             for n in range(count):
                 producer.send("cli-offsets", b"v", partition=partition, timestamp_ms=1_000 + n)
     with KafkaAdminClient(bootstrap_servers=at) as admin:
         admin.delete_records({TopicPartition("cli-offsets", 0): 3}).check()
-    capsys.readouterr()
     for words, expected in (
         ([], "0:5 1:0 2:2"),
         (["--time", "-1"], "0:5 1:0 2:2"),
@@ -101,10 +62,8 @@ def test_offsets_of_a_topic_by_time(at: str, capsys: pytest.CaptureFixture[str])
         (["--time", "-3", "--partitions", "0-1"], "0:4 1:-1"),
         (["--time", "1001"], "0:3 1:-1 2:1"),
     ):
-        assert run(["topics", "offsets", "cli-offsets", *words]) == 0
-        assert capsys.readouterr().out.split() == [f"cli-offsets:{each}" for each in expected.split()]
-    assert run(["topics", "offsets", "cli-offsets", "--time", "1004", "-p", "0", "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+        assert cli("topics", "offsets", "cli-offsets", *words).split() == [f"cli-offsets:{each}" for each in expected.split()]
+    (found,) = cli.json("topics", "offsets", "cli-offsets", "--time", "1004", "-p", "0")
     assert {key: found[key] for key in ("topic", "partition", "offset", "timestamp_ms")} == {
         "topic": "cli-offsets",
         "partition": 0,
@@ -118,62 +77,49 @@ def test_offsets_of_a_topic_by_time(at: str, capsys: pytest.CaptureFixture[str])
         (["cli-offsets", "--time", "yesterday"], 2, "yesterday"),
         (["cli-offsets", "--time", "-4"], 2, "-4"),
     ):
-        assert run(["topics", "offsets", *words]) == status
-        assert text in failure(capsys)
+        assert text in cli.fails("topics", "offsets", *words, status=status)
 
 
-def test_settings_of_topics(at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["topics", "create", "cli-s", "-c", "retention.ms=5000"]) == 0
-    assert run(["topics", "alter", "cli-s", "-c", "max.message.bytes=2000", "--delete-config", "retention.ms", "-p", "2"]) == 0
-    assert capsys.readouterr().out.endswith("altered cli-s\n")
-    assert run(["topics", "describe", "cli-s", "--configs", "--json"]) == 0
-    described = json.loads(capsys.readouterr().out)["cli-s"]
+def test_settings_of_topics(at: str, cli: Commands) -> None:
+    cli("topics", "create", "cli-s", "-c", "retention.ms=5000")
+    changes = ["-c", "max.message.bytes=2000", "--delete-config", "retention.ms", "-p", "2"]
+    assert cli("topics", "alter", "cli-s", *changes).endswith("altered cli-s\n")
+    described = cli.json("topics", "describe", "cli-s", "--configs")["cli-s"]
     assert len(described["partitions"]) == 2
     assert described["configs"]["max.message.bytes"] == {"value": "2000", "source": "topic"}
     assert described["configs"]["retention.ms"] == {"value": "604800000", "source": "default"}
-    assert run(["topics", "describe", "cli-s", "--configs"]) == 0
-    shown = capsys.readouterr().out
+    shown = cli("topics", "describe", "cli-s", "--configs")
     assert shown.index("max.message.bytes") < shown.index("cleanup.policy")  # what was set comes first
-    assert run(["topics", "alter", "cli-s", "-c", "retention.ms=soon"]) == 1
-    assert "cli-s" in failure(capsys)
-    assert run(["topics", "alter", "cli-s"]) == 2
-    assert "nothing to change" in failure(capsys)
-    assert run(["topics", "delete", "cli-s", "-y"]) == 0
+    assert "cli-s" in cli.fails("topics", "alter", "cli-s", "-c", "retention.ms=soon")
+    assert "nothing to change" in cli.fails("topics", "alter", "cli-s", status=2)
+    cli("topics", "delete", "cli-s", "-y")
 
 
-def test_groups_from_birth_to_death(at: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert run(["topics", "create", "cli-g", "-p", "2"]) == 0
+def test_groups_from_birth_to_death(at: str, cli: Commands, tmp_path: Path) -> None:
+    cli("topics", "create", "cli-g", "-p", "2")
     lines = tmp_path / "lines"
     lines.write_bytes(b"".join(b"%d\n" % i for i in range(10)))
-    assert run(["produce", "cli-g", str(lines)]) == 0
-    assert run(["groups", "reset", "gg", "cli-g", "--to", "latest", "--execute"]) == 0
-    capsys.readouterr()
+    cli("produce", "cli-g", str(lines))
+    cli("groups", "reset", "gg", "cli-g", "--to", "latest", "--execute")
 
     def offsets() -> dict[int, int]:
-        assert run(["groups", "describe", "gg", "--json"]) == 0
-        described = json.loads(capsys.readouterr().out)["gg"]
+        described = cli.json("groups", "describe", "gg")["gg"]
         assert (described["state"], described["members"]) == ("Empty", [])
         ends = {each["partition"]: each["end"] for each in described["offsets"]}
         assert sum(ends.values()) == 10
         return {each["partition"]: each["committed"] - ends[each["partition"]] for each in described["offsets"]}
 
     assert offsets() == {0: 0, 1: 0}
-    assert run(["groups", "reset", "gg", "--by", "-1", "--execute"]) == 0
-    assert "cli-g" in capsys.readouterr().out
+    assert "cli-g" in cli("groups", "reset", "gg", "--by", "-1", "--execute")
     assert all(each >= -1 for each in offsets().values()) and -1 in offsets().values()
-    assert run(["groups", "reset", "gg", "cli-g", "--to", "0", "--json"]) == 0
-    assert {each["offset"] for each in json.loads(capsys.readouterr().out)} == {0}
+    assert {each["offset"] for each in cli.json("groups", "reset", "gg", "cli-g", "--to", "0")} == {0}
     assert -1 in offsets().values()  # nothing was changed
-    assert run(["groups", "reset", "gg", "--to", "earliest", "--execute"]) == 0
-    assert run(["groups", "reset", "gg", "--to", "@0", "--execute"]) == 0
-    capsys.readouterr()
+    cli("groups", "reset", "gg", "--to", "earliest", "--execute")
+    cli("groups", "reset", "gg", "--to", "@0", "--execute")
     assert sum(offsets().values()) == -10
-    assert run(["groups", "describe", "gg"]) == 0
-    assert "Empty" in capsys.readouterr().out
-    assert run(["groups", "list", "--json"]) == 0
-    assert "gg" in {each["group_id"] for each in json.loads(capsys.readouterr().out)}
-    assert run(["groups", "list", "--state", "Stable", "--json"]) == 0
-    assert "gg" not in {each["group_id"] for each in json.loads(capsys.readouterr().out)}
+    assert "Empty" in cli("groups", "describe", "gg")
+    assert "gg" in {each["group_id"] for each in cli.json("groups", "list")}
+    assert "gg" not in {each["group_id"] for each in cli.json("groups", "list", "--state", "Stable")}
     for wrong, status in (
         (["reset", "gg"], 2),
         (["reset", "gg", "--to", "0", "--by", "1"], 2),
@@ -183,11 +129,10 @@ def test_groups_from_birth_to_death(at: str, capsys: pytest.CaptureFixture[str],
         (["describe", "none"], 1),
         (["delete", "none"], 1),
     ):
-        assert run(["groups", *wrong]) == status, wrong
-        assert failure(capsys)
-    assert run(["groups", "delete", "gg", "-y"]) == 0
-    assert run(["groups", "describe", "gg"]) == 1
-    assert run(["topics", "delete", "cli-g", "-y"]) == 0
+        assert cli.fails("groups", *wrong, status=status)
+    cli("groups", "delete", "gg", "-y")
+    cli("groups", "describe", "gg", status=1)
+    cli("topics", "delete", "cli-g", "-y")
 
 
 def test_lines_of_files_come_back(at: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -225,40 +170,30 @@ def test_each_file_is_a_transaction(at: str, tmp_path: Path, capfdbinary: pytest
     assert run([*reading, "--isolation", "serializable"]) == 2
 
 
-def test_transactions_are_listed_described_and_aborted(at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["topics", "create", "cli-open", "-p", "2"]) == 0
+def test_transactions_are_listed_described_and_aborted(at: str, cli: Commands) -> None:
+    cli("topics", "create", "cli-open", "-p", "2")
     with KafkaProducer(bootstrap_servers=at, transactional_id="cli-writer") as producer:
         producer.init_transactions()
         producer.begin_transaction()
         producer.send("cli-open", b"x", partition=1).result(30)
         producer_id = producer.statistics()["transactions"]["producer_id"]
-        capsys.readouterr()
-        assert run(["transactions", "list", "--state", "Ongoing", "--json"]) == 0
-        listed = json.loads(capsys.readouterr().out)
+        listed = cli.json("transactions", "list", "--state", "Ongoing")
         assert [(each["transactional_id"], each["producer_id"]) for each in listed] == [("cli-writer", producer_id)]
-        assert run(["transactions", "describe", "cli-writer", "--json"]) == 0
-        described = json.loads(capsys.readouterr().out)["cli-writer"]
+        described = cli.json("transactions", "describe", "cli-writer")["cli-writer"]
         assert described["state"] == "Ongoing" and described["open_for_ms"] >= 0 and described["timeout_ms"] == 60_000
         assert described["partitions"] == [{"topic": "cli-open", "partition": 1}]
-        assert run(["transactions", "open", "cli-open", "--json"]) == 0
-        (row,) = json.loads(capsys.readouterr().out)
+        (row,) = cli.json("transactions", "open", "cli-open")
         assert (row["partition"], row["first_offset"], row["transactional_id"]) == (1, 0, "cli-writer")
         assert row["notes"] == ["holds readers back"]
         for command in (["list"], ["describe", "cli-writer"], ["open", "cli-open"]):
-            assert run(["transactions", *command]) == 0
-            assert "cli-" in capsys.readouterr().out
-        assert run(["transactions", "abort", "cli-open", "0", str(producer_id), "-y"]) == 1
-        assert "no open transaction" in failure(capsys)
-        assert run(["transactions", "abort", "cli-open", "1", str(producer_id), "-y"]) == 1
-        assert "nothing was done: cli-open-1: the coordinator knows this transaction, so it does not hang" in failure(capsys)
-        assert run(["transactions", "open", "cli-open", "--json"]) == 0
-        assert json.loads(capsys.readouterr().out) == [row]
-        assert run(["transactions", "abort", "cli-open", "1", str(producer_id), "--force"]) == 0
-        capsys.readouterr()
-        assert run(["transactions", "open", "cli-open", "--json"]) == 0
-        assert json.loads(capsys.readouterr().out) == []
-    assert run(["transactions", "describe", "nobody"]) == 1
-    assert "nobody" in failure(capsys)
+            assert "cli-" in cli("transactions", *command)
+        assert "no open transaction" in cli.fails("transactions", "abort", "cli-open", "0", str(producer_id), "-y")
+        said = "nothing was done: cli-open-1: the coordinator knows this transaction, so it does not hang"
+        assert said in cli.fails("transactions", "abort", "cli-open", "1", str(producer_id), "-y")
+        assert cli.json("transactions", "open", "cli-open") == [row]
+        cli("transactions", "abort", "cli-open", "1", str(producer_id), "--force")
+        assert cli.json("transactions", "open", "cli-open") == []
+    assert "nobody" in cli.fails("transactions", "describe", "nobody")
 
 
 def test_a_transaction_that_hangs_is_marked(at: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,56 +206,29 @@ def test_a_transaction_that_hangs_is_marked(at: str, capsys: pytest.CaptureFixtu
             tp = TopicPartition("cli-hang", 0)
             (writer,) = admin.describe_producers([tp])[tp]
             real = admin.list_transactions
-            rows = transactions._open_in(admin, ["cli-hang"])
+            rows = transactions.open_in(admin, ["cli-hang"])
             assert rows[0]["notes"] == ["holds readers back"]
             admin.list_transactions = lambda **options: [  # type: ignore[method-assign]
                 each for each in real(**options) if each.producer_id != writer.producer_id
             ]
-            rows = transactions._open_in(admin, ["cli-hang"])
+            rows = transactions.open_in(admin, ["cli-hang"])
     assert rows[0]["notes"] == ["holds readers back", "hangs"]
     assert rows[0]["transactional_id"] is None
 
 
-def test_standard_input(at: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n\nfour\n")))
-    assert run(["produce", "cli-stdin", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["records"] == 4
-
-
-def test_json_loses_nothing(at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with KafkaProducer(bootstrap_servers=at) as producer:
-        producer.send("cli-json", b"\xff\xfe", key="ключ", headers=[("h", None)], timestamp_ms=1_700_000_000_000)
-        producer.send("cli-json", None, key=b"gone", timestamp_ms=1_700_000_000_001)
-    assert run(["consume", "cli-json", "--from", "earliest", "-n", "2", "--json"]) == 0
-    first, second = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (first["key"], first["value_base64"], first["timestamp_ms"]) == ("ключ", "//4=", 1_700_000_000_000)
-    assert first["headers"] == [{"name": "h", "value": None}]
-    assert (second["key"], second["value"], second["offset"]) == ("gone", None, 1)
-
-
-def test_from_an_offset_and_no_more_than_asked(at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with KafkaProducer(bootstrap_servers=at) as producer:
-        for i in range(100):
-            producer.send("cli-offset", b"%d" % i)
-    assert run(["consume", "cli-offset", "--from", "40", "-n", "5", "--json"]) == 0
-    assert [json.loads(line)["offset"] for line in capsys.readouterr().out.splitlines()] == [40, 41, 42, 43, 44]
-
-
-def test_an_offset_that_a_partition_does_not_hold_is_its_nearest_and_told(at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["topics", "create", "cli-short", "-p", "4"]) == 0
+def test_an_offset_that_a_partition_does_not_hold_is_its_nearest_and_told(at: str, cli: Commands) -> None:
+    cli("topics", "create", "cli-short", "-p", "4")
     with KafkaProducer(bootstrap_servers=at) as producer, KafkaAdminClient(bootstrap_servers=at) as admin:
         for partition, count in ((0, 8), (1, 3), (2, 9)):
             producer.send_many("cli-short", [b"%d" % i for i in range(count)], partitions=[partition] * count).result(60)
         admin.delete_records({TopicPartition("cli-short", 2): 7}).check()
-    capsys.readouterr()
 
     def read(start: str, *more: str) -> tuple[dict[int, list[int]], str]:
-        assert run(["consume", "cli-short", "--from", start, "--json", "-e", *more]) == 0
-        shown = capsys.readouterr()
+        cli("consume", "cli-short", "--from", start, "--json", "-e", *more)
         offsets: dict[int, list[int]] = {}
-        for record in map(json.loads, shown.out.splitlines()):
+        for record in map(json.loads, cli.out.splitlines()):
             offsets.setdefault(record["partition"], []).append(record["offset"])
-        return offsets, shown.err
+        return offsets, cli.err
 
     offsets, told = read("5")
     assert offsets == {0: [5, 6, 7], 2: [7, 8]}
@@ -352,42 +260,17 @@ def test_an_offset_that_a_partition_does_not_hold_is_its_nearest_and_told(at: st
         (["broker", "-p", "65535", "--brokers", "2"], 2, "above 65535"),
     ],
 )
-def test_bad_input_is_one_clear_line(at: str, capsys: pytest.CaptureFixture[str], command: list[str], status: int, words: str) -> None:
-    assert run(command) == status
-    assert words in failure(capsys)
+def test_bad_input_is_one_clear_line(at: str, cli: Commands, command: list[str], status: int, words: str) -> None:
+    assert words in cli.fails(*command, status=status)
 
 
-def test_what_is_not_there_is_named_at_once(at: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_there_is_named_at_once(at: str, cli: Commands) -> None:
     for command in (["consume"], ["perf", "consume"], ["perf", "consume", "-g", "g"], ["topics", "describe"]):
-        assert run([*command, "cli-never-made"]) == 1
-        assert "There is no such topic (yet). [topic cli-never-made" in failure(capsys)
-    assert run(["topics", "create", "cli-two", "-p", "2"]) == 0
-    capsys.readouterr()
-    assert run(["consume", "cli-two", "-p", "7"]) == 1
-    assert "no partition 7, only 0 to 1" in failure(capsys)
-    assert run(["topics", "create", "cli-one"]) == 0
-    capsys.readouterr()
-    assert run(["consume", "cli-one", "-p", "7"]) == 1
-    assert failure(capsys).endswith("no partition 7, only 0")
-
-
-def test_one_record_is_one_record(at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "line").write_bytes(b"a\n")
-    assert run(["produce", "cli-single", str(tmp_path / "line")]) == 0
-    assert capsys.readouterr().err.startswith("1 record, 2 bytes to cli-single in ")
-    assert run(["consume", "cli-single", "--from", "earliest", "-e"]) == 0
-    assert capsys.readouterr().err == "1 record of cli-single\n"
-    assert run(["consume", "cli-single", "--from", "earliest", "-e", "-g", "cli-single"]) == 0
-    assert capsys.readouterr().err == "1 record of cli-single, committed for group cli-single\n"
-    assert run(["perf", "produce", "cli-single", "-n", "1"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("1 record, 100 bytes in ") and "(1 sample), ms" in shown
-
-
-def test_a_line_without_its_separator_is_named(at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "lines").write_bytes(b"a|1\nb|2\nno separator\n")
-    assert run(["produce", "cli-separator", str(tmp_path / "lines"), "-k", "|"]) == 1
-    assert "line 3" in failure(capsys)
+        assert "There is no such topic (yet). [topic cli-never-made" in cli.fails(*command, "cli-never-made")
+    cli("topics", "create", "cli-two", "-p", "2")
+    assert "no partition 7, only 0 to 1" in cli.fails("consume", "cli-two", "-p", "7")
+    cli("topics", "create", "cli-one")
+    assert cli.fails("consume", "cli-one", "-p", "7").endswith("no partition 7, only 0")
 
 
 NOWHERE = [
@@ -399,12 +282,10 @@ NOWHERE = [
 
 
 @pytest.mark.parametrize("command", NOWHERE, ids=" ".join)
-def test_nobody_there_is_told_at_once_and_is_the_reason_in_the_end(
-    capsys: pytest.CaptureFixture[str], command: list[str], tmp_path: Path
-) -> None:
+def test_nobody_there_is_told_at_once_and_is_the_reason_in_the_end(cli: Commands, command: list[str], tmp_path: Path) -> None:
     (tmp_path / "line").write_text("x")
-    assert run([str(tmp_path / "line") if word == "FILE" else word for word in command] + ["-b", "127.0.0.1:1"]) == 1
-    warning, failed = capsys.readouterr().err.splitlines()
+    cli(*(word.replace("FILE", str(tmp_path / "line")) for word in command), "-b", "127.0.0.1:1", status=1)
+    warning, failed = cli.err.splitlines()
     assert warning == "kafkacore: warning: connection to 127.0.0.1:1 failed: Connection refused; trying again"
     assert failed.removesuffix("; 0 records delivered before") == "kafkacore: no broker at 127.0.0.1:1 (Connection refused)"
 
@@ -412,16 +293,16 @@ def test_nobody_there_is_told_at_once_and_is_the_reason_in_the_end(
 @pytest.mark.parametrize(
     "command", [["cluster"], ["acls", "add", "--operation", "read", "--topic", "t", "--allow-principal", "a"]], ids=lambda words: words[0]
 )
-def test_no_controller_is_there(capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
+def test_no_controller_is_there(cli: Commands, command: list[str]) -> None:
     soon = ["-X", "default.api.timeout.ms=300", "-X", "request.timeout.ms=200"]
     for option, what in (("--bootstrap-controller", "controller"), ("--bootstrap-server", "broker")):
-        assert run([*command, option, "127.0.0.1:1", *soon]) == 1
-        assert capsys.readouterr().err.splitlines()[-1] == f"kafkacore: no {what} at 127.0.0.1:1 (Connection refused)"
+        cli(*command, option, "127.0.0.1:1", *soon, status=1)
+        assert cli.err.splitlines()[-1] == f"kafkacore: no {what} at 127.0.0.1:1 (Connection refused)"
 
 
 @pytest.mark.parametrize("command", NOWHERE, ids=" ".join)
 def test_a_name_that_no_name_server_knows_fails_at_once(
-    capsys: pytest.CaptureFixture[str], command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Commands, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "line").write_text("x")
 
@@ -429,23 +310,22 @@ def test_a_name_that_no_name_server_knows_fails_at_once(
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    assert run([str(tmp_path / "line") if word == "FILE" else word for word in command] + ["-b", "slip,of.the.pen:1"]) == 1
-    assert failure(capsys) == (
+    assert cli.fails(*(word.replace("FILE", str(tmp_path / "line")) for word in command), "-b", "slip,of.the.pen:1") == (
         "kafkacore: cannot resolve host 'slip': Name or service not known; cannot resolve host 'of.the.pen': Name or service not known"
     )
 
 
-def test_a_name_server_that_is_away_may_come_back(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_server_that_is_away_may_come_back(cli: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(host: str, *more: object, **how: object) -> None:
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     monkeypatch.setattr(socket, "getaddrinfo", away)
-    assert run(["topics", "list", "-X", "default.api.timeout.ms=300", "-b", "host"]) == 1
-    assert "trying again" in capsys.readouterr().err
+    cli("topics", "list", "-X", "default.api.timeout.ms=300", "-b", "host", status=1)
+    assert "trying again" in cli.err
 
 
 def test_a_broker_that_refuses_for_long_is_told_once_and_before_the_end(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafkacore.producer.retry_log.PATIENCE_MS", 200)
     (tmp_path / "lines").write_bytes(b"x\n" * 10)
@@ -463,63 +343,62 @@ def test_a_broker_that_refuses_for_long_is_told_once_and_before_the_end(
         cluster.create_topic("cli-full")
         cluster.control("Produce", full)
         slow = ["-X", "delivery.timeout.ms=900", "-X", "request.timeout.ms=800", "-X", "retry.backoff.max.ms=100"]
-        assert run(["produce", "cli-full", str(tmp_path / "lines"), "-b", cluster.bootstrap_servers, *slow]) == 1
-    lines = capsys.readouterr().err.splitlines()
+        cli("produce", "cli-full", str(tmp_path / "lines"), "-b", cluster.bootstrap_servers, *slow, status=1)
+    lines = cli.err.splitlines()
     waiting = [line for line in lines if "wait and are retried" in line]
     assert len(waiting) == 1 and lines[0] == waiting[0], lines
     assert re.match(r"kafkacore: warning: records for cli-full-0 .* KAFKA_STORAGE_ERROR \(56\): No space left \[.*broker 1", lines[0])
     assert lines[-1].startswith("kafkacore: 10 of the last 10 records were not delivered") and "No space left" in lines[-1]
 
 
-def test_secrets_by_reference(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_by_reference(cli: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLI_PASSWORD", "hush-and-hidden")
     (tmp_path / "password").write_text("hush-and-hidden\n")
     with EmbeddedCluster(config=sasl_listener({"alice": "hush-and-hidden"})) as cluster:
         command = ["topics", "list", "-b", cluster.bootstrap_servers, "-X", "security.protocol=SASL_PLAINTEXT"]
         command += ["-X", "sasl.mechanism=PLAIN", "-X", "default.api.timeout.ms=5000"]
 
-        def listed(*settings: str) -> int:
-            return run([*command, *(word for setting in settings for word in ("-X", setting))])
+        def listed(*settings: str, status: int = 0) -> str:
+            cli(*command, *(word for setting in settings for word in ("-X", setting)), status=status)
+            assert "hush" not in cli.err
+            return cli.err
 
         jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required username=alice password='secret://env/CLI_PASSWORD';"
-        assert listed("sasl.username=alice", "sasl.password=secret://env/CLI_PASSWORD") == 0
-        assert listed("sasl.username=alice", f"sasl_password=secret://file{tmp_path}/password") == 0
-        assert listed(f"sasl_jaas_config={jaas}") == 0
-        capsys.readouterr()
-        assert listed("sasl.username=bob", "sasl.password=secret://env/CLI_PASSWORD") == 1
-        assert "bob" in (told := capsys.readouterr().err) and "hush" not in told
+        listed("sasl.username=alice", "sasl.password=secret://env/CLI_PASSWORD")
+        listed("sasl.username=alice", f"sasl_password=secret://file{tmp_path}/password")
+        listed(f"sasl_jaas_config={jaas}")
+        assert "bob" in listed("sasl.username=bob", "sasl.password=secret://env/CLI_PASSWORD", status=1)
     for setting, why in (
         ("sasl.password=secret://env/CLI_NOWHERE", "the environment variable CLI_NOWHERE is not set"),
         ("sasl.username=secret://env/CLI_PASSWORD", "messages may show this one"),
         ("acks=secret://env/CLI_PASSWORD", "messages may show this one"),
     ):
-        assert listed(setting) == 2
-        assert why in (told := failure(capsys)) and "hush" not in told
+        assert why in listed(setting, status=2)
 
 
-def test_dump_log_shows_batches_and_refuses_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from kafkacore.records import BatchBuilder
-
+def test_dump_log_shows_batches_and_refuses_damage(tmp_path: Path, cli: Commands) -> None:
     builder = BatchBuilder(compression="zstd", producer_id=7, producer_epoch=1, base_sequence=0)
-    for i in range(3):
-        assert builder.append(b"value %d" % i, key=b"k", timestamp_ms=1_700_000_000_000)
+    for value in (b"v", b"[red]:smile: [/nothing]"):  # looks like markup
+        assert builder.append(value, key=b"[bold]", timestamp_ms=1_700_000_000_000)
     segment = bytes(builder.build())
-    (tmp_path / "ok.log").write_bytes(segment)
-    assert run(["dump-log", str(tmp_path / "ok.log"), "--records", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert (shown["records"], shown["compression"], shown["producer_id"]) == (3, "zstd", 7)
-    assert [r["value"] for r in shown["content"]] == ["value 0", "value 1", "value 2"]
-    assert run(["dump-log", str(tmp_path / "ok.log")]) == 0
-    assert "zstd" in capsys.readouterr().out
-    (tmp_path / "bad.log").write_bytes(segment[:-1] + bytes([segment[-1] ^ 1]))
-    assert run(["dump-log", str(tmp_path / "bad.log"), "--json"]) == 1
-    assert "bad.log" in failure(capsys)
-    (tmp_path / "notes.txt").write_text("This is a text, not a log.")
-    assert run(["dump-log", str(tmp_path / "notes.txt")]) == 1
-    assert failure(capsys).endswith("notes.txt is not a Kafka log segment (unknown magic 110 at position 0)")
+    file = tmp_path / "a.log"
+    file.write_bytes(segment)
+    shown = cli.json("dump-log", str(file), "--records")
+    assert (shown["records"], shown["compression"], shown["producer_id"]) == (2, "zstd", 7)
+    first = {"offset": 0, "timestamp_ms": 1_700_000_000_000, "key": "[bold]", "value": "v", "headers": []}
+    assert (shown["content"][0], shown["content"][1]["value"]) == (first, "[red]:smile: [/nothing]")
+    text = cli("dump-log", str(file), "--records")
+    assert "zstd" in text and "b'[red]:smile: [/nothing]'" in text and "b'[bold]'" in text
+    file.write_bytes(segment[:-1] + bytes([segment[-1] ^ 1]))
+    assert "a.log" in cli.fails("dump-log", str(file), "--json")
+    file.write_text("This is a text, not a log.")
+    assert cli.fails("dump-log", str(file)).endswith("a.log is not a Kafka log segment (unknown magic 110 at position 0)")
+    file.unlink()
+    assert "a.log" in cli.fails("dump-log", str(file))
+    assert not cli.out  # no heading
 
 
-def test_dump_log_shows_the_entries_of_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dump_log_shows_the_entries_of_indexes(tmp_path: Path, cli: Commands) -> None:
     with EmbeddedCluster(data_dir=tmp_path) as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         cluster.create_topic("t", configs={"index.interval.bytes": "1", "segment.bytes": "1048576"})
         for i in range(8):
@@ -528,8 +407,8 @@ def test_dump_log_shows_the_entries_of_indexes(tmp_path: Path, capsys: pytest.Ca
     assert len(segments) > 1
     shown = {}
     for suffix in (".log", ".index", ".timeindex"):
-        assert run(["dump-log", "--json", *(str(each.with_suffix(suffix)) for each in segments)]) == 0
-        shown[suffix] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        files = [str(each.with_suffix(suffix)) for each in segments]
+        shown[suffix] = [json.loads(line) for line in cli("dump-log", "--json", *files).splitlines()]
     there = {(str(Path(each["file"]).stem), each["last_offset"], each["position"]) for each in shown[".log"]}
     indexed = {(str(Path(each["file"]).stem), each["offset"], each["position"]) for each in shown[".index"]}
     assert indexed == {each for each in there if each[2]}  # all but the first batch of each segment
@@ -539,8 +418,7 @@ def test_dump_log_shows_the_entries_of_indexes(tmp_path: Path, capsys: pytest.Ca
 
     index = segments[1].with_suffix(".timeindex")
     index.write_bytes(index.read_bytes() + bytes(120))  # as a running Kafka leaves it
-    assert run(["dump-log", str(index)]) == 0
-    heading, columns, *lines = capsys.readouterr().out.splitlines()
+    heading, columns, *lines = cli("dump-log", str(index)).splitlines()
     assert (heading, columns.split()) == (str(index), ["timestamp_ms", "offset"])
     assert [line.split()[:2] for line in lines] == [
         [str(each["timestamp_ms"]), str(each["offset"])] for each in shown[".timeindex"] if each["file"] == str(index)
@@ -548,30 +426,15 @@ def test_dump_log_shows_the_entries_of_indexes(tmp_path: Path, capsys: pytest.Ca
     assert lines[0].endswith("Z") and "2023-11-14T22:13:20.0" in lines[0]
     for damaged in (b"\x01" * 16, index.read_bytes()[:-1]):
         index.write_bytes(damaged)
-        assert run(["dump-log", str(index)]) == 1
-        assert str(index) in failure(capsys)
+        assert str(index) in cli.fails("dump-log", str(index))
 
 
-def test_dump_log_of_records_names_no_topic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from kafkacore.records import BatchBuilder
-
-    builder = BatchBuilder()
-    assert builder.append(b"v", timestamp_ms=1)
-    (tmp_path / "a.log").write_bytes(bytes(builder.build()))
-    assert run(["dump-log", str(tmp_path / "a.log"), "--records", "--json"]) == 0
-    (record,) = json.loads(capsys.readouterr().out)["content"]
-    assert record == {"offset": 0, "timestamp_ms": 1, "key": None, "value": "v", "headers": []}
-    assert run(["dump-log", str(tmp_path / "none.log")]) == 1
-    assert "none.log" in failure(capsys)  # and no heading before it
-
-
-def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_named(cli: Commands) -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
-        assert run(["broker", "-p", str(port)]) == 1
-        assert f"127.0.0.1:{port}: Address already in use" in failure(capsys)
-        assert run(["broker", "-p", str(port - 1), "--brokers", "2", "--processes"]) == 1
-        assert re.search(rf"127\.0\.0\.1:({port - 1}|{port}): Address already in use", failure(capsys))
+        assert f"127.0.0.1:{port}: Address already in use" in cli.fails("broker", "-p", str(port))
+        said = cli.fails("broker", "-p", str(port - 1), "--brokers", "2", "--processes")
+        assert re.search(rf"127\.0\.0\.1:({port - 1}|{port}): Address already in use", said)
 
 
 @each_row(
@@ -582,65 +445,49 @@ def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
         ("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super_users must hold User:ANONYMOUS"),
     ],
 )
-def test_a_broker_that_could_not_authorize_does_not_start(capsys: pytest.CaptureFixture[str], setting: str, why: str) -> None:
-    assert run(["broker", "-p", "0", "--set", setting]) == 2
-    assert why in failure(capsys)
+def test_a_broker_that_could_not_authorize_does_not_start(cli: Commands, setting: str, why: str) -> None:
+    assert why in cli.fails("broker", "-p", "0", "--set", setting, status=2)
 
 
-def test_a_broker_reads_kafkas_file_of_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_reads_kafkas_file_of_settings(tmp_path: Path, cli: Commands) -> None:
     file = tmp_path / "server.properties"
     command = ["broker", "-p", "0", "--config", str(file)]
-    assert run(command) == 2
-    assert "server.properties is no file of settings" in failure(capsys)
+    assert "server.properties is no file of settings" in cli.fails(*command, status=2)
     file.write_text("num.partitions = many\n")
-    assert run(command) == 2
-    assert "num_partitions must be" in failure(capsys)
-    assert run([*command, "--set", "num.partitions=1", "--set", "super.users=User:a"]) == 2  # which counts more
-    assert "super_users has no effect" in failure(capsys)
+    assert "num_partitions must be" in cli.fails(*command, status=2)
+    more = ["--set", "num.partitions=1", "--set", "super.users=User:a"]  # which count more
+    assert "super_users has no effect" in cli.fails(*command, *more, status=2)
 
 
-def test_a_broker_alone_on_the_directory_of_several_says_whose_data_it_leaves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_alone_on_the_directory_of_several_says_whose_data_it_leaves(tmp_path: Path, cli: Commands) -> None:
     for name in ("broker-1", "broker-2", "broker-3", "broker-x"):
         (tmp_path / name).mkdir()
     command = ["broker", "-p", "0", "--data-dir", str(tmp_path), "--brokers", "2", "--set", "num.partitions=many"]
-    assert run(command) == 2  # for the setting, so that nothing starts
-    assert "broker 3, which --brokers 2 leaves out" in capsys.readouterr().err
+    cli(*command, status=2)  # for the setting, so that nothing starts
+    assert "broker 3, which --brokers 2 leaves out" in cli.err
 
 
-def test_deleting_without_anybody_to_ask_says_how(at: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(["topics", "create", "cli-ask"]) == 0
+def test_deleting_without_anybody_to_ask_says_how(at: str, cli: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli("topics", "create", "cli-ask")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    capsys.readouterr()
-    assert run(["topics", "delete", "cli-ask"]) == 1
-    assert "--yes" in capsys.readouterr().err
-    assert run(["topics", "describe", "cli-ask", "--json"]) == 0
+    cli("topics", "delete", "cli-ask", status=1)
+    assert "--yes" in cli.err
+    cli("topics", "describe", "cli-ask", "--json")
 
 
-def test_a_group_with_members_is_not_reset(at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    confluent_kafka = pytest.importorskip("confluent_kafka")
-    assert run(["topics", "create", "cli-inside"]) == 0
-    member = confluent_kafka.Consumer(
-        {"bootstrap.servers": at, "group.id": "cli-members", "client.id": "somebody", "enable.auto.commit": False}
-    )
-    try:
+def test_a_group_with_members_is_not_reset(at: str, cli: Commands) -> None:
+    cli("topics", "create", "cli-inside")
+    with KafkaConsumer(bootstrap_servers=at, group_id="cli-members", client_id="somebody") as member:
         member.subscribe(["cli-inside"])
-        for _ in range(100):
-            member.poll(0.1)
-            if member.assignment():
-                break
-        assert member.assignment()
-        capsys.readouterr()
-        assert run(["groups", "reset", "cli-members", "cli-inside", "--to", "earliest", "--execute"]) == 1
-        assert "cli-members is Stable with 1 member (somebody): stop them first" in failure(capsys)
-    finally:
-        member.close()
+        until(member.assignment, "it is a member", member)
+        said = "cli-members is Stable with 1 member (somebody): stop them first"
+        assert said in cli.fails("groups", "reset", "cli-members", "cli-inside", "--to", "earliest", "--execute")
 
 
 @pytest.mark.slow
-def test_the_demo_on_a_few_flights(at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_on_a_few_flights(at: str, tmp_path: Path, cli: Commands) -> None:
     plot = tmp_path / "flights.png"
-    assert run(["demo", "-b", at, "--limit", "20000", "--plot", str(plot), "--json", "--no-spark"]) == 0
-    summary = json.loads(capsys.readouterr().out)
+    summary = cli.json("demo", "-b", at, "--limit", "20000", "--plot", str(plot), "--no-spark")
     assert (summary["records_equal"], summary["records_wrong"]) == (20_000, 0)
     assert plot.read_bytes()[:4] == b"\x89PNG"
 
@@ -649,7 +496,6 @@ def test_the_demo_on_a_few_flights(at: str, tmp_path: Path, capsys: pytest.Captu
 def test_broker_as_a_process_of_its_own(tmp_path: Path) -> None:
     broker = subprocess.Popen([sys.executable, "-m", "kafkacore", "broker", "--port", "0", "--json"], stdout=subprocess.PIPE, text=True)
     try:
-        assert broker.stdout is not None
         address = json.loads(broker.stdout.readline())["bootstrap_servers"]
         assert re.fullmatch(r"127\.0\.0\.1:\d+", address)
         environment = {**os.environ, "KAFKACORE_BOOTSTRAP_SERVERS": address}
@@ -684,82 +530,45 @@ def test_a_broker_whose_disk_fails_ends_with_one_line(tmp_path: Path) -> None:
             broker.kill()
 
 
-def test_dump_log_shows_what_looks_like_markup_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from kafkacore.records import BatchBuilder
-
-    builder = BatchBuilder()
-    assert builder.append(b"[red]:smile: [/nothing]", key=b"[bold]")
-    (tmp_path / "a.log").write_bytes(bytes(builder.build()))
-    assert run(["dump-log", str(tmp_path / "a.log"), "--records"]) == 0
-    shown = capsys.readouterr().out
-    assert "b'[red]:smile: [/nothing]'" in shown and "b'[bold]'" in shown
-
-
-def test_names_of_others_have_no_effect_on_the_terminal(at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    group = "g\x1b]0;PWNED\x07\x9b2J\u202e"
-    with KafkaAdminClient(bootstrap_servers=at) as admin:
-        admin.create_topics([NewTopic("cli-escapes", 1)]).check()
-        admin.alter_group_offsets(group, {TopicPartition("cli-escapes", 0): 0}).check()
-    capsys.readouterr()
-    commands = [["groups", "list"], ["groups", "describe", group]]
-    for command in (*commands, *([*command, "--json"] for command in commands)):
-        assert run(command) == 0
-        shown = capsys.readouterr()
-        assert "PWNED" in shown.out
-        assert not set("\x1b\x07\x9b\u202e") & set(shown.out + shown.err)
-    assert run(["topics", "describe", group]) == 1
-    assert "PWNED" in failure(capsys)
-
-
-def test_what_worked_for_some_is_reported(at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["topics", "create", "part-a"]) == 0
-    capsys.readouterr()
-    assert run(["topics", "create", "part-a", "part-b"]) == 1
-    shown = capsys.readouterr()
-    assert shown.out == "created part-b\n"
-    assert "part-a" in shown.err and "part-b" not in shown.err
-    assert run(["topics", "delete", "part-a", "part-none", "--yes", "--json"]) == 1
-    shown = capsys.readouterr()
-    found = json.loads(shown.out)
+def test_what_worked_for_some_is_reported(at: str, cli: Commands) -> None:
+    cli("topics", "create", "part-a")
+    cli("topics", "create", "part-a", "part-b", status=1)
+    assert cli.out == "created part-b\n"
+    assert "part-a" in cli.err and "part-b" not in cli.err
+    cli("topics", "delete", "part-a", "part-none", "--yes", "--json", status=1)
+    found = json.loads(cli.out)
     assert found["deleted"] == ["part-a"] and list(found["failed"]) == ["part-none"]
-    assert "part-none" in shown.err
-    assert run(["topics", "create", "part-b", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["created"] == []
-    assert run(["topics", "delete", "part-b", "--yes"]) == 0
+    assert "part-none" in cli.err
+    assert cli.json("topics", "create", "part-b", status=1)["created"] == []
+    cli("topics", "delete", "part-b", "--yes")
 
 
-def test_offsets_are_moved_only_when_that_is_asked_for(at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["topics", "create", "cli-dry", "-p", "1"]) == 0
-    capsys.readouterr()
-    assert run(["groups", "reset", "cli-new", "cli-dry", "--to", "0"]) == 0
-    shown = capsys.readouterr()
-    assert "would be" in shown.out
-    assert shown.err.splitlines() == [
+def test_offsets_are_moved_only_when_that_is_asked_for(at: str, cli: Commands) -> None:
+    cli("topics", "create", "cli-dry", "-p", "1")
+    cli("groups", "reset", "cli-new", "cli-dry", "--to", "0")
+    assert "would be" in cli.out
+    assert cli.err.splitlines() == [
         "there is no group cli-new: with these offsets there is one",
         "nothing was changed; --execute does it",
     ]
-    assert run(["groups", "describe", "cli-new"]) == 1
-    capsys.readouterr()
-    assert run(["groups", "reset", "cli-new", "cli-dry", "--to", "0", "--execute"]) == 0
-    assert capsys.readouterr().err == "there was no group cli-new: with these offsets there is one\n"
-    assert run(["groups", "describe", "cli-new", "--json"]) == 0
-    capsys.readouterr()
-    assert run(["groups", "list", "--state", "Foo"]) == 2
-    assert "'Foo' is not one of Assigning" in failure(capsys)
-    assert run(["groups", "list", "--state", "empty", "--json"]) == 0
-    assert "cli-new" in {each["group_id"] for each in json.loads(capsys.readouterr().out)}
+    cli("groups", "describe", "cli-new", status=1)
+    cli("groups", "reset", "cli-new", "cli-dry", "--to", "0", "--execute")
+    assert cli.err == "there was no group cli-new: with these offsets there is one\n"
+    cli("groups", "describe", "cli-new", "--json")
+    assert "'Foo' is not one of Assigning" in cli.fails("groups", "list", "--state", "Foo", status=2)
+    assert "cli-new" in {each["group_id"] for each in cli.json("groups", "list", "--state", "empty")}
 
 
 def test_without_a_broker_at_the_default_address_the_command_that_starts_one_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cli: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = free_port()
     monkeypatch.setattr("kafkacore.cli.app.NOBODY_THERE", (f"127.0.0.1:{port} failed: Connection refused", f"127.0.0.1:{port} (Conn"))
     quick = ["-X", "default.api.timeout.ms=300", "-X", "request.timeout.ms=200"]
-    assert run(["topics", "list", "-b", f"127.0.0.1:{port}", *quick]) == 1
-    assert all(line.endswith("; `kafkacore broker` starts a broker there") for line in capsys.readouterr().err.splitlines())
-    assert run(["topics", "list", "-b", "127.0.0.1:1", *quick]) == 1
-    assert "starts a broker" not in capsys.readouterr().err
+    cli("topics", "list", "-b", f"127.0.0.1:{port}", *quick, status=1)
+    assert all(line.endswith("; `kafkacore broker` starts a broker there") for line in cli.err.splitlines())
+    cli("topics", "list", "-b", "127.0.0.1:1", *quick, status=1)
+    assert "starts a broker" not in cli.err
 
 
 @pytest.mark.parametrize(
@@ -781,14 +590,12 @@ def test_closed_and_full_streams(at: str, words: list[str], redirected: str, sta
     assert said in done.stderr
 
 
-def test_records_before_a_bad_line_are_delivered_and_counted(at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_before_a_bad_line_are_delivered_and_counted(at: str, tmp_path: Path, cli: Commands) -> None:
     (tmp_path / "lines").write_bytes(b"k|value of some length\n" * 100_000 + b"bad\n" + b"k|v\n" * 5)
-    assert run(["topics", "create", "cli-before"]) == 0
-    capsys.readouterr()
-    assert run(["produce", "cli-before", str(tmp_path / "lines"), "-k", "|"]) == 1
-    assert "line 100,001: no key separator '|' in it; 100,000 records delivered before" in failure(capsys)
-    assert run(["topics", "offsets", "cli-before"]) == 0
-    assert capsys.readouterr().out == "cli-before:0:100000\n"
+    cli("topics", "create", "cli-before")
+    said = "line 100,001: no key separator '|' in it; 100,000 records delivered before"
+    assert said in cli.fails("produce", "cli-before", str(tmp_path / "lines"), "-k", "|")
+    assert cli("topics", "offsets", "cli-before") == "cli-before:0:100000\n"
 
 
 def test_ctrl_c_says_what_was_delivered(at: str) -> None:
@@ -803,11 +610,7 @@ def test_ctrl_c_says_what_was_delivered(at: str) -> None:
             shown += os.read(near, 1000)
         os.write(near, b"one\ntwo\n")
         with KafkaAdminClient(bootstrap_servers=at) as admin:
-            arrived, end = 0, time.monotonic() + 60
-            while arrived < 2:
-                assert time.monotonic() < end, shown
-                found = admin.list_offsets({("cli-typed", 0): "latest"}).succeeded.values()
-                arrived = max([each.offset for each in found], default=0)
+            until(lambda: [each.offset for each in admin.list_offsets({("cli-typed", 0): "latest"}).succeeded.values()] == [2])
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
         while b"delivered" not in shown:
@@ -826,36 +629,28 @@ def test_a_reader_of_new_records_says_that_it_waits(at: str) -> None:
     command = [sys.executable, "-m", "kafkacore", "consume", "cli-waits"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
-        assert process.stderr is not None
         assert process.stderr.readline() == b"waiting for new records; --from earliest for those that are there\n"
     finally:
         process.kill()
         process.communicate()
 
 
-def test_the_demo_without_matplotlib(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_demo_without_matplotlib(monkeypatch: pytest.MonkeyPatch, cli: Commands, tmp_path: Path) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "matplotlib" else real(name, *more))
     monkeypatch.chdir(tmp_path)
-    assert run(["demo", "--limit", "200", "--no-spark"]) == 0
-    shown = capsys.readouterr().out
+    shown = cli("demo", "--limit", "200", "--no-spark")
     assert "all 200 records equal their source" in shown
     assert "no picture: it takes the package matplotlib, which is not installed" in shown
-    assert run(["demo", "--limit", "200", "--plot", "p.png"]) == 1
-    assert "--plot takes the package matplotlib" in failure(capsys)
+    assert "--plot takes the package matplotlib" in cli.fails("demo", "--limit", "200", "--plot", "p.png")
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_dash_is_standard_input_beside_files(
-    at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dash_is_standard_input_beside_files(at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Commands) -> None:
     with KafkaAdminClient(bootstrap_servers=at) as admin:
         admin.create_topics([NewTopic("dash", 1, 1)]).check()
     (tmp_path / "first").write_bytes(b"a\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"b\nc\n")))
-    assert run(["produce", "dash", "-b", at, str(tmp_path / "first"), "-"]) == 0
-    capsys.readouterr()
-    assert run(["consume", "dash", "-b", at, "--from", "earliest", "-n", "3"]) == 0
-    assert capsys.readouterr().out.split() == ["a", "b", "c"]
-    assert run(["produce", "dash", "-b", at, "-", "-"]) == 2
-    assert "standard input can be read once" in failure(capsys)
+    cli("produce", "dash", "-b", at, str(tmp_path / "first"), "-")
+    assert cli("consume", "dash", "-b", at, "--from", "earliest", "-n", "3").split() == ["a", "b", "c"]
+    assert "standard input can be read once" in cli.fails("produce", "dash", "-b", at, "-", "-", status=2)

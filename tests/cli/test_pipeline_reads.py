@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaProducer
-from kafkacore.cli import pipeline as cli
-from kafkacore.cli.app import run
 from kafkacore.spark.pipeline import running
 from kafkacore.spark.pipeline.project import Project, create
 from kafkacore.spark.pipeline.reads import FlowFault, News, Reads, reading
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import NewPartitions
+from tests.kit.clusters import embedded
+from tests.kit.commands import Commands
 from tests.kit.late import late, late_or_skip
 from tests.kit.rows import each_row
 
@@ -26,10 +26,7 @@ late_or_skip("pyspark")
 pb2: Any = late("pyspark.sql.connect.proto")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster() as embedded:
-        yield embedded
+cluster = embedded()
 
 
 def source(streaming: bool = True, kind: str = "kafkacore", **options: str) -> Any:
@@ -240,7 +237,7 @@ class NoSpark:
 
 
 def test_a_continuous_run_without_news_has_no_updates(
-    tmp_path: Path, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, cli: Commands
 ) -> None:
     create(tmp_path / "flights")
     monkeypatch.setattr(running, "missing", lambda remote: None)
@@ -251,14 +248,13 @@ def test_a_continuous_run_without_news_has_no_updates(
         waits.append(seconds)
         return not NoSpark.script
 
-    monkeypatch.setattr(cli._Stop, "wait", wait)
+    monkeypatch.setattr(cli.Stopper, "wait", wait)
     NoSpark.script = [False] * 20 + [True] + [False] * 20
     command = ["pipeline", "run", "--project", str(tmp_path / "flights"), "-b", cluster.bootstrap_servers, "--json", "--continuous"]
-    assert run([*command, "--pause", "0"]) == 0
-    assert [json.loads(line)["update"] for line in capsys.readouterr().out.splitlines()] == [1, 2] and NoSpark.updates == 2
+    assert [json.loads(line)["update"] for line in cli(*command, "--pause", "0").splitlines()] == [1, 2] and NoSpark.updates == 2
     assert waits == [0.0] + [cli.IDLE_PAUSE_S] * 20 + [0.0] + [cli.IDLE_PAUSE_S] * 20  # no loop without a pause
     NoSpark.script = [False]
-    assert run(["pipeline", "run", "--project", str(tmp_path / "flights"), "-b", cluster.bootstrap_servers]) == 0
+    cli("pipeline", "run", "--project", str(tmp_path / "flights"), "-b", cluster.bootstrap_servers)
     assert NoSpark.updates == 1  # once is once
 
 

@@ -241,7 +241,7 @@ def following(cluster, monkeypatch, *arguments):
     return output.lines, end
 
 
-def until(lines, wanted):
+def comes(lines, wanted):
     """Evaluations up to the wanted one; a record may come with one before or after another."""
     while (found := json.loads(lines.get(timeout=60))) != wanted:
         pass
@@ -254,9 +254,9 @@ def test_following_asks_again_when_records_come(cluster, monkeypatch):
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         producer.send_many("live", ['{"k": "a", "n": 1}', '{"k": "b", "n": 2}'])
         producer.flush()
-        until(lines, [{"k": "a", "n": 1}, {"k": "b", "n": 2}])
+        comes(lines, [{"k": "a", "n": 1}, {"k": "b", "n": 2}])
         producer.send("live", '{"k": "a", "n": 10}').result(60)
-        until(lines, [{"k": "a", "n": 11}, {"k": "b", "n": 2}])
+        comes(lines, [{"k": "a", "n": 11}, {"k": "b", "n": 2}])
     assert end() == 130
 
 
@@ -265,9 +265,9 @@ def test_following_keeps_the_last_records(cluster, monkeypatch):
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         producer.send_many("kept", [f'{{"n": {n}}}' for n in range(50)]).result(60)
         lines, end = following(cluster, monkeypatch, "select min(n) as low, max(n) as high from kept", "--last", "10")
-        until(lines, [{"low": 40, "high": 49}])
+        comes(lines, [{"low": 40, "high": 49}])
         producer.send_many("kept", [f'{{"n": {n}}}' for n in range(50, 75)]).result(60)
-        until(lines, [{"low": 65, "high": 74}])
+        comes(lines, [{"low": 65, "high": 74}])
     assert end() == 130
 
 
@@ -276,7 +276,7 @@ def test_following_fails_with_the_topic_s_error(cluster, monkeypatch, capsys):
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         producer.send("broken", '{"n": 1}').result(60)
         lines, end = following(cluster, monkeypatch, "select count(*) as n from broken")
-        until(lines, [{"n": 1}])
+        comes(lines, [{"n": 1}])
         producer.send("broken", "{").result(60)
         assert end(interrupt=False) == 1
     assert "[topic broken, partition 0, offset 1]" in capsys.readouterr().err
@@ -286,7 +286,6 @@ def test_ctrl_c_ends_a_process_that_follows(cluster):
     command = [sys.executable, "-m", "kafkacore", "query", "select count(*) as n from flights", "--follow", "--json"]
     at = {**os.environ, "KAFKACORE_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=at) as process:
-        assert process.stdout is not None and process.stderr is not None
         assert json.loads(process.stdout.readline())[0]["n"] > 0
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,19 +16,11 @@ from kafkacore.cli.app import run
 from kafkacore.cli.options import json_line
 from kafkacore.cli.record_text import ObjectReader, Sent, Wrong, as_json, from_json
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
+from tests.kit.commands import Commands
 from tests.kit.rows import each_row
 
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster() as started:
-        yield started
-
-
-@pytest.fixture
-def at(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("KAFKACORE_BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
-    return cluster.bootstrap_servers
+cluster = embedded()
 
 
 @pytest.fixture
@@ -183,33 +175,30 @@ def test_a_replay_lets_keys_decide_unless_it_is_to_keep_partitions(
 
 
 def test_lines_with_a_fixed_key_headers_partition_time_and_tombstones(
-    cluster: EmbeddedCluster, at: str, typed: Callable[[bytes], None], capsys: pytest.CaptureFixture[str]
+    cluster: EmbeddedCluster, at: str, typed: Callable[[bytes], None], cli: Commands
 ) -> None:
-    assert run(["topics", "create", "lines", "-p", "2"]) == 0
+    cli("topics", "create", "lines", "-p", "2")
     typed(b"one\n\n")
     words = ["-H", "h=1", "-H", "h=a=b", "-p", "1", "--timestamp", "99"]
-    assert run(["produce", "lines", "--key", "k", "--null", "", *words]) == 0
+    cli("produce", "lines", "--key", "k", "--null", "", *words)
     headers = [("h", b"1"), ("h", b"a=b")]
     assert held(cluster, "lines") == [(1, b"k", b"one", headers, 99), (1, b"k", None, headers, 99)]
     typed(b"NULL:a\nb:NULL\n")
-    assert run(["produce", "lines", "-k", ":", "--null", "NULL", "-p", "0", "--timestamp", "1"]) == 0
+    cli("produce", "lines", "-k", ":", "--null", "NULL", "-p", "0", "--timestamp", "1")
     assert held(cluster, "lines")[:2] == [(0, None, b"a", [], 1), (0, b"b", None, [], 1)]
-    capsys.readouterr()
-    assert run(["consume", "lines", "--from", "earliest", "-e", "-p", "0", "-k", ":", "--null", "NULL"]) == 0
-    assert capsys.readouterr().out == "NULL:a\nb:NULL\n"
-    assert run(["consume", "lines", "--from", "earliest", "-e", "-p", "0", "-Z"]) == 0
-    assert capsys.readouterr().out == "a\nNULL\n"
+    assert cli("consume", "lines", "--from", "earliest", "-e", "-p", "0", "-k", ":", "--null", "NULL") == "NULL:a\nb:NULL\n"
+    assert cli("consume", "lines", "--from", "earliest", "-e", "-p", "0", "-Z") == "a\nNULL\n"
 
 
-def test_a_bad_object_names_its_line(cluster: EmbeddedCluster, at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_object_names_its_line(cluster: EmbeddedCluster, at: str, tmp_path: Path, cli: Commands) -> None:
     (tmp_path / "in").write_text('{"value": "a"}\n{"value": "b", "partition": 0}\n{"value": 3}\n{"value": "d"}\n')
-    assert run(["produce", "bad", str(tmp_path / "in"), "--format", "json"]) == 1
-    said = capsys.readouterr().err
+    cli("produce", "bad", str(tmp_path / "in"), "--format", "json", status=1)
+    said = cli.err
     assert "line 3: value is 3" in said and "2 records delivered before" in said
     assert [each[2] for each in held(cluster, "bad")] == [b"a", b"b"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "why"),
     [
         (["--format", "xml"], "raw or json"),
@@ -222,21 +211,19 @@ def test_a_bad_object_names_its_line(cluster: EmbeddedCluster, at: str, tmp_path
         (["-Z"], "--null ''"),
     ],
 )
-def test_options_that_do_not_fit(words: list[str], why: str, at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["produce", "never", *words]) == 2
-    assert why in capsys.readouterr().err
+def test_options_that_do_not_fit(words: list[str], why: str, at: str, cli: Commands) -> None:
+    cli("produce", "never", *words, status=2)
+    assert why in cli.err
 
 
-def test_the_last_ones_and_those_since_a_time(
-    cluster: EmbeddedCluster, at: str, typed: Callable[[bytes], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["topics", "create", "places", "-p", "3"]) == 0
+def test_the_last_ones_and_those_since_a_time(cluster: EmbeddedCluster, at: str, typed: Callable[[bytes], None], cli: Commands) -> None:
+    cli("topics", "create", "places", "-p", "3")
     minute = 60_000
     objects = [
         {"value": f"{p}{n}", "partition": p, "timestamp_ms": 1_777_593_600_000 + n * minute} for p in (0, 1) for n in range(4 - 3 * p)
     ]
     typed("".join(json.dumps(each) + "\n" for each in objects).encode())  # partition 0: 2026-05-01 from 00:00, 1: one record, 2: none
-    assert run(["produce", "places", "--format", "json", "--keep-partitions"]) == 0
+    cli("produce", "places", "--format", "json", "--keep-partitions")
     for words, expected in (
         (["--from", "-2"], "02 03 10"),
         (["-o", "-9"], "00 01 02 03 10"),
@@ -250,12 +237,10 @@ def test_the_last_ones_and_those_since_a_time(
         (["--from", "@2027-05-01"], ""),
     ):
         for more in ([], ["--group", f"g{'-'.join(words)}"]):
-            capsys.readouterr()
-            assert run(["consume", "places", *words, "-e", *more]) == 0
-            assert sorted(capsys.readouterr().out.split()) == expected.split(), (words, more)
+            assert sorted(cli("consume", "places", *words, "-e", *more).split()) == expected.split(), (words, more)
     for word in ("-", "x", "@", "@yesterday", "@1969-12-31", "e@5", "-1.5", "9" * 5000, "@" + "9" * 30):
-        assert run(["consume", "places", "--from", word]) == 2
-        assert "--from" in capsys.readouterr().err
+        cli("consume", "places", "--from", word, status=2)
+        assert "--from" in cli.err
 
 
 def test_templates(cluster: EmbeddedCluster, at: str, typed: Callable[[bytes], None], capsysbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -278,12 +263,10 @@ def test_templates(cluster: EmbeddedCluster, at: str, typed: Callable[[bytes], N
         assert b"--" in capsysbinary.readouterr().err
 
 
-def test_the_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cluster(cli: Commands) -> None:
     with EmbeddedCluster(brokers=2) as cluster:
-        assert run(["cluster", "-b", cluster.bootstrap_servers, "--json"]) == 0
-        shown = json.loads(capsys.readouterr().out)
+        shown = cli.json("cluster", "-b", cluster.bootstrap_servers)
         assert {f"{each['host']}:{each['port']}" for each in shown["brokers"]} == set(cluster.bootstrap_servers.split(","))
         assert shown["cluster_id"] and shown["controller"] in [each["id"] for each in shown["brokers"]]
-        assert run(["cluster", "-b", cluster.bootstrap_servers]) == 0
-        table = capsys.readouterr().out
+        table = cli("cluster", "-b", cluster.bootstrap_servers)
         assert shown["cluster_id"] in table and all(str(each["port"]) in table for each in shown["brokers"])

@@ -19,9 +19,10 @@ from kafkacore import KafkaAdminClient, KafkaConsumer, errors
 from kafkacore.cli.app import run
 from kafkacore.protocol import AclDescription, DescribeAclsResource, DescribeAclsResponse
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.commands import Commands
 
 COMMAND = [sys.executable, "-m", "kafkacore"]
-ESCAPE = "\x1b[31mred\u202e\x07"
+ESCAPE = "\x1b[31mred\u202e\x07\x9b2J"
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +31,6 @@ def cluster() -> Iterator[EmbeddedCluster]:
         for n in range(30):
             cluster.create_topic(f"rough-{n:02}")
         yield cluster
-
-
-@pytest.fixture
-def at(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("KAFKACORE_BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
-    return cluster.bootstrap_servers
 
 
 @pytest.mark.parametrize("words", ["topics list", "topics describe", "configs describe --all", "topics describe --json", "--help"])
@@ -73,7 +68,7 @@ def test_no_color_and_narrow_terminals(at: str) -> None:
             assert not re.search(r"\x1b\[(?:3[0-7]|4[0-7]|9[0-7])[;m]", done.stdout)
 
 
-def test_names_of_others_have_no_effect(at: str, cluster: EmbeddedCluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_others_have_no_effect(at: str, cluster: EmbeddedCluster, cli: Commands) -> None:
     with KafkaAdminClient(bootstrap_servers=at) as admin:
         admin.alter_client_quotas({(("user", ESCAPE), ("client-id", ESCAPE)): {"producer_byte_rate": 1}}).check()
         admin.alter_user_scram_credentials({(ESCAPE, "SCRAM-SHA-256"): "x"}).check()
@@ -92,18 +87,15 @@ def test_names_of_others_have_no_effect(at: str, cluster: EmbeddedCluster, capsy
             ["acls", "remove", "--all", "--dry-run"],
         ):
             for more in ([], ["--json"]):
-                capsys.readouterr()
-                assert run([*words, *more]) == 0
-                shown = capsys.readouterr()
-                assert not {"\x1b", "\u202e", "\x07"} & set(shown.out + shown.err), words
+                cli(*words, *more)
+                assert not set("\x1b\u202e\x07\x9b") & set(cli.out + cli.err), words
                 if more:
-                    assert ESCAPE in str(json.loads(shown.out)) or "\\x1b" in str(json.loads(shown.out))
+                    assert ESCAPE in str(json.loads(cli.out)) or "\\x1b" in str(json.loads(cli.out))
                 else:
-                    assert r"\x1b[31mred\u202e\x07" in shown.out
-        assert run(["users", "delete", ESCAPE, "--yes"]) == 0
-        assert run(["users", "list", ESCAPE]) == 1
-        shown = capsys.readouterr()
-        assert "\x1b" not in shown.out + shown.err
+                    assert r"\x1b[31mred\u202e\x07\x9b2J" in cli.out
+        cli("users", "delete", ESCAPE, "--yes")
+        cli("users", "list", ESCAPE, status=1)
+        assert "\x1b" not in cli.out + cli.err
     finally:
         cluster.control("DescribeAcls", None)
 
@@ -119,7 +111,6 @@ def test_ctrl_c_while_a_broker_is_silent(words: str) -> None:
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert process.stdin is not None
         if words.startswith("produce"):
             process.stdin.write("a line\n")
             process.stdin.flush()
@@ -156,7 +147,6 @@ def test_ctrl_c_says_how_many_records_were_printed(at: str, cluster: EmbeddedClu
         process = subprocess.Popen(
             [*COMMAND, "consume", "rough-01", "--from", "earliest", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        assert process.stdout is not None
         for _ in range(3):
             assert process.stdout.readline()
         process.send_signal(signal.SIGINT)
@@ -165,7 +155,7 @@ def test_ctrl_c_says_how_many_records_were_printed(at: str, cluster: EmbeddedClu
 
 
 def test_a_failure_says_how_many_records_were_printed(
-    at: str, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    at: str, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, cli: Commands
 ) -> None:
     cluster.produce("rough-02", [b"a", b"b"])
     real = KafkaConsumer.poll
@@ -179,7 +169,6 @@ def test_a_failure_says_how_many_records_were_printed(
         return polled
 
     monkeypatch.setattr(KafkaConsumer, "poll", poll)
-    assert run(["consume", "rough-02", "--from", "earliest"]) == 1
-    shown = capsys.readouterr()
-    assert shown.out == "a\nb\n"
-    assert "taken away" in shown.err and shown.err.endswith("; 2 records printed before\n")
+    cli("consume", "rough-02", "--from", "earliest", status=1)
+    assert cli.out == "a\nb\n"
+    assert "taken away" in cli.err and cli.err.endswith("; 2 records printed before\n")

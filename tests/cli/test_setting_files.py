@@ -15,12 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore.cli import completion, setting_files
-from kafkacore.cli.app import _app, run
+from kafkacore.cli.app import application, run
 from kafkacore.config import ClientConfig
 from kafkacore.config_names import ELSEWHERE
 from kafkacore.config_properties import NoProperties, parse_properties
 from kafkacore.decode import registry
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.commands import Commands
+from tests.kit.rows import each_row
 
 PASSWORD = "open sesame: \\ = # é"
 
@@ -72,7 +74,7 @@ def toml(**profiles: dict[str, str]) -> str:
 # ---- properties
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "found"),
     [
         ("", {}),
@@ -92,7 +94,7 @@ def test_properties_as_java_reads_them(text: str, found: dict[str, str]) -> None
     assert parse_properties(text) == found
 
 
-@pytest.mark.parametrize(("text", "why"), [("a=1\nb=\\u12", "line 2: "), ("=secret", "line 1 has no name")])
+@each_row(("text", "why"), [("a=1\nb=\\u12", "line 2: "), ("=secret", "line 1 has no name")])
 def test_what_is_no_properties_file(text: str, why: str) -> None:
     with pytest.raises(NoProperties, match=why) as refused:
         parse_properties(text)
@@ -122,34 +124,33 @@ def test_every_command_that_takes_settings_takes_files() -> None:
         else:
             yield path, {word for param in command.params for word in param.opts}
 
-    found = dict(walk(typer.main.get_command(_app(())), ""))
+    found = dict(walk(typer.main.get_command(application(())), ""))
     with_settings = {path for path, words in found.items() if "-X" in words}
     assert len(with_settings) > 30
     assert with_settings == {path for path, words in found.items() if {"-F", "--command-config", "--profile"} <= words}
 
 
 def test_a_file_logs_in_for_commands_of_every_kind_of_client(
-    cluster: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cluster: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Commands
 ) -> None:
     more = {"linger.ms": "1", "auto.offset.reset": "earliest", "compression.type": "lz4"}  # of one kind of client each
     file = str(written(tmp_path / "client.properties", "# mine\n" + properties(login(cluster) | more)))
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"UA\n")))
-    assert run(["produce", "flights", "-F", file]) == 0
-    capsys.readouterr()
-    assert run(["consume", "flights", "-e", "--command-config", file]) == 0  # from earliest, as the file says
-    assert capsys.readouterr().out == "UA\n"
-    assert run(["consume", "flights", "-e", "--from", "latest", "-F", file]) == 0  # what is typed goes first
-    assert capsys.readouterr().out == ""
-    assert run(["topics", "list", "-F", file]) == 0
-    assert run(["query", "select count(*) as n from flights", "--json", "-F", file]) == 0
-    assert run(["export", "flights", str(tmp_path / "f.parquet"), "-F", file]) == 0
+    cli("produce", "flights", "-F", file)
+    assert cli("consume", "flights", "-e", "--command-config", file) == "UA\n"  # from earliest, as the file says
+    assert cli("consume", "flights", "-e", "--from", "latest", "-F", file) == ""  # what is typed goes first
     written(tmp_path / "t.csv", "a\n1\n")
-    assert run(["load", str(tmp_path / "t.csv"), "flights", "-F", file]) == 0
-    out, err = capsys.readouterr()
-    assert out.startswith('flights\n{"n":1}\n') and "warning" not in err
-    for words, status in ((["-X", "sasl.password=wrong"], 1), (["-b", "127.0.0.1:1"], 1)):  # as typed words do
-        assert run(["topics", "list", "-F", file, *words]) == status
-    assert "SASL_AUTHENTICATION_FAILED" in (said := capsys.readouterr().err) and "127.0.0.1:1 " in said
+    for words, out in (
+        (["topics", "list"], "flights\n"),
+        (["query", "select count(*) as n from flights", "--json"], '{"n":1}\n'),
+        (["export", "flights", str(tmp_path / "f.parquet")], ""),
+        (["load", str(tmp_path / "t.csv"), "flights"], ""),
+    ):
+        assert cli(*words, "-F", file).startswith(out)
+        assert "warning" not in cli.err
+    for words, said in ((["-X", "sasl.password=wrong"], "SASL_AUTHENTICATION_FAILED"), (["-b", "127.0.0.1:1"], "127.0.0.1:1 ")):
+        cli("topics", "list", "-F", file, *words, status=1)  # as typed words do
+        assert said in cli.err
 
 
 def test_profiles_and_the_default_one(
@@ -235,7 +236,7 @@ def test_a_file_says_how_the_schema_registry_is_asked(
     assert "schema.registry.url is --registry" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "words", "why"),
     [
         ("retentionms = 1", [], "no client here has the setting retentionms"),
@@ -264,28 +265,27 @@ def test_what_is_wrong_in_a_profile_is_one_line(
     assert why in said and "Traceback" not in said and (status == 1 if "here has" in why else (status, said.count("\n")) == (2, 1))
 
 
-def test_several_files_are_read_in_turn(cluster: EmbeddedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_files_are_read_in_turn(cluster: EmbeddedCluster, tmp_path: Path, cli: Commands) -> None:
     """As with kcat: the servers of the first, the login of the second, and where both say something, what the second says."""
     settings = login(cluster)
     first = {"bootstrap.servers": settings.pop("bootstrap.servers"), "sasl.password": "another", "client.id": "first"}
     files = [str(written(tmp_path / name, properties(each))) for name, each in (("first", first), ("second", settings))]
-    assert run(["topics", "list", "-F", files[0], "--command-config", files[1]]) == 0
-    assert "flights" in capsys.readouterr().out
+    assert "flights" in cli("topics", "list", "-F", files[0], "--command-config", files[1])
     found = setting_files.read([Path(each) for each in files], None, elsewhere=False)
     assert found.where == ", ".join(files)
     assert dict(found.settings) == first | settings
     other = str(written(tmp_path / "third", "a=\\u1"))
-    assert run(["topics", "list", "-F", files[0], "-F", other]) == 2
-    assert f"{other}: line 1" in capsys.readouterr().err
+    cli("topics", "list", "-F", files[0], "-F", other, status=2)
+    assert f"{other}: line 1" in cli.err
 
 
-def test_names_of_kcat_and_java_that_mean_the_same(cluster: EmbeddedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_kcat_and_java_that_mean_the_same(cluster: EmbeddedCluster, tmp_path: Path, cli: Commands) -> None:
     settings = login(cluster)
     settings["metadata.broker.list"] = settings.pop("bootstrap.servers")
     settings["sasl.mechanisms"] = settings.pop("sasl.mechanism")
     settings["api.version.request"] = "true"
-    assert run(["topics", "list", "-F", str(written(tmp_path / "kcat.conf", properties(settings)))]) == 0
-    assert "api.version.request: leave it out" in capsys.readouterr().err
+    cli("topics", "list", "-F", str(written(tmp_path / "kcat.conf", properties(settings))))
+    assert "api.version.request: leave it out" in cli.err
     assert all(ELSEWHERE[name] in ClientConfig.names() for name in setting_files.SAME)
     tls = written(tmp_path / "tls", "ssl.ca.location=ca\nssl.certificate.location=c\nssl.key.location=k\nssl.key.password=p\n")
     found = setting_files.read([tls], None, elsewhere=False)
@@ -329,7 +329,7 @@ def test_a_password_that_others_may_read_is_warned_about(
 
 def test_the_shell_completes_with_a_profile(cluster: EmbeddedCluster, home: Path) -> None:
     written(home / "config" / "kafkacore" / "config.toml", 'default_profile = "p"\n' + toml(p=login(cluster)))
-    command = typer.main.get_command(_app(["consume"])).commands["consume"]  # type: ignore[attr-defined]
+    command = typer.main.get_command(application(["consume"])).commands["consume"]  # type: ignore[attr-defined]
     before = setting_files.current()
     try:
         for words in ([], ["--profile", "p"]):
@@ -340,7 +340,7 @@ def test_the_shell_completes_with_a_profile(cluster: EmbeddedCluster, home: Path
         setting_files.set_current(before)
 
 
-def test_a_controller_by_a_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_controller_by_a_file(home: Path, cli: Commands) -> None:
     file = written(home / "f", "bootstrap.controllers=127.0.0.1:1\ndefault.api.timeout.ms=100\n")
-    assert run(["cluster", "-F", str(file)]) == 1
-    assert "no controller at 127.0.0.1:1" in capsys.readouterr().err
+    cli("cluster", "-F", str(file), status=1)
+    assert "no controller at 127.0.0.1:1" in cli.err

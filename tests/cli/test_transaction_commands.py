@@ -14,6 +14,7 @@ from kafkacore.broker.txns import markers
 from kafkacore.cli import transactions
 from kafkacore.cli.app import run
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.commands import Commands
 from tests.kit.rows import each_row
 
 
@@ -86,7 +87,7 @@ def test_a_commit_whose_marker_is_missing_is_committed_and_never_aborted(
 
 
 def test_what_was_not_committed_is_not_committed(
-    lost_markers: set[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    lost_markers: set[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, cli: Commands
 ) -> None:
     with EmbeddedCluster() as cluster:
         monkeypatch.setenv("KAFKACORE_BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
@@ -94,8 +95,7 @@ def test_what_was_not_committed_is_not_committed(
             cluster.create_topic(name, partitions=1)
 
         def refused(topic: str, number: int, why: str) -> None:
-            assert run(["transactions", "commit", topic, "0", str(number), "--force"]) == 1
-            assert why in failure(capsys)
+            assert why in cli.fails("transactions", "commit", topic, "0", str(number), "--force")
 
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="t") as producer:
             producer.init_transactions()
@@ -107,13 +107,13 @@ def test_what_was_not_committed_is_not_committed(
                 producer.abort_transaction()
                 refused(topic, number, "the coordinator says CompleteAbort")
                 if topic == "aborted":
-                    assert run(["transactions", "abort", topic, "0", str(number), "-y"]) == 0
+                    cli("transactions", "abort", topic, "0", str(number), "-y")
             producer.begin_transaction()
             producer.send("open", b"v").result(30)
             refused("open", number, "the coordinator says Ongoing")
             producer.commit_transaction()
             refused("earlier", number, "it is an older one")  # what the coordinator has committed since was another transaction
-            assert run(["transactions", "abort", "earlier", "0", str(number), "-y"]) == 0
+            cli("transactions", "abort", "earlier", "0", str(number), "-y")
         refused("open", 10**9, "has no open transaction")
 
 
@@ -136,5 +136,5 @@ def test_which_open_transactions_were_committed(state: dict[str, Any], why: str)
     said = TransactionDescription("CompleteCommit", 7, 5, 60_000, 900, [])._replace(**state)
     for version in (1, 2):
         expected = "an older one" if version == 1 and said.producer_epoch == 6 else why
-        found = transactions._why_not_committed(TopicPartition("t", 0), writer, said, version)
+        found = transactions.why_not_committed(TopicPartition("t", 0), writer, said, version)
         assert bool(found) == bool(expected) and expected in found

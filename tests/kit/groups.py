@@ -123,3 +123,14 @@ def joined(consumer: KafkaConsumer, count: int = 1) -> KafkaConsumer:
 def until_polled(look: Callable[[], Any], *consumers: KafkaConsumer) -> Any:
     """Asks again until the answer is true; polls these consumers in between."""
     return until(look, "what the group shows in the end", *consumers)
+"""Groups of consumers, for tests of what reads in them."""
+
+from __future__ import annotations
+
+from kafkacore import KafkaAdminClient
+
+
+def committed_offsets(servers: str, group: str) -> dict[int, int]:
+    """Of a group that reads one topic: what it has committed, by partition."""
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        return {tp.partition: found.offset for tp, found in admin.list_group_offsets(group).items() if found is not None}
