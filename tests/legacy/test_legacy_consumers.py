@@ -49,7 +49,7 @@ def simple(cluster):
         yield consumer
 
 
-def fill(cluster, topic, count, first=0, codec="gzip", **settings):
+def send_numbered(cluster, topic, count, first=0, codec="gzip", **settings):
     messages = [KeyedMessage(topic, f"k{n}", b"%d" % n) for n in range(first, first + count)]
     settings = {"bootstrap_servers": cluster.bootstrap_servers, "compression_codec": codec, "request_required_acks": -1, **settings}
     with SyncProducer(**settings) as producer:
@@ -226,13 +226,13 @@ def connector_of(cluster, group, **settings):
     return ConsumerConnector(group_id=group, auto_offset_reset="smallest", **settings)
 
 
-def committed(cluster, group):
+def committed_in_all(cluster, group):
     with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
         return sum(found.offset for found in admin.list_group_offsets(group).values())
 
 
 def test_the_streams_of_a_topic_share_its_partitions(cluster, topic):
-    values = fill(cluster, topic, 200)
+    values = send_numbered(cluster, topic, 200)
     connector = connector_of(cluster, f"g-{topic}")
     streams = connector.create_message_streams({topic: 2})
     assert [len(of) for of in streams.values()] == [2]
@@ -241,7 +241,7 @@ def test_the_streams_of_a_topic_share_its_partitions(cluster, topic):
     shares = [set(), set()]
     while len(values) < 100_000 and not all(shares):  # until the second stream is a member as well
         first = len(values)
-        values += fill(cluster, topic, 40, first=first)
+        values += send_numbered(cluster, topic, 40, first=first)
         readers.wait_for(len(values))
         shares = [{r.partition for r in got if int(r.value) >= first} for got in readers.got]
     connector.shutdown()
@@ -253,8 +253,8 @@ def test_the_streams_of_a_topic_share_its_partitions(cluster, topic):
 def test_each_topic_has_its_streams(cluster, topic):
     other = next(names)
     cluster.create_topic(other, partitions=2, replication_factor=1)
-    fill(cluster, topic, 50)
-    fill(cluster, other, 50, first=50)
+    send_numbered(cluster, topic, 50)
+    send_numbered(cluster, other, 50, first=50)
     connector = connector_of(cluster, f"g-{topic}")
     streams = connector.create_message_streams({topic: 1, other: 2})
     readers = Readers([*streams[topic], *streams[other]])
@@ -268,8 +268,8 @@ def test_each_topic_has_its_streams(cluster, topic):
 def test_a_filter_reads_every_topic_that_matches(cluster, topic):
     other = f"{topic}-too"
     cluster.create_topic(other, partitions=1, replication_factor=1)
-    fill(cluster, topic, 20)
-    fill(cluster, other, 20, first=20)
+    send_numbered(cluster, topic, 20)
+    send_numbered(cluster, other, 20, first=20)
     connector = connector_of(cluster, f"g-{topic}")
     readers = Readers(connector.create_message_streams_by_filter(f"{topic}(-too)?", 2))
     readers.wait_for(40)
@@ -280,7 +280,7 @@ def test_a_filter_reads_every_topic_that_matches(cluster, topic):
 
 def test_the_shutdown_commits_and_the_next_connector_goes_on(cluster, topic):
     group = f"g-{topic}"
-    fill(cluster, topic, 60)
+    send_numbered(cluster, topic, 60)
     for first in (0, 60):
         connector = connector_of(cluster, group, auto_commit_enable=True)
         readers = Readers(connector.create_message_streams({topic: 2})[topic])
@@ -289,25 +289,25 @@ def test_the_shutdown_commits_and_the_next_connector_goes_on(cluster, topic):
         connector.shutdown()
         readers.join()
         assert Counter(readers.values) == Counter(b"%d" % n for n in range(first, first + 60))
-        assert committed(cluster, group) == first + 60
-        fill(cluster, topic, 60, first=first + 60)
+        assert committed_in_all(cluster, group) == first + 60
+        send_numbered(cluster, topic, 60, first=first + 60)
 
 
 def test_without_auto_commit_offsets_are_committed_when_told(cluster, topic):
     group = f"g-{topic}"
-    fill(cluster, topic, 60)
+    send_numbered(cluster, topic, 60)
     connector = connector_of(cluster, group, auto_commit_enable="false")
     first, _ = connector.create_message_streams({topic: 2})[topic]  # the other one is not iterated, and so no member
     readers = Readers([first])
     readers.wait_for(60)
-    assert committed(cluster, group) == 0
+    assert committed_in_all(cluster, group) == 0
     connector.commit_offsets()
-    assert committed(cluster, group) == 60
-    fill(cluster, topic, 60, first=60)
+    assert committed_in_all(cluster, group) == 60
+    send_numbered(cluster, topic, 60, first=60)
     readers.wait_for(120)
     connector.shutdown()
     readers.join()
-    assert committed(cluster, group) == 60
+    assert committed_in_all(cluster, group) == 60
 
 
 def test_a_commit_covers_what_the_loop_was_given_and_no_more(cluster, topic):
@@ -317,7 +317,7 @@ def test_a_commit_covers_what_the_loop_was_given_and_no_more(cluster, topic):
         (stream,) = connector.create_message_streams({topic: 1})[topic]
         first = list(itertools.islice(stream, 3))
         stream.commit()
-        assert committed(cluster, group) == 3
+        assert committed_in_all(cluster, group) == 3
         rest = list(itertools.islice(stream, 7))
         assert [r.value for r in first + rest] == [b"%d" % n for n in range(10)]
 
@@ -327,7 +327,7 @@ def test_a_stream_without_messages_times_out_and_goes_on(cluster, topic):
         (stream,) = connector.create_message_streams({topic: 1})[topic]
         with pytest.raises(ConsumerTimeoutError, match="no message for 1 ms"):
             list(stream)
-        fill(cluster, topic, 1)
+        send_numbered(cluster, topic, 1)
 
         def value():
             with contextlib.suppress(ConsumerTimeoutError):

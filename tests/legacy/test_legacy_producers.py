@@ -62,7 +62,7 @@ def producer_of(handler, **settings):
     return AsyncProducer(bootstrap_servers="nowhere:1", event_handler=handler, **extra, **settings)
 
 
-def numbered(*numbers):
+def messages_of(*numbers):
     return [KeyedMessage("t", n) for n in numbers]
 
 
@@ -72,17 +72,17 @@ def numbered(*numbers):
 def test_a_batch_is_due_when_enough_messages_wait():
     queue = MessageQueue(10, 5_000, 3)
     assert queue.wait_ms(0) is None
-    assert queue.put(numbered(1, 2), 100) == 2
+    assert queue.put(messages_of(1, 2), 100) == 2
     assert queue.wait_ms(100) == 5_000
-    queue.put(numbered(3, 4), 200)
+    queue.put(messages_of(3, 4), 200)
     assert queue.wait_ms(200) == 0
     assert [m.message for m in queue.take(200)] == [1, 2, 3]
 
 
 def test_a_batch_is_due_when_the_oldest_message_has_waited_long_enough():
     queue = MessageQueue(10, 5_000, 3)
-    queue.put(numbered(1), 100)
-    queue.put(numbered(2), 4_000)
+    queue.put(messages_of(1), 100)
+    queue.put(messages_of(2), 4_000)
     assert [queue.wait_ms(ms) for ms in (4_000, 5_099, 5_100, 9_000)] == [1_100, 1, 0, 0]
     assert len(queue.take(5_100)) == 2
     assert queue.wait_ms(5_100) is None
@@ -90,21 +90,21 @@ def test_a_batch_is_due_when_the_oldest_message_has_waited_long_enough():
 
 def test_what_stays_behind_a_batch_begins_to_wait():
     queue = MessageQueue(10, 5_000, 3)
-    queue.put(numbered(1, 2, 3, 4), 0)
+    queue.put(messages_of(1, 2, 3, 4), 0)
     queue.take(10)
     assert queue.wait_ms(10) == 5_000
 
 
 def test_the_queue_takes_what_it_has_room_for():
     queue = MessageQueue(3, 5_000, 200)
-    assert queue.put(numbered(1, 2, 3, 4, 5), 0) == 3
-    assert (queue.room, len(queue), queue.put(numbered(6), 0)) == (0, 3, 0)
+    assert queue.put(messages_of(1, 2, 3, 4, 5), 0) == 3
+    assert (queue.room, len(queue), queue.put(messages_of(6), 0)) == (0, 3, 0)
     assert queue.wait_ms(0) == 0  # nothing more can come, so there is nothing to wait for
 
 
 def test_a_closing_queue_gives_out_the_rest():
     queue = MessageQueue(10, 5_000, 3)
-    queue.put(numbered(1), 0)
+    queue.put(messages_of(1), 0)
     queue.closing = True
     assert queue.wait_ms(0) == 0
 
@@ -115,11 +115,11 @@ def test_a_closing_queue_gives_out_the_rest():
 def test_messages_go_out_in_batches_and_the_rest_when_it_closes():
     handler = KeepingHandler()
     with producer_of(handler, batch_num_messages=4) as producer:
-        for message in numbered(*range(4)):
+        for message in messages_of(*range(4)):
             producer.send(message)
         handler.wait_for(lambda: handler.batches)
         assert handler.batches == [[0, 1, 2, 3]]
-        producer.send(*numbered(4, 5, 6, 7, 8, 9))
+        producer.send(*messages_of(4, 5, 6, 7, 8, 9))
         handler.wait_for(lambda: len(handler.batches) == 2)
     assert handler.batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert handler.closed
@@ -146,14 +146,14 @@ def test_a_send_takes_the_lock_once(monkeypatch):
 
     monkeypatch.setattr(producers, "threading", SimpleNamespace(**vars(threading) | {"Lock": Lock}))
     with producer_of(KeepingHandler()) as producer:
-        producer.send(*numbered(*range(100)))
+        producer.send(*messages_of(*range(100)))
         assert takers.count(threading.current_thread()) == 1
 
 
 def test_a_lonely_message_goes_out_after_its_time():
     handler = KeepingHandler()
     with producer_of(handler, queue_buffering_max_ms=1) as producer:
-        producer.send(*numbered(1))
+        producer.send(*messages_of(1))
         handler.wait_for(lambda: handler.batches)
         assert handler.batches == [[1]]
 
@@ -162,9 +162,9 @@ def full(handler, **settings):
     """A producer whose thread is busy with message 0, and whose queue of two is full."""
     handler.hold()
     producer = producer_of(handler, queue_buffering_max_messages=2, batch_num_messages=1, **settings)
-    producer.send(*numbered(0))
+    producer.send(*messages_of(0))
     handler.wait_for(lambda: handler.inside)
-    producer.send(*numbered(1, 2))
+    producer.send(*messages_of(1, 2))
     return producer
 
 
@@ -172,7 +172,7 @@ def test_with_a_timeout_of_0_a_full_queue_drops_at_once():
     handler = KeepingHandler()
     producer = full(handler, queue_enqueue_timeout_ms=0)
     with pytest.raises(QueueFullError, match="2 were dropped, the first for topic t") as dropped:
-        producer.send(*numbered(3, 4))
+        producer.send(*messages_of(3, 4))
     assert [m.message for m in dropped.value.messages] == [3, 4]
     assert isinstance(dropped.value, errors.BufferFullError)
     found = producer.statistics()
@@ -185,7 +185,7 @@ def test_with_a_timeout_of_0_a_full_queue_drops_at_once():
 def test_with_a_timeout_of_minus_1_a_full_queue_makes_the_caller_wait():
     handler = KeepingHandler()
     producer = full(handler, queue_enqueue_timeout_ms=-1)
-    caller = threading.Thread(target=lambda: producer.send(*numbered(3, 4, 5)))
+    caller = threading.Thread(target=lambda: producer.send(*messages_of(3, 4, 5)))
     caller.start()
     handler.release()
     caller.join(GUARD_S)
@@ -201,7 +201,7 @@ def test_a_caller_that_waits_for_room_hears_of_the_close():
 
     def send():
         try:
-            producer.send(*numbered(3))
+            producer.send(*messages_of(3))
         except errors.ClosedError as error:
             raised.append(error)
 
@@ -224,7 +224,7 @@ def test_a_close_beside_a_caller_that_waits_says_what_is_queued():
     handler, callbacks = KeepingHandler(), Recorder()
     handler.hold()
     producer = producer_of(handler, queue_buffering_max_messages=2, batch_num_messages=1, callback_handler=callbacks)
-    producer.send(*numbered(0))
+    producer.send(*messages_of(0))
     handler.wait_for(lambda: handler.inside)
     waits, raised = threading.Event(), []
     before = changed_of(producer).wait
@@ -232,7 +232,7 @@ def test_a_close_beside_a_caller_that_waits_says_what_is_queued():
 
     def send():
         try:
-            producer.send(*numbered(1, 3, 4))  # two fit
+            producer.send(*messages_of(1, 3, 4))  # two fit
         except errors.ClosedError as error:
             raised.append(error)
 
@@ -259,7 +259,7 @@ def test_ctrl_c_while_a_caller_waits_says_what_is_not_queued():
 
     changed_of(producer).wait, before = interrupted, changed_of(producer).wait  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt) as ended:
-        producer.send(*numbered(3, 4))
+        producer.send(*messages_of(3, 4))
     changed_of(producer).wait = before  # type: ignore[method-assign]
     assert [m.message for m in ended.value.messages] == [3, 4]
     handler.release()
@@ -274,7 +274,7 @@ def test_a_callback_that_sends_does_not_wait_for_its_own_thread():
         def on_failure(self, messages, error):
             handler.failing = None
             try:
-                producer.send(*messages, *numbered(7))
+                producer.send(*messages, *messages_of(7))
             except QueueFullError as full:
                 self.full = full
 
@@ -295,7 +295,7 @@ def test_a_thread_that_ends_early_leaves_nobody_waiting():
     handler.release()
     thread_of(producer).join(GUARD_S)
     with pytest.raises(errors.ClosedError):
-        producer.send(*numbered(5))  # the queue was full, and the timeout is without end
+        producer.send(*messages_of(5))  # the queue was full, and the timeout is without end
     assert [call[1] for call in callbacks.calls if call[0] == "failed"] == [[0, -1], [10, 20]]
     assert handler.closed
     producer.close()
@@ -307,20 +307,20 @@ def test_after_the_close_nothing_can_be_sent():
         producer.close()
         producer.close()
         with pytest.raises(errors.ClosedError):
-            producer.send(*numbered(1))
+            producer.send(*messages_of(1))
 
 
 def test_a_batch_that_fails_takes_nothing_with_it_and_the_close_tells():
     handler = KeepingHandler()
     producer = producer_of(handler, batch_num_messages=2)
     handler.failing = lambda messages: FailedToSendMessageError("no", failed={("t", 0): errors.LeaderNotAvailable()}, messages=messages[:1])
-    producer.send(*numbered(1, 2))
+    producer.send(*messages_of(1, 2))
     handler.wait_for(lambda: len(handler.batches) == 1)
     handler.failing = lambda messages: ZeroDivisionError("a partitioner")
-    producer.send(*numbered(3, 4))
+    producer.send(*messages_of(3, 4))
     handler.wait_for(lambda: len(handler.batches) == 2)
     handler.failing = None
-    producer.send(*numbered(5))
+    producer.send(*messages_of(5))
     with pytest.raises(errors.DeliveryError, match=r"3 records .*not delivered; first cause: no; t-0") as lost:
         producer.close()
     assert handler.batches == [[1, 2], [3, 4], [5]]
@@ -346,7 +346,7 @@ class Recorder(CallbackHandler):
         return [*messages, KeyedMessage("t", -1)]
 
     def last_batch_before_close(self):
-        return numbered(99)
+        return messages_of(99)
 
     def on_failure(self, messages, error):
         self.calls.append(("failed", [m.message for m in messages], type(error)))
@@ -358,7 +358,7 @@ class Recorder(CallbackHandler):
 def test_callbacks_are_called_on_the_way():
     handler, callbacks = KeepingHandler(), Recorder()
     with producer_of(handler, callback_handler=callbacks) as producer:
-        producer.send(*numbered(1, 2, 3))
+        producer.send(*messages_of(1, 2, 3))
     assert handler.batches == [[10, 30, -1], [99, -1]]
     assert callbacks.calls == [
         *[("after_enqueue", n, True) for n in (10, 20, 30)],
@@ -372,7 +372,7 @@ def test_a_callback_hears_of_what_was_lost_and_of_what_was_dropped():
     handler.failing = lambda messages: ValueError("broken")
     producer = full(handler, callback_handler=callbacks, queue_enqueue_timeout_ms=0)
     with pytest.raises(QueueFullError):
-        producer.send(*numbered(7))
+        producer.send(*messages_of(7))
     handler.release()
     producer.close()
     assert ("after_enqueue", 70, False) in callbacks.calls
@@ -391,10 +391,10 @@ def test_what_is_no_message_is_refused():
 def test_the_sync_producer_sends_in_the_callers_thread():
     handler = KeepingHandler()
     with SyncProducer(bootstrap_servers="nowhere:1", event_handler=handler) as producer:
-        producer.send(*numbered(1, 2))
+        producer.send(*messages_of(1, 2))
         assert handler.batches == [[1, 2]]
         handler.failing = lambda messages: FailedToSendMessageError("no", messages=messages)
         with pytest.raises(FailedToSendMessageError):
-            producer.send(*numbered(3))
+            producer.send(*messages_of(3))
         assert producer.statistics().queue_size == 0
     assert handler.closed

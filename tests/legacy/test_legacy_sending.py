@@ -34,7 +34,7 @@ def topic(cluster):
     return name
 
 
-def read(cluster, topic, partitions=4):
+def rows_by_partition(cluster, topic, partitions=4):
     """(key, value) of all records, by partition, once the followers have them: up to the ends of the leaders' logs."""
     ends = {TopicPartition(topic, p): cluster.end_offset(topic, p, cluster.leader(topic, p)) for p in range(partitions)}
     found = defaultdict(list)
@@ -46,7 +46,7 @@ def read(cluster, topic, partitions=4):
     return dict(found)
 
 
-def numbered(topic, count, keys=10):
+def keyed_messages(topic, count, keys=10):
     return [KeyedMessage(topic, f"k{n % keys}", b"%d" % n) for n in range(count)]
 
 
@@ -60,10 +60,10 @@ def by_partition(messages, partitions=4):
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
 @pytest.mark.parametrize("acks", [0, 1, -1])
 def test_everything_arrives_where_the_partitioner_says(cluster, topic, codec, acks):
-    messages = numbered(topic, 300)
+    messages = keyed_messages(topic, 300)
     with SyncProducer(bootstrap_servers=cluster.bootstrap_servers, compression_codec=codec, request_required_acks=acks) as producer:
         producer.send(*messages)
-    assert read(cluster, topic) == by_partition(messages)
+    assert rows_by_partition(cluster, topic) == by_partition(messages)
 
 
 def test_a_set_larger_than_a_record_batch_may_be_goes_in_several(cluster, topic):
@@ -71,31 +71,31 @@ def test_a_set_larger_than_a_record_batch_may_be_goes_in_several(cluster, topic)
     with SyncProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         producer.send(*messages)
         assert producer.statistics().requests.count >= 3
-    assert read(cluster, topic) == by_partition(messages)
+    assert rows_by_partition(cluster, topic) == by_partition(messages)
 
 
 def test_a_leader_that_moved_is_found(cluster, topic):
     with SyncProducer(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=20, request_required_acks=-1) as producer:
-        producer.send(*numbered(topic, 40))
+        producer.send(*keyed_messages(topic, 40))
         for partition in range(4):
             cluster.move_leader(topic, partition, cluster.leader(topic, partition) % 3 + 1)
-        producer.send(*numbered(topic, 40))
+        producer.send(*keyed_messages(topic, 40))
         assert producer.statistics().resends.count >= 1
-    expected = by_partition(numbered(topic, 40))
-    assert read(cluster, topic) == {p: of + of for p, of in expected.items()}
+    expected = by_partition(keyed_messages(topic, 40))
+    assert rows_by_partition(cluster, topic) == {p: of + of for p, of in expected.items()}
 
 
 def test_a_broker_that_is_killed_loses_nothing():
     with EmbeddedCluster(brokers=3) as cluster:
         cluster.create_topic("t", partitions=4, replication_factor=3)
-        messages = numbered("t", 200)
+        messages = keyed_messages("t", 200)
         with SyncProducer(
             bootstrap_servers=cluster.bootstrap_servers, request_required_acks=-1, message_send_max_retries=50, retry_backoff_ms=50
         ) as producer:
             producer.send(*messages[:100])
             cluster.kill_broker(cluster.leader("t", 0))
             producer.send(*messages[100:])
-        found = read(cluster, "t")
+        found = rows_by_partition(cluster, "t")
         assert {p: list(dict.fromkeys(of)) for p, of in found.items()} == by_partition(messages)
 
 
@@ -169,4 +169,4 @@ def test_messages_without_key_share_a_partition(cluster, topic):
     with SyncProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         for n in range(20):
             producer.send(KeyedMessage(topic, b"%d" % n))
-    assert list(read(cluster, topic).values()) == [[(None, b"%d" % n) for n in range(20)]]
+    assert list(rows_by_partition(cluster, topic).values()) == [[(None, b"%d" % n) for n in range(20)]]

@@ -14,7 +14,7 @@ from tests.kit.rows import each_row
 PLAIN = {"enable_idempotence": False}
 
 
-def fill(bench: Bench, partition: int, batches: int) -> None:
+def fill_batches(bench: Bench, partition: int, batches: int) -> None:
     """Makes that many full batches and starts another."""
     queue = bench.topic.partitions[partition]
     while len(queue.batches) <= batches:
@@ -39,7 +39,7 @@ def test_the_bus_leaves_when_full_or_when_its_time_has_come() -> None:
     assert ready(bench) == (set(), 10)
     bench.clock.advance(4)
     assert ready(bench) == (set(), 6)
-    fill(bench, 0, 1)
+    fill_batches(bench, 0, 1)
     assert ready(bench)[0] == {1}
     assert len(drain(bench)) == 1
     assert ready(bench) == (set(), 10)  # the second batch began at 4
@@ -58,19 +58,19 @@ def test_flush_and_close_and_a_waiter_for_memory_make_all_ready() -> None:
     seen = []
     bench.accumulator.wake = lambda deadline_ms, urgent: seen.append(ready(bench)[0]) if urgent else None
     with pytest.raises(BufferFullError) as raised:
-        fill(bench, 0, 1)
+        fill_batches(bench, 0, 1)
     assert {1} in seen
     assert raised.value.topic == "t"
     bench.accumulator.close()
     assert ready(bench)[0] == {1}
     with pytest.raises(ClosedError):
-        fill(bench, 0, 3)
+        fill_batches(bench, 0, 3)
 
 
 def test_one_batch_per_partition_and_the_start_rotates() -> None:
     bench = Bench(partitions=3, batch_size=1024, max_request_size=1100, **PLAIN)
     for partition in range(3):
-        fill(bench, partition, 2)
+        fill_batches(bench, partition, 2)
     first = [drain(bench)[0][0] for _ in range(3)]
     assert sorted(first) == [0, 1, 2]  # nobody starves though only one batch fits a request
 

@@ -30,7 +30,7 @@ def bench_of(**settings):
     return Bench(partitions=BROKERS, leaders=leaders, enable_idempotence=False, **sizes, **settings)
 
 
-def fill(bench, batches):
+def fill_brokers(bench, batches):
     for _ in range(batches):
         for partition in range(BROKERS):
             bench.send("t", bytes(BATCH_BYTES - 200), partition=partition)
@@ -39,7 +39,7 @@ def fill(bench, batches):
 @pytest.mark.parametrize("codec", COMPRESSION_TYPES[1:])
 def test_what_is_compressed_between_two_looks_at_the_network_is_bounded(codec, compressed):
     bench = bench_of(compression_type=codec)
-    fill(bench, 3)
+    fill_brokers(bench, 3)
     between = []
     bench.client.in_poll = lambda: (between.append(sum(compressed)), compressed.clear())
     while bench.accumulator.has_queued():
@@ -52,7 +52,7 @@ def test_what_is_compressed_between_two_looks_at_the_network_is_bounded(codec, c
 
 def test_every_broker_has_its_turn(compressed):
     bench = bench_of(compression_type="zstd")
-    fill(bench, 4)
+    fill_brokers(bench, 4)
     for _ in range(4):
         bench.step()
     asked = [request.node_id for request, _ in bench.client.sent]
@@ -61,7 +61,7 @@ def test_every_broker_has_its_turn(compressed):
 
 def test_without_compression_all_brokers_are_asked_in_one_pass(compressed):
     bench = bench_of()
-    fill(bench, 1)
+    fill_brokers(bench, 1)
     bench.step()
     assert len(bench.client.sent) == BROKERS
     assert not compressed

@@ -22,13 +22,10 @@ from kafkacore.codec import murmur2
 from kafkacore.config import ProducerConfig
 from kafkacore.config_security import sasl_listener
 from kafkacore.errors import (
-    BufferFullError,
-    Code,
     ConfigError,
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
-    RecordTooLarge,
     SaslAuthentication,
     UnsupportedVersion,
 )
@@ -45,8 +42,9 @@ ELSEWHERE = {
     "ssl_truststore_": "tests/test_config_tls.py",
     "ssl_keystore_": "tests/test_config_tls.py",
     "sasl_kerberos_": "tests/test_config_kerberos.py",
+    "retries": "tests/producer/test_sender.py",
 }
-"""Settings that begin so are those of every client, and checked there."""
+"""Settings that begin so are checked there."""
 
 
 def check(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -363,95 +361,23 @@ def idempotence(cluster: Any) -> None:
     assert (batch.producer_id, batch.base_sequence) == (-1, -1)
 
 
-@check("linger_ms")
-def linger(cluster: Any) -> None:
-    bench = started(linger_ms=50)
-    bench.send("t", b"x", partition=0)
-    bench.step(49)
-    assert not bench.requests()
-    bench.step(1)
-    assert len(bench.requests()) == 1
-
-
-@check("batch_size")
-def batch_size(cluster: Any) -> None:
-    for size in (1_000, 4_000):
-        bench = started(batch_size=size)
-        for _ in range(50):
-            bench.send("t", b"x" * 100, partition=0)
-        bench.step()
-        (request,) = bench.requests()
-        assert size - 200 < request[0].size_bytes <= size
-
-
-@check("send_many_batch_size")
-def send_many_batch_size(cluster: Any) -> None:
-    for size in (32_768, 131_072):
-        bench = started(send_many_batch_size=size)
-        bench.append_many([b"x" * 100] * 5_000)
-        assert max(batch.size_bytes for batch in bench.accumulator.incomplete()) in range(size - 200, size)
-
-
-@check("buffer_memory")
-def buffer_memory(cluster: Any) -> None:
-    bench = started(buffer_memory=4_096, batch_size=1_024)
-    with pytest.raises(BufferFullError, match="4096 in all"):
-        for _ in range(100):
-            bench.send("t", b"x" * 500, partition=0)
-    assert len(bench.accumulator.incomplete()) == 4
+@check("linger_ms", "batch_size", "send_many_batch_size", "buffer_memory", "max_request_size", "max_in_flight_requests_per_connection")
+@check("delivery_timeout_ms")
+def limits(cluster: Any) -> None:
+    """That they come to where they count; what each does is in test_accumulator, test_send_many_sizes, test_sender, test_empty_batches."""
+    sizes = {"batch_size": 1_000, "send_many_batch_size": 70_000, "buffer_memory": 1 << 22, "max_request_size": 500_000}
+    with producer(cluster, linger_ms=7, delivery_timeout_ms=50_000, max_in_flight_requests_per_connection=2, **sizes) as p:
+        kept = accumulator_of(p)
+        assert (kept.linger_ms, kept.delivery_timeout_ms) == (7, 50_000)
+        assert (kept.batch_size, kept.many_bytes, kept.max_request_size) == (1_000, 65_536, 500_000)
+        assert p.metrics()["buffer_total_bytes"] == 1 << 22
+        assert sender_of(p).client.in_flight.max_per_connection == 2
 
 
 @check("max_block_ms")
 def max_block(cluster: Any) -> None:
     with producer(cluster, bootstrap_servers="127.0.0.1:1", max_block_ms=30) as p, pytest.raises(KafkaTimeoutError, match="within 30 ms"):
         p.send("t", b"x")
-
-
-@check("max_request_size")
-def max_request(cluster: Any) -> None:
-    bench = started(max_request_size=2_000, batch_size=1_500)
-    with pytest.raises(RecordTooLarge, match="max_request_size"):
-        bench.send("t", b"x" * 2_000, partition=0)
-    for index in (0, 1):
-        bench.send("t", b"x" * 1_200, partition=index)
-    bench.step()
-    bench.step()
-    assert [len(request) for request in bench.requests()] == [1, 1]
-
-
-@check("max_in_flight_requests_per_connection")
-def max_in_flight(cluster: Any) -> None:
-    for limit in (1, 3):
-        with producer(cluster, max_in_flight_requests_per_connection=limit) as p:
-            assert sender_of(p).client.in_flight.max_per_connection == limit
-        bench = started(max_in_flight_requests_per_connection=limit)
-        for at in range(3):
-            bench.send_now("t", b"x", partition=0)
-            if at == 0:
-                bench.answered((0, 0, 0))
-        assert len(bench.requests()) == min(limit, 2)
-
-
-@check("retries")
-def retries(cluster: Any) -> None:
-    bench = started(retries=2)
-    future = bench.send("t", b"x", partition=0)
-    for _ in range(3):
-        bench.step(5_000)
-        assert not future.done()
-        bench.answered((0, Code.NOT_ENOUGH_REPLICAS, -1))
-    assert future.exception(0).code == Code.NOT_ENOUGH_REPLICAS
-
-
-@check("delivery_timeout_ms")
-def delivery_timeout(cluster: Any) -> None:
-    bench = started(delivery_timeout_ms=1_000, request_timeout_ms=900)
-    bench.client.blocked.add(1)
-    future = bench.send("t", b"x", partition=0)
-    bench.step(999)
-    assert not future.done()
-    bench.step(1)
-    assert isinstance(future.exception(0), KafkaTimeoutError)
 
 
 @check("compression_type", "compression_gzip_level", "compression_lz4_level", "compression_zstd_level")

@@ -11,11 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import transaction_support
-from transaction_support import GUARD_S, fresh, new_topic, read, transactional
+from transaction_support import GUARD_S, new_topic, transactional, values_in
 
 from kafkacore import KafkaProducer, errors
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.rows import each_row
+from tests.kit.waiting import fresh
 
 pytestmark = pytest.mark.usefixtures("client_face")
 FACED = [transaction_support]
@@ -99,7 +100,7 @@ def test_a_refused_record_leaves_only_the_abort(cluster: Any, case: str, first: 
         producer.begin_transaction()
         producer.send(topic, b"whole")
         producer.commit_transaction(GUARD_S)
-    assert read(cluster.bootstrap_servers, topic) == ["whole"]
+    assert values_in(cluster.bootstrap_servers, topic) == ["whole"]
 
 
 def test_a_block_that_catches_the_refusal_is_aborted(cluster: Any) -> None:
@@ -111,7 +112,7 @@ def test_a_block_that_catches_the_refusal_is_aborted(cluster: Any) -> None:
                 producer.send(topic, LARGE)
         with producer.transaction():
             producer.send(topic, b"two")
-    assert read(cluster.bootstrap_servers, topic) == ["two"]
+    assert values_in(cluster.bootstrap_servers, topic) == ["two"]
 
 
 def test_offsets_are_not_taken_after_a_refusal(cluster: Any) -> None:
@@ -139,4 +140,4 @@ def test_what_is_refused_outside_a_transaction_is_forgotten(cluster: Any) -> Non
             producer.send(topic, LARGE)
         with producer.transaction():
             producer.send(topic, b"again")
-    assert read(cluster.bootstrap_servers, topic) == ["again", "in time"]
+    assert values_in(cluster.bootstrap_servers, topic) == ["again", "in time"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import transaction_support
-from transaction_support import GUARD_S, fresh, new_topic, read, transactional
+from transaction_support import GUARD_S, new_topic, transactional, values_in
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, errors, protocol
 from kafkacore.admin import FeatureUpdate
@@ -20,7 +20,7 @@ from kafkacore.errors import Code, IllegalStateError, KafkaTimeoutError
 from kafkacore.testing import CLIENTS, Delay, Disconnect, EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata
 from tests.kit.inside import brokers_of, engine_of, sender_of
-from tests.kit.waiting import until
+from tests.kit.waiting import fresh, until
 
 pytestmark = pytest.mark.usefixtures("client_face")
 FACED = [transaction_support]
@@ -53,8 +53,8 @@ def test_committed_records_are_seen_and_aborted_ones_are_not(cluster: Any) -> No
             producer.flush()
             assert [future.exception() for future in aborted] == [None] * 3
             producer.abort_transaction()
-    assert read(servers, topic) == sorted(f"committed {nth} {index}" for nth in range(4) for index in range(3))
-    assert len(read(servers, topic, isolation_level="read_uncommitted")) == 24
+    assert values_in(servers, topic) == sorted(f"committed {nth} {index}" for nth in range(4) for index in range(3))
+    assert len(values_in(servers, topic, isolation_level="read_uncommitted")) == 24
 
 
 def test_an_abort_fails_what_is_queued_and_sends_none_of_it(cluster: Any) -> None:
@@ -67,7 +67,7 @@ def test_an_abort_fails_what_is_queued_and_sends_none_of_it(cluster: Any) -> Non
             future.result(GUARD_S)
         with producer.transaction():
             producer.send(topic, "next", partition=0)
-    assert read(servers, topic, isolation_level="read_uncommitted") == ["next"]
+    assert values_in(servers, topic, isolation_level="read_uncommitted") == ["next"]
 
 
 def test_send_many_in_a_transaction(cluster: Any) -> None:
@@ -79,7 +79,7 @@ def test_send_many_in_a_transaction(cluster: Any) -> None:
         with pytest.raises(ZeroDivisionError), producer.transaction():
             producer.send_many(topic, ["lost"] * 5_000)
             raise ZeroDivisionError
-    assert read(servers, topic) == values
+    assert values_in(servers, topic) == values
 
 
 def test_offsets_are_committed_with_the_records(cluster: Any) -> None:
@@ -121,7 +121,7 @@ def test_a_member_of_an_old_generation_commits_nothing(cluster: Any) -> None:
         producer.abort_transaction()
         with producer.transaction():
             producer.send(topic, "next", partition=1)
-    assert read(servers, topic) == ["next"]
+    assert values_in(servers, topic) == ["next"]
 
 
 @pytest.mark.parametrize("writes", [False, True])
@@ -144,7 +144,7 @@ def test_a_zombie_is_fenced(cluster: Any, writes: bool) -> None:
             with pytest.raises(errors.ProducerFenced):
                 call()
     zombie.close()
-    assert read(servers, topic) == ["heir"]
+    assert values_in(servers, topic) == ["heir"]
 
 
 def test_a_send_that_failed_makes_the_commit_fail(cluster: Any) -> None:
@@ -169,8 +169,8 @@ def test_a_send_that_failed_makes_the_commit_fail(cluster: Any) -> None:
             with producer.transaction():
                 producer.send(topic, f"after {nth}", partition=0)
                 producer.send(small, f"after {nth}", partition=0)
-    assert read(servers, topic) == ["after 0", "after 1", "after 2"]
-    assert read(servers, small, 1) == ["after 0", "after 1", "after 2"]
+    assert values_in(servers, topic) == ["after 0", "after 1", "after 2"]
+    assert values_in(servers, small, 1) == ["after 0", "after 1", "after 2"]
 
 
 def test_closing_aborts_what_is_open(cluster: Any) -> None:
@@ -178,7 +178,7 @@ def test_closing_aborts_what_is_open(cluster: Any) -> None:
     with transactional(servers) as producer:
         producer.begin_transaction()
         producer.send(topic, "open", partition=0).result(GUARD_S)
-    assert read(servers, topic) == []  # it would wait for the end of an open transaction
+    assert values_in(servers, topic) == []  # it would wait for the end of an open transaction
 
 
 # ---- what needs a cluster of its own -------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def test_a_late_marker_ends_nothing_of_the_first_transaction_of_version_2() -> N
             producer.send(topic, "aborted", partition=0).result(GUARD_S)
             cluster.control("WriteTxnMarkers", None)
             producer.abort_transaction()
-        assert read(servers, topic, 1) == ["before", "behind"]
+        assert values_in(servers, topic, 1) == ["before", "behind"]
 
 
 @pytest.mark.aio_at_length
@@ -235,7 +235,7 @@ def test_a_change_of_the_transaction_version_while_running() -> None:
                     producer.send(topic, f"after {level}", partition=1)
                 assert bool(seen) is (level == 1)
         expected = [f"{when} {level}" for level in (2, 1, 2) for when in ("before", "across", "after", "after")]
-        assert read(servers, topic) == sorted(expected)
+        assert values_in(servers, topic) == sorted(expected)
 
 
 @pytest.mark.aio_at_length
@@ -277,7 +277,7 @@ def test_epochs_that_are_used_up_bring_another_producer_id(version: int, commit:
             with producer.transaction():
                 producer.send(topic, "after", partition=0)
         expected = ["before", "after"] + ([f"{nth} 2" for nth in range(5)] if version == 2 and commit else [])
-        assert read(cluster.bootstrap_servers, topic) == sorted(expected)
+        assert values_in(cluster.bootstrap_servers, topic) == sorted(expected)
 
 
 def test_a_commit_that_timed_out_can_be_called_again(single: Any) -> None:
@@ -297,7 +297,7 @@ def test_a_commit_that_timed_out_can_be_called_again(single: Any) -> None:
         producer.commit_transaction()  # its end is told as often as it is asked for
         with pytest.raises(IllegalStateError, match="committed already"):
             producer.abort_transaction()
-    assert read(servers, topic) == ["kept"]
+    assert values_in(servers, topic) == ["kept"]
 
 
 def test_init_transactions_that_timed_out_can_be_called_again(single: Any) -> None:
@@ -360,7 +360,7 @@ def test_a_coordinator_that_errs_in_each_phase(version: int, fault: str) -> None
         assert missing <= ({"AddPartitionsToTxn", "AddOffsetsToTxn"} if version == 2 else set()) | (
             {"Produce", "FindCoordinator"} if fault in ("not coordinator", "loading", "concurrent") else set()
         )
-        assert read(servers, topic) == ["0", "1"]
+        assert values_in(servers, topic) == ["0", "1"]
         with KafkaConsumer(bootstrap_servers=servers, group_id=group) as consumer:
             assert consumer.committed(TopicPartition(topic, 0)) == OffsetAndMetadata(2)
 
@@ -416,7 +416,7 @@ def late_by_a_second(version: int) -> Iterator[tuple[str, str, KafkaProducer]]:
             producer.send(topic, "late", partition=0).result(GUARD_S)
             clock.sleep(61_000)
             cluster.jump_clock(1, 61_000, asleep=True)
-            assert read(servers, topic) == []  # returns when the transaction has ended
+            assert values_in(servers, topic) == []  # returns when the transaction has ended
             yield servers, topic, producer
 
 
@@ -428,7 +428,7 @@ def test_a_transaction_that_lasts_too_long_is_aborted_and_the_producer_goes_on()
         producer.abort_transaction()
         with producer.transaction():
             producer.send(topic, "next", partition=0)
-        assert read(servers, topic) == ["next"]
+        assert values_in(servers, topic) == ["next"]
 
 
 @pytest.mark.aio_at_length

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import transaction_support
-from transaction_support import GUARD_S, fresh, new_topic, read, transactional
+from transaction_support import GUARD_S, new_topic, transactional, values_in
 
 from kafkacore import (
     KafkaAdminClient,
@@ -30,7 +30,7 @@ from kafkacore.errors import Code, IllegalStateError, UsageError
 from kafkacore.producer.two_phase import LAST_EPOCH, STATES, Ending, Seen, state_of
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.rows import each_row
-from tests.kit.waiting import until
+from tests.kit.waiting import fresh, until
 from tests.kit.wire import Wire
 
 FACED = [transaction_support]
@@ -211,7 +211,7 @@ def test_another_client_commits(cluster: EmbeddedCluster, client: TwoPhaseClient
     assert prepared.partitions == (TopicPartition(topic, 0),)
     assert client.states([prepared]) == [PreparedState.OPEN], "closing its producer does not end it"
     assert client.commit(prepared)
-    assert read(cluster.bootstrap_servers, topic) == ["a", "b"]
+    assert values_in(cluster.bootstrap_servers, topic) == ["a", "b"]
     assert not client.commit(prepared), "it was committed already"
     assert client.states([prepared]) == [PreparedState.COMMITTED]
     with pytest.raises(errors.PreparedTransactionCommitted, match="committed and cannot be aborted"):
@@ -222,7 +222,7 @@ def test_another_client_aborts(cluster: EmbeddedCluster, client: TwoPhaseClient)
     topic = new_topic(cluster)
     prepared = prepared_by(cluster, topic, "a")
     assert client.abort(prepared)
-    assert read(cluster.bootstrap_servers, topic) == []
+    assert values_in(cluster.bootstrap_servers, topic) == []
     assert not client.abort(prepared), "it was aborted already"
     with pytest.raises(errors.PreparedTransactionAborted, match="another process aborted it") as lost:
         client.commit(prepared)
@@ -240,7 +240,7 @@ def test_the_coordinator_does_not_know_what_an_administrator_ended(cluster: Embe
     assert client.states([prepared]) == [PreparedState.OPEN]
     assert client.commit(prepared)
     assert client.states([prepared]) == [PreparedState.COMMITTED]
-    assert read(cluster.bootstrap_servers, topic) == []
+    assert values_in(cluster.bootstrap_servers, topic) == []
 
 
 def test_offsets_of_a_group_wait_for_the_end(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
@@ -283,7 +283,7 @@ def test_the_block_leaves_a_prepared_transaction_open(cluster: EmbeddedCluster, 
             raise ZeroDivisionError
     assert client.states([first, second])[1] is PreparedState.OPEN
     assert client.commit(second)
-    assert read(cluster.bootstrap_servers, topic) == ["a", "b"]
+    assert values_in(cluster.bootstrap_servers, topic) == ["a", "b"]
 
 
 def test_the_producer_goes_on_after_an_end_by_another_client(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
@@ -320,7 +320,7 @@ def test_the_producer_goes_on_after_an_end_by_another_client(cluster: EmbeddedCl
             producer.abort_transaction()
         with producer.transaction():
             producer.send(topic, "fourth", partition=0)
-    assert read(cluster.bootstrap_servers, topic) == ["first", "fourth", "third"]
+    assert values_in(cluster.bootstrap_servers, topic) == ["first", "fourth", "third"]
 
 
 def test_a_late_end_meets_another_epoch(cluster: EmbeddedCluster) -> None:
@@ -342,7 +342,7 @@ def test_a_late_end_meets_another_epoch(cluster: EmbeddedCluster) -> None:
                 answers.append(wire.ask(request, 5 if first.transaction_version == 2 else 4).error_code)
         assert set(answers) - {Code.NOT_COORDINATOR} == {Code.PRODUCER_FENCED}
         producer.commit_transaction()
-    assert read(cluster.bootstrap_servers, topic) == ["first", "second"]
+    assert values_in(cluster.bootstrap_servers, topic) == ["first", "second"]
 
 
 def test_many_at_once_and_one_that_fails(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
@@ -355,7 +355,7 @@ def test_many_at_once_and_one_that_fails(cluster: EmbeddedCluster, client: TwoPh
     assert not any(each.already for each in done)
     assert [each.already for each in client.commit_all(prepared)] == [nth != 5 for nth in range(12)]
     assert client.abort_all([prepared[5]]) == [(prepared[5], True, None)]
-    assert read(cluster.bootstrap_servers, topic) == sorted(str(nth) for nth in range(12) if nth != 5)
+    assert values_in(cluster.bootstrap_servers, topic) == sorted(str(nth) for nth in range(12) if nth != 5)
 
 
 def test_a_commit_and_an_abort_at_once(cluster: EmbeddedCluster) -> None:
@@ -383,7 +383,7 @@ def test_a_commit_and_an_abort_at_once(cluster: EmbeddedCluster) -> None:
         else:
             assert isinstance(outcomes[True], errors.PreparedTransactionAborted), (nth, outcomes)
             assert outcomes[False] is True
-        assert read(cluster.bootstrap_servers, topic) == (["x"] if outcomes[True] is True else [])
+        assert values_in(cluster.bootstrap_servers, topic) == (["x"] if outcomes[True] is True else [])
 
 
 def test_another_producer_took_over(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
@@ -392,7 +392,7 @@ def test_another_producer_took_over(cluster: EmbeddedCluster, client: TwoPhaseCl
     with transactional(cluster.bootstrap_servers, prepared.transactional_id):
         with pytest.raises(errors.PreparedTransactionUnknown, match="Empty with epoch"):
             client.commit(prepared)
-    assert read(cluster.bootstrap_servers, topic) == []
+    assert values_in(cluster.bootstrap_servers, topic) == []
 
 
 def test_what_the_coordinator_never_heard_of(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
@@ -417,7 +417,7 @@ def test_a_coordinator_that_errs(version: int, fault: str) -> None:
             assert client.commit(prepared, timeout=GUARD_S)
             assert left == {"DescribeTransactions": 0, "EndTxn": 1 if fault == "answer lost" else 0}
             assert not client.commit(prepared)
-        assert read(cluster.bootstrap_servers, topic) == ["kept"]
+        assert values_in(cluster.bootstrap_servers, topic) == ["kept"]
 
 
 def erring(api: str, fault: str, left: dict[str, int]) -> Callable[[Any], Any]:
@@ -467,7 +467,7 @@ def test_a_call_that_timed_out_says_what_to_do() -> None:
             client.close()
             with pytest.raises(errors.ClosedError):
                 client.commit(prepared)
-        assert read(cluster.bootstrap_servers, topic) == ["kept"]
+        assert values_in(cluster.bootstrap_servers, topic) == ["kept"]
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -484,7 +484,7 @@ def test_the_coordinators_broker_dies_in_between(version: int) -> None:
                 cluster.kill_broker(dying)
                 assert client.commit(prepared, timeout=GUARD_S) is expected
                 cluster.start_broker(dying)
-        assert read(cluster.bootstrap_servers, topic) == ["kept"]
+        assert values_in(cluster.bootstrap_servers, topic) == ["kept"]
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -506,7 +506,7 @@ def test_the_time_of_the_transaction_passes_in_between(version: int) -> None:
             assert lost.value.timed_out
             assert topic in str(lost.value)
             assert not client.abort(prepared)
-        assert read(cluster.bootstrap_servers, topic) == []
+        assert values_in(cluster.bootstrap_servers, topic) == []
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -517,7 +517,7 @@ def test_the_time_of_the_transaction_passes_before_it_is_prepared(version: int) 
             producer.begin_transaction()
             producer.send(topic, "lost", partition=0).result(GUARD_S)
             cluster.jump_clock(1, 61_000, asleep=True)
-            assert read(cluster.bootstrap_servers, topic) == []  # returns when the transaction has ended
+            assert values_in(cluster.bootstrap_servers, topic) == []  # returns when the transaction has ended
             with pytest.raises(errors.KafkaError, match="transaction_timeout_ms") as failed:
                 producer.prepare_transaction()
             assert failed.value.txn_requires_abort is (version == 2)

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-import uuid
 from typing import Any
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
+from tests.kit.waiting import fresh
 
 GUARD_S = 60
-_names = itertools.count()
-
-
-def fresh(prefix: str) -> str:
-    return f"{prefix}-{next(_names)}-{uuid.uuid4().hex[:8]}"
 
 
 def new_topic(cluster: Any, partitions: int = 3) -> str:
@@ -30,7 +24,7 @@ def transactional(servers: str, transactional_id: str | None = None, **settings:
     return producer
 
 
-def read(servers: str, topic: str, partitions: int = 3, isolation_level: str = "read_committed") -> list[str]:
+def values_in(servers: str, topic: str, partitions: int = 3, isolation_level: str = "read_committed") -> list[str]:
     """All values up to the end as readers of this isolation level see it, sorted. Waits until no transaction holds them back."""
     where = [TopicPartition(topic, index) for index in range(partitions)]
     got: list[str] = []
