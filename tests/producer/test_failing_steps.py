@@ -233,8 +233,7 @@ def test_the_steps_are_found(steps: Counter[str], recovery: Counter[str]) -> Non
     assert len(found) > 50
 
 
-@pytest.mark.parametrize("afterwards", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(("times", "afterwards"), [(1, False), (2, True)], ids=["once before", "twice after"])
 def test_each_step_raises(steps: Counter[str], times: int, afterwards: bool) -> None:
     for step in sorted(steps):
         for first in sorted({1, max(1, steps[step] // 2)}):
@@ -249,8 +248,7 @@ def test_each_step_raises(steps: Counter[str], times: int, afterwards: bool) -> 
                 run.check()
 
 
-@pytest.mark.parametrize("afterwards", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(("times", "afterwards"), [(1, False), (2, True)], ids=["once before", "twice after"])
 def test_each_step_of_the_recovery_raises(recovery: Counter[str], times: int, afterwards: bool) -> None:
     for step in sorted(recovery):
         run = Run()

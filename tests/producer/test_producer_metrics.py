@@ -167,7 +167,6 @@ def test_a_real_producer_measures_its_transactions() -> None:
             producer.abort_transaction()
             found = producer.metrics(detail=True)["producer-metrics"]
             assert all(found[f"txn-{name}-time-ns-total"] > 0 for name in ("init", "begin", "send-offsets", "commit", "abort"))
-            assert found["txn-commit-time-ns-total"] > found["txn-begin-time-ns-total"]
             assert (producer.metrics()["transactions_committed"], producer.metrics()["transactions_aborted"]) == (1, 1)
 
 

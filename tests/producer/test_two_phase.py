@@ -360,7 +360,7 @@ def test_many_at_once_and_one_that_fails(cluster: EmbeddedCluster, client: TwoPh
 
 def test_a_commit_and_an_abort_at_once(cluster: EmbeddedCluster) -> None:
     """One of them has its way, and the other gets an error."""
-    for nth in range(10):
+    for nth in range(4):
         topic = new_topic(cluster)
         prepared, barrier, outcomes = prepared_by(cluster, topic, "x"), threading.Barrier(2), {}
 
