@@ -86,8 +86,8 @@ class Line:
     """Tasks that go one at a time, first come, first served, each with a deadline; an `asyncio.Lock` knows none."""
 
     def __init__(self) -> None:
-        self._taken = False
-        self._waiting: dict[asyncio.Future[bool], None] = {}
+        self.taken = False
+        self.waiting: dict[asyncio.Future[bool], None] = {}
 
     async def enter(self, timeout_s: float, timer: WheelTimer) -> bool:
         """Waits until it is the task's turn, which lasts until `leave`.
@@ -99,11 +99,11 @@ class Line:
         Returns:
             False when the deadline came first.
         """
-        if not self._taken:
-            self._taken = True
+        if not self.taken:
+            self.taken = True
             return True
         turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting[turn] = None
+        self.waiting[turn] = None
         deadline = timer.call_later(timeout_s, end, turn, False)
         try:
             return await turn
@@ -113,14 +113,14 @@ class Line:
             raise
         finally:
             deadline.cancel()
-            self._waiting.pop(turn, None)
+            self.waiting.pop(turn, None)
 
     def leave(self) -> None:
         """Gives the turn to the next task."""
-        for turn in self._waiting:
+        for turn in self.waiting:
             if turn.get_loop().is_closed():
                 break  # nothing goes on in there
             if not turn.done():
                 turn.set_result(True)
                 return
-        self._taken = False
+        self.taken = False

@@ -61,13 +61,13 @@ def with_producer(**settings: Any) -> Callable[[Test], Callable[..., None]]:
     return decorate
 
 
-async def values(producer: KafkaProducer, topic: str) -> list[bytes]:
+async def values_behind_first(producer: KafkaProducer, topic: str) -> list[bytes]:
     """What the topic holds but for the first record."""
     await producer.flush()
     return all_values(",".join(producer.config.bootstrap_servers), topic)[1:]
 
 
-async def waiting(*tasks: asyncio.Task[Any]) -> None:
+async def still_waiting(*tasks: asyncio.Task[Any]) -> None:
     """Until the tasks wait for something that does not come."""
     for _ in range(10):
         await asyncio.sleep(0)
@@ -104,7 +104,7 @@ async def test_every_way_to_await_it(producer: KafkaProducer, topic: str) -> Non
     assert asyncio.iscoroutine(send)
     assert inspect.isawaitable(send)
     await send
-    assert await values(producer, topic) == [b"%d" % i for i in range(8)]
+    assert await values_behind_first(producer, topic) == [b"%d" % i for i in range(8)]
 
 
 @pytest.mark.parametrize("general", [False, True])
@@ -179,7 +179,7 @@ async def test_nothing_is_queued_before_the_first_step(producer: KafkaProducer, 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         producer.send(topic, b"closed").close()
-    assert await values(producer, topic) == []
+    assert await values_behind_first(producer, topic) == []
 
 
 @with_producer()
@@ -306,7 +306,7 @@ async def test_tasks_of_one_batch_go_on_together(producer: KafkaProducer, topic:
         return metadata.offset
 
     tasks = [asyncio.create_task(one(i)) for i in range(1000)]
-    await waiting(*tasks)
+    await still_waiting(*tasks)
     await producer.flush()
     assert await asyncio.gather(*tasks) == list(range(1, 1001))
     assert order == list(range(1000))
@@ -340,7 +340,7 @@ async def test_a_wait_that_is_cancelled_ends_at_once(producer: KafkaProducer, to
         return (await future).offset
 
     tasks = [asyncio.create_task(wait()) for _ in range(3)]
-    await waiting(*tasks)
+    await still_waiting(*tasks)
     tasks[1].cancel("enough")
     with pytest.raises(asyncio.CancelledError, match="enough"):
         await tasks[1]
@@ -351,7 +351,7 @@ async def test_a_wait_that_is_cancelled_ends_at_once(producer: KafkaProducer, to
     await producer.flush()
     assert await asyncio.gather(tasks[0], tasks[2]) == [1, 1]
     assert (await future).offset == 1
-    assert await values(producer, topic) == [b"0"]
+    assert await values_behind_first(producer, topic) == [b"0"]
 
 
 @with_producer(**HELD)
@@ -368,9 +368,9 @@ async def test_a_wait_that_is_cancelled_twice(producer: KafkaProducer, topic: st
                 seen.append(error.args)
 
     task = asyncio.create_task(stubborn())
-    await waiting(task)
+    await still_waiting(task)
     task.cancel("first")
-    await waiting(task)
+    await still_waiting(task)
     assert seen == [("first",)]
     await producer.flush()
     await task
@@ -395,9 +395,9 @@ async def test_cancelled_in_the_turn_in_which_the_delivery_comes(producer: Kafka
             raise
 
     tasks = [asyncio.create_task(first())]
-    await waiting(*tasks)
+    await still_waiting(*tasks)
     second_task = asyncio.create_task(second())
-    await waiting(second_task)
+    await still_waiting(second_task)
     await producer.flush()
     await asyncio.wait([*tasks, second_task])
     assert ended == ["first", "second cancelled"]
@@ -511,7 +511,7 @@ def test_a_closed_loop_keeps_no_wait() -> None:
 
             value = Value()
             task = asyncio.create_task(wait(value))
-            await waiting(task)
+            await still_waiting(task)
             return weakref.ref(value)
 
         ended = loop.run_until_complete(start())

@@ -34,14 +34,14 @@ def topic(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> str:
     return name
 
 
-class Held:
+class HeldAnswers:
     """Holds the answers of a broker to an API until `go_on`."""
 
     def __init__(self, cluster: EmbeddedCluster, api: str) -> None:
         self._cluster, self._api = cluster, api
         self._asked, self._go_on = threading.Event(), threading.Event()
 
-    def __enter__(self) -> Held:
+    def __enter__(self) -> HeldAnswers:
         self._cluster.control(self._api, self._hold)
         return self
 
@@ -63,7 +63,7 @@ class Held:
 # ---- closing while a listener runs -----------------------------------------------------------------------------------------------
 
 
-class Slow(RebalanceListener):
+class SlowListener(RebalanceListener):
     """Goes on when it is let."""
 
     def __init__(self) -> None:
@@ -80,10 +80,10 @@ class Slow(RebalanceListener):
 
 
 @asynccontextmanager
-async def listening(cluster: EmbeddedCluster, topic: str) -> AsyncIterator[tuple[KafkaConsumer, Slow, asyncio.Task[Any]]]:
+async def listening(cluster: EmbeddedCluster, topic: str) -> AsyncIterator[tuple[KafkaConsumer, SlowListener, asyncio.Task[Any]]]:
     """A member whose listener runs, and the poll that waits for it."""
     consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, group_id=topic, auto_offset_reset="earliest")
-    listener = Slow()
+    listener = SlowListener()
     consumer.subscribe([topic], listener=listener)
     poll = asyncio.create_task(consumer.poll(None))
     await listener.begun.wait()
@@ -181,7 +181,7 @@ def test_calls_that_wait_for_others_keep_their_deadlines(
         settings = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": topic, "auto_offset_reset": "earliest"}
         async with KafkaConsumer(topic, **settings, enable_auto_commit=False) as consumer:
             assert len((await consumer.poll(None, 10))[topic, 0]) == 10
-            with Held(cluster, "OffsetCommit") as held:
+            with HeldAnswers(cluster, "OffsetCommit") as held:
                 commit = asyncio.create_task(consumer.commit())
                 await held.asked()
                 with pytest.raises(errors.KafkaTimeoutError, match=r"position\(\) was not made within 0.1 s"):
@@ -208,7 +208,7 @@ def test_closing_ends_calls_that_outlast_it(cluster: EmbeddedCluster, topic: str
         settings = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": topic, "auto_offset_reset": "earliest"}
         consumer = KafkaConsumer(topic, **settings, enable_auto_commit=False)
         assert await consumer.poll(None)
-        with Held(cluster, "OffsetCommit") as held:
+        with HeldAnswers(cluster, "OffsetCommit") as held:
             tasks = [asyncio.create_task(consumer.commit()), asyncio.create_task(consumer.commit())]
             await held.asked()
             tasks += [asyncio.create_task(consumer.position((topic, 0))), asyncio.create_task(consumer.poll(None))]
@@ -225,7 +225,7 @@ def test_closing_lets_calls_end(cluster: EmbeddedCluster, topic: str, new_loop: 
         settings = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": topic, "auto_offset_reset": "earliest"}
         consumer = KafkaConsumer(topic, **settings, enable_auto_commit=False)
         assert await consumer.poll(None, 10)
-        with Held(cluster, "OffsetCommit") as held:
+        with HeldAnswers(cluster, "OffsetCommit") as held:
             tasks = [asyncio.create_task(consumer.commit()), asyncio.create_task(consumer.commit({(topic, 0): 7}))]
             await held.asked()
             close = asyncio.create_task(consumer.close())
@@ -245,7 +245,7 @@ def test_more_calls_than_threads(cluster: EmbeddedCluster, new_loop: NewLoop) ->
     async def work() -> None:
         async with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
             await admin.list_topics()
-            with Held(cluster, "Metadata") as held:
+            with HeldAnswers(cluster, "Metadata") as held:
                 first = [asyncio.create_task(admin.list_topics()) for _ in range(16)]
                 await held.asked()
                 more = await asyncio.gather(*(admin.list_topics(timeout=SOON_S) for _ in range(20)), return_exceptions=True)

@@ -47,8 +47,8 @@ def how(where: tuple[str, How]) -> How:
 def assert_nothing_waits(producer: KafkaProducer) -> None:
     inner = producer_in(producer)
     assert short_send_of(producer).in_line == 0
-    assert not line_of(producer)._taken
-    assert not line_of(producer)._waiting
+    assert not line_of(producer).taken
+    assert not line_of(producer).waiting
     assert not metadata_of(inner)._watchers
     assert accumulator_of(inner)._flushes == 0
     assert pool_of(inner).queued == 0
@@ -61,8 +61,8 @@ class Idle:
         return record
 
 
-class Sends:
-    """Sends numbers, first and last with `send_many`, others with `send`; if `many`."""
+class SendsNumbers:
+    """SendsNumbers numbers, first and last with `send_many`, others with `send`; if `many`."""
 
     def __init__(self, producer: KafkaProducer, topic: str, count: int, size: int = 1000, *, many: bool = True) -> None:
         self.producer, self.topic, self.count, self.size, self.sends_many = producer, topic, count, size, many
@@ -108,7 +108,7 @@ def test_sends(servers: str, new_loop: NewLoop, how: How, way: str) -> None:
         topic = f"sends-{next(numbers)}"
         more: dict[str, Any] = {"interceptors": [Idle()]} if way == "general" else {}
         async with KafkaProducer(bootstrap_servers=servers, buffer_memory=8 * 1024, batch_size=4 * 1024, linger_ms=0, **more) as producer:
-            sends = Sends(producer, topic, 40, many=how is not How.CLOSED)  # a coroutine that is closed does not say how far it came
+            sends = SendsNumbers(producer, topic, 40, many=how is not How.CLOSED)  # a coroutine that is closed does not say how far it came
             cancelled = await until_done(cut, sends)
             assert_nothing_waits(producer)
             assert [future.result().offset for future in sends.futures] == list(range(10, 50))
@@ -302,7 +302,7 @@ def test_timeouts_and_task_groups(servers: str, new_loop: NewLoop) -> None:
             KafkaProducer(bootstrap_servers=servers, buffer_memory=8 * 1024, batch_size=4 * 1024, linger_ms=0) as producer,
             KafkaConsumer(topic, bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest") as consumer,
         ):
-            sends = Sends(producer, topic, 40)
+            sends = SendsNumbers(producer, topic, 40)
             found: list[int] = []
 
             async def read() -> None:

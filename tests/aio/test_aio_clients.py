@@ -37,7 +37,7 @@ def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     return run
 
 
-async def read(consumer: KafkaConsumer, count: int) -> list[Any]:
+async def polled(consumer: KafkaConsumer, count: int) -> list[Any]:
     found: list[Any] = []
     while len(found) < count:
         for records in (await consumer.poll(None)).values():
@@ -67,7 +67,7 @@ async def test_a_listener_that_polls_is_refused_by_its_name(servers: str, topic:
     fill(servers, topic, [b"x"])
     async with KafkaConsumer(bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest") as consumer:
         consumer.subscribe([topic], listener=Polling())
-        await read(consumer, 1)
+        await polled(consumer, 1)
     assert refused
     assert "inside on_partitions_assigned of the rebalance listener" in refused[0]
 
@@ -77,7 +77,7 @@ async def test_other_calls_go_first_while_a_poll_waits(servers: str, topic: str)
     async with KafkaProducer(bootstrap_servers=servers) as producer:
         await (await producer.send(topic, b"x"))
         async with KafkaConsumer(topic, bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest") as consumer:
-            await read(consumer, 1)
+            await polled(consumer, 1)
             waiting = asyncio.create_task(consumer.poll(None))
             for _ in range(100):
                 assert await consumer.position((topic, 0)) == 1
@@ -355,7 +355,7 @@ def test_a_plain_call_beside_a_commit_is_refused() -> None:
                 await (await producer.send("t", b"x"))
             settings = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": "g", "auto_offset_reset": "earliest"}
             async with KafkaConsumer("t", **settings) as consumer:
-                await read(consumer, 1)
+                await polled(consumer, 1)
                 asked, go_on = threading.Event(), threading.Event()
 
                 def hold(request: object) -> None:

@@ -189,7 +189,7 @@ def test_a_send_that_is_closed_in_its_turn_gives_the_turn_on(cluster: EmbeddedCl
                 second.throw(KeyError("k"))
         assert await asyncio.wait_for(third, GUARD_S)
         line.leave()
-        assert not line._taken
+        assert not line.taken
         await producer.close()
 
     asyncio.run(work())

@@ -35,7 +35,7 @@ class Reached(Exception):
     pass
 
 
-class Slow:
+class SlowCluster:
     """Stands where the synchronous cluster stands: whatever is looked at in it waits for the loop."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Slow:
 def test_no_call_blocks_the_loop(face: type, name: str) -> None:
     async def call() -> None:
         cluster = face.__new__(face)
-        cluster._sync = slow = Slow()
+        cluster._sync = slow = SlowCluster()
         cluster._lock, cluster._last = threading.Lock(), {}
         asyncio.get_running_loop().call_soon(slow.turned.set)
         parameters = inspect.signature(getattr(cluster, name)).parameters.values()

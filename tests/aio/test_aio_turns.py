@@ -63,8 +63,8 @@ class Passing:
         pass
 
 
-class Sends:
-    """Sends records one after another; each takes a millisecond of the producer's clock."""
+class SteadySends:
+    """SteadySends records one after another; each takes a millisecond of the producer's clock."""
 
     def __init__(self, producer: KafkaProducer, clock: Any, topic: str, way: str) -> None:
         self.producer, self.clock, self.topic, self.way = producer, clock, topic, way
@@ -86,13 +86,13 @@ class Sends:
 
 
 @asynccontextmanager
-async def sending(servers: str, topic: str, way: str, *, known: bool = True) -> AsyncIterator[Sends]:
+async def sending(servers: str, topic: str, way: str, *, known: bool = True) -> AsyncIterator[SteadySends]:
     clock: Any = ManualClock() if known else Shifted()  # what is asked for again, is asked for after a time
     more: dict[str, Any] = {"interceptors": [Passing()]} if way.endswith("general") else {}
     async with KafkaProducer(bootstrap_servers=servers, clock=clock, linger_ms=600_000, delivery_timeout_ms=10**7, **more) as producer:
         if known:
             await producer.partitions_for(topic)
-        yield Sends(producer, clock, topic, way)
+        yield SteadySends(producer, clock, topic, way)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -101,19 +101,6 @@ async def partitions_of_a_call(k: Face) -> Any:
 
 
 @case
-async def tasks_that_share_a_consumer(k: Face) -> Any:
-    reader = await k.reader(0, 1)
-    tasks = [asyncio.create_task(reader.getone(k.tp(each))) for each in (0, 1)]
-    await some_turns()
-    await k.fill(1, 1)
-    second = await asyncio.wait_for(tasks[1], GUARD_S)
-    first_waits = not tasks[0].done()
-    await k.fill(1, 0)
-    first = await asyncio.wait_for(tasks[0], GUARD_S)
-    return second.partition, first_waits, first.partition
-
-
-@case
 async def a_cancelled_call_loses_nothing(k: Face) -> Any:
     reader = await k.reader()
     task = asyncio.create_task(reader.getone())
@@ -262,18 +249,6 @@ async def forms_of_commits(k: Face) -> Any:
 
 
 @case
-async def the_group_goes_on_where_it_was(k: Face) -> Any:
-    await k.fill(6)
-    first = await k.member(enable_auto_commit=True, auto_commit_interval_ms=60_000)
-    await k.polled(first, 6)
-    await first.stop()
-    await k.fill(1)
-    second = await k.member()
-    record = await second.getone()
-    return record.offset, await second.committed(k.tp())
-
-
-@case
 async def a_listener_of_functions(k: Face) -> Any:
     return await _heard(k, coroutines=False)
 
@@ -357,18 +332,6 @@ async def a_deserializer_that_fails(k: Face) -> Any:
 
 
 @case
-async def read_committed_waits_for_the_end(k: Face) -> Any:
-    producer = await k.producer(transactional_id=k.topic)
-    await producer.begin_transaction()
-    await producer.send_and_wait(k.topic, b"open", partition=0)
-    reader = await k.reader(isolation_level="read_committed")
-    before = await reader.getmany(timeout_ms=200)
-    end = (await reader.end_offsets([k.tp()]))[k.tp()]
-    await producer.commit_transaction()
-    return before, end, (await reader.getone()).value
-
-
-@case
 async def clients_as_blocks(k: Face) -> Any:
     async with k.package.AIOKafkaProducer(bootstrap_servers=k.servers) as producer:
         await producer.send_and_wait(k.topic, b"v", partition=0)
@@ -420,19 +383,6 @@ async def stamps_of_the_broker(k: Face) -> Any:
     reader.assign([k.package.TopicPartition(stamped, 0)])
     record = await reader.getone()
     return [(each.timestamp > NOW_MS, each.timestamp_type) for each in sent], record.timestamp > NOW_MS, record.timestamp_type
-
-
-@case
-async def a_commit_beside_a_call_that_waits(k: Face) -> Any:
-    await k.fill(1)
-    member = await k.member()
-    await member.getone()
-    waiting = asyncio.create_task(member.getone())
-    await some_turns()
-    await member.commit()
-    committed = await member.committed(k.tp())
-    await k.fill(1)
-    return committed, (await waiting).offset
 
 
 @case

@@ -71,7 +71,7 @@ def case(program: Program) -> Program:
     return program
 
 
-def compare(
+def compare_programs(
     subtests: pytest.Subtests, subjects: list[ModuleType], face: Any, packages: tuple[str, str], servers: Servers, on_kafka: set[str]
 ) -> None:
     """Runs the programs of some modules over both packages: what they see is the same.
@@ -92,7 +92,7 @@ def compare(
         if servers.kind == "embedded" or program.__name__ in on_kafka or ALL:
             with subtests.test(program.__name__):
                 ours, theirs = (seen(program, face, package, servers.addresses) for package in packages)
-                assert ours == theirs
+                assert ours == theirs, f"ours: {ours!r}\ntheirs: {theirs!r}"
 
 
 def seen(program: Program, face: Any, package: str, servers: str) -> Any:
@@ -107,10 +107,10 @@ def seen(program: Program, face: Any, package: str, servers: str) -> Any:
             await made.close()
 
     if inspect.iscoroutinefunction(program):
-        return plain(asyncio.run(awaited()), topic)
+        return without_topic(asyncio.run(awaited()), topic)
     made = face(package, servers, topic)
     try:
-        return plain(program(made), topic)
+        return without_topic(program(made), topic)
     finally:
         made.close()
 
@@ -129,14 +129,14 @@ def own_topic(program: Program, package: str, servers: str) -> str:
     return topic
 
 
-def plain(value: Any, topic: str) -> Any:
+def without_topic(value: Any, topic: str) -> Any:
     """Without the topic's own name."""
     if isinstance(value, str):
         return value.replace(topic, "TOPIC")
     if isinstance(value, (list, tuple)):
-        return [plain(each, topic) for each in value]
+        return [without_topic(each, topic) for each in value]
     if isinstance(value, dict):
-        return {str(plain(key, topic)): plain(each, topic) for key, each in value.items()}
+        return {str(without_topic(key, topic)): without_topic(each, topic) for key, each in value.items()}
     if isinstance(value, (set, frozenset)):
-        return {str(plain(each, topic)) for each in value}
+        return {str(without_topic(each, topic)) for each in value}
     return value

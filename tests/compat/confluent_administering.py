@@ -280,14 +280,6 @@ def offsets_of_a_group(f: Face) -> Any:
 
 
 @case
-def a_group_with_members_keeps_its_offsets(f: Face) -> Any:
-    a, group = f.admin(), f.group()
-    f.member()
-    altered = f.results(a.alter_consumer_group_offsets([f.k.ConsumerGroupTopicPartitions(group, [f.tp(0, 5)])]))
-    return altered, f.results(a.delete_consumer_groups([group]))
-
-
-@case
 def groups_are_deleted(f: Face) -> Any:
     a, group = f.admin(), f.group()
     a.alter_consumer_group_offsets([f.k.ConsumerGroupTopicPartitions(group, [f.tp(0, 1)])])[group].result(WAIT_S)
@@ -436,7 +428,7 @@ def settings_of_the_client(f: Face) -> Any:
 
 
 @case
-def values(f: Face) -> Any:
+def values_by_themselves(f: Face) -> Any:
     a = f.a
     topic, same, other = a.NewTopic("t", 2, 1), a.NewTopic("t", 2, 1), a.NewTopic("u", 2, 1)
     added = a.NewPartitions("t", 3)

@@ -48,15 +48,6 @@ def only_errors_are_reported(f: Face) -> Any:
 
 
 @case
-def one_callback_for_all(f: Face) -> Any:
-    seen: list[Any] = []
-    producer = f.producer(on_delivery=lambda error, m: seen.append(m.value()))
-    producer.produce(f.topic, "text", partition=0)
-    producer.produce(f.topic, None, b"k", partition=0)
-    return producer.flush(WAIT_S), seen
-
-
-@case
 def arguments_that_are_refused(f: Face) -> Any:
     producer = f.producer()
     producer.produce(f.topic, b"v")
@@ -284,35 +275,11 @@ def rebalance_callbacks(f: Face) -> Any:
 
 
 @case
-def a_closed_consumer_has_committed(f: Face) -> Any:
-    f.fill(4)
-    consumer = f.consumer()
-    consumer.subscribe([f.topic])
-    f.read(consumer, 4)
-    member = bool(consumer.memberid())
-    consumer.close()
-    return member, [p.offset for p in f.consumer().committed([f.tp()], timeout=WAIT_S)]
-
-
-@case
 def offsets_by_time_and_watermarks(f: Face) -> Any:
     f.fill(3)
     consumer = f.reader()
     times = consumer.offsets_for_times([f.tp(0, NOW_MS + 1), f.tp(1, NOW_MS)], timeout=WAIT_S)
     return [p.offset for p in times], consumer.get_watermark_offsets(f.tp(), timeout=WAIT_S)
-
-
-@case
-def topics_are_listed(f: Face) -> Any:
-    found = f.producer().list_topics(f.topic, timeout=WAIT_S)
-    topic = found.topics[f.topic]
-    return topic.error, {n: (p.id, p.leader, p.replicas, p.isrs, p.error) for n, p in topic.partitions.items()}, sorted(found.brokers)
-
-
-@case
-def a_poll_without_anything_to_read(f: Face) -> Any:
-    consumer = f.consumer()
-    return consumer.poll(0.05), consumer.assignment(), consumer.consume(2, 0.05)
 
 
 @case

@@ -73,7 +73,7 @@ def commits_of_nothing(f: Face) -> Any:
     return found
 
 
-def said(fn: Callable[[], Any]) -> Any:
+def given_or_text(fn: Callable[[], Any]) -> Any:
     """What it gives, or its error with the text."""
     try:
         return fn()
@@ -90,7 +90,7 @@ def subclasses_that_skip_the_constructor(f: Face) -> Any:
 
     producer, consumer, client = skips(f.k.Producer), skips(f.k.Consumer), skips(admin.AdminClient)
     return [
-        said(fn)
+        given_or_text(fn)
         for fn in (
             lambda: producer.produce(f.topic, b"v"), lambda: producer.poll(0), lambda: producer.flush(0), lambda: len(producer),
             lambda: producer.purge(), lambda: producer.list_topics(timeout=1), lambda: producer.init_transactions(1),
@@ -120,7 +120,7 @@ def statistics_of_a_producer(f: Face) -> Any:
     producer.produce(f.topic, b"v", partition=1)
     producer.flush(WAIT_S)
     seen.clear()
-    served = producer.poll(WAIT_S)
+    served = producer.poll(WAIT_S) > 0
     found = json.loads(seen[-1])
     broker = next(each for each in found["brokers"].values() if each["nodeid"] >= 0)
     partition = found["topics"][f.topic]["partitions"]["1"]
@@ -177,6 +177,6 @@ def statistics_of_an_admin_client(f: Face) -> Any:
     seen: list[str] = []
     client = admin.AdminClient({"bootstrap.servers": f.servers, "statistics.interval.ms": 100, "stats_cb": seen.append, "client.id": "me"})
     client.list_topics(timeout=WAIT_S)
-    served = client.poll(WAIT_S)
+    served = client.poll(WAIT_S) > 0  # on a busy machine there may be two
     found = json.loads(seen[0])
     return served, found["type"], found["client_id"], found["tx"] > 0, len(found["brokers"]) > 0

@@ -81,15 +81,6 @@ def objects_there_and_back(f: Face) -> Any:
 
 
 @case
-def without_serializers(f: Face) -> Any:
-    producer = sending(f)
-    producer.produce(f.topic, b"k", "v", 0)
-    producer.flush(WAIT_S)
-    message = polled(reading(f, **{"value.deserializer": lambda value, context: value.upper()}))
-    return message.key(), message.value()
-
-
-@case
 def what_cannot_be_serialized(f: Face) -> Any:
     producer = sending(f, **{"key.serializer": f.s.IntegerSerializer(), "value.serializer": f.s.StringSerializer()})
     found = []

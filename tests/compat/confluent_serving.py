@@ -32,13 +32,6 @@ def reports_that_are_not_served_count(f: Face) -> Any:
 
 
 @case
-def messages_without_a_callback_count_until_poll(f: Face) -> Any:
-    producer = queued(f, 2, None)
-    until(lambda: len(producer) == 3)
-    return producer.poll(0), len(producer), producer.poll(0)
-
-
-@case
 def a_callback_that_raises(f: Face) -> Any:
     seen: list[Any] = []
 
@@ -51,19 +44,6 @@ def a_callback_that_raises(f: Face) -> Any:
     until(lambda: len(producer) == 5)
     raised = f.raised(lambda: producer.poll(0)), list(seen), len(producer)
     return raised, producer.poll(0), seen, len(producer)
-
-
-@case
-def a_callback_that_produces(f: Face) -> Any:
-    seen: list[Any] = []
-
-    def report(error: Any, m: Any) -> None:
-        seen.append((m.value(), m.offset()))
-        if len(seen) < 3:
-            producer.produce(f.topic, b"next", partition=0, on_delivery=report)
-
-    producer = queued(f, 1, report)
-    return producer.flush(WAIT_S), seen, len(producer)
 
 
 @case
@@ -153,16 +133,6 @@ def a_broker_that_cannot_be_reached(f: Face) -> Any:
     before = len(seen)
     until(lambda: len({each[0] for each in seen}) == 2, "both errors come", producer)
     return before, seen[:2]
-
-
-@case
-def a_consumer_without_brokers(f: Face) -> Any:
-    seen: list[Any] = []
-    consumer = f.k.Consumer({"bootstrap.servers": NOBODY, "group.id": "g", "error_cb": lambda error: seen.append(error.name())})
-    consumer.subscribe([f.topic])
-    until(lambda: len(set(seen)) == 2, "both errors come", consumer)
-    consumer.close()
-    return seen[:2]
 
 
 @case

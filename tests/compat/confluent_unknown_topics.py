@@ -14,7 +14,7 @@ from tests.kit.waiting import until
 SHORT = {"bootstrap.servers": NOBODY, "message.timeout.ms": 1_000}  # librdkafka looks for late messages once a second
 
 
-def told(seen: list[Any]) -> Any:
+def kept_reports(seen: list[Any]) -> Any:
     """A callback that keeps what it gets of a message that failed."""
 
     def report(error: Any, m: Any) -> None:
@@ -31,7 +31,7 @@ def messages_without_brokers_time_out(f: Face) -> Any:
     seen: list[Any] = []
     producer = f.producer(**SHORT)
     for nth in range(3):
-        producer.produce(f.topic, b"%d" % nth, "key", nth - 1, headers={"a": "b"}, on_delivery=told(seen))
+        producer.produce(f.topic, b"%d" % nth, "key", nth - 1, headers={"a": "b"}, on_delivery=kept_reports(seen))
     producer.produce(f.topic, b"no callback")
     return len(producer) >= 4, producer.flush(WAIT_S), len(producer), seen
 
@@ -41,7 +41,7 @@ def a_topic_that_the_brokers_do_not_have(f: Face) -> Any:
     seen: list[Any] = []
     topic = f"{f.topic}-no-such"
     producer = f.producer(**{"topic.metadata.propagation.max.ms": 500})
-    producer.produce(topic, b"v", on_delivery=told(seen))
+    producer.produce(topic, b"v", on_delivery=kept_reports(seen))
     left = producer.flush(WAIT_S)
     again = f.raised(lambda: producer.produce(topic, b"v"))
     with KafkaAdminClient(bootstrap_servers=f.servers) as admin:
@@ -54,7 +54,7 @@ def a_topic_that_the_brokers_do_not_have(f: Face) -> Any:
 def names_that_no_topic_may_have(f: Face) -> Any:
     seen: list[Any] = []
     producer = f.producer()
-    producer.produce("no name", b"v", on_delivery=told(seen))
+    producer.produce("no name", b"v", on_delivery=kept_reports(seen))
     return producer.flush(WAIT_S), seen, f.raised(lambda: producer.produce("no name", b"v"))
 
 
@@ -83,7 +83,7 @@ def a_queue_that_is_full_of_them(f: Face) -> Any:
 def they_are_purged(f: Face) -> Any:
     seen: list[Any] = []
     producer = f.producer(**{"bootstrap.servers": NOBODY})
-    producer.produce(f.topic, b"v", "k", on_delivery=told(seen))
+    producer.produce(f.topic, b"v", "k", on_delivery=kept_reports(seen))
     producer.purge(in_queue=False)
     kept = producer.flush(0.1), list(seen)
     producer.purge()
@@ -95,7 +95,7 @@ def clients_without_brokers(f: Face) -> Any:
     seen: list[Any] = []
     admin: Any = importlib.import_module(f"{f.k.__name__}.admin")
     producer = f.k.Producer({"message.timeout.ms": 1_000})
-    producer.produce(f.topic, b"v", on_delivery=told(seen))
+    producer.produce(f.topic, b"v", on_delivery=kept_reports(seen))
     left = producer.flush(WAIT_S)
     consumer = f.k.Consumer({"group.id": "g"})
     consumer.subscribe([f.topic])

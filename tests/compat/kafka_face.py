@@ -30,18 +30,18 @@ class Face:
     def tp(self, partition: int = 0) -> Any:
         return self.package.TopicPartition(self.topic, partition)
 
-    def _opened(self, client: Any) -> Any:
+    def open(self, client: Any) -> Any:
         self.opened.append(client)
         return client
 
     def producer(self, **settings: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # kafka-python's, about serializers that are functions
-            return self._opened(self.package.KafkaProducer(bootstrap_servers=self.servers, **settings))
+            return self.open(self.package.KafkaProducer(bootstrap_servers=self.servers, **settings))
 
     def consumer(self, *topics: str, **settings: Any) -> Any:
         settings = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 15_000, **settings}
-        return self._opened(self.package.KafkaConsumer(*topics, bootstrap_servers=self.servers, **settings))
+        return self.open(self.package.KafkaConsumer(*topics, bootstrap_servers=self.servers, **settings))
 
     def reader(self, *partitions: int, **settings: Any) -> Any:
         """A consumer without a group, with these partitions assigned."""
@@ -50,7 +50,7 @@ class Face:
         return consumer
 
     def admin(self) -> Any:
-        return self._opened(self.package.KafkaAdminClient(bootstrap_servers=self.servers))
+        return self.open(self.package.KafkaAdminClient(bootstrap_servers=self.servers))
 
     def fill(self, count: int, partition: int = 0, **more: Any) -> None:
         producer = self.producer()

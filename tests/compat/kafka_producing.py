@@ -99,17 +99,6 @@ def values_that_are_refused(k: Face) -> Any:
 
 
 @case
-def kinds_of_bytes(k: Face) -> Any:
-    producer = k.producer()
-    for value in (b"bytes", bytearray(b"array"), memoryview(b"view")):
-        producer.send(k.topic, value, partition=0)
-    producer.send(k.topic, None, b"key", partition=0)
-    producer.send(k.topic, b"", partition=0)
-    producer.flush(20)
-    return [(record.key, record.value) for record in k.polled(k.reader(), 5)]
-
-
-@case
 def keys_choose_the_partition(k: Face) -> Any:
     producer = k.producer()
     return [producer.send(k.topic, b"v", b"key-%d" % nth).get(60).partition for nth in range(20)]
@@ -196,7 +185,7 @@ def settings_that_are_refused(k: Face) -> Any:
         k.raised(lambda: k.consumer(nonsense=1)),
         k.raised(lambda: k.consumer(group_instance_id="i")),
         k.raised(lambda: k.consumer(fetch_max_wait_ms=40_000)),
-        k.raised(lambda: k._opened(k.package.KafkaAdminClient(bootstrap_servers=k.servers, nonsense=1))),
+        k.raised(lambda: k.open(k.package.KafkaAdminClient(bootstrap_servers=k.servers, nonsense=1))),
     ]
 
 

@@ -44,7 +44,7 @@ def fields(record: Any) -> tuple[Any, ...]:
     return tuple(getattr(record, name) for name in FIELDS)
 
 
-def built(builder: type, records: list[Any], codec: int = 0, limit: int = 1 << 20, last: int = 0) -> tuple[bytes, list[Any]]:
+def built_batch(builder: type, records: list[Any], codec: int = 0, limit: int = 1 << 20, last: int = 0) -> tuple[bytes, list[Any]]:
     made = builder(2, codec, last, 77 if last else -1, 3 if last else -1, 9 if last else -1, limit)
     said = [made.append(offset, *record) for offset, record in enumerate(records)]
     assert made.size() >= 61
@@ -58,8 +58,8 @@ def built(builder: type, records: list[Any], codec: int = 0, limit: int = 1 << 2
 def test_what_is_built_has_the_same_bytes(package: str, records: list[Any], limit: int, transactional: bool) -> None:
     theirs, _ = THEIRS[package]
     # aiokafka's compiled builder refuses a record that fills its batch; its Python builder, kafka-python's and ours take it
-    expected, said = built(theirs, records, limit=limit + (package == "aiokafka"), last=transactional)
-    found, ours_said = built(ForeignBatchBuilder, records, limit=limit, last=transactional)
+    expected, said = built_batch(theirs, records, limit=limit + (package == "aiokafka"), last=transactional)
+    found, ours_said = built_batch(ForeignBatchBuilder, records, limit=limit, last=transactional)
     full = ours_said.index(None) if None in ours_said else len(records)
     assert ours_said[: full + 1] == said[: full + 1]
     if full == len(records):
@@ -70,7 +70,7 @@ def test_what_is_built_has_the_same_bytes(package: str, records: list[Any], limi
 @given(records=Records, codec=st.integers(0, 4))
 @settings(max_examples=50)
 def test_what_is_read_is_the_same(package: str, records: list[Any], codec: int) -> None:
-    data, _ = built(THEIRS[package][0], records, codec)
+    data, _ = built_batch(THEIRS[package][0], records, codec)
     expected = THEIRS[package][1](data)
     with accelerate(package):
         found = layer(package, "DefaultRecordBatch")(data)
@@ -89,7 +89,7 @@ def test_what_is_read_is_the_same(package: str, records: list[Any], codec: int) 
 @each_row("package", NAMES)
 def test_the_package_reads_what_we_build(package: str, codec: int) -> None:
     records = [(1_700_000_000_000 + i, b"k%d" % i, b"v" * 50, [("h", b"x")]) for i in range(30)]
-    data, _ = built(ForeignBatchBuilder, records, codec)
+    data, _ = built_batch(ForeignBatchBuilder, records, codec)
     batch = THEIRS[package][1](data)
     assert batch.compression_type == codec
     assert batch.validate_crc()
@@ -114,7 +114,7 @@ def test_control_batches(package: str, abort: bool) -> None:
 def test_broken_batches_raise_the_packages_error(package: str) -> None:
     errors = importlib.import_module(f"{package}.errors")
     corrupt = errors.CorruptRecordError if package == "kafka" else errors.CorruptRecordException
-    data, _ = built(ForeignBatchBuilder, [(5, None, b"value", [])] * 3)
+    data, _ = built_batch(ForeignBatchBuilder, [(5, None, b"value", [])] * 3)
     with accelerate(package):
         batch = layer(package, "DefaultRecordBatch")
         assert not batch(data[:-1] + b"!").validate_crc()
@@ -169,7 +169,7 @@ def test_a_message_set_is_left_to_the_package() -> None:
     (message,) = read_batches(builder.build())
     with pytest.raises(ValueError, match="message set"):
         ForeignRecords(message, ValueError)
-    data = bytes(builder.build()) + built(ForeignBatchBuilder, [(5, None, b"new", [])])[0]
+    data = bytes(builder.build()) + built_batch(ForeignBatchBuilder, [(5, None, b"new", [])])[0]
     for package, module in (("kafka", "kafka.record.memory_records"), ("aiokafka", "aiokafka.consumer.fetcher")):
         with accelerate(package):
             records = importlib.import_module(module).MemoryRecords(data + b"cut off")
@@ -213,7 +213,7 @@ READ = [(offset, b"k", VALUES[offset % 200], [("h", b"x")], offset % 200) for of
 """What is there when each value was sent twice, with its number as its time."""
 
 
-def shown(records: list[Any]) -> list[Any]:
+def shown_records(records: list[Any]) -> list[Any]:
     return [(r.offset, r.key, r.value, list(r.headers), r.timestamp) for r in records]
 
 
@@ -228,7 +228,7 @@ def test_kafka_python_goes_on(servers: str) -> None:
         consumer = kafka.KafkaConsumer("sync", bootstrap_servers=servers, auto_offset_reset="earliest", consumer_timeout_ms=30_000)
         found = [next(consumer) for _ in READ]
         consumer.close()
-    assert shown(found) == READ
+    assert shown_records(found) == READ
 
 
 def test_aiokafka_goes_on(servers: str) -> None:
@@ -246,4 +246,4 @@ def test_aiokafka_goes_on(servers: str) -> None:
             return [await asyncio.wait_for(consumer.getone(), 30) for _ in READ]
 
     with accelerate("aiokafka"):
-        assert shown(asyncio.run(use())) == READ
+        assert shown_records(asyncio.run(use())) == READ

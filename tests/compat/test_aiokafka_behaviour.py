@@ -8,7 +8,7 @@ import pytest
 
 from tests.compat import aiokafka_administering, aiokafka_consuming, aiokafka_producing
 from tests.compat.aiokafka_face import Face
-from tests.compat.both_packages import CLUSTERS, Servers, cluster_of, compare, quiet
+from tests.compat.both_packages import CLUSTERS, Servers, cluster_of, compare_programs, quiet
 
 pytest.importorskip("aiokafka", minversion="0.14")
 
@@ -26,4 +26,4 @@ def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
 
 @pytest.mark.filterwarnings("ignore")  # aiokafka's own
 def test_programs_over_aiokafka_see_the_same(servers: Servers, subtests: pytest.Subtests) -> None:
-    compare(subtests, SUBJECTS, Face, ("kafkacore.compat.aiokafka", "aiokafka"), servers, ON_KAFKA)
+    compare_programs(subtests, SUBJECTS, Face, ("kafkacore.compat.aiokafka", "aiokafka"), servers, ON_KAFKA)

@@ -24,18 +24,18 @@ from tests.kit.records import fill, numbered
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def run(test: Callable[[str], Coroutine[Any, Any, None]], *counts: int, **config: Any) -> None:
+def with_records(test: Callable[[str], Coroutine[Any, Any, None]], *counts: int, **config: Any) -> None:
     """Runs a coroutine beside a cluster whose topic t has so many records in its two partitions."""
     beside_cluster(test, {"t": [numbered(count) for count in (*counts, 0, 0)[:2]]}, **config)
 
 
-def consumer(servers: str, *topics: str, **settings: Any) -> AIOKafkaConsumer:
+def quick_consumer(servers: str, *topics: str, **settings: Any) -> AIOKafkaConsumer:
     return AIOKafkaConsumer(*topics, **{"bootstrap_servers": servers, "auto_offset_reset": "earliest", **QUICK, **settings})
 
 
 def test_a_program_that_goes_through_its_records_has_polled(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(servers: str) -> None:
-        async with consumer(servers, "t", group_id="g") as member:
+        async with quick_consumer(servers, "t", group_id="g") as member:
             await member.getone()
             group = group_of(client_of(engine_of(member)))
             assert group is not None
@@ -53,26 +53,26 @@ def test_a_program_that_goes_through_its_records_has_polled(monkeypatch: pytest.
             look_of(member)()
             assert (len(polled), member._look_at) == (2, None)
 
-    run(test, 10)
+    with_records(test, 10)
 
 
 def test_records_in_hand_go_back_when_the_group_waits_for_this_member() -> None:
     async def test(servers: str) -> None:
-        async with consumer(servers, "t", group_id="g", enable_auto_commit=False) as first:
+        async with quick_consumer(servers, "t", group_id="g", enable_auto_commit=False) as first:
             await first.getone()
             assert chunk_of(first).__length_hint__() > 100
-            async with consumer(servers, "t", group_id="g", enable_auto_commit=False) as second:
+            async with quick_consumer(servers, "t", group_id="g", enable_auto_commit=False) as second:
                 assert chunk_of(first).__length_hint__() == 0
                 while len(first.assignment()) != 1:
                     await asyncio.sleep(0.01)
                 assert {*first.assignment(), *second.assignment()} == {T0, T1}
 
-    run(test, 400, 0)
+    with_records(test, 400, 0)
 
 
 def test_tasks_wait_for_partitions_of_their_own_and_the_program_sees_no_pause() -> None:
     async def test(servers: str) -> None:
-        async with consumer(servers) as reader:
+        async with quick_consumer(servers) as reader:
             reader.assign([T0, T1])
             reader.pause(T1)
             ones = [asyncio.create_task(reader.getone(tp)) for tp in (T0, T1)]
@@ -92,12 +92,12 @@ def test_tasks_wait_for_partitions_of_their_own_and_the_program_sees_no_pause() 
             assert places == [(partition, offset) for partition in (0, 1) for offset in range(3)]
             assert reader.paused() == set()
 
-    run(test)
+    with_records(test)
 
 
 def test_a_task_that_reads_all_partitions_is_not_held_to_those_of_another() -> None:
     async def test(servers: str) -> None:
-        async with consumer(servers) as reader:
+        async with quick_consumer(servers) as reader:
             reader.assign([T0, T1])
             everything = asyncio.ensure_future(reader.getone())
             await asyncio.sleep(0)
@@ -108,12 +108,12 @@ def test_a_task_that_reads_all_partitions_is_not_held_to_those_of_another() -> N
                 async with asyncio.timeout(GUARD_S / 6):
                     assert (await waiting).partition == partition
 
-    run(test)
+    with_records(test)
 
 
 def test_what_is_held_back_for_a_task_is_not_what_the_program_has_paused() -> None:
     async def test(servers: str) -> None:
-        async with consumer(servers) as reader:
+        async with quick_consumer(servers) as reader:
             reader.assign([T0, T1])
             waiting = asyncio.create_task(reader.getone(T1))
             while not engine_of(reader).paused():
@@ -128,12 +128,12 @@ def test_what_is_held_back_for_a_task_is_not_what_the_program_has_paused() -> No
             reader.resume(T0)
             assert engine_of(reader).paused() == set()
 
-    run(test)
+    with_records(test)
 
 
 def test_a_task_whose_reading_ends_leaves_the_waiting_to_the_others() -> None:
     async def test(servers: str) -> None:
-        async with consumer(servers) as reader:
+        async with quick_consumer(servers) as reader:
             reader.assign([T0])
             first, second = (asyncio.create_task(reader.getone()) for _ in range(2))
             assert await reader.getmany(timeout_ms=20) == {}
@@ -142,7 +142,7 @@ def test_a_task_whose_reading_ends_leaves_the_waiting_to_the_others() -> None:
             fill(servers, "t", [b"v"])
             assert (await second).offset == 0
 
-    run(test)
+    with_records(test)
 
 
 def test_a_member_that_unsubscribes_leaves_and_what_comes_next_waits_for_it() -> None:
@@ -156,7 +156,7 @@ def test_a_member_that_unsubscribes_leaves_and_what_comes_next_waits_for_it() ->
             def on_partitions_assigned(self, assigned: Any) -> None:
                 heard.append("assigned")
 
-        member = consumer(servers, group_id="g")
+        member = quick_consumer(servers, group_id="g")
         member.subscribe(["t"], listener=Listener())
         async with member:
             await member.getone()
@@ -170,14 +170,14 @@ def test_a_member_that_unsubscribes_leaves_and_what_comes_next_waits_for_it() ->
             assert member.assignment() == {T1}
             assert heard == ["revoked", "assigned"]
 
-    run(test, 3)
+    with_records(test, 3)
 
 
 def test_a_member_that_reads_turns_to_other_topics() -> None:
     """aiokafka's own fetcher ends with an AssertionError here."""
 
     async def test(servers: str) -> None:
-        async with consumer(servers, "t", group_id="g") as member, AIOKafkaProducer(bootstrap_servers=servers) as producer:
+        async with quick_consumer(servers, "t", group_id="g") as member, AIOKafkaProducer(bootstrap_servers=servers) as producer:
             assert member.assignment() == {T0, T1}
             waiting = asyncio.create_task(member.getone())
             await asyncio.sleep(0)
@@ -191,7 +191,7 @@ def test_a_member_that_reads_turns_to_other_topics() -> None:
 
 def test_calls_of_a_consumer_that_is_not_started() -> None:
     async def test(servers: str) -> None:
-        reader = consumer(servers)
+        reader = quick_consumer(servers)
         reader.assign([T0])
         for call in (reader.getone, reader.getmany, reader.topics, reader.seek_to_beginning, lambda: reader.position(T0)):
             with pytest.raises(errors.IllegalStateError, match="start"):
@@ -203,14 +203,14 @@ def test_calls_of_a_consumer_that_is_not_started() -> None:
             await reader.start()
         await reader.stop()
 
-    run(test)
+    with_records(test)
 
 
 def test_a_deserializer_that_fails_in_getmany_costs_no_record_of_another_partition() -> None:
     async def test(servers: str) -> None:
         tps = [TopicPartition("t", partition) for partition in range(3)]
         read: dict[TopicPartition, list[bytes]] = {tp: [] for tp in tps}
-        async with consumer(servers, value_deserializer=(failing := FailingOnce())) as reader:
+        async with quick_consumer(servers, value_deserializer=(failing := FailingOnce())) as reader:
             reader.assign(tps)
             for _ in range(30):
                 with contextlib.suppress(LookupError):
@@ -228,7 +228,7 @@ def test_getone_goes_through_all_records(way: str) -> None:
     """By the compiled coroutine and by the function's: in order, across batches, beside the loop and calls that move the position."""
 
     async def test(servers: str) -> None:
-        async with consumer(servers) as reader:
+        async with quick_consumer(servers) as reader:
             reader.assign([T0])
             compiled = 0
 
@@ -271,12 +271,12 @@ def test_getone_goes_through_all_records(way: str) -> None:
             for _ in range(1000):
                 await reader.getone()
 
-    run(test, 300)
+    with_records(test, 300)
 
 
 def test_what_goes_wrong_while_no_task_reads_is_raised_by_the_next_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(servers: str) -> None:
-        async with consumer(servers) as reader:
+        async with quick_consumer(servers) as reader:
             client = client_of(engine_of(reader))
             refused = ours.TopicAuthorization("not yours", topic="t")
             follow = topics_of(client).follow
@@ -290,12 +290,12 @@ def test_what_goes_wrong_while_no_task_reads_is_raised_by_the_next_read(monkeypa
                 await reader.getone()
             assert (await reader.getone()).value == b"0"
 
-    run(test, 1)
+    with_records(test, 1)
 
 
 def test_a_start_does_not_wait_for_ever_for_a_position(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(servers: str) -> None:
-        reader = consumer(servers, "t", request_timeout_ms=500)
+        reader = quick_consumer(servers, "t", request_timeout_ms=500)
         monkeypatch.setattr(client_of(engine_of(reader))._positions, "_start", lambda wall_ms, now_ms: None)
         await reader.start()
         assert reader.assignment() == {T0, T1}
@@ -303,7 +303,7 @@ def test_a_start_does_not_wait_for_ever_for_a_position(monkeypatch: pytest.Monke
         assert (await reader.getone()).value == b"0"
         await reader.stop()
 
-    run(test, 1)
+    with_records(test, 1)
 
 
 @pytest.mark.parametrize("group", ["g", None])
@@ -312,7 +312,7 @@ def test_a_consumer_that_is_not_stopped_is_named_as_the_program_knows_it(group: 
 
     async def test(servers: str) -> None:
         for topic in ("t", "no-such-topic"):
-            made = consumer(servers, topic, group_id=group, request_timeout_ms=300)
+            made = quick_consumer(servers, topic, group_id=group, request_timeout_ms=300)
             if topic == "t":
                 await made.start()
                 await made.getone()
@@ -329,7 +329,7 @@ def test_a_consumer_that_is_not_stopped_is_named_as_the_program_knows_it(group: 
                     said = [str(each.message) for each in seen if servers in str(each.message)]  # other tests may have left some, too
             assert [text.partition("(")[0] for text in said] == ["unclosed AIOKafkaConsumer"]
 
-    run(test, 1, auto_create_topics_enable=False)
+    with_records(test, 1, auto_create_topics_enable=False)
 
 
 def test_a_task_is_inside_a_listener_while_it_is_called_and_no_longer() -> None:

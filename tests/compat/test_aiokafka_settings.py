@@ -27,6 +27,7 @@ from kafkacore.net.oauth import unsecured_token
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.free_ports import free_port
 from tests.kit.inside import engine_of
+from tests.kit.loops import run
 from tests.kit.rows import each_row
 
 NOWHERE = "127.0.0.1:1"
@@ -34,11 +35,7 @@ GUARD_S = 90
 PACKAGES = ["kafkacore.compat.aiokafka", pytest.param("aiokafka", marks=pytest.mark.filterwarnings("ignore"))]
 
 
-def run(coroutine: Any) -> Any:
-    return asyncio.run(asyncio.wait_for(coroutine, GUARD_S))
-
-
-def settings_of(**given: Any) -> dict[str, Any]:
+def engine_settings_of(**given: Any) -> dict[str, Any]:
     """What the engine of a producer gets."""
 
     async def made() -> dict[str, Any]:
@@ -49,22 +46,22 @@ def settings_of(**given: Any) -> dict[str, Any]:
 
 
 def test_a_producer_has_aiokafkas_defaults() -> None:
-    found = settings_of()
+    found = engine_settings_of()
     assert (found["acks"], found["enable_idempotence"], found["linger_ms"], found["compression_type"]) == (1, False, 0, "none")
     assert (found["batch_size"], found["max_block_ms"], found["delivery_timeout_ms"]) == (16_384, 40_000, 40_000)
     assert re.fullmatch(r"aiokafka-producer-\d+", found["client_id"])
 
 
 def test_without_idempotence_a_request_at_a_time_keeps_the_order() -> None:
-    assert settings_of()["max_in_flight_requests_per_connection"] == 1
-    idempotent = settings_of(enable_idempotence=True)
+    assert engine_settings_of()["max_in_flight_requests_per_connection"] == 1
+    idempotent = engine_settings_of(enable_idempotence=True)
     assert (idempotent["max_in_flight_requests_per_connection"], idempotent["acks"]) == (5, -1)
-    transactional = settings_of(transactional_id="t", transaction_timeout_ms=9_000)
+    transactional = engine_settings_of(transactional_id="t", transaction_timeout_ms=9_000)
     assert (transactional["enable_idempotence"], transactional["transaction_timeout_ms"]) == (True, 9_000)
 
 
 def test_a_record_may_take_as_long_as_a_request_and_its_lingering() -> None:
-    assert settings_of(linger_ms=500, request_timeout_ms=2_000)["delivery_timeout_ms"] == 2_500
+    assert engine_settings_of(linger_ms=500, request_timeout_ms=2_000)["delivery_timeout_ms"] == 2_500
 
 
 def test_a_consumer_has_aiokafkas_defaults() -> None:
@@ -90,15 +87,15 @@ def test_a_consumer_has_aiokafkas_defaults() -> None:
 
 def test_wrong_values_are_value_errors_with_the_engines_words() -> None:
     with pytest.raises(ValueError, match="linger_ms"):
-        settings_of(linger_ms=-1)
+        engine_settings_of(linger_ms=-1)
     with pytest.raises(ValueError, match=r"sasl_mechanism must be one of PLAIN, GSSAPI, .*, not 'NTLM'"):
-        settings_of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="NTLM")
+        engine_settings_of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="NTLM")
     with pytest.raises(ValueError, match="tickets are for sasl_kerberos_service_name and the host"):
-        settings_of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI", sasl_kerberos_domain_name="other")
-    kerberos = settings_of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI", sasl_kerberos_service_name="stream")
+        engine_settings_of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI", sasl_kerberos_domain_name="other")
+    kerberos = engine_settings_of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI", sasl_kerberos_service_name="stream")
     assert (kerberos["sasl_mechanism"], kerberos["sasl_kerberos_service_name"]) == ("GSSAPI", "stream")
     with pytest.raises(ValueError, match="sasl_oauth_token_provider"):
-        settings_of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=lambda: "token")
+        engine_settings_of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=lambda: "token")
 
 
 def test_a_client_belongs_to_the_loop_that_runs_or_is_given() -> None:
@@ -203,8 +200,8 @@ def test_a_context_of_the_helper_trusts_what_it_is_given(tmp_path: Path) -> None
     context = create_ssl_context(cafile=tmp_path / "ca.pem", certfile=tmp_path / "own.pem")
     assert (context.check_hostname, context.verify_mode) == (True, ssl.CERT_REQUIRED)
     assert len(context.get_ca_certs()) == 1
-    assert settings_of(security_protocol="SSL", ssl_context=context)["ssl_context"] is context
-    assert "ssl_context" not in settings_of(ssl_context=context)
+    assert engine_settings_of(security_protocol="SSL", ssl_context=context)["ssl_context"] is context
+    assert "ssl_context" not in engine_settings_of(ssl_context=context)
 
 
 @each_row("kind", [AIOKafkaProducer, AIOKafkaConsumer, AIOKafkaAdminClient])

@@ -101,11 +101,11 @@ ASSIGNOR_NAMES = ("RangePartitionAssignor", "RoundRobinPartitionAssignor", "Stic
 """Here these are names for a setting, without methods."""
 
 
-def theirs(name: str) -> Any:
+def their_module(name: str) -> Any:
     return importlib.import_module(f"aiokafka.{name}")
 
 
-def ours(name: str) -> Any:
+def our_module(name: str) -> Any:
     return importlib.import_module(f"kafkacore.compat.aiokafka.{name}")
 
 
@@ -120,8 +120,8 @@ def own_names(module: Any) -> list[str]:
 def every_class() -> list[tuple[str, str]]:
     found = {}
     for module in MODULES:
-        for name in own_names(theirs(module)):
-            value = getattr(theirs(module), name)
+        for name in own_names(their_module(module)):
+            value = getattr(their_module(module), name)
             if inspect.isclass(value) and not issubclass(value, Exception) and name not in ASSIGNOR_NAMES:
                 if name in NAMES_NOT_COVERED.get(module, ()):
                     continue
@@ -133,10 +133,10 @@ def every_class() -> list[tuple[str, str]]:
 
 def real_class(name: str) -> Any:
     if name == "BatchBuilder":
-        return theirs("producer.message_accumulator").BatchBuilder
+        return their_module("producer.message_accumulator").BatchBuilder
     if name == "TransactionContext":
-        return theirs("producer.producer").TransactionContext
-    return next(getattr(theirs(module), name) for module in MODULES if hasattr(theirs(module), name))
+        return their_module("producer.producer").TransactionContext
+    return next(getattr(their_module(module), name) for module in MODULES if hasattr(their_module(module), name))
 
 
 def shape(fn: Any) -> list[tuple[str, Any, Any]]:
@@ -154,12 +154,12 @@ def test_every_module_is_there_or_has_its_reason() -> None:
     insides = tuple(f"{name}." for name in ("protocol", "record"))
     assert {name for name in modules if not name.startswith(insides)} == {*MODULES, *NOT_THERE}
     for name in MODULES:
-        ours(name)
+        our_module(name)
 
 
 @each_row("name", MODULES)
 def test_names_of_a_module_are_there(name: str) -> None:
-    absent = {each for each in own_names(theirs(name)) if not hasattr(ours(name), each)}
+    absent = {each for each in own_names(their_module(name)) if not hasattr(our_module(name), each)}
     assert absent == NAMES_NOT_COVERED.get(name, set())
 
 
@@ -170,7 +170,7 @@ def test_the_package_exports_what_aiokafka_does() -> None:
 
 @each_row(("name", "module"), every_class(), ids=[name for name, _ in every_class()])
 def test_a_class_has_its_methods_and_signatures(name: str, module: str) -> None:
-    wanted, found = real_class(name), getattr(ours(module), name)
+    wanted, found = real_class(name), getattr(our_module(module), name)
     methods = [each for each in dir(wanted) if not each.startswith("_") and inspect.isroutine(getattr(wanted, each))]
     methods = [each for each in methods if str(getattr(getattr(wanted, each), "__module__", "")).startswith("aiokafka")]
     special = [each for each in ("__aenter__", "__aexit__", "__aiter__", "__anext__", "__call__") if hasattr(wanted, each)]
@@ -188,7 +188,7 @@ def test_a_class_has_its_methods_and_signatures(name: str, module: str) -> None:
 
 def test_tuples_and_records_have_the_same_fields() -> None:
     for name in structs.__all__:
-        wanted, found = getattr(theirs("structs"), name), getattr(structs, name)
+        wanted, found = getattr(their_module("structs"), name), getattr(structs, name)
         if name == "ConsumerRecord":
             assert [each.name for each in dataclasses.fields(wanted)] == [each.name for each in dataclasses.fields(found)]
         else:
@@ -197,7 +197,7 @@ def test_tuples_and_records_have_the_same_fields() -> None:
 
 def test_a_record_can_be_made_as_aiokafkas() -> None:
     given = ("t", 1, 2, 3, 0, "key", {"a": 1}, None, 3, 8, (("h", b"1"),))
-    wanted, found = theirs("structs").ConsumerRecord(*given), structs.ConsumerRecord(*given)
+    wanted, found = their_module("structs").ConsumerRecord(*given), structs.ConsumerRecord(*given)
     assert dataclasses.astuple(found) == dataclasses.astuple(wanted)
     assert repr(found) == repr(wanted)
     assert dataclasses.replace(found, value=b"other").value == b"other"
@@ -236,7 +236,7 @@ def test_refused_settings_and_those_without_effect_say_why(client: str, caplog: 
     import asyncio
 
     async def made(**settings: Any) -> None:
-        found = getattr(shim, client, None) or ours("admin").AIOKafkaAdminClient
+        found = getattr(shim, client, None) or our_module("admin").AIOKafkaAdminClient
         made = found(bootstrap_servers="127.0.0.1:1", **settings)
         await (made.stop if hasattr(made, "stop") else made.close)()
 
@@ -263,6 +263,6 @@ def test_the_page_about_moving_names_what_differs() -> None:
 def test_no_client_is_made_outside_of_a_loop() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for client in (shim.AIOKafkaProducer, shim.AIOKafkaConsumer, ours("admin").AIOKafkaAdminClient):
+        for client in (shim.AIOKafkaProducer, shim.AIOKafkaConsumer, our_module("admin").AIOKafkaAdminClient):
             with pytest.raises(RuntimeError, match="coroutine"):
                 client()

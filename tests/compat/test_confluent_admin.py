@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.compat import confluent_administering, confluent_serializing
-from tests.compat.both_packages import CLUSTERS, Servers, cluster_of, compare, quiet
+from tests.compat.both_packages import CLUSTERS, Servers, cluster_of, compare_programs, quiet
 from tests.compat.confluent_face import Face
 
 pytest.importorskip("confluent_kafka", minversion="2.16")
@@ -31,4 +31,4 @@ def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_programs_over_confluent_kafkas_admin_client_see_the_same(servers: Servers, subtests: pytest.Subtests) -> None:
-    compare(subtests, SUBJECTS, Face, ("kafkacore.compat.confluent", "confluent_kafka"), servers, ON_KAFKA)
+    compare_programs(subtests, SUBJECTS, Face, ("kafkacore.compat.confluent", "confluent_kafka"), servers, ON_KAFKA)

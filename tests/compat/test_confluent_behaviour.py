@@ -16,7 +16,7 @@ from kafkacore.compat.confluent.admin.base import ADMIN_SETTINGS
 from kafkacore.compat.confluent.client_settings import ALIASES, CONSUMER_SETTINGS, DEFAULTS, PRODUCER_SETTINGS
 from kafkacore.compat.settings import Refused
 from tests.compat import confluent_clients, confluent_details, confluent_serving, confluent_unknown_topics
-from tests.compat.both_packages import CLUSTERS, Servers, cluster_of, compare
+from tests.compat.both_packages import CLUSTERS, Servers, cluster_of, compare_programs
 from tests.compat.confluent_face import Face
 from tests.kit.rows import each_row
 
@@ -36,7 +36,7 @@ def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
 
 
 def test_programs_over_confluent_kafka_see_the_same(servers: Servers, subtests: pytest.Subtests) -> None:
-    compare(subtests, SUBJECTS, Face, ("kafkacore.compat.confluent", "confluent_kafka"), servers, ON_KAFKA)
+    compare_programs(subtests, SUBJECTS, Face, ("kafkacore.compat.confluent", "confluent_kafka"), servers, ON_KAFKA)
 
 
 def librdkafka() -> dict[str, str]:

@@ -22,21 +22,21 @@ def of(name: str) -> str:
         kinds.setdefault(table[name], []).append(clients)
     shown = [(kind, clients) for kind, clients in kinds.items() if not is_of_others(kind)]
     if len(shown) == 1:
-        return said(shown[0][0], name)
-    return "; ".join(f"{' and '.join(clients)}: {said(kind, name)}" for kind, clients in shown)
+        return meaning_of(shown[0][0], name)
+    return "; ".join(f"{' and '.join(clients)}: {meaning_of(kind, name)}" for kind, clients in shown)
 
 
 def is_of_others(kind: Kind) -> bool:
     return isinstance(kind, NoEffect) and kind.why.startswith("it is a setting of ")
 
 
-def said(kind: Any, name: str) -> str:
+def meaning_of(kind: Any, name: str) -> str:
     if isinstance(kind, Ours):
         return f"`{kind.name or name}`"
     return f"{WORDS[type(kind)]} {kind.how if isinstance(kind, Own) else kind.why}"
 
 
-def rows() -> list[str]:
+def lines_of_settings() -> list[str]:
     """The lines of the page's table of settings: those of one meaning in one line, but for those that the engine has."""
     other_names = {name: [other for other, first in ALIASES.items() if first == name] for name in PRODUCER_SETTINGS}
     by_meaning: dict[tuple[str, str], list[str]] = {}
@@ -50,13 +50,13 @@ def rows() -> list[str]:
 
 
 def test_every_setting_has_its_line() -> None:
-    missing = [row for row in rows() if row not in PAGE.splitlines()]
+    missing = [row for row in lines_of_settings() if row not in PAGE.splitlines()]
     assert missing == []
 
 
 def test_the_page_names_no_other_settings() -> None:
     table = PAGE.split("| setting (default) | here |")[1].split("\n\n")[0].splitlines()[2:]
-    assert sorted(table) == sorted(rows())
+    assert sorted(table) == sorted(lines_of_settings())
 
 
 def test_what_is_not_covered_has_its_line() -> None:

@@ -38,7 +38,7 @@ def programs() -> dict[str, str]:
     return found
 
 
-def run(name: str, servers: str, names: dict[str, Any]) -> dict[str, Any]:
+def run_program(name: str, servers: str, names: dict[str, Any]) -> dict[str, Any]:
     """Runs a program, with the broker's address put in."""
     code = re.sub(r"^from confluent_kafka(?!\.schema_registry)", "from kafkacore.compat.confluent", programs()[name], flags=re.MULTILINE)
     for each in SERVERS:
@@ -88,14 +88,14 @@ def test_they_run_with_other_imports(registry: list[Any]) -> None:
 
     with EmbeddedCluster() as cluster:
         reports: list[str] = []
-        run("producer", cluster.bootstrap_servers, {"some_data_source": users, "print": reports.append})
+        run_program("producer", cluster.bootstrap_servers, {"some_data_source": users, "print": reports.append})
         with pytest.raises(Enough):
-            run("consumer", cluster.bootstrap_servers, names := {"print": until_two})
+            run_program("consumer", cluster.bootstrap_servers, names := {"print": until_two})
         names["c"].close()
         created: list[str] = []
-        run("admin", cluster.bootstrap_servers, {"print": created.append})
+        run_program("admin", cluster.bootstrap_servers, {"print": created.append})
         again: list[str] = []
-        run("admin", cluster.bootstrap_servers, {"print": again.append})
+        run_program("admin", cluster.bootstrap_servers, {"print": again.append})
     assert reports == ["Message delivered to mytopic [0]"] * 2
     assert registry == [("User", "http://localhost:8081"), ("mytopic", True), ("mytopic", True)]
     assert printed == [f"Received message: {json.dumps(user)}" for user in users]
@@ -106,7 +106,7 @@ def test_they_run_with_other_imports(registry: list[Any]) -> None:
 
 def test_the_one_over_asyncio() -> None:
     with EmbeddedCluster() as cluster:
-        run("asyncio", cluster.bootstrap_servers, {})
+        run_program("asyncio", cluster.bootstrap_servers, {})
         assert [record.value for record in cluster.records("mytopic")] == [b"hello"]
 
 

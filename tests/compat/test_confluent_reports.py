@@ -29,7 +29,7 @@ NOW_MS = 1_700_000_000_000
 servers = addresses({"t": 3})
 
 
-def producer(servers: str, **settings: Any) -> Any:
+def producer_of_t(servers: str, **settings: Any) -> Any:
     made = Producer({"bootstrap.servers": servers, "linger.ms": 1} | settings)
     made.list_topics("t", timeout=WAIT_S)
     return made
@@ -51,7 +51,7 @@ CALLS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
 def test_both_ways_report_the_same(servers: str) -> None:
     found = []
     for short in (True, False):
-        with producer(servers) as made:
+        with producer_of_t(servers) as made:
             if not short:
                 take_general_way(made)
             seen: list[Any] = []
@@ -82,7 +82,7 @@ def test_both_ways_report_the_same(servers: str) -> None:
 def test_both_ways_refuse_the_same(servers: str, args: Any, named: Any) -> None:
     kinds = []
     for short in (True, False):
-        with producer(servers) as made:
+        with producer_of_t(servers) as made:
             if not short:
                 take_general_way(made)
             with pytest.raises(Exception) as caught:
@@ -99,7 +99,7 @@ def delivered(made: Any) -> None:
 
 def test_messages_with_and_without_a_callback_count_until_they_are_served(servers: str) -> None:
     seen: list[Any] = []
-    with producer(servers, **{"linger.ms": 60_000}) as made:
+    with producer_of_t(servers, **{"linger.ms": 60_000}) as made:
         for nth in range(6):
             made.produce("t", b"%d" % nth, partition=0, on_delivery=(lambda error, m: seen.append(m.value())) if nth % 2 else None)
         assert len(made) == 6
@@ -118,7 +118,7 @@ def test_a_callback_that_raises_leaves_the_rest_for_the_next_call(servers: str) 
         if m.value() == b"1":
             raise ValueError("of the callback")
 
-    with producer(servers, **{"linger.ms": 60_000}) as made:
+    with producer_of_t(servers, **{"linger.ms": 60_000}) as made:
         for nth in range(4):
             made.produce("t", b"%d" % nth, partition=0, on_delivery=report)
         delivered(made)
@@ -140,7 +140,7 @@ def test_the_rest_of_a_batch_comes_before_the_next_batch(servers: str) -> None:
 
     for call in ("poll", "flush"):
         seen.clear()
-        with producer(servers, **{"linger.ms": 60_000}) as made:
+        with producer_of_t(servers, **{"linger.ms": 60_000}) as made:
             for name in ("a", "b"):  # two batches of one partition, one outcome after the other
                 for nth in range(4):
                     made.produce("t", f"{name}{nth}", partition=0, on_delivery=report)
@@ -166,7 +166,7 @@ def test_each_message_has_its_callback_whether_they_are_all_the_same_or_not(serv
     callbacks = {name: (lambda error, m, name=name: report(name, m)) for name in "abcd"}
     for short in (True, False):
         seen.clear()
-        with producer(servers, **{"linger.ms": 60_000}) as made:
+        with producer_of_t(servers, **{"linger.ms": 60_000}) as made:
             if not short:
                 take_general_way(made)
             for nth, name in enumerate(pattern):
@@ -194,7 +194,7 @@ def test_a_latency_ends_with_its_report(servers: str) -> None:
             while (ended := time.monotonic()) < until:
                 pass
 
-    with producer(servers, **{"linger.ms": 60_000}) as made:
+    with producer_of_t(servers, **{"linger.ms": 60_000}) as made:
         for nth in range(4):
             before = time.monotonic()
             made.produce("t", b"%d" % nth, partition=0, on_delivery=slow)
@@ -208,7 +208,7 @@ def test_a_latency_ends_with_its_report(servers: str) -> None:
 
 def test_a_callback_may_produce_poll_and_flush(servers: str) -> None:
     seen: list[Any] = []
-    with producer(servers) as made:
+    with producer_of_t(servers) as made:
 
         def report(error: Any, m: Any) -> None:
             seen.append(m.value())
@@ -224,7 +224,7 @@ def test_a_callback_may_produce_poll_and_flush(servers: str) -> None:
 
 def test_many_threads_produce_while_others_poll(servers: str) -> None:
     seen: list[int] = []
-    with producer(servers, **{"linger.ms": 0, "batch.size": 200}) as made:  # a batch holds a few: outcomes overtake the calls
+    with producer_of_t(servers, **{"linger.ms": 0, "batch.size": 200}) as made:  # a batch holds a few: outcomes overtake the calls
 
         def send(first: int) -> None:
             for nth in range(first, first + 500):
@@ -242,7 +242,7 @@ def test_many_threads_produce_while_others_poll(servers: str) -> None:
 
 
 def test_a_full_queue_counts_what_is_not_served(servers: str) -> None:
-    with producer(servers, **{"queue.buffering.max.messages": 2}) as made:
+    with producer_of_t(servers, **{"queue.buffering.max.messages": 2}) as made:
         for _ in range(2):
             made.produce("t", b"v", partition=0)
         delivered(made)
@@ -254,7 +254,7 @@ def test_a_full_queue_counts_what_is_not_served(servers: str) -> None:
 
 def test_a_purged_producer_goes_on(servers: str) -> None:
     seen: list[Any] = []
-    with producer(servers, **{"linger.ms": 60_000, "enable.idempotence": True}) as made:
+    with producer_of_t(servers, **{"linger.ms": 60_000, "enable.idempotence": True}) as made:
         made.produce("t", b"before", partition=0)
         assert made.flush(WAIT_S) == 0  # it has a producer id: sequence numbers go on
         for blocking in (True, False):
@@ -274,7 +274,7 @@ def test_messages_on_their_way_are_purged(servers: str) -> None:
     with EmbeddedCluster() as cluster:
         cluster.create_topic("t", partitions=3)
         for idempotent in (False, True):
-            with producer(cluster.bootstrap_servers, **{"enable.idempotence": idempotent}) as made:
+            with producer_of_t(cluster.bootstrap_servers, **{"enable.idempotence": idempotent}) as made:
                 made.produce("t", b"before", partition=0)
                 assert made.flush(WAIT_S) == 0
                 broker = 1
@@ -298,7 +298,7 @@ def test_messages_that_never_arrived_leave_no_gap_when_they_are_purged() -> None
     seen: list[Any] = []
     with EmbeddedCluster() as cluster:
         cluster.create_topic("t", partitions=1)
-        with producer(cluster.bootstrap_servers, **{"enable.idempotence": True, "reconnect.backoff.max.ms": 100}) as made:
+        with producer_of_t(cluster.bootstrap_servers, **{"enable.idempotence": True, "reconnect.backoff.max.ms": 100}) as made:
             made.produce("t", b"before")
             assert made.flush(WAIT_S) == 0
             cluster.pause_broker(1)
@@ -322,7 +322,7 @@ def test_nothing_of_a_report_stays(servers: str) -> None:
         def __call__(self, error: Any, m: Any) -> None:
             pass
 
-    with producer(servers) as made:
+    with producer_of_t(servers) as made:
         callback = Callback()
         gone = weakref.ref(callback)
         for _ in range(300):
@@ -334,7 +334,7 @@ def test_nothing_of_a_report_stays(servers: str) -> None:
 
 
 def test_a_producer_that_is_dropped_ends(servers: str) -> None:
-    made = producer(servers, error_cb=print, throttle_cb=print)
+    made = producer_of_t(servers, error_cb=print, throttle_cb=print)
     made.produce("t", b"v", on_delivery=lambda error, m: None)
     made.flush(WAIT_S)
     thread, gone = thread_of(sender_of(producer_in(made))), weakref.ref(made)
@@ -384,7 +384,7 @@ def test_a_short_cut_finds_what_an_object_holds_in_a_slot_and_without() -> None:
 # ---- messages -------------------------------------------------------------------------------------------------------------------------
 
 
-def read(**fields: Any) -> Any:
+def as_read(**fields: Any) -> Any:
     records: list[Any] = [
         ConsumerRecord(**({"topic": "t", "partition": 1, "offset": 2, "timestamp_ms": NOW_MS, "key": b"k", "value": b"v"} | fields))
     ]
@@ -393,23 +393,25 @@ def read(**fields: Any) -> Any:
 
 
 def test_a_record_that_was_read_as_a_message() -> None:
-    m = read(headers=[("a", b"1"), ("a", None)], leader_epoch=3)
+    m = as_read(headers=[("a", b"1"), ("a", None)], leader_epoch=3)
     assert isinstance(m, Message)
     assert (m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.leader_epoch()) == ("t", 1, 2, b"k", b"v", 3)
     assert (m.deserialized_key(), m.deserialized_value(), m.timestamp()) == (b"k", b"v", (1, NOW_MS))
     assert m.headers() == [("a", b"1"), ("a", None)]
     assert m.headers() is m.headers()
     assert (m.error(), m.latency(), m.delivery_count(), len(m), bool(m)) == (None, None, None, 1, True)
-    assert read().headers() is None
-    assert read(leader_epoch=-1).leader_epoch() is None
-    assert read(timestamp_type=-1, timestamp_ms=-1).timestamp() == (0, -1)
+    assert as_read().headers() is None
+    assert as_read(leader_epoch=-1).leader_epoch() is None
+    assert as_read(timestamp_type=-1, timestamp_ms=-1).timestamp() == (0, -1)
     with pytest.raises(TypeError):
         hash(m)
 
 
 def test_what_is_set_replaces_one_field_and_no_other() -> None:
     fields = ("topic", "key", "value", "headers", "error")
-    for name, before in itertools.product(fields, (read(headers=[("a", b"1")]), read(), Message("t", latency=0.5), Message())):
+    for name, before in itertools.product(
+        fields, (as_read(headers=[("a", b"1")]), as_read(), Message("t", latency=0.5), Message())
+    ):
         others = {each: getattr(before, each)() for each in (*fields, "partition", "offset", "timestamp", "latency", "leader_epoch")}
         getattr(before, f"set_{name}")("new")
         assert getattr(before, name)() == "new"
@@ -445,8 +447,8 @@ def test_messages_in_hand_end_with_the_time_and_with_the_messages() -> None:
 
 
 def test_a_producer_that_another_fenced_has_the_name_that_librdkafka_gives_it(servers: str) -> None:
-    with producer(servers, **{"transactional.id": "fenced"}) as second:
-        first = producer(servers, **{"transactional.id": "fenced"})
+    with producer_of_t(servers, **{"transactional.id": "fenced"}) as second:
+        first = producer_of_t(servers, **{"transactional.id": "fenced"})
         first.init_transactions(WAIT_S)
         first.begin_transaction()
         second.init_transactions(WAIT_S)

@@ -6,7 +6,7 @@ import pytest
 
 from kafkacore.testing import EmbeddedCluster
 from tests.compat import kafka_administering, kafka_consuming, kafka_producing
-from tests.compat.both_packages import Servers, compare, quiet
+from tests.compat.both_packages import Servers, compare_programs, quiet
 from tests.compat.kafka_face import Face
 from tests.kit.clusters import embedded
 from tests.kit.rows import each_row
@@ -22,7 +22,7 @@ cluster = embedded(config={"group_min_session_timeout_ms": 500})
 @pytest.mark.filterwarnings("ignore")  # kafka-python's own
 def test_programs_over_kafka_python_see_the_same(cluster: EmbeddedCluster, subtests: pytest.Subtests) -> None:
     subjects = [kafka_producing, kafka_consuming, kafka_administering]
-    compare(subtests, subjects, Face, PACKAGES, Servers("embedded", cluster.bootstrap_servers), set())
+    compare_programs(subtests, subjects, Face, PACKAGES, Servers("embedded", cluster.bootstrap_servers), set())
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -72,7 +72,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[str]:
         yield found.addresses
 
 
-def run(source: Path, servers: str, out: Path) -> dict[str, str]:
+def run_its_tests(source: Path, servers: str, out: Path) -> dict[str, str]:
     """The tests that ran, each with what became of it: "" when it passed."""
     environment = {
         **os.environ,
@@ -102,7 +102,7 @@ def run(source: Path, servers: str, out: Path) -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_its_tests_pass(source: Path, cluster: str, tmp_path: Path) -> None:
-    found = run(source, cluster, tmp_path)
+    found = run_its_tests(source, cluster, tmp_path)
     failed = {name: why for name, why in found.items() if why}
     assert not failed, "\n\n".join(f"{name}: {why}" for name, why in failed.items())
     assert len(found) >= 40

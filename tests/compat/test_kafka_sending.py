@@ -37,7 +37,7 @@ def reader(cluster: EmbeddedCluster) -> Iterator[KafkaConsumer]:
         yield made
 
 
-def stored(reader: KafkaConsumer, partition: int, offset: int) -> Any:
+def stored_record(reader: KafkaConsumer, partition: int, offset: int) -> Any:
     reader.seek(TopicPartition(TOPIC, partition), offset)
     while True:
         for found in reader.poll(1_000).values():
@@ -64,7 +64,7 @@ def test_both_ways_do_the_same(
             found = send(TOPIC, value, key, None, partition, timestamp_ms).get(60)
         except Exception as error:
             return type(error), str(error)
-        record = stored(reader, found.partition, found.offset)
+        record = stored_record(reader, found.partition, found.offset)
         chosen = found.partition if partition is not None or key is not None else None  # else the batch chooses
         stamped = found.timestamp if timestamp_ms is not None else None
         return chosen, stamped, tuple(found[-4:]), record.value, record.key, record.headers, record.timestamp == found.timestamp

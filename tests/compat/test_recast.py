@@ -30,12 +30,12 @@ class Another(ConsumerRecord):
     __slots__ = ()
 
 
-def record(value: Any = b"v") -> ConsumerRecord:
+def new_record(value: Any = b"v") -> ConsumerRecord:
     return ConsumerRecord(topic="t", partition=1, offset=2, timestamp_ms=3, key=b"k", value=value, headers=[("h", b"1")], leader_epoch=4)
 
 
 def test_objects_change_their_class_and_stay_what_they_are() -> None:
-    records: list[Any] = [record(), "no record", record(b"w")]
+    records: list[Any] = [new_record(), "no record", new_record(b"w")]
     first, before = records[0], records[0].value
     recast_records(records, Other)
     assert records[0] is first
@@ -50,14 +50,14 @@ def test_references_are_counted() -> None:
     value = b"value" * 100
     held, types = sys.getrefcount(value), sys.getrefcount(Other)
     for _ in range(3_000):  # more than the free list keeps
-        records = [record(value) for _ in range(3)]
+        records = [new_record(value) for _ in range(3)]
         recast_records(records, Other)
         assert sys.getrefcount(Other) >= types + 3
         del records
     gc.collect()
     assert sys.getrefcount(value) == held
     assert sys.getrefcount(Other) == types
-    assert type(record()) is ConsumerRecord  # nothing of the other class is on the free list
+    assert type(new_record()) is ConsumerRecord  # nothing of the other class is on the free list
 
 
 def test_objects_of_a_further_subclass_end_in_their_own_way() -> None:
@@ -75,11 +75,11 @@ def test_objects_of_a_further_subclass_end_in_their_own_way() -> None:
     gc.collect()
     assert len(ended) == 2_000
     assert (sys.getrefcount(value), sys.getrefcount(Further), sys.getrefcount(Other)) == (held, *types)
-    assert type(record()) is ConsumerRecord
+    assert type(new_record()) is ConsumerRecord
 
 
 def test_the_class_is_as_small_and_as_unseen_by_the_collector_as_its_base() -> None:
-    records = [record()]
+    records = [new_record()]
     size = sys.getsizeof(records[0])
     recast_records(records, Other)
     assert sys.getsizeof(records[0]) == size
@@ -95,7 +95,7 @@ def test_classes_that_are_not_fit_are_refused() -> None:
     class Slotted(ConsumerRecord):
         __slots__ = ("more",)
 
-    records = [record()]
+    records = [new_record()]
     for wanted in (Seen, Slotted, str):
         with pytest.raises(TypeError, match="made by recastable"):
             recast_records(records, wanted)  # type: ignore[type-var]

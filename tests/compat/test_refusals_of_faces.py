@@ -31,7 +31,7 @@ def topic(cluster: Any, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def broken(value: Any, *_: Any) -> Any:
+def failing_serializer(value: Any, *_: Any) -> Any:
     if value == b"broken":
         raise LookupError("no such schema")
     return value
@@ -44,7 +44,7 @@ def is_abortable(error: BaseException | None) -> bool:
     return error is not None and "refused a record of the transaction" in str(error)
 
 
-def committed(cluster: Any, topic: str) -> list[bytes]:
+def committed_values(cluster: Any, topic: str) -> list[bytes]:
     settings = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, **settings) as consumer:
         consumer.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
@@ -57,7 +57,7 @@ def committed(cluster: Any, topic: str) -> list[bytes]:
 KAFKA: dict[str, tuple[dict[str, Any], Callable[[Any, str], object]]] = {
     "too large": ({}, lambda p, t: p.send(t, LARGE)),
     "unknown partition": ({}, lambda p, t: p.send(t, b"v", partition=7)),
-    "serializer": ({"value_serializer": broken}, lambda p, t: p.send(t, b"broken")),
+    "serializer": ({"value_serializer": failing_serializer}, lambda p, t: p.send(t, b"broken")),
     "no bytes": ({}, lambda p, t: p.send(t, "text")),
     "no metadata": ({"max_block_ms": 300}, lambda p, t: p.send("no-" + t, b"v")),
     "headers": ({}, lambda p, t: p.send(t, b"v", headers=[1])),
@@ -85,21 +85,21 @@ def test_kafka_python(cluster: Any, topic: str, case: str, first: bool) -> None:
         producer.commit_transaction()
     finally:
         producer.close(GUARD_S)
-    assert committed(cluster, topic) == [b"whole"]
+    assert committed_values(cluster, topic) == [b"whole"]
 
 
 AIOKAFKA: dict[str, tuple[dict[str, Any], Callable[[Any, str], Any]]] = {
     "too large": ({}, lambda p, t: p.send(t, LARGE)),
     "unknown partition": ({}, lambda p, t: p.send(t, b"v", partition=7)),
-    "serializer": ({"value_serializer": broken}, lambda p, t: p.send(t, b"broken")),
+    "serializer": ({"value_serializer": failing_serializer}, lambda p, t: p.send(t, b"broken")),
     "no bytes": ({}, lambda p, t: p.send(t, "text")),
     "no metadata": ({}, lambda p, t: p.send("no name", b"v")),
     "headers": ({}, lambda p, t: p.send(t, b"v", headers=[1])),
-    "send_batch": ({}, lambda p, t: p.send_batch(filled(p), t, partition=7)),
+    "send_batch": ({}, lambda p, t: p.send_batch(filled_batch(p), t, partition=7)),
 }
 
 
-def filled(producer: Any) -> Any:
+def filled_batch(producer: Any) -> Any:
     batch = producer.create_batch()
     batch.append(key=None, value=b"v", timestamp=None)
     return batch
@@ -127,14 +127,14 @@ def test_aiokafka(cluster: Any, topic: str, case: str, first: bool) -> None:
                 await producer.send(topic, b"whole")
 
     asyncio.run(main())
-    assert committed(cluster, topic) == [b"whole"]
+    assert committed_values(cluster, topic) == [b"whole"]
 
 
 CONFLUENT: dict[str, tuple[dict[str, Any], Callable[[Any, str], object]]] = {
     "too large": ({}, lambda p, t: p.produce(t, LARGE)),
     "unknown partition": ({}, lambda p, t: p.produce(t, b"v", partition=7)),
-    "serializer": ({"value.serializer": broken}, lambda p, t: p.produce(t, value=b"broken")),
-    "key serializer": ({"key.serializer": broken}, lambda p, t: p.produce(t, key=b"broken")),
+    "serializer": ({"value.serializer": failing_serializer}, lambda p, t: p.produce(t, value=b"broken")),
+    "key serializer": ({"key.serializer": failing_serializer}, lambda p, t: p.produce(t, key=b"broken")),
     "no bytes": ({}, lambda p, t: p.produce(t, 7)),
     "headers": ({}, lambda p, t: p.produce(t, b"v", headers=[("a", 7)])),
 }
@@ -163,7 +163,7 @@ def test_confluent_kafka(cluster: Any, topic: str, case: str, first: bool) -> No
         producer.begin_transaction()
         producer.produce(topic, value=b"whole")
         producer.commit_transaction(GUARD_S)
-    assert committed(cluster, topic) == [b"whole"]
+    assert committed_values(cluster, topic) == [b"whole"]
 
 
 def test_a_full_queue_of_confluent_kafka_is_no_refusal(cluster: Any, topic: str) -> None:
@@ -182,4 +182,4 @@ def test_a_full_queue_of_confluent_kafka_is_no_refusal(cluster: Any, topic: str)
                     producer.poll(GUARD_S)
         producer.commit_transaction(GUARD_S)
     assert full
-    assert committed(cluster, topic) == [b"%d" % at for at in range(20)]
+    assert committed_values(cluster, topic) == [b"%d" % at for at in range(20)]
