@@ -9,7 +9,8 @@ Rules
 1. A record is queued by one call that runs on the loop's thread after the last await. So a send that is cancelled has queued nothing, and
    one that returned has queued its record once. [test_sends, test_nothing_is_queued_before_the_first_step]
 2. Tasks that wait for memory form a line, first come, first served; only the first asks the pool. A send that finds a line joins it.
-   [test_a_line_for_memory_makes_one_timer_and_keeps_its_order, test_a_turn_that_comes_with_a_cancellation_goes_to_the_next]
+   [test_a_line_for_memory_makes_one_timer_and_keeps_its_order, test_a_turn_that_comes_with_a_cancellation_goes_to_the_next,
+   test_a_send_that_finds_a_line_joins_it]
 3. While something in the loop awaits a delivery, the loop makes the Sender's passes itself, as a thread that waits in a synchronous send
    does: that saves two thread switches. It need not: where it is blocked, or slow, the Sender thread goes on (see producer/sender.py).
    [test_a_loop_that_is_closed_before_its_pass_spoils_nothing]

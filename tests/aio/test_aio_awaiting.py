@@ -196,30 +196,6 @@ async def test_a_traced_await_sends_too(producer: KafkaProducer, topic: str) -> 
     assert metadata.offset == 1
 
 
-def test_where_it_waits_it_is_the_function(servers: str, topic: str) -> None:
-    async def run() -> None:
-        async with KafkaProducer(bootstrap_servers=servers, allow_auto_create_topics=False) as producer:
-            task: asyncio.Task[Any] = asyncio.create_task(producer.send(topic, b"cancelled"))  # there is no such topic yet
-            await asyncio.sleep(0)
-            assert [frame.f_code.co_name for frame in task.get_stack()] == ["send"]
-            coro: Any = task.get_coro()
-            assert inspect.iscoroutine(coro.cr_await)
-            assert not coro.cr_running
-            assert "KafkaProducer.send" in repr(task)
-            task.cancel("enough")
-            with pytest.raises(asyncio.CancelledError, match="enough"):
-                await task
-            assert coro.cr_frame is coro.cr_await is None
-            send = producer.send(topic + "-other", b"closed")
-            send.send(None)
-            send.close()
-            async with KafkaAdminClient(bootstrap_servers=servers) as admin:
-                (await admin.create_topics([NewTopic(topic, 1)])).check()
-            assert (await (await producer.send(topic, b"sent"))).offset == 0
-
-    asyncio.run(run())
-
-
 @pytest.mark.parametrize("end", ["cancel", "close", "throw"])
 def test_interceptors_hear_of_a_send_that_is_ended_while_it_waits(servers: str, topic: str, end: str) -> None:
     """Each record that they saw has its outcome, once."""

@@ -19,7 +19,7 @@ import pytest
 from kafkacore import KafkaAdminClient as SyncAdmin
 from kafkacore import NewTopic, errors
 from kafkacore.aio import KafkaProducer
-from tests.kit.inside import general_send_of, loop_of, producer_in
+from tests.kit.inside import general_send_of, producer_in
 from tests.kit.loops import run
 from tests.kit.rows import each_row
 
@@ -98,18 +98,6 @@ def test_a_send_in_another_loop_is_refused(servers: str, topic: str, way: str, w
     finally:
         mine.close()
         other.close()
-
-
-def test_a_send_after_the_loop_was_closed_binds_the_producer_to_the_next(servers: str, topic: str, way: str) -> None:
-    producer = run(bound(servers, topic))
-
-    async def end() -> None:
-        loop = asyncio.get_running_loop()
-        assert (await (await sends(producer, way)(topic, b"second"))).offset == 1
-        assert loop_of(producer) is loop
-        await producer.close()
-
-    run(end())
 
 
 # ---- how it stands ---------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from kafkacore.aio import KafkaProducer, WheelTimer
 from kafkacore.aio.calls import CallThread, NotMade
 from kafkacore.aio.testing import EmbeddedCluster
 from kafkacore.aio.timers import Line, ended_within, shared_timer
-from tests.kit.inside import timer_of
+from tests.kit.inside import general_send_of, line_of, short_send_of, timer_of
 from tests.kit.loops import run, turns
 from tests.kit.records import all_values
 
@@ -31,27 +31,6 @@ class CountingLoop(asyncio.SelectorEventLoop):
     def call_at(self, *args: Any, **options: Any) -> asyncio.TimerHandle:
         self.timers += 1
         return super().call_at(*args, **options)
-
-
-def test_ten_thousand_awaits_with_deadlines_make_one_timer_of_the_loop() -> None:
-    async def test() -> None:
-        loop = asyncio.get_running_loop()
-        async with EmbeddedCluster() as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
-            await (await producer.send("t", b"known"))
-            await cluster.pause_broker(1)
-            future = await producer.send("t", b"x")
-            before = loop.timers  # type: ignore[attr-defined]
-            waiting = [asyncio.create_task(producer.flush(timeout=GUARD_S + i % 100)) for i in range(10_000)]
-            await turns(3)
-            assert sum(not task.done() for task in waiting) == 10_000
-            assert len(shared_timer(loop)) == 10_000
-            assert loop.timers - before <= 1  # type: ignore[attr-defined]
-            await cluster.resume_broker(1)
-            await asyncio.gather(*waiting)
-            assert (await future).offset == 1
-            assert len(shared_timer(loop)) == 0
-
-    run(test, CountingLoop)
 
 
 def test_a_line_for_memory_makes_one_timer_and_keeps_its_order() -> None:
@@ -77,6 +56,25 @@ def test_a_line_for_memory_makes_one_timer_and_keeps_its_order() -> None:
             assert [int(value[:-1000]) for value in all_values(cluster.bootstrap_servers, "t")[1:]] == kept
 
     run(test, CountingLoop)
+
+
+@pytest.mark.parametrize("way", ["short", "general"])
+def test_a_send_that_finds_a_line_joins_it(way: str) -> None:
+    """Also when there is memory for it."""
+
+    async def test() -> None:
+        async with EmbeddedCluster() as cluster, KafkaProducer(cluster_settings(cluster)) as producer:
+            await (await producer.send("t", b"known"))
+            assert await line_of(producer).enter(GUARD_S, timer_of(producer))
+            short_send_of(producer).in_line += 1
+            late = asyncio.create_task((producer.send if way == "short" else general_send_of(producer))("t", b"x"))
+            await turns(5)
+            assert not late.done()
+            line_of(producer).leave()
+            short_send_of(producer).in_line -= 1
+            assert (await (await late)).offset == 1
+
+    run(test)
 
 
 def test_deadlines_are_kept() -> None:
@@ -163,15 +161,6 @@ def test_a_loop_has_one_timer_that_is_forgotten_with_its_clients() -> None:
     while any(ref() for ref in timers + loops):  # the last step of a thread that has woken the loop may still hold it
         assert time.monotonic() < guard_s
         gc.collect()
-
-
-def test_loops_have_timers_of_their_own() -> None:
-    one, other = asyncio.new_event_loop(), asyncio.new_event_loop()
-    try:
-        assert shared_timer(one) is not shared_timer(other)
-    finally:
-        one.close()
-        other.close()
 
 
 @pytest.mark.parametrize("uvloop", [False, True], ids=["asyncio", "uvloop"])

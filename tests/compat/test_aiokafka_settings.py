@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 import trustme
 
-from kafkacore.compat.aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
+from kafkacore.compat.aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from kafkacore.compat.aiokafka.abc import AbstractTokenProvider
 from kafkacore.compat.aiokafka.admin import AIOKafkaAdminClient
 from kafkacore.compat.aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from kafkacore.compat.aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafkacore.compat.aiokafka.errors import KafkaConnectionError
 from kafkacore.compat.aiokafka.helpers import create_ssl_context
-from kafkacore.compat.aiokafka.listener import EngineListener
 from kafkacore.net.oauth import unsecured_token
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.free_ports import free_port
@@ -139,7 +138,7 @@ async def round_trip(package: str, servers: str, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_both_packages_authenticate_alike(mechanism: str, package: str) -> None:
     who = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, "sasl_plain_username": "alice"}
     with EmbeddedCluster(users={"alice": "secret"}) as secured:
@@ -218,28 +217,3 @@ def test_a_client_that_could_not_start_starts_when_there_is_a_broker(kind: Any) 
             await (client.stop if hasattr(client, "stop") else client.close)()
 
     run(test())
-
-
-# ---- the listener ----------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_listener_hears_of_none_before_its_first_partitions() -> None:
-    heard: list[Any] = []
-
-    class Listener(ConsumerRebalanceListener):
-        def on_partitions_revoked(self, revoked: Any) -> None:
-            heard.append(("revoked", revoked))
-
-        async def on_partitions_assigned(self, assigned: Any) -> None:
-            heard.append(("assigned", assigned))
-
-    async def test() -> None:
-        listener = EngineListener(Listener(), lambda: {1, 2})  # type: ignore[arg-type, return-value]
-        await listener.on_partitions_assigned([2])  # type: ignore[list-item]
-        await listener.on_partitions_revoked([1, 2])  # type: ignore[list-item]
-        await listener.on_partitions_assigned([])
-        listener.silent = True
-        await listener.on_partitions_revoked([1])  # type: ignore[list-item]
-
-    run(test())
-    assert heard == [("revoked", set()), ("assigned", {1, 2}), ("revoked", {1, 2}), ("assigned", {1, 2})]

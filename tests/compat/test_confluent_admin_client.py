@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import gc
 import threading
-import time
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
 import pytest
@@ -116,14 +115,12 @@ def test_the_end_of_a_client_ends_its_calls() -> None:
 
 def test_times_count_from_the_call() -> None:
     admin = client("127.0.0.1:1")
-    began = time.monotonic()
-    futures = [admin.describe_cluster(request_timeout=0.5) for _ in range(100)]
+    futures = [admin.describe_cluster(request_timeout=0.5) for _ in range(300)]
+    assert wait(futures, WAIT_S).not_done == set()  # one after the other they would take 150 s
     assert {code(each) for each in futures} == {"_TIMED_OUT"}
-    assert time.monotonic() - began < 100 * 0.5
     with pytest.raises(KafkaException) as caught:
         admin.cluster_id(timeout=0.1)
     assert caught.value.args[0].name() == "_TIMED_OUT"
-    assert time.monotonic() - began < WAIT_S
 
 
 def test_calls_that_wait_at_once_are_not_queued(cluster: EmbeddedCluster) -> None:

@@ -409,9 +409,7 @@ def test_a_record_that_was_read_as_a_message() -> None:
 
 def test_what_is_set_replaces_one_field_and_no_other() -> None:
     fields = ("topic", "key", "value", "headers", "error")
-    for name, before in itertools.product(
-        fields, (as_read(headers=[("a", b"1")]), as_read(), Message("t", latency=0.5), Message())
-    ):
+    for name, before in itertools.product(fields, (as_read(headers=[("a", b"1")]), as_read(), Message("t", latency=0.5), Message())):
         others = {each: getattr(before, each)() for each in (*fields, "partition", "offset", "timestamp", "latency", "leader_epoch")}
         getattr(before, f"set_{name}")("new")
         assert getattr(before, name)() == "new"

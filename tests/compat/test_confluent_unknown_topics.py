@@ -172,15 +172,6 @@ def test_a_producer_that_is_dropped_with_them_ends() -> None:
     assert not thread.is_alive()
 
 
-def test_a_listed_topic_is_known(cluster: EmbeddedCluster) -> None:
-    cluster.create_topic("t")
-    with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
-        producer.list_topics("t", timeout=WAIT_S)
-        with pytest.raises(KafkaException) as caught:
-            producer.produce("t", b"v", partition=1)
-        assert caught.value.args[0].name() == "_UNKNOWN_PARTITION"
-
-
 def test_the_brokers_come_after_the_producer(cluster: EmbeddedCluster) -> None:
     """They were down when it was made: what was produced meanwhile is delivered."""
     cluster.create_topic("t", partitions=1)
