@@ -356,3 +356,23 @@ def errors_of_paused(positions: Any) -> Any:
 def left_out_of(positions: Any) -> Any:
     """Partitions that their topic does not have."""
     return positions._left_out
+
+
+def flights_of(registry: Any) -> Any:
+    """What threads wait for together, by question."""
+    return registry._once._flights
+
+
+def asking_of(registry: Any) -> Any:
+    """What puts a question to one address."""
+    return registry._ask
+
+
+def getting_of(registry: Any) -> Any:
+    """What puts a question to all addresses."""
+    return registry._get
+
+
+def watched_by(selector: Any) -> Any:
+    """Muted peers whose end it looks for."""
+    return selector._watched

@@ -162,13 +162,6 @@ def test_a_broker_that_hangs_up():
         authenticator.step(transport)
 
 
-def test_without_a_token():
-    settings = SaslSettings("OAUTHBEARER", token_provider=lambda: ("", 0))
-    authenticator, transport, _ = connection(settings)
-    with pytest.raises(AuthenticationFailedError, match="OAUTHBEARER authentication failed: no OAuth token: none was asked for"):
-        authenticator.step(transport)
-
-
 # ---- through the network client
 
 

@@ -10,10 +10,7 @@ from kafkacore._codec import PooledBuffer, buffer_pool_stats, buffer_pool_trim
 from kafkacore.errors import CorruptDataError
 from kafkacore.net.frames import FIRST_STEP_BYTES, STAGING_BYTES, FrameReader
 from tests.kit.rows import each_row
-
-
-def frame(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "big") + body
+from tests.kit.wire import sized
 
 
 def feed(reader: FrameReader, data: bytes, step: int = 1 << 30) -> list[bytes]:
@@ -35,27 +32,18 @@ def feed(reader: FrameReader, data: bytes, step: int = 1 << 30) -> list[bytes]:
 SIZES = [0, 1, 3, 4, 5, 1000, STAGING_BYTES - 5, STAGING_BYTES - 4, STAGING_BYTES - 3, 70_000]
 
 
-@each_row("size", SIZES)
-def test_one_frame_fed_byte_by_byte(size: int) -> None:
-    body = bytes(index * 7 & 255 for index in range(size))
-    reader = FrameReader()
-    assert feed(reader, frame(body), step=1) == [body]
-    assert not reader.partial
-    assert not reader.has_frame()
-
-
 @given(st.lists(st.sampled_from(SIZES), max_size=6), st.integers(1, 40_000))
 def test_any_cut_gives_the_same_frames(sizes: list[int], step: int) -> None:
     bodies = [bytes([index & 255]) * size for index, size in enumerate(sizes)]
     reader = FrameReader()
-    assert feed(reader, b"".join(map(frame, bodies)), step) == bodies
+    assert feed(reader, b"".join(map(sized, bodies)), step) == bodies
     assert not reader.partial
 
 
 def test_a_second_frame_read_along_is_known_without_more_bytes() -> None:
     reader = FrameReader()
     buffer, start, _ = reader.target()
-    data = frame(b"one") + frame(b"two") + b"\0\0"
+    data = sized(b"one") + sized(b"two") + b"\0\0"
     memoryview(buffer)[start : start + len(data)] = data
     reader.received(len(data))
     assert bytes(reader.next_frame() or b"") == b"one"
@@ -76,7 +64,7 @@ def test_a_bad_size_is_refused_before_anything_is_allocated(size: int, says: str
 
 
 def test_the_limit_itself_is_allowed() -> None:
-    assert feed(FrameReader(100), frame(b"x" * 100)) == [b"x" * 100]
+    assert feed(FrameReader(100), sized(b"x" * 100)) == [b"x" * 100]
 
 
 def test_a_large_frame_is_given_memory_in_steps() -> None:
@@ -158,11 +146,11 @@ def test_a_block_that_is_kept_anyway_is_taken_whole() -> None:
 def test_payloads_are_writable_and_outlive_the_reader() -> None:
     reader = FrameReader()
     buffer, start, _ = reader.target()
-    memoryview(buffer)[start : start + 7] = frame(b"abc")
+    memoryview(buffer)[start : start + 7] = sized(b"abc")
     reader.received(7)
     payload = reader.next_frame()
     assert payload is not None
-    feed(reader, frame(b"zzz"))
+    feed(reader, sized(b"zzz"))
     del reader
     payload[0] = ord("X")  # brokers stamp offsets into the batches they received
     assert bytes(payload) == b"Xbc"

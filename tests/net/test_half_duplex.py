@@ -8,6 +8,7 @@ import pytest
 from kafkacore.clock import SystemClock
 from kafkacore.net.selector import NetworkSend, Selector
 from kafkacore.net.transport import SocketTransports
+from tests.kit.wire import sized
 
 ANSWER = bytes(4 << 20)
 
@@ -26,16 +27,12 @@ def ends():
     peer.close()
 
 
-def frame(content: bytes) -> bytes:
-    return len(content).to_bytes(4, "big") + content
-
-
 def payloads(selector) -> list[bytes]:
     return [bytes(each.payload) for each in selector.completed_receives]
 
 
 def begin_to_answer(selector) -> NetworkSend:
-    answer = NetworkSend("peer", [frame(ANSWER)], await_completion=False)
+    answer = NetworkSend("peer", [sized(ANSWER)], await_completion=False)
     selector.send(answer)
     assert not answer.completed
     return answer
@@ -62,7 +59,7 @@ def served_when_taken(selector, peer) -> list[bytes]:
 def test_a_request_that_comes_meanwhile_is_read_when_the_answer_is_written(ends):
     selector, peer = ends
     answer = begin_to_answer(selector)
-    peer.sendall(frame(b"next"))
+    peer.sendall(sized(b"next"))
     selector.poll(0)
     selector.poll(0)
     assert not selector.completed_receives and selector.channel("peer").held
@@ -75,7 +72,7 @@ def test_a_request_that_comes_meanwhile_is_read_when_the_answer_is_written(ends)
 
 def test_a_request_read_together_with_the_one_before_it_waits_too(ends):
     selector, peer = ends
-    peer.sendall(frame(b"first") + frame(b"second"))
+    peer.sendall(sized(b"first") + sized(b"second"))
     selector.poll(1000)
     assert payloads(selector) == [b"first"]
     answer = begin_to_answer(selector)
@@ -89,7 +86,7 @@ def test_a_request_read_together_with_the_one_before_it_waits_too(ends):
 def test_requests_of_a_peer_that_takes_no_answer_are_not_served(ends):
     selector, peer = ends
     begin_to_answer(selector)
-    peer.sendall(frame(b"next"))
+    peer.sendall(sized(b"next"))
     peer.close()
     seen = []
     while "peer" not in selector.disconnected:

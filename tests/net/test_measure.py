@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from net_support import Cluster
 
 from kafkacore import protocol
 from kafkacore._codec import NodeStats, SampledStat
 from kafkacore.net.measure import Measured, NetworkStats, dotted_group, grouped, of_network
+from tests.net.net_support import Cluster
 
 
 @pytest.fixture

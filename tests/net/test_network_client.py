@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from net_support import Cluster
 
 from kafkacore import protocol
 from kafkacore.errors import (
@@ -25,6 +24,7 @@ from kafkacore.net.client import ClientResponse, NetworkClient
 from kafkacore.net.transport import Address, SocketTransports, Transport
 from kafkacore.types import Node
 from tests.kit.rows import each_row
+from tests.net.net_support import Cluster
 
 
 @pytest.fixture
@@ -377,25 +377,20 @@ def test_a_shorter_throttle_time_does_not_end_a_longer_one(cluster: Cluster) -> 
         assert cluster.client.throttle_delay_ms(node, cluster.now_ms) == 700
 
 
-def test_a_throttle_time_has_a_bound(cluster: Cluster) -> None:
-    """Kafka's quotas hold for windows of seconds; who names 24 days would keep the client from a broker that is well again."""
+@each_row(("newest", "told_ms", "ms"), [(13, 2**31 - 1, 300_000), (13, -1, 0), (5, 700, 0)])
+def test_a_throttle_time_has_a_bound(newest: int, told_ms: int, ms: int) -> None:
+    """Kafka's quotas hold for windows of seconds; who names 24 days would keep the client from a broker that is well again. Old versions do
+    not ask the client to wait."""
+    cluster = Cluster()
+    cluster.ranges[0] = (0, newest)
     node = cluster.until_ready()
     first, second = cluster.send(timeout_ms=1_000), cluster.send(timeout_ms=1_000)
     cluster.serve()
-    cluster.peer().answer(cluster.peer().requests[-2][0], protocol.ProduceResponse(throttle_time_ms=2**31 - 1))
+    cluster.peer().answer(cluster.peer().requests[-2][0], protocol.ProduceResponse(throttle_time_ms=told_ms))
     assert [one.request for one in cluster.poll()] == [first]
-    assert cluster.client.throttle_delay_ms(node, cluster.now_ms) == 300_000
-    assert second.deadline_ms == first.deadline_ms + 300_000
-
-
-def test_old_versions_do_not_ask_the_client_to_wait(cluster: Cluster) -> None:
-    cluster.ranges[0] = (0, 5)
-    node = cluster.until_ready()
-    cluster.send()
-    cluster.serve()
-    cluster.peer().answer(cluster.peer().requests[-1][0], protocol.ProduceResponse(throttle_time_ms=700))
-    assert len(cluster.poll()) == 1
-    assert cluster.client.is_ready(node, cluster.now_ms)
+    assert cluster.client.throttle_delay_ms(node, cluster.now_ms) == ms
+    assert second.deadline_ms == first.deadline_ms + ms
+    cluster.close()
 
 
 def test_callbacks_all_run_when_one_raises(cluster: Cluster) -> None:
@@ -838,3 +833,42 @@ def test_requests_that_are_refused_here_do_not_keep_a_poll_from_its_io(cluster: 
     assert isinstance(seen[0].error, UnsupportedVersion)
     assert cluster.client.connection_failed(node)
     assert cluster.poller.waits[-1] == 0
+
+
+# ---- a peer that does not read
+
+
+def test_a_stalled_node_does_not_hold_up_another() -> None:
+    cluster = Cluster((1, 2))
+    slow, fast = cluster.until_ready(1), cluster.until_ready(2)
+    cluster.poll(3)
+    stalled = cluster.peer("broker-1").transport.other
+    stalled.max_write_bytes = 0
+    cluster.send(1)
+    assert not cluster.client.is_ready(slow, cluster.now_ms)  # its last send is not complete, although only one is in flight
+    for _ in range(50):
+        assert cluster.client.is_ready(fast, cluster.now_ms)
+        request = cluster.send(2)
+        cluster.serve()
+        cluster.peer("broker-2").answer(cluster.peer("broker-2").requests[-1][0], protocol.ProduceResponse())
+        assert [one.request for one in cluster.poll()] == [request]
+    assert cluster.client.in_flight_request_count(1) == 1
+    stalled.max_write_bytes = 1
+    for _ in range(200):  # one write per poll, and with it one byte
+        cluster.poll()
+    assert cluster.client.is_ready(slow, cluster.now_ms)
+    assert cluster.peer("broker-1").requests[-1][0].request_api_key == 0
+    cluster.close()
+
+
+def test_one_write_per_channel_and_poll() -> None:
+    cluster = Cluster((1, 2))
+    for id in (1, 2):
+        cluster.until_ready(id)
+        cluster.peer(f"broker-{id}").transport.other.max_write_bytes = 10
+    cluster.poll(20)
+    sends = [cluster.send(id).send for id in (1, 2)]
+    for step in range(1, 4):
+        assert [send.written_bytes for send in sends] == [10 * step] * 2  # in step with each other
+        cluster.poll()
+    cluster.close()

@@ -19,12 +19,7 @@ from kafkacore.config_security import RefreshWindow, TokenEndpoint
 from kafkacore.errors import AuthenticationFailedError, RequestTimedOut, SaslAuthentication
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net import oauth
-from kafkacore.net.oauth import (
-    ASK_TIMEOUT_MS,
-    TokenLogin,
-    read_unsecured_token,
-    unsecured_token,
-)
+from kafkacore.net.oauth import ASK_TIMEOUT_MS, TokenLogin, read_unsecured_token, unsecured_token
 from tests.kit.rows import each_row
 from tests.net.token_endpoint import token_endpoint
 
@@ -327,7 +322,6 @@ def test_other_tokens_are_refused(token):
 
 
 def test_client_credentials():
-    pytest.importorskip("httpx")
     with token_endpoint(200, {"access_token": "abc", "expires_in": 60, "token_type": "Bearer"}) as endpoint:
         provider = ClientCredentials(TokenEndpoint(endpoint.url, "me", "hush", "kafka"), ManualClock(0, T0))
         assert provider() == ("abc", T0 + 60_000)
@@ -340,7 +334,6 @@ def test_client_credentials():
     [(401, {"error": "invalid_client"}), (200, {}), (200, b"<html>"), (200, [1]), (200, {"access_token": 5}), (500, b"")],
 )
 def test_an_endpoint_that_gives_no_token(status, body):
-    pytest.importorskip("httpx")
     with (
         token_endpoint(status, body) as endpoint,
         pytest.raises(AuthenticationFailedError, match=f"gives me no token: HTTP {status}") as caught,
@@ -350,7 +343,6 @@ def test_an_endpoint_that_gives_no_token(status, body):
 
 
 def test_what_an_endpoint_says_has_no_effect_on_a_terminal():
-    pytest.importorskip("httpx")
     with token_endpoint(401, {"error": "no\x1b[2J\nkafkacore: deleted everything" + "x" * 30_000}) as endpoint:
         with pytest.raises(AuthenticationFailedError) as caught:
             ClientCredentials(TokenEndpoint(endpoint.url, "me", "hush", None), ManualClock(0, T0))()
@@ -360,14 +352,12 @@ def test_what_an_endpoint_says_has_no_effect_on_a_terminal():
 
 
 def test_an_endpoint_that_cannot_be_reached():
-    pytest.importorskip("httpx")
     for url in ("http://127.0.0.1:1/", "nowhere", "http://["):
         with pytest.raises(AuthenticationFailedError, match="cannot be asked"):
             ClientCredentials(TokenEndpoint(url, "me", "hush", None), ManualClock(0, T0))()
 
 
 def test_an_answer_without_end_is_bounded():
-    pytest.importorskip("httpx")
     with (
         token_endpoint(200, b'{"access_token": "' + b"x" * TOKEN_ANSWER_BYTES + b'"}') as endpoint,
         pytest.raises(AuthenticationFailedError, match=f"answers with more than {TOKEN_ANSWER_BYTES} bytes"),
@@ -377,7 +367,6 @@ def test_an_answer_without_end_is_bounded():
 
 def test_an_answer_that_drips_is_bounded_as_a_whole():
     """Each byte comes in time, and all of them would not: the clock moves with every one."""
-    pytest.importorskip("httpx")
     clock = ManualClock(0, T0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -405,7 +394,6 @@ def test_an_answer_that_drips_is_bounded_as_a_whole():
 @pytest.mark.parametrize("end", ["close", "deadline"])
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_an_ask_that_hangs_is_ended_and_no_thread_is_left(end, scheme, monkeypatch, tmp_path):
-    pytest.importorskip("httpx")
     monkeypatch.setattr(oauth, "ASK_TIMEOUT_MS", 3_600_000)
     monkeypatch.setattr(client_credentials, "HTTP_SECONDS", 3_600)  # httpx is to be ended, not to end by itself
     authority = trustme.CA()

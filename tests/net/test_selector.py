@@ -19,12 +19,9 @@ from kafkacore.net.channel import MuteEvent, NetworkSend
 from kafkacore.net.selector import IdleDisconnect, Selector, SelectorsPoller
 from kafkacore.net.transport import READ, WRITE, Address, MemoryTransport, PlaintextTransport, Transport, memory_pair
 from tests.kit.inside import listeners_of, poller_of, starved_of
+from tests.kit.wire import sized
 
 ADDRESS = Address(socket.AF_INET, ("192.0.2.1", 9092), "broker")
-
-
-def frame(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "big") + body
 
 
 class Script:
@@ -119,9 +116,9 @@ def test_an_id_is_used_once(selector: Selector) -> None:
 
 def test_a_send_is_written_at_once_and_reported_by_the_next_poll(selector: Selector, script: Script) -> None:
     connect(selector)
-    send = NetworkSend(1, [frame(b"ping")])
+    send = NetworkSend(1, [sized(b"ping")])
     selector.send(send)
-    assert taken(script.far[0]) == frame(b"ping")
+    assert taken(script.far[0]) == sized(b"ping")
     assert selector.completed_sends == []
     selector.poll(60_000)  # returns at once, to report it
     assert selector.completed_sends == [send]
@@ -134,7 +131,7 @@ def test_a_send_nobody_waits_for_does_not_end_a_wait() -> None:
     selector = Selector(clock, transports=script, poller=RecordingPoller(waits), connections_max_idle_ms=-1)
     connect(selector)
     waits.clear()
-    selector.send(NetworkSend(1, [frame(b"ping")], await_completion=False))
+    selector.send(NetworkSend(1, [sized(b"ping")], await_completion=False))
     selector.poll(5_000)
     assert waits == [5_000]
     assert len(selector.completed_sends) == 1
@@ -158,15 +155,15 @@ class RecordingPoller(SelectorsPoller):
 def test_one_byte_reads_and_writes(selector: Selector, script: Script) -> None:
     connect(selector)
     script.near[0].max_read_bytes = script.near[0].max_write_bytes = 1
-    send = NetworkSend(1, [frame(b"abc")])
+    send = NetworkSend(1, [sized(b"abc")])
     selector.send(send)
     polls = 0
     while not selector.completed_sends:
         selector.poll(60_000)
         polls += 1
     assert polls == 6  # one byte went at once, one more with every poll
-    assert taken(script.far[0]) == frame(b"abc")
-    script.far[0].write([frame(b"xyz")], 0)
+    assert taken(script.far[0]) == sized(b"abc")
+    script.far[0].write([sized(b"xyz")], 0)
     while not selector.completed_receives:
         selector.poll(60_000)
     assert [(one.source, bytes(one.payload)) for one in selector.completed_receives] == [(1, b"xyz")]
@@ -174,7 +171,7 @@ def test_one_byte_reads_and_writes(selector: Selector, script: Script) -> None:
 
 def test_one_receive_per_channel_and_poll_and_no_wait_for_the_second(selector: Selector, script: Script) -> None:
     connect(selector)
-    script.far[0].write([frame(b"one") + frame(b"two") + frame(b"three")], 0)
+    script.far[0].write([sized(b"one") + sized(b"two") + sized(b"three")], 0)
     got = []
     for _ in range(3):
         selector.poll(60_000)
@@ -188,7 +185,7 @@ def test_one_receive_per_channel_and_poll_and_no_wait_for_the_second(selector: S
 def test_muted_channels_are_not_read(selector: Selector, script: Script) -> None:
     connect(selector)
     selector.mute(1)
-    script.far[0].write([frame(b"one") + frame(b"two")], 0)
+    script.far[0].write([sized(b"one") + sized(b"two")], 0)
     selector.poll(0)
     assert selector.completed_receives == []
     selector.unmute(1)
@@ -209,7 +206,7 @@ def test_unmute_is_refused_while_a_response_is_pending(selector: Selector, scrip
     assert channel is not None
     channel.handle_mute_event(MuteEvent.REQUEST_RECEIVED)
     selector.unmute(1)
-    script.far[0].write([frame(b"one")], 0)
+    script.far[0].write([sized(b"one")], 0)
     selector.poll(0)
     assert selector.completed_receives == []
     channel.handle_mute_event(MuteEvent.RESPONSE_SENT)
@@ -220,7 +217,7 @@ def test_unmute_is_refused_while_a_response_is_pending(selector: Selector, scrip
 
 def test_frames_before_the_end_are_delivered_before_the_disconnect(selector: Selector, script: Script) -> None:
     connect(selector)
-    script.far[0].write([frame(b"one") + frame(b"two")], 0)
+    script.far[0].write([sized(b"one") + sized(b"two")], 0)
     script.far[0].close()
     seen: list[object] = []
     for _ in range(3):
@@ -232,9 +229,9 @@ def test_frames_before_the_end_are_delivered_before_the_disconnect(selector: Sel
 
 def test_responses_are_read_out_after_a_write_failed(selector: Selector, script: Script) -> None:
     connect(selector)
-    script.far[0].write([frame(b"one") + frame(b"two")], 0)
+    script.far[0].write([sized(b"one") + sized(b"two")], 0)
     script.far[0].close()
-    selector.send(NetworkSend(1, [frame(b"x")]))
+    selector.send(NetworkSend(1, [sized(b"x")]))
     seen: list[object] = []
     selector.poll(60_000)
     assert selector.failed_sends == [1]
@@ -251,9 +248,9 @@ def test_channels_without_peers_are_read_out_side_by_side_a_frame_a_poll(selecto
     for id in frames:
         connect(selector, id)
     for id, far in zip(frames, script.far, strict=True):
-        far.write([b"".join(map(frame, frames[id]))], 0)
+        far.write([b"".join(map(sized, frames[id]))], 0)
         far.close()
-        selector.send(NetworkSend(id, [frame(b"x")]))
+        selector.send(NetworkSend(id, [sized(b"x")]))
     seen = []
     for _ in range(4):
         selector.poll(0)
@@ -293,7 +290,7 @@ def test_a_frame_that_finds_no_memory_costs_only_its_connection(
         raise MemoryError("no memory for a buffer of 500000 bytes")
 
     monkeypatch.setattr(MemoryTransport, "read_into", none_left)  # where the reader's own buffer would be missed
-    script.far[0].write([frame(b"x" * 500_000)], 0)
+    script.far[0].write([sized(b"x" * 500_000)], 0)
     selector.poll(60_000)
     assert isinstance(selector.disconnected[1], NetworkError)
     assert "500000 bytes" in str(selector.disconnected[1])
@@ -304,7 +301,7 @@ def test_idle_connections_expire_one_per_poll_least_recent_first(selector: Selec
     for id in (1, 2, 3):
         connect(selector, id)
     clock.advance(6_000)
-    script.far[0].write([frame(b"alive")], 0)
+    script.far[0].write([sized(b"alive")], 0)
     selector.poll(0)
     clock.advance(4_000)
     expired = []
@@ -412,9 +409,9 @@ def test_client_and_server_over_tcp(server: tuple[Selector, tuple[str, int]]) ->
         client.poll(5_000)
     host, port = address
     assert id.startswith(f"{host}:{port}-127.0.0.1:")
-    client.send(NetworkSend(7, [frame(b"question")]))
+    client.send(NetworkSend(7, [sized(b"question")]))
     assert until_received(serving) == b"question"
-    serving.send(NetworkSend(id, [frame(b"answer " * 100_000)]))
+    serving.send(NetworkSend(id, [sized(b"answer " * 100_000)]))
     got: list[bytes] = []
     while not got:
         client.poll(0)
@@ -444,7 +441,7 @@ def test_a_muted_channel_with_waiting_bytes_does_not_spin(server: tuple[Selector
     with socket.create_connection(address) as peer:
         id = until_accepted(serving)
         serving.mute(id)
-        peer.sendall(frame(b"one"))
+        peer.sendall(sized(b"one"))
         serving.poll(5_000)  # the event arrives, and takes the channel out of the poller
         assert serving.completed_receives == []
         channel = serving.channel(id)
@@ -459,7 +456,7 @@ def test_a_half_written_frame_waits_for_room(server: tuple[Selector, tuple[str, 
     serving, address = server
     with socket.create_connection(address) as peer:
         id = until_accepted(serving)
-        data = frame(b"z" * 20_000_000)
+        data = sized(b"z" * 20_000_000)
         serving.send(NetworkSend(id, [data]))
         channel = serving.channel(id)
         assert channel is not None
@@ -531,7 +528,7 @@ def test_a_quiet_selector_returns_for_whole_frames_only() -> None:
         with socket.create_connection(listener.getsockname()) as peer:
             id = until_accepted(serving)
             serving.quiet = True
-            data = frame(b"y" * 300_000)
+            data = sized(b"y" * 300_000)
 
             def send_in_parts() -> None:
                 for at in range(0, len(data), 50_000):
@@ -543,7 +540,7 @@ def test_a_quiet_selector_returns_for_whole_frames_only() -> None:
             assert [len(one.payload) for one in serving.completed_receives] == [300_000]
             sender.join()
 
-            reply = frame(b"z" * 20_000_000)
+            reply = sized(b"z" * 20_000_000)
             serving.send(NetworkSend(id, [reply]))
             received = bytearray()
 
@@ -645,7 +642,7 @@ def test_a_large_frame_wakes_for_a_good_part_of_it_and_a_small_one_at_once() -> 
         serving.quiet = True
         with socket.create_connection(listener.getsockname()) as peer:
             channel = serving.channels[until_accepted(serving)]
-            data = frame(b"y" * 1_000_000)
+            data = sized(b"y" * 1_000_000)
             sent = 40_000
             peer.sendall(data[:sent])
             while not channel.reader.filling:
@@ -655,7 +652,7 @@ def test_a_large_frame_wakes_for_a_good_part_of_it_and_a_small_one_at_once() -> 
             peer.sendall(data[sent : sent + 100_000])
             serving.poll(200)
             assert serving.poll_count <= before + 2, "it woke for a small part"
-            peer.sendall(data[sent + 100_000 :] + frame(b"z"))
+            peer.sendall(data[sent + 100_000 :] + sized(b"z"))
             received: list[int] = []
             while len(received) < 2:
                 serving.poll(5_000)
@@ -663,7 +660,7 @@ def test_a_large_frame_wakes_for_a_good_part_of_it_and_a_small_one_at_once() -> 
             assert received == [1_000_000, 1]
             assert channel.low_water_bytes == 0
             assert low_water(channel) == 1
-            peer.sendall(frame(b"small"))
+            peer.sendall(sized(b"small"))
             serving.poll(5_000)
             assert [len(each.payload) for each in serving.completed_receives] == [5]
 

@@ -11,18 +11,12 @@ import pytest
 import trustme
 
 from kafkacore.clock import SystemClock
-from kafkacore.config import ClientConfig
-from kafkacore.errors import AuthenticationFailedError, DisconnectError
-from kafkacore.metadata import Metadata
+from kafkacore.errors import DisconnectError
 from kafkacore.net.channel import KafkaChannel, NetworkSend
-from kafkacore.net.client import NetworkClient
 from kafkacore.net.selector import Selector
 from kafkacore.net.transport import Address, SocketTransports
-from kafkacore.types import Node
-
-
-def frame(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "big") + body
+from tests.kit.inside import watched_by
+from tests.kit.wire import sized
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +59,7 @@ def test_frames_over_tls(authority: trustme.CA, server: tuple[Selector, tuple[st
     client = client_selector(authority)
     id = opened(client, server)
     # Small frames share a TLS record: all but the first are found without a socket event, one per poll.
-    client.send(NetworkSend(1, [frame(b"one") + frame(b"two"), frame(b"three")]))
+    client.send(NetworkSend(1, [sized(b"one") + sized(b"two"), sized(b"three")]))
     got: list[bytes] = []
     while len(got) < 3:
         client.poll(0)
@@ -74,7 +68,7 @@ def test_frames_over_tls(authority: trustme.CA, server: tuple[Selector, tuple[st
         got += [bytes(receive.payload) for receive in serving.completed_receives]
     assert got == [b"one", b"two", b"three"]
     big = bytes(range(256)) * 20_000
-    send = NetworkSend(id, [frame(big)])
+    send = NetworkSend(id, [sized(big)])
     serving.send(send)
     while not got[3:]:
         serving.poll(0)
@@ -91,7 +85,7 @@ def test_a_muted_channel_keeps_its_decrypted_frames(authority: trustme.CA, serve
     serving = server[0]
     client = client_selector(authority)
     id = opened(client, server)
-    client.send(NetworkSend(1, [frame(b"one") + frame(b"two")]))
+    client.send(NetworkSend(1, [sized(b"one") + sized(b"two")]))
     client.poll(0)
     while not serving.completed_receives:
         serving.poll(100)
@@ -103,37 +97,6 @@ def test_a_muted_channel_keeps_its_decrypted_frames(authority: trustme.CA, serve
     serving.poll(10_000)  # does not wait
     assert bytes(serving.completed_receives[0].payload) == b"two"
     client.close()
-
-
-def test_a_refused_certificate_is_an_authentication_error(server: tuple[Selector, tuple[str, int]]) -> None:
-    serving, address = server
-    config = ClientConfig.from_user({"bootstrap.servers": f"localhost:{address[1]}", "security.protocol": "SSL"})
-    clock = SystemClock()
-    client = NetworkClient(
-        Selector(clock, transports=SocketTransports(ssl_context=config.make_ssl_context())),
-        Metadata(config, clock),
-        config,
-        resolver=lambda host, port: [Address(socket.AF_INET, ("127.0.0.1", port), host)],
-    )
-    node = Node(1, "localhost", address[1])
-    while not client.connection_failed(node):
-        client.ready(node, clock.now_ms())
-        client.poll(1, clock.now_ms())
-        serving.poll(1)
-    error = client.authentication_exception(node)
-    assert isinstance(error, AuthenticationFailedError)
-    assert "certificate" in str(error)
-    assert client.metadata.fatal_error is error
-    client.close()
-
-
-def test_a_peer_that_speaks_plaintext_is_turned_away(server: tuple[Selector, tuple[str, int]]) -> None:
-    serving, address = server
-    with socket.create_connection(address) as peer:
-        peer.sendall(frame(b"no TLS here"))
-        while not serving.disconnected:
-            serving.poll(1_000)
-    assert isinstance(next(iter(serving.disconnected.values())), AuthenticationFailedError)
 
 
 Coming = tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO, socket.socket]
@@ -174,7 +137,7 @@ def test_a_crowd_of_handshakes_lets_others_through(authority: trustme.CA, server
     KafkaChannel.prepare = counted  # type: ignore[method-assign]
     try:
         for n in range(5):
-            client.send(NetworkSend(1, [frame(b"%d" % n)]))
+            client.send(NetworkSend(1, [sized(b"%d" % n)]))
             client.poll(0)
             steps.clear()
             serving.poll(10_000)
@@ -261,7 +224,7 @@ def test_the_end_of_a_muted_peer_is_reported_where_it_is_watched(
         while id not in serving.disconnected:
             serving.poll(5_000)
         assert isinstance(serving.disconnected[id], DisconnectError)  # reset, where the server's tickets were not read
-        assert not serving._watched and not serving.explicitly_muted
+        assert not watched_by(serving) and not serving.explicitly_muted
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda each: each.name)
@@ -272,7 +235,7 @@ def test_a_frame_before_the_end_of_a_muted_peer_is_read_first(
     with blocking(authority, server, version) as (sock, id):
         serving.mute(id)
         serving.watch(id)
-        sock.send(frame(b"last"))
+        sock.send(sized(b"last"))
         sock.close()
         for _ in range(3):
             serving.poll(5)

@@ -113,16 +113,6 @@ def test_a_read_takes_no_more_than_asked(pair: Pair) -> None:
     assert not pair[1].buffered
 
 
-def test_skip_bytes_begins_inside_the_gather_list(pair: Pair) -> None:
-    assert pair[0].write([b"0123", b"", b"4567", b"89"], 5) == 5
-    assert read_all(pair[1], 5) == b"56789"
-
-
-def test_buffers_before_the_first_are_not_looked_at(pair: Pair) -> None:
-    assert pair[0].write(["no bytes", b"0123", b"4567"], 1, 1) == 7
-    assert read_all(pair[1], 7) == b"1234567"
-
-
 def test_each_step_of_a_send_begins_where_the_one_before_ended(pair: Pair) -> None:
     """A list of many pieces is sent in many steps: the work would grow with its square if each looked at all of them."""
     channel = KafkaChannel(1, pair[0], 100)
