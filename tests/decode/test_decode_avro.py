@@ -12,27 +12,17 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
+import pyarrow as pa
 import pytest
+from google.protobuf import descriptor_pb2, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkacore.decode import avro, base, ddl, protobuf, registry
+from kafkacore.errors import ConfigError
+from tests.decode.support import rows
 from tests.kit.rows import each_row
-
-pa = pytest.importorskip("pyarrow")
-fastavro = pytest.importorskip("fastavro")
-pytest.importorskip("google.protobuf")
-
-from google.protobuf import descriptor_pb2, message_factory  # noqa: E402
-
-from kafkacore.decode import (  # noqa: E402
-    avro,
-    base,
-    ddl,
-    protobuf,
-    registry,
-)
-from kafkacore.errors import ConfigError  # noqa: E402
-from tests.decode.support import rows  # noqa: E402
 
 UTC = dt.UTC
 ITEM = {
@@ -316,19 +306,8 @@ def test_protobuf_as_protobuf_writes_it(described: str) -> None:
     unknown = make(e=7)
     found, faults = rows(decoder, [full.SerializeToString(), b"", None, b"\xff", unknown.SerializeToString(), b"\x12\x01\xff"])
     moment = MOMENT.replace(tzinfo=UTC)
-    assert found[0] == (
-        -1,
-        "häuser",
-        Decimal(2**63),
-        moment,
-        "B",
-        [2**32 - 1],
-        {"x": 1.5},
-        [("k", 5)],
-        0,
-        b"\xff",
-        [{"x": 0.0}, {"x": 0.0}],
-    )
+    whole = (-1, "häuser", Decimal(2**63), moment, "B", [2**32 - 1], {"x": 1.5}, [("k", 5)], 0, b"\xff", [{"x": 0.0}, {"x": 0.0}])
+    assert found[0] == whole
     assert found[1] == (0, "", Decimal(0), None, "A", [], None, [], None, b"", [])
     assert found[4][4] == "7"
     assert sorted(faults) == [3, 5] and "no p.M" in faults[3]

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkacore.decode.ddl import spark_list
+from kafkacore.decode.infer import inferred
+from kafkacore.decode.jsons import JsonDecoder
+from kafkacore.errors import ConfigError
+from tests.decode.support import rows
 from tests.kit.rows import each_row
-
-pa = pytest.importorskip("pyarrow")
-
-from kafkacore.decode.ddl import spark_list  # noqa: E402
-from kafkacore.decode.infer import inferred  # noqa: E402
-from kafkacore.decode.jsons import JsonDecoder  # noqa: E402
-from kafkacore.errors import ConfigError  # noqa: E402
-from tests.decode.support import rows  # noqa: E402
 
 S, L, D, B = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 

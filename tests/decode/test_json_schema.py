@@ -9,13 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kit.rows import each_row
-
-pytest.importorskip("pyarrow")
-
 from kafkacore.decode.ddl import name_of
 from kafkacore.decode.json_schema import derived
 from kafkacore.errors import ConfigError
+from tests.kit.rows import each_row
 
 # As Confluent's serializer makes it of a class, with a few words more.
 ORDER: dict[str, Any] = {

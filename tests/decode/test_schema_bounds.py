@@ -7,15 +7,8 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from tests.kit.rows import each_row
-
-pytest.importorskip("pyarrow")
-pytest.importorskip("fastavro")
-pytest.importorskip("google.protobuf")
-
 import pyarrow as pa
+import pytest
 from google.protobuf import descriptor_pb2
 
 from kafkacore.bounds import MESSAGE_INDEXES, REGISTRY_KEPT_CHARACTERS, SCHEMA_DEPTH, SCHEMA_FIELDS
@@ -25,6 +18,7 @@ from kafkacore.decode.values import Undecodable
 from kafkacore.decode.wanted import columns_of
 from kafkacore.errors import ConfigError
 from tests.kit.inside import kept_of
+from tests.kit.rows import each_row
 
 TOO_MUCH = f"has more than {SCHEMA_FIELDS:,} fields, or some more than {SCHEMA_DEPTH} deep"
 
