@@ -476,13 +476,6 @@ def test_topics_and_partitions_in_one_stream(address):
         assert frame.group_by("topic").len().sort(pl.col("topic").cast(pl.String))["len"].to_list() == [6, 6]
 
 
-def test_a_frame_outlives_the_consumer(address):
-    with KafkaConsumer(bootstrap_servers=address) as consumer:
-        frame = pl.DataFrame(consumer.read("a"))
-    gc.collect()
-    assert sorted(frame["value"].cast(pl.String).to_list())[0] == "a0"
-
-
 @pytest.mark.parametrize("other", ["a", "b"])
 def test_a_read_that_has_not_ended_when_another_begins_is_an_error(address, other):
     with KafkaConsumer(bootstrap_servers=address, max_partition_fetch_bytes=1_000) as consumer:

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import io
-import os
-import resource
-import signal
-import subprocess
-import sys
 
 import pyarrow.parquet
 import pytest
@@ -95,15 +90,6 @@ def test_a_file_that_is_there_is_replaced_by_force_or_a_yes_alone(address, tmp_p
     assert len(pyarrow.parquet.read_table(file)) == 3
 
 
-def test_what_is_no_file_stays(address, tmp_path, capsys):
-    os.mkfifo(tmp_path / "pipe.parquet")
-    (tmp_path / "folder.parquet").mkdir()
-    for name in ("pipe.parquet", "folder.parquet"):
-        assert run(["export", "t", str(tmp_path / name), "-b", address]) == 2
-        assert f"{name} is no regular file" in capsys.readouterr().err
-    assert (tmp_path / "pipe.parquet").is_fifo()
-
-
 def test_two_exports_do_not_write_into_each_other(address, tmp_path, capsys):
     part = tmp_path / "t.parquet.part"
     part.write_bytes(b"left by a killed process, and longer than what is written now" * 1_000)
@@ -114,17 +100,6 @@ def test_two_exports_do_not_write_into_each_other(address, tmp_path, capsys):
         assert part.stat().st_size > 10_000
     assert run(["export", "t", str(tmp_path / "t.parquet"), "-b", address]) == 0
     assert len(pyarrow.parquet.read_table(tmp_path / "t.parquet")) == 3 and not part.exists()
-
-
-def test_a_full_disk_is_one_line_and_leaves_no_file(address, tmp_path):
-    def limited():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
-
-    command = [sys.executable, "-m", "kafkacore", "export", "t", str(tmp_path / "t.parquet"), "-b", address]
-    ended = subprocess.run(command, preexec_fn=limited, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 1 and "File too large" in ended.stderr and ended.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
 
 
 FLIGHTS = [("UA", 1.5, 0), (None, None, 1), (None, None, 2), ("AA", None, 3)]

@@ -96,16 +96,6 @@ def test_json_fields_are_columns(consumer, flights, topic, way):
     assert [row["_offset"] for row in rows] == [0, 1, 2]
 
 
-def test_libraries_take_decoded_columns(consumer, producer, topic):
-    written(producer, topic, as_json([{"n": i, "even": i % 2 == 0} for i in range(500)]))
-    stream = consumer.read(topic, json={"n": int, "even": bool})
-    assert pl.DataFrame(stream)["n"].sum() == 124_750
-    assert duckdb.sql("select even, count(*) from stream group by 1 order by 1").fetchall() == [(False, 250), (True, 250)]
-    part = consumer.read({(topic, 0): (10, 12)}, json={"n": int})
-    assert [row["n"] for batch in part for row in batch.to_pylist()] == [10, 11]
-    assert [row["n"] for batch in consumer.read({(topic, 0): (498, None)}, json={"n": int}) for row in batch.to_pylist()] == [498, 499]
-
-
 def test_an_empty_read_has_the_columns(consumer, topic):
     assert pa.table(consumer.read(topic, json="a INT")).schema.names == ["a", *RECORD]
     assert pa.table(consumer.read(topic, json="infer")).schema.names == RECORD
@@ -232,12 +222,6 @@ def test_protobuf_of_a_descriptor_set(consumer, producer, topic, tmp_path):
     assert table["seconds"].to_pylist() == [5]
     with pytest.raises(errors.ConfigError, match=r"^protobuf: there is no message Time in .*; there are google.protobuf.Timestamp"):
         consumer.read(topic, protobuf=(tmp_path / "time.desc", "Time"))
-
-
-def test_there_is_no_registry_at_the_url(consumer, producer, topic, registry_server):
-    registry_server.answers = [(404, b"<html>")]
-    with pytest.raises(errors.ConfigError, match=r"^registry: there is no schema registry at"):
-        consumer.read(topic, avro=True, registry=registry_server.url)
 
 
 def test_protobuf_of_a_generated_class(consumer, producer, topic):

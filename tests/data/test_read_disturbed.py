@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pyarrow as pa
 import pytest
 
@@ -125,13 +123,3 @@ def test_times_that_no_calendar_has(cluster, consumer):
         assert producer.send_many("times", ["x"] * 4, timestamps_ms=times).result(60).errors == {}
     assert pa.table(consumer.read("times"))["timestamp"].cast(pa.int64()).to_pylist() == times
     assert pl.DataFrame(consumer.read("times"))["timestamp"].dt.timestamp("ms").to_list() == times
-
-
-def test_numbers_that_json_has_not(cluster, consumer):
-    cluster.create_topic("numbers", partitions=1)
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        producer.send_many("numbers", ['{"a": NaN}', '{"a": -Infinity}', '{"a": "NaN"}', '{"a": 1}', '{"a": 1e999}']).result(60)
-    found = pa.table(consumer.read("numbers", json="a DOUBLE"))["a"].to_pylist()
-    assert [math.isnan(each) for each in found] == [True, False, True, False, False]
-    assert found[1] == -math.inf and found[3:] == [1.0, math.inf]
-    assert pa.table(consumer.read("numbers", 0, 2, json="infer")).schema.field("a").type == pa.float64()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, aio, errors, legacy
@@ -50,17 +50,10 @@ def _ours(settings: dict[str, Any]) -> dict[str, Any]:
 def read(address: str, seconds: float, settings: dict[str, Any], failed: Failed) -> None:
     consumer = KafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest", **_ours(settings))
     try:
-        consumer.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
-        _tries(lambda: consumer.poll(STEP_S), seconds, (errors.KafkaError,), failed)
-    finally:
-        with contextlib.suppress(errors.KafkaError):
-            consumer.close(timeout=CLOSE_S)
-
-
-def group(address: str, seconds: float, settings: dict[str, Any], failed: Failed) -> None:
-    consumer = KafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest", **_ours(settings))
-    try:
-        consumer.subscribe(["t"])
+        if "group.id" in settings:
+            consumer.subscribe(["t"])
+        else:
+            consumer.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
         _tries(lambda: consumer.poll(STEP_S), seconds, (errors.KafkaError,), failed)
     finally:
         with contextlib.suppress(errors.KafkaError):
@@ -105,13 +98,6 @@ def transact(address: str, seconds: float, settings: dict[str, Any], failed: Fai
 # ---- kafkacore.aio
 
 
-def _awaited(made: Callable[[], Awaitable[None]]) -> None:
-    async def run() -> None:
-        await made()
-
-    asyncio.run(run())
-
-
 def aio_read(address: str, seconds: float, settings: dict[str, Any], failed: Failed) -> None:
     async def use() -> None:
         consumer = aio.KafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest", **_ours(settings))
@@ -130,11 +116,7 @@ def aio_read(address: str, seconds: float, settings: dict[str, Any], failed: Fai
             with contextlib.suppress(errors.KafkaError):
                 await consumer.close(timeout=CLOSE_S)
 
-    _awaited(use)
-
-
-def aio_group(address: str, seconds: float, settings: dict[str, Any], failed: Failed) -> None:
-    aio_read(address, seconds, settings, failed)
+    asyncio.run(use())
 
 
 def aio_write(address: str, seconds: float, settings: dict[str, Any], failed: Failed) -> None:
@@ -153,7 +135,7 @@ def aio_write(address: str, seconds: float, settings: dict[str, Any], failed: Fa
             with contextlib.suppress(errors.KafkaError):
                 await producer.close(CLOSE_S)
 
-    _awaited(use)
+    asyncio.run(use())
 
 
 # ---- kafkacore.legacy
@@ -219,10 +201,6 @@ def confluent_read(address: str, seconds: float, settings: dict[str, Any], faile
             consumer.close()
 
 
-def confluent_group(address: str, seconds: float, settings: dict[str, Any], failed: Failed) -> None:
-    confluent_read(address, seconds, settings, failed)
-
-
 def confluent_write(address: str, seconds: float, settings: dict[str, Any], failed: Failed) -> None:
     producer = confluent.Producer({"bootstrap.servers": address, "message.timeout.ms": 1000})
 
@@ -256,10 +234,6 @@ def kafka_read(address: str, seconds: float, settings: dict[str, Any], failed: F
     finally:
         with contextlib.suppress(kafka.errors.KafkaError):
             consumer.close(autocommit=False)
-
-
-def kafka_group(address: str, seconds: float, settings: dict[str, Any], failed: Failed) -> None:
-    kafka_read(address, seconds, settings, failed)
 
 
 def kafka_write(address: str, seconds: float, settings: dict[str, Any], failed: Failed) -> None:
@@ -303,11 +277,7 @@ def aiokafka_read(address: str, seconds: float, settings: dict[str, Any], failed
             with contextlib.suppress(aiokafka.errors.KafkaError):
                 await consumer.stop()
 
-    _awaited(use)
-
-
-def aiokafka_group(address: str, seconds: float, settings: dict[str, Any], failed: Failed) -> None:
-    aiokafka_read(address, seconds, settings, failed)
+    asyncio.run(use())
 
 
 def aiokafka_write(address: str, seconds: float, settings: dict[str, Any], failed: Failed) -> None:
@@ -329,16 +299,17 @@ def aiokafka_write(address: str, seconds: float, settings: dict[str, Any], faile
             with contextlib.suppress(aiokafka.errors.KafkaError):
                 await asyncio.wait_for(producer.stop(), 30)
 
-    _awaited(use)
+    asyncio.run(use())
 
 
 FACES: dict[str, dict[str, Drive]] = {
-    "kafkacore": {"read": read, "group": group, "write": write, "transact": transact},
-    "aio": {"read": aio_read, "group": aio_group, "write": aio_write},
+    "kafkacore": {"read": read, "group": read, "write": write, "transact": transact},
+    "aio": {"read": aio_read, "group": aio_read, "write": aio_write},
     "legacy": {"read": legacy_read, "group": legacy_group, "write": legacy_write},
-    "confluent": {"read": confluent_read, "group": confluent_group, "write": confluent_write},
-    "kafka-python": {"read": kafka_read, "group": kafka_group, "write": kafka_write},
-    "aiokafka": {"read": aiokafka_read, "group": aiokafka_group, "write": aiokafka_write},
+    "confluent": {"read": confluent_read, "group": confluent_read, "write": confluent_write},
+    "kafka-python": {"read": kafka_read, "group": kafka_read, "write": kafka_write},
+    "aiokafka": {"read": aiokafka_read, "group": aiokafka_read, "write": aiokafka_write},
 }
+"""The settings of a member name its group."""
 OTHERS = ("confluent", "kafka-python", "aiokafka")
 """Faces that have errors of their own."""

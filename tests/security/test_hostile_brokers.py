@@ -58,14 +58,22 @@ def lied_to():
         yield attack
 
 
+def measured(lied_to, *case):
+    """What a lie is about is reached, or it would show nothing: on a busy machine that takes longer."""
+    for seconds in (0.6, 6, 60):
+        pace = hostile_lies.measured(lied_to, *case, seconds=seconds)
+        if pace.told:
+            return pace
+    raise AssertionError(pace)
+
+
 NATIVE = hostile_lies.cases("kafkacore")
 
 
 @each_row(("name", "drive"), NATIVE, ids=[f"{drive}: {name}" for name, drive in NATIVE])
 def test_a_lie_that_is_told_again_and_again_keeps_no_client_busy(lied_to, name, drive):
-    """Counted are requests: a slow machine makes fewer of them. What a lie is about is reached, or it would show nothing."""
-    pace = hostile_lies.measured(lied_to, name, drive, seconds=0.6)
-    assert pace.told, pace
+    """Counted are requests: a slow machine makes fewer of them."""
+    pace = measured(lied_to, name, drive)
     assert pace.rate < hostile_lies.PACE, pace
 
 
@@ -82,8 +90,7 @@ def test_a_lie_that_is_told_again_and_again_keeps_no_client_busy(lied_to, name, 
 def test_nor_a_client_of_another_face(lied_to, face, name, drive):
     if (name, drive) not in hostile_lies.cases(face):
         pytest.skip("this face has no such setting")
-    pace = hostile_lies.measured(lied_to, name, drive, face, seconds=0.6)
-    assert pace.told, pace
+    pace = measured(lied_to, name, drive, face)
     assert pace.rate < hostile_lies.PACE, pace
 
 
