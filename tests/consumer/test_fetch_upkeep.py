@@ -18,7 +18,7 @@ from kafkacore.errors import Code
 from kafkacore.net.leaders import LeaderQuery
 from kafkacore.protocol import FetchRequest
 from kafkacore.types import TopicPartition
-from tests.kit.inside import errors_in, errors_of_paused, left_out_of, lookups_of, queue_of, refused_in, sessions_of, validations_of
+from tests.kit.inside import errors_in, errors_of_paused, left_out_of, queue_of, refused_in, resets_of, sessions_of, validations_of
 
 TPS = [TopicPartition(name, index) for name in ("t", "u") for index in range(4)]
 
@@ -221,7 +221,7 @@ class Upkeep(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_asked_for_nobody(self):
-        for asked in [*lookups_of(self.rig.positions).values(), *validations_of(self.rig.positions).values()]:
+        for asked in [*resets_of(self.rig.positions).values(), *validations_of(self.rig.positions).values()]:
             withdrawn = {state.tp for _, state in self.rig.subscription.withdrawn}
             of = [(e[0] if isinstance(e, tuple) else e) for e in asked.values()]
             assert all(state.assigned or state.tp in withdrawn for state in of)
@@ -236,7 +236,7 @@ class Upkeep(RuleBasedStateMachine):
         unsettled = {s.tp: s for s in states if s.state is not FetchState.FETCHING}
         assert subscription.unsettled == unsettled
         positions = self.rig.positions
-        asked = [*lookups_of(positions), *validations_of(positions)]
+        asked = [*resets_of(positions), *validations_of(positions)]
         asked += [cause for errs in (errors_in(positions), errors_of_paused(positions)) for _, cause in errs.values()]
         known = [*subscription.unasked, *(state for _, _, state in refused_in(positions)), *left_out_of(positions).states]
         for state in unsettled.values():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
-from kafkacore import KafkaConsumer, RebalanceListener
+from kafkacore import KafkaAdminClient, KafkaConsumer, RebalanceListener
 from tests.kit.waiting import until
 
 EVERY_MS = 50
@@ -123,11 +123,6 @@ def joined(consumer: KafkaConsumer, count: int = 1) -> KafkaConsumer:
 def until_polled(look: Callable[[], Any], *consumers: KafkaConsumer) -> Any:
     """Asks again until the answer is true; polls these consumers in between."""
     return until(look, "what the group shows in the end", *consumers)
-"""Groups of consumers, for tests of what reads in them."""
-
-from __future__ import annotations
-
-from kafkacore import KafkaAdminClient
 
 
 def committed_offsets(servers: str, group: str) -> dict[int, int]:

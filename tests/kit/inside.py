@@ -249,6 +249,8 @@ def needs_versions_of(client: Any) -> Any:
 def certificates_of(cluster: Any) -> Any:
     """The authority, and what it has issued."""
     return cluster._certificates
+
+
 def contexts_of(runtime: Any) -> Any:
     """What it knows of its partitions."""
     return runtime._contexts
@@ -277,6 +279,8 @@ def expressions_of(resolver: Any) -> Any:
 def heartbeat_of(link: Any) -> Any:
     """When it says again that its broker lives."""
     return link._heartbeat
+
+
 def books_by_partition(transactions: Any) -> Any:
     """What it knows of each partition's numbers."""
     return transactions._partitions
@@ -310,6 +314,8 @@ def waiters_of(pool: Any) -> Any:
 def changed_of(producer: Any) -> Any:
     """The condition that its callers wait at."""
     return producer._changed
+
+
 def executor_of(timer: Any) -> Any:
     """Where its tasks run."""
     return timer._executor
@@ -328,7 +334,9 @@ def reaper_of(purgatory: Any) -> Any:
 def requests_of(cluster: Any) -> Any:
     """Hands its controller a request."""
     return cluster._submit
-def lookups_of(positions: Any) -> Any:
+
+
+def resets_of(positions: Any) -> Any:
     """Its questions under way about where to begin."""
     return positions._resets
 

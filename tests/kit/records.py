@@ -43,6 +43,8 @@ def all_values(servers: str, topic: str, partition: int = 0, **settings: Any) ->
     with KafkaConsumer(bootstrap_servers=servers, **settings) as consumer:
         (end,) = consumer.end_offsets([TopicPartition(topic, partition)]).values()
         return [value for columns in consumer.read_range((topic, partition), 0, end) for value in columns.values]
+
+
 def read_committed(servers: str, topic: str, count: int, partitions: int = 1) -> list[Any]:
     """The first values that readers of committed data see, of each of some partitions; those of one in their order."""
     with KafkaConsumer(bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
