@@ -22,7 +22,7 @@ import pytest
 
 LIST = Path(__file__).with_name("quarantine.toml")
 EXTERNAL_MARKERS = ("kafka", "spark")
-EXTERNAL_ROOMS = ("tests/interop/", "tests/spark/live/", "tests/broker/test_rivals.py", "tests/broker/test_group_rivals.py")
+EXTERNAL_ROOMS = ("tests/interop/", "tests/spark/live/", "tests/broker/test_rivals.py")
 TIME_OUTS = [r"TimeoutExpired", r"TimeoutError", r"Timeout >", r"TimedOut"]
 
 

@@ -1,10 +1,13 @@
-"""Administration of a cluster of several brokers: what belongs to one of them, what to all."""
+"""Administration of a cluster of several brokers: what belongs to one of them, what to all.
+
+Moved partitions and elections are in tests/interop/test_accept_cluster.py.
+"""
 
 import logging
 
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition, errors
+from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic, errors
 from kafkacore import protocol as p
 from kafkacore.admin import Append, ConfigResource
 from kafkacore.testing import EmbeddedCluster
@@ -58,20 +61,6 @@ def test_altered_defaults_are_obeyed(admin, cluster):
         for node in (1, 2, 3):
             until(lambda node=node: setting(admin, ("broker", str(node)), "message.max.bytes").value == "1048588")
         assert producer.send("t", b"x" * 2000, partition=0).result(timeout=60).offset == 0
-
-
-def test_altered_topics_are_obeyed(admin, cluster):
-    admin.create_topics([NewTopic("t", 1, 3)]).check()
-    topic = ConfigResource("topic", "t")
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        before = producer.send("t", b"x", timestamp_ms=5).result(timeout=60)
-        assert before.timestamp_ms == 5
-        admin.alter_configs({topic: {"message.timestamp.type": "LogAppendTime"}}).check()
-
-        def stamped():
-            return producer.send("t", b"x", timestamp_ms=5).result(timeout=60).timestamp_ms > 5
-
-        until(stamped)
 
 
 def test_a_group_has_settings_of_its_own(admin, cluster):
@@ -151,25 +140,6 @@ def test_brokers_that_are_away(admin, cluster):
 
     until(lambda: brokers(False) == {1: False, 2: False})
     assert brokers(True) == {1: False, 2: False, 3: True}
-
-
-def test_moving_a_partition_and_electing_its_leader(admin, cluster):
-    admin.create_topics([NewTopic("t", replica_assignments={0: [1, 2]})]).check()
-    tp = TopicPartition("t", 0)
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        producer.send_many("t", [b"x"] * 100).result(timeout=60)
-    admin.alter_partition_reassignments({tp: [3, 2]}).check()
-    until(lambda: not admin.list_partition_reassignments() and cluster.isr("t", 0) and set(cluster.isr("t", 0)) == {2, 3})
-    until(lambda: set(admin.describe_topics(["t"]).check()["t"].partitions[0].replicas) == {2, 3})
-    results = admin.elect_leaders([tp])
-    assert not results.errors or isinstance(results.errors[tp], errors.ElectionNotNeeded)
-    until(lambda: cluster.leader("t", 0) == 3)
-    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
-        consumer.assign([tp])
-        got = 0
-        while got < 100:
-            got += sum(len(records) for records in consumer.poll(10).values())
-    assert got == 100
 
 
 def test_quotas_and_credentials_reach_every_broker(admin, cluster):

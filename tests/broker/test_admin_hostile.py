@@ -14,7 +14,6 @@ NUMBERS = ["0", "-1", "-2", "1", "2147483647", "9" * 30, "1e400", "nan"]
 VALUES = st.sampled_from([None, "", *NUMBERS, "true", "compact", "delete,compact", "gzip", "1:2", "*", "DEBUG"]) | st.text(max_size=5)
 RESOURCES = st.sampled_from([0, 2, 4, 8, 16, 32, 99])
 RESOURCE_NAMES = st.sampled_from(["t", "1", "2", "", "missing", "not a name", "root", "-1", "9" * 400])
-ALTERATIONS = st.builds(p.IncrementalAlterableConfig, name=st.sampled_from(NAMES), config_operation=st.integers(-1, 5), value=VALUES)
 
 
 def everything(bench):
@@ -34,50 +33,35 @@ def given_to(bench, request, version):
     return answer
 
 
-@settings(max_examples=300, deadline=None)
-@given(
-    st.lists(
-        st.builds(
-            p.IncrementalAlterConfigsResource,
-            resource_type=RESOURCES,
-            resource_name=RESOURCE_NAMES,
-            configs=st.lists(ALTERATIONS, max_size=3),
-        ),
-        max_size=3,
-    ),
-    st.booleans(),
+def requests(request, resource, entry, **more):
+    """Alterations of a kind."""
+    entries = st.lists(st.builds(entry, name=st.sampled_from(NAMES), value=VALUES, **more), max_size=3)
+    resources = st.lists(st.builds(resource, resource_type=RESOURCES, resource_name=RESOURCE_NAMES, configs=entries), max_size=3)
+    return st.builds(request, resources=resources, validate_only=st.booleans())
+
+
+REPLACEMENTS = requests(p.AlterConfigsRequest, p.AlterConfigsResource, p.AlterableConfig)
+ALTERATIONS = requests(
+    p.IncrementalAlterConfigsRequest,
+    p.IncrementalAlterConfigsResource,
+    p.IncrementalAlterableConfig,
+    config_operation=st.integers(-1, 5),
 )
-def test_any_alteration_is_answered(resources, validate_only):
-    resources = [each for each in resources if each.resource_type != 8]  # loggers are the process's own
+
+
+@settings(max_examples=400, deadline=None)
+@given(ALTERATIONS | REPLACEMENTS)
+def test_any_alteration_is_answered(request):
+    resources = [each for each in request.resources if each.resource_type != 8]  # loggers are the process's own
+    validate_only = request.validate_only
     bench = Bench()
     bench.topic()
     before = everything(bench)
-    answer = given_to(bench, p.IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only), 1)
+    answer = given_to(bench, request._replace(resources=resources), request.MAX_VERSION)
     assert len(answer.responses) == len(resources)
     after = everything(bench)
     if validate_only or all(each.error_code for each in answer.responses):
         assert after == before
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(
-        st.builds(
-            p.AlterConfigsResource,
-            resource_type=RESOURCES,
-            resource_name=RESOURCE_NAMES,
-            configs=st.lists(st.builds(p.AlterableConfig, name=st.sampled_from(NAMES), value=VALUES), max_size=3),
-        ),
-        max_size=3,
-    )
-)
-def test_any_replacement_is_answered(resources):
-    bench = Bench()
-    bench.topic()
-    everything(bench)
-    answer = given_to(bench, p.AlterConfigsRequest(resources=resources), 2)
-    assert len(answer.responses) == len(resources)
-    everything(bench)
 
 
 ENTITIES = st.lists(

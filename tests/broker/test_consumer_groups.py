@@ -51,13 +51,9 @@ def test_a_first_member_gets_everything():
     quiet = bench.beat("m", 2, owned={bench.a: {0, 1, 2, 3}})
     assert (quiet.member_epoch, quiet.assignment) == (2, None)
     assert bench.group().state_name == "Stable"
-
-
-def test_a_first_member_that_wants_nothing_does_not_change_the_group():
-    bench = ConsumerGroupBench()
-    answer = bench.beat("m", 0, topics=[])
-    assert (answer.error_code, answer.member_epoch, assigned(answer)) == (0, 1, {})
-    assert bench.beat("m", 1, topics=["none"], owned={}).member_epoch == 2
+    nothing = bench.beat("m", 0, topics=[], group="h")
+    assert (nothing.error_code, nothing.member_epoch, assigned(nothing)) == (0, 1, {})
+    assert bench.beat("m", 1, topics=["none"], owned={}, group="h").member_epoch == 2
 
 
 def test_a_partition_is_handed_over_only_when_its_owner_has_let_it_go():

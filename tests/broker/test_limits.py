@@ -77,6 +77,8 @@ def test_an_address_has_its_own_limit() -> None:
     assert quotas.refused == 3
     quotas.closed("a")
     assert quotas.opened("g", "10.0.0.1")
+    with pytest.raises(ConfigError, match="unknown"):
+        ConnectionQuotas(BrokerConfig(max_connections_per_ip_overrides="no such host.invalid:5"))
 
 
 def test_connections_beyond_the_rate_wait_their_share_of_a_second() -> None:
@@ -106,11 +108,6 @@ def test_connections_beyond_the_rate_wait_their_share_of_a_second() -> None:
 def test_overrides_of_another_form_are_refused(overrides: str) -> None:
     with pytest.raises(ConfigError, match="host:limit"):
         BrokerConfig(max_connections_per_ip_overrides=overrides)
-
-
-def test_an_unknown_host_in_the_overrides_is_refused() -> None:
-    with pytest.raises(ConfigError, match="unknown"):
-        ConnectionQuotas(BrokerConfig(max_connections_per_ip_overrides="no such host.invalid:5"))
 
 
 def test_the_memory_of_requests_has_a_bound_in_any_case() -> None:

@@ -17,7 +17,7 @@ from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.broker.server import Broker
 from kafkacore.config import BrokerConfig
 from kafkacore.config_listeners import Listener, listeners_of, shifted
-from kafkacore.errors import AuthenticationFailedError, Code, ConfigError, KafkaTimeoutError, UsageError
+from kafkacore.errors import Code, ConfigError, KafkaTimeoutError, UsageError
 from kafkacore.protocol import DescribeClusterRequest, FindCoordinatorRequest, MetadataRequest, MetadataRequestTopic
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.batches import batch
@@ -87,22 +87,6 @@ def test_settings_are_described_as_they_are(cluster: EmbeddedCluster) -> None:
     with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
         found = admin.describe_configs([("broker", "1")]).check()["broker", "1"]
     assert {name: found[name].value for name in TWO} == TWO
-
-
-def test_one_listener_asks_who_is_there_and_the_other_does_not() -> None:
-    config = {**TWO, "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT,INTERNAL:PLAINTEXT"}
-    alice = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "secret"}
-    with EmbeddedCluster(brokers=2, config=config, users={"alice": "secret"}) as cluster:
-        with KafkaProducer(bootstrap_servers=cluster.listener("INTERNAL")) as producer:
-            assert producer.send("t", b"1").result(timeout=60).offset == 0
-        with KafkaProducer(bootstrap_servers=cluster.listener("CLIENTS"), **alice) as producer:
-            assert producer.send("t", b"2").result(timeout=60).offset == 1
-        assert cluster.isr("t", 0) == [1, 2] or cluster.isr("t", 0) == [2, 1]
-        with KafkaAdminClient(bootstrap_servers=cluster.listener("CLIENTS"), **{**alice, "sasl_password": "x"}) as admin:
-            with pytest.raises(AuthenticationFailedError):
-                admin.list_topics(timeout=60)
-        with KafkaAdminClient(bootstrap_servers=cluster.listener("CLIENTS")) as admin, pytest.raises(KafkaTimeoutError):
-            admin.list_topics(timeout=0.5)
 
 
 @pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])

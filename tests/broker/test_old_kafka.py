@@ -1,6 +1,5 @@
 """Brokers that play Kafka 0.8 to 2.8: old requests in bytes laid out by hand, what lies in the log, clients that speak to them."""
 
-import random
 import struct
 import uuid
 import zlib
@@ -369,39 +368,6 @@ def test_offsets_are_committed_as_then(old):
         stored = [decode_stored(OffsetCommitValue, row[4]) for row in rows_in(load(wire, topic="__consumer_offsets").records)]
         assert [each.offset for each in stored] == [11, 12]
         assert stored[0].commit_timestamp > 1_700_000_000_000 and stored[1].commit_timestamp == 1_234  # v1 brings its own
-
-
-# ---- hostile bytes
-
-
-def test_broken_message_sets_harm_nobody(old):
-    release, cluster = old
-    rng = random.Random(release)
-    sets = [
-        entry(b"value", b"key") * 3,
-        compressed("gzip", [b"v"] * 5),
-        compressed("snappy", [b"v"] * 5),
-        entry(b"v", magic=1) * 2,
-    ]
-    sets.append(compressed("lz4", [b"w"] * 3, magic=1))
-    last = EMULATIONS[release].versions[0][1]
-    with Wire(cluster.bootstrap_servers) as wire:
-        for _ in range(150):
-            data = bytearray(rng.choice(sets))
-            for _ in range(rng.randint(1, 4)):
-                data[rng.randrange(len(data))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
-            if rng.random() < 0.5:  # past the CRC of the first message
-                size = min(max(struct.unpack_from(">i", data, 8)[0], 0), len(data) - 12)
-                data[12:16] = struct.pack(">I", zlib.crc32(data[16 : 12 + size]))
-            answer = store(wire, data, min(rng.randint(0, 2), last))
-            assert answer.error_code in (0, Code.CORRUPT_MESSAGE, Code.MESSAGE_TOO_LARGE, Code.INVALID_TIMESTAMP, Code.INVALID_RECORD)
-            assert answer.error_code <= EMULATIONS[release].newest_code
-        store(wire, entry(b"last"))
-        position, found = 0, []
-        while not found or found[-1][1] != b"last":
-            found = values_in(load(wire, position).records)
-            position = found[-1][0] + 1
-        assert load(wire, position).high_watermark == position
 
 
 # ---- clients

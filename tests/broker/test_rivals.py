@@ -3,9 +3,7 @@
 import json
 
 import confluent_kafka
-import kafka
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.testing import Disconnect, EmbeddedCluster
@@ -43,25 +41,6 @@ def test_older_tables(client, older):
     with EmbeddedCluster(api_versions={**API_VERSIONS, **older}) as cluster:
         WRITE[client](cluster.bootstrap_servers, "t", RECORDS, "lz4")
         assert READ[client](cluster.bootstrap_servers, "t", COUNT) == RECORDS
-
-
-def test_confluents_admin_creates_and_deletes(cluster):
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    admin.create_topics([NewTopic("by-admin", 3, 1, config={"retention.ms": "60000"})])["by-admin"].result(60)
-    assert cluster.topics()["by-admin"] == 3
-    refused = admin.create_topics([NewTopic("compacted", 1, 1, config={"cleanup.policy": "squeeze"})])["compacted"]
-    with pytest.raises(confluent_kafka.KafkaException, match=r"cleanup\.policy"):
-        refused.result(60)
-    admin.delete_topics(["by-admin"])["by-admin"].result(60)
-    assert "by-admin" not in cluster.topics()
-
-
-def test_kafka_pythons_admin_describes_the_cluster(cluster):
-    admin = kafka.KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
-    try:
-        assert admin.describe_cluster()["cluster_id"] == cluster.cluster_id
-    finally:
-        admin.close()
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
-"""Transactions over three brokers: markers and questions between brokers, coordinators and leaders that go away in the middle."""
+"""Transactions over three brokers: a decision outlives its coordinator, and markers find leaders that move or are away.
 
-import random
+Brokers that go while transactions are committed are in tests/producer/test_transactions_end_to_end.py.
+"""
+
 from typing import Any
 
 import confluent_kafka as ck
@@ -8,7 +10,6 @@ import pytest
 
 from kafkacore import protocol as p
 from kafkacore.broker.coordinator_shard import partition_for
-from kafkacore.broker.faults import Disconnect, Drop
 from kafkacore.broker.internal_topics import TRANSACTION_TOPIC
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.waiting import until
@@ -78,37 +79,6 @@ def state_of(cluster: EmbeddedCluster) -> str:
         return wire.ask(p.DescribeTransactionsRequest(transactional_ids=[TXN]), 0).transaction_states[0].transaction_state
 
 
-def test_offsets_of_a_group_on_another_broker(cluster):
-    producer = producer_of(cluster)
-    reader = ck.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "offsets", "auto.offset.reset": "earliest"})
-    place = ck.TopicPartition("t", 0, 5)
-    reader.assign([ck.TopicPartition("t", 0, 0)])
-    for commit, expected in ((False, ck.OFFSET_INVALID), (True, 5)):
-        producer.begin_transaction()
-        send_to_all(producer, b"a")
-        producer.send_offsets_to_transaction([place], reader.consumer_group_metadata(), WAIT_S)
-        (producer.commit_transaction if commit else producer.abort_transaction)(WAIT_S)
-        assert reader.committed([place], WAIT_S)[0].offset == expected
-    reader.close()
-
-
-@pytest.mark.parametrize("clean", [True, False])
-def test_the_coordinator_goes_away_in_the_middle(cluster, clean):
-    producer = producer_of(cluster)
-    producer.begin_transaction()
-    send_to_all(producer, b"a")
-    gone = coordinator(cluster)
-    (cluster.stop_broker if clean else cluster.kill_broker)(gone)
-    assert coordinator(cluster) != gone
-    send_to_all(producer, b"b")
-    producer.commit_transaction(WAIT_S)
-    cluster.start_broker(gone)
-    producer.begin_transaction()
-    send_to_all(producer, b"c")
-    producer.abort_transaction(WAIT_S)
-    assert committed_values(cluster) == values_of_all(b"a", b"b")
-
-
 def test_a_decision_survives_the_coordinator_that_took_it(cluster):
     producer = producer_of(cluster)
     producer.begin_transaction()
@@ -149,63 +119,3 @@ def test_markers_wait_for_a_leader(cluster):
     cluster.start_broker(away)
     until(lambda: state_of(cluster) == "CompleteCommit", "the transaction is completed")
     assert committed_values(cluster, "single", 3) == {b"a-0", b"a-1", b"a-2"}
-
-
-@pytest.mark.parametrize("fault", [Disconnect(handle=True), Disconnect()])
-def test_lost_answers_to_markers_do_no_harm(cluster, fault):
-    """The marker is written, the answer is lost: it is written once more, and nothing comes of it."""
-    left = [3]
-
-    def lose(request):
-        left[0] -= 1
-        return fault if left[0] >= 0 else None
-
-    producer = producer_of(cluster)
-    cluster.control(27, lose)
-    for name, commit in ((b"a", True), (b"b", False), (b"c", True)):
-        producer.begin_transaction()
-        send_to_all(producer, name)
-        (producer.commit_transaction if commit else producer.abort_transaction)(WAIT_S)
-    until(lambda: state_of(cluster) == "CompleteCommit", "the transaction is completed")
-    assert left[0] < 0
-    assert committed_values(cluster) == values_of_all(b"a", b"c")
-
-
-def test_lost_answers_of_the_coordinator(cluster):
-    """EndTxn is carried out and its answer lost: the client asks again, and nothing is decided twice."""
-    faults = iter([Disconnect(handle=True), Drop(handle=True)])
-    producer = producer_of(cluster, socket_timeout_ms=300)
-    cluster.control(26, lambda request: next(faults, None))
-    for name in (b"a", b"b", b"c"):
-        producer.begin_transaction()
-        send_to_all(producer, name)
-        producer.commit_transaction(WAIT_S)
-    assert committed_values(cluster) == values_of_all(b"a", b"b", b"c")
-
-
-def test_brokers_come_and_go(cluster):
-    """Whatever is killed between two steps: a transaction that was committed is read as a whole, once; one that was aborted never."""
-    choose = random.Random(5)
-    producer = producer_of(cluster)
-    committed: list[bytes] = []
-    down: int | None = None
-    for nth in range(10):
-        name = b"%d" % nth
-        producer.begin_transaction()
-        for _ in range(2):
-            if down is not None:
-                cluster.start_broker(down)
-                down = None
-            elif choose.random() < 0.4:
-                down = choose.choice([1, 2, 3])
-                (cluster.kill_broker if choose.random() < 0.7 else cluster.stop_broker)(down)
-            send_to_all(producer, name)
-            name += b"+"
-        if choose.random() < 0.7:
-            producer.commit_transaction(WAIT_S)
-            committed += [b"%d" % nth, b"%d+" % nth]
-        else:
-            producer.abort_transaction(WAIT_S)
-    if down is not None:
-        cluster.start_broker(down)
-    assert committed_values(cluster) == values_of_all(*committed)
