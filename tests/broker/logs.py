@@ -59,7 +59,7 @@ def full(fd, pieces, position):
     raise OSError(28, "No space left on device")
 
 
-class Held(InlineWorker):
+class HeldWorker(InlineWorker):
     """A worker that works at once until a test holds it: then each job waits, or where `outcomes` are held, what came of it."""
 
     def __init__(self, *, jobs=False, outcomes=False) -> None:
@@ -89,7 +89,7 @@ class Disk:
         self.paths = [Path(path) for path in paths]
         self.config = BrokerConfig(**config)
         self.clock = ManualClock(wall_ms=T0)
-        self.worker, self.cleaner = Held(), Held()
+        self.worker, self.cleaner = HeldWorker(), HeldWorker()
         self.start()
 
     def start(self) -> None:

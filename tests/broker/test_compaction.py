@@ -44,7 +44,7 @@ def end_transaction(log, producer_id, commit, wall_ms=T0):
     return log.append(next(iter(read_batches(data))), 0, wall_ms=wall_ms)
 
 
-def content(log):
+def keyed_content(log):
     return [(r.offset, r.key, r.value) for each in batches_in(log) if not each.is_control for r in each.records()]
 
 
@@ -58,9 +58,9 @@ def test_the_last_value_of_a_key_stays_and_offsets_do_not_change(store):
         put(log, (b"k%d" % (nth % 4), b"v" * 100 + b"%d" % nth))
     active = log.segments[-1].base_offset
     assert 0 < active < 40
-    before = {offset: (key, value) for offset, key, value in content(log)}
+    before = {offset: (key, value) for offset, key, value in keyed_content(log)}
     compact(store)
-    after = content(log)
+    after = keyed_content(log)
     assert all(before[offset] == (key, value) for offset, key, value in after)
     assert [offset for offset, _, _ in after] == [*range(active - 4, active), *range(active, 40)]
     assert (log.end_offset, store.manager.compactor.cleaned_to[KEY]) == (40, active)
@@ -108,24 +108,24 @@ def wait(store):
 def test_tombstones_stay_until_their_horizon(store):
     log = store.log(**COMPACT, delete_retention_ms=1000)
     put(log, (b"a", b"1"), (b"b", b"1"), (b"a", None))
-    fill(log)
+    end_segment(log)
     compact(store)
-    assert content(log)[:2] == [(1, b"b", b"1"), (2, b"a", None)]
+    assert keyed_content(log)[:2] == [(1, b"b", b"1"), (2, b"a", None)]
     (first, *_) = batches_in(log)
     assert (first.attributes & 0x40, first.base_timestamp_ms) == (0x40, T0 + 1000)
     assert {record.timestamp_ms for record in first.records()} == {T0}  # the horizon takes the place of the base, not of the time
     store.clock.advance(999)
-    fill(log)
+    end_segment(log)
     compact(store)
-    assert content(log)[1] == (2, b"a", None)
+    assert keyed_content(log)[1] == (2, b"a", None)
     store.clock.advance(1)
-    fill(log)
+    end_segment(log)
     compact(store)
-    assert content(log)[0] == (1, b"b", b"1")
-    assert b"a" not in [key for _, key, _ in content(log)]
+    assert keyed_content(log)[0] == (1, b"b", b"1")
+    assert b"a" not in [key for _, key, _ in keyed_content(log)]
 
 
-def fill(log, wall_ms=T0):
+def end_segment(log, wall_ms=T0):
     """Ends the active segment."""
     base = log.segments[-1].base_offset
     while log.segments[-1].base_offset == base:
@@ -141,18 +141,18 @@ def test_aborted_records_go_and_the_marker_after_them(store):
     end_transaction(log, 5, commit=True)
     put(log, (b"z", b"z"), producer_id=5, producer_epoch=0, base_sequence=3, is_transactional=True)
     end_transaction(log, 5, commit=True)
-    fill(log)
+    end_segment(log)
     assert log.aborted_transactions(0, log.end_offset) == [(5, 1, 3, 4)]
     compact(store)
-    assert [(o, k, v) for o, k, v in content(log) if k != b"filler"] == [(0, b"a", b"0"), (4, b"b", b"committed"), (6, b"z", b"z")]
+    assert [(o, k, v) for o, k, v in keyed_content(log) if k != b"filler"] == [(0, b"a", b"0"), (4, b"b", b"committed"), (6, b"z", b"z")]
     assert [each.base_offset for each in batches_in(log) if each.is_control] == [3, 5, 7]
     assert log.aborted_transactions(0, log.end_offset) == [(5, 1, 3, 4)]  # its marker is there
-    fill(log)
+    end_segment(log)
     compact(store)  # nothing left of it: the marker gets its horizon, the entry goes
     assert [each.base_offset for each in batches_in(log) if each.is_control] == [3, 5, 7]
     assert log.aborted_transactions(0, log.end_offset) == []
     store.clock.advance(1000)
-    fill(log)
+    end_segment(log)
     compact(store)
     assert [each.base_offset for each in batches_in(log) if each.is_control] == [5, 7]
 
@@ -176,10 +176,10 @@ def test_an_open_transaction_stops_it(store):
     put(log, (b"a", b"1"))
     put(log, (b"a", b"2"), producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
     put(log, (b"a", b"3"))
-    fill(log)
+    end_segment(log)
     store.manager.last_stable_offset = lambda key: log.producers.first_unstable_offset()
     compact(store)
-    assert [value for _, key, value in content(log) if key == b"a"] == [b"1", b"2", b"3"]
+    assert [value for _, key, value in keyed_content(log) if key == b"a"] == [b"1", b"2", b"3"]
     assert cleanable(log, log.config, 0, 1, T0)[:2] == (0, 1)
 
 
@@ -187,7 +187,7 @@ def test_the_last_batch_of_a_producer_stays_empty(store):
     log = store.log(**COMPACT)
     put(log, (b"a", b"1"), producer_id=7, producer_epoch=2, base_sequence=40)
     put(log, (b"a", b"2"))
-    fill(log)
+    end_segment(log)
     compact(store)
     (first, *_) = batches_in(log)
     assert (first.base_offset, first.record_count, first.producer_id, first.producer_epoch, first.last_sequence) == (0, 0, 7, 2, 40)
@@ -222,9 +222,9 @@ def test_old_messages_stay_and_their_keys_count(store):
     log.append_replicated(message_set(0, b"k", 0) + message_set(1, b"k", 1))
     put(log, (b"k", b"new"), (b"other", b"1"))
     log.append_replicated(message_set(1, b"other", 4))
-    fill(log)
+    end_segment(log)
     compact(store)
-    left = [(offset, key) for offset, key, _ in content(log) if key != b"filler"]
+    left = [(offset, key) for offset, key, _ in keyed_content(log) if key != b"filler"]
     assert left == [(0, b"k"), (1, b"k"), (2, b"k"), (4, b"other")]
 
 
@@ -245,12 +245,12 @@ def test_what_lies_behind_a_full_map_of_keys_is_left_for_the_next_time():
     rows = [(b"a", b"1"), (b"b", b"2"), (None, b"3"), (b"b", b"4")]
     for row in rows:
         put(log, row)
-    fill(log)
+    end_segment(log)
     compact(store)
     assert store.manager.compactor.cleaned_to[KEY] == 1
-    assert [(key, value) for _, key, value in content(log)][:4] == rows
+    assert [(key, value) for _, key, value in keyed_content(log)][:4] == rows
     compact(store)
-    assert [(key, value) for _, key, value in content(log)][:2] == [rows[0], rows[3]]
+    assert [(key, value) for _, key, value in keyed_content(log)][:2] == [rows[0], rows[3]]
 
 
 def test_compression_is_kept(store):
@@ -258,7 +258,7 @@ def test_compression_is_kept(store):
     for codec in ("gzip", "snappy", "lz4", "zstd"):
         put(log, (b"k", b"old" * 50), (b"%s" % codec.encode(), b"new" * 50), compression=codec)
     put(log, (b"k", b"newest"))
-    fill(log)
+    end_segment(log)
     compact(store)
     kept = [each for each in batches_in(log) if each.compression]
     assert [each.compression for each in kept] == [1, 2, 3, 4]
@@ -273,17 +273,17 @@ def test_segments_become_one_and_survive_restart_and_crash(tmp_path):
     many = len(log.segments)
     compact(disk)
     assert len(log.segments) == many  # grouped by what they were before
-    fill(log)
+    end_segment(log)
     compact(disk)
     assert len(log.segments) < many / 3
-    expected = content(log)
+    expected = keyed_content(log)
     names = os.listdir(tmp_path / "t-0")
     assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
     disk.restart()
     assert disk.manager.compactor.cleaned_to[KEY] > 0
-    assert content(disk.log(**COMPACT)) == expected
+    assert keyed_content(disk.log(**COMPACT)) == expected
     disk.crash()
-    assert content(disk.log(**COMPACT)) == expected
+    assert keyed_content(disk.log(**COMPACT)) == expected
 
 
 @pytest.mark.parametrize("at", range(12))
@@ -292,7 +292,7 @@ def test_a_crash_at_any_step_of_the_swap_keeps_every_last_value(tmp_path, at, mo
     log = disk.log(**COMPACT)
     for nth in range(30):
         put(log, (b"k%d" % (nth % 3), b"%d" % nth + b"v" * 100))
-    latest = {key: value for _, key, value in content(log)}
+    latest = {key: value for _, key, value in keyed_content(log)}
     real, steps = os.replace, 0
 
     def dying(source, target):
@@ -311,7 +311,7 @@ def test_a_crash_at_any_step_of_the_swap_keeps_every_last_value(tmp_path, at, mo
     disk.crash()
     log = disk.log(**COMPACT)
     assert log.end_offset == 30
-    assert {key: value for _, key, value in content(log)} == latest
+    assert {key: value for _, key, value in keyed_content(log)} == latest
     assert not [name for name in os.listdir(tmp_path / "t-0") if name.endswith((".cleaned", ".swap", ".deleted"))]
 
 
@@ -345,12 +345,12 @@ def test_a_cleaning_lets_go_of_files_nobody_wants(store, change, held):
         log.truncate_to(2)
         for nth in range(8):  # the same segments, with other records
             put(log, (b"%d" % nth, b"new" * 40))
-        expected = content(log)
+        expected = keyed_content(log)
     store.cleaner.release()
     assert not any("cleaned" in name for name in store.open_logs()) and KEY not in store.manager.compactor.cleaned_to
     assert not store.manager.is_offline
     if change == "truncated":
-        assert content(log) == expected and len(expected) == 10
+        assert keyed_content(log) == expected and len(expected) == 10
         assert not [name for path in store.paths for name in os.listdir(path / "t-0") if name.endswith(".cleaned")]
 
 
@@ -396,14 +396,14 @@ def test_a_cleaning_that_is_given_up_leaves_everything_as_it_was(tmp_path):
     log = disk.log(**COMPACT)
     for nth in range(30):
         put(log, (b"k", b"%d" % nth * 100))
-    expected = content(log)
+    expected = keyed_content(log)
     compact(disk)
     disk.manager.compactor.cancel()
     disk.cleaner.release()
-    assert content(log) == expected and KEY not in disk.manager.compactor.cleaned_to
+    assert keyed_content(log) == expected and KEY not in disk.manager.compactor.cleaned_to
     assert not [name for name in os.listdir(tmp_path / "t-0") if name.endswith(".cleaned")]
     compact(disk)
-    assert content(log) != expected
+    assert keyed_content(log) != expected
 
 
 @settings(max_examples=60, deadline=None)
@@ -430,22 +430,22 @@ def test_readers_see_what_the_model_says(plan, map_bytes):
             if action < 5:
                 end_transaction(log, producer, commit=action < 3)
         if action == 9:
-            before = committed(log)
+            before = committed_values(log)
             compact(store)
-            assert committed(log) == before
+            assert committed_values(log) == before
     for producer in sequences:
         end_transaction(log, producer, commit=True)
-    everything = committed(log)
-    fill(log)
+    everything = committed_values(log)
+    end_segment(log)
     for _ in range(3):
         compact(store)
-    after = committed(log)
+    after = committed_values(log)
     assert {k: v for k, v in after.items() if k != b"filler"} == {k: v for k, v in everything.items() if k != b"filler"}
-    offsets = [offset for offset, _, _ in content(log)]
+    offsets = [offset for offset, _, _ in keyed_content(log)]
     assert offsets == sorted(set(offsets))
 
 
-def committed(log) -> dict[bytes, bytes | None]:
+def committed_values(log) -> dict[bytes, bytes | None]:
     """The last value of every key that a reader of committed records sees, tombstones as None or not at all."""
     aborted = log.aborted_transactions(0, log.end_offset)
     seen: dict[bytes, bytes | None] = {}

@@ -14,7 +14,7 @@ from tests.kit.inside import host_of, lock_of
 CONFIG = BrokerConfig()
 
 
-class Reader:
+class LogReader:
     """A follower that reads when the test says so."""
 
     def __init__(self, host):
@@ -42,7 +42,7 @@ def test_followers_hear_of_it_under_the_lock_before_the_answer_and_read_at_their
     clock = ManualClock()
     state = broker_state(CONFIG, clock)
     host = host_of(state.controller)
-    quick, slow = Reader(host), Reader(host)
+    quick, slow = LogReader(host), LogReader(host)
     first = host.end_offset()
     for nth in range(3):
         _, offset = host.submit(topic_request(f"t{nth}"), 7)

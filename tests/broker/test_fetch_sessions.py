@@ -83,7 +83,7 @@ class Reader:
         return answer
 
 
-def told(bench, answer):
+def alike(bench, answer):
     """An answer without what differs between two clusters, in its order."""
     if answer is Outcome.LATER:
         return answer
@@ -207,7 +207,7 @@ class Pair:
             "max_bytes": rnd.choice([1 << 20, 1 << 20, 300, 0]),
             "partition_bytes": rnd.choice([1 << 20, 1 << 20, 200]),
         }
-        first, second = self.both(lambda bench: told(bench, bench.ask(reader.request(bench, named, forgotten, **limits), reader.version)))
+        first, second = self.both(lambda bench: alike(bench, bench.ask(reader.request(bench, named, forgotten, **limits), reader.version)))
         assert first == second
         if first is Outcome.LATER:
             reader.waits = True
@@ -232,7 +232,7 @@ class Pair:
 
     def compare(self):
         first, second = self.benches
-        late = [[told(bench, answer) for answer in bench.late] for bench in self.benches]
+        late = [[alike(bench, answer) for answer in bench.late] for bench in self.benches]
         assert late[0] == late[1]
         if late[0]:
             for bench in self.benches:

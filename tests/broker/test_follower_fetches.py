@@ -75,7 +75,7 @@ class Follower:
         return [lane for _, _, lane, _ in self.sent]
 
 
-def names(request):
+def asked_for(request):
     return {
         part.partition: (part.fetch_offset, part.last_fetched_epoch, part.current_leader_epoch, part.log_start_offset)
         for topic in request.topics
@@ -83,7 +83,7 @@ def names(request):
     }
 
 
-def response(parts, session_id=9):
+def fetch_answer(parts, session_id=9):
     topics = [p.FetchableTopicResponse(topic_id=b"t" * 16, partitions=parts)] if parts else []
     return p.FetchResponse(session_id=session_id, responses=topics)
 
@@ -110,7 +110,7 @@ class Run:
         """The leader's side of a long Fetch; afterwards it must hold what a full one would name."""
         if request.session_epoch == 0:
             self.session.clear()
-        self.session.update(names(request))
+        self.session.update(asked_for(request))
         for topic in request.forgotten_topics_data:
             for index in topic.partitions:
                 del self.session[index]
@@ -181,9 +181,9 @@ class Run:
         if outcome == "refused" and lane == LONG_LANE:
             done(p.FetchResponse(error_code=rnd.choice([Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH]), responses=[]))
             return
-        read = sorted(self.session if lane == LONG_LANE else names(request))
+        read = sorted(self.session if lane == LONG_LANE else asked_for(request))
         parts = [self.part(index) for index in rnd.sample(read, rnd.randint(0, len(read)))]
-        done(response(parts, 0 if outcome == "no session" else 9))
+        done(fetch_answer(parts, 0 if outcome == "no session" else 9))
 
     def part(self, index):
         rnd = self.random
@@ -224,21 +224,21 @@ def test_a_round_trip_looks_at_what_was_answered_and_nothing_else(asks):
     assert follower.sent == []
     follower.fetchers.wake()
     _, request, _, done = follower.take(LONG_LANE)
-    assert len(names(request)) == 1_000  # one request for all of them
+    assert len(asked_for(request)) == 1_000  # one request for all of them
     assert len(asks) == 1_000
-    done(response([data(index) for index in range(1_000)]))
+    done(fetch_answer([data(index) for index in range(1_000)]))
     del asks[:]
     for _ in range(2):
         _, request, _, done = follower.take(LONG_LANE)
-        assert set(names(request)) <= {7}
-        done(response([data(7, records=b"rr")]))
+        assert set(asked_for(request)) <= {7}
+        done(fetch_answer([data(7, records=b"rr")]))
         assert asks[-1] == 7
     del asks[:]
     _, request, _, done = follower.take(LONG_LANE)
-    assert names(request) == {7: (4, -1, 0, 0)}
-    done(response([]))
+    assert asked_for(request) == {7: (4, -1, 0, 0)}
+    done(fetch_answer([]))
     _, request, _, done = follower.take(LONG_LANE)
-    assert (names(request), asks) == ({}, [])
+    assert (asked_for(request), asks) == ({}, [])
 
 
 def test_a_decision_about_many_partitions_wakes_a_fetcher_once(monkeypatch):
@@ -267,7 +267,7 @@ def test_what_failed_together_is_asked_for_together():
     assert follower.sent == []
     follower.clock.advance(30)
     follower.timer.advance_clock()
-    assert len(names(follower.take(LONG_LANE)[1])) == 300
+    assert len(asked_for(follower.take(LONG_LANE)[1])) == 300
     assert follower.sent == []
 
 
@@ -277,7 +277,7 @@ def test_a_closed_fetcher_sends_nothing():
     follower.fetchers.wake()
     _, _, _, done = follower.take(LONG_LANE)
     follower.fetchers.close()
-    done(response([data(0)]))
+    done(fetch_answer([data(0)]))
     assert follower.sent == []
 
 
@@ -289,7 +289,7 @@ def test_a_leader_that_refuses_this_broker_is_named_once(caplog):
     follower.fetchers.wake()
     for refused in (True, True, False, True):
         code = Code.TOPIC_AUTHORIZATION_FAILED if refused else Code.NONE
-        follower.take(LONG_LANE)[3](response([data(index, error_code=code) for index in (0, 1)]))
+        follower.take(LONG_LANE)[3](fetch_answer([data(index, error_code=code) for index in (0, 1)]))
         follower.clock.advance(2_000)
         follower.timer.advance_clock()
     said = [each.getMessage() for each in caplog.records if "super.users" in each.getMessage()]
@@ -311,13 +311,13 @@ def test_partitions_that_come_later_join_the_next_long_fetch_when_their_short_on
     follower.fetchers.wake()
     _, long, _, long_done = follower.take(LONG_LANE)
     _, short, _, short_done = follower.take(SHORT_LANE)
-    assert (set(names(long)), set(names(short))) == ({0}, {1})  # each partition in one request
+    assert (set(asked_for(long)), set(asked_for(short))) == ({0}, {1})  # each partition in one request
     assert (long.max_wait_ms, long.min_bytes, short.max_wait_ms) == (500, 1, 0)
-    long_done(response([data(0, records=b"r")]))
+    long_done(fetch_answer([data(0, records=b"r")]))
     assert follower.sent == []
-    short_done(response([data(1, records=b"rrr")]))
+    short_done(fetch_answer([data(1, records=b"rrr")]))
     _, request, _, _ = follower.take(LONG_LANE)
-    assert {index: fields[0] for index, fields in names(request).items()} == {0: 1, 1: 3}
+    assert {index: fields[0] for index, fields in asked_for(request).items()} == {0: 1, 1: 3}
     assert follower.sent == []
 
 
@@ -327,10 +327,10 @@ def test_an_answer_counts_for_the_epoch_and_the_end_of_the_log_that_were_asked_w
     newer.leader_epoch = 1
     follower.fetchers.follow(newer)  # the same leader in another epoch
     moved.log.end_offset = 7  # otherwise than by an answer
-    follower.take(LONG_LANE)[3](response([data(index, records=b"rr") for index in range(3)]))
+    follower.take(LONG_LANE)[3](fetch_answer([data(index, records=b"rr") for index in range(3)]))
     assert [copy.log.end_offset for copy in (kept, newer, moved)] == [2, 0, 7]
     _, request, _, _ = follower.take(LONG_LANE)
-    assert names(request) == {0: (2, -1, 0, 0), 1: (0, -1, 1, 0), 2: (7, -1, 0, 0)}
+    assert asked_for(request) == {0: (2, -1, 0, 0), 1: (0, -1, 1, 0), 2: (7, -1, 0, 0)}
 
 
 def test_a_log_is_truncated_where_its_leader_says_that_it_diverges():
@@ -339,7 +339,7 @@ def test_a_log_is_truncated_where_its_leader_says_that_it_diverges():
         copy.log.end_offset, copy.high_watermark = 9, 4
     follower = asking(one, other)
     diverging = p.FetchEpochEndOffset(epoch=0, end_offset=6)
-    follower.take(LONG_LANE)[3](response([data(0, diverging_epoch=diverging, high_watermark=5), data(1, high_watermark=5)]))
+    follower.take(LONG_LANE)[3](fetch_answer([data(0, diverging_epoch=diverging, high_watermark=5), data(1, high_watermark=5)]))
     assert (one.log.end_offset, other.log.end_offset) == (6, 9)  # not at the high watermark
 
 
@@ -348,34 +348,34 @@ def test_a_partition_that_fails_rests_longer_each_time_while_its_neighbour_is_co
     follower = asking(failing, good)
     follower.fetchers.backoff = ExponentialBackoff(20, BrokerConfig().replica_fetch_backoff_ms, jitter=0)
     refused = data(0, error_code=Code.NOT_LEADER_OR_FOLLOWER)
-    follower.take(LONG_LANE)[3](response([refused, data(1, records=b"r")]))
+    follower.take(LONG_LANE)[3](fetch_answer([refused, data(1, records=b"r")]))
     for nth, rest_ms in enumerate([20, 40, 80, 160, 320, 640, 1_000, 1_000]):
         follower.clock.advance(rest_ms - 1)
         follower.timer.advance_clock()
         assert follower.lanes() == [LONG_LANE]
-        follower.take(LONG_LANE)[3](response([data(1, records=b"r")]))
+        follower.take(LONG_LANE)[3](fetch_answer([data(1, records=b"r")]))
         assert good.log.end_offset == nth + 2
         follower.clock.advance(1)
         follower.timer.advance_clock()
         _, request, _, done = follower.take(SHORT_LANE)
-        assert set(names(request)) == {0}
-        done(response([refused]))
+        assert set(asked_for(request)) == {0}
+        done(fetch_answer([refused]))
     failing.leader_epoch += 1  # a decision of the controller
     follower.fetchers.follow(failing)
     follower.fetchers.wake()
-    assert set(names(follower.take(SHORT_LANE)[1])) == {0}
+    assert set(asked_for(follower.take(SHORT_LANE)[1])) == {0}
 
 
 def test_a_bug_met_with_one_partition_of_an_answer_keeps_no_other_from_being_copied(caplog):
     good, bad, last = Copy(0), Copy(1), Copy(2)
     follower, bad.breaks = asking(good, bad, last), ZeroDivisionError("a bug")
-    follower.take(LONG_LANE)[3](response([data(index, records=b"r") for index in range(3)]))
+    follower.take(LONG_LANE)[3](fetch_answer([data(index, records=b"r") for index in range(3)]))
     assert [copy.log.end_offset for copy in (good, bad, last)] == [1, 0, 1]
     assert "for partition t-1 failed; the others go on" in caplog.text
     follower.take(LONG_LANE)
     follower.clock.advance(1_000)
     follower.timer.advance_clock()
-    assert names(follower.take(SHORT_LANE)[1]) == {1: (0, -1, 0, 0)}  # it is tried again
+    assert asked_for(follower.take(SHORT_LANE)[1]) == {1: (0, -1, 0, 0)}  # it is tried again
 
 
 def test_leaders_that_do_not_answer_keep_no_other_leader_from_being_copied():
@@ -384,9 +384,9 @@ def test_leaders_that_do_not_answer_keep_no_other_leader_from_being_copied():
     (_, _, _, cut), (_, _, _, answered) = follower.sent
     follower.sent.clear()
     cut(DisconnectError("cut"))
-    answered(response([data(1, records=b"r")]))
+    answered(fetch_answer([data(1, records=b"r")]))
     assert [leader for leader, *_ in follower.sent] == [3]
     assert good.log.end_offset == 1
     follower.sent.clear()
     follower.fetchers.leader_is_back(2)
-    assert [(leader, set(names(request))) for leader, request, *_ in follower.sent] == [(2, {0})]
+    assert [(leader, set(asked_for(request))) for leader, request, *_ in follower.sent] == [(2, {0})]

@@ -20,7 +20,7 @@ from tests.kit.wire import produce_request
 INTERNAL = (GROUP_TOPIC, TRANSACTION_TOPIC)
 
 
-def keyed(*records):
+def keyed_batch(*records):
     """A batch of (key, value) pairs."""
     builder = BatchBuilder(max_bytes=1 << 20)
     for key, value in records:
@@ -35,19 +35,19 @@ def bench_with_internal_topics(**config):
     return bench
 
 
-def metadata(bench, name, version=9):
+def metadata_of(bench, name, version=9):
     request = p.MetadataRequest(topics=[p.MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
     return bench.ask(request, version).topics[0]
 
 
-def commit(bench, offset, group="g", topic="t"):
+def commit_offset(bench, offset, group="g", topic="t"):
     part = p.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="")
     wanted = [p.OffsetCommitRequestTopic(name=topic, partitions=[part])]
     request = p.OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=wanted)
     return bench.ask(request, 8).topics[0].partitions[0].error_code
 
 
-def committed(bench, group="g", topic="t"):
+def committed_offset(bench, group="g", topic="t"):
     wanted = p.OffsetFetchRequestGroup(group_id=group, topics=[p.OffsetFetchRequestTopics(name=topic, partition_indexes=[0])])
     answer = bench.ask(p.OffsetFetchRequest(groups=[wanted]), 8).groups[0]
     return answer.error_code or answer.topics[0].partitions[0].committed_offset
@@ -70,7 +70,7 @@ def move(bench, topic):
 def test_a_client_does_not_write_to_an_internal_topic(topic, acks):
     bench = bench_with_internal_topics()
     end_offset = bench.state.replicas.partition(topic, 0).log.end_offset
-    answer = bench.produce(keyed((b"k", b"v")), topic=topic, acks=acks)
+    answer = bench.produce(keyed_batch((b"k", b"v")), topic=topic, acks=acks)
     if acks:
         assert answer.error_code == Code.INVALID_TOPIC_EXCEPTION
     assert bench.state.replicas.partition(topic, 0).log.end_offset == end_offset
@@ -80,7 +80,7 @@ def test_a_client_writes_to_no_internal_topic_by_its_id_either_and_other_topics_
     bench = bench_with_internal_topics()
     bench.topic()
     topics = [bench.cluster.topics[name] for name in ("t", GROUP_TOPIC)]
-    parts = [p.PartitionProduceData(index=0, records=keyed((b"k", b"v")))]
+    parts = [p.PartitionProduceData(index=0, records=keyed_batch((b"k", b"v")))]
     data = [p.TopicProduceData(topic_id=topic.topic_id, partition_data=parts) for topic in topics]
     answer = bench.ask(p.ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data), 13)
     codes = {bytes(topic.topic_id): topic.partition_responses[0].error_code for topic in answer.responses}
@@ -91,7 +91,7 @@ def test_kafkas_admin_client_id_writes_to_internal_topics(monkeypatch):
     bench = bench_with_internal_topics()
     encode = p.encode_request
     monkeypatch.setattr(p, "encode_request", lambda request, version, number, client: encode(request, version, number, "__admin_client"))
-    assert bench.produce(keyed((b"\x00\x63k", b"v")), topic=GROUP_TOPIC).error_code == Code.NONE
+    assert bench.produce(keyed_batch((b"\x00\x63k", b"v")), topic=GROUP_TOPIC).error_code == Code.NONE
 
 
 def test_a_client_takes_no_internal_partition_into_its_transaction():
@@ -116,7 +116,7 @@ def test_clients_do_not_delete_records_of_internal_topics():
 
 def test_a_metadata_request_makes_internal_topics_as_the_coordinators_want_them():
     bench = Bench(offsets_topic_num_partitions=7, transaction_state_log_num_partitions=4, num_partitions=2)
-    made = {name: metadata(bench, name) for name in INTERNAL}
+    made = {name: metadata_of(bench, name) for name in INTERNAL}
     assert {name: (topic.error_code, len(topic.partitions), topic.is_internal) for name, topic in made.items()} == {
         GROUP_TOPIC: (Code.NONE, 7, True),
         TRANSACTION_TOPIC: (Code.NONE, 4, True),
@@ -133,8 +133,8 @@ def test_a_metadata_request_makes_internal_topics_as_the_coordinators_want_them(
         "segment.bytes": "104857600",
         "unclean.leader.election.enable": "false",
     }
-    assert len(metadata(bench, "ordinary").partitions) == 2
-    assert metadata(bench, METADATA_TOPIC).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert len(metadata_of(bench, "ordinary").partitions) == 2
+    assert metadata_of(bench, METADATA_TOPIC).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     assert METADATA_TOPIC not in bench.cluster.topics
 
 
@@ -155,19 +155,19 @@ BAD = {
 def test_a_bad_record_is_skipped_counted_and_logged_and_the_others_count(topic, bad, caplog):
     bench = bench_with_internal_topics()
     bench.topic()
-    assert (commit(bench, 41), init(bench)) == (Code.NONE, Code.NONE)
+    assert (commit_offset(bench, 41), init(bench)) == (Code.NONE, Code.NONE)
     partition = bench.state.replicas.partition(topic, 0)
     at = partition.log.end_offset
-    partition.append_internal(keyed(bad), T0, 0)
+    partition.append_internal(keyed_batch(bad), T0, 0)
     if topic == GROUP_TOPIC:
-        assert commit(bench, 42) == Code.NONE
+        assert commit_offset(bench, 42) == Code.NONE
     else:
         assert init(bench, "y") == Code.NONE
     runtime = bench.state.groups.runtime if topic == GROUP_TOPIC else bench.state.transactions.runtime
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         move(bench, topic)
-    assert (committed(bench), init(bench), init(bench, "y")) == (42 if topic == GROUP_TOPIC else 41, Code.NONE, Code.NONE)
+    assert (committed_offset(bench), init(bench), init(bench, "y")) == (42 if topic == GROUP_TOPIC else 41, Code.NONE, Code.NONE)
     assert runtime.skipped_records == {0: 1}
     assert f"{topic}-0: the record at offset {at} is skipped: " in caplog.text
 
@@ -177,26 +177,26 @@ def test_one_bad_record_in_each_batch_and_a_batch_that_cannot_be_taken_apart():
     bench.topic()
     partition = bench.state.replicas.partition(GROUP_TOPIC, 0)
     for offset in range(20):
-        assert commit(bench, offset) == Code.NONE
+        assert commit_offset(bench, offset) == Code.NONE
         if offset % 2:
-            partition.append_internal(keyed((None, b"x")), T0, 0)
+            partition.append_internal(keyed_batch((None, b"x")), T0, 0)
         else:  # promises a record longer than it is
-            damaged = bytearray(keyed((b"\x00\x00", b"x")))
+            damaged = bytearray(keyed_batch((b"\x00\x00", b"x")))
             damaged[61] = 0x7E
             partition.append_internal(memoryview(damaged), T0, 0)
     move(bench, GROUP_TOPIC)
-    assert committed(bench) == 19
+    assert committed_offset(bench) == 19
     assert bench.state.groups.runtime.skipped_records == {0: 20}
-    assert commit(bench, 77) == Code.NONE
+    assert commit_offset(bench, 77) == Code.NONE
     move(bench, GROUP_TOPIC)
-    assert committed(bench) == 77
+    assert committed_offset(bench) == 77
 
 
 def test_a_transaction_whose_timer_cannot_be_set_keeps_no_other_from_being_loaded():
     bench = bench_with_internal_topics()
     began = Transaction("poison", 1, 0, timeout_ms=1000, state=TransactionState.ONGOING, start_ms=2**63 - 1, update_ms=T0)
     record = began.record(0)
-    bench.state.replicas.partition(TRANSACTION_TOPIC, 0).append_internal(keyed((record.key, record.value)), T0, 0)
+    bench.state.replicas.partition(TRANSACTION_TOPIC, 0).append_internal(keyed_batch((record.key, record.value)), T0, 0)
     assert init(bench, "y") == Code.NONE
     move(bench, TRANSACTION_TOPIC)
     assert (init(bench, "y"), init(bench, "z")) == (Code.NONE, Code.NONE)
@@ -216,15 +216,15 @@ def test_a_bug_in_the_replay_of_a_record_just_written_costs_that_record_only(mon
         replay(record)
 
     monkeypatch.setattr(shard, "replay", buggy)
-    assert commit(bench, 1) == Code.NONE  # it is in the log
-    assert commit(bench, 2) == Code.NONE
-    assert committed(bench) == 2
+    assert commit_offset(bench, 1) == Code.NONE  # it is in the log
+    assert commit_offset(bench, 2) == Code.NONE
+    assert committed_offset(bench) == 2
     assert bench.state.groups.runtime.skipped_records == {0: 1}
 
 
 def test_produce_request_of_an_internal_topic_that_does_not_exist_is_refused_alike():
     bench = Bench()
-    answer = bench.ask(produce_request(keyed((b"k", b"v")), topic=GROUP_TOPIC), 9).responses[0].partition_responses[0]
+    answer = bench.ask(produce_request(keyed_batch((b"k", b"v")), topic=GROUP_TOPIC), 9).responses[0].partition_responses[0]
     assert answer.error_code == Code.INVALID_TOPIC_EXCEPTION
 
 

@@ -188,7 +188,7 @@ class Load:
             assert self.moved.wait_for(lambda: self.acked >= wanted, PATIENCE_S), f"{self.acked} of {wanted}, {self.failures[:1]}"
 
 
-def read_all(cluster, history):
+def read_history(cluster, history):
     reader = history.reader("consumer")
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         consumer.assign([T0])
@@ -232,7 +232,7 @@ def test_nothing_acknowledged_is_lost_when_leaders_are_isolated(cluster):
         all_in_sync(cluster)
         load.wait_for_more()
     assert load.failures == []
-    read_all(cluster, history)
+    read_history(cluster, history)
     history.assert_clean()
 
 

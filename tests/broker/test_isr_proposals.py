@@ -28,7 +28,7 @@ class Led:
         self.refused += 1
 
 
-class Stage:
+class Proposer:
     """The proposals of a broker; the controller answers when a test says so."""
 
     def __init__(self):
@@ -73,7 +73,7 @@ def accepted(*partitions):
     "failure", [errors.DisconnectError("lost"), p.AlterPartitionResponse(error_code=Code.NOT_CONTROLLER)], ids=["lost", "refused"]
 )
 def test_a_proposal_that_is_tried_again_does_not_hide_a_newer_one(failure):
-    stage, first, second = Stage(), Led("a"), Led("b")
+    stage, first, second = Proposer(), Led("a"), Led("b")
     stage.propose(first, (1, 2))
     _, answered = stage.take()
     stage.propose(second, (1, 2))
@@ -86,7 +86,7 @@ def test_a_proposal_that_is_tried_again_does_not_hide_a_newer_one(failure):
 
 
 def test_a_partition_that_an_answer_leaves_out_may_propose_again():
-    stage, other, first, second = Stage(), Led("c"), Led("a"), Led("b")
+    stage, other, first, second = Proposer(), Led("c"), Led("a"), Led("b")
     stage.propose(other, (1,))
     _, answered = stage.take()
     for partition in (first, second):

@@ -10,8 +10,7 @@ import struct
 import pytest
 from controlling import topic_request
 from test_controller import Stage
-from test_remote_controller import CONFIG
-from test_remote_controller import Stage as RemoteStage
+from test_remote_controller import CONFIG, RemoteStage
 
 from kafkacore.broker.cluster import NO_LEADER, ClusterImage
 from kafkacore.broker.controller import ControllerHost
@@ -58,7 +57,7 @@ def control(*types, value=b"\0\0"):
     return next(iter(read_batches(builder.build())))
 
 
-def written(directory, *batches, epoch=1):
+def write_log(directory, *batches, epoch=1):
     """A directory with a log of these batches: lists of records, or control batches."""
     log = MetadataLog(directory, BrokerConfig(), ManualClock(), "cluster")
     log.epoch = epoch
@@ -70,19 +69,19 @@ def written(directory, *batches, epoch=1):
     log.close()
 
 
-def topics(host):
+def topic_names(host):
     return host.read(lambda image: sorted(image.topics))
 
 
 def test_control_batches_change_no_image_and_count_as_offsets(tmp_path):
-    written(tmp_path, control(LEADER_CHANGE), FEATURES, control(LEADER_CHANGE), topic(1), control(LEADER_CHANGE))
+    write_log(tmp_path, control(LEADER_CHANGE), FEATURES, control(LEADER_CHANGE), topic(1), control(LEADER_CHANGE))
     host = ControllerHost(directory=tmp_path)
-    assert topics(host) == ["t1"] and host.end_offset() == 8
+    assert topic_names(host) == ["t1"] and host.end_offset() == 8
     host.close()
 
 
 def test_a_log_with_nothing_but_an_election_becomes_a_cluster(tmp_path):
-    written(tmp_path, control(LEADER_CHANGE))
+    write_log(tmp_path, control(LEADER_CHANGE))
     host = ControllerHost(directory=tmp_path)
     assert host.read(lambda image: image.features["metadata.version"]) == 30
     host.close()
@@ -92,17 +91,17 @@ def test_a_log_with_nothing_but_an_election_becomes_a_cluster(tmp_path):
 def test_a_transaction_counts_at_its_end_or_not_at_all(tmp_path, batch_by_batch):
     begin, end, abort = m.BeginTransactionRecord(name="large"), m.EndTransactionRecord(), m.AbortTransactionRecord()
     records = [*FEATURES, begin, *topic(1), end, *topic(2), begin, *topic(3), abort, begin, *topic(4), end]
-    written(tmp_path, *([[each] for each in records] if batch_by_batch else [records]))
+    write_log(tmp_path, *([[each] for each in records] if batch_by_batch else [records]))
     host = ControllerHost(directory=tmp_path)
-    assert topics(host) == ["t1", "t2", "t4"]
+    assert topic_names(host) == ["t1", "t2", "t4"]
     host.close()
 
 
 def test_a_transaction_that_was_left_open_is_aborted(tmp_path):
-    written(tmp_path, FEATURES, [m.BeginTransactionRecord(), *topic(1)], topic(2))
+    write_log(tmp_path, FEATURES, [m.BeginTransactionRecord(), *topic(1)], topic(2))
     for _ in range(2):
         host = ControllerHost(directory=tmp_path)
-        assert topics(host) == []
+        assert topic_names(host) == []
         host.close()
     log = MetadataLog(tmp_path, BrokerConfig(), ManualClock(), "cluster")
     assert [offset for offset, _ in log.batches()][-1] == log.log.end_offset and not log.replay.is_open
@@ -127,7 +126,7 @@ def test_what_nothing_here_acts_on_goes_through_log_snapshot_and_image(tmp_path,
         m.ConfigRecord(resource_type=2, resource_name="t1", name="remote.storage.enable", value="true"),
         m.ConfigRecord(resource_type=2, resource_name="t1", name="of.a.newer.kafka", value="x"),
     ]
-    written(tmp_path, control(KRAFT_VERSION, KRAFT_VOTERS, value=VOTERS), kept)
+    write_log(tmp_path, control(KRAFT_VERSION, KRAFT_VOTERS, value=VOTERS), kept)
     host = ControllerHost(directory=tmp_path, clock=ManualClock())
     assert "share.version" in caplog.text and "remote.storage.enable" in caplog.text and "of.a.newer.kafka" in caplog.text
     image = host.controller.image
@@ -171,7 +170,7 @@ def test_a_snapshot_with_voters_in_control_batches_of_their_own_is_read():
     [(1, None, 1), (1, {"leaderEpoch": 1}, 2), (7, {"leaderEpoch": 9}, 10), (7, {"leaderEpoch": 3}, 7), (7, "{", 7)],
 )
 def test_the_quorums_epochs_go_on(tmp_path, in_log, voted, epoch):
-    written(tmp_path, FEATURES, epoch=in_log)
+    write_log(tmp_path, FEATURES, epoch=in_log)
     if voted is not None:
         text = voted if isinstance(voted, str) else json.dumps(voted)
         (tmp_path / "__cluster_metadata-0" / "quorum-state").write_text(text)
@@ -183,7 +182,7 @@ def test_the_quorums_epochs_go_on(tmp_path, in_log, voted, epoch):
 
 
 def test_a_feature_that_is_not_served_keeps_no_broker_out(tmp_path):
-    written(tmp_path, FEATURES)
+    write_log(tmp_path, FEATURES)
     stage = Stage(brokers=1, directory=tmp_path)
     assert list(stage.image.nodes) == [1]
     stage.host.close()
@@ -191,7 +190,7 @@ def test_a_feature_that_is_not_served_keeps_no_broker_out(tmp_path):
 
 def test_a_broker_behind_a_connection_follows_control_batches_and_transactions(tmp_path):
     large = [m.BeginTransactionRecord(), *topic(1)], topic(2), [m.EndTransactionRecord()]
-    written(tmp_path / "controller", control(LEADER_CHANGE), FEATURES, *large)
+    write_log(tmp_path / "controller", control(LEADER_CHANGE), FEATURES, *large)
     with RemoteStage(tmp_path, brokers=1, config=CONFIG.replace(default_replication_factor=1)) as stage:
         stage.host.submit(topic_request("mine"), 7)
         stage.wait(lambda image: "mine" in image.topics)
@@ -200,7 +199,7 @@ def test_a_broker_behind_a_connection_follows_control_batches_and_transactions(t
 
 
 def test_a_checkpoint_that_a_kafka_has_not_filled_yet_is_no_fault(tmp_path, caplog):
-    written(tmp_path, FEATURES)
+    write_log(tmp_path, FEATURES)
     (tmp_path / "cleaner-offset-checkpoint").write_bytes(b"")
     with caplog.at_level(logging.WARNING):
         ControllerHost(directory=tmp_path).close()
@@ -214,7 +213,7 @@ def test_the_log_directory_of_a_kafka_is_no_data_dir(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["__cluster_metadata-0"]
 
 
-def built(isr, elr=(), last_known=(), alive=(1, 2, 3), leader=NO_LEADER, election=Election.ONLINE, target_isr=None):
+def built_partition(isr, elr=(), last_known=(), alive=(1, 2, 3), leader=NO_LEADER, election=Election.ONLINE, target_isr=None):
     """The partition after what a builder says, and the record."""
     image = ClusterImage(BrokerConfig(), "cluster")
     image.apply(
@@ -254,7 +253,7 @@ def built(isr, elr=(), last_known=(), alive=(1, 2, 3), leader=NO_LEADER, electio
     ],
 )
 def test_eligible_leaders_that_a_kafka_left(isr, elr, last_known, alive, leader, new_isr, recovering):
-    now = built(isr, elr, last_known, alive)
+    now = built_partition(isr, elr, last_known, alive)
     assert (now.leader, now.isr, now.leader_recovery_state) == (leader, new_isr, recovering)
     if leader == NO_LEADER:
         assert (now.elr, now.last_known_elr) == (elr, last_known)
@@ -264,7 +263,7 @@ def test_eligible_leaders_that_a_kafka_left(isr, elr, last_known, alive, leader,
 
 @pytest.mark.parametrize("leader", [1, NO_LEADER])
 def test_beside_a_leader_no_replica_stays_eligible(leader):
-    now = built([1, 3], elr=[2], leader=leader, target_isr=[1])
+    now = built_partition([1, 3], elr=[2], leader=leader, target_isr=[1])
     assert (now.leader, now.isr, now.elr) == (1, [1], [])
 
 

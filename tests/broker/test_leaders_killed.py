@@ -95,7 +95,7 @@ def kill_and_restart(cluster, progress, at, partition, killed):
     assert controller_of(cluster).wait_until(all_in_sync, TIMEOUT_S)
 
 
-def read_all(cluster):
+def read_partitions(cluster):
     """The numbers in each partition, in the order of their offsets."""
     partitions = [TopicPartition("t", index) for index in range(PARTITIONS)]
     found = {partition: [] for partition in partitions}
@@ -131,5 +131,5 @@ def test_nothing_acknowledged_is_lost_doubled_or_reordered(client, processes):
         assert all(victim != successor and successor is not None for victim, successor, _ in killed)
         # Most deaths came while records were on their way.
         assert sum(count < (nth + 1) * per_round for nth, (_, _, count) in enumerate(killed)) > ROUNDS // 2, killed
-        for index, numbers in enumerate(read_all(cluster)):
+        for index, numbers in enumerate(read_partitions(cluster)):
             assert numbers == list(range(index, RECORDS, PARTITIONS))

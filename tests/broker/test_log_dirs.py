@@ -2,8 +2,7 @@
 
 from controlling import topic_request
 from test_controller import Stage, come_back
-from test_remote_controller import CONFIG
-from test_remote_controller import Stage as RemoteStage
+from test_remote_controller import CONFIG, RemoteStage
 
 from kafkacore import protocol as p
 from kafkacore.broker.cluster import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY

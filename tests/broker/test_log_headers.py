@@ -15,7 +15,7 @@ POSITION = 5_000
 EMPTY_V0_BYTES = 26
 
 
-def message(magic: int, offset: int, value: bytes) -> bytes:
+def old_message(magic: int, offset: int, value: bytes) -> bytes:
     """A message of an old format; without key and value it is as short as one can be."""
     builder = BatchBuilder(magic=magic, base_offset=offset)
     assert builder.append(value or None, timestamp_ms=T0 + offset if magic else None)
@@ -38,7 +38,7 @@ def segment(*order: int) -> tuple[bytes, list[Span], list[int]]:
             part, last, newest, epoch = v2(offset, [b"v" * 5] * 3, nth + 1), offset + 2, T0 + 2, nth + 1
         else:
             magic = kind % 10
-            part, last, epoch = message(magic, offset, b"" if kind >= 10 else b"v" * 60), offset, -1
+            part, last, epoch = old_message(magic, offset, b"" if kind >= 10 else b"v" * 60), offset, -1
             newest = T0 + offset if magic else NO_TIMESTAMP
         spans.append(Span(POSITION + len(data), len(part), offset, last, newest, epoch))
         formats.append(2 if kind == 2 else 1)
@@ -68,14 +68,14 @@ def test_the_shortest_batches_of_each_format():
     data = bytearray(batch([b"v"])[:HEADER_BYTES])
     struct.pack_into(">i", data, 8, HEADER_BYTES - 12)
     assert [span.size_bytes for span in spans_in(data, 0)] == [HEADER_BYTES]
-    shortest = message(0, 7, b"")
+    shortest = old_message(0, 7, b"")
     assert len(shortest) == EMPTY_V0_BYTES
     assert [span.base_offset for span in spans_in(shortest, 0)] == [7]
     assert [span.base_offset for span in spans_in(shortest * 3, 0)] == [7, 7, 7]
 
 
 def test_a_log_in_memory_ends_behind_its_last_short_message():
-    data = b"".join(message(magic, 100 + nth, b"") for nth, magic in enumerate((0, 1, 0)))
+    data = b"".join(old_message(magic, 100 + nth, b"") for nth, magic in enumerate((0, 1, 0)))
     segment = MemorySegment(100, 1 << 12, T0)
     segment.write((data,), len(data))
     assert [span.base_offset for span in segment.spans()] == [100, 101, 102]
@@ -110,6 +110,6 @@ def test_what_is_no_header_is_refused_with_its_position(kind, form, at, value):
 
 @each_row(("length", "found"), [(EMPTY_V0_BYTES - 13, 0), (EMPTY_V0_BYTES - 12, 1), (28, 1), (29, 0), (-1, 0)])
 def test_a_last_short_message_says_a_length_that_fits(length, found):
-    data = bytearray(message(0, 7, b"")) + bytes(14)  # 40 bytes, 28 of them behind offset and length
+    data = bytearray(old_message(0, 7, b"")) + bytes(14)  # 40 bytes, 28 of them behind offset and length
     struct.pack_into(">i", data, 8, length)
     assert [span.size_bytes for span in spans_in(data, 0)] == [length + 12] * found

@@ -24,7 +24,7 @@ def half_mib() -> bytes:
 BATCH = half_mib()
 
 
-class Bench:
+class LimitedLogs:
     """A broker whose logs in memory may hold 16 MiB."""
 
     def __init__(self, limit_bytes=16 * MIB):
@@ -44,7 +44,7 @@ class Bench:
 
 
 def test_the_largest_log_loses_its_oldest_records_and_the_warning_names_it(caplog):
-    bench = Bench()
+    bench = LimitedLogs()
     small, large = bench.topic("small"), bench.topic("large")
     bench.write(small, 2)
     with caplog.at_level(logging.WARNING):
@@ -62,7 +62,7 @@ def test_the_largest_log_loses_its_oldest_records_and_the_warning_names_it(caplo
 
 
 def test_what_is_compacted_stays_and_an_error_says_that_nothing_can_go(caplog):
-    bench = Bench()
+    bench = LimitedLogs()
     compacted, deletable = bench.topic("compacted", cleanup_policy="compact"), bench.topic("deletable")
     bench.write(deletable, 8)
     with caplog.at_level(logging.WARNING):
@@ -73,7 +73,7 @@ def test_what_is_compacted_stays_and_an_error_says_that_nothing_can_go(caplog):
 
 
 def test_what_the_followers_do_not_have_stays():
-    bench = Bench()
+    bench = LimitedLogs()
     partition = bench.topic("t")
     bench.write(partition, 2)
     limit = bench.replicas.memory_limit
@@ -93,5 +93,5 @@ def test_the_brokers_of_a_cluster_share_a_quarter_of_the_memory(brokers):
 
 def test_no_limit_and_a_given_limit():
     assert log_memory_bytes(BrokerConfig(log_memory_max_bytes=0)) == 0
-    assert Bench(limit_bytes=0).replicas.memory_limit is None
+    assert LimitedLogs(limit_bytes=0).replicas.memory_limit is None
     assert log_memory_bytes(BrokerConfig(log_memory_max_bytes=7)) == 7

@@ -10,8 +10,7 @@ from controlling import topic_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_controller import Stage
-from test_remote_controller import CONFIG, as_broker, create
-from test_remote_controller import Stage as RemoteStage
+from test_remote_controller import CONFIG, RemoteStage, as_broker, create_through
 
 from kafkacore import protocol as p
 from kafkacore.broker.cluster import ClusterImage, ImageListener
@@ -32,7 +31,7 @@ def facts(image):
     return list(image.records())
 
 
-def fill(stage, count, prefix="t"):
+def create_many(stage, count, prefix="t"):
     for nth in range(count):
         assert stage.create(f"{prefix}{nth}", 2, 3, configs={"retention.ms": str(nth)}).error_code == 0
 
@@ -43,11 +42,11 @@ def reopened(stage, directory):
     return ControllerHost(stage.config, directory=directory, clock=ManualClock())
 
 
-def names(directory, suffix):
+def file_names(directory, suffix):
     return sorted(path.name for path in (directory / f"{METADATA_TOPIC}-0").glob("*" + suffix))
 
 
-def topics(host):
+def topic_facts(host):
     return host.read(
         lambda image: [(each.name, each.config.overrides, [one.replicas for one in each.partitions]) for each in image.topics.values()]
     )
@@ -55,20 +54,20 @@ def topics(host):
 
 def test_a_snapshot_comes_after_so_many_bytes_and_is_what_a_controller_starts_from(tmp_path):
     stage = Stage(directory=tmp_path, **SMALL)
-    assert names(tmp_path, ".checkpoint") == []
-    fill(stage, 30)
-    found = names(tmp_path, ".checkpoint")
+    assert file_names(tmp_path, ".checkpoint") == []
+    create_many(stage, 30)
+    found = file_names(tmp_path, ".checkpoint")
     log = log_of(stage.host)
     assert len(found) >= 3 and found == [each.file_name for each in log.snapshots.ids]
     assert [each.end_offset for each in log.snapshots.ids] == [segment.base_offset for segment in log.log.segments[1:]]
     newest = log.snapshots.ids[-1]
     assert newest.file_name == f"{newest.end_offset:020d}-0000000001.checkpoint"
-    before = topics(stage.host)
+    before = topic_facts(stage.host)
     stage.host.close()
     for segment in log.log.segments[:-1]:  # what the snapshot stands for is not looked at
         Path(segment.path(".log")).write_bytes(b"")
     again = ControllerHost(stage.config, directory=tmp_path, clock=ManualClock())
-    assert topics(again) == before and again.read(lambda image: sorted(image.brokers)) == [1, 2, 3]
+    assert topic_facts(again) == before and again.read(lambda image: sorted(image.brokers)) == [1, 2, 3]
     again.close()
 
 
@@ -77,7 +76,7 @@ def test_a_snapshot_comes_with_the_first_change_after_so_long(tmp_path):
     stage.create("a", 1, 1)
     stage.clock.advance(999)
     stage.create("b", 1, 1)
-    assert names(tmp_path, ".checkpoint") == []
+    assert file_names(tmp_path, ".checkpoint") == []
     stage.clock.advance(1)
     stage.create("c", 1, 1)
     (only,) = log_of(stage.host).snapshots.ids
@@ -92,48 +91,48 @@ def test_an_interval_of_zero_is_none(tmp_path):
     stage = Stage(directory=tmp_path, metadata_log_max_snapshot_interval_ms=0)
     stage.clock.advance(10**9)
     stage.create("a", 1, 1)
-    assert names(tmp_path, ".checkpoint") == []
+    assert file_names(tmp_path, ".checkpoint") == []
     stage.host.close()
 
 
 @pytest.mark.parametrize("harm", ["torn", "changed", "empty", "foreign"])
 def test_a_snapshot_that_is_not_whole_gives_way_to_the_older_one(tmp_path, harm, caplog):
     stage = Stage(directory=tmp_path, **SMALL)
-    fill(stage, 20)
-    before, ids = topics(stage.host), log_of(stage.host).snapshots.ids
+    create_many(stage, 20)
+    before, ids = topic_facts(stage.host), log_of(stage.host).snapshots.ids
     path = log_of(stage.host).snapshots.path(ids[-1])
     whole = path.read_bytes()
     middle = len(whole) // 2
     changed = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
     path.write_bytes({"torn": whole[:middle], "changed": changed, "empty": b"", "foreign": b"\xff" * 400}[harm])
     again = reopened(stage, tmp_path)
-    assert topics(again) == before
+    assert topic_facts(again) == before
     assert str(path) in caplog.text and log_of(again).snapshots.ids[: len(ids) - 1] == ids[:-1]
     again.close()
 
 
 def test_without_any_good_snapshot_the_whole_log_is_replayed_as_long_as_it_is_there(tmp_path):
     stage = Stage(directory=tmp_path, **SMALL)
-    fill(stage, 20)
-    before = topics(stage.host)
+    create_many(stage, 20)
+    before = topic_facts(stage.host)
     for each in log_of(stage.host).snapshots.ids:
         log_of(stage.host).snapshots.path(each).write_bytes(b"nothing")
     again = reopened(stage, tmp_path)
-    assert topics(again) == before
+    assert topic_facts(again) == before
     again.close()
 
 
 def test_retention_drops_old_snapshots_and_the_log_below_the_next(tmp_path):
     stage = Stage(directory=tmp_path, metadata_max_retention_bytes=0, **SMALL)
-    fill(stage, 40)
+    create_many(stage, 40)
     log = log_of(stage.host)
     (only,) = log.snapshots.ids
     assert (log.log.start_offset, len(log.log.segments)) == (only.end_offset, 1)
-    assert len(names(tmp_path, ".log")) == len(names(tmp_path, ".checkpoint")) == 1
-    assert names(tmp_path, ".deleted") == []
-    before = topics(stage.host)
+    assert len(file_names(tmp_path, ".log")) == len(file_names(tmp_path, ".checkpoint")) == 1
+    assert file_names(tmp_path, ".deleted") == []
+    before = topic_facts(stage.host)
     again = reopened(stage, tmp_path)
-    assert topics(again) == before
+    assert topic_facts(again) == before
     (only,) = log_of(again).snapshots.ids
     log_of(again).snapshots.path(only).write_bytes(b"")
     again.close()
@@ -144,7 +143,7 @@ def test_retention_drops_old_snapshots_and_the_log_below_the_next(tmp_path):
 
 def test_retention_by_age(tmp_path):
     stage = Stage(directory=tmp_path, metadata_max_retention_ms=5000, **SMALL)
-    fill(stage, 20)
+    create_many(stage, 20)
     many = list(log_of(stage.host).snapshots.ids)
     assert len(many) > 2
     stage.host.close()
@@ -152,24 +151,25 @@ def test_retention_by_age(tmp_path):
     again.clock.advance(5001)
     for node in (1, 2, 3):
         again.start(node)
-    fill(again, 20, "u")
+    create_many(again, 20, "u")
     assert not set(many[:-1]) & set(log_of(again.host).snapshots.ids)  # their age is in their headers
     again.host.close()
 
 
 def test_what_a_crash_leaves(tmp_path):
     stage = Stage(directory=tmp_path, **SMALL)
-    fill(stage, 20)
-    before = topics(stage.host)
+    create_many(stage, 20)
+    before = topic_facts(stage.host)
     snapshots = log_of(stage.host).snapshots
     stage.host.close()
     part = Path(f"{snapshots.path(SnapshotId(10**6, 1))}.part")
     part.write_bytes(b"begun")
-    for name in names(tmp_path, ".log") + names(tmp_path, ".index") + names(tmp_path, ".timeindex"):  # the log was not synced, they were
-        (tmp_path / f"{METADATA_TOPIC}-0" / name).unlink()
+    for suffix in (".log", ".index", ".timeindex"):  # the log was not synced, they were
+        for name in file_names(tmp_path, suffix):
+            (tmp_path / f"{METADATA_TOPIC}-0" / name).unlink()
     again = ControllerHost(stage.config, directory=tmp_path, clock=ManualClock())
     assert not part.exists()
-    found = topics(again)
+    found = topic_facts(again)
     assert found == before[: len(found)] and len(found) >= 15
     assert log_of(again).log.start_offset == snapshots.ids[-1].end_offset
     again.close()
@@ -179,13 +179,13 @@ def test_a_disk_that_refuses_a_snapshot_costs_no_decision(tmp_path, monkeypatch,
     stage = Stage(directory=tmp_path, **SMALL)
     with monkeypatch.context() as patch:
         patch.setattr(Snapshots, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-        fill(stage, 20)
-    assert "No space left" in caplog.text and names(tmp_path, ".checkpoint") == []
-    fill(stage, 20, "u")
-    assert names(tmp_path, ".checkpoint")
-    before = topics(stage.host)
+        create_many(stage, 20)
+    assert "No space left" in caplog.text and file_names(tmp_path, ".checkpoint") == []
+    create_many(stage, 20, "u")
+    assert file_names(tmp_path, ".checkpoint")
+    before = topic_facts(stage.host)
     again = reopened(stage, tmp_path)
-    assert topics(again) == before
+    assert topic_facts(again) == before
     again.close()
 
 
@@ -300,7 +300,7 @@ def test_a_broker_that_is_too_far_behind_reads_the_snapshot(tmp_path, monkeypatc
     monkeypatch.setattr(remote, "MAX_FETCH_BYTES", 700)
     config = CONFIG.replace(metadata_max_retention_bytes=0, **SMALL)
     with RemoteStage(tmp_path, config=config) as stage:
-        create(stage, "gone")
+        create_through(stage, "gone")
         stage.host.submit(topic_request("kept", replicas=2), 7)
         stage.brokers[2].stop()
         stage.host.submit(p.DeleteTopicsRequest(topics=[p.DeleteTopicState(name="gone")]), 6)

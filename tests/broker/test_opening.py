@@ -13,7 +13,7 @@ from tests.kit.batches import T0, batch
 MANY = 5 * OPENED_PER_TURN
 
 
-class Bench:
+class OpeningBroker:
     """A broker with logs on disk, without a thread: `turn` is a turn of its loop."""
 
     def __init__(self, directory):
@@ -37,7 +37,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path):
-    made = Bench(tmp_path)
+    made = OpeningBroker(tmp_path)
     yield made
     made.state.ended()
 

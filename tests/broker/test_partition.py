@@ -16,7 +16,7 @@ from tests.kit.rows import each_row
 LAG_MS = 1_000
 
 
-class Stage:
+class Leader:
     """A broker 1 with one partition, and followers played by the test."""
 
     def __init__(self, replicas=(1, 2, 3), min_isr=1):
@@ -54,7 +54,7 @@ class Stage:
 
 @pytest.fixture
 def stage():
-    return Stage()
+    return Leader()
 
 
 def test_the_high_watermark_waits_for_all_in_sync_replicas(stage):
@@ -88,7 +88,7 @@ def test_a_batch_that_is_sent_again_waits_for_the_commit_of_all_of_it(stage):
 
 
 def test_a_write_of_the_brokers_own_is_fenced_by_its_producers_epoch():
-    alone = Stage(replicas=(1,))
+    alone = Leader(replicas=(1,))
 
     def write(epoch):
         data = batch([b"x"], producer_id=7, epoch=epoch, sequence=0)
@@ -113,7 +113,7 @@ def test_a_follower_outside_the_isr_gets_no_time_by_a_decision_about_others():
 
 
 def test_one_replica_commits_by_itself():
-    alone = Stage(replicas=(1,), min_isr=2)
+    alone = Leader(replicas=(1,), min_isr=2)
     alone.write(2)
     assert alone.hw == 2
 
@@ -163,7 +163,7 @@ def test_a_follower_that_has_caught_up_is_waited_for_before_it_is_in_the_isr(sta
 
 
 def test_below_min_isr_nothing_is_committed():
-    stage = Stage(min_isr=2)
+    stage = Leader(min_isr=2)
     stage.write()
     stage.decide(isr=[1])
     with pytest.raises(errors.NotEnoughReplicas):
@@ -181,7 +181,7 @@ def test_below_min_isr_nothing_is_committed():
 
 
 def test_no_more_replicas_must_be_in_sync_than_there_are():
-    stage = Stage(replicas=(1, 2), min_isr=3)
+    stage = Leader(replicas=(1, 2), min_isr=3)
     stage.write()
     stage.fetch(2, 1)
     assert stage.hw == 1
@@ -191,7 +191,7 @@ def test_no_more_replicas_must_be_in_sync_than_there_are():
 
 
 def test_a_write_that_is_committed_while_the_isr_gets_too_small_says_so():
-    stage = Stage(min_isr=2)
+    stage = Leader(min_isr=2)
     outcome = CommitOutcome(stage.partition, stage.write().required_offset, lambda topic, index: stage.partition)
     assert not outcome.known()
     stage.fetch(2, 1)
@@ -292,7 +292,7 @@ def test_epochs_of_peers(stage):
     ],
 )
 def test_where_a_follower_truncates(epoch, end_offset, cut):
-    stage = Stage(replicas=(1,))
+    stage = Leader(replicas=(1,))
     for leader_epoch, records in ((0, 2), (1, 3), (2, 4)):
         stage.decide(isr=[1], epoch=leader_epoch)
         stage.write(records)
@@ -306,7 +306,7 @@ def test_where_a_follower_truncates(epoch, end_offset, cut):
 
 
 def test_a_follower_that_knows_nothing_of_the_leaders_epoch_truncates_where_the_leader_says():
-    stage = Stage(replicas=(1,))
+    stage = Leader(replicas=(1,))
     stage.decide(isr=[1], epoch=5)
     stage.write(9)
     assert stage.partition.log.end_offset_for_epoch(7) == (-1, -1)

@@ -102,7 +102,7 @@ def frame_of(sock):
     return exactly(struct.unpack(">i", exactly(4))[0])
 
 
-def answer(sock, request_frame, node_id=7, correlation_id=None):
+def answer_to(sock, request_frame, node_id=7, correlation_id=None):
     header, _ = p.decode_request(request_frame)
     response = p.MetadataResponse(brokers=[], controller_id=node_id, topics=[])
     sent = header.correlation_id if correlation_id is None else correlation_id
@@ -222,13 +222,13 @@ def test_an_answer_that_does_not_fit_ends_the_connection(peers, listener, fault)
     with peers.served_by(listener) as peer:
         request = frame_of(peer)
         if fault == "correlation id":
-            answer(peer, request, correlation_id=99)
+            answer_to(peer, request, correlation_id=99)
         elif fault == "rubbish":
             peer.sendall(struct.pack(">i", 6) + b"\0\0\0\0\0\x7f")
         else:
-            answer(peer, request)
+            answer_to(peer, request)
             peers.wait()
-            answer(peer, request)
+            answer_to(peer, request)
             peers.turn_until(lambda: not peers.selector.channels)
             assert isinstance(peers.outcomes[0][1], p.MetadataResponse)
             return
@@ -246,7 +246,7 @@ def test_a_lost_connection_fails_what_is_in_flight_and_the_next_request_connects
     peers.clock.advance(100)
     peers.turn()
     with peers.served_by(listener) as peer:
-        answer(peer, frame_of(peer))
+        answer_to(peer, frame_of(peer))
         assert peers.wait(2)[1].controller_id == 7
 
 
@@ -259,7 +259,7 @@ def test_large_requests_queue_behind_each_other(peers, listener):
 
         def serve():
             for name in range(3):
-                answer(peer, frame_of(peer), node_id=name)
+                answer_to(peer, frame_of(peer), node_id=name)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -316,7 +316,7 @@ def test_a_resolver_that_hangs_for_one_broker_stops_nothing_else(peers, broker, 
             sock, _ = listener.accept()
             with sock:
                 peers.turn_until(lambda: any(each.in_flight for each in peers.client.connections.values()))
-                answer(sock, frame_of(sock))
+                answer_to(sock, frame_of(sock))
                 peers.wait(2)
         peers.wait(3)
         assert not asked.acquire(blocking=False)  # one lookup for both lanes

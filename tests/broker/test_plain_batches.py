@@ -19,7 +19,7 @@ UNLIMITED = {"message_timestamp_before_max_ms": 2**62, "message_timestamp_after_
 validate = importlib.import_module("kafkacore.broker.log.validate")  # the package has a function of that name
 
 
-def outcome(data: bytes, settings: TopicConfig) -> object:
+def outcome_of(data: bytes, settings: TopicConfig) -> object:
     try:
         found = validate.validate(memoryview(data), settings, 9, 1_700_000_000_000)
     except KafkaError as error:
@@ -41,9 +41,9 @@ def test_both_ways_agree(monkeypatch: pytest.MonkeyPatch, seed: int, limits: dic
         inputs.append(bytes(mend_crcs(damaged)) if rng.random() < 0.8 else damaged)
     plain = sum(read_plain_batch(data, settings.max_message_bytes) is not None for data in inputs)
     assert 0 < plain < len(inputs)
-    short = [outcome(data, settings) for data in inputs]
+    short = [outcome_of(data, settings) for data in inputs]
     monkeypatch.setattr(validate, "read_plain_batch", lambda *_: None)
-    long = [outcome(data, settings) for data in inputs]
+    long = [outcome_of(data, settings) for data in inputs]
     assert short == long
 
 

@@ -28,7 +28,7 @@ from tests.kit.wire import Wire
 CONFIG = BrokerConfig(default_replication_factor=2)
 
 
-class Stage:
+class RemoteStage:
     """A controller behind a port and brokers that know only that port."""
 
     def __init__(self, directory, brokers=2, config=CONFIG):
@@ -72,7 +72,7 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path):
-    with Stage(tmp_path) as made:
+    with RemoteStage(tmp_path) as made:
         yield made
 
 
@@ -83,7 +83,7 @@ def as_broker(stage):
     return wire
 
 
-def create(stage, name="t", node=1):
+def create_through(stage, name="t", node=1):
     with Wire(stage.brokers[node].address) as wire:
         (result,) = wire.ask(topic_request(name, replicas=2), 7).topics
         # what the broker answers it knows itself
@@ -92,7 +92,7 @@ def create(stage, name="t", node=1):
 
 
 def test_a_topic_made_through_one_broker_is_known_to_all(stage):
-    result = create(stage)
+    result = create_through(stage)
     assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 1, 2)
     stage.wait(lambda image: "t" in image.topics)
     for broker in stage.brokers.values():
@@ -108,7 +108,7 @@ def test_a_topic_made_through_one_broker_is_known_to_all(stage):
 
 
 def test_a_lost_connection_to_the_controller_is_made_again(stage):
-    create(stage)
+    create_through(stage)
     before = stage.host.read(lambda image: image.brokers[1].epoch)
     stage.server.stop()
     stage.server.start()
@@ -116,12 +116,12 @@ def test_a_lost_connection_to_the_controller_is_made_again(stage):
     stage.host.submit(delete, 6)
     stage.wait(lambda image: sorted(image.nodes) == [1, 2])
     assert stage.host.read(lambda image: image.brokers[1].epoch) == before  # the same incarnation
-    assert create(stage, "u").error_code == 0
+    assert create_through(stage, "u").error_code == 0
 
 
 def test_without_a_controller_requests_are_refused_and_not_lost(tmp_path):
     config = BrokerConfig(default_replication_factor=1)
-    with Stage(tmp_path, brokers=1, config=config) as stage:
+    with RemoteStage(tmp_path, brokers=1, config=config) as stage:
         stage.server.stop()
         with Wire(stage.brokers[1].address) as wire:
             (result,) = wire.ask(topic_request("t"), 7).topics
@@ -138,7 +138,7 @@ def test_a_log_that_cannot_be_written_refuses_and_changes_nothing(stage, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(log_of(stage.host), "append", full)
-        assert create(stage).error_code == Code.KAFKA_STORAGE_ERROR
+        assert create_through(stage).error_code == Code.KAFKA_STORAGE_ERROR
         with as_broker(stage) as wire:
             request = p.AllocateProducerIdsRequest(broker_id=1, broker_epoch=stage.host.read(lambda image: image.brokers[1].epoch))
             assert wire.ask(request, 0).error_code == Code.KAFKA_STORAGE_ERROR
@@ -149,7 +149,7 @@ def test_a_log_that_cannot_be_written_refuses_and_changes_nothing(stage, monkeyp
         stage.host.broker_lost(1, stage.host.read(lambda image: image.brokers[1].epoch))
         assert stage.host.end_offset() == before
     assert "No space left" in caplog.text
-    assert create(stage).error_code == 0
+    assert create_through(stage).error_code == 0
 
 
 def test_a_broker_of_another_cluster_ends(stage, caplog):
@@ -205,7 +205,7 @@ def test_garbage_from_a_peer_harms_only_its_connection(stage):
         with contextlib.closing(socket.create_connection((stage.server.host, stage.server.port), timeout=60)) as peer:
             peer.sendall(garbage)
             assert peer.recv(1) == b""
-    create(stage)
+    create_through(stage)
 
 
 def test_a_controller_without_a_log_cannot_be_fetched_from():

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from test_follower_fetches import LONG_LANE, SHORT_LANE, Copy, Follower, data, names, response
+from test_follower_fetches import LONG_LANE, SHORT_LANE, Copy, Follower, asked_for, data, fetch_answer
 
 from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic
 from kafkacore.broker.replication_quota import ReplicationQuota, ReplicationQuotas, is_named
@@ -95,15 +95,15 @@ def test_a_throttled_partition_rests_and_its_neighbour_goes_on():
     follower.fetchers.wake()
     for turn in range(3):
         _, request, _, done = follower.take(LONG_LANE)
-        assert set(names(request)) == {0, 1} if turn == 0 else {1}
-        done(response([data(index, records=memoryview(bytes(1_000))) for index in names(request)]))
+        assert set(asked_for(request)) == {0, 1} if turn == 0 else {1}
+        done(fetch_answer([data(index, records=memoryview(bytes(1_000))) for index in asked_for(request)]))
     assert (held.log.end_offset, free.log.end_offset) == (1_000, 3_000)
     follower.clock.advance(999)
     follower.timer.advance_clock()
-    assert follower.lanes() == [LONG_LANE] and 0 not in names(follower.sent[0][1])
+    assert follower.lanes() == [LONG_LANE] and 0 not in asked_for(follower.sent[0][1])
     follower.clock.advance(100_000)  # the windows are empty again
     follower.timer.advance_clock()
-    assert names(follower.take(SHORT_LANE)[1])[0][0] == 1_000
+    assert asked_for(follower.take(SHORT_LANE)[1])[0][0] == 1_000
 
 
 def test_when_everything_is_throttled_a_timer_asks_again():
@@ -111,7 +111,7 @@ def test_when_everything_is_throttled_a_timer_asks_again():
     follower.quotas.update(BrokerConfig(follower_replication_throttled_rate=10))
     follower.fetchers.follow(Throttled(0, "*"))
     follower.fetchers.wake()
-    follower.take(LONG_LANE)[3](response([data(0, records=memoryview(bytes(1_000)))]))
+    follower.take(LONG_LANE)[3](fetch_answer([data(0, records=memoryview(bytes(1_000)))]))
     assert follower.sent == []
     for _ in range(8):
         follower.clock.advance(1_000)
@@ -120,7 +120,7 @@ def test_when_everything_is_throttled_a_timer_asks_again():
     follower.quotas.update(BrokerConfig())
     follower.clock.advance(1_000)
     follower.timer.advance_clock()
-    assert set(names(follower.take(LONG_LANE)[1])) == {0}
+    assert set(asked_for(follower.take(LONG_LANE)[1])) == {0}
 
 
 @pytest.mark.parametrize("side", ["leader", "follower"])

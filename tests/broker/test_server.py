@@ -45,7 +45,7 @@ def wire(broker):
         yield wire
 
 
-def fetch_request(offset=0, topic="t", max_wait_ms=0, min_bytes=1, max_bytes=64 << 20):
+def fetch_of_t(offset=0, topic="t", max_wait_ms=0, min_bytes=1, max_bytes=64 << 20):
     wanted = p.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     return p.FetchRequest(
         max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, topics=[p.FetchTopic(topic=topic, partitions=[wanted])]
@@ -56,19 +56,19 @@ def produced(wire, data=None, **kwargs):
     return wire.ask(produce_request(batch() if data is None else data, **kwargs), 9).responses[0].partition_responses[0]
 
 
-def values(response):
+def values_in(response):
     records = response.responses[0].partitions[0].records
     return [record.value for each in read_batches(records) for record in each.records()]
 
 
-def create(broker, name="t"):
+def create_t(broker, name="t"):
     broker.call(lambda: create_topic(broker.state.controller, name))
 
 
 def waiting_fetch(broker, wire, version=12):
     """A fetch that waits until something is written."""
-    create(broker)
-    wire.send(fetch_request(max_wait_ms=60_000), version)
+    create_t(broker)
+    wire.send(fetch_of_t(max_wait_ms=60_000), version)
     until(lambda: broker.statistics()["waiting_fetches"])
 
 
@@ -76,17 +76,17 @@ def waiting_fetch(broker, wire, version=12):
 
 
 def test_a_produced_batch_comes_back_as_it_was_but_for_offset_and_epoch(broker, wire):
-    create(broker)
+    create_t(broker)
     data = bytes(batch([os.urandom(1000) for _ in range(900)]))
     assert produced(wire).base_offset == 0
     assert produced(wire, data).base_offset == 3
-    answer = wire.ask(fetch_request(3), 12)
+    answer = wire.ask(fetch_of_t(3), 12)
     stored = bytes(answer.responses[0].partitions[0].records)
     assert stored == struct.pack(">q", 3) + data[8:12] + struct.pack(">i", 0) + data[16:]
 
 
 def test_pipelined_requests_are_answered_in_order(broker, wire):
-    create(broker)
+    create_t(broker)
     frames = [wire.frame(ALL_TOPICS, 12) if n % 2 else wire.frame(produce_request(batch()), 9) for n in range(50)]
     wire.sock.sendall(b"".join(frames))
     for n in range(50):
@@ -95,8 +95,8 @@ def test_pipelined_requests_are_answered_in_order(broker, wire):
 
 
 def test_requests_behind_a_waiting_fetch_wait_too(broker, wire):
-    create(broker)
-    wire.sock.sendall(wire.frame(fetch_request(max_wait_ms=60_000), 12) + wire.frame(ALL_TOPICS, 12))
+    create_t(broker)
+    wire.sock.sendall(wire.frame(fetch_of_t(max_wait_ms=60_000), 12) + wire.frame(ALL_TOPICS, 12))
     with Wire(broker.address) as other:
         assert produced(other).error_code == 0
     assert wire.receive(p.FetchRequest, 12)[0] == 1
@@ -104,8 +104,8 @@ def test_requests_behind_a_waiting_fetch_wait_too(broker, wire):
 
 
 def test_a_waiting_fetch_is_answered_by_time(broker, wire):
-    create(broker)
-    assert wire.ask(fetch_request(max_wait_ms=30), 12).responses[0].partitions[0].records == b""
+    create_t(broker)
+    assert wire.ask(fetch_of_t(max_wait_ms=30), 12).responses[0].partitions[0].records == b""
 
 
 def test_a_reader_slower_than_the_broker_gets_everything_in_order(broker, wire):
@@ -113,15 +113,15 @@ def test_a_reader_slower_than_the_broker_gets_everything_in_order(broker, wire):
     big = [os.urandom(1 << 20) for _ in range(8)]
     for value in big:
         assert produced(wire, batch([value])).error_code == 0
-    wire.sock.sendall(b"".join(wire.frame(request, 12) for request in (fetch_request(), ALL_TOPICS, fetch_request(), ALL_TOPICS)))
+    wire.sock.sendall(b"".join(wire.frame(request, 12) for request in (fetch_of_t(), ALL_TOPICS, fetch_of_t(), ALL_TOPICS)))
     for request in (p.FetchRequest, p.MetadataRequest, p.FetchRequest, p.MetadataRequest):
         _, response = wire.receive(request, 12)
         if request is p.FetchRequest:
-            assert values(response) == big
+            assert values_in(response) == big
 
 
 def test_a_request_fed_byte_by_byte(broker, wire):
-    create(broker)
+    create_t(broker)
     wire.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for byte in wire.frame(produce_request(batch()), 9):
         wire.sock.sendall(bytes([byte]))
@@ -129,20 +129,20 @@ def test_a_request_fed_byte_by_byte(broker, wire):
 
 
 def test_acks_0_has_no_response_and_an_error_closes(broker, wire):
-    create(broker)
+    create_t(broker)
     wire.send(produce_request(batch(), acks=0), 9)
-    assert wire.ask(fetch_request(), 12).responses[0].partitions[0].high_watermark == 3
+    assert wire.ask(fetch_of_t(), 12).responses[0].partitions[0].high_watermark == 3
     wire.send(produce_request(batch(), acks=0, topic="missing"), 9)
     assert wire.closed_by_peer
 
 
 def test_acks_0_sent_with_the_last_breath_is_kept(broker):
-    create(broker)
+    create_t(broker)
     with Wire(broker.address) as wire, Wire(broker.address) as other:
         wire.send(produce_request(batch(), acks=0), 9)
         wire.sock.shutdown(socket.SHUT_WR)
         assert wire.closed_by_peer
-        assert values(other.ask(fetch_request(max_wait_ms=10_000), 12)) == [b"a", b"b", b"c"]
+        assert values_in(other.ask(fetch_of_t(max_wait_ms=10_000), 12)) == [b"a", b"b", b"c"]
 
 
 # ---- what is not served
@@ -219,7 +219,7 @@ def test_a_control_function_may_answer_itself(broker, wire):
 
 
 def test_a_control_function_sees_the_request_and_may_let_it_pass(broker, wire):
-    create(broker)
+    create_t(broker)
     seen = []
     broker.control(0, lambda request: seen.append(request.acks))
     assert produced(wire).error_code == 0
@@ -227,7 +227,7 @@ def test_a_control_function_sees_the_request_and_may_let_it_pass(broker, wire):
 
 
 def test_a_delay_holds_its_connection_only(broker, wire):
-    create(broker)
+    create_t(broker)
     broker.control(0, lambda request: Delay(40))
     wire.sock.sendall(wire.frame(produce_request(batch()), 9) + wire.frame(ALL_TOPICS, 12))
     with Wire(broker.address) as other:
@@ -238,24 +238,24 @@ def test_a_delay_holds_its_connection_only(broker, wire):
 
 @pytest.mark.parametrize(("fault", "kept"), [(Disconnect, 0), (Disconnect(), 0), (Disconnect(handle=True), 3)])
 def test_a_disconnect_loses_the_request_or_its_response(broker, wire, fault, kept):
-    create(broker)
+    create_t(broker)
     broker.control(0, lambda request: fault)
     wire.send(produce_request(batch()), 9)
     assert wire.closed_by_peer
     with Wire(broker.address) as other:
-        assert other.ask(fetch_request(), 12).responses[0].partitions[0].high_watermark == kept
+        assert other.ask(fetch_of_t(), 12).responses[0].partitions[0].high_watermark == kept
 
 
 @pytest.mark.parametrize(("fault", "kept"), [(Drop, 0), (Drop(handle=True), 3)])
 def test_a_dropped_request_silences_its_connection(broker, wire, fault, kept):
-    create(broker)
+    create_t(broker)
     broker.control(0, lambda request: fault)
     wire.sock.sendall(wire.frame(produce_request(batch()), 9) + wire.frame(ALL_TOPICS, 12))
     wire.sock.settimeout(0.05)
     with pytest.raises(TimeoutError):
         wire.sock.recv(1)
     with Wire(broker.address) as other:
-        assert other.ask(fetch_request(), 12).responses[0].partitions[0].high_watermark == kept
+        assert other.ask(fetch_of_t(), 12).responses[0].partitions[0].high_watermark == kept
 
 
 def test_a_failing_control_function_closes_the_connection_and_is_logged(broker, wire, caplog):
@@ -292,7 +292,7 @@ def test_a_bug_in_a_late_answer_costs_that_connection_only(broker, wire, caplog,
 
 
 def test_stop_and_start_keep_port_data_and_raise_the_epoch(broker, wire):
-    create(broker)
+    create_t(broker)
     assert produced(wire).base_offset == 0
     address = broker.address
     broker.stop()
@@ -311,7 +311,7 @@ def test_stop_and_start_keep_port_data_and_raise_the_epoch(broker, wire):
 
 
 def records_of(wire):
-    records = wire.ask(fetch_request(), 12).responses[0].partitions[0].records
+    records = wire.ask(fetch_of_t(), 12).responses[0].partitions[0].records
     return [record for each in read_batches(records) for record in each.records()]
 
 
@@ -415,7 +415,7 @@ def test_idle_connections_are_closed():
 def test_the_loop_applies_retention():
     config = BrokerConfig(log_retention_check_interval_ms=5, log_retention_ms=1000)
     with Broker(config) as broker, Wire(broker.address) as wire:
-        create(broker)
+        create_t(broker)
         assert produced(wire).error_code == 0  # its timestamps are of 2023
         partition = p.ListOffsetsPartition(partition_index=0, timestamp=-2)
         earliest = p.ListOffsetsRequest(replica_id=-1, topics=[p.ListOffsetsTopic(name="t", partitions=[partition])])

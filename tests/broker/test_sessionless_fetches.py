@@ -16,7 +16,7 @@ __all__ = ["reads"]
 COUNT = 150
 
 
-def fetch(bench: Bench, **settings):
+def fetch_all(bench: Bench, **settings):
     return bench.ask(fetch_request([(index, 0) for index in range(COUNT)], max_wait_ms=500, session_epoch=-1, **settings), NAMES)
 
 
@@ -30,7 +30,7 @@ def time_passes(bench: Bench) -> None:
 def test_partitions_in_which_nothing_happens_are_read_once(reads, min_bytes):
     bench = Bench()
     bench.topic(partitions=COUNT)
-    assert fetch(bench, min_bytes=min_bytes) is Outcome.LATER
+    assert fetch_all(bench, min_bytes=min_bytes) is Outcome.LATER
     time_passes(bench)
     (answer,) = bench.late
     assert [part.partition_index for part in answer.responses[0].partitions] == list(range(COUNT))
@@ -41,7 +41,7 @@ def test_partitions_in_which_nothing_happens_are_read_once(reads, min_bytes):
 def test_what_happens_meanwhile_is_read():
     bench = Bench()
     bench.topic(partitions=COUNT)
-    assert fetch(bench) is Outcome.LATER
+    assert fetch_all(bench) is Outcome.LATER
     bench.produce(partition=77)
     (answer,) = bench.late
     assert offsets(answer) == [(77, 0), (77, 1), (77, 2)]
@@ -50,7 +50,7 @@ def test_what_happens_meanwhile_is_read():
 def test_what_is_too_little_is_read_when_time_is_up(reads):
     bench = Bench()
     bench.topic(partitions=COUNT)
-    assert fetch(bench, min_bytes=100_000) is Outcome.LATER
+    assert fetch_all(bench, min_bytes=100_000) is Outcome.LATER
     bench.produce(partition=77)
     assert bench.late == []
     time_passes(bench)

@@ -16,21 +16,21 @@ from tests.kit.rows import each_row
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
-def keyed(*keys, timestamps_ms=None) -> bytes:
+def batch_of_keys(*keys, timestamps_ms=None) -> bytes:
     builder = BatchBuilder(max_bytes=1 << 20)
     for nth, key in enumerate(keys):
         builder.append(b"v" * 50, key=key, timestamp_ms=T0 if timestamps_ms is None else timestamps_ms[nth])
     return bytes(builder.build())
 
 
-def check(data, version=9, **settings):
+def validated(data, version=9, **settings):
     return validate(memoryview(data), topic_config(**settings), version, T0)
 
 
 def test_a_record_without_key_is_refused_by_a_compacted_topic_and_named():
-    assert check(keyed(b"a", None)).append_time_ms is None
+    assert validated(batch_of_keys(b"a", None)).append_time_ms is None
     with pytest.raises(errors.InvalidRecord) as refused:
-        check(keyed(b"a", None, b"", None), cleanup_policy="delete,compact")
+        validated(batch_of_keys(b"a", None, b"", None), cleanup_policy="delete,compact")
     assert [row for row, _ in refused.value.record_errors] == [1, 3]
 
 
@@ -39,14 +39,14 @@ def test_a_record_without_key_is_refused_by_a_compacted_topic_and_named():
     [([T0, T0 + 1000], []), ([T0, T0 + 1001], [1]), ([T0 - 2000, T0], []), ([T0 - 2001, T0, T0 + 5000], [0, 2]), ([-1, T0], [])],
 )
 def test_timestamps_out_of_range_are_refused_and_named(timestamps_ms, bad):
-    data = keyed(*[b"k"] * len(timestamps_ms), timestamps_ms=timestamps_ms)
+    data = batch_of_keys(*[b"k"] * len(timestamps_ms), timestamps_ms=timestamps_ms)
     limits = {"message_timestamp_after_max_ms": 1000, "message_timestamp_before_max_ms": 2000}
-    check(data, **limits, message_timestamp_type="LogAppendTime")
+    validated(data, **limits, message_timestamp_type="LogAppendTime")
     if not bad:
-        assert check(data, **limits).max_timestamp_ms == max(timestamps_ms)
+        assert validated(data, **limits).max_timestamp_ms == max(timestamps_ms)
         return
     with pytest.raises(errors.InvalidTimestamp) as refused:
-        check(data, **limits)
+        validated(data, **limits)
     assert [row for row, _ in refused.value.record_errors] == bad
 
 
@@ -56,7 +56,7 @@ def test_a_batch_is_turned_into_the_topics_codec(source, target):
     producer = {"producer_id": 4, "epoch": 2, "sequence": 7, "is_transactional": True}
     sent = batch([b"v" * 300] * 20, compression=source.replace("uncompressed", "none"), **producer)
     (before,) = read_batches(sent)
-    after = check(sent, compression_type=target).batch
+    after = validated(sent, compression_type=target).batch
     (after,) = read_batches(after.buffer, check_crcs=True)
     assert after.compression == (CODECS[source] if target == "producer" else CODECS[target])
     fields = ("base_offset", "last_offset", "record_count", "producer_id", "producer_epoch", "base_sequence", "is_transactional")
@@ -69,9 +69,9 @@ def test_levels_are_those_of_the_topic(monkeypatch):
     monkeypatch.setattr(compress, "compress", lambda codec, data, level=None: used.append((codec, level)) or b"x")
     monkeypatch.setattr("kafkacore.broker.log.rewrite.compress.compress", compress.compress)
     for target, name, level in (("gzip", "gzip", 3), ("lz4", "lz4", 12), ("zstd", "zstd", -5)):
-        check(keyed(b"k"), compression_type=target, **{f"compression_{name}_level": level})
+        validated(batch_of_keys(b"k"), compression_type=target, **{f"compression_{name}_level": level})
     for target in ("gzip", "lz4", "zstd", "snappy"):
-        check(keyed(b"k"), compression_type=target)
+        validated(batch_of_keys(b"k"), compression_type=target)
     assert used == [(1, 3), (3, 12), (4, -5), (1, None), (3, None), (4, 3), (2, None)]
 
 
@@ -79,16 +79,16 @@ def test_sizes_are_checked_before_and_after():
     noise = bytes(range(256)) * 8
     packed = batch([noise], compression="zstd")
     with pytest.raises(errors.RecordTooLarge):
-        check(packed, max_message_bytes=len(packed) - 1)
+        validated(packed, max_message_bytes=len(packed) - 1)
     with pytest.raises(errors.RecordTooLarge):
-        check(packed, max_message_bytes=1500, compression_type="uncompressed")
+        validated(packed, max_message_bytes=1500, compression_type="uncompressed")
     with pytest.raises(errors.RecordBatchTooLarge):
-        check(packed, segment_bytes=len(packed) - 1)
+        validated(packed, segment_bytes=len(packed) - 1)
 
 
 def test_zstd_needs_a_client_that_knows_it():
     with pytest.raises(errors.UnsupportedCompressionType):
-        check(batch(compression="zstd"), version=6)
+        validated(batch(compression="zstd"), version=6)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.sampled_from(["none", "gzip", "lz4"]), st.none() | st.integers(0, 2**45))
@@ -114,4 +114,4 @@ def test_a_batch_that_holds_more_than_128_mib_is_too_large_and_not_invalid():
     for _ in range(9):
         builder.append(bytes(16 << 20))
     with pytest.raises(errors.RecordTooLarge, match="holds more than max_decompressed_bytes=134217728"):
-        check(bytes(builder.build()))
+        validated(bytes(builder.build()))
