@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import inspect
 import struct
 import sys
 from typing import Any
@@ -18,7 +17,6 @@ from kafkacore.errors import KafkaError, UsageError
 from kafkacore.producer import futures
 from kafkacore.records import read_batches
 from kafkacore.types import RecordMetadata, TopicPartition
-from tests.kit.rows import each_row
 
 BATCH_BYTES = 4096
 
@@ -83,16 +81,6 @@ def test_bytes_agree_with_kafka_python_and_with_our_reader() -> None:
     ]
     (read,) = list(read_batches(data))
     assert (read.producer_id, read.producer_epoch, read.base_sequence, read.max_timestamp_ms) == (11, 3, 40, 2**40)
-
-
-@each_row("codec", [compress.GZIP, compress.SNAPPY, compress.LZ4, compress.ZSTD])
-def test_compressed_batches_read_back(codec: int) -> None:
-    core = Core()
-    for i in range(20):
-        core.send("t", b"value" * 10, partition=0, timestamp_ms=5 + i)
-    (read,) = list(read_batches(sealed(core.batches()[0], codec)))
-    assert read.compression == codec
-    assert [record.value for record in read.records()] == [b"value" * 10] * 20
 
 
 values = st.one_of(st.none(), st.binary(max_size=300), st.text(max_size=50))
@@ -381,20 +369,6 @@ def test_every_way_to_call_send() -> None:
     ):
         with pytest.raises(TypeError, match=words):
             wrong()
-
-
-def test_send_says_what_it_takes() -> None:
-    assert list(inspect.signature(ProducerCore.send).parameters) == [
-        "self",
-        "topic",
-        "value",
-        "key",
-        "headers",
-        "partition",
-        "timestamp_ms",
-        "on_delivery",
-    ]
-    assert (ProducerCore.send.__doc__ or "").startswith("Queues one record")
 
 
 def test_calls_of_send_leave_no_reference_behind() -> None:
