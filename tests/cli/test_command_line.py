@@ -500,13 +500,13 @@ def test_broker_as_a_process_of_its_own(tmp_path: Path) -> None:
         assert re.fullmatch(r"127\.0\.0\.1:\d+", address)
         environment = {**os.environ, "KAFKACORE_BOOTSTRAP_SERVERS": address}
         command = [sys.executable, "-m", "kafkacore"]
-        subprocess.run([*command, "produce", "t"], input=b"a\nb\n", env=environment, check=True, timeout=60)
+        subprocess.run([*command, "produce", "t"], input=b"a\nb\n", env=environment, check=True, timeout=120)
         reading = [*command, "consume", "t", "--from", "earliest", "-n", "2"]
-        done = subprocess.run(reading, env=environment, check=True, timeout=60, capture_output=True)
+        done = subprocess.run(reading, env=environment, check=True, timeout=120, capture_output=True)
         assert sorted(done.stdout.split()) == [b"a", b"b"]
     finally:
         broker.send_signal(signal.SIGINT)
-        assert broker.wait(60) == 0
+        assert broker.wait(120) == 0
         broker.stdout.close()
 
 
@@ -524,7 +524,7 @@ def test_a_broker_whose_disk_fails_ends_with_one_line(tmp_path: Path) -> None:
                 failed = [producer.send("t", bytes(900_000), partition=0) for _ in range(3)][-1]
                 with pytest.raises(KafkaError):
                     failed.result(60)
-            assert broker.wait(60) == 1
+            assert broker.wait(120) == 1
             assert "the broker has stopped: all its log directories have failed" in broker.stderr.read().splitlines()[-1]
         finally:
             broker.kill()
@@ -585,7 +585,7 @@ def test_closed_and_full_streams(at: str, words: list[str], redirected: str, sta
     with KafkaAdminClient(bootstrap_servers=at) as admin:
         admin.create_topics(["cli-closed"])  # so that there is something to print
     command = f"exec {sys.executable} -m kafkacore {' '.join(words)} {redirected}"
-    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (status, bool(said))
     assert said in done.stderr
 
@@ -612,7 +612,7 @@ def test_ctrl_c_says_what_was_delivered(at: str) -> None:
         with KafkaAdminClient(bootstrap_servers=at) as admin:
             until(lambda: [each.offset for each in admin.list_offsets({("cli-typed", 0): "latest"}).succeeded.values()] == [2])
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        assert process.wait(120) == 130
         while b"delivered" not in shown:
             shown += os.read(near, 1000)
     finally:

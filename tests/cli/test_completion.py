@@ -44,7 +44,7 @@ def completed(at: str, *typed: str) -> list[str]:
         "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path),
     }
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "kafkacore"], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-P", "-m", "kafkacore"], env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stderr == ""
     return [line.split("\t")[0] for line in done.stdout.splitlines()]

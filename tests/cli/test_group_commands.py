@@ -107,7 +107,7 @@ def test_a_signal_commits_what_was_printed_and_leaves(at: str, topic: str, numbe
     member = started(topic, "-g", topic, "--from", "earliest", "-X", "auto.commit.interval.ms=600000")
     first = member.stdout.readline()  # a pipe holds 300 of 20,000 records: the next write blocks
     member.send_signal(number)
-    rest, said = member.communicate(timeout=60)
+    rest, said = member.communicate(timeout=120)
     behind = offsets_behind(first + rest)
     assert 0 < sum(behind.values()) < 20_000
     assert {p: o for p, o in committed_offsets(at, topic).items() if o} == behind
@@ -122,7 +122,7 @@ def test_a_signal_while_nothing_comes(at: str, topic: str) -> None:
     member = started(topic, "-g", topic, "--from", "earliest")
     lines = b"".join(member.stdout.readline() for _ in range(8))
     member.send_signal(signal.SIGINT)
-    assert member.wait(60) == 130
+    assert member.wait(120) == 130
     assert offsets_behind(lines) == committed_offsets(at, topic) == dict.fromkeys(range(4), 2)
     member.communicate()
 
@@ -132,7 +132,7 @@ def test_a_reader_that_leaves_gets_no_record_committed_that_was_not_written(at: 
     member = started(topic, "-g", topic, "--from", "earliest", "-X", "auto.commit.interval.ms=600000")
     assert member.stdout.readline()
     member.stdout.close()
-    assert member.wait(60) == 141
+    assert member.wait(120) == 141
     assert member.stderr.read() == b""
     member.stderr.close()
     assert 0 < sum(committed_offsets(at, topic).values()) < 2000  # a pipe holds 64 KiB: what was in it counts as written
@@ -152,7 +152,7 @@ def test_a_signal_does_not_wait_long_for_brokers_that_are_gone(monkeypatch: pyte
         cluster.pause_broker(1)
         began_s = time.monotonic()
         member.send_signal(signal.SIGINT)
-        said = member.communicate(timeout=60)[1]
+        said = member.communicate(timeout=120)[1]
         took_s = time.monotonic() - began_s
         cluster.resume_broker(1)
     assert len(lines) == 8 and member.returncode == 130
@@ -169,7 +169,7 @@ def test_a_reader_that_leaves_while_nothing_comes(at: str, topic: str, as_member
     assert offsets_behind(lines) == dict.fromkeys(range(4), 25)
     assert member.poll() is None  # it waits for more
     member.stdout.close()
-    assert member.wait(60) == 141
+    assert member.wait(120) == 141
     assert member.stderr.read() == b""
     member.stderr.close()
     assert committed_offsets(at, topic) == (dict.fromkeys(range(4), 25) if as_member else {})
@@ -313,7 +313,7 @@ def test_two_share_the_partitions_and_describe_shows_both(at: str, topic: str, c
         for member in (first, second):
             if member is not None:
                 member.send_signal(signal.SIGTERM)
-                member.communicate(timeout=60)
+                member.communicate(timeout=120)
     assert described()["state"] in ("Empty", "Stable")  # a static member does not leave
 
 
@@ -362,7 +362,7 @@ def test_a_reader_that_takes_too_long_costs_the_membership_but_no_record(at: str
     member.send_signal(signal.SIGINT)
     said = member.stderr.read()
     reading.join(60)
-    assert member.wait(60) == 130
+    assert member.wait(120) == 130
     member.stdout.close()
     member.stderr.close()
     assert len(set(lines)) == 4000 and lines.count(lines[0]) > 1  # it joined again and printed again what it could not commit
@@ -375,7 +375,7 @@ def test_a_reader_that_takes_too_long_costs_the_membership_but_no_record(at: str
 def test_what_a_full_disk_did_not_take_is_not_committed(at: str, topic: str) -> None:
     fill_partitions(at, topic, 5)
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([*COMMAND, topic, "-g", topic, "--from", "earliest", "-e"], stdout=full, stderr=subprocess.PIPE, timeout=60)
+        done = subprocess.run([*COMMAND, topic, "-g", topic, "--from", "earliest", "-e"], stdout=full, stderr=subprocess.PIPE, timeout=120)
     assert done.returncode == 1 and b"No space left on device" in done.stderr
     assert not any(committed_offsets(at, topic).values())
 

@@ -74,7 +74,7 @@ def test_the_child_executes_no_file_of_the_working_directory(tmp_path: Path) -> 
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert not (tmp_path / "executed").exists()

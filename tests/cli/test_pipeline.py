@@ -434,7 +434,7 @@ with stage("starting Spark") as at, _said_into(Path({str(tmp_path / "log")!r})):
 """
     master, slave = os.openpty()
     with open(master, "rb", 0) as terminal:
-        subprocess.run([sys.executable, "-c", script], stderr=slave, check=True, timeout=60, env={**os.environ, "TERM": "xterm"})
+        subprocess.run([sys.executable, "-c", script], stderr=slave, check=True, timeout=120, env={**os.environ, "TERM": "xterm"})
         os.close(slave)
         shown = b""
         with contextlib.suppress(OSError):  # Linux says so of a terminal that nobody writes any more

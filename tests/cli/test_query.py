@@ -20,6 +20,7 @@ from kafkacore.cli import query
 from kafkacore.cli.app import run
 from kafkacore.decode.registry import prefix_of
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.programs import run_python
 from tests.kit.rows import each_row
 
 FLIGHTS = [{"carrier": "UA" if n % 2 else "AA", "delay": n / 2} for n in range(100)]
@@ -234,7 +235,7 @@ def following(cluster, monkeypatch, *arguments):
     def end(interrupt: bool = True) -> object:
         if interrupt:
             began[0]._into.put(("", KeyboardInterrupt()))
-        status = ended.get(timeout=60)
+        status = ended.get(timeout=120)
         thread.join(60)
         return status
 
@@ -243,7 +244,7 @@ def following(cluster, monkeypatch, *arguments):
 
 def comes(lines, wanted):
     """Evaluations up to the wanted one; a record may come with one before or after another."""
-    while (found := json.loads(lines.get(timeout=60))) != wanted:
+    while (found := json.loads(lines.get(timeout=120))) != wanted:
         pass
     return found
 
@@ -288,7 +289,7 @@ def test_ctrl_c_ends_a_process_that_follows(cluster):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=at) as process:
         assert json.loads(process.stdout.readline())[0]["n"] > 0
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert err == "waiting for records of flights; Ctrl+C ends\n"
 
@@ -310,8 +311,7 @@ sys.exit(run(["query", "select count(*) from flights f, range(10000000000) r whe
 
 
 def test_ctrl_c_ends_a_query_that_duckdb_computes(cluster):
-    at = {**os.environ, "KAFKACORE_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, env=at, timeout=60, check=False)
+    done = run_python("-c", INTERRUPTED, env={"KAFKACORE_BOOTSTRAP_SERVERS": cluster.bootstrap_servers})
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 

@@ -37,7 +37,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 def test_a_reader_that_leaves_ends_a_command_silently(at: str, words: str) -> None:
     near, far = os.pipe()
     os.close(near)
-    done = subprocess.run([*COMMAND, *words.split()], stdout=far, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    done = subprocess.run([*COMMAND, *words.split()], stdout=far, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
     os.close(far)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
@@ -48,7 +48,7 @@ def test_a_terminal_that_knows_ascii_only(at: str, cluster: EmbeddedCluster) -> 
         admin.alter_client_quotas({(("user", "Zoë"),): {"producer_byte_rate": 1}}).check()
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
     for words in (["quotas", "describe"], ["quotas", "describe", "--json"], ["topics", "describe", "Zoë"], ["topics", "--help"]):
-        done = subprocess.run([*COMMAND, *words], env=environment, capture_output=True, timeout=60, check=False)
+        done = subprocess.run([*COMMAND, *words], env=environment, capture_output=True, timeout=120, check=False)
         shown = (done.stdout + done.stderr).decode("ascii")
         assert "Traceback" not in shown
         assert done.returncode == (1 if "Zoë" in words else 0)
@@ -61,7 +61,7 @@ def test_a_terminal_that_knows_ascii_only(at: str, cluster: EmbeddedCluster) -> 
 def test_no_color_and_narrow_terminals(at: str) -> None:
     for environment in ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, {"TERM": "dumb"}, {"COLUMNS": "20"}):
         done = subprocess.run(
-            [*COMMAND, "topics", "describe"], env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
+            [*COMMAND, "topics", "describe"], env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode == 0 and "rough-00" in done.stdout
         if "NO_COLOR" in environment:
@@ -115,7 +115,7 @@ def test_ctrl_c_while_a_broker_is_silent(words: str) -> None:
             process.stdin.write("a line\n")
             process.stdin.flush()
         connection, _ = silent.accept()  # it has come so far
-        guard = threading.Timer(60, process.kill)
+        guard = threading.Timer(120, process.kill)
         guard.start()
         process.send_signal(signal.SIGINT)
         _, said = process.communicate()
@@ -150,7 +150,7 @@ def test_ctrl_c_says_how_many_records_were_printed(at: str, cluster: EmbeddedClu
         for _ in range(3):
             assert process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, shown = process.communicate(timeout=60)
+        _, shown = process.communicate(timeout=120)
         assert (process.returncode, shown) == (130, said)
 
 
