@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from kafkacore import KafkaConsumer, TopicPartition, errors
+from kafkacore import errors
 from kafkacore.compat import aiokafka, confluent, kafka
 from kafkacore.compat.confluent.serializing_producer import SerializingProducer
 from tests.kit.clusters import embedded
+from tests.kit.records import all_values
+from tests.kit.waiting import until_equal
 
 LARGE = bytes(50_000)
 GUARD_S = 60
@@ -45,13 +47,9 @@ def is_abortable(error: BaseException | None) -> bool:
 
 
 def committed_values(cluster: Any, topic: str) -> list[bytes]:
-    settings = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
-    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, **settings) as consumer:
-        consumer.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
-        found: list[bytes] = []
-        while polled := consumer.poll(timeout=GUARD_S if not found else 0.2):
-            found += [record.value for records in polled.values() for record in records]
-        return found
+    return [
+        value for partition in (0, 1) for value in all_values(cluster.bootstrap_servers, topic, partition, isolation_level="read_committed")
+    ]
 
 
 KAFKA: dict[str, tuple[dict[str, Any], Callable[[Any, str], object]]] = {
@@ -85,7 +83,7 @@ def test_kafka_python(cluster: Any, topic: str, case: str, first: bool) -> None:
         producer.commit_transaction()
     finally:
         producer.close(GUARD_S)
-    assert committed_values(cluster, topic) == [b"whole"]
+    until_equal(lambda: committed_values(cluster, topic), [b"whole"])  # markers are written behind the answer
 
 
 AIOKAFKA: dict[str, tuple[dict[str, Any], Callable[[Any, str], Any]]] = {
@@ -127,7 +125,7 @@ def test_aiokafka(cluster: Any, topic: str, case: str, first: bool) -> None:
                 await producer.send(topic, b"whole")
 
     asyncio.run(main())
-    assert committed_values(cluster, topic) == [b"whole"]
+    until_equal(lambda: committed_values(cluster, topic), [b"whole"])  # markers are written behind the answer
 
 
 CONFLUENT: dict[str, tuple[dict[str, Any], Callable[[Any, str], object]]] = {
@@ -163,7 +161,7 @@ def test_confluent_kafka(cluster: Any, topic: str, case: str, first: bool) -> No
         producer.begin_transaction()
         producer.produce(topic, value=b"whole")
         producer.commit_transaction(GUARD_S)
-    assert committed_values(cluster, topic) == [b"whole"]
+    until_equal(lambda: committed_values(cluster, topic), [b"whole"])  # markers are written behind the answer
 
 
 def test_a_full_queue_of_confluent_kafka_is_no_refusal(cluster: Any, topic: str) -> None:
@@ -182,4 +180,4 @@ def test_a_full_queue_of_confluent_kafka_is_no_refusal(cluster: Any, topic: str)
                     producer.poll(GUARD_S)
         producer.commit_transaction(GUARD_S)
     assert full
-    assert committed_values(cluster, topic) == [b"%d" % at for at in range(20)]
+    until_equal(lambda: committed_values(cluster, topic), [b"%d" % at for at in range(20)])  # markers are written behind the answer
