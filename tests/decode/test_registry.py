@@ -82,7 +82,6 @@ def test_a_follower_that_lags_is_asked_again(registry_server: Any, asking: Askin
         again.registry.by_id(number, "AVRO")
     registry_server.answers = list(answers)
     assert again.registry.by_id(number, "AVRO").text == '"int"'
-    again.registry.close()
 
 
 def test_an_address_that_does_not_know_the_id_is_not_the_last_word(registry_server: Any, other_registry: Any) -> None:
@@ -91,7 +90,6 @@ def test_an_address_that_does_not_know_the_id_is_not_the_last_word(registry_serv
     assert asking.registry.by_id(number, "AVRO", patient=False).text == '"int"' and asking.slept == []
     with pytest.raises(UnusableSchema, match=f"{other_registry.url}, {registry_server.url} has no schema 9"):
         asking.registry.by_id(9, "AVRO", patient=False)
-    asking.registry.close()
 
 
 def test_an_address_that_does_not_know_the_id_is_no_answer_while_the_other_fails(registry_server: Any, other_registry: Any) -> None:
@@ -99,7 +97,6 @@ def test_an_address_that_does_not_know_the_id_is_no_answer_while_the_other_fails
     asking = Asking(f"{other_registry.url},{registry_server.url}")
     registry_server.answers = [(503, b"")]
     assert asking.registry.by_id(number, "AVRO", patient=False).text == '"int"' and asking.slept == [BACKOFF_S]
-    asking.registry.close()
 
 
 def test_where_unknown_schemas_are_taken_for_corrupt_an_id_is_asked_for_again_after_a_while(registry_server: Any, asking: Asking) -> None:
@@ -124,7 +121,6 @@ def test_a_path_that_is_wrong_is_an_error_of_the_option(registry_server: Any, bo
     registry_server.answers = [(404, b"<html>")]
     with pytest.raises(errors.ConfigError, match=r"there is no schema registry at"):
         asking.registry.latest("t-value", "AVRO")
-    asking.registry.close()
 
 
 def test_a_schema_of_another_type(registry_server: Any, asking: Asking) -> None:
@@ -147,7 +143,6 @@ def test_another_address_is_tried_at_once(registry_server: Any) -> None:
     asking = Asking(f"{NOWHERE}, {registry_server.url}/")
     assert asking.registry.by_id(number, "AVRO").text == '"int"'
     assert asking.slept == []
-    asking.registry.close()
 
 
 @pytest.mark.parametrize(
@@ -189,7 +184,6 @@ def test_who_asks_is_told_to_the_registry_and_to_nobody_else(
         with pytest.raises(errors.KafkaError) as caught:
             asking.registry.by_id(99, "AVRO")
         assert "hu" not in str(caught.value)
-        asking.registry.close()
     assert "hu%" not in caplog.text and "hush" not in caplog.text
 
 
@@ -257,7 +251,6 @@ def test_a_token_that_was_changed_is_taken_up(registry_server: Any, tmp_path: Pa
         with pytest.raises(errors.AuthenticationFailedError, match="does not let us in"):
             asking.registry.latest("t-value", "AVRO")
     assert len(registry_server.authorizations) == 5
-    asking.registry.close()
 
 
 # ---- what a registry can make grow, and how it is asked

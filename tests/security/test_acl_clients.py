@@ -73,6 +73,12 @@ class Secured:
                 producer.send(topic or self.topic, value, partition=0)
             producer.flush(GUARD_S)
 
+    def readable(self) -> None:
+        """A member may read the topic, which has a record."""
+        self.allow("read", "topic")
+        self.allow("read", "group")
+        self.fill(b"a")
+
     def producer(self, **more: Any) -> KafkaProducer:
         return KafkaProducer(self.settings(max_block_ms=10_000, **more))
 
@@ -361,9 +367,7 @@ def test_a_member_goes_on_when_an_acl_has_come(it: Secured, protocol: str, missi
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_topic_whose_acl_goes_while_it_is_read(it: Secured, protocol: str) -> None:
-    it.allow("read", "topic")
-    it.allow("read", "group")
-    it.fill(b"a")
+    it.readable()
     with it.consumer(group_protocol=protocol) as consumer:
         consumer.subscribe([it.topic])
         assert read(consumer, 1) == [b"a"]
@@ -389,9 +393,7 @@ INSTANCES = pytest.mark.parametrize(
 @INSTANCES
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_group_whose_acl_goes_while_it_lives(it: Secured, protocol: str, instance: str | None) -> None:
-    it.allow("read", "topic")
-    it.allow("read", "group")
-    it.fill(b"a")
+    it.readable()
     with it.consumer(group_protocol=protocol, group_instance_id=instance) as consumer:
         consumer.subscribe([it.topic])
         assert read(consumer, 1) == [b"a"]
@@ -415,9 +417,7 @@ def test_a_member_whose_acl_is_gone_can_be_closed(
     it: Secured, protocol: str, instance: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Though neither its commit nor its leaving is allowed."""
-    it.allow("read", "topic")
-    it.allow("read", "group")
-    it.fill(b"a")
+    it.readable()
     with it.consumer(group_protocol=protocol, group_instance_id=instance, enable_auto_commit=True) as consumer:
         consumer.subscribe([it.topic])
         assert read(consumer, 1) == [b"a"]
@@ -427,9 +427,7 @@ def test_a_member_whose_acl_is_gone_can_be_closed(
 
 
 def test_a_group_goes_on_without_a_member_whose_acl_is_gone(it: Secured) -> None:
-    it.allow("read", "topic")
-    it.allow("read", "group")
-    it.fill(b"a")
+    it.readable()
     with it.consumer(session_timeout_ms=1000) as refused_member:
         refused_member.subscribe([it.topic])
         assert read(refused_member, 1) == [b"a"]
