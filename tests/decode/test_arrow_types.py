@@ -112,7 +112,9 @@ def has_dictionary(kind: Any) -> bool:
 
 
 # pyarrow makes no arrays of dictionaries within others out of Python's values
-COLUMNS = st.recursive(PAIRS, nested, max_leaves=4).filter(lambda pair: pa.types.is_dictionary(pair[0]) or not has_dictionary(pair[0]))
+COLUMNS = (PAIRS | st.recursive(PAIRS, nested, max_leaves=4)).filter(
+    lambda pair: pa.types.is_dictionary(pair[0]) or not has_dictionary(pair[0])
+)
 
 
 @settings(deadline=None, max_examples=200)
