@@ -17,7 +17,7 @@ from kafkacore.spark.offsets import OffsetRange
 from kafkacore.spark.options import source_options
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.inside import kept_of
-from tests.spark.letters import dead_letters
+from tests.spark.shared import dead_letters
 
 PRODUCE = 0
 MIB = 1 << 20

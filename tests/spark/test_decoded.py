@@ -20,7 +20,7 @@ from kafkacore.spark.options import source_options  # noqa: E402
 from kafkacore.testing import EmbeddedCluster  # noqa: E402
 from tests.decode.support import rows  # noqa: E402
 from tests.kit.inside import kept_of  # noqa: E402
-from tests.spark.letters import dead_letters  # noqa: E402
+from tests.spark.shared import dead_letters  # noqa: E402
 
 VALUES = [b'{"a":0}', b"{", None, b'{"a":3}', b'{"a":"x"}', b'{"a":5}']
 COLUMNS = "_offset BIGINT, a INT, _corrupt BINARY"

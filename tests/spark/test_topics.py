@@ -266,8 +266,7 @@ class Blind:
         return found
 
 
-@pytest.mark.parametrize("what", ["subscribe", "subscribePattern"])
-@pytest.mark.parametrize("loss", ["fail", "earliest"])
+@pytest.mark.parametrize(("what", "loss"), [("subscribe", "fail"), ("subscribePattern", "earliest")])
 def test_an_old_answer_is_no_loss(cluster: Any, admin: Any, producer: Any, what: str, loss: str) -> None:
     name = f"flap-{what}-{loss}"
     cluster.create_topic(name, partitions=1)

@@ -29,7 +29,7 @@ from kafkacore.spark.source import KafkaSource, KafkaStreamReader
 
 PARTITIONS = 2
 BATCH = 100
-DRIVER_POINTS = ("asked", "planned", "split", "read", "writing", "written", "commit", "committed")
+DRIVER_POINTS = ("planned", "split", "read", "writing", "written", "committed")
 EXECUTOR_POINTS = ("read", "writing", "written")
 FIRST = bool(os.environ.get("KILL_FIRST"))
 
@@ -77,8 +77,7 @@ class KillingReader(KafkaStreamReader):
     """The reader with points."""
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
-        """`asked`: the batch before is in Spark's commit log; `planned`: this one is not yet in its offset log."""
-        point("asked")
+        """`planned`: the batch before is in Spark's commit log, this one is not yet in its offset log."""
         end = super().latestOffset(start, limit)
         if end != start or FIRST:
             point("planned")
@@ -119,8 +118,7 @@ class KillingWriter(DataSourceStreamArrowWriter):
         return message
 
     def commit(self, messages: Any, batchId: int) -> None:
-        """`commit`: all tasks are done; `committed`: not yet in Spark's commit log."""
-        point("commit")
+        """`committed`: all tasks are done, the batch is not yet in Spark's commit log."""
         self.inner.commit(messages, batchId)
         point("committed")
         _claimed(_finished())

@@ -14,7 +14,7 @@ from kafkacore import KafkaProducer
 from kafkacore.decode import ddl
 from kafkacore.testing import EmbeddedCluster
 from tests.spark import from_json
-from tests.spark.letters import dead_letters
+from tests.spark.shared import dead_letters
 
 
 def produce(cluster: EmbeddedCluster, topic: str, values: list[bytes | None]) -> dict[str, str]:

@@ -14,12 +14,9 @@ from kafkacore.errors import ConfigError
 from kafkacore.spark import LagListener, fetch, read, stream
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.plain_records import confluent_read
+from tests.spark.shared import given
 
 FROM, TO = '{"parity":{"0":5,"1":-2,"2":100}}', '{"parity":{"0":90,"1":-1,"2":100}}'
-
-
-def given(cluster: EmbeddedCluster, **more: str) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": cluster.bootstrap_servers, **more}
 
 
 def produce(cluster: EmbeddedCluster, topic: str, count: int, partitions: int = 3) -> None:

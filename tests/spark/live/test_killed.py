@@ -126,12 +126,12 @@ def test_a_driver_killed_at_every_step(tmp_path: Path, record_property: Callable
     by_point = {name: again[number] for number, name in enumerate(DRIVER_POINTS)}
     record_property(f"records of {BATCH} written again, by where the driver was killed", by_point)
     for number, name in enumerate(DRIVER_POINTS):
-        assert planned[number + 1] == (1 if name in ("asked", "planned") else 2), name
+        assert planned[number + 1] == (1 if name == "planned" else 2), name
     assert again[len(DRIVER_POINTS)] == again[len(DRIVER_POINTS) + 1] == 0
-    assert by_point["asked"] == by_point["planned"] == by_point["split"] == 0
+    assert by_point["planned"] == by_point["split"] == 0
     assert 0 <= by_point["read"] <= BATCH and 0 <= by_point["writing"] <= BATCH
     assert BATCH // PARTITIONS <= by_point["written"] <= BATCH
-    assert by_point["commit"] == by_point["committed"] == BATCH
+    assert by_point["committed"] == BATCH
 
 
 def test_executors_killed_while_the_driver_lives(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:

@@ -9,10 +9,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.testing import EmbeddedCluster
-
-
-def options(cluster: EmbeddedCluster, **more: str) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": cluster.bootstrap_servers, **more}
+from tests.spark.shared import given
 
 
 def produce(cluster: EmbeddedCluster, topic: str, count: int, partitions: int = 3) -> None:
@@ -25,7 +22,7 @@ def produce(cluster: EmbeddedCluster, topic: str, count: int, partitions: int = 
 
 def test_every_column_of_every_record(spark: Any, cluster: EmbeddedCluster) -> None:
     produce(cluster, "columns", 300)
-    frame = spark.read.format("kafkacore").options(**options(cluster, subscribe="columns", includeHeaders="true", minPartitions="7")).load()
+    frame = spark.read.format("kafkacore").options(**given(cluster, subscribe="columns", includeHeaders="true", minPartitions="7")).load()
     rows = sorted(frame.selectExpr("*", "unix_millis(timestamp) AS ms").collect(), key=lambda row: row.ms)
     assert len(rows) == 300
     for i, row in enumerate(rows):
@@ -56,13 +53,13 @@ def test_a_stream_takes_up_where_it_stopped_and_shows_its_offsets(spark: Any, cl
 
     def run() -> list[int]:
         stream = spark.readStream.format("kafkacore").options(
-            **options(cluster, subscribe="source", startingOffsets="earliest", maxOffsetsPerTrigger="300", commitOffsetsToGroup="g")
+            **given(cluster, subscribe="source", startingOffsets="earliest", maxOffsetsPerTrigger="300", commitOffsetsToGroup="g")
         )
         query = (
             stream.load()
             .select("key", "value")
             .writeStream.format("kafkacore")
-            .options(**options(cluster, topic="sink", checkpointLocation=str(tmp_path)))
+            .options(**given(cluster, topic="sink", checkpointLocation=str(tmp_path)))
             .trigger(availableNow=True)
             .start()
         )

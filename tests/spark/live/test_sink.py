@@ -11,10 +11,7 @@ from kafkacore import KafkaAdminClient
 from kafkacore.spark import foreach_batch, sink
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.plain_records import Plain, confluent_read
-
-
-def given(cluster: EmbeddedCluster, **more: str) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": cluster.bootstrap_servers, **more}
+from tests.spark.shared import given
 
 
 def read_all(cluster: EmbeddedCluster, topic: str) -> list[list[Plain]]:

@@ -1,4 +1,4 @@
-"""Dead letters as a consumer finds them. It needs no pyspark."""
+"""What tests with and without a session share; no pyspark is needed for it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from typing import Any
 from kafkacore.spark.decoded import HEADER
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.records import read
+
+
+def given(cluster: EmbeddedCluster, **more: str) -> dict[str, str]:
+    """Options of a source or a sink."""
+    return {"kafka.bootstrap.servers": cluster.bootstrap_servers, **more}
 
 
 def dead_letters(cluster: EmbeddedCluster, topic: str, count: int) -> list[Any]:
