@@ -144,6 +144,8 @@ class Soak:
     cluster_options: Mapping[str, Any] = {}
     config: Mapping[str, Any] = {}
     never_expected = NEVER_EXPECTED
+    logs_are_findings = True
+    """What is logged with a traceback."""
 
     def __init__(
         self,
@@ -229,7 +231,7 @@ class Soak:
             Stuck: one does not.
         """
         for actor in actors:
-            if not actor.join(self.wait_s if timeout_s is None else timeout_s):
+            if not actor.join(max(self.wait_s, WAIT_S) if timeout_s is None else timeout_s):
                 self.find(f"STUCK: {actor.name} does not end: {actor.describe()}")
                 raise Stuck
 
@@ -254,7 +256,7 @@ class Soak:
                 self.faults.end()
                 self.release()
                 for actor in self.actors:
-                    if not actor.join(self.wait_s):
+                    if not actor.join(max(self.wait_s, WAIT_S)):
                         self.find(f"STUCK: {actor.name} does not end: {actor.describe()}")
         self.say(f"{self.name}: judging a history of {len(self.history.sends):,} records")
         self.judged = self.history.check()
@@ -281,7 +283,8 @@ class Soak:
     @contextlib.contextmanager
     def _watched(self) -> Iterator[LogCounter]:
         """What is logged, and threads that die."""
-        logged, logger, hook = LogCounter(self.find), logging.getLogger("kafkacore"), threading.excepthook
+        find = self.find if self.logs_are_findings else lambda text: self.tally("logged with a traceback", text)
+        logged, logger, hook = LogCounter(find), logging.getLogger("kafkacore"), threading.excepthook
 
         def died(arguments: threading.ExceptHookArgs) -> None:
             if arguments.exc_value is not None:

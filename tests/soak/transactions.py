@@ -66,6 +66,7 @@ class TransactionSoak(Soak):
 
     name = "transactions"
     topics, config = TOPICS, CONFIG
+    logs_are_findings = False  # versions change and clocks jump: coordinators may say that they begin again
 
     def __init__(
         self,
