@@ -302,26 +302,18 @@ def test_a_member_that_leaves_takes_another_connection(api: type) -> None:
     assert [flying.api for flying in member.client.flying] == [LEAVES]
 
 
-def test_leaving_is_asked_again_where_the_coordinator_has_moved() -> None:
+@pytest.mark.parametrize("interrupted", [False, True], ids=["the coordinator has moved", "by another network client"])
+def test_leaving_is_asked_again(interrupted: bool) -> None:
     member = in_group()
     member.engine.leave(member.now_ms, "closed")
-    member.step()
-    member.answer(Code.NOT_COORDINATOR)
+    if interrupted:
+        member.interrupt()  # the answer to the first client never comes
+    else:
+        member.step()
+        member.answer(Code.NOT_COORDINATOR)
     member.run(lambda: not member.engine.leaving)
-    assert len(sent(member, LEAVES)) == 2
-    assert member.model.member is None
-
-
-def test_leaving_is_asked_again_by_another_network_client() -> None:
-    """The answer to the first client never comes."""
-    member = in_group()
-    member.engine.leave(member.now_ms, "closed")
-    member.interrupt()
-    member.step()
-    assert [flying.api for flying in member.client.flying] == [LEAVES]
-    member.answer()
-    assert not member.engine.leaving
     assert [m.members[0].member_id for m in sent(member, LEAVES)] == ["m1", "m1"]
+    assert member.model.member is None
 
 
 def test_leaving_ends_with_the_session() -> None:

@@ -230,30 +230,6 @@ def test_nothing_is_fetched_ahead_once_the_memory_is_used():
     assert rig.fetcher.send_fetches(rig.now_ms) == 0
 
 
-def test_session_brokers_hear_only_what_changed():
-    rig = FetchRig({A: filled(), B: filled()})
-    rig.poll()
-    rig.poll(rounds=1)
-    rig.round()
-    last = rig.fetches()[-1]
-    assert last.session_id == 100
-    assert last.session_epoch > 0
-    rig.log(B).append(b"new")
-    assert rig.poll() == {B: [b"new"]}
-    rig.round()
-    assert [p.partition for t in rig.fetches()[-1].topics for p in t.partitions] == [1]
-
-
-def test_a_forgotten_session_costs_one_full_fetch_and_no_record():
-    rig = FetchRig({A: filled(2)}, max_partition_bytes=150)
-    got = rig.poll()[A]
-    rig.cluster.sessions.clear()
-    while found := rig.poll(rounds=4):
-        got += found[A]
-    assert got == numbers(0, 20)
-    assert rig.fetcher.metrics.full_fetches == 2
-
-
 @pytest.mark.parametrize("short_cuts", [True, False])
 def test_a_partition_that_comes_back_at_its_end_knows_where_that_is(short_cuts):
     """As after an eager rebalance: the broker has said where the log ends, and says it no more in this session."""
@@ -400,24 +376,6 @@ def test_refusals_are_retried_after_the_back_off_only():
     assert rig.poll() == {A: numbers(0, 10)}
 
 
-def test_an_offset_out_of_range_is_reset():
-    rig = FetchRig({A: filled(2)})
-    rig.log(A).start = 10
-    rig.log(A).batches.pop(0)
-    assert rig.poll() == {A: numbers(10, 10)}
-
-
-def test_an_offset_out_of_range_without_a_strategy_is_raised_until_a_seek():
-    rig = FetchRig({A: filled(2)}, reset="none")
-    rig.log(A).start = 10
-    rig.log(A).batches.pop(0)
-    for _ in range(2):
-        with pytest.raises(errors.OffsetOutOfRange, match=r"topic t, partition 0.*offset 0"):
-            rig.poll()
-    rig.subscription.seek(A, 12)
-    assert rig.poll() == {A: numbers(12, 8)}
-
-
 @pytest.mark.parametrize("spoil", ["crc", "length"])
 def test_corrupt_data_names_its_place_and_can_be_skipped(spoil):
     rig = FetchRig({A: filled(3)})
@@ -468,17 +426,6 @@ def test_data_that_broke_on_their_way_are_fetched_again(short_cuts, columns):
     rig.round()
     rig.round(100)
     assert read() == {A: numbers(10, 20)}
-
-
-def test_the_nearer_replica_is_used_until_it_fails(monkeypatch):
-    rig = FetchRig({A: filled()})
-    rig.log(A).preferred = 2
-    assert rig.poll() == {A: numbers(0, 10)}
-    assert [node for node, _, r in rig.cluster.requests if isinstance(r, FetchRequest)][:2] == [1, 2]
-    rig.log(A).preferred = -1
-    rig.log(A).append(b"x")
-    assert rig.poll() == {A: [b"x"]}
-    assert rig.cluster.requests[-1][0] in (1, 2)
 
 
 def test_a_nearer_replica_whose_answer_is_lost_hands_all_its_partitions_over():

@@ -47,14 +47,14 @@ TIMED: dict[str, Callable[[KafkaConsumer, float], object]] = {
     "unsubscribe": lambda c, s: (c.seek(TP, 3), c.unsubscribe()),
     "close": lambda c, s: (c.seek(TP, 3), c.close(s)),
 }
-AT_ONCE: dict[str, Callable[[KafkaConsumer], object]] = {
-    "subscribe": lambda c: c.subscribe(["t", "u"]),
-    "pause": lambda c: (c.pause(TP), c.resume(TP)),
-    "seek": lambda c: c.seek(TP, 7),
-    "commit_async": lambda c: c.commit_async({TP: 1}),
-    "assignment": lambda c: (c.assignment(), c.subscription(), c.consumer_group_metadata()),
-    "health": lambda c: (c.health(), c.metrics(detail=True), c.lag(TP), repr(c)),
-}
+AT_ONCE: list[Callable[[KafkaConsumer], object]] = [
+    lambda c: (c.pause(TP), c.resume(TP)),
+    lambda c: c.seek(TP, 7),
+    lambda c: c.commit_async({TP: 1}),
+    lambda c: (c.assignment(), c.subscription(), c.consumer_group_metadata()),
+    lambda c: (c.health(), c.metrics(detail=True), c.lag(TP), repr(c)),
+    lambda c: c.subscribe(["t", "u"]),
+]
 NO_ERROR = ("poll", "poll_batch", "poll after enforce_rebalance", "poll after subscribe", "unsubscribe", "close")
 """What ends without an answer, and says so by its result or not at all."""
 CONDITIONS = {"stopped process": "classic", "half an answer": "consumer"}
@@ -157,12 +157,12 @@ def commits_again(consumer: KafkaConsumer) -> None:
     assert consumer.committed(TP, timeout=GUARD_S).offset == 5
 
 
-@pytest.mark.parametrize("call", AT_ONCE)
-def test_what_needs_no_answer_does_not_wait(cluster, member, call: str) -> None:
+def test_what_needs_no_answer_does_not_wait(cluster, member) -> None:
     with stalled(cluster):
-        began_s = time.monotonic()
-        AT_ONCE[call](member)
-        assert time.monotonic() - began_s < GUARD_S
+        for call in AT_ONCE:
+            began_s = time.monotonic()
+            call(member)
+            assert time.monotonic() - began_s < GUARD_S
         member.poll(TIMEOUT_S)
     read_all(member)
     commits_again(member)

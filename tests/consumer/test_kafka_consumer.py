@@ -143,15 +143,6 @@ def test_seeks_pauses_and_positions(broker, consumer):
     assert read(consumer, 201) == {A: numbers(0, 100), B: [*numbers(0, 100), b"x"]}
 
 
-def test_latest_starts_behind_what_is_there(broker):
-    produce(broker.address, "t", 0, numbers(0, 10))
-    with KafkaConsumer(bootstrap_servers=broker.address) as consumer:
-        consumer.assign([A])
-        assert consumer.position(A) == 10
-        produce(broker.address, "t", 0, [b"new"])
-        assert read(consumer, 1) == {A: [b"new"]}
-
-
 def test_offsets_by_place_and_time(broker, consumer):
     produce(broker.address, "t", 0, numbers(0, 100))
     assert consumer.beginning_offsets([A, B]) == {A: 0, B: 0}

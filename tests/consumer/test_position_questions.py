@@ -197,20 +197,6 @@ def test_a_broker_that_answers_followers_only_is_not_asked():
     assert epoch_questions(rig) == []
 
 
-def test_two_leader_changes_in_a_row_are_asked_about_with_the_epoch_of_each():
-    rig = reset_earliest()
-    asked = len(epoch_questions(rig))
-    rig.log(A).elect(2)
-    rig.cluster.refresh()
-    rig.positions.step(rig.now_ms, 0)
-    rig.log(A).elect(3)
-    rig.log(A).append(b"after")
-    rig.cluster.deliver()
-    rig.cluster.refresh()
-    assert read_on(rig) == [(20, b"after")]
-    assert epoch_questions(rig)[asked:] == [(2, 1), (3, 1)]
-
-
 def test_a_question_that_is_asked_again_names_the_epoch_of_the_newest_metadata():
     rig = FetchRig({A: two_epochs()})
     query = offsets.EpochQuery(rig.cluster, rig.cluster, {A: 0}, retry_backoff_ms=100, retry_backoff_max_ms=1000)
