@@ -464,7 +464,7 @@ def effective(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerConfig:
             match = _OF_LISTENER.fullmatch(name)
             if match is None:
                 continue
-            if match["name"] in _PER_LISTENER:
+            if match["name"] in PER_LISTENER:
                 of_listeners.setdefault(match["listener"].upper(), {})[match["name"].replace(".", "_")] = text
                 changes["listener_name_settings"] = of_listeners
             elif match["name"] == "max.connections":
@@ -482,7 +482,7 @@ def is_obeyed(name: str, served: Collection[str]) -> bool:
         served: those without the prefix of a listener that are implemented.
     """
     match = _OF_LISTENER.fullmatch(name)
-    return name in served or name in HARMLESS or (match is not None and match["name"] in _PER_LISTENER | {"max.connections"})
+    return name in served or name in HARMLESS or (match is not None and match["name"] in PER_LISTENER | {"max.connections"})
 
 
 # ---- altering
@@ -602,7 +602,7 @@ def check_topic(overrides: Mapping[str, str]) -> None:
         )
 
 
-_PER_LISTENER = frozenset(
+PER_LISTENER = frozenset(
     {
         "ssl.key.password",
         "ssl.keystore.certificate.chain",
@@ -638,7 +638,7 @@ def check_broker(settings: Mapping[str, str], changed: Collection[str], per_brok
     fixed = [name for name in changed if keys[name].link == "fixed"]
     if fixed:
         raise errors.InvalidRequest(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-    secret = [name for name in changed if name in _PER_LISTENER]
+    secret = [name for name in changed if name in PER_LISTENER]
     if secret:
         raise errors.InvalidRequest(
             f"These security configs can be dynamically updated only per-listener using the listener prefix: [{', '.join(secret)}]"

@@ -44,7 +44,7 @@ DROPPED = {"is_default"}
 def plain(value: Any, field: str = "") -> Any:
     """A message as dicts and lists, without what differs between any two clusters."""
     if isinstance(value, Struct):
-        return {name: plain(each, name) for name, each in zip(value.FIELDS, value._values(), strict=True) if name not in DROPPED}
+        return {name: plain(getattr(value, name), name) for name in value.FIELDS if name not in DROPPED}
     if isinstance(value, (list, tuple)):
         items = [plain(each, field) for each in value]
         return sorted(items, key=repr)

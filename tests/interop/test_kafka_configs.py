@@ -121,7 +121,7 @@ def test_dynamic_broker_settings_are_refused_in_the_same_words(wire: Wire, key: 
 
 def test_what_cannot_be_altered_is_refused_in_the_same_words(wire: Wire) -> None:
     for key in configs.broker_keys().values():
-        if key.link == "fixed" or key.name in configs._PER_LISTENER:
+        if key.link == "fixed" or key.name in configs.PER_LISTENER:
             answer = wire.ask(alter((Resource.BROKER, "1", [(key.name, SET, key.default or "x")]), validate_only=True), 1).responses[0]
             with pytest.raises(errors.InvalidRequest) as refused:
                 configs.check_broker({key.name: key.default or "x"}, [key.name], True, {})

@@ -74,7 +74,7 @@ UNASKED = {
 def plain(value: Any, field: str = "") -> Any:
     """A response without what differs between any two clusters; lists in an order of their own, since Kafka's are often those of a hash."""
     if isinstance(value, Struct):
-        return {name: plain(each, name) for name, each in zip(value.FIELDS, value._values(), strict=True)}
+        return {name: plain(getattr(value, name), name) for name in value.FIELDS}
     if isinstance(value, (list, tuple)):
         return sorted((plain(each, field) for each in value), key=repr)
     if field in MASKED:
