@@ -8,13 +8,13 @@ from kafkacore import KafkaAdminClient, KafkaConsumer, NewTopic, TopicPartition
 from tests.kit.waiting import fresh
 
 
-def new_topic(servers: str, partitions: int = 1, replicas: int = 1, *, prefix: str = "t", **configs: Any) -> str:
+def new_topic(servers: str, partitions: int = 1, replicas: int = -1, *, prefix: str = "t", **configs: Any) -> str:
     """Creates a topic, and returns its name when all its leaders take records: with acks=0 a record that is refused is lost.
 
     Args:
         servers: addresses.
         partitions: how many.
-        replicas: of each.
+        replicas: of each; -1 for the brokers' default.
         prefix: of its name.
         configs: its settings, underscores for dots.
     """
