@@ -489,17 +489,17 @@ def test_the_coordinators_broker_dies_in_between(version: int) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_time_of_the_transaction_passes_in_between(version: int) -> None:
-    """The broker's clock and the client's are moved by hand."""
+    """The broker's clock and the client's are moved by hand; far enough from the end that the machine may be busy."""
     clock = JumpingClock()
     with EmbeddedCluster(brokers=1, faults=True, features={"transaction.version": version}) as cluster:
         topic = new_topic(cluster)
         prepared = prepared_by(cluster, topic, "lost", transaction_timeout_ms=600_000)
         with TwoPhaseClient(bootstrap_servers=cluster.bootstrap_servers, clock=clock) as client:
-            cluster.jump_clock(1, 599_000, asleep=True)
-            clock.sleep(599_000)
+            cluster.jump_clock(1, 400_000, asleep=True)
+            clock.sleep(400_000)
             assert client.states([prepared]) == [PreparedState.OPEN]
-            cluster.jump_clock(1, 2_000, asleep=True)
-            clock.sleep(2_000)
+            cluster.jump_clock(1, 201_000, asleep=True)
+            clock.sleep(201_000)
             until(lambda: client.states([prepared]) != [PreparedState.OPEN], "its time is over")
             with pytest.raises(errors.PreparedTransactionAborted, match="longer than its transaction_timeout_ms of 600000") as lost:
                 client.commit(prepared)
