@@ -721,7 +721,7 @@ def test_a_dry_run_that_fails_says_so_in_json(small: Project, cli: Commands, mon
 
 def test_a_kafka_that_does_not_answer_is_said_before_spark_starts(project: Project, cli: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "missing", lambda remote: None)
-    monkeypatch.setattr(running, "REACH_S", 0.2)
+    monkeypatch.setattr(running, "REACH_S", 60.0)
     monkeypatch.setattr(running.Session, "_start", lambda session: pytest.fail("it was started"))
     with EmbeddedCluster() as cluster:
         gone = cluster.bootstrap_servers
@@ -730,6 +730,7 @@ def test_a_kafka_that_does_not_answer_is_said_before_spark_starts(project: Proje
         with pytest.raises(ConfigError, match=r"NO_SUCH"):
             protected = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": SECRET}
             running.reach_kafka({BOOTSTRAP: gone, **{f"{PREFIX}{name}": value for name, value in protected.items()}})
+    monkeypatch.setattr(running, "REACH_S", 0.2)
     cli("pipeline", "run", "--project", str(project.root), "-b", gone, status=1)
     assert f"kafkacore: Kafka at {gone} cannot be used: no answer within 200 ms" in cli.err
     assert Status.read(project.status, "flights").state == "failed"
