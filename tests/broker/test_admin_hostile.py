@@ -49,7 +49,7 @@ ALTERATIONS = requests(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(ALTERATIONS | REPLACEMENTS)
 def test_any_alteration_is_answered(request):
     resources = [each for each in request.resources if each.resource_type != 8]  # loggers are the process's own
@@ -83,7 +83,7 @@ OPS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.builds(p.ClientQuotaAlteration, entity=ENTITIES, ops=OPS), max_size=3))
 def test_any_quota_is_answered(entries):
     bench = Bench()
@@ -133,7 +133,7 @@ def test_limits_of_quotas(kind, name, key, value, code):
     assert given_to(Bench(), p.AlterClientQuotasRequest(entries=[entry]), 1).entries[0].error_code == code
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(
         st.builds(

@@ -202,7 +202,7 @@ def test_partitions_that_do_not_exist_spoil_the_request(client):
 
 
 def test_a_pattern_that_takes_long_is_matched_in_steps():
-    ids = ["".join(names_without_likeness(40)), "b", *names_without_likeness(4)]
+    ids = ["".join(names_without_likeness(20)), "b", *names_without_likeness(4)]
     slow = "(a|b|.)*a(a|b|.){200}"
     pattern, costs = Regex(slow), []
     steps = txn._matching(pattern, [SimpleNamespace(transactional_id=each) for each in ids])
