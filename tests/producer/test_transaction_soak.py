@@ -283,11 +283,11 @@ LOSES = ["lose answers: Produce"]
 LOSES_END = ["lose answers: EndTxn"]
 PLANTED: list[tuple[Fault, set[str], dict[str, Any]]] = [
     (leaves_partitions_out, {STUCK}, {"version": 1, "kinds": NONE, "config": UNVERIFIED}),
-    (numbers_again, {"DUPLICATE"}, {"kinds": LOSES}),
+    (numbers_again, {"DUPLICATE"}, {"kinds": LOSES, "strikes": 12}),
     (commits_before_batches, {"TORN", "LOST"}, {"kinds": NONE}),
     (keeps_its_epoch, {FATAL}, {"version": 2, "kinds": NONE}),
-    (ends_otherwise_when_asked_again, {"ABORTED_READ", "TORN", "LOST"}, {"kinds": LOSES_END}),
-    (takes_no_for_yes, {"TORN", "LOST", "ABORTED_READ", "PRECOMMITTED_READ"}, {"kinds": NONE}),
+    (ends_otherwise_when_asked_again, {"ABORTED_READ", "TORN", "LOST"}, {"kinds": LOSES_END, "strikes": 12}),
+    (takes_no_for_yes, {"TORN", "LOST", "ABORTED_READ", "PRECOMMITTED_READ"}, {"version": 2, "kinds": NONE}),
     (keeps_batches_of_an_abort, {"ABORTED_READ", "TORN"}, {"kinds": NONE}),
     (sends_offsets_outside, {"OFFSETS_LEAKED"}, {"kinds": NONE}),
     (does_not_go_back, {"UNWRITTEN"}, {"kinds": NONE}),
@@ -295,7 +295,7 @@ PLANTED: list[tuple[Fault, set[str], dict[str, Any]]] = [
     (loses_a_marker, {STUCK}, {"kinds": NONE}),
     (has_no_aborted_index, {"ABORTED_READ"}, {"kinds": NONE}),
     (fences_nobody, {"FENCED"}, {"kinds": NONE, "config": UNVERIFIED}),
-    (takes_duplicates, {"DUPLICATE"}, {"kinds": LOSES}),
+    (takes_duplicates, {"DUPLICATE"}, {"kinds": LOSES, "strikes": 12}),
     (forgets_stored_offsets, {"OFFSETS_LOST"}, {"kinds": NONE}),
     (stores_offsets_of_aborts, {"OFFSETS_LEAKED"}, {"kinds": NONE}),
     (ignores_aborted_ranges, {"ABORTED_READ"}, {"kinds": NONE}),
@@ -317,7 +317,7 @@ def test_a_planted_fault_is_found_within_a_few_seeds(
     fault(monkeypatch)
     found: list[str] = []
     for seed in range(MOST_SEEDS):
-        soak = TransactionSoak(seed, network=False, strikes=4, wait_s=2, **options)
+        soak = TransactionSoak(seed, **{"network": False, "strikes": 4, "wait_s": 2, **options})
         soak.run()
         found += soak.findings
         if expected & {finding.split(":")[0] for finding in soak.findings}:
