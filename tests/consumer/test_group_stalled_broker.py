@@ -6,7 +6,6 @@ test_group_calls_that_wait.py.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from kafkacore.types import TopicPartition
 from tests.kit.clusters import embedded
 from tests.kit.groups import until_polled
 from tests.kit.inside import group_of, subscription_of
+from tests.kit.waiting import until
 from tests.kit.waits import GUARD_S
 
 TIMEOUT_S = 0.3
@@ -76,8 +76,7 @@ def stalled(cluster: EmbeddedCluster) -> Iterator[None]:
     if cluster.processes():
         cluster.pause_broker(1)
         status = Path(f"/proc/{cluster.processes()[1].pid}/stat")
-        while status.read_text().rpartition(")")[2].split()[0] != "T":  # the signal takes its time
-            threading.Event().wait(0.001)
+        until(lambda: status.read_text().rpartition(")")[2].split()[0] == "T", "the process stops", every_s=0.001)
     else:
         cluster.network.throttle(1, 1, CLIENTS, "from")
     try:
@@ -214,7 +213,6 @@ def test_nothing_is_handed_out_while_the_commit_before_a_rebalance_waits(cluster
         with stalled(cluster):
             assert not any(read(timeout_s) for _ in range(3))
             assert group_of(consumer).gives_up
-        while len(offsets) < RECORDS:
-            read(0.1)
+        until(lambda: read(0.1) and len(offsets) >= RECORDS, "all is read", every_s=0)
         assert offsets == list(range(RECORDS))
         assert group_of(consumer).membership.rebalances == 2
