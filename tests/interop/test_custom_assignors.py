@@ -193,6 +193,7 @@ def members_in(text: str) -> tuple[str, str]:
     return new, rest.partition(" has it")[0]
 
 
+@pytest.mark.kafka_alone("tests/consumer/test_groups.py")
 def test_from_range_to_cooperative_by_two_rolling_restarts(reading: Reading, ours: Make, bootstrap_servers: str) -> None:
     """Records come all the time, and a member of confluent-kafka makes the change with ours."""
     group = fresh("g")
