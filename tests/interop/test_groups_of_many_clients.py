@@ -129,7 +129,7 @@ def test_a_group_of_many_clients(bootstrap_servers: str, make_topic: Callable[..
             for member in alive:
                 member.leave()
         finally:
-            for member in alive:
+            for member in (*alive, *gone):  # a stopped one, too
                 if member.process.poll() is None:
                     member.process.send_signal(signal.SIGCONT)
                     member.kill()
