@@ -37,7 +37,8 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 5,
     "transaction.state.log.num.partitions": 5,
-    "group.consumer.session.timeout.ms": 60_000,
+    "group.consumer.session.timeout.ms": 900_000,  # members outlive the preparations, on a busy machine, too
+    "group.consumer.max.session.timeout.ms": 900_000,
 }
 
 
@@ -194,7 +195,7 @@ def plainer(answer: Any, case: str) -> Any:
     return answer
 
 
-def shown(value: Any, user: str, ordered: bool) -> str:
+def answer_in_line(value: Any, user: str, ordered: bool) -> str:
     """An answer without what differs between any two clusters: names, error codes, messages, authorized operations, and what is there."""
     own = f"{user}."
 
@@ -245,11 +246,11 @@ def answers_to(address: str, user: str, ids: dict[str, bytes], producers: dict[s
             wire.send(each.build(who), each.version)
         for each in CASES.values():
             _, answer = wire.receive(type(each.build(who)), each.version)
-            found[each.name] = shown(plainer(answer, each.name), user, each.ordered)
+            found[each.name] = answer_in_line(plainer(answer, each.name), user, each.ordered)
     return found
 
 
-def table(address: str) -> dict[str, dict[str, str]]:
+def answers_by_case(address: str) -> dict[str, dict[str, str]]:
     """Answers by case and principal."""
     ids, producers = prepare(address)
     found: dict[str, dict[str, str]] = {name: {} for name in CASES}
@@ -265,7 +266,7 @@ def table(address: str) -> dict[str, dict[str, str]]:
 REST = "(all others)"
 
 
-def written(found: Mapping[str, Mapping[str, str]]) -> str:
+def as_lines(found: Mapping[str, Mapping[str, str]]) -> str:
     lines = []
     for name, by_user in found.items():
         users = defaultdict(list)
@@ -301,7 +302,7 @@ def differences(found: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def test_the_embedded_broker_answers_as_kafka_did(embedded: str) -> None:
-    assert differences(table(embedded)) == []
+    assert differences(answers_by_case(embedded)) == []
 
 
 def test_every_api_is_asked_by_every_principal() -> None:
@@ -315,14 +316,14 @@ def test_every_api_is_asked_by_every_principal() -> None:
 @pytest.mark.kafka
 @pytest.mark.timeout(300)
 def test_kafka_answers_as_recorded(kafka: str) -> None:
-    assert differences(table(kafka)) == []
+    assert differences(answers_by_case(kafka)) == []
 
 
-def record() -> None:
+def record_answers() -> None:
     """Asks a Kafka everything and keeps its answers."""
     with SecuredKafka(SUPER, PASSWORDS, SETTINGS) as server:
-        RECORDED.write_text(written(table(server.sasl_address)))
+        RECORDED.write_text(as_lines(answers_by_case(server.sasl_address)))
 
 
 if __name__ == "__main__":
-    record()
+    record_answers()
