@@ -44,7 +44,7 @@ def schema_of(key="view", value="view", headers=True):
     return pa.schema({**fields, "headers": pa.list_(HEADER)} if headers else fields)
 
 
-def built(batches):
+def built_batches(batches):
     """Batches of (value, key, headers, timestamp) one behind the other: (bytes, offset of each record, timestamp type of each)."""
     out, at, types = bytearray(), 0, []
     for records, codec, kind in batches:
@@ -73,7 +73,7 @@ def batches_of(values):
     return st.lists(st.tuples(records, st.sampled_from(["none", "none", "lz4"]), st.sampled_from([0, 1])), max_size=4)
 
 
-def expected(records, types, key, value, headers, topic="t", partition=3, start=0):
+def expected_batch(records, types, key, value, headers, topic="t", partition=3, start=0):
     rows = len(records)
     arrays = [
         pa.array([each[1] for each in records], pa.binary()).cast(TYPES[key]),
@@ -92,7 +92,7 @@ def expected(records, types, key, value, headers, topic="t", partition=3, start=
 
 @given(batches_of(some_bytes), st.sampled_from(["binary", "view"]), st.sampled_from(["binary", "view"]), st.booleans(), st.data())
 def test_what_pyarrow_reads_is_what_was_written(batches, key, value, headers, draw):
-    data, types = built(batches)
+    data, types = built_batches(batches)
     records = [each for batch, _, _ in batches for each in batch]
     start = draw.draw(st.integers(0, len(records)))
     columns = columns_of(data, start_offset=start)
@@ -103,15 +103,15 @@ def test_what_pyarrow_reads_is_what_was_written(batches, key, value, headers, dr
     found = pa.record_batch(ArrowBatch(columns, rows, key, value, headers))
     found.validate(full=True)
     assert found.schema.equals(schema_of(key, value, headers), check_metadata=True)
-    assert found.equals(expected(records[:rows], types[:rows], key, value, headers, start=start))
+    assert found.equals(expected_batch(records[:rows], types[:rows], key, value, headers, start=start))
     whole = pa.table(columns)
     assert whole.schema.equals(schema_of(), check_metadata=True) and whole.num_rows == len(records)
-    assert whole.to_batches() == ([expected(records, types, "view", "view", True, start=start)] if records else whole.to_batches())
+    assert whole.to_batches() == ([expected_batch(records, types, "view", "view", True, start=start)] if records else whole.to_batches())
 
 
 @given(batches_of(text), st.sampled_from(["string", "string view"]))
 def test_text_columns(batches, kind):
-    data, _ = built(batches)
+    data, _ = built_batches(batches)
     records = [each for batch, _, _ in batches for each in batch]
     columns = columns_of(data)
     found = pa.record_batch(ArrowBatch(columns, len(columns), kind, kind, False))
@@ -123,7 +123,7 @@ def test_text_columns(batches, kind):
 
 @given(st.lists(st.binary(max_size=8), min_size=1, max_size=6))
 def test_text_is_what_python_takes_for_utf_8(values):
-    data, _ = built([([(each, None, [], 0) for each in values], "none", 0)])
+    data, _ = built_batches([([(each, None, [], 0) for each in values], "none", 0)])
     columns = columns_of(data)
 
     def refused(value):
@@ -143,7 +143,7 @@ def test_text_is_what_python_takes_for_utf_8(values):
 
 
 PLAIN = [(b"a value that is longer than a view", b"k", [("h", b"v")], 5), (None, None, [], 6)]
-DATA = built([(PLAIN, "none", 0), (PLAIN, "lz4", 1)])[0]
+DATA = built_batches([(PLAIN, "none", 0), (PLAIN, "lz4", 1)])[0]
 
 
 @pytest.mark.parametrize("rows", [-1, 5])
@@ -368,7 +368,7 @@ def test_batches_that_are_none_are_an_error(wrong):
 
 
 def test_the_bytes_that_are_no_text_name_their_record():
-    data, _ = built([([(b"fine", None, [], 0), (b"\xff", None, [], 0)], "none", 0)])
+    data, _ = built_batches([([(b"fine", None, [], 0), (b"\xff", None, [], 0)], "none", 0)])
     with pytest.raises(OSError, match=r"the value is not UTF-8: byte 0 of 1.*offset 1"):
         pa.table(Stream(arrow_stream([(columns_of(data), 2)], "view", "string view", True)))
 

@@ -27,7 +27,7 @@ def flights():
     return pa.table({"flight": ["UA1", "AA2"], "carrier": ["UA", "AA"], "delay": [12.5, None]})
 
 
-def read(data, schema):
+def avro_of(data, schema):
     return fastavro.schemaless_reader(io.BytesIO(data), fastavro.parse_schema(schema), None)
 
 
@@ -71,7 +71,7 @@ def test_a_schema_of_the_columns(value, kind, avro, found, monkeypatch):
     union = avro if avro == "null" else ["null", avro]
     schema = {"type": "record", "name": "Row", "fields": [{"name": "x", "type": union, "default": None}]}
     [data, nothing] = AvroRows(None, columns).column(pa.array([{"x": value}, None], columns)).to_pylist()
-    assert nothing is None and read(data, schema) == {"x": found}
+    assert nothing is None and avro_of(data, schema) == {"x": found}
 
 
 def test_what_avro_cannot_hold():
@@ -102,14 +102,14 @@ def consumer(cluster):
         yield made
 
 
-def rows_of(stream):
+def sorted_rows(stream):
     return sorted((row["carrier"], row["delay"]) for row in pa.table(stream).to_pylist())
 
 
 def test_records_by_a_schema(cluster, producer, consumer):
     for schema in (SCHEMA, json.dumps(SCHEMA)):
         producer.send_frame("by-schema", flights(), key="flight", value_format="avro", value_schema=schema).result(60)
-    assert rows_of(consumer.read("by-schema", avro=SCHEMA)) == [("AA", None), ("AA", None), ("UA", 12.5), ("UA", 12.5)]
+    assert sorted_rows(consumer.read("by-schema", avro=SCHEMA)) == [("AA", None), ("AA", None), ("UA", 12.5), ("UA", 12.5)]
 
 
 def test_a_row_that_does_not_fit_is_named(cluster, producer):
@@ -128,7 +128,7 @@ def test_a_registry_s_schemas(cluster, producer, consumer, registry_server, monk
         60
     )
     assert all(record.value[:5] == b"\0\0\0\0" + bytes([number]) for record in cluster.records("framed"))
-    assert rows_of(consumer.read("framed", avro=True, registry=registry_server.url)) == [("AA", None)] * 2 + [("UA", 12.5)] * 2
+    assert sorted_rows(consumer.read("framed", avro=True, registry=registry_server.url)) == [("AA", None)] * 2 + [("UA", 12.5)] * 2
     with pytest.raises(errors.ConfigError, match="no subject 'unknown-value'"):
         producer.send_frame("unknown", flights(), value_format="avro", registry=registry_server.url)
 
@@ -141,7 +141,7 @@ def test_a_registered_schema_that_uses_others(cluster, producer, registry_server
     registry_server.add("nested-value", json.dumps(outer), references=used)
     producer.send_frame("nested", pa.table({"inner": [{"n": 7}]}), value_format="avro", registry=registry_server.url).result(60)
     [record] = cluster.records("nested")
-    assert read(record.value[5:], {**outer, "fields": [{"name": "inner", "type": inner}]}) == {"inner": {"n": 7}}
+    assert avro_of(record.value[5:], {**outer, "fields": [{"name": "inner", "type": inner}]}) == {"inner": {"n": 7}}
 
 
 @pytest.mark.parametrize(

@@ -198,14 +198,14 @@ KINDS = st.recursive(
 )
 
 
-def values_of(kind):
+def values_of_kind(kind):
     is_ = pa.types
     if is_.is_list(kind) or is_.is_large_list(kind):
-        found = st.lists(values_of(kind.value_type), max_size=3)
+        found = st.lists(values_of_kind(kind.value_type), max_size=3)
     elif is_.is_map(kind):
-        found = st.dictionaries(TEXT, values_of(kind.item_type), max_size=3).map(lambda each: list(each.items()))
+        found = st.dictionaries(TEXT, values_of_kind(kind.item_type), max_size=3).map(lambda each: list(each.items()))
     elif is_.is_struct(kind):
-        found = st.fixed_dictionaries({field.name: values_of(field.type) for field in kind})
+        found = st.fixed_dictionaries({field.name: values_of_kind(field.type) for field in kind})
     else:
         found = LEAVES[kind]
     return st.none() | found
@@ -214,7 +214,7 @@ def values_of(kind):
 @st.composite
 def arrays(draw):
     kind = draw(st.sampled_from(list(LEAVES)) | KINDS)
-    made = pa.array(draw(st.lists(values_of(kind), max_size=12)), kind)
+    made = pa.array(draw(st.lists(values_of_kind(kind), max_size=12)), kind)
     start = draw(st.integers(0, len(made)))
     return made.slice(start, draw(st.integers(0, len(made) - start)))
 

@@ -49,7 +49,7 @@ def topic(cluster, request):
     return name
 
 
-def written(producer, topic, values, **more):
+def sent_to(producer, topic, values, **more):
     assert producer.send_many(topic, values, **more).result(60).errors == {}
     return topic
 
@@ -76,7 +76,7 @@ WAYS = {
 
 @pytest.fixture
 def flights(producer, topic):
-    return written(producer, topic, as_json([*FLIGHTS, None]), keys=["a", None, "c"], timestamps_ms=1_700_000_000_000)
+    return sent_to(producer, topic, as_json([*FLIGHTS, None]), keys=["a", None, "c"], timestamps_ms=1_700_000_000_000)
 
 
 @each_row("way", WAYS.values(), ids=WAYS)
@@ -105,14 +105,14 @@ BAD = [b'{"a":1,"b":"x"}', b'{"a":"no","b":"y"}', None, b"{", b"\xff", b'{"a":4}
 
 
 def test_a_bad_value_is_an_error_that_names_the_record(consumer, producer, topic):
-    written(producer, topic, BAD)
+    sent_to(producer, topic, BAD)
     with pytest.raises(errors.SerializationError, match=r"the value is not what json= says: .*field a") as found:
         list(consumer.read(topic, json="a INT, b STRING"))
     assert (found.value.topic, found.value.partition, found.value.offset) == (topic, 0, 1)
 
 
 def test_a_bad_value_is_a_row_of_nulls_beside_it(consumer, producer, topic):
-    written(producer, topic, BAD)
+    sent_to(producer, topic, BAD)
     table = pa.table(consumer.read(topic, json="a INT, b STRING", on_error="null"))
     assert table["a"].to_pylist() == [1, None, None, None, None, 4, 6]
     assert table["b"].to_pylist() == ["x", "y", None, None, None, None, None]
@@ -121,15 +121,15 @@ def test_a_bad_value_is_a_row_of_nulls_beside_it(consumer, producer, topic):
 
 
 def test_bad_values_are_left_out_and_counted(consumer, producer, topic):
-    written(producer, topic, BAD)
+    sent_to(producer, topic, BAD)
     stream = consumer.read(topic, json="a INT, b STRING", on_error="skip")
     assert pa.table(stream)["_offset"].to_pylist() == [0, 2, 6]
     assert stream.skipped == 4
 
 
 def test_a_later_value_that_does_not_fit_what_was_inferred(consumer, producer, topic):
-    written(producer, topic, as_json([{"a": 1}] * 1_000))
-    written(producer, topic, as_json([{"a": 2, "new": 3}, {"a": 1.5}]))
+    sent_to(producer, topic, as_json([{"a": 1}] * 1_000))
+    sent_to(producer, topic, as_json([{"a": 2, "new": 3}, {"a": 1.5}]))
     with pytest.raises(errors.SerializationError, match=r"were inferred \(a schema names others\): .*field a") as found:
         list(consumer.read(topic, json="infer"))
     assert found.value.offset == 1_001
@@ -137,14 +137,14 @@ def test_a_later_value_that_does_not_fit_what_was_inferred(consumer, producer, t
 
 
 def test_headers_on_wish(consumer, producer, topic):
-    written(producer, topic, [b'{"a":1}'], headers=[("h", b"v")])
+    sent_to(producer, topic, [b'{"a":1}'], headers=[("h", b"v")])
     assert pa.table(consumer.read(topic, json="a INT", headers=True))["_headers"].to_pylist() == [[{"key": "h", "value": b"v"}]]
     assert "headers" not in pa.table(consumer.read(topic, headers=False)).column_names
 
 
 @pytest.fixture
 def one_bad(producer, topic):
-    return written(producer, topic, [b'{"a":1}', b"no", b'{"a":2}'])
+    return sent_to(producer, topic, [b'{"a":1}', b"no", b'{"a":2}'])
 
 
 @each_row(
@@ -163,7 +163,7 @@ def test_columns_of_the_record_on_wish(consumer, one_bad, topic, chosen, columns
 
 
 def test_a_field_may_have_the_name_of_a_column_that_is_left_out(consumer, producer, topic):
-    written(producer, topic, [b'{"_offset":7}'])
+    sent_to(producer, topic, [b'{"_offset":7}'])
     table = pa.table(consumer.read(topic, json="_offset BIGINT", record_columns=["_topic"]))
     assert table.to_pylist() == [{"_offset": 7, "_topic": topic}]
 
@@ -179,10 +179,10 @@ def avro_bytes(value, prefix=b""):
 
 def test_avro_with_its_schema(consumer, producer, topic):
     rows = [{"carrier": "UA", "delay": 1}, {"carrier": "AA", "delay": None}]
-    written(producer, topic, [avro_bytes(each) for each in rows])
+    sent_to(producer, topic, [avro_bytes(each) for each in rows])
     for schema in (AVRO, json.dumps(AVRO)):
         assert pa.table(consumer.read(topic, avro=schema)).select(["carrier", "delay"]).to_pylist() == rows
-    written(producer, topic, [b"\x05"])
+    sent_to(producer, topic, [b"\x05"])
     with pytest.raises(errors.SerializationError, match="not what avro= says") as found:
         list(consumer.read(topic, avro=AVRO))
     assert found.value.offset == 2
@@ -192,13 +192,13 @@ def test_avro_and_json_by_a_registry(consumer, producer, cluster, topic, registr
     monkeypatch.setattr(registry, "BACKOFF_S", 0)
     number = registry_server.add(f"{topic}-value", json.dumps(AVRO))
     prefix = b"\0" + number.to_bytes(4, "big")
-    written(producer, topic, [avro_bytes({"carrier": "UA", "delay": 7}, prefix)])
+    sent_to(producer, topic, [avro_bytes({"carrier": "UA", "delay": 7}, prefix)])
     url = registry_server.url
     [row] = pa.table(consumer.read(topic, avro=True, registry=url)).to_pylist()
     assert (row["carrier"], row["delay"], row["_offset"]) == ("UA", 7, 0)
     some = consumer.read(topic, avro=pa.schema({"delay": pa.int64()}), registry=url)
     assert pa.table(some).column_names == ["delay", *RECORD]
-    written(producer, topic, [avro_bytes({"carrier": "UA", "delay": 7}, b"\0\0\0\0\x63")])
+    sent_to(producer, topic, [avro_bytes({"carrier": "UA", "delay": 7}, b"\0\0\0\0\x63")])
     with pytest.raises(errors.ConfigError, match=r"has no schema 99; with on_error='null' such values") as found:
         list(consumer.read({(topic, 0): (1, 2)}, avro=True, registry=url))
     assert (found.value.topic, found.value.partition, found.value.offset) == (topic, 0, 1)
@@ -206,7 +206,7 @@ def test_avro_and_json_by_a_registry(consumer, producer, cluster, topic, registr
     other = f"{topic}-json"
     cluster.create_topic(other, partitions=1)
     registry_server.add(f"{other}-value", '{"properties": {"n": {"type": "integer"}}}', "JSON")
-    written(producer, other, [b"\0\0\0\0\x01" + b'{"n": 3}'])
+    sent_to(producer, other, [b"\0\0\0\0\x01" + b'{"n": 3}'])
     assert pa.table(consumer.read(other, json=True, registry=url))["n"].to_pylist() == [3]
     with pytest.raises(errors.ConfigError, match=f"no subject '{topic}x-value': name the columns by avro=pyarrow.schema"):
         cluster.create_topic(f"{topic}x", partitions=1)
@@ -214,7 +214,7 @@ def test_avro_and_json_by_a_registry(consumer, producer, cluster, topic, registr
 
 
 def test_protobuf_of_a_descriptor_set(consumer, producer, topic, tmp_path):
-    written(producer, topic, [timestamp_pb2.Timestamp(seconds=5).SerializeToString()])
+    sent_to(producer, topic, [timestamp_pb2.Timestamp(seconds=5).SerializeToString()])
     files = descriptor_pb2.FileDescriptorSet()
     timestamp_pb2.DESCRIPTOR.CopyToProto(files.file.add())
     (tmp_path / "time.desc").write_bytes(files.SerializeToString())
@@ -225,7 +225,7 @@ def test_protobuf_of_a_descriptor_set(consumer, producer, topic, tmp_path):
 
 
 def test_protobuf_of_a_generated_class(consumer, producer, topic):
-    written(producer, topic, [timestamp_pb2.Timestamp(seconds=5, nanos=6).SerializeToString(), b"\xff"])
+    sent_to(producer, topic, [timestamp_pb2.Timestamp(seconds=5, nanos=6).SerializeToString(), b"\xff"])
     table = pa.table(consumer.read(topic, protobuf=timestamp_pb2.Timestamp, on_error="null"))
     assert table.select(["seconds", "nanos"]).to_pylist()[0] == {"seconds": 5, "nanos": 6}
     assert table["_corrupt"].to_pylist() == [None, b"\xff"]
@@ -274,12 +274,12 @@ def test_an_endless_stream_goes_on_with_new_records(consumer, producer, cluster,
     two = f"{topic}-two"
     cluster.create_topic(two, partitions=2)
     for p in (0, 1):
-        written(producer, two, as_json([{"n": 10 * p + i} for i in range(3)]), partitions=p)
+        sent_to(producer, two, as_json([{"n": 10 * p + i} for i in range(3)]), partitions=p)
     seen: list[tuple[int, int]] = []
     for batch in consumer.read(two, -2, json="infer", until_end=False):
         seen += zip(batch["_partition"].to_pylist(), batch["n"].to_pylist(), strict=True)
         if len(seen) == 4:
-            written(producer, two, as_json([{"n": 99}]), partitions=1)
+            sent_to(producer, two, as_json([{"n": 99}]), partitions=1)
         if (1, 99) in seen:
             break
     assert sorted(seen) == [(0, 1), (0, 2), (1, 11), (1, 12), (1, 99)]
@@ -291,22 +291,22 @@ def numbers(consumer, topic):
 
 
 def test_an_endless_stream_from_the_end_sees_only_what_comes(consumer, producer, topic):
-    written(producer, topic, [b"old"] * 3)
+    sent_to(producer, topic, [b"old"] * 3)
     stream = consumer.read(topic, "end", value="string", until_end=False)
     assert repr(stream) == "ColumnStream(1 partition, without end)"
-    written(producer, topic, [b"new"])
+    sent_to(producer, topic, [b"new"])
     assert next(iter(stream))["value"].to_pylist() == ["new"]
 
 
 def test_an_endless_stream_ends_when_the_consumer_is_closed(cluster, producer, topic):
-    written(producer, topic, [b"x"])
+    sent_to(producer, topic, [b"x"])
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         for _ in consumer.read(topic, until_end=False):
             consumer.close()
 
 
 def test_an_endless_stream_from_a_time_and_woken(cluster, producer, consumer, topic):
-    written(producer, topic, [b"a", b"b"], timestamps_ms=[1_000, 2_000])
+    sent_to(producer, topic, [b"a", b"b"], timestamps_ms=[1_000, 2_000])
     since = datetime.datetime.fromtimestamp(2, datetime.UTC)
     stream = iter(consumer.read(topic, since, until_end=False))
     assert next(stream)["value"].to_pylist() == [b"b"]
@@ -324,11 +324,11 @@ def test_in_asyncio_without_end(cluster, producer, topic, way):
                 seen += batch["n"].to_pylist()
                 if len(seen) == 3:
                     break
-                written(producer, topic, [b'{"n": 2}'])
+                sent_to(producer, topic, [b'{"n": 2}'])
             assert [len(batch) async for batch in consumer.read(topic, json="n INT", on_error="skip")] == [3]
         return seen
 
-    written(producer, topic, [None, b'{"n": 1}'])
+    sent_to(producer, topic, [None, b'{"n": 1}'])
     assert loops.run(run) == [None, 1, 2]
 
 
@@ -356,7 +356,7 @@ def test_in_asyncio_a_waiting_stream_ends(cluster, producer, topic, how):
             await task
         return "ended"
 
-    written(producer, topic, [b"x"])
+    sent_to(producer, topic, [b"x"])
     assert loops.run(run) == "ended"
 
 
@@ -379,10 +379,10 @@ def test_in_asyncio_one_task_reads(cluster, producer, topic):
             for read in (consumer.read(topic), consumer.read_range((topic, 0), 0, 1)):
                 with pytest.raises(errors.IllegalStateError, match="another task is reading"):
                     await anext(read)
-            written(producer, topic, [b'{"n": 2}'])
+            sent_to(producer, topic, [b'{"n": 2}'])
             return await task
 
-    written(producer, topic, [b'{"n": 1}'])
+    sent_to(producer, topic, [b'{"n": 1}'])
     assert loops.run(run) == [1, 2]
 
 
@@ -395,5 +395,5 @@ def test_in_asyncio_a_stream_that_another_read_has_ended(cluster, producer, topi
             with pytest.raises(errors.IllegalStateError, match="another read has started"):
                 await anext(stream)
 
-    written(producer, topic, [b"x"])
+    sent_to(producer, topic, [b"x"])
     loops.run(run)

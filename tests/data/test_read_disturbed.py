@@ -31,11 +31,11 @@ def admin(cluster):
 def topic(cluster, request):
     name = request.node.name.translate(str.maketrans("[]", "..", " '(),"))
     cluster.create_topic(name, partitions=1, replication_factor=2)
-    fill(cluster, name)
+    fill_numbers(cluster, name)
     return name
 
 
-def fill(cluster, topic, first=0, count=COUNT):
+def fill_numbers(cluster, topic, first=0, count=COUNT):
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         for at in range(first, first + count, 50):
             producer.send_many(topic, [f'{{"n": {i}}}' for i in range(at, at + 50)]).result(60)
@@ -77,7 +77,7 @@ def test_the_topic_is_created_again_on_the_way(cluster, consumer, admin, topic, 
     seen = next(stream)["n"].to_pylist()
     admin.delete_topics([topic]).check()
     cluster.create_topic(topic, partitions=1, replication_factor=2)
-    fill(cluster, topic, first=10_000)
+    fill_numbers(cluster, topic, first=10_000)
     with pytest.raises(errors.KafkaError):
         for batch in stream:
             seen += batch["n"].to_pylist()

@@ -35,7 +35,7 @@ ROWS = [
 ]
 
 
-def fetched(batches, topic="t"):
+def fetched_batches(batches, topic="t"):
     """Values, batch by batch, as they are fetched: one region of memory for each codec's blocks."""
     out, at = bytearray(), 0
     for number, values in enumerate(batches):
@@ -78,7 +78,7 @@ def plain_table(rows, text="string"):
 @each_row("text", TEXTS)
 def test_each_layout_holds_the_same(text):
     for how in ({}, {"separators": (",", ":")}, {"ensure_ascii": False, "indent": 1}):
-        columns = fetched([as_json(ROWS, **how), as_json(ROWS[::-1], **how), as_json(ROWS, **how)])
+        columns = fetched_batches([as_json(ROWS, **how), as_json(ROWS[::-1], **how), as_json(ROWS, **how)])
         stream = Given([columns], text=text, record_columns=False)
         table = pa.table(stream)
         table.validate(full=True)
@@ -89,7 +89,7 @@ def test_each_layout_holds_the_same(text):
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize(("chosen", "headers"), [(True, True), (True, False), (["_offset", "_key"], False), (False, True)])
 def test_the_general_way_says_the_same(monkeypatch, text, chosen, headers):
-    columns = fetched([as_json(ROWS), [], as_json([*ROWS, None, {}, {"other": [1, "]"]}]), as_json(ROWS)])
+    columns = fetched_batches([as_json(ROWS), [], as_json([*ROWS, None, {}, {"other": [1, "]"]}]), as_json(ROWS)])
     how = {"text": text, "record_columns": chosen, "headers": headers, "key": "string"}
     for end in (0, 1, 6, 13, NO_END):
         with monkeypatch.context() as patch:
@@ -105,7 +105,7 @@ def test_a_value_in_doubt_sends_its_batch_the_general_way(monkeypatch):
     for at in (0, 3, 5):
         values = as_json(ROWS)
         values.insert(at, doubtful)
-        columns = [fetched([as_json(ROWS)]), fetched([values]), fetched([as_json(ROWS)])]
+        columns = [fetched_batches([as_json(ROWS)]), fetched_batches([values]), fetched_batches([as_json(ROWS)])]
         for text in TEXTS:
             table = pa.table(Given(columns, text=text, on_error="skip"))
             assert table.num_rows == 15 and table["name"].type == TYPES[text]
@@ -116,7 +116,7 @@ def test_a_value_in_doubt_sends_its_batch_the_general_way(monkeypatch):
 
 
 def test_a_requested_schema_goes_before_the_argument():
-    stream = Given([fetched([as_json(ROWS)])], text="string_view", record_columns=False)
+    stream = Given([fetched_batches([as_json(ROWS)])], text="string_view", record_columns=False)
     wanted = pa.schema({"name": pa.large_string(), "more": pa.string(), "n": pa.float64(), "missing": pa.string()})
     table = pa.RecordBatchReader._import_from_c_capsule(stream.__arrow_c_stream__(wanted.__arrow_c_schema__())).read_all()
     assert table.schema.types == [pa.large_string(), pa.int32(), pa.float64(), pa.bool_(), pa.string()]
@@ -144,7 +144,7 @@ def test_keys_that_are_no_text_matter_where_they_are_seen(monkeypatch):
 
 @each_row("text", TEXTS)
 def test_libraries_take_each_layout(text):
-    columns = [fetched([as_json(ROWS)]), fetched([as_json(ROWS[:2])]), fetched([as_json(ROWS[1:])])]
+    columns = [fetched_batches([as_json(ROWS)]), fetched_batches([as_json(ROWS[:2])]), fetched_batches([as_json(ROWS[1:])])]
     rows = [*ROWS, *ROWS[:2], *ROWS[1:]]
     stream = Given(columns, text=text, record_columns=False)
     frame = pl.DataFrame(stream)
@@ -164,11 +164,11 @@ def test_libraries_take_each_layout(text):
 
 @each_row("text", TEXTS)
 def test_an_empty_read(text):
-    for columns in ([], [fetched([[]])], [fetched([as_json(ROWS)])]):
+    for columns in ([], [fetched_batches([[]])], [fetched_batches([as_json(ROWS)])]):
         stream = Given(columns, 0, text=text)
         assert pa.table(stream).schema.equals(stream.schema()) and pl.DataFrame(stream).shape == (0, 10)
         assert duckdb.sql("select count(*) from stream").fetchall() == [(0,)]
-    batch = Given([], text=text).batch(fetched([as_json(ROWS)]), 0)
+    batch = Given([], text=text).batch(fetched_batches([as_json(ROWS)]), 0)
     assert len(batch) == 0 and batch.schema.field("name").type == TYPES[text]
 
 
@@ -181,7 +181,7 @@ def test_what_is_held_is_not_written_to_again(text):
             {"name": f"{turn} {row}", "n": turn * row, "x": turn + row / 4, "ok": row % 2 == 0, "more": f"{LONG} {turn} {row}"}
             for row in range(64)
         ]
-        stream = Given([fetched([as_json(rows)])], text=text)
+        stream = Given([fetched_batches([as_json(rows)])], text=text)
         if turn % 4 == 0:
             held.append((pl.DataFrame(stream), rows))
         elif turn % 4 == 1:
@@ -198,7 +198,7 @@ def test_what_is_held_is_not_written_to_again(text):
 
 
 def test_one_batch_is_handed_out_twice():
-    columns = fetched([as_json(ROWS)])
+    columns = fetched_batches([as_json(ROWS)])
     schema = Given([], text="string_view", record_columns=False).schema()
     batch = json_batch(columns, 5, (b"name", b"n", b"x", b"ok", b"more"), "vigbv", (), "binary", schema)
     first, second = pa.record_batch(batch), pa.record_batch(batch)
@@ -207,7 +207,7 @@ def test_one_batch_is_handed_out_twice():
 
 
 def test_arguments_that_cannot_be():
-    columns = fetched([as_json(ROWS)])
+    columns = fetched_batches([as_json(ROWS)])
     for rows in (-1, 6):
         with pytest.raises(ValueError, match=f"{rows} rows of 5"):
             json_batch(columns, rows, (b"n",), "i", (), "binary", None)
@@ -242,7 +242,7 @@ some_rows = st.fixed_dictionaries(
     st.integers(0, 40),
 )
 def test_any_rows(batches, text, separators, ascii_only, end):
-    columns = fetched([as_json(rows, separators=separators, ensure_ascii=ascii_only) for rows in batches])
+    columns = fetched_batches([as_json(rows, separators=separators, ensure_ascii=ascii_only) for rows in batches])
     rows = [row or {} for each in batches for row in each][:end]
     table = pa.table(Given([columns], end, text=text, record_columns=False))
     table.validate(full=True)

@@ -52,7 +52,7 @@ def producer(cluster, client_face):
         yield made
 
 
-def records(cluster, topic):
+def records_in(cluster, topic):
     return sorted(cluster.records(topic), key=lambda record: (record.partition, record.offset))
 
 
@@ -77,7 +77,7 @@ def test_each_library_s_frame(cluster, topic, producer, frame):
     found = future.result(60)
     assert len(future) == len(found) == 4 and found.errors == {} and found.delivered == 4
     assert found.stretches == {TopicPartition(topic, 0): (0, 2), TopicPartition(topic, 1): (0, 2)}
-    got = {record.key.decode(): record for record in records(cluster, topic)}
+    got = {record.key.decode(): record for record in records_in(cluster, topic)}
     for i, name in enumerate(ROWS["id"]):
         record = got[name]
         assert json.loads(record.value) == {"n": ROWS["n"][i]}
@@ -91,7 +91,7 @@ def test_values_of_named_columns_and_keys_of_any_type(cluster, topic, producer):
     producer.send_frame(topic, frame, key=["id", "text"], key_format="json", value="s", value_format="json", partition=0).result(60)
     producer.send_frame(topic, frame, value="text", partition=0, timestamp=NOON).result(60)
     producer.send_frame(topic, frame, value=["t", "id"], value_format="json", null_fields=False, partition=0).result(60)
-    assert [(record.key, record.value) for record in records(cluster, topic)] == [
+    assert [(record.key, record.value) for record in records_in(cluster, topic)] == [
         (b"1", b'{"t":0.5,"id":1}'),
         (b"2", b'{"t":null,"id":2}'),
         (b'{"id":1,"text":"a"}', b'{"x":1}'),
@@ -101,7 +101,7 @@ def test_values_of_named_columns_and_keys_of_any_type(cluster, topic, producer):
         (None, b'{"t":0.5,"id":1}'),
         (None, b'{"id":2}'),
     ]
-    assert {record.timestamp_ms for record in records(cluster, topic)[4:6]} == {NOON_MS}
+    assert {record.timestamp_ms for record in records_in(cluster, topic)[4:6]} == {NOON_MS}
 
 
 @at_length
@@ -112,7 +112,7 @@ def test_columns_that_are_keys_and_times_stay_in_the_value_if_they_are_to(cluste
     for keep in (False, True, ["at"], ("id", "p")):
         producer.send_frame(topic, frame, keep=keep, **roles).result(60)
     at = "2026-05-01T00:00:00.000000001"
-    assert [json.loads(record.value) for record in records(cluster, topic)] == [
+    assert [json.loads(record.value) for record in records_in(cluster, topic)] == [
         {"n": 7},
         {"id": "a", "at": at, "p": 1, "n": 7},
         {"at": at, "n": 7},
@@ -141,7 +141,7 @@ def test_periods_of_pandas_are_text(cluster, topic, producer):
         }
     )
     producer.send_frame(topic, frame, value_format="json", partition=0).result(60)
-    assert [json.loads(record.value) for record in records(cluster, topic)] == [
+    assert [json.loads(record.value) for record in records_in(cluster, topic)] == [
         {"month": "2026-01", "quarter": "2026Q1", "day": "2026-05-01", "flag": True},
         {"month": None, "quarter": "2026Q2", "day": "2026-05-02", "flag": None},
         {"month": "2026-03", "quarter": "2026Q3", "day": "2026-05-03", "flag": False},
@@ -195,7 +195,7 @@ def test_a_header_is_left_out_where_its_column_is_null(cluster, topic, producer)
     coded = pa.array(["k", "l", None]).dictionary_encode()
     frame = pa.table({"v": ["1", "2", "3"], "x": ["a", None, "c"], "y": [None, None, b"e"], "z": coded})
     producer.send_frame(topic, frame, value="v", headers={"hx": "x", "hy": "y", "hz": "z"}, partition=0).result(60)
-    assert [record.headers for record in records(cluster, topic)] == [
+    assert [record.headers for record in records_in(cluster, topic)] == [
         (("hx", b"a"), ("hz", b"k")),
         (("hz", b"l"),),
         (("hx", b"c"), ("hy", b"e")),
@@ -217,7 +217,7 @@ def test_a_topic_is_copied_by_what_a_read_returns(cluster, topic, producer):
         assert producer.send_frame(topic + "-copy", stream, **how, null_keys=True).result(60).delivered == 4
 
     def seen(name):
-        return [(r.partition, r.offset, r.key, r.value, r.headers, r.timestamp_ms) for r in records(cluster, name)]
+        return [(r.partition, r.offset, r.key, r.value, r.headers, r.timestamp_ms) for r in records_in(cluster, name)]
 
     assert seen(topic + "-copy") == seen(topic)
 
@@ -228,7 +228,7 @@ def test_many_slices_keep_order_and_say_where_they_are(cluster, topic, producer,
     found = producer.send_frame(topic, frame, partition="p", value_format="json").result(60)
     assert found.stretches == {TopicPartition(topic, 0): (0, 2_500), TopicPartition(topic, 1): (0, 2_500)}
     for p in (0, 1):
-        assert [json.loads(r.value)["n"] for r in records(cluster, topic) if r.partition == p] == list(range(p, 5_000, 2))
+        assert [json.loads(r.value)["n"] for r in records_in(cluster, topic) if r.partition == p] == list(range(p, 5_000, 2))
     with kafkacore.KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         assert sum(len(batch) for batch in consumer.read(found.stretches)) == 5_000
 
@@ -273,7 +273,7 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(cluster, topic, produ
     with pytest.raises(errors.UsageError, match=text) as caught:
         producer.send_frame(topic, pa.table({**ROWS, "pairs": [[("a", 1)]] * 4}, schema=pa.table(ROWS).schema.append(PAIRS)), **how)
     assert caught.value.appended == 0 and caught.value.topic == topic
-    assert records(cluster, topic) == []
+    assert records_in(cluster, topic) == []
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_runs_dictionaries_and_columns_of_nulls_alone(cluster, topic, producer):
     frame = pa.table({"k": runs(["a", "b"]), "v": runs([b"1", b"2"]), "t": runs([5, 6]), "p": pa.nulls(3), "h": pairs})
     sent = producer.send_frame(topic, frame, key="k", value="v", timestamp="t", partition="p", headers="h").result(60)
     assert sent.delivered == 3
-    found = sorted((r.key, r.value, r.timestamp_ms, r.headers) for r in records(cluster, topic))
+    found = sorted((r.key, r.value, r.timestamp_ms, r.headers) for r in records_in(cluster, topic))
     assert found == [(b"a", b"1", 5, (("x", b"1"),)), (b"b", b"2", 6, ()), (b"b", b"2", 6, (("y", b"2"), ("x", b"3")))]
 
 
@@ -340,7 +340,7 @@ def test_batches_of_other_columns_end_the_call(cluster, topic, producer):
 
     frame = source(pa.record_batch({"a": ["x"], "b": [2]}))  # only the types are others
     assert producer.send_frame(topic, frame, value_format="json", partition=0).result(60).delivered == 2
-    assert [r.value for r in records(cluster, topic)] == [b'{"a":1,"b":null}', b'{"a":"x","b":2}']
+    assert [r.value for r in records_in(cluster, topic)] == [b'{"a":1,"b":null}', b'{"a":"x","b":2}']
     for other, text in (({"a": [1]}, "no column 'b'"), ({"a": [1], "b": [1], "c": [1]}, "a new column 'c'")):
         with pytest.raises(errors.UsageError, match=f"from row 1 on the frame has {text}") as caught:
             producer.send_frame(topic, source(pa.record_batch(other)), value_format="json", partition=1)
@@ -361,7 +361,7 @@ def test_an_error_in_the_middle_says_what_is_queued(cluster, topic, producer):
         producer.send_frame(topic, pa.RecordBatchReader.from_batches(schema, source()), value="v", timestamp="t", partition=0)
     assert caught.value.appended == 2
     assert caught.value.future.result(60).delivered == 2
-    assert [record.value for record in records(cluster, topic)] == [b"a", b"b"]
+    assert [record.value for record in records_in(cluster, topic)] == [b"a", b"b"]
 
 
 def test_a_source_that_fails_says_what_is_queued(cluster, topic, producer):
@@ -398,7 +398,7 @@ def test_a_row_that_was_not_delivered_ends_the_call(cluster, topic, producer):
         producer.send_frame(small, pa.RecordBatchReader.from_batches(schema, source()), value="v")
     assert isinstance(caught.value.__cause__, errors.KafkaError) and caught.value.failed == 1
     assert made == [0] and caught.value.future.result(60).errors.keys() == {2}
-    assert [record.value for record in records(cluster, small)] == [b"a", b"b"]
+    assert [record.value for record in records_in(cluster, small)] == [b"a", b"b"]
 
 
 def test_memory_holds_a_batch_and_not_the_frame(cluster, topic, client_face):
@@ -416,7 +416,7 @@ def test_memory_holds_a_batch_and_not_the_frame(cluster, topic, client_face):
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, buffer_memory=2_000_000) as producer:
         found = producer.send_frame(topic, pa.RecordBatchReader.from_batches(schema, source()), value="v", partition=0).result(60)
     assert found.delivered == 400 and max(most) <= 2
-    assert [record.value[0] for record in records(cluster, topic)] == [i for i in range(40) for _ in range(10)]
+    assert [record.value[0] for record in records_in(cluster, topic)] == [i for i in range(40) for _ in range(10)]
 
 
 @at_length
@@ -486,7 +486,7 @@ def test_pandas_missing_numbers_are_null(cluster, topic, producer):
     producer.send_frame(topic, frame, value_format="json", partition=0, null_fields=False).result(60)
     producer.send_frame(topic, frame, value="f", value_format="json", partition=0).result(60)
     noon = b'"t":"2026-05-01T12:00:00"'
-    found = [record.value for record in records(cluster, topic)]
+    found = [record.value for record in records_in(cluster, topic)]
     assert found == [b'{"f":0.5,%b}' % noon, b'{"f":null,"t":null}', b'{"f":0.5,%b}' % noon, b"{}", b"0.5", None]
     with pytest.raises(errors.UsageError, match="row 1 has no key"):
         producer.send_frame(topic, frame, key="f", key_format="json", value_format="json")
@@ -589,7 +589,7 @@ def test_an_error_within_a_slice_counts_the_rows_before_it(cluster, topic, clien
         with pytest.raises(errors.KafkaError, match="2 rows of the frame queued") as caught:
             producer.send_frame(topic, pa.table({"v": ["a", "b", "x" * 20_000, "c"]}), value="v", partition=0)
         assert caught.value.appended == 2 and caught.value.future.result(60).delivered == 2
-    assert [record.value for record in records(cluster, topic)] == [b"a", b"b"]
+    assert [record.value for record in records_in(cluster, topic)] == [b"a", b"b"]
 
 
 def test_a_send_that_is_cancelled_says_what_is_queued(cluster, topic):

@@ -253,7 +253,7 @@ def test_ctrl_c_while_the_thread_starts(tmp_path, monkeypatch):
     assert len(threads) == 1 and opened == [] and os.listdir(tmp_path) == []
 
 
-def fetched(values):
+def fetched_values(values):
     builder = BatchBuilder()
     for value in values:
         assert builder.append(value, timestamp_ms=0)
@@ -273,7 +273,7 @@ class Given(ColumnStream):
 
 
 def test_a_stream_writes_its_columns(tmp_path):
-    stream = Given([fetched([b"a", b"b", b"beyond the end"]), fetched([b"c"])])
+    stream = Given([fetched_values([b"a", b"b", b"beyond the end"]), fetched_values([b"c"])])
     for options, codec in (({}, "ZSTD"), ({"compression": "snappy", "write_statistics": False}, "SNAPPY")):
         assert stream.write_parquet(tmp_path / "t.parquet", **options) == 3
         assert pq.read_table(tmp_path / "t.parquet") == pa.table(stream).cast(stream.schema())
@@ -285,9 +285,9 @@ def test_what_cannot_be_written_is_refused(tmp_path):
     with pytest.raises(errors.UsageError, match="until_end=True"):
         Given([], endless=True).write_parquet(tmp_path / "t.parquet")
     with pytest.raises(TypeError, match="compresion"):
-        Given([fetched([b"a"])]).write_parquet(tmp_path / "t.parquet", compresion="zstd")
+        Given([fetched_values([b"a"])]).write_parquet(tmp_path / "t.parquet", compresion="zstd")
     with pytest.raises(FileNotFoundError):
-        Given([fetched([b"a"])]).write_parquet(tmp_path / "missing" / "t.parquet")
+        Given([fetched_values([b"a"])]).write_parquet(tmp_path / "missing" / "t.parquet")
     with pytest.raises(errors.SerializationError, match="not UTF-8"):
-        Given([fetched([b"\xff"])]).write_parquet(str(tmp_path / "t.parquet"))
+        Given([fetched_values([b"\xff"])]).write_parquet(str(tmp_path / "t.parquet"))
     assert os.listdir(tmp_path) == []

@@ -81,16 +81,16 @@ PAIRS = st.sampled_from(PLAIN) | st.builds(
 )
 
 
-def entries(keys: Any, values: Any) -> Any:
+def map_entries(keys: Any, values: Any) -> Any:
     return st.dictionaries(keys, st.none() | values, max_size=3).map(lambda found: list(found.items()))
 
 
-def nested(inner: Any) -> Any:
+def nested_types(inner: Any) -> Any:
     lists = inner.map(lambda pair: (pa.list_(pair[0]), st.lists(st.none() | pair[1], max_size=3)))
     large = inner.map(lambda pair: (pa.large_list(pair[0]), st.lists(st.none() | pair[1], max_size=3)))
     fixed = inner.map(lambda pair: (pa.list_(pair[0], 2), st.lists(st.none() | pair[1], min_size=2, max_size=2)))
-    maps = inner.map(lambda pair: (pa.map_(pa.string(), pair[0]), entries(TEXT, pair[1])))
-    counted = inner.map(lambda pair: (pa.map_(pa.uint16(), pair[0]), entries(whole(16, False), pair[1])))
+    maps = inner.map(lambda pair: (pa.map_(pa.string(), pair[0]), map_entries(TEXT, pair[1])))
+    counted = inner.map(lambda pair: (pa.map_(pa.uint16(), pair[0]), map_entries(whole(16, False), pair[1])))
     structs = st.lists(inner, min_size=1, max_size=3).map(
         lambda pairs: (
             pa.struct([(f"f{i}", pair[0]) for i, pair in enumerate(pairs)]),
@@ -112,7 +112,7 @@ def has_dictionary(kind: Any) -> bool:
 
 
 # pyarrow makes no arrays of dictionaries within others out of Python's values
-COLUMNS = (PAIRS | st.recursive(PAIRS, nested, max_leaves=4)).filter(
+COLUMNS = (PAIRS | st.recursive(PAIRS, nested_types, max_leaves=4)).filter(
     lambda pair: pa.types.is_dictionary(pair[0]) or not has_dictionary(pair[0])
 )
 

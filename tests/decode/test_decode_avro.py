@@ -69,7 +69,7 @@ RECORD: dict[str, Any] = {
 }
 
 
-def written(schema: Any, record: Any) -> bytes:
+def avro_written(schema: Any, record: Any) -> bytes:
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), record)
     return out.getvalue()
@@ -86,7 +86,7 @@ def record_of(kind: Any) -> dict[str, Any]:
 
 def test_avro_as_fastavro_writes_it() -> None:
     decoder = avro_decoder(SCHEMA)
-    value = written(SCHEMA, RECORD)
+    value = avro_written(SCHEMA, RECORD)
     found, faults = rows(decoder, [value, None, value + b"x", value[:-1], b"", value])
     assert dict(zip([each.name for each in decoder.fields], found[0], strict=True)) == {**RECORD, "m": list(RECORD["m"].items())}
     assert found[5] == found[0] and found[1] == (None,) * 14
@@ -95,17 +95,17 @@ def test_avro_as_fastavro_writes_it() -> None:
 
 def test_columns_are_chosen_and_types_are_widened() -> None:
     columns = "l ARRAY<STRUCT<e: STRING, absent: INT>>, i DOUBLE, p DECIMAL(10,1), ms BIGINT, n DOUBLE"
-    found, _ = rows(avro_decoder(SCHEMA, columns), [written(SCHEMA, RECORD)])
+    found, _ = rows(avro_decoder(SCHEMA, columns), [avro_written(SCHEMA, RECORD)])
     millis = 1_577_881_800_250
     assert found == [([{"e": "B", "absent": None}], -1.0, Decimal("-12.3"), millis, 2.0**40)]
     found, faults = rows(
-        avro_decoder(record_of("long"), "a SMALLINT"), [written(record_of("long"), {"a": each}) for each in (5, 40_000, 6)]
+        avro_decoder(record_of("long"), "a SMALLINT"), [avro_written(record_of("long"), {"a": each}) for each in (5, 40_000, 6)]
     )
     assert found == [(5,), (None,), (6,)] and list(faults) == [1]
 
 
-def nested(levels: int) -> Any:
-    return "int" if not levels else {"type": "array", "items": ["null", "string", nested(levels - 1)]}
+def nested_unions(levels: int) -> Any:
+    return "int" if not levels else {"type": "array", "items": ["null", "string", nested_unions(levels - 1)]}
 
 
 DOUBLING = record_of({"type": "record", "name": "D0", "fields": []})
@@ -127,7 +127,7 @@ DOUBLING["fields"] += [
         (record_of(["null"]), None, "field a is always null"),
         (record_of(["null", ["int", "string"]]), "b INT", "a union stands directly in a union"),
         (record_of({"type": "array", "items": ["null", ["int"]]}), None, "a union stands directly in a union"),
-        (record_of(nested(240)), "b INT", "is too deep to be read|RecursionError"),
+        (record_of(nested_unions(240)), "b INT", "is too deep to be read|RecursionError"),
         (DOUBLING, "b INT", "has more than 100,000 types"),
         (record_of(["int", "string"]), "a STRING", "field a is of the Avro type int and cannot be read as string"),
         (record_of(["int", "double"]), "a DOUBLE", "the types of field a do not all become double in the same way"),
@@ -176,7 +176,7 @@ def test_a_union_is_what_spark_makes_of_it() -> None:
         {"a": moment, "b": [False], "c": {"f": 1.5, "b": b"z"}, "d": 1, "e": 1e300},
         {"a": None, "b": [], "c": {}, "d": 1, "e": 1.0},
     ]
-    found, faults = rows(decoder, [written(UNIONS, each) for each in records])
+    found, faults = rows(decoder, [avro_written(UNIONS, each) for each in records])
     assert not faults
     one, other = {"member0": None, "member1": None}, {"member0": None, "member1": None, "member2": None}
     assert found == [
@@ -194,7 +194,7 @@ def test_a_union_is_what_spark_makes_of_it() -> None:
 
 
 def test_of_a_union_some_members_can_be_read_or_one_type_where_all_are_that() -> None:
-    values = [written(UNIONS, {"a": each, "b": [], "c": None, "d": 1, "e": None}) for each in (3, MOMENT.replace(tzinfo=UTC), "s")]
+    values = [avro_written(UNIONS, {"a": each, "b": [], "c": None, "d": 1, "e": None}) for each in (3, MOMENT.replace(tzinfo=UTC), "s")]
     found, faults = rows(avro_decoder(UNIONS, "a STRUCT<member2: TIMESTAMP, member0: BIGINT>"), values)
     assert not faults
     assert [each[0] for each in found] == [
@@ -203,7 +203,7 @@ def test_of_a_union_some_members_can_be_read_or_one_type_where_all_are_that() ->
         {"member2": None, "member0": None},
     ]
     texts = record_of(["string", {"type": "enum", "name": "E", "symbols": ["A"]}])
-    assert rows(avro_decoder(texts, "a STRING"), [written(texts, {"a": each}) for each in ("A", "b")]) == ([("A",), ("b",)], {})
+    assert rows(avro_decoder(texts, "a STRING"), [avro_written(texts, {"a": each}) for each in ("A", "b")]) == ([("A",), ("b",)], {})
     times = record_of([{"type": "long", "logicalType": "timestamp-millis"}, "string"])
     with pytest.raises(ConfigError, match="field a is of the Avro type string and cannot be read as timestamp"):
         avro_decoder(times, "a TIMESTAMP")
@@ -212,10 +212,10 @@ def test_of_a_union_some_members_can_be_read_or_one_type_where_all_are_that() ->
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=5), st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4))
 def test_avro_garbage_raises_nothing(values: list[bytes], flips: list[tuple[int, int]]) -> None:
-    good = bytearray(written(SCHEMA, RECORD))
+    good = bytearray(avro_written(SCHEMA, RECORD))
     for at, byte in flips:
         good[at % len(good)] = byte
-    found, _ = rows(avro_decoder(SCHEMA), [*values, bytes(good), written(SCHEMA, RECORD)])
+    found, _ = rows(avro_decoder(SCHEMA), [*values, bytes(good), avro_written(SCHEMA, RECORD)])
     assert found[-1][0] == -1
 
 
@@ -238,7 +238,9 @@ _AVRO = {
 def test_avro_round_trips(drawn: tuple[list[str], list[tuple[Any, ...]]]) -> None:
     kinds, records = drawn
     schema = {"type": "record", "name": "R", "fields": [{"name": f"f{at}", "type": ["null", kind]} for at, kind in enumerate(kinds)]}
-    found, faults = rows(avro_decoder(schema), [written(schema, {f"f{at}": each for at, each in enumerate(record)}) for record in records])
+    found, faults = rows(
+        avro_decoder(schema), [avro_written(schema, {f"f{at}": each for at, each in enumerate(record)}) for record in records]
+    )
     assert found == records and not faults
 
 
@@ -375,15 +377,15 @@ def test_each_value_is_read_with_the_schema_it_names(registry_server: Any) -> No
     schemas = registry.Registry(registry.RegistryOptions(registry_server.url))
     decoder = avro.AvroDecoder(list(ddl.parse("a BIGINT, b STRING", "o")), None, schemas, framed=True, lenient=True)
     values = [
-        framed(first, written(old, {"a": 5})),
-        framed(second, written(new, {"b": "x", "a": 2**40})),
+        framed(first, avro_written(old, {"a": 5})),
+        framed(second, avro_written(new, {"b": "x", "a": 2**40})),
         None,
-        framed(other, written(record_of("string"), {"a": "x"})),
+        framed(other, avro_written(record_of("string"), {"a": "x"})),
         framed(77, b"x"),
         b"\x00\x00",
         b"{}{}{}",
         framed(first, b""),
-        framed(first, written(old, {"a": 6})),
+        framed(first, avro_written(old, {"a": 6})),
     ]
     found, faults = rows(decoder, values)
     assert found == [(5, None), (2**40, "x"), *[(None, None)] * 6, (6, None)]
@@ -439,7 +441,7 @@ def test_avro_of_the_registry_may_refer_to_other_subjects(registry_server: Any) 
     registry_server.add("item", json.dumps(ITEM))
     number = registry_server.add("t-value", json.dumps(record_of("Item")), references=[{"name": "Item", "subject": "item", "version": 1}])
     schemas = registry.Registry(registry.RegistryOptions(registry_server.url))
-    value = framed(number, written(record_of(ITEM), {"a": {"q": 2.0, "e": "A"}}))
+    value = framed(number, avro_written(record_of(ITEM), {"a": {"q": 2.0, "e": "A"}}))
     found, faults = rows(avro.AvroDecoder(list(ddl.parse("a STRUCT<e: STRING>", "o")), None, schemas, framed=True), [value])
     assert found == [({"e": "A"},)] and not faults
     schemas.close()

@@ -56,12 +56,12 @@ def test_keys_that_are_data_are_refused():
         inferred([json.dumps({f"{n}-{i}": 1 for i in range(2_000)}).encode() for n in range(6)])
 
 
-def nested(inner):
+def any_nested(inner):
     return st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
 
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3)
-JSON = st.recursive(PLAIN, nested)
+JSON = st.recursive(PLAIN, any_nested)
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("xyz"), JSON, max_size=3), max_size=6))

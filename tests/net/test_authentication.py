@@ -30,7 +30,7 @@ def connection(settings=PLAIN, **broker):
     return authenticator, near, SaslBroker(Peer(far, None), **broker)
 
 
-def run(authenticator, transport, broker):
+def authenticate(authenticator, transport, broker):
     for _ in range(10_000):
         if authenticator.step(transport):
             return
@@ -43,7 +43,7 @@ def run(authenticator, transport, broker):
 def test_to_its_end_over_any_pieces(settings, step_bytes):
     authenticator, transport, broker = connection(settings, lifetime_ms=5_000)
     transport.max_read_bytes = transport.max_write_bytes = step_bytes
-    run(authenticator, transport, broker)
+    authenticate(authenticator, transport, broker)
     tokens = 1 if settings is PLAIN else 2
     assert broker.asked == [(18, 0), (17, 1), *[(36, 2)] * tokens]
     assert broker.machine.user == "alice"
@@ -64,7 +64,7 @@ def test_the_password_is_hashed_once_per_salt_and_not_for_every_connection(monke
     for credential in (CREDENTIAL, CREDENTIAL, other, CREDENTIAL, other):
         near, far = memory_pair()
         machine = ScramServer("SCRAM-SHA-512", {"alice": credential}.get)
-        run(SaslAuthenticator(new_client, "me"), near, SaslBroker(Peer(far, None), machine=machine))
+        authenticate(SaslAuthenticator(new_client, "me"), near, SaslBroker(Peer(far, None), machine=machine))
         assert machine.done
     assert hashed == [(b"salt", 4096), (b"pepper", 5000)]
 
@@ -76,7 +76,7 @@ def test_a_refusal_has_no_effect_on_a_terminal():
 
     authenticator, transport, broker = connection(machine=Hostile())
     with pytest.raises(SaslAuthentication) as caught:
-        run(authenticator, transport, broker)
+        authenticate(authenticator, transport, broker)
     said = caught.value.message
     assert r"no\x1b[2J\nkafkacore: deleted everythingxxx" in said
     assert said.isprintable() and len(said) < 400
@@ -98,7 +98,7 @@ def test_bytes_behind_the_last_answer_stay_for_the_channel():
 @each_row(("offered", "spoken"), [((0, 0), 0), ((0, 1), 1), ((0, 9), 2)])
 def test_versions_of_older_and_newer_brokers(offered, spoken):
     authenticator, transport, broker = connection(authenticate=offered, lifetime_ms=7)
-    run(authenticator, transport, broker)
+    authenticate(authenticator, transport, broker)
     assert broker.asked[-1] == (36, spoken)
     assert authenticator.session_lifetime_ms == (7 if spoken else 0)
 
@@ -115,7 +115,7 @@ def test_versions_of_older_and_newer_brokers(offered, spoken):
 )
 def test_refusals_name_mechanism_user_and_broker(broker, kind, why):
     with pytest.raises(kind, match=f"PLAIN authentication of user 'alice' by kafka-1:9092 failed: .*{why}") as caught:
-        run(*connection(**broker))
+        authenticate(*connection(**broker))
     assert isinstance(caught.value, AuthenticationFailedError)
     assert caught.value.fatal
     assert not caught.value.retriable
@@ -131,7 +131,7 @@ def test_a_broker_that_does_not_know_the_password_is_refused():
     impostor = Impostor()
     impostor.inner = ScramServer("SCRAM-SHA-512", {"alice": CREDENTIAL}.get)
     with pytest.raises(SaslAuthentication, match="signature is wrong: it does not know this user's password"):
-        run(*connection(SCRAM, machine=impostor))
+        authenticate(*connection(SCRAM, machine=impostor))
 
 
 @each_row(

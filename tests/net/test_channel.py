@@ -14,7 +14,7 @@ from kafkacore.net.transport import READ, WRITE, MemoryTransport, PlaintextTrans
 from tests.kit.wire import sized
 
 
-def opened(limit: int = 1 << 20) -> tuple[KafkaChannel, MemoryTransport]:
+def open_channel(limit: int = 1 << 20) -> tuple[KafkaChannel, MemoryTransport]:
     ours, theirs = memory_pair()
     channel = KafkaChannel(1, ours, limit)
     assert channel.finish_connect()
@@ -29,7 +29,7 @@ def received(end: MemoryTransport, size: int = 1 << 16) -> bytes:
 
 
 def test_a_send_is_written_in_steps_and_its_write_interest_comes_and_goes() -> None:
-    channel, peer = opened()
+    channel, peer = open_channel()
     ours = channel.transport
     assert isinstance(ours, MemoryTransport)
     ours.max_write_bytes = 4
@@ -49,7 +49,7 @@ def test_a_send_is_written_in_steps_and_its_write_interest_comes_and_goes() -> N
 
 
 def test_a_second_send_is_an_error_until_the_first_is_complete() -> None:
-    channel, _peer = opened()
+    channel, _peer = open_channel()
     ours = channel.transport
     assert isinstance(ours, MemoryTransport)
     ours.max_write_bytes = 1
@@ -62,7 +62,7 @@ def test_a_second_send_is_an_error_until_the_first_is_complete() -> None:
 
 
 def test_a_read_gives_one_frame_and_keeps_the_next() -> None:
-    channel, peer = opened()
+    channel, peer = open_channel()
     peer.write([sized(b"one") + sized(b"two") + b"\0"], 0)
     assert bytes(channel.read() or b"") == b"one"
     assert channel.has_buffered_read
@@ -72,14 +72,14 @@ def test_a_read_gives_one_frame_and_keeps_the_next() -> None:
 
 
 def test_a_read_of_a_large_frame_takes_a_bounded_number_of_steps() -> None:
-    channel, peer = opened()
+    channel, peer = open_channel()
     body = bytes(range(256)) * 400
     peer.write([sized(body)], 0)
     assert bytes(channel.read() or b"") == body  # staging, then straight into the frame's own buffer
 
 
 def test_the_end_of_the_stream_names_the_peer_and_where_it_stood() -> None:
-    channel, peer = opened()
+    channel, peer = open_channel()
     peer.write([b"\0\0\0\5ab"], 0)
     assert channel.read() is None
     peer.close()
@@ -150,7 +150,7 @@ def test_authentication_begins_when_the_handshake_is_over_and_the_interest_follo
 
 
 def test_unmuting_waits_for_the_response_and_the_throttle() -> None:
-    channel, _peer = opened()
+    channel, _peer = open_channel()
     channel.mute()
     assert channel.muted
     for event, state in [
@@ -168,7 +168,7 @@ def test_unmuting_waits_for_the_response_and_the_throttle() -> None:
 
 
 def test_a_mute_event_out_of_place_is_an_error() -> None:
-    channel, _peer = opened()
+    channel, _peer = open_channel()
     with pytest.raises(IllegalStateError, match="response sent while not muted"):
         channel.handle_mute_event(MuteEvent.RESPONSE_SENT)
 

@@ -101,7 +101,7 @@ def begin(size: int, first_step: int) -> FrameReader:
     return reader
 
 
-def fill(reader: FrameReader) -> None:
+def fill_buffer(reader: FrameReader) -> None:
     """Fills the buffer that the reader has."""
     buffer, start, room = reader.target()
     memoryview(buffer)[start : start + room] = (bytes(range(251)) * (room // 251 + 1))[:room]
@@ -113,17 +113,17 @@ def test_a_large_frame_grows_in_its_buffer_unless_somebody_looks_at_it() -> None
     buffer_pool_trim()
     reader = begin(200_000, 32_768)
     first = reader.target()[0]
-    fill(reader)
+    fill_buffer(reader)
     head = bytes(first)
     assert reader.target()[0] is first
     assert first.nbytes == 65_536
     assert bytes(first)[:32_768] == head
     view = memoryview(first)
-    fill(reader)
+    fill_buffer(reader)
     assert reader.target()[0] is not first
     assert bytes(view)[:32_768] == head
-    fill(reader)
-    fill(reader)
+    fill_buffer(reader)
+    fill_buffer(reader)
     payload = reader.next_frame()
     assert payload is not None
     assert len(payload) == 200_000
@@ -135,7 +135,7 @@ def test_a_block_that_is_kept_anyway_is_taken_whole() -> None:
     PooledBuffer(200_000)
     taken = buffer_pool_stats()["misses"]
     reader = begin(200_000, 32_768)
-    fill(reader)
+    fill_buffer(reader)
     payload = reader.next_frame()
     assert payload is not None
     assert len(payload) == 200_000

@@ -38,7 +38,7 @@ def begin_to_answer(selector) -> NetworkSend:
     return answer
 
 
-def take(peer) -> None:
+def take_all(peer) -> None:
     """Reads what there is."""
     peer.setblocking(False)
     with contextlib.suppress(BlockingIOError):
@@ -50,7 +50,7 @@ def served_when_taken(selector, peer) -> list[bytes]:
     """What is read next, while the peer takes its answer."""
     seen = []
     while not seen:
-        take(peer)
+        take_all(peer)
         selector.poll(0)
         seen = payloads(selector)
     return seen

@@ -54,7 +54,7 @@ def says_why(call: Callable[[], object], says: str) -> bool:
     return says in " ".join(attempts) and says in str(raised.value).lower()
 
 
-def refusing() -> str:
+def refusing_address() -> str:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
@@ -72,7 +72,7 @@ def test_a_wrong_address_reaches_the_next_call_with_its_reason(what: str) -> Non
         thread = threading.Thread(target=hang_up)
         thread.start()
         where, says = {
-            "refused": (refusing(), "refused"),
+            "refused": (refusing_address(), "refused"),
             "unknown name": ("no-such-host.invalid:9092", "cannot resolve host 'no-such-host.invalid'"),
             "hangs up": (f"127.0.0.1:{listener.getsockname()[1]}", "connection"),  # closed or reset, as it happens
         }[what]

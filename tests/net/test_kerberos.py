@@ -36,7 +36,7 @@ def keytabs(realm: Realm) -> dict[str, str]:
     return {"alice": realm.principal("alice"), "kafka": realm.principal("kafka/localhost", "kafka/other")}
 
 
-def settings_of(keytabs, principal="alice"):
+def alices_settings(keytabs, principal="alice"):
     return KerberosSettings("kafka", principal, keytabs["alice"])
 
 
@@ -65,14 +65,14 @@ def talk(client, server):
 
 @pytest.mark.parametrize("principal", [SERVICE, None])
 def test_a_ticket_lets_in(keytabs, principal):
-    client, server = client_of(Initiator(settings_of(keytabs), "localhost")), server_of(keytabs, principal)
+    client, server = client_of(Initiator(alices_settings(keytabs), "localhost")), server_of(keytabs, principal)
     said = talk(client, server)
     assert (client.done, server.done, server.user, client.user) == (True, True, "alice", f"alice@{REALM}")
     assert [len(each) == 0 for each in said] == [False, False, True, False, False, True]
 
 
 def test_what_is_chosen_is_no_layer_and_the_clients_own_name(keytabs):
-    client, server = client_of(Initiator(settings_of(keytabs), "localhost")), server_of(keytabs)
+    client, server = client_of(Initiator(alices_settings(keytabs), "localhost")), server_of(keytabs)
     said = talk(client, server)
     assert server.context.unwrap(client.context.wrap(b"x")) == b"x"
     assert client.context.unwrap(server.context.wrap(b"x")) == b"x"
@@ -87,7 +87,7 @@ def test_what_is_chosen_is_no_layer_and_the_clients_own_name(keytabs):
     [(b"\x01\0\0", "in 3 bytes instead of 4"), (b"\x06\0\1\0", "wants a security layer of SASL's own"), (b"", "in 0 bytes")],
 )
 def test_offers_that_a_client_refuses(keytabs, offer, why):
-    client, server = client_of(Initiator(settings_of(keytabs), "localhost")), server_of(keytabs)
+    client, server = client_of(Initiator(alices_settings(keytabs), "localhost")), server_of(keytabs)
     proof = server.step(client.step(None))
     assert client.step(proof) == b""
     with pytest.raises(SaslAuthentication, match=why):
@@ -105,7 +105,7 @@ def test_offers_that_a_client_refuses(keytabs, offer, why):
     ],
 )
 def test_choices_that_a_broker_refuses(keytabs, choice, why):
-    client, server = client_of(Initiator(settings_of(keytabs), "localhost")), server_of(keytabs)
+    client, server = client_of(Initiator(alices_settings(keytabs), "localhost")), server_of(keytabs)
     client.step(server.step(client.step(None)))
     server.step(b"")
     with pytest.raises(SaslAuthentication, match=why):
@@ -114,7 +114,7 @@ def test_choices_that_a_broker_refuses(keytabs, choice, why):
 
 
 def test_the_user_is_whom_the_ticket_names_whatever_the_client_says(keytabs):
-    client, server = client_of(Initiator(settings_of(keytabs), "localhost")), server_of(keytabs)
+    client, server = client_of(Initiator(alices_settings(keytabs), "localhost")), server_of(keytabs)
     client.step(server.step(client.step(None)))
     server.step(b"")
     assert server.step(client.context.wrap(b"\x01\0\0\0kafka/localhost")) == b""
@@ -122,18 +122,18 @@ def test_the_user_is_whom_the_ticket_names_whatever_the_client_says(keytabs):
 
 
 def test_a_ticket_counts_once_and_for_its_service_only(keytabs):
-    first = Initiator(settings_of(keytabs), "localhost").first
+    first = Initiator(alices_settings(keytabs), "localhost").first
     server_of(keytabs).step(first)
     with pytest.raises(SaslAuthentication, match="ticket is refused: Request is a replay"):
         server_of(keytabs).step(first)
-    other = Initiator(settings_of(keytabs), "other").first
+    other = Initiator(alices_settings(keytabs), "other").first
     with pytest.raises(SaslAuthentication, match=r"ticket is refused: .*kafka/other"):
         server_of(keytabs).step(other)
 
 
 @each_row("challenge", [b"", b"\x60\x82\xff\xff", b"yes, it is me", bytes(100_000)])
 def test_a_broker_without_the_services_key_proves_nothing(keytabs, challenge):
-    client = client_of(Initiator(settings_of(keytabs), "localhost"))
+    client = client_of(Initiator(alices_settings(keytabs), "localhost"))
     client.step(None)
     with pytest.raises(SaslAuthentication, match="the broker does not prove that it is kafka/localhost"):
         client.step(challenge)
@@ -142,7 +142,7 @@ def test_a_broker_without_the_services_key_proves_nothing(keytabs, challenge):
 
 def test_changed_bytes_let_nobody_in(keytabs):
     """Each byte of the short messages, some of the ticket: no crash, and no user but the one of the ticket."""
-    first = Initiator(settings_of(keytabs), "localhost").first
+    first = Initiator(alices_settings(keytabs), "localhost").first
     for at in range(0, len(first), 7):
         changed = bytearray(first)
         changed[at] ^= 0x55
@@ -152,7 +152,7 @@ def test_changed_bytes_let_nobody_in(keytabs):
         except SaslAuthentication:
             continue
         assert server.context.peer == f"alice@{REALM}"  # a byte that the ticket does not cover, as the flags outside of it
-    client, server = client_of(Initiator(settings_of(keytabs), "localhost")), server_of(keytabs)
+    client, server = client_of(Initiator(alices_settings(keytabs), "localhost")), server_of(keytabs)
     client.step(server.step(client.step(None)))
     offer = server.step(b"")
     for at in range(len(offer)):
@@ -170,7 +170,7 @@ def test_changed_bytes_let_nobody_in(keytabs):
 def test_anything_may_come_from_a_client(keytabs, tokens, real):
     server = server_of(keytabs)
     if real:
-        server.step(Initiator(settings_of(keytabs), "localhost").first)
+        server.step(Initiator(alices_settings(keytabs), "localhost").first)
     with pytest.raises(SaslAuthentication):
         for token in [*tokens, b"", b""]:
             server.step(token)
@@ -179,7 +179,7 @@ def test_anything_may_come_from_a_client(keytabs, tokens, real):
 
 @given(challenges=st.lists(st.binary(max_size=300), min_size=1, max_size=4), proved=st.booleans())
 def test_anything_may_come_from_a_broker(keytabs, challenges, proved):
-    client = client_of(Initiator(settings_of(keytabs), "localhost"))
+    client = client_of(Initiator(alices_settings(keytabs), "localhost"))
     first = client.step(None)
     if proved:
         client.step(server_of(keytabs).step(first))
@@ -200,16 +200,16 @@ def no_ticket(settings, host="localhost", error=AuthenticationFailedError):
 
 def test_wrong_names_and_keytabs_are_named(keytabs, realm, tmp_path):
     of, unknown = "GSSAPI authentication of", "not found in Kerberos database"
-    assert no_ticket(settings_of(keytabs), "elsewhere") == (
+    assert no_ticket(alices_settings(keytabs), "elsewhere") == (
         f"{of} 'alice@{REALM}' failed: no Kerberos ticket for kafka/elsewhere: Server kafka/elsewhere@{REALM} {unknown}"
     )
-    assert no_ticket(settings_of(keytabs)._replace(service="pulsar")).endswith(f"Server pulsar/localhost@{REALM} {unknown}")
-    assert no_ticket(settings_of(keytabs, "bob")) == (
+    assert no_ticket(alices_settings(keytabs)._replace(service="pulsar")).endswith(f"Server pulsar/localhost@{REALM} {unknown}")
+    assert no_ticket(alices_settings(keytabs, "bob")) == (
         f"{of} 'bob' failed: no Kerberos ticket for kafka/localhost: No key table entry found for bob@{REALM}"
     )
     (tmp_path / "no.keytab").write_bytes(b"this is none")
-    assert "Unsupported key table format" in no_ticket(settings_of(keytabs)._replace(keytab=str(tmp_path / "no.keytab")))
-    assert "the keytab cannot be read: No such file" in no_ticket(settings_of(keytabs)._replace(keytab=str(tmp_path / "gone")))
+    assert "Unsupported key table format" in no_ticket(alices_settings(keytabs)._replace(keytab=str(tmp_path / "no.keytab")))
+    assert "the keytab cannot be read: No such file" in no_ticket(alices_settings(keytabs)._replace(keytab=str(tmp_path / "gone")))
     said = no_ticket(KerberosSettings("kafka"))
     assert said.startswith("GSSAPI authentication failed: no Kerberos ticket for kafka/localhost: No Kerberos credentials available")
 
@@ -223,15 +223,15 @@ def test_old_keys_are_refused_by_the_kdc(realm):
 def test_a_brokers_keytab_that_is_replaced_counts_at_once(keytabs, realm):
     path = Path(realm.principal("kafka/rotated"))
     keys = BrokerKeys(BrokerKeytab(str(path), f"kafka/rotated@{REALM}"))
-    old = Initiator(settings_of(keytabs), "rotated").first
+    old = Initiator(alices_settings(keytabs), "rotated").first
     realm.new_keys("kafka/rotated")
     os.utime(keytabs["alice"])  # another login, and so another ticket
-    first = Initiator(settings_of(keytabs), "rotated").first
+    first = Initiator(alices_settings(keytabs), "rotated").first
     with pytest.raises(SaslAuthentication):
         GssapiServer(keys.context(), str).step(first)
     assert GssapiServer(keys.context(), str).step(old)
     path.write_bytes(Path(realm.keytab_of("kafka/rotated")).read_bytes())
-    assert GssapiServer(keys.context(), str).step(Initiator(settings_of(keytabs), "rotated").first)
+    assert GssapiServer(keys.context(), str).step(Initiator(alices_settings(keytabs), "rotated").first)
 
 
 @pytest.mark.parametrize("more", ["", " kdc_timesync = 0\n"])
@@ -287,11 +287,11 @@ def test_a_kdc_that_is_down_is_no_refusal(realm, keytabs):
     os.utime(keytabs["alice"])  # no ticket of another test
     realm.stop()
     try:
-        said = no_ticket(settings_of(keytabs), "rare", NetworkError)
+        said = no_ticket(alices_settings(keytabs), "rare", NetworkError)
         assert said.endswith(f"no Kerberos ticket for kafka/rare: Cannot contact any KDC for realm '{REALM}'")
     finally:
         realm.start()
-    assert Initiator(settings_of(keytabs), "rare").first
+    assert Initiator(alices_settings(keytabs), "rare").first
 
 
 def test_a_keytab_that_is_replaced_counts_at_once(realm):
@@ -330,7 +330,7 @@ class Waiting:
 
     def __init__(self, keytabs):
         self.tickets = Tickets()
-        self.login = KerberosLogin(settings_of(keytabs), self.tickets)
+        self.login = KerberosLogin(alices_settings(keytabs), self.tickets)
         self.answered = threading.Semaphore(0)
         self.login.on_answer = self.answered.release
         self.now_ms = 0
@@ -470,7 +470,7 @@ def test_a_failure_is_raised_once_and_the_next_attempt_asks_again(waiting):
 
 def test_a_keytab_that_is_not_there_is_an_error_of_the_settings(keytabs, tmp_path):
     with pytest.raises(ConfigError, match=r"keytab '.*gone' cannot be read: No such file"):
-        KerberosLogin(settings_of(keytabs)._replace(keytab=str(tmp_path / "gone")))
+        KerberosLogin(alices_settings(keytabs)._replace(keytab=str(tmp_path / "gone")))
     with pytest.raises(ConfigError, match=r"keytab '.*gone' cannot be read: No such file"):
         BrokerKeys(BrokerKeytab(str(tmp_path / "gone"), None))
     (tmp_path / "no.keytab").write_bytes(b"this is none")
@@ -493,8 +493,8 @@ class TicketCluster(SaslCluster):
         super().__init__((1, 2))
 
     def authenticator(self):
-        made = authenticators(SaslSettings("GSSAPI", "alice", kerberos=settings_of(self.keytabs)), "me", self.clock)
-        made.login = KerberosLogin(settings_of(self.keytabs), self.tickets)
+        made = authenticators(SaslSettings("GSSAPI", "alice", kerberos=alices_settings(self.keytabs)), "me", self.clock)
+        made.login = KerberosLogin(alices_settings(self.keytabs), self.tickets)
         return made
 
     def make_client(self):

@@ -59,7 +59,7 @@ def test_marks_measure_what_is_between_them() -> None:
     assert (stat.avg(900), stat.max(900), stat.last_ms) == (200, 300, 900)
 
 
-class Model:
+class StatModel:
     """Kafka's SampledStat with two samples, as lists."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Model:
 @example([(0, 15 << 16), (0, 2_000_000), (0, (15 << 16) - 1)], 0)
 @given(st.lists(st.tuples(st.integers(0, 25_000), st.integers(0, 2_000_000)), max_size=60), st.integers(0, 70_000))
 def test_windows_and_percentiles_are_those_of_a_model(steps: list[tuple[int, int]], later_ms: int) -> None:
-    stat, model, now_ms = SampledStat(True), Model(), 0
+    stat, model, now_ms = SampledStat(True), StatModel(), 0
     for ms, value in steps:
         now_ms += ms
         stat.record(value, now_ms)

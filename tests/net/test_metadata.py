@@ -43,7 +43,7 @@ class Case:
 
     def update(self, *topics: Any, nodes: tuple[int, ...] = (1, 2, 3), **more: Any) -> None:
         self.metadata.begin_request(self.clock.now_ms())
-        self.metadata.update(response(*topics, nodes=nodes, **more), self.clock.now_ms())
+        self.metadata.update(metadata_answer(*topics, nodes=nodes, **more), self.clock.now_ms())
 
 
 def topic(name: str = "t", *leaders: tuple[int, int], id: bytes = ID_A, error: int = 0, partition_error: int = 0) -> Any:
@@ -60,7 +60,7 @@ def topic(name: str = "t", *leaders: tuple[int, int], id: bytes = ID_A, error: i
     )
 
 
-def response(*topics: Any, nodes: tuple[int, ...] = (1, 2, 3), **more: Any) -> Any:
+def metadata_answer(*topics: Any, nodes: tuple[int, ...] = (1, 2, 3), **more: Any) -> Any:
     brokers = [protocol.MetadataResponseBroker(node_id=id, host=f"h{id}", port=9000 + id, rack=f"r{id}") for id in nodes]
     return protocol.MetadataResponse(brokers=brokers, controller_id=2, cluster_id="c", topics=list(topics), **more)
 
@@ -314,7 +314,7 @@ def test_a_new_topic_is_asked_for_alone_and_at_once(case: Case) -> None:
     assert not case.metadata.add_topic("u", case.clock.now_ms())
     assert case.due_ms() == 0
     assert case.metadata.begin_request(case.clock.now_ms()) == ["u"]
-    case.metadata.update(response(topic("u", (2, 0), id=ID_B)), case.clock.now_ms())
+    case.metadata.update(metadata_answer(topic("u", (2, 0), id=ID_B)), case.clock.now_ms())
     assert set(case.metadata.snapshot.topics) == {"t", "u"}
     assert case.due_ms() == 300_000
     case.clock.advance(300_000)
@@ -325,7 +325,7 @@ def test_a_topic_added_while_an_answer_is_under_way_is_not_lost(case: Case) -> N
     case.metadata.add_topic("t", case.clock.now_ms())
     case.metadata.begin_request(case.clock.now_ms())
     case.metadata.add_topic("u", case.clock.now_ms())
-    case.metadata.update(response(topic("t", (1, 5))), case.clock.now_ms())
+    case.metadata.update(metadata_answer(topic("t", (1, 5))), case.clock.now_ms())
     assert case.due_ms() == 0
     assert case.metadata.begin_request(case.clock.now_ms()) == ["u"]
 
@@ -335,7 +335,7 @@ def test_an_update_requested_while_an_answer_is_under_way_is_not_lost(case: Case
     case.metadata.request_update()
     case.metadata.begin_request(case.clock.now_ms())
     case.metadata.request_update()
-    case.metadata.update(response(), case.clock.now_ms())
+    case.metadata.update(metadata_answer(), case.clock.now_ms())
     assert 0 < case.due_ms() <= 120
 
 
@@ -348,7 +348,7 @@ def test_unused_topics_are_dropped_after_a_while() -> None:
     case.metadata.add_topic("used", case.clock.now_ms())
     case.metadata.request_update()
     assert case.metadata.begin_request(case.clock.now_ms()) == ["used"]
-    case.metadata.update(response(topic("used", (1, 0), id=ID_B)), case.clock.now_ms())
+    case.metadata.update(metadata_answer(topic("used", (1, 0), id=ID_B)), case.clock.now_ms())
     assert list(case.metadata.snapshot.topics) == ["used"]
     assert case.metadata.add_topic("old", case.clock.now_ms())
     assert case.due_ms() == 0
@@ -422,7 +422,7 @@ def answered(case: Case, message: Any, version: int = 12) -> None:
     case.metadata.update(decode_metadata(protocol.MetadataResponse.plan(version), raw), case.clock.now_ms())
 
 
-def described(case: Case) -> dict[str, Any]:
+def topics_described(case: Case) -> dict[str, Any]:
     found = case.metadata.snapshot.topics
     return {
         name: (
@@ -438,7 +438,7 @@ def described(case: Case) -> dict[str, Any]:
 def many_topics(count: int, *moved: int) -> Any:
     """Topics of three partitions; those in `moved` have another leader."""
     leaders = {n: (2, 6) if n in moved else (1, 5) for n in range(1, count + 1)}
-    return response(*(topic(f"t{n}", *[leader] * 3, id=n.to_bytes(16, "big")) for n, leader in leaders.items()))
+    return metadata_answer(*(topic(f"t{n}", *[leader] * 3, id=n.to_bytes(16, "big")) for n, leader in leaders.items()))
 
 
 def test_a_topic_that_an_answer_repeats_stays_the_same_object(case: Case) -> None:
@@ -473,7 +473,7 @@ def test_partitions_are_made_when_they_are_looked_at(case: Case) -> None:
 def test_an_answer_that_changes_nothing_runs_few_lines_per_topic() -> None:
     def lines(topics: int, partitions: int) -> int:
         case = Case()
-        message = response(*(topic(f"t{n}", *[(1, 5)] * partitions, id=n.to_bytes(16, "big")) for n in range(1, topics + 1)))
+        message = metadata_answer(*(topic(f"t{n}", *[(1, 5)] * partitions, id=n.to_bytes(16, "big")) for n in range(1, topics + 1)))
         answered(case, message)
         return lines_of(lambda: answered(case, message))
 
@@ -482,24 +482,24 @@ def test_an_answer_that_changes_nothing_runs_few_lines_per_topic() -> None:
 
 
 def test_what_hints_and_older_answers_do_to_partitions_that_are_bytes(case: Case) -> None:
-    answered(case, response(topic("t", (1, 5), (2, 5))))
+    answered(case, metadata_answer(topic("t", (1, 5), (2, 5))))
     assert case.metadata.update_leaders({TP: (3, 8)}) == {TP}
-    answered(case, response(topic("t", (1, 5), (1, 6))))  # from a broker that lags behind
+    answered(case, metadata_answer(topic("t", (1, 5), (1, 6))))  # from a broker that lags behind
     assert [part[:3] for part in case.metadata.snapshot.topics["t"].partitions] == [(0, 3, 8), (1, 1, 6)]
-    answered(case, response(topic("t", (3, 8), (1, 6))))
+    answered(case, metadata_answer(topic("t", (3, 8), (1, 6))))
     assert case.metadata.snapshot.topics["t"].table is not None
-    answered(case, response(topic("t", (1, 7), (1, 9))))
+    answered(case, metadata_answer(topic("t", (1, 7), (1, 9))))
     assert [part[:3] for part in case.metadata.snapshot.topics["t"].partitions] == [(0, 3, 8), (1, 1, 9)]
-    answered(case, response(topic("t", (1, 0), id=ID_B)))  # created again
+    answered(case, metadata_answer(topic("t", (1, 0), id=ID_B)))  # created again
     assert [part[:3] for part in case.metadata.snapshot.topics["t"].partitions] == [(0, 1, 0)]
 
 
 def test_a_topic_without_leader_is_asked_for_again_although_its_bytes_are_the_same(case: Case) -> None:
     for _ in range(2):
-        answered(case, response(topic("t", (-1, 5))))
+        answered(case, metadata_answer(topic("t", (-1, 5))))
         assert case.due_ms() < 1_000
         case.clock.advance(1_000)
-    answered(case, response(topic("t", (1, 5))))
+    answered(case, metadata_answer(topic("t", (1, 5))))
     assert case.due_ms() > 100_000
 
 
@@ -534,12 +534,12 @@ def test_bytes_and_structs_come_to_the_same(answers: list[list[Any]], version: i
     """Whatever a series of answers says, in whatever version."""
     left, right = Case(), Case()
     for topics in answers:
-        raw = b"".join(bytes(part) for part in response(*topics).encode(version))
+        raw = b"".join(bytes(part) for part in metadata_answer(*topics).encode(version))
         plan = protocol.MetadataResponse.plan(version)
         for case, message in ((left, plan.decode(raw)), (right, decode_metadata(plan, raw))):
             case.metadata.begin_request(0)
             case.metadata.update(message, 0)
-        assert described(left) == described(right)
+        assert topics_described(left) == topics_described(right)
         for name in ("_wanted", "_same_answers", "next_update_ms"):
             assert getattr(left.metadata, name) == getattr(right.metadata, name)
 
@@ -566,7 +566,7 @@ def test_hostile_answers_are_refused_alike(data: st.DataObject, version: int) ->
 # ---- waiting
 
 
-def waiting(metadata: Metadata, outcome: list[object], timeout_ms: int = 60_000) -> threading.Thread:
+def waiting_thread(metadata: Metadata, outcome: list[object], timeout_ms: int = 60_000) -> threading.Thread:
     version, fatal_count = metadata.request_update(), metadata.fatal_count
 
     def run() -> None:
@@ -589,9 +589,9 @@ def system() -> Metadata:
 def test_waiters_wake_with_the_update() -> None:
     metadata = system()
     outcome: list[object] = []
-    threads = [waiting(metadata, outcome) for _ in range(3)]
+    threads = [waiting_thread(metadata, outcome) for _ in range(3)]
     metadata.begin_request(0)
-    metadata.update(response(), 0)
+    metadata.update(metadata_answer(), 0)
     for thread in threads:
         thread.join()
     assert outcome == [True] * 3
@@ -606,22 +606,22 @@ def test_an_update_is_told_once_to_all_who_watch() -> None:
     metadata.unwatch(watchers[1])
     for _ in range(2):
         metadata.begin_request(0)
-        metadata.update(response(), 0)
+        metadata.update(metadata_answer(), 0)
     assert told == ["a", "c"]
 
 
 def test_waiters_are_told_of_fatal_errors_and_of_the_close() -> None:
     metadata = system()
     outcome: list[object] = []
-    thread = waiting(metadata, outcome)
+    thread = waiting_thread(metadata, outcome)
     metadata.failed(NetworkError("not fatal"), 0)
     metadata.failed(AuthenticationFailedError("who are you"), 0)
     thread.join()
     assert isinstance(outcome[0], AuthenticationFailedError)
     assert metadata.fatal_error is outcome[0]
-    metadata.update(response(), 0)  # it worked in the end
+    metadata.update(metadata_answer(), 0)  # it worked in the end
     assert metadata.fatal_error is None
-    thread = waiting(metadata, outcome)
+    thread = waiting_thread(metadata, outcome)
     metadata.close()
     thread.join()
     assert isinstance(outcome[1], ClosedError)
@@ -654,9 +654,9 @@ def test_an_error_of_an_earlier_attempt_is_not_raised() -> None:
     metadata = system()
     metadata.failed(AuthenticationFailedError("the old password"), 0)
     outcome: list[object] = []
-    thread = waiting(metadata, outcome)
+    thread = waiting_thread(metadata, outcome)
     metadata.begin_request(0)
-    metadata.update(response(), 0)
+    metadata.update(metadata_answer(), 0)
     thread.join()
     assert outcome == [True]
     before = metadata.fatal_count
@@ -676,8 +676,8 @@ def needs(case: Case, *names: str) -> list[str] | None:
     return case.metadata.begin_request(case.clock.now_ms())
 
 
-def take(case: Case, *topics: Any) -> None:
-    case.metadata.update(response(*topics), case.clock.now_ms())
+def answer_with(case: Case, *topics: Any) -> None:
+    case.metadata.update(metadata_answer(*topics), case.clock.now_ms())
 
 
 def test_topics_that_come_one_after_the_other_cost_what_they_are(case: Case) -> None:
@@ -687,7 +687,7 @@ def test_topics_that_come_one_after_the_other_cost_what_they_are(case: Case) -> 
     shared: list[Any] = []
     for nth in range(count):
         assert needs(case, f"t{nth}") == [f"t{nth}"]
-        take(case, topic(f"t{nth}", (1, 5)))
+        answer_with(case, topic(f"t{nth}", (1, 5)))
         known = case.metadata.snapshot.topics
         base = getattr(known, "base", known)
         if not shared or base is not shared[-1]:
@@ -702,14 +702,14 @@ def test_topics_that_come_one_after_the_other_cost_what_they_are(case: Case) -> 
 def test_a_topic_that_was_not_described_is_asked_for_again_without_the_others(case: Case) -> None:
     case.update()
     assert needs(case, "whole", "open") == ["open", "whole"]
-    take(case, topic("whole", (1, 5)), topic("open", error=5))
+    answer_with(case, topic("whole", (1, 5)), topic("open", error=5))
     assert 80 <= case.due_ms() <= 120
     case.metadata.request_topic("open")
     assert 80 <= case.due_ms() <= 120  # a caller that waits for it does not hurry it
     for nth in range(4):
         case.clock.advance(30)
         named = needs(case, f"new{nth}")
-        take(case, *(topic(name, (1, 5)) for name in named or () if name != "open"))
+        answer_with(case, *(topic(name, (1, 5)) for name in named or () if name != "open"))
         if "open" in (named or ()):
             break
     else:
@@ -717,14 +717,14 @@ def test_a_topic_that_was_not_described_is_asked_for_again_without_the_others(ca
     assert case.due_ms() > 0  # left out of that answer: again after a pause
     case.clock.advance(2_000)
     assert case.metadata.begin_request(case.clock.now_ms()) == ["open"]
-    take(case, topic("open", (1, 5)))
+    answer_with(case, topic("open", (1, 5)))
     assert case.due_ms() > 200_000
 
 
 def test_a_topic_that_was_refused_is_asked_for_alone_when_it_is_needed_again(case: Case) -> None:
     case.update()
     needs(case, "mine", "theirs")
-    take(case, topic("mine", (1, 5)), topic("theirs", error=29))
+    answer_with(case, topic("mine", (1, 5)), topic("theirs", error=29))
     assert case.due_ms() > 200_000
     case.metadata.request_topic("theirs")
     assert 80 <= case.due_ms() <= 120
@@ -735,23 +735,23 @@ def test_a_topic_that_was_refused_is_asked_for_alone_when_it_is_needed_again(cas
 def test_topics_nobody_needs_any_more_are_not_asked_for_again(case: Case) -> None:
     case.update()
     needs(case, "a", "b")
-    take(case, topic("a", (1, 5)), topic("b", error=5))
+    answer_with(case, topic("a", (1, 5)), topic("b", error=5))
     case.metadata.set_topics(["a"], case.clock.now_ms())
     assert case.due_ms() > 200_000
 
 
 def test_what_changed_since_a_version(case: Case) -> None:
     metadata = case.metadata
-    answered(case, response(topic("a", (1, 5)), topic("b", (1, 5)), topic("c", (1, 5))))
+    answered(case, metadata_answer(topic("a", (1, 5)), topic("b", (1, 5)), topic("c", (1, 5))))
     version, names = metadata.changed_since(-1)
     assert sorted(names) == ["a", "b", "c"]
-    answered(case, response(topic("a", (1, 5)), topic("b", (2, 6))))
+    answered(case, metadata_answer(topic("a", (1, 5)), topic("b", (2, 6))))
     assert metadata.changed_since(version) == (version + 1, ["b"])
     metadata.update_leaders({TopicPartition("a", 0): (2, 7)})
     assert metadata.changed_since(version) == (version + 2, ["a", "b"])
     assert metadata.changed_since(version + 1) == (version + 2, ["a"])
     assert metadata.changed_since(version + 2) == (version + 2, [])
-    answered(case, response(topic("a", (2, 7)), topic("b", (2, 6)), topic("c", (1, 5))))
+    answered(case, metadata_answer(topic("a", (2, 7)), topic("b", (2, 6)), topic("c", (1, 5))))
     assert "c" in metadata.changed_since(version + 2)[1]  # it was gone, and is another
     assert "b" not in metadata.changed_since(version + 2)[1]
 
@@ -787,16 +787,16 @@ def test_a_request_that_may_create_names_no_topic_of_a_question(case: Case) -> N
     case.metadata.add_topic("written", 0, create=True)
     case.metadata.add_topic("asked", 0)
     assert begin(case) == (["written"], True)
-    take(case, topic("written", error=3))
+    answer_with(case, topic("written", error=3))
     assert begin(case) == (["asked"], False)  # at once: a caller waits for it
-    take(case, topic("asked", error=3))
+    answer_with(case, topic("asked", error=3))
     seen = []
     for _ in range(4):  # neither keeps the other waiting
         case.clock.advance(2_000)
         names, may_create = begin(case)
         assert names is not None and len(names) == 1
         seen.append((*names, may_create))
-        take(case, topic(names[0], error=3))
+        answer_with(case, topic(names[0], error=3))
     assert seen == [("written", True), ("asked", False)] * 2
 
 
@@ -804,13 +804,13 @@ def test_a_refresh_of_all_creates_nothing_beside_a_question(case: Case) -> None:
     case.metadata.add_topic("written", 0, create=True)
     case.metadata.request_update()
     assert begin(case) == (["written"], True)
-    take(case, topic("written", (1, 5)))
+    answer_with(case, topic("written", (1, 5)))
     case.metadata.add_topic("asked", 0)
     case.metadata.add_topic("next", 0, create=True)
     case.metadata.request_update()
     case.clock.advance(2_000)
     assert begin(case) == (["written", "asked"], False)
-    take(case, topic("written", (1, 5)), topic("asked", error=3))
+    answer_with(case, topic("written", (1, 5)), topic("asked", error=3))
     assert case.due_ms() == 0
     assert begin(case) == (["next"], True)
 
@@ -818,11 +818,11 @@ def test_a_refresh_of_all_creates_nothing_beside_a_question(case: Case) -> None:
 def test_a_topic_that_was_asked_about_is_asked_for_again_once_it_is_written_to(case: Case) -> None:
     case.update()
     assert case.metadata.add_topic("t", 0) and begin(case) == (["t"], False)
-    take(case, topic("t", error=3))
+    answer_with(case, topic("t", error=3))
     assert case.metadata.add_topic("t", 0) is False
     assert case.metadata.add_topic("t", 0, create=True) and case.due_ms() == 0
     assert begin(case) == (["t"], True)
-    take(case, topic("t", (1, 5)))
+    answer_with(case, topic("t", (1, 5)))
     assert case.metadata.add_topic("t", 0, create=True) is False
     case.metadata.set_topics(["t"], 0)  # no longer subscribed to
     case.metadata.request_update()
@@ -854,5 +854,5 @@ def test_new_topics_have_their_turn_while_updates_are_wanted_all_the_time(case: 
         assert names is not None
         seen.append((*names, may_create))
         case.metadata.request_update()  # a caller waits for a topic without a leader
-        take(case, *(topic(name, error=3) if name == "asked" else topic(name, (1, 5)) for name in names))
+        answer_with(case, *(topic(name, error=3) if name == "asked" else topic(name, (1, 5)) for name in names))
     assert seen == [("asked", False), ("new", True), ("asked", "new", False)]

@@ -42,7 +42,7 @@ class Provider:
         return answer
 
 
-class Rig:
+class LoginRig:
     """A login whose provider answers in place, with a clock moved by hand."""
 
     def __init__(self, *answers, life_ms=1_000_000, random=0.0, **options):
@@ -91,13 +91,13 @@ class Fixed(random.Random):
     ],
 )
 def test_when_a_token_is_refreshed(life_s, random, window, after_s):
-    rig = Rig(("t1", T0 + life_s * 1000), random=random, refresh=RefreshWindow(**window))
+    rig = LoginRig(("t1", T0 + life_s * 1000), random=random, refresh=RefreshWindow(**window))
     assert rig.ready()
     assert rig.login.deadline_ms == after_s * 1000
 
 
 def test_a_token_is_refreshed_before_it_expires_without_anyone_asking():
-    rig = Rig()
+    rig = LoginRig()
     rig.provider.answers.append(rig.token("t1"))
     assert [rig.ready(), rig.ready(), rig.login.token(), rig.provider.asked] == [True, True, "t1", 1]
     rig.clock.advance(1)
@@ -108,7 +108,7 @@ def test_a_token_is_refreshed_before_it_expires_without_anyone_asking():
 
 
 def test_an_old_token_is_used_to_its_end_and_refreshes_back_off():
-    rig = Rig()
+    rig = LoginRig()
     rig.provider.answers.append(rig.token("t1"))
     rig.ready()
     waits = []
@@ -132,7 +132,7 @@ def test_an_old_token_is_used_to_its_end_and_refreshes_back_off():
 
 
 def test_a_failed_ask_is_remembered_for_a_back_off():
-    rig = Rig(ValueError("down"), ValueError("down"))
+    rig = LoginRig(ValueError("down"), ValueError("down"))
     for _ in range(10):
         with pytest.raises(AuthenticationFailedError, match="the provider raised ValueError"):
             rig.ready()
@@ -162,22 +162,22 @@ def test_a_failed_ask_is_remembered_for_a_back_off():
 )
 def test_what_a_provider_may_not_return(answer, why):
     with pytest.raises(AuthenticationFailedError, match=why) as caught:
-        Rig(answer).ready()
+        LoginRig(answer).ready()
     assert "token'" not in str(caught.value)
 
 
 def test_a_providers_own_error_is_told_and_a_foreign_ones_text_is_not():
     with pytest.raises(AuthenticationFailedError, match="the vault is silent"):
-        Rig(RequestTimedOut("the vault is silent")).ready()
+        LoginRig(RequestTimedOut("the vault is silent")).ready()
     with pytest.raises(AuthenticationFailedError, match="ValueError") as caught:
-        Rig(ValueError("password=hush")).ready()
+        LoginRig(ValueError("password=hush")).ready()
     assert "hush" not in str(caught.value)
 
 
 # ---- a provider that blocks
 
 
-class Slow:
+class SlowProvider:
     """Blocks until the test says what to answer."""
 
     def __init__(self):
@@ -196,7 +196,7 @@ class Slow:
 
 @pytest.fixture
 def slow():
-    provider = Slow()
+    provider = SlowProvider()
     yield provider
     for _ in range(10):
         provider.answers.put(ValueError("end of the test"))

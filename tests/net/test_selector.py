@@ -69,7 +69,7 @@ def connect(selector: Selector, id: int = 1) -> None:
     assert selector.connected == [id]
 
 
-def taken(end: MemoryTransport) -> bytes:
+def taken_from(end: MemoryTransport) -> bytes:
     buffer = bytearray(1 << 16)
     count = end.read_into(buffer, 0, len(buffer))
     return bytes(buffer[: max(0, count)])
@@ -118,7 +118,7 @@ def test_a_send_is_written_at_once_and_reported_by_the_next_poll(selector: Selec
     connect(selector)
     send = NetworkSend(1, [sized(b"ping")])
     selector.send(send)
-    assert taken(script.far[0]) == sized(b"ping")
+    assert taken_from(script.far[0]) == sized(b"ping")
     assert selector.completed_sends == []
     selector.poll(60_000)  # returns at once, to report it
     assert selector.completed_sends == [send]
@@ -162,7 +162,7 @@ def test_one_byte_reads_and_writes(selector: Selector, script: Script) -> None:
         selector.poll(60_000)
         polls += 1
     assert polls == 6  # one byte went at once, one more with every poll
-    assert taken(script.far[0]) == sized(b"abc")
+    assert taken_from(script.far[0]) == sized(b"abc")
     script.far[0].write([sized(b"xyz")], 0)
     while not selector.completed_receives:
         selector.poll(60_000)

@@ -41,7 +41,7 @@ def client_selector(authority: trustme.CA) -> Selector:
     return Selector(SystemClock(), transports=SocketTransports(ssl_context=context))
 
 
-def opened(client: Selector, server: tuple[Selector, tuple[str, int]]) -> str:
+def connect_both(client: Selector, server: tuple[Selector, tuple[str, int]]) -> str:
     serving, address = server
     client.connect(1, Address(socket.AF_INET, address, "localhost"))
     id = None
@@ -57,7 +57,7 @@ def opened(client: Selector, server: tuple[Selector, tuple[str, int]]) -> str:
 def test_frames_over_tls(authority: trustme.CA, server: tuple[Selector, tuple[str, int]]) -> None:
     serving = server[0]
     client = client_selector(authority)
-    id = opened(client, server)
+    id = connect_both(client, server)
     # Small frames share a TLS record: all but the first are found without a socket event, one per poll.
     client.send(NetworkSend(1, [sized(b"one") + sized(b"two"), sized(b"three")]))
     got: list[bytes] = []
@@ -84,7 +84,7 @@ def test_frames_over_tls(authority: trustme.CA, server: tuple[Selector, tuple[st
 def test_a_muted_channel_keeps_its_decrypted_frames(authority: trustme.CA, server: tuple[Selector, tuple[str, int]]) -> None:
     serving = server[0]
     client = client_selector(authority)
-    id = opened(client, server)
+    id = connect_both(client, server)
     client.send(NetworkSend(1, [sized(b"one") + sized(b"two")]))
     client.poll(0)
     while not serving.completed_receives:
@@ -121,7 +121,7 @@ def crowd(count: int, authority: trustme.CA, server: tuple[Selector, tuple[str, 
 def test_a_crowd_of_handshakes_lets_others_through(authority: trustme.CA, server: tuple[Selector, tuple[str, int]]) -> None:
     serving = server[0]
     client = client_selector(authority)
-    opened(client, server)
+    connect_both(client, server)
     coming = crowd(50, authority, server)
     taken: list[str] = []
     while len(taken) < len(coming):

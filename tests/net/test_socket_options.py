@@ -30,7 +30,7 @@ def test_outgoing_and_accepted_sockets_are_configured(send: int, receive: int) -
             transport.close()
 
 
-class Recorder:
+class OptionsNoted:
     """A socket that only notes its options."""
 
     family = socket.AF_INET
@@ -47,7 +47,7 @@ class Recorder:
 
 
 def test_minus_one_leaves_the_system_default() -> None:
-    sock = Recorder()
+    sock = OptionsNoted()
     configure_socket(sock, -1, -1)  # type: ignore[arg-type]
     assert not sock.blocking
     assert sock.options == [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]

@@ -73,7 +73,7 @@ def wait_readable(end: Transport) -> None:
         assert select.select([end.fd], [], [], 5)[0]
 
 
-def read_all(end: Transport, wanted: int, step: int = 65536) -> bytes:
+def read_exactly(end: Transport, wanted: int, step: int = 65536) -> bytes:
     got = bytearray()
     buffer = bytearray(step)
     while len(got) < wanted:
@@ -144,7 +144,7 @@ def test_small_pieces_share_records(contexts: tuple[ssl.SSLContext, ssl.SSLConte
         pass
     assert ours.write([bytes([n]) * 20 for n in range(100)] + [b"x" * 3_000], 0) == 5_000
     assert len(theirs.sock.recv(1 << 16, socket.MSG_PEEK)) < 5_000 + 2 * 40
-    assert read_all(theirs, 5_000) == b"".join(bytes([n]) * 20 for n in range(100)) + b"x" * 3_000
+    assert read_exactly(theirs, 5_000) == b"".join(bytes([n]) * 20 for n in range(100)) + b"x" * 3_000
     ours.close()
     theirs.close()
 
@@ -172,7 +172,7 @@ def test_a_send_is_complete_when_its_ciphertext_has_gone(contexts: tuple[ssl.SSL
         assert ours.pending_writes
         channel.write()
     assert not ours.pending_writes
-    assert received + read_all(theirs, len(data) - len(received)) == data
+    assert received + read_exactly(theirs, len(data) - len(received)) == data
     ours.close()
     theirs.close()
 
@@ -243,7 +243,7 @@ def test_the_end_of_the_stream_comes_after_the_data(pair: Pair) -> None:
     pair[0].write([b"bye"], 0)
     pair[0].close()
     pair[0].close()  # twice is fine
-    assert read_all(pair[1], 3) == b"bye"
+    assert read_exactly(pair[1], 3) == b"bye"
     wait_readable(pair[1])
     assert pair[1].read_into(bytearray(10), 0, 10) == 0
 
@@ -288,7 +288,7 @@ def test_tls_handshake_makes_progress_byte_by_byte(contexts: tuple[ssl.SSLContex
     assert server.handshake()
     client.write([b"ping"], 0)
     wire_b.send(wire_a.recv(65536))
-    assert read_all(server, 4) == b"ping"
+    assert read_exactly(server, 4) == b"ping"
     for closing in (client, server, wire_a, wire_b):
         closing.close()
 

@@ -37,7 +37,7 @@ def leave(cluster, state):
         cluster.poll()
 
 
-def produce(cluster, node_id):
+def one_produce(cluster, node_id):
     """One request to a node, answered."""
     seen = []
     cluster.send(node_id, seen=seen)
@@ -131,7 +131,7 @@ def test_a_resolver_that_hangs_for_one_broker_does_not_keep_another_from_being_a
     assert resolver.asked.acquire(timeout=WAIT_S)
     for _ in range(3):
         assert not cluster.client.ready(node, cluster.now_ms)
-        assert produce(cluster, 1) == [None]
+        assert one_produce(cluster, 1) == [None]
     assert connections_of(cluster.client)[2].state == RESOLVING
     assert cluster.client.connection_delay(node, cluster.now_ms) == 250
     assert cluster.client.least_loaded_node(cluster.now_ms).id == 1
@@ -139,7 +139,7 @@ def test_a_resolver_that_hangs_for_one_broker_does_not_keep_another_from_being_a
     assert 5_000 < cluster.client.connection_delay(node, cluster.now_ms) <= 12_000
     resolver.answer("broker-2", "broker-2")
     cluster.until_ready(2)
-    assert produce(cluster, 2) == [None]
+    assert one_produce(cluster, 2) == [None]
     assert resolver.calls.count("broker-2") == 1
 
 
@@ -161,7 +161,7 @@ def test_a_name_that_is_not_resolved_in_time_fails_its_own_broker_and_its_late_a
         if attempt < 2:
             assert not cluster.client.ready(node, cluster.now_ms)
     assert resolver.calls.count("broker-2") == 1  # one thread, however many attempts
-    assert produce(cluster, 1) == [None]
+    assert one_produce(cluster, 1) == [None]
     resolver.answer("broker-2", "broker-2")
     while running_lookups(cluster.client):  # it comes when no one waits for it
         assert cluster.woken.acquire(timeout=WAIT_S)
@@ -471,12 +471,12 @@ def test_tokens_that_are_not_given_do_not_keep_another_broker_from_being_asked(s
     node = secured.node(2)
     for _ in range(3):
         assert not secured.client.ready(node, secured.now_ms)
-        assert produce(secured, 1) == [None]
+        assert one_produce(secured, 1) == [None]
     assert connections_of(secured.client)[2].state == AWAITING_TOKEN
     assert not [peer for peer in secured.peers if peer.address.host == "broker-2"]  # no broker waits for it either
     secured.tokens.release()
     secured.wait_for_ready(2)
-    assert produce(secured, 2) == [None]
+    assert one_produce(secured, 2) == [None]
 
 
 def test_two_connections_share_one_ask(secured):
@@ -504,7 +504,7 @@ def test_a_second_failure_in_a_row_is_told_and_then_a_token_ends_it(secured):
         assert secured.client.connection_delay(node, secured.now_ms) > 0
         secured.clock.advance(10_000)
     secured.poll(3)
-    assert produce(secured, 1) == [None]
+    assert one_produce(secured, 1) == [None]
     secured.tokens.error = None
     secured.wait_for_ready(2)
     assert secured.client.authentication_exception(node) is None
@@ -552,7 +552,7 @@ def test_a_token_is_refreshed_in_the_background_and_the_next_connection_does_not
     secured.tokens.hang()
     secured.poll()
     assert secured.tokens.asked.acquire(timeout=WAIT_S)
-    assert produce(secured, 1) == [None]
+    assert one_produce(secured, 1) == [None]
     assert not secured.client.ready(secured.node(2), secured.now_ms)
     assert connections_of(secured.client)[2].state != AWAITING_TOKEN  # the old token is still good
     secured.tokens.release()
@@ -574,7 +574,7 @@ def test_a_session_whose_token_has_expired_waits_for_the_next_one_without_stoppi
     secured.clock.advance(connection.reauthenticate_ms - secured.now_ms)
     for _ in range(3):
         secured.poll()
-        assert produce(secured, 2) == [None]
+        assert one_produce(secured, 2) == [None]
     assert connection.state == REAUTHENTICATING
     secured.tokens.release()
     secured.wait_for_ready(1)

@@ -71,7 +71,7 @@ def peer(answer: Callable[[socket.socket], None]) -> Iterator[str]:
         thread.join()
 
 
-def failure(at: str, says: str, caplog: pytest.LogCaptureFixture, **settings: str) -> str:
+def failure_of_client(at: str, says: str, caplog: pytest.LogCaptureFixture, **settings: str) -> str:
     """What a call says of a client whose time was enough to find out; the warnings of that client are the log's."""
 
     def said() -> str:
@@ -94,7 +94,7 @@ def test_a_plain_client_hears_an_alert_of_tls(caplog: pytest.LogCaptureFixture) 
 
     wants = "the peer speaks TLS, and this side of the connection does not: its listener wants TLS, that is security_protocol=SSL"
     with peer(alert) as at:
-        assert "may want SASL" not in failure(at, wants, caplog)
+        assert "may want SASL" not in failure_of_client(at, wants, caplog)
     (warning,) = warnings(caplog)
     assert wants in warning
 
@@ -104,13 +104,13 @@ def test_a_client_with_tls_at_a_listener_without(takes: int, caplog: pytest.LogC
     """Kafka reads four bytes, takes them for a size, and closes with the rest unread: a reset."""
     wants = "its listener may be without it, that is security_protocol=PLAINTEXT or SASL_PLAINTEXT"
     with peer(lambda connection: connection.recv(takes)) as at:
-        assert "may want SASL" not in failure(at, wants, caplog, security_protocol="SSL")
+        assert "may want SASL" not in failure_of_client(at, wants, caplog, security_protocol="SSL")
     assert len(warnings(caplog)) == 1
 
 
 def test_a_broker_without_tls_names_it(caplog: pytest.LogCaptureFixture) -> None:
     with EmbeddedCluster() as cluster:
-        failure(cluster.bootstrap_servers, "its listener may be without it", caplog, security_protocol="SSL")
+        failure_of_client(cluster.bootstrap_servers, "its listener may be without it", caplog, security_protocol="SSL")
     assert "the peer speaks TLS, and this side of the connection does not" in caplog.text
 
 

@@ -76,11 +76,11 @@ RESPONSES = [
 ]
 
 
-def name(value):
+def row_name(value):
     return type(value).__name__ if isinstance(value, p.Struct) else str(value) if isinstance(value, int) else ""
 
 
-@each_row(("request_", "version", "correlation_id", "frame"), REQUESTS, ids=name)
+@each_row(("request_", "version", "correlation_id", "frame"), REQUESTS, ids=row_name)
 def test_request_frames(request_, version, correlation_id, frame):
     frame = bytes.fromhex(frame)
     assert whole(p.encode_request(request_, version, correlation_id, "me")) == frame
@@ -89,7 +89,7 @@ def test_request_frames(request_, version, correlation_id, frame):
     assert decoded == request_
 
 
-@each_row(("response", "version", "correlation_id", "frame"), RESPONSES, ids=name)
+@each_row(("response", "version", "correlation_id", "frame"), RESPONSES, ids=row_name)
 def test_response_frames(response, version, correlation_id, frame):
     frame = bytes.fromhex(frame)
     assert whole(p.encode_response(response, version, correlation_id)) == frame

@@ -46,17 +46,17 @@ def array(*items):
     return i32(len(items)) + b"".join(items)
 
 
-def message(offset, key, value, magic=0, attributes=0, timestamp_ms=None):
+def old_message(offset, key, value, magic=0, attributes=0, timestamp_ms=None):
     body = i8(magic) + i8(attributes) + (b"" if timestamp_ms is None else i64(timestamp_ms)) + sized(key) + sized(value)
     checked = struct.pack(">I", zlib.crc32(body)) + body
     return i64(offset) + i32(len(checked)) + checked
 
 
-SET_0 = message(0, None, b"first") + message(1, b"k", b"second") + message(2, b"k", None)
-SET_1 = message(0, b"k", b"stamped", magic=1, timestamp_ms=1_500_000_000_000)
+SET_0 = old_message(0, None, b"first") + old_message(1, b"k", b"second") + old_message(2, b"k", None)
+SET_1 = old_message(0, b"k", b"stamped", magic=1, timestamp_ms=1_500_000_000_000)
 
 
-def produce(version):
+def produce_of(version):
     records = SET_0 if version < 2 else SET_1
     topic = p.TopicProduceData(name="flights", partition_data=[p.PartitionProduceData(index=5, records=records)])
     body = i16(1) + i32(1_500) + array(text("flights") + array(i32(5) + sized(records)))
@@ -65,14 +65,14 @@ def produce(version):
 
 @each_row("version", range(3))
 def test_the_bytes_of_the_guide(version):
-    of, _, body = produce(version)
+    of, _, body = produce_of(version)
     assert b"".join(bytes(part) for part in of.encode(version)) == body
     assert type(of).decode(version, body) == of
 
 
 def test_a_message_set_within_a_request_is_read_by_all():
     for records in (SET_0, SET_1):
-        request, version, body = produce(0 if records is SET_0 else 2)
+        request, version, body = produce_of(0 if records is SET_0 else 2)
         sent = type(request).decode(version, body).topic_data[0].partition_data[0].records
         ours = [(each.offset, each.key, each.value, each.timestamp_ms) for batch in read_batches(sent) for each in batch.records()]
         assert len(ours) == (3 if records is SET_0 else 1)

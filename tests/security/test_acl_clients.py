@@ -95,7 +95,7 @@ class Secured:
         """The first values that transactions have committed."""
         with KafkaConsumer(self.settings("admin", isolation_level="read_committed", auto_offset_reset="earliest")) as consumer:
             consumer.assign([TopicPartition(self.topic, 0)])
-            return read(consumer, count)
+            return read_values(consumer, count)
 
     def consumer(self, **more: Any) -> KafkaConsumer:
         given = {"group_id": self.group, "auto_offset_reset": "earliest", "enable_auto_commit": False, **more}
@@ -129,7 +129,7 @@ def it(settings_of: SettingsOf) -> Iterator[Secured]:
         yield made
 
 
-def read(consumer: KafkaConsumer, count: int, despite: type[errors.KafkaError] | tuple[()] = ()) -> list[bytes]:
+def read_values(consumer: KafkaConsumer, count: int, despite: type[errors.KafkaError] | tuple[()] = ()) -> list[bytes]:
     """Values of records; a refusal of before the ACL came may still be raised."""
     found: list[bytes] = []
     deadline = time.monotonic() + GUARD_S
@@ -140,7 +140,7 @@ def read(consumer: KafkaConsumer, count: int, despite: type[errors.KafkaError] |
     return found
 
 
-def refused(kind: type[errors.KafkaError], call: Callable[[], Any], *words: str, topic: str | None = None) -> errors.KafkaError:
+def is_refused(kind: type[errors.KafkaError], call: Callable[[], Any], *words: str, topic: str | None = None) -> errors.KafkaError:
     """The error that a call raises at once, whose text has these words."""
     with pytest.raises(kind) as caught:
         call()
@@ -157,7 +157,7 @@ def refused_poll(kind: type[errors.KafkaError], consumer: KafkaConsumer, *words:
         while time.monotonic() < deadline:
             assert not consumer.poll(0.5)
 
-    refused(kind, poll, *words, topic=topic)
+    is_refused(kind, poll, *words, topic=topic)
 
 
 # ---- producers
@@ -173,13 +173,13 @@ def test_a_producer_goes_on_when_an_acl_has_come(it: Secured, idempotent: bool) 
         hidden = "an ACL must allow DESCRIBE, which READ and WRITE include"
         if idempotent:
             it.allow("idempotent_write", "cluster")
-        refused(errors.TopicAuthorization, send, hidden, topic=it.topic)
+        is_refused(errors.TopicAuthorization, send, hidden, topic=it.topic)
         it.allow("describe", "topic")
-        refused(errors.TopicAuthorization, send, "Produce", "an ACL must allow WRITE", topic=it.topic)
+        is_refused(errors.TopicAuthorization, send, "Produce", "an ACL must allow WRITE", topic=it.topic)
         it.allow("write", "topic")
         assert send().offset == 0
         it.forbid("write", "topic")
-        refused(errors.TopicAuthorization, send, "an ACL must allow WRITE", topic=it.topic)
+        is_refused(errors.TopicAuthorization, send, "an ACL must allow WRITE", topic=it.topic)
         it.allow("write", "topic")
         assert send().offset == 1
 
@@ -188,7 +188,7 @@ def test_an_idempotent_producer_goes_on_when_an_acl_has_come(it: Secured) -> Non
     it.allow("describe", "topic")
     with it.producer() as producer:
         text = "InitProducerId", "an ACL must allow IDEMPOTENT_WRITE, or WRITE on some topic"
-        refused(errors.ClusterAuthorization, lambda: producer.send(it.topic, b"v").result(GUARD_S), *text)
+        is_refused(errors.ClusterAuthorization, lambda: producer.send(it.topic, b"v").result(GUARD_S), *text)
         it.allow("write", "topic")
         assert producer.send(it.topic, b"v").result(GUARD_S).offset == 0
 
@@ -211,10 +211,10 @@ def test_a_producer_sends_to_the_topics_that_it_may_write(it: Secured) -> None:
 def test_a_transactional_id_that_is_hidden_ends_the_producer(it: Secured) -> None:
     with it.transactional() as producer:
         text = f"transactional id {it.transaction}", "FindCoordinator", "an ACL must allow DESCRIBE, which WRITE includes"
-        error = refused(errors.TransactionalIdAuthorization, producer.init_transactions, *text)
+        error = is_refused(errors.TransactionalIdAuthorization, producer.init_transactions, *text)
         assert error.fatal
         it.allow("write", "transactional_id")
-        refused(errors.TransactionalIdAuthorization, producer.init_transactions, "close this producer")
+        is_refused(errors.TransactionalIdAuthorization, producer.init_transactions, "close this producer")
 
 
 def test_a_transactional_id_that_may_be_seen_is_asked_for_again(it: Secured) -> None:
@@ -223,9 +223,9 @@ def test_a_transactional_id_that_may_be_seen_is_asked_for_again(it: Secured) -> 
     with it.transactional() as producer:
         text = "call init_transactions() again", "InitProducerId", "an ACL must allow WRITE"
         for _ in range(2):
-            error = refused(errors.TransactionalIdAuthorization, producer.init_transactions, *text)
+            error = is_refused(errors.TransactionalIdAuthorization, producer.init_transactions, *text)
             assert not error.fatal
-        refused(errors.IllegalStateError, producer.begin_transaction, "call init_transactions() first")
+        is_refused(errors.IllegalStateError, producer.begin_transaction, "call init_transactions() first")
         it.allow("write", "transactional_id")
         producer.init_transactions()
         it.commit(producer, b"v")
@@ -238,11 +238,11 @@ def test_a_topic_that_may_not_be_written_has_the_transaction_aborted(it: Secured
         producer.init_transactions()
         producer.begin_transaction()
         sent = producer.send(it.topic, b"lost")
-        error = refused(
+        error = is_refused(
             errors.TransactionAbortable, producer.commit_transaction, "abort_transaction()", "an ACL must allow WRITE", topic=it.topic
         )
         assert error.txn_requires_abort and not error.fatal
-        refused(errors.TopicAuthorization, lambda: sent.result(GUARD_S), topic=it.topic)
+        is_refused(errors.TopicAuthorization, lambda: sent.result(GUARD_S), topic=it.topic)
         producer.abort_transaction()
         it.allow("write", "topic")
         it.commit(producer, b"kept")
@@ -263,7 +263,7 @@ def test_partitions_that_may_not_be_added_have_the_transaction_aborted() -> None
                 producer.send(it.other, b"lost")
                 producer.send(it.topic, b"lost")
                 text = "abort_transaction()", "an ACL must allow WRITE", "AddPartitionsToTxn"
-                error = refused(errors.TopicAuthorization, producer.commit_transaction, *text, topic=it.topic)
+                error = is_refused(errors.TopicAuthorization, producer.commit_transaction, *text, topic=it.topic)
                 assert error.txn_requires_abort and not error.fatal
                 producer.abort_transaction()
                 it.allow("write", "topic")
@@ -286,7 +286,7 @@ def test_an_acl_that_goes_in_the_middle_of_a_transaction(it: Secured) -> None:
         it.forbid("write", "topic")
         it.allow("describe", "topic")
         producer.send(it.topic, b"second")
-        refused(errors.TransactionAbortable, producer.commit_transaction, "an ACL must allow WRITE", topic=it.topic)
+        is_refused(errors.TransactionAbortable, producer.commit_transaction, "an ACL must allow WRITE", topic=it.topic)
         producer.abort_transaction()
         it.allow("write", "topic")
         for operation, kind, name, cause in (
@@ -297,7 +297,7 @@ def test_an_acl_that_goes_in_the_middle_of_a_transaction(it: Secured) -> None:
             producer.send(it.topic, b"third").result(GUARD_S)
             it.forbid(operation, kind, name)
             offsets = {TopicPartition(it.other, 0): 1}
-            error = refused(
+            error = is_refused(
                 cause,
                 lambda: producer.send_offsets_to_transaction(offsets, it.group),  # noqa: B023 - called at once
                 "abort_transaction()",
@@ -324,9 +324,9 @@ def test_a_transactional_id_whose_acl_goes_in_the_middle_of_a_transaction(it: Se
         producer.begin_transaction()
         producer.send(it.topic, b"lost").result(GUARD_S)
         it.forbid("write", "transactional_id")
-        error = refused(errors.TransactionalIdAuthorization, producer.commit_transaction, "close this producer", "EndTxn")
+        error = is_refused(errors.TransactionalIdAuthorization, producer.commit_transaction, "close this producer", "EndTxn")
         assert error.fatal
-        refused(errors.TransactionalIdAuthorization, producer.abort_transaction, "close this producer")
+        is_refused(errors.TransactionalIdAuthorization, producer.abort_transaction, "close this producer")
     it.allow("write", "transactional_id")
     with it.transactional() as producer:
         producer.init_transactions()
@@ -360,7 +360,7 @@ def test_a_member_goes_on_when_an_acl_has_come(it: Secured, protocol: str, missi
             name = it.topic if is_topic else f"group {it.group}"
             refused_poll(kind, consumer, name, f"an ACL must allow {text} [", topic=it.topic if is_topic else None)
         it.allow(*needed)
-        assert read(consumer, 1, kind) == [b"a"]
+        assert read_values(consumer, 1, kind) == [b"a"]
         consumer.commit()
         assert it.admin.list_group_offsets(it.group)[TopicPartition(it.topic, 0)].offset == 1
 
@@ -370,19 +370,19 @@ def test_a_topic_whose_acl_goes_while_it_is_read(it: Secured, protocol: str) -> 
     it.readable()
     with it.consumer(group_protocol=protocol) as consumer:
         consumer.subscribe([it.topic])
-        assert read(consumer, 1) == [b"a"]
+        assert read_values(consumer, 1) == [b"a"]
         it.forbid("read", "topic")
         refused_poll(errors.TopicAuthorization, consumer, topic=it.topic)  # Kafka still answers the fetch that waits
         it.fill(b"b")
-        refused(errors.TopicAuthorization, consumer.commit, topic=it.topic)
+        is_refused(errors.TopicAuthorization, consumer.commit, topic=it.topic)
         refused_poll(errors.TopicAuthorization, consumer, topic=it.topic)
         it.allow("read", "topic")
-        assert read(consumer, 1, errors.TopicAuthorization) == [b"b"]
+        assert read_values(consumer, 1, errors.TopicAuthorization) == [b"b"]
         consumer.commit()
     with it.consumer(group_protocol=protocol) as consumer:
         consumer.subscribe([it.topic])
         it.fill(b"c")
-        assert read(consumer, 1) == [b"c"]
+        assert read_values(consumer, 1) == [b"c"]
 
 
 INSTANCES = pytest.mark.parametrize(
@@ -396,17 +396,17 @@ def test_a_group_whose_acl_goes_while_it_lives(it: Secured, protocol: str, insta
     it.readable()
     with it.consumer(group_protocol=protocol, group_instance_id=instance) as consumer:
         consumer.subscribe([it.topic])
-        assert read(consumer, 1) == [b"a"]
+        assert read_values(consumer, 1) == [b"a"]
         consumer.commit()
         it.forbid("read", "group")
         refused_poll(errors.GroupAuthorization, consumer, it.group)
         if protocol == "classic":
-            refused(errors.GroupAuthorization, consumer.commit, f"group {it.group}", "OffsetCommit", topic=it.topic)
+            is_refused(errors.GroupAuthorization, consumer.commit, f"group {it.group}", "OffsetCommit", topic=it.topic)
         else:
-            refused(errors.CommitFailed, consumer.commit, it.group)  # its heartbeats are refused, so it is no member any more
+            is_refused(errors.CommitFailed, consumer.commit, it.group)  # its heartbeats are refused, so it is no member any more
         it.allow("read", "group")
         it.fill(b"b")
-        assert read(consumer, 1, errors.GroupAuthorization) == [b"b"]
+        assert read_values(consumer, 1, errors.GroupAuthorization) == [b"b"]
         consumer.commit()
         assert it.admin.list_group_offsets(it.group)[TopicPartition(it.topic, 0)].offset == 2
 
@@ -420,7 +420,7 @@ def test_a_member_whose_acl_is_gone_can_be_closed(
     it.readable()
     with it.consumer(group_protocol=protocol, group_instance_id=instance, enable_auto_commit=True) as consumer:
         consumer.subscribe([it.topic])
-        assert read(consumer, 1) == [b"a"]
+        assert read_values(consumer, 1) == [b"a"]
         it.forbid("read", "group")
     if protocol == "classic":
         assert f"group {it.group}: the commit before leaving failed, records may come twice: GROUP_AUTHORIZATION_FAILED" in caplog.text
@@ -430,16 +430,16 @@ def test_a_group_goes_on_without_a_member_whose_acl_is_gone(it: Secured) -> None
     it.readable()
     with it.consumer(session_timeout_ms=1000) as refused_member:
         refused_member.subscribe([it.topic])
-        assert read(refused_member, 1) == [b"a"]
+        assert read_values(refused_member, 1) == [b"a"]
         it.forbid("read", "group")
         with KafkaConsumer(it.settings("admin", group_id=it.group, auto_offset_reset="earliest")) as other:
             other.subscribe([it.topic])
-            assert read(other, 1) == [b"a"]
+            assert read_values(other, 1) == [b"a"]
             assert other.assignment() == {TopicPartition(it.topic, 0)}
         refused_poll(errors.GroupAuthorization, refused_member, it.group)
         it.allow("read", "group")
         it.fill(b"b")
-        assert b"b" in read(refused_member, 1, errors.GroupAuthorization)
+        assert b"b" in read_values(refused_member, 1, errors.GroupAuthorization)
 
 
 @pytest.mark.parametrize(("protocol", "kind"), [("classic", str), ("consumer", str), ("consumer", SubscriptionPattern)])
@@ -452,14 +452,14 @@ def test_a_pattern_matches_what_the_member_may_describe(it: Secured, protocol: s
     pattern, seen = kind(f"{it.topic}|{it.other}"), TopicPartition(it.topic, 0)
     with it.consumer(group_protocol=protocol) as consumer:
         consumer.subscribe(pattern=pattern)
-        assert read(consumer, 1) == [b"seen"]
+        assert read_values(consumer, 1) == [b"seen"]
         assert consumer.assignment() == {seen}
         [member] = it.admin.describe_groups([it.group])[it.group].members
         assert protocol == "classic" or member.target_partitions == [seen]
     it.allow("read", "topic", it.other)
     with it.consumer(group_protocol=protocol) as consumer:  # an expression left with its last member, and is resolved again
         consumer.subscribe(pattern=pattern)
-        assert sorted(read(consumer, 2)) == [b"hidden", b"seen"]
+        assert sorted(read_values(consumer, 2)) == [b"hidden", b"seen"]
 
 
 def test_a_consumer_without_a_group(it: Secured) -> None:
@@ -471,9 +471,9 @@ def test_a_consumer_without_a_group(it: Secured) -> None:
         assert consumer.end_offsets([partition]) == {partition: 1}
         refused_poll(errors.TopicAuthorization, consumer, "an ACL must allow READ", topic=it.topic)
         it.allow("read", "topic")
-        assert read(consumer, 1) == [b"a"]
+        assert read_values(consumer, 1) == [b"a"]
         it.forbid_all()
-        refused(errors.TopicAuthorization, lambda: consumer.end_offsets([partition]), "an ACL must allow DESCRIBE", topic=it.topic)
+        is_refused(errors.TopicAuthorization, lambda: consumer.end_offsets([partition]), "an ACL must allow DESCRIBE", topic=it.topic)
 
 
 # ---- the admin client

@@ -58,7 +58,7 @@ def lied_to():
         yield attack
 
 
-def measured(lied_to, *case):
+def reached_pace(lied_to, *case):
     """What a lie is about is reached, or it would show nothing: on a busy machine that takes longer."""
     for seconds in (0.6, 6, 60):
         pace = hostile_lies.measured(lied_to, *case, seconds=seconds)
@@ -73,7 +73,7 @@ NATIVE = hostile_lies.cases("kafkacore")
 @each_row(("name", "drive"), NATIVE, ids=[f"{drive}: {name}" for name, drive in NATIVE])
 def test_a_lie_that_is_told_again_and_again_keeps_no_client_busy(lied_to, name, drive):
     """Counted are requests: a slow machine makes fewer of them."""
-    pace = measured(lied_to, name, drive)
+    pace = reached_pace(lied_to, name, drive)
     assert pace.rate < hostile_lies.PACE, pace
 
 
@@ -90,7 +90,7 @@ def test_a_lie_that_is_told_again_and_again_keeps_no_client_busy(lied_to, name, 
 def test_nor_a_client_of_another_face(lied_to, face, name, drive):
     if (name, drive) not in hostile_lies.cases(face):
         pytest.skip("this face has no such setting")
-    pace = measured(lied_to, name, drive, face)
+    pace = reached_pace(lied_to, name, drive, face)
     assert pace.rate < hostile_lies.PACE, pace
 
 

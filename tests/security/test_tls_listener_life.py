@@ -231,7 +231,7 @@ def typing_to(cluster: EmbeddedCluster, version: str) -> OpenSsl:
     return typing
 
 
-def api_versions(correlation_id: int) -> bytes:
+def api_versions_frame(correlation_id: int) -> bytes:
     return b"".join(bytes(part) for part in protocol.encode_request(protocol.ApiVersionsRequest(), 0, correlation_id, "typing"))
 
 
@@ -243,7 +243,7 @@ def test_keys_are_updated(letter: bytes) -> None:
             typing.type(letter)
             typing.read_until(b"KEYUPDATE")
             correlation_id = 0x51525300 + n
-            typing.type(api_versions(correlation_id))
+            typing.type(api_versions_frame(correlation_id))
             typing.read_until(correlation_id.to_bytes(4, "big"))
 
 
@@ -252,7 +252,7 @@ def test_a_renegotiation_is_declined() -> None:
     """By OpenSSL 3 in any case, by older ones as the context asks."""
     with EmbeddedCluster(tls=True) as cluster, typing_to(cluster, "tls1_2") as typing:
         with KafkaProducer(**cluster.client_settings()) as producer:
-            typing.type(api_versions(0x51525354))
+            typing.type(api_versions_frame(0x51525354))
             typing.read_until(b"\x51\x52\x53\x54")
             typing.type(b"R\n")
             typing.read_until(b"no renegotiation")
@@ -265,7 +265,7 @@ def test_a_broker_that_closes_says_so(directory: Directory) -> None:
         context = ssl.create_default_context(cafile=cluster.client_settings()["ssl_cafile"])
         with socket.create_connection(("127.0.0.1", int(cluster.bootstrap_servers.rpartition(":")[2])), WAIT_S) as sock:
             with context.wrap_socket(sock, server_hostname="localhost", suppress_ragged_eofs=False) as stream:
-                stream.sendall(api_versions(1))
+                stream.sendall(api_versions_frame(1))
                 assert stream.recv(4)
                 cluster.stop_broker(1)
                 while stream.recv(65_536):

@@ -51,7 +51,7 @@ def served(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
         producer.send("t", b"after").result(60)
 
 
-def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING and each.name.startswith("kafkacore.broker")]
 
 
@@ -87,7 +87,7 @@ def test_no_tls(cluster: EmbeddedCluster, served: KafkaProducer, caplog: pytest.
         until_closed(wire.sock)
         port = wire.sock.getsockname()[1]
     served.send("t", b"v").result(60)
-    [line] = until(lambda: lines(caplog))
+    [line] = until(lambda: warned(caplog))
     assert f"TLS handshake with 127.0.0.1:{port} failed" in line and why in line
 
 
@@ -108,7 +108,7 @@ def test_certificates(
             admin.list_topics()
     served.send("t", b"v").result(60)
     why = {"none": "the client shows no certificate, and ssl.client.auth is required", "expired": "certificate has expired"}
-    said = until(lambda: lines(caplog))
+    said = until(lambda: warned(caplog))
     assert all(why.get(shown, "certificate verify failed") in line and "127.0.0.1:" in line for line in said)
 
 
@@ -120,7 +120,7 @@ def test_a_client_that_does_not_trust_the_broker(
     with KafkaAdminClient(**settings) as admin, pytest.raises(SslAuthenticationFailed):
         admin.list_topics()
     served.send("t", b"v").result(60)
-    said = until(lambda: lines(caplog))  # the broker reads the refusal when the client has its error already
+    said = until(lambda: warned(caplog))  # the broker reads the refusal when the client has its error already
     assert all("the client refuses this listener's certificate" in line for line in said)
 
 
@@ -142,7 +142,7 @@ def test_a_peer_that_ends_in_the_middle(
                 until_closed(wire.sock)
     while broker.statistics()["connections"] > before:
         served.send("t", b"v").result(60)
-    assert lines(caplog) == []
+    assert warned(caplog) == []
 
 
 def test_half_a_handshake_and_then_drops(cluster: EmbeddedCluster) -> None:
@@ -200,7 +200,7 @@ def test_a_name_that_no_rule_fits(caplog: pytest.LogCaptureFixture) -> None:
         def refused() -> list[str]:
             with KafkaAdminClient(**cluster.client_settings("ma\x1bllory")) as admin, pytest.raises(KafkaError):
                 admin.list_topics(timeout=0.3)
-            return lines(caplog)
+            return warned(caplog)
 
         said = until(refused)
     assert all(r"no rule of ssl.principal.mapping.rules fits CN=ma\x1bllory,OU=test" in line for line in said)

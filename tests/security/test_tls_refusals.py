@@ -20,7 +20,7 @@ from kafkacore.config import ClientConfig
 from kafkacore.errors import KafkaError, SslAuthenticationFailed
 from kafkacore.net.transport import TlsTransport
 from tests.kit.tls import OpenSsl, is_readable
-from tests.kit.waiting import until as seen
+from tests.kit.waiting import until
 
 WAIT_S = 90
 needs_openssl = pytest.mark.skipif(not (shutil.which("openssl") and shutil.which("stdbuf")), reason="needs the openssl command")
@@ -90,22 +90,22 @@ def listener(request: pytest.FixtureRequest, authority: trustme.CA) -> Iterator[
     made.close()
 
 
-def admin(settings: dict[str, Any]) -> None:
+def use_admin(settings: dict[str, Any]) -> None:
     with KafkaAdminClient(settings) as client:
         client.list_topics(timeout=WAIT_S)
 
 
-def producer(settings: dict[str, Any]) -> None:
+def use_producer(settings: dict[str, Any]) -> None:
     with KafkaProducer({**settings, "max.block.ms": WAIT_S * 1000}) as client:
         client.send("t", b"x").result(WAIT_S)
 
 
-def consumer(settings: dict[str, Any]) -> None:
+def use_consumer(settings: dict[str, Any]) -> None:
     with KafkaConsumer("t", **{name.replace(".", "_"): value for name, value in settings.items()}, group_id="g") as client:
         client.poll(WAIT_S)
 
 
-@pytest.mark.parametrize(("use", "protocol"), [(admin, "SSL"), (producer, "SSL"), (consumer, "SSL"), (admin, "SASL_SSL")])
+@pytest.mark.parametrize(("use", "protocol"), [(use_admin, "SSL"), (use_producer, "SSL"), (use_consumer, "SSL"), (use_admin, "SASL_SSL")])
 def test_a_client_without_a_certificate_is_refused_at_once(
     use: Callable[[dict[str, Any]], None], protocol: str, listener: Listener, authority: trustme.CA, tmp_path: Path
 ) -> None:
@@ -127,7 +127,7 @@ def test_a_client_with_a_foreign_certificate_is_refused_at_once(listener: Listen
     trustme.CA().issue_cert("client").private_key_and_cert_chain_pem.write_to_path(str(own))
     settings = {"bootstrap.servers": listener.bootstrap, "security.protocol": "SSL", "ssl.cafile": str(ca), "ssl.certfile": str(own)}
     with pytest.raises(SslAuthenticationFailed, match=r"(?i)unknown.ca"):
-        admin(settings)
+        use_admin(settings)
 
 
 def test_where_a_reset_takes_the_refusal_away_the_certificate_is_named(authority: trustme.CA, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_where_a_reset_takes_the_refusal_away_the_certificate_is_named(authority
         return "client certificate" in str(caught.value)
 
     try:
-        seen(is_named)
+        until(is_named)
     finally:
         listener.close()
 
@@ -160,13 +160,13 @@ def served(authority: trustme.CA, directory: Path, version: str, context: ssl.SS
         sock.setblocking(False)
         transport = TlsTransport(sock, context, server_hostname="localhost")
         try:
-            until(transport, transport.handshake)
+            until_done(transport, transport.handshake)
             yield server, transport
         finally:
             transport.close()
 
 
-def until(transport: TlsTransport, step: Callable[[], Any]) -> Any:
+def until_done(transport: TlsTransport, step: Callable[[], Any]) -> Any:
     while not (result := step()):
         assert is_readable(transport.sock), "nothing came"
     return result
@@ -175,12 +175,12 @@ def until(transport: TlsTransport, step: Callable[[], Any]) -> Any:
 def read_line(transport: TlsTransport) -> bytes:
     buffer, got = bytearray(1000), b""
     while not got.endswith(b"\n"):
-        count = until(transport, lambda: max(0, transport.read_into(buffer, 0, len(buffer))))
+        count = until_done(transport, lambda: max(0, transport.read_into(buffer, 0, len(buffer))))
         got += buffer[:count]
     return got
 
 
-def write(transport: TlsTransport, data: bytes) -> None:
+def write_all(transport: TlsTransport, data: bytes) -> None:
     assert transport.write([data], 0) == len(data)
     while not transport.flush():
         pass
@@ -197,7 +197,7 @@ def test_writes_go_on_when_the_server_changes_its_keys(letter: bytes, authority:
             server.read_until(b"SSL_do_handshake -> 1")
             server.type(b"line %d\n" % number)
             assert read_line(transport).endswith(b"line %d\n" % number)
-            write(transport, b"answer %d\n" % number)
+            write_all(transport, b"answer %d\n" % number)
             server.read_until(b"answer %d" % number)
 
 
@@ -213,12 +213,12 @@ def settings_context(authority: trustme.CA) -> ssl.SSLContext:
 @needs_openssl
 def test_a_renegotiation_is_declined(authority: trustme.CA, tmp_path: Path) -> None:
     with served(authority, tmp_path, "tls1_2", settings_context(authority)) as (server, transport):
-        write(transport, b"first\n")
+        write_all(transport, b"first\n")
         server.read_until(b"first")
         server.type(b"r\n")
         server.read_until(b"SSL_do_handshake -> 1")
         with contextlib.suppress(ConnectionResetError):  # OpenSSL's server ends a connection that declines
-            until(transport, lambda: transport.read_into(bytearray(10), 0, 10) == 0)
+            until_done(transport, lambda: transport.read_into(bytearray(10), 0, 10) == 0)
         server.read_until(b"no renegotiation")
 
 
@@ -229,4 +229,4 @@ def test_a_write_within_a_renegotiation_ends_the_connection(authority: trustme.C
     with served(authority, tmp_path, "tls1_2", context) as (server, transport):
         server.type(b"r\n")
         with pytest.raises(ConnectionResetError, match="renegotiation"):
-            until(transport, lambda: max(0, transport.read_into(bytearray(10), 0, 10)) or transport.write([b"x"], 0) < 0)
+            until_done(transport, lambda: max(0, transport.read_into(bytearray(10), 0, 10)) or transport.write([b"x"], 0) < 0)

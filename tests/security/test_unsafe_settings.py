@@ -36,7 +36,7 @@ class Far:
         return 0
 
 
-class Sends(Exception):
+class FirstByte(Exception):
     """The first byte goes out."""
 
 
@@ -76,7 +76,7 @@ def test_names_that_are_not_checked_are_warned_of(caplog):
 # ---- what a wrong password and a short session cost
 
 
-class Secured(SaslCluster):
+class SecuredCluster(SaslCluster):
     """One broker with SASL."""
 
     def __init__(self, settings, lifetime_ms=0, **config):
@@ -92,7 +92,7 @@ class Secured(SaslCluster):
 
 
 def test_a_wrong_password_is_tried_at_the_pace_of_the_back_off():
-    cluster = Secured(SaslSettings("PLAIN", "alice", "wrong"), **{"reconnect.backoff.ms": 100, "reconnect.backoff.max.ms": 10_000})
+    cluster = SecuredCluster(SaslSettings("PLAIN", "alice", "wrong"), **{"reconnect.backoff.ms": 100, "reconnect.backoff.max.ms": 10_000})
     node = cluster.node()
     end_ms = cluster.now_ms + 60_000
     while cluster.now_ms < end_ms:
@@ -107,7 +107,7 @@ def test_a_wrong_password_is_tried_at_the_pace_of_the_back_off():
 
 
 def test_a_session_of_a_millisecond_leaves_time_for_requests():
-    cluster = Secured(SaslSettings("PLAIN", "alice", "correct horse"), lifetime_ms=1)
+    cluster = SecuredCluster(SaslSettings("PLAIN", "alice", "correct horse"), lifetime_ms=1)
     cluster.until_ready()
     begun = cluster.authentications
     for _ in range(1_000):
@@ -124,7 +124,7 @@ def test_a_session_of_a_millisecond_leaves_time_for_requests():
 def tls(tmp_path):
     """Files of a client, the settings that name them, and a server that wants certificates of the same authority."""
     authority = trustme.CA()
-    write(tmp_path, authority)
+    write_files(tmp_path, authority)
     settings = {
         "bootstrap.servers": "b:1", "security.protocol": "SSL", "ssl.cafile": str(tmp_path / "ca.pem"),
         "ssl.certfile": str(tmp_path / "own.pem"), "ssl.keyfile": str(tmp_path / "own.key"),
@@ -132,7 +132,7 @@ def tls(tmp_path):
     return tmp_path, ClientConfig.from_user(settings), server_of(authority)
 
 
-def write(directory, authority):
+def write_files(directory, authority):
     own = authority.issue_cert("client")
     for name, blob in (("ca.pem", authority.cert_pem), ("own.pem", own.cert_chain_pems[0]), ("own.key", own.private_key_pem)):
         replacement = directory / f"{name}.new"
@@ -155,7 +155,7 @@ def test_certificates_are_read_again_when_they_change(tls, caplog):
     shake_hands(first, server, "broker")
     assert source() is first
     other = trustme.CA()
-    write(directory, other)
+    write_files(directory, other)
     shake_hands(source(), server_of(other), "broker")
     with pytest.raises(ssl.SSLError):
         shake_hands(source(), server, "broker")
@@ -189,7 +189,7 @@ def test_each_connection_asks_for_its_context(tls):
             made = transports.connect(Address(socket.AF_INET, listener.getsockname(), "broker"))
             contexts.append(made.ssl_object.context)
             made.close()
-            write(directory, trustme.CA())
+            write_files(directory, trustme.CA())
     assert contexts[0] is not contexts[1]
 
 
