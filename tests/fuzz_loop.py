@@ -39,7 +39,7 @@ class Target(NamedTuple):
     read: Callable[[Buffer, random.Random], object]
 
 
-class Found(Exception):
+class LetOut(Exception):
     """A reader let something else than CorruptDataError out."""
 
 
@@ -89,7 +89,7 @@ def read_varints(data: Buffer, rng: random.Random) -> object:
         try:
             values, pos = decode(data, count, rng.randrange(size + 1))
             if len(values) != count or pos > size:
-                raise Found(f"{len(values)} of {count} varints, up to {pos} of {size}")
+                raise LetOut(f"{len(values)} of {count} varints, up to {pos} of {size}")
         except CorruptDataError as error:
             refusals.append(error)
     for one in (codec.decode_varint, codec.decode_unsigned_varint):
@@ -108,7 +108,7 @@ def read_compressed(kind: int) -> Callable[[Buffer, random.Random], object]:
     def read(data: Buffer, rng: random.Random) -> object:
         out = compress.decompress(kind, memoryview(data), MAX_DECOMPRESSED_BYTES)
         if len(out) > MAX_DECOMPRESSED_BYTES:
-            raise Found(f"{len(out)} bytes came out of decompress")
+            raise LetOut(f"{len(out)} bytes came out of decompress")
         return out
 
     return read
@@ -175,7 +175,7 @@ def read_batches(data: Buffer, rng: random.Random) -> object:
         for name in BATCH_FACTS:
             getattr(batch, name)
         if len(batch.buffer) != batch.size_bytes:
-            raise Found("a batch's buffer is not its size")
+            raise LetOut("a batch's buffer is not its size")
         if rng.random() < 0.5:
             touch_records(batch.records("t", 0))
         else:
@@ -184,12 +184,12 @@ def read_batches(data: Buffer, rng: random.Random) -> object:
             largest_ms, smallest_ms, in_sequence, has_null_key = batch.scan()
             columns = batch.columns()
             if len(columns) and (largest_ms, smallest_ms) != (int(columns.timestamps_ms.max()), int(columns.timestamps_ms.min())):
-                raise Found("scan and columns differ about timestamps")
+                raise LetOut("scan and columns differ about timestamps")
             if len(columns) != batch.record_count or has_null_key != bool((columns.keys.lengths < 0).any()):
-                raise Found("scan and columns differ about records or keys")
+                raise LetOut("scan and columns differ about records or keys")
             wanted = [batch.base_offset + nth for nth in range(len(columns))]
             if in_sequence != (columns.offsets.tolist() == wanted):
-                raise Found("scan and columns differ about the sequence")
+                raise LetOut("scan and columns differ about the sequence")
     return None
 
 
@@ -227,7 +227,7 @@ def patch_batch(data: Buffer, rng: random.Random) -> object:
     records.set_log_append_time(batch, 1_700_000_000_000)
     first = next(iter(records.read_batches(batch)))  # renewed, so the CRC must be right
     if (first.leader_epoch, first.timestamp_type, first.max_timestamp_ms) != (7, 1, 1_700_000_000_000):
-        raise Found("a patched batch lacks its patches")
+        raise LetOut("a patched batch lacks its patches")
     return first
 
 
@@ -292,7 +292,7 @@ def read_message(data: Buffer, rng: random.Random) -> object:
     message = kind.decode(version, data, 2)
     again = b"".join(bytes(part) for part in message.encode(version))
     if kind.decode(version, again) != message and "nan" not in repr(message):
-        raise Found(f"{kind.label(version)} reads differently the second time")
+        raise LetOut(f"{kind.label(version)} reads differently the second time")
     return message
 
 
@@ -317,7 +317,7 @@ def read_request(data: Buffer, rng: random.Random) -> object:
         return None
     found = decode_request_body(type(request).plan(header.request_api_version), data)
     if found[:2] != (header.client_id, request) and "nan" not in repr(request):
-        raise Found(f"{type(request).__name__} reads differently with its plan at hand")
+        raise LetOut(f"{type(request).__name__} reads differently with its plan at hand")
     return request
 
 
@@ -344,7 +344,7 @@ def run(name: str, rng: random.Random, rounds: int) -> tuple[int, int]:
         How many inputs were read, and how many refused.
 
     Raises:
-        Found: with the input that broke the rule.
+        LetOut: with the input that broke the rule.
     """
     target = TARGETS[name]
     taken = refused = 0
@@ -358,7 +358,7 @@ def run(name: str, rng: random.Random, rounds: int) -> tuple[int, int]:
         except (CorruptDataError, DecompressedTooLarge):
             refused += 1
         except Exception as error:
-            raise Found(f"{name}: {type(error).__name__}: {error}; input {data.hex()}") from error
+            raise LetOut(f"{name}: {type(error).__name__}: {error}; input {data.hex()}") from error
     return taken, refused
 
 
@@ -380,7 +380,7 @@ def main() -> int:
                 taken, refused = run(name, rngs[name], 200)
                 counts[name][0] += taken
                 counts[name][1] += refused
-    except Found as found:
+    except LetOut as found:
         print(f"fuzz: {found}", file=sys.stderr)
         if found.__cause__ is not None:
             sys.excepthook(type(found.__cause__), found.__cause__, found.__cause__.__traceback__)

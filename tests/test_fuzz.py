@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from fuzz_loop import TARGETS, Found, Target, run
+from fuzz_loop import TARGETS, LetOut, Target, run
 
 from kafkacore.errors import CorruptDataError
 from tests.kit.rows import each_row
@@ -34,6 +34,6 @@ def test_the_loop_tells_what_broke(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(TARGETS, "broken", Target(lambda rng: b"\x01", broken))
     monkeypatch.setitem(TARGETS, "refusing", Target(lambda rng: b"\x01", refusing))
-    with pytest.raises(Found, match="broken: IndexError: past the end; input "):
+    with pytest.raises(LetOut, match="broken: IndexError: past the end; input "):
         run("broken", random.Random(1), 1)
     assert run("refusing", random.Random(1), 3) == (0, 3)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kafkacore.errors import UsageError
 from kafkacore.testing.group_history import GroupHistory, Member
 from kafkacore.testing.history import History, Kind
+from tests.kit.histories import after
 
 TOPIC = "t"
 
@@ -130,13 +131,6 @@ class Scene:
         self.group.drained()
 
 
-def scene(rng: random.Random, steps: int) -> Scene:
-    made = Scene(rng)
-    for _ in range(steps):
-        made.step()
-    return made
-
-
 def fresh(made: Scene) -> tuple[Actor, Actor]:
     """Two members that own a new partition one after the other see nothing of what came before; its log holds three records."""
     partition = len(made.logs)
@@ -153,7 +147,7 @@ def fresh(made: Scene) -> tuple[Actor, Actor]:
 
 @given(st.integers(0, 2**32), st.integers(0, 80))
 def test_a_group_that_keeps_its_promises_gives_no_finding(seed: int, steps: int) -> None:
-    made = scene(random.Random(seed), steps)
+    made = after(Scene(random.Random(seed)), steps)
     assert made.history.check() == []  # in the middle of it
     made.finish()
     assert made.history.check() == []
@@ -175,7 +169,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 @given(seed=st.integers(0, 2**32), steps=st.integers(0, 30))
 def test_every_fault_planted_in_a_group_is_found_and_nothing_else(fault: str, seed: int, steps: int) -> None:
-    made = scene(random.Random(seed), steps)
+    made = after(Scene(random.Random(seed)), steps)
     bad, other = fresh(made)
     partition = len(made.logs) - 1
     place = TOPIC, partition

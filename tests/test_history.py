@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kafkacore.errors import UsageError
 from kafkacore.testing.history import History, Kind, Reader, Transaction, Writer
+from tests.kit.histories import after
 
 TOPIC = "t"
 OF_OTHER_CHECKERS = (
@@ -225,16 +226,9 @@ class Scene:
         return partition, value
 
 
-def scene(rng: random.Random, steps: int) -> Scene:
-    made = Scene(rng)
-    for _ in range(steps):
-        made.step()
-    return made
-
-
 @given(st.randoms(use_true_random=False), st.integers(0, 60))
 def test_a_correct_log_gives_no_finding(rng: random.Random, steps: int) -> None:
-    made = scene(rng, steps)
+    made = after(Scene(rng), steps)
     assert made.history.check() == []  # in the middle of it
     made.finish()
     assert made.history.check() == []
@@ -244,7 +238,7 @@ def test_a_correct_log_gives_no_finding(rng: random.Random, steps: int) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in OF_OTHER_CHECKERS])
 @given(rng=st.randoms(use_true_random=False), steps=st.integers(0, 30))
 def test_every_fault_planted_in_a_log_is_found_and_nothing_else(kind: Kind, rng: random.Random, steps: int) -> None:
-    made = scene(rng, steps)
+    made = after(Scene(rng), steps)
     for client in made.clients:
         made.end(client)
     partition, value = made.plant(kind)

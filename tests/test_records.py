@@ -28,6 +28,7 @@ from kafkacore.records import (
     set_leader_epoch,
     set_log_append_time,
 )
+from tests.kit.batches import records_of as read
 from tests.kit.rows import each_row
 
 # From a Kafka 0.11 broker: one record "123".
@@ -48,10 +49,6 @@ def build(records, **options):
     for value, key, headers, timestamp_ms in records:
         assert builder.append(value, key=key, headers=headers, timestamp_ms=timestamp_ms)
     return builder.build()
-
-
-def read(buffer):
-    return [r for batch in read_batches(buffer) for r in batch.records()]
 
 
 def fields(records):

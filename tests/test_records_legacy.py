@@ -14,6 +14,7 @@ from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 from kafkacore import compress
 from kafkacore.errors import CorruptDataError, DecompressedTooLarge
 from kafkacore.records import BatchBuilder, PartitionReader, read_batches
+from tests.kit.batches import records_of as read
 from tests.kit.rows import each_row
 
 CODECS = compress.NAMES[:4]
@@ -26,10 +27,6 @@ def build(magic, records, **options):
     for value, key, timestamp_ms in records:
         assert builder.append(value, key=key, timestamp_ms=timestamp_ms)
     return builder.build()
-
-
-def read(buffer):
-    return [r for batch in read_batches(buffer) for r in batch.records()]
 
 
 def message(magic, offset, value, attributes=0, timestamp=0, key=None):

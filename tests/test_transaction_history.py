@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kafkacore.errors import UsageError
 from kafkacore.testing.history import History, Kind, Send, Transaction
 from kafkacore.testing.transaction_history import Producer, TransactionHistory
+from tests.kit.histories import after
 
 GROUP, SOURCE, TARGET = "g", ("in", 0), "out"
 PARTITIONS = 2
@@ -153,16 +154,9 @@ class Scene:
         self.transactions.look(GROUP).found({SOURCE: self.committed})
 
 
-def scene(rng: random.Random, steps: int) -> Scene:
-    made = Scene(rng)
-    for _ in range(steps):
-        made.step()
-    return made
-
-
 @given(st.integers(0, 2**32), st.integers(0, 80))
 def test_transactions_that_keep_their_promises_give_no_finding(seed: int, steps: int) -> None:
-    made = scene(random.Random(seed), steps)
+    made = after(Scene(random.Random(seed)), steps)
     assert made.history.check() == []  # in the middle of it
     made.finish()
     assert made.history.check() == []
@@ -293,7 +287,7 @@ BESIDE = {
 def test_every_fault_planted_in_a_transaction_is_found_and_nothing_else(
     fault: Callable[[Scene, Copy], None], seed: int, steps: int
 ) -> None:
-    made = scene(random.Random(seed), steps)
+    made = after(Scene(random.Random(seed)), steps)
     for copy in list(made.open.values()):
         made.end(copy)
     made.produce()

@@ -13,13 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kafkacore.timer import TaskCounter, TimerTask, TimerTaskEntry, TimerTaskList, TimingWheel
 from tests.kit.rows import each_row
+from tests.kit.timers import entry, noop
 
 FAR_MS = 2**63 - 1
 FOREVER_MS = 2**61 - 1  # what is later counts as this
-
-
-def noop():
-    pass
 
 
 class Recorder(TimerTask):
@@ -29,10 +26,6 @@ class Recorder(TimerTask):
 
     def run(self):
         self.log.append(self)
-
-
-def entry(expiration_ms):
-    return TimerTaskEntry(TimerTask(expiration_ms, noop), expiration_ms)
 
 
 # ---- the worked examples -----------------------------------------------------------------------------------------------------------

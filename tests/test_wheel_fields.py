@@ -8,14 +8,7 @@ import pytest
 
 from kafkacore._wheel import OverflowWheel, TimerTaskListView
 from kafkacore.timer import TaskCounter, TimerTask, TimerTaskEntry, TimerTaskList, TimingWheel
-
-
-def noop():
-    pass
-
-
-def entry(expiration_ms):
-    return TimerTaskEntry(TimerTask(expiration_ms, noop), expiration_ms)
+from tests.kit.timers import entry, noop
 
 
 def test_a_wheel_shows_its_fields():

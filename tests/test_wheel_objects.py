@@ -11,10 +11,7 @@ from kafkacore.clock import ManualClock
 from kafkacore.purgatory import DelayedOperation
 from kafkacore.timer import LoopTimer, TaskCounter, TimerTask, TimerTaskEntry, TimerTaskList, TimingWheel
 from tests.kit.rows import each_row
-
-
-def noop():
-    pass
+from tests.kit.timers import noop
 
 
 class Sub(TimerTask):

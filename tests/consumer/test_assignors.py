@@ -25,18 +25,12 @@ from kafkacore.consumer.group.assignors import RangeAssignor, RoundRobinAssignor
 from kafkacore.consumer.group.sticky import CooperativeStickyAssignor, StickyAssignor
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.types import ConsumerGroupMetadata, Node, TopicPartition
+from tests.kit.groups import Whole
 from tests.kit.rows import each_row
 
 ALL = [RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor]
 STICKY = [StickyAssignor, CooperativeStickyAssignor]
 seeds = st.integers(0, 2**32)
-
-
-class Whole(CooperativeStickyAssignor):
-    """What members are to have in the end, with what others have still to give up."""
-
-    def hand_out(self, given, owners):
-        return given
 
 
 def joining(kind: type[PartitionAssignor], subscription: MemberSubscription, owned, generation: int) -> MemberSubscription:

@@ -20,6 +20,8 @@ from tests.interop.java_assignors import KafkaAssignors
 sys.path.append(str(Path(__file__).parent.parent / "consumer"))
 from groups_of_members import Group, make_group, partitions_by_member
 
+from tests.kit.groups import Whole
+
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 ALL = os.environ.get("KAFKACORE_KAFKA") == "all"
@@ -61,13 +63,6 @@ def test_round_robin_assigns_as_kafka_does(kafka):
         ours = partitions_by_member(RoundRobinAssignor().assign(group.cluster, group.subscriptions))
         theirs = kafka.assign("roundrobin", group.cluster, group.subscriptions, {}, {}).partitions
         assert {member: [*mine] for member, mine in ours.items()} == theirs, group.subscriptions
-
-
-class Whole(CooperativeStickyAssignor):
-    """What members are to have in the end, with what others have still to give up."""
-
-    def hand_out(self, given, owners):
-        return given
 
 
 def changed(rng: random.Random, group: Group, owned: Owned, *, racks: bool, alike: bool) -> tuple[Group, Owned]:

@@ -1,8 +1,9 @@
 """Batches for the broker's tests."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from kafkacore.records import BatchBuilder
+from kafkacore.records import BatchBuilder, read_batches
 
 T0 = 1_700_000_000_000
 
@@ -31,3 +32,8 @@ def batch(
     for nth, value in enumerate(values):
         assert builder.append(value, timestamp_ms=T0 + nth if timestamps_ms is None else timestamps_ms[nth])
     return memoryview(bytes(builder.build()))
+
+
+def records_of(buffer: Any) -> list[Any]:
+    """The records of the batches in a buffer."""
+    return [record for batch in read_batches(buffer) for record in batch.records()]

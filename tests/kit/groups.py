@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, RebalanceListener
+from kafkacore.consumer.group.sticky import CooperativeStickyAssignor
 from tests.kit.waiting import until
 
 EVERY_MS = 50
@@ -129,3 +130,10 @@ def committed_offsets(servers: str, group: str) -> dict[int, int]:
     """Of a group that reads one topic: what it has committed, by partition."""
     with KafkaAdminClient(bootstrap_servers=servers) as admin:
         return {tp.partition: found.offset for tp, found in admin.list_group_offsets(group).items() if found is not None}
+
+
+class Whole(CooperativeStickyAssignor):
+    """What members are to have in the end, with what others have still to give up."""
+
+    def hand_out(self, given: Any, owners: Any) -> Any:
+        return given

@@ -66,3 +66,8 @@ def take(consumer: KafkaConsumer, count: int) -> list[ConsumerRecord]:
 def values_of(records: Iterable[ConsumerRecord]) -> list[Any]:
     """Their values."""
     return [record.value for record in records]
+
+
+def producer_of(cluster: Any, **settings: Any) -> KafkaProducer:
+    """A producer of a cluster, which waits for no further record."""
+    return KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **({"linger_ms": 0} | settings))

@@ -30,16 +30,13 @@ from kafkacore.types import ProducerRecord
 from tests.kit.free_ports import free_port
 from tests.kit.inside import metadata_of, sender_of, thread_of, topics_of
 from tests.kit.programs import run_program
+from tests.kit.records import producer_of as producer
 from tests.kit.rows import each_row
 
 
 @pytest.fixture
 def cluster(cluster_of_face: Any, client_face: str) -> EmbeddedCluster:
     return cluster_of_face(client_face)  # type: ignore[no-any-return]
-
-
-def producer(cluster: Any, **settings: Any) -> KafkaProducer:
-    return KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **({"linger_ms": 0} | settings))
 
 
 @pytest.fixture

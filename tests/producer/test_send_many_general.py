@@ -14,20 +14,16 @@ from hypothesis import strategies as st
 from kafkacore import KafkaAdminClient, NewPartitions
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.errors import BufferFullError, UsageError
-from kafkacore.producer import KafkaProducer
 from kafkacore.records import HeaderColumn
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ProducerRecord
 from tests.kit.inside import metadata_of, sender_of
+from tests.kit.records import producer_of as producer
 
 
 @pytest.fixture
 def cluster(cluster_of_face: Any, client_face: str) -> EmbeddedCluster:
     return cluster_of_face(client_face)  # type: ignore[no-any-return]
-
-
-def producer(cluster: Any, **settings: Any) -> KafkaProducer:
-    return KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **({"linger_ms": 0} | settings))
 
 
 class Topical:

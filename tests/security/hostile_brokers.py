@@ -57,7 +57,7 @@ RARER = {18: 0.05, 3: 0.15, 10: 0.3}
 """Answers that all others wait for, by API: ApiVersions, Metadata, FindCoordinator."""
 
 
-class Found(Exception):
+class Misbehaved(Exception):
     """A client did what it must not."""
 
 
@@ -360,7 +360,7 @@ class Attack:
         """One use of one client.
 
         Raises:
-            Found: it did what it must not.
+            Misbehaved: it did what it must not.
         """
         uses = [
             ("producer", self.produce),
@@ -381,23 +381,23 @@ class Attack:
         try:
             use()
         except InternalError as error:
-            raise Found(f"{name}: {error!r}") from error
+            raise Misbehaved(f"{name}: {error!r}") from error
         except KafkaError as error:
             self.faults[type(error).__name__] += 1
-        except Found:
+        except Misbehaved:
             raise
         except Exception as error:
-            raise Found(f"{name}: {type(error).__name__}: {error}") from error
+            raise Misbehaved(f"{name}: {type(error).__name__}: {error}") from error
         finally:
             faulthandler.cancel_dump_traceback_later()
         self.done[name] += 1
         if (took := time.monotonic() - begun) > LATE_S:
-            raise Found(f"{name} took {took:.1f} s: {self.words}")
+            raise Misbehaved(f"{name} took {took:.1f} s: {self.words}")
         if self.log.records:
             record = self.log.records[0]
-            raise Found(f"{name}: {record.getMessage()}") from (record.exc_info or (None, None))[1]
+            raise Misbehaved(f"{name}: {record.getMessage()}") from (record.exc_info or (None, None))[1]
         if (grown := _resident_bytes() - self.began_bytes) > GROWTH_BYTES:
-            raise Found(f"{name}: {grown >> 20} MiB more than at the start")
+            raise Misbehaved(f"{name}: {grown >> 20} MiB more than at the start")
 
     def produce(self) -> None:
         settings = {**self.settings, "max.block.ms": 200, "delivery.timeout.ms": 400, "linger.ms": 0}
@@ -468,7 +468,7 @@ class Attack:
             raise
         except KafkaError as error:
             if name in OTHERS:
-                raise Found(f"{name} {drive}: an error under our name, {error!r}") from error
+                raise Misbehaved(f"{name} {drive}: an error under our name, {error!r}") from error
             raise
 
     def consistent(self) -> None:
@@ -481,7 +481,7 @@ class Attack:
         self.words = [face, drive, name]
         pace = hostile_lies.measured(self, name, drive, face)
         if pace.rate > hostile_lies.PACE:
-            raise Found(f"{face} {drive}, {name}: {pace}")
+            raise Misbehaved(f"{face} {drive}, {name}: {pace}")
 
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, InternalError):
@@ -498,9 +498,9 @@ class Attack:
             run(words)
         shown = out.buffer.getvalue().decode(errors="replace") + err.getvalue()  # type: ignore[attr-defined]
         if "Traceback" in err.getvalue():
-            raise Found(f"{words}: {err.getvalue()}")
+            raise Misbehaved(f"{words}: {err.getvalue()}")
         if (harm := HARMFUL.search(shown)) is not None:
-            raise Found(f"{words}: {harm[0]!r} in {shown!r}")
+            raise Misbehaved(f"{words}: {harm[0]!r} in {shown!r}")
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from typing import Any
 from kafkacore import errors
 from kafkacore.errors import Code
 from kafkacore.protocol.schema import Struct
-from tests.security.hostile_brokers import LATE_S, Attack, Found
+from tests.security.hostile_brokers import LATE_S, Attack, Misbehaved
 from tests.security.hostile_faces import FACES
 
 PACE = 200
@@ -320,7 +320,7 @@ def measured(attack: Attack, name: str, drive: str, face: str = "kafkacore", sec
     """Plays a lie on a client.
 
     Raises:
-        Found: what came out of the client is no error of its family, or a call hangs.
+        Misbehaved: what came out of the client is no error of its family, or a call hangs.
     """
     lie = LIES[name]
     proxy = attack.proxy
@@ -336,16 +336,16 @@ def measured(attack: Attack, name: str, drive: str, face: str = "kafkacore", sec
     try:
         use(f"127.0.0.1:{proxy.port}", seconds, settings, lambda error: failures.update([type(error).__name__]))
     except errors.InternalError as error:
-        raise Found(f"{name}, {face} {drive}: {error!r}") from error
+        raise Misbehaved(f"{name}, {face} {drive}: {error!r}") from error
     except Exception as error:
-        raise Found(f"{name}, {face} {drive}: {type(error).__name__}: {error}") from error
+        raise Misbehaved(f"{name}, {face} {drive}: {type(error).__name__}: {error}") from error
     finally:
         proxy.bend = None
     took = time.monotonic() - begun
     if proxy.broken is not None and face != "legacy":  # which speaks older versions, where the lie is smaller
-        raise Found(f"{name}: no such answer: {proxy.broken}") from proxy.broken
+        raise Misbehaved(f"{name}: no such answer: {proxy.broken}") from proxy.broken
     if took > seconds + LATE_S:
-        raise Found(f"{name}, {face} {drive}: took {took:.1f} s")
+        raise Misbehaved(f"{name}, {face} {drive}: took {took:.1f} s")
     return Pace(Counter(proxy.asked), took, time.process_time() - cpu_s, liar.told, failures)
 
 

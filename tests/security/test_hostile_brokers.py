@@ -17,7 +17,7 @@ from kafkacore.errors import CorruptDataError, KafkaError
 from tests.fuzz_loop import random_message
 from tests.kit.rows import each_row
 from tests.security import hostile_lies
-from tests.security.hostile_brokers import Attack, Found, _interrupting, lie, run, twisted
+from tests.security.hostile_brokers import Attack, Misbehaved, _interrupting, lie, run, twisted
 from tests.security.hostile_faces import FACES
 
 SECONDS = float(os.environ.get("KAFKACORE_HOSTILE_SECONDS", "0"))
@@ -105,7 +105,7 @@ def test_a_client_that_is_busy_is_found(lied_to, monkeypatch):
     assert pace.requests["Metadata"] >= 300
     monkeypatch.setattr(hostile_lies, "PACE", 0)
     monkeypatch.setattr(lied_to.rng, "choice", lambda options: "kafkacore" if "aio" in options else ("metadata: no leader", "read"))
-    with pytest.raises(Found, match=r"kafkacore read, metadata: no leader: \d+ requests/s"):
+    with pytest.raises(Misbehaved, match=r"kafkacore read, metadata: no leader: \d+ requests/s"):
         lied_to.consistent()
 
 
@@ -124,7 +124,7 @@ def test_the_loop_tells_what_broke(fault, monkeypatch):
     attack = Attack(1)
     with attack():
         monkeypatch.setattr(attack, "rng", _Chooses(1))
-        with pytest.raises(Found, match=r"planted|a pass failed"):
+        with pytest.raises(Misbehaved, match=r"planted|a pass failed"):
             attack.round()
 
 
