@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaProducer
+from kafkacore.cli import pipeline
 from kafkacore.spark.pipeline import running
 from kafkacore.spark.pipeline.project import Project, create
 from kafkacore.spark.pipeline.reads import FlowFault, News, Reads, reading
@@ -248,11 +249,11 @@ def test_a_continuous_run_without_news_has_no_updates(
         waits.append(seconds)
         return not NoSpark.script
 
-    monkeypatch.setattr(cli.Stopper, "wait", wait)
+    monkeypatch.setattr(pipeline.Stopper, "wait", wait)
     NoSpark.script = [False] * 20 + [True] + [False] * 20
     command = ["pipeline", "run", "--project", str(tmp_path / "flights"), "-b", cluster.bootstrap_servers, "--json", "--continuous"]
     assert [json.loads(line)["update"] for line in cli(*command, "--pause", "0").splitlines()] == [1, 2] and NoSpark.updates == 2
-    assert waits == [0.0] + [cli.IDLE_PAUSE_S] * 20 + [0.0] + [cli.IDLE_PAUSE_S] * 20  # no loop without a pause
+    assert waits == [0.0] + [pipeline.IDLE_PAUSE_S] * 20 + [0.0] + [pipeline.IDLE_PAUSE_S] * 20  # no loop without a pause
     NoSpark.script = [False]
     cli("pipeline", "run", "--project", str(tmp_path / "flights"), "-b", cluster.bootstrap_servers)
     assert NoSpark.updates == 1  # once is once
