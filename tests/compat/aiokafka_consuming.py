@@ -342,7 +342,7 @@ async def clients_as_blocks(k: Face) -> Any:
 
 @case
 async def a_consumer_of_a_topic_that_is_not_there(k: Face) -> Any:
-    alone, member = (k.new_consumer("absent", request_timeout_ms=300, group_id=group) for group in (None, k.group))
+    alone, member = (k.new_consumer("absent", request_timeout_ms=1_000, group_id=group) for group in (None, k.group))
     return [await k.raised(client.start) for client in (alone, member)]
 
 

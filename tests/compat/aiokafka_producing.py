@@ -88,7 +88,7 @@ async def values_that_are_refused(k: Face) -> Any:
 
 @case
 async def a_topic_that_is_not_there(k: Face) -> Any:
-    producer = await k.producer(request_timeout_ms=300)
+    producer = await k.producer(request_timeout_ms=1_000)
     return await k.raised(lambda: producer.send("absent", b"v")), await k.raised(lambda: producer.partitions_for("absent"))
 
 

@@ -57,7 +57,7 @@ KAFKA: dict[str, tuple[dict[str, Any], Callable[[Any, str], object]]] = {
     "unknown partition": ({}, lambda p, t: p.send(t, b"v", partition=7)),
     "serializer": ({"value_serializer": failing_serializer}, lambda p, t: p.send(t, b"broken")),
     "no bytes": ({}, lambda p, t: p.send(t, "text")),
-    "no metadata": ({"max_block_ms": 300}, lambda p, t: p.send("no-" + t, b"v")),
+    "no metadata": ({"max_block_ms": 2_000}, lambda p, t: p.send("no-" + t, b"v")),
     "headers": ({}, lambda p, t: p.send(t, b"v", headers=[1])),
 }
 
