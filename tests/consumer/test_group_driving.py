@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refused_commits import refuse_commits
 
 from kafkacore import errors
 from kafkacore.clock import JumpingClock, ManualClock
@@ -22,14 +23,16 @@ from kafkacore.consumer.group.listener import RebalanceListener as Listener
 from kafkacore.consumer.group.member import GroupMember
 from kafkacore.consumer.group.membership import Change
 from kafkacore.consumer.subscription import FetchState, ResetStrategy, SubscriptionState
+from kafkacore.errors import Code
 from kafkacore.net.driver import CallerDriver
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata, TopicPartition
-from tests.kit.groups import Heard, Members, joined
+from tests.kit.groups import Heard, Members, joined, until_polled
 from tests.kit.inside import driver_of, group_of, lock_of, loop_of, thread_of
 from tests.kit.interrupter import Interrupter
 from tests.kit.records import take
 from tests.kit.rows import each_row
+from tests.kit.waiting import GUARD_S
 
 PARTITIONS = 3
 RECORDS = 300
@@ -124,6 +127,34 @@ def test_close_from_another_thread_ends_a_running_poll(member, shared, topic) ->
     with member() as second:  # it has left: the next member does not wait for a session to end
         joined(second)
         assert len(second.assignment()) == PARTITIONS
+
+
+def test_close_from_another_thread_commits_what_a_rebalance_has_not(member, shared, topic) -> None:
+    """The coordinator loads when partitions are given up, and the poll that waits ends: they are still this member's to commit."""
+    consumer = joined(member(auto_commit_interval_ms=3_600_000), PARTITIONS)
+    until_polled(lambda: sum(consumer.position((topic, index)) for index in range(PARTITIONS)) == RECORDS, consumer)
+    refusals = 1_000_000
+    left = refuse_commits(shared, Code.COORDINATOR_LOAD_IN_PROGRESS, refusals)
+
+    def reads() -> None:
+        with pytest.raises(errors.ClosedError):
+            while True:
+                consumer.poll(None)
+        left.clear()
+
+    thread = threading.Thread(target=reads)
+    try:
+        thread.start()
+        other = member()
+        until_polled(lambda: len(left) < refusals, other)
+        consumer.close()
+        thread.join(GUARD_S)
+        assert not thread.is_alive()
+    finally:
+        left.clear()
+        shared.control("OffsetCommit", None)
+    committed = other.committed([TopicPartition(topic, index) for index in range(PARTITIONS)])
+    assert sum(found.offset for found in committed.values() if found is not None) == RECORDS
 
 
 def test_whoever_waits_in_poll_has_polled(member, shared) -> None:

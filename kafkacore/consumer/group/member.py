@@ -455,7 +455,7 @@ class GroupMember:
                 if until_ms < self._commit_until_ms:
                     return False
                 error = commit.error or errors.KafkaTimeoutError("no answer in time")
-        except errors.WakeupError:
+        except (errors.WakeupError, errors.ClosedError):  # the next poll waits on; closing commits what is still owned
             raise
         except errors.KafkaError as cause:
             error = cause
