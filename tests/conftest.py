@@ -91,8 +91,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return OneKafka(config, log)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "night: repeats at length what its neighbours show, only with KAFKACORE_NIGHT=1")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("KAFKACORE_NIGHT") != "1" and (left_out := [item for item in items if item.get_closest_marker("night")]):
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item.get_closest_marker("night") is None]
+    _longest_first(config, items)
+
+
+def _longest_first(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Workers begin with what has many slow tests: none of it is left for the end, when the others have nothing more to do."""
     if not hasattr(config, "workerinput"):
         return

@@ -60,7 +60,7 @@ def test_each_piece_runs_once() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(GUARD_S + 60)
-@pytest.mark.parametrize("rooms", TABLES)
+@pytest.mark.parametrize("rooms", [pytest.param(rooms, marks=() if "timers" in rooms else pytest.mark.night) for rooms in TABLES])
 def test_the_bench_of_growth_measures_every_row(rooms: str) -> None:
     if rooms == "producer" and shutil.which(COMPILER) is None:
         pytest.skip("the null broker needs a C compiler")
@@ -95,6 +95,7 @@ def test_the_bench_of_other_clients_names_measures_every_row() -> None:
         assert all(list(row) == columns for row in table["rows"].values())
 
 
+@pytest.mark.night
 @pytest.mark.slow
 @compiles
 def test_reading_in_a_group_is_measured_for_every_client(tmp_path: Path) -> None:
@@ -109,6 +110,7 @@ def test_reading_in_a_group_is_measured_for_every_client(tmp_path: Path) -> None
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.night
 @pytest.mark.slow
 @compiles
 def test_polls_for_few_records_are_measured() -> None:
@@ -119,6 +121,7 @@ def test_polls_for_few_records_are_measured() -> None:
     }
 
 
+@pytest.mark.night
 @pytest.mark.slow
 def test_requests_of_idle_members_are_counted() -> None:
     requests, cpu = quick("consumer", "--only", "idle")
@@ -127,6 +130,7 @@ def test_requests_of_idle_members_are_counted() -> None:
         assert list(cpu["rows"][protocol]) == BOTH
 
 
+@pytest.mark.night
 @pytest.mark.slow
 def test_latency_is_measured_for_every_pair_of_clients() -> None:
     (table,) = quick("latency")
@@ -135,6 +139,7 @@ def test_latency_is_measured_for_every_pair_of_clients() -> None:
         assert list(row) == [*BOTH, "kafkacore to confluent", "confluent to kafkacore"]
 
 
+@pytest.mark.night
 @pytest.mark.slow
 def test_transactions_are_measured_beside_plain_records_for_both_clients(tmp_path: Path) -> None:
     cpu, wall, commit, record, alone = quick("transactions", "--plot", str(tmp_path / "transactions.png"))
@@ -147,7 +152,7 @@ def test_transactions_are_measured_beside_plain_records_for_both_clients(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["eager", "cooperative", "KIP-848"])
+@pytest.mark.parametrize("protocol", [*(pytest.param(name, marks=pytest.mark.night) for name in ("eager", "cooperative")), "KIP-848"])
 def test_gaps_of_changing_groups_are_measured(protocol: str) -> None:
     (table,) = quick("churn", "--only", protocol)
     assert table["title"].startswith(f"{protocol}: ")

@@ -21,7 +21,7 @@ FACED = [group, members]
 
 
 @pytest.mark.usefixtures("client_face")
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.aio_at_length)])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.night)])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_group_under_faults_keeps_its_promises(protocol: str, seed: int) -> None:
     figures = GroupSoak(protocol, seed, rounds=6).run()

@@ -1,6 +1,6 @@
 """Random transactional histories under faults break no promise, and a broken one is found; longer by `python -m tests.soak --transactions`.
 
-A seed is three brokers, two writers, a group that copies what they write, and readers, for a quarter of a second. There are 80 of them by
+A seed is three brokers, two writers, a group that copies what they write, and readers, for a quarter of a second. There are 40 of them by
 default, KAFKACORE_SEEDS=200 takes more.
 """
 
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 FACED = [transacting, transactions]
 AT_LENGTH = pytest.mark.aio_at_length
-SEEDS, SEEDS_EACH = int(os.environ.get("KAFKACORE_SEEDS") or 80), 10
+SEEDS, SEEDS_EACH = int(os.environ.get("KAFKACORE_SEEDS") or 40), 10
 NONE: Collection[str] = ()
 """No faults of brokers or of the network: what is found is the planted one."""
 
