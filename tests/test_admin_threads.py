@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from kafkacore import errors
+from kafkacore import NewTopic, errors
 from kafkacore.admin import KafkaAdminClient
 from kafkacore.admin.drivers import MOST_KEPT
 from kafkacore.aio import KafkaAdminClient as AioAdminClient
@@ -15,8 +15,9 @@ from kafkacore.aio.call_threads import MOST_THREADS
 from kafkacore.broker.server import Broker, Drop
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
-from kafkacore.protocol import DescribeAclsRequest, DescribeAclsResponse, DescribeLogDirsRequest
+from kafkacore.protocol import DescribeAclsRequest, DescribeAclsResponse, DescribeLogDirsRequest, ListOffsetsRequest
 from tests.kit.inside import drivers_of
+from tests.kit.rows import each_row
 
 GUARD_S = 60
 
@@ -83,6 +84,35 @@ def test_a_call_does_not_wait_for_that_of_another_thread(broker, admin):
     assert all(call.is_alive() for call in slow)
     admin.close()
     assert [type(call.ended().error) for call in slow] == [errors.ClosedError] * 2
+
+
+def of_a_broker(admin):
+    return admin.describe_log_dirs([1], timeout=0.3).errors[1]
+
+
+def of_a_leader(admin):
+    try:
+        return admin.list_offsets({("t", 0): "latest"}, timeout=0.3).errors[("t", 0)]
+    except errors.KafkaTimeoutError as error:  # on a busy machine its metadata were late
+        return error
+
+
+@each_row("late", [of_a_broker, of_a_leader])
+def test_no_call_waits_behind_the_answer_that_a_late_one_left(broker, late):
+    """The requests of one connection are answered in their order."""
+    with KafkaAdminClient(bootstrap_servers=broker.address, request_timeout_ms=600_000) as admin:
+        if "t" not in admin.list_topics():
+            admin.create_topics([NewTopic("t", 1, 1)]).check()
+        admin.list_offsets({("t", 0): "latest"}).check()
+        Held(broker)
+        broker.control(ListOffsetsRequest.API_KEY, lambda request: Drop)
+        try:
+            assert isinstance(late(admin), errors.KafkaTimeoutError)
+            assert admin.list_topics(timeout=GUARD_S) == ["t"]
+            broker.control(ListOffsetsRequest.API_KEY, None)
+            assert admin.list_offsets({("t", 0): "latest"}, timeout=GUARD_S).check()[("t", 0)].offset == 0
+        finally:
+            broker.control(ListOffsetsRequest.API_KEY, None)
 
 
 def test_connections_of_few_calls_are_kept(broker, admin):

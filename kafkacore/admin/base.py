@@ -342,6 +342,16 @@ class Asked(NamedTuple):
     error: errors.KafkaError | None
 
 
+def _close_waiting(driver: CallerDriver) -> None:
+    """A call is late. Connections that still owe it an answer are closed: behind that answer the next call would wait.
+
+    Source: Kafka's KafkaAdminClient.timeoutCallsInFlight.
+    """
+    for node in driver.metadata.snapshot.nodes.values():
+        if driver.client.has_in_flight_requests(node.id):
+            driver.client.close(node.id)
+
+
 class AdminBase:
     """Settings, the network, and ways to ask."""
 
@@ -494,7 +504,8 @@ class AdminBase:
                         call.retry(cause)
                 return all(call.done for call in calls)
 
-            driver.run(step, done, timeout_ms)
+            if not driver.run(step, done, timeout_ms):
+                _close_waiting(driver)
             results = []
             for call in calls:
                 late: errors.KafkaError | None = None
@@ -598,6 +609,7 @@ class AdminBase:
                         attempts=[query.last_errors[tp]] if tp in query.last_errors else driver.attempts(),
                     )
                 query.cancel()
+                _close_waiting(driver)
             return ItemResults(query.results, failed | query.failed)
 
     # -- coordinators -------------------------------------------------------------------------------------------------------------

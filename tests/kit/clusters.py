@@ -1,4 +1,4 @@
-"""Clusters for tests that need no more of one than its topics and settings: `cluster = embedded({"t": 2})` is a fixture."""
+"""Clusters for tests that need only topics and settings of one: `cluster = embedded({"t": 2})` is a fixture."""
 
 from __future__ import annotations
 

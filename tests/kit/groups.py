@@ -127,7 +127,7 @@ def until_polled(look: Callable[[], Any], *consumers: KafkaConsumer) -> Any:
 
 
 def committed_offsets(servers: str, group: str) -> dict[int, int]:
-    """Of a group that reads one topic: what it has committed, by partition."""
+    """The committed offsets of a group that reads one topic, by partition."""
     with KafkaAdminClient(bootstrap_servers=servers) as admin:
         return {tp.partition: found.offset for tp, found in admin.list_group_offsets(group).items() if found is not None}
 

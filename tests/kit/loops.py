@@ -1,4 +1,4 @@
-"""Coroutines that tests run to their end, each in an event loop of its own and never for ever."""
+"""Coroutines that tests run to their end, each in an event loop of its own, with a guard."""
 
 from __future__ import annotations
 

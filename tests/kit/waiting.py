@@ -13,7 +13,7 @@ GUARD_S = 90.0
 
 
 def fresh(prefix: str = "t") -> str:
-    """A name that nobody has used."""
+    """A name that is not used yet."""
     return f"{prefix}-{uuid.uuid4().hex[:12]}"
 
 
