@@ -77,6 +77,7 @@ def test_a_lie_that_is_told_again_and_again_keeps_no_client_busy(lied_to, name, 
     assert pace.rate < hostile_lies.PACE, pace
 
 
+@pytest.mark.night
 @each_row("face", sorted(set(FACES) - {"kafkacore"}))
 @each_row(
     ("name", "drive"),
