@@ -432,7 +432,7 @@ def test_our_clients_say_what_0_10_lacks():
                 while True:
                     consumer.poll(5)
         with KafkaProducer(bootstrap_servers=servers, transactional_id="x") as producer:
-            with pytest.raises(UnsupportedVersion, match=r"FindCoordinatorRequest: broker has 0 to 0.*broker 1"):
+            with pytest.raises(UnsupportedVersion, match="FindCoordinatorRequest: broker has 0 to 0"):
                 producer.init_transactions()
 
 
