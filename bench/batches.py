@@ -1,6 +1,6 @@
 """Building and reading record batches, against aiokafka (Cython), kafka-python and the bound of one memcpy and one CRC.
 
-python bench/batches.py [--json] [--rounds N] [--values 10,100,1000] [--batch-bytes 16384]
+    python bench/batches.py [--json] [--rounds N] [--values 10,100,1000] [--batch-bytes 16384]
 """
 
 import argparse
@@ -131,6 +131,7 @@ def main() -> None:
         table, sample = build_table(size, options.batch_bytes, options.rounds)
         tables += [table, read_table(sample, size, options.rounds)]
     report(tables, as_json=options.json)
+
 
 
 if __name__ == "__main__":

@@ -127,7 +127,9 @@ def churn(broker: Any, protocol: str, options: argparse.Namespace) -> dict[str, 
     with KafkaAdminClient(bootstrap_servers=servers) as admin:
         admin.create_topics([NewTopic(topic, options.partitions, 1)]).check()
     with contextlib.ExitStack() as stack:
-        groups = {client: Members(client, servers, topic, protocol, 1 if client == FLOOR else options.processes) for client in CLIENTS}
+        groups = {
+            client: Members(client, servers, topic, protocol, 1 if client == FLOOR else options.processes) for client in CLIENTS
+        }
         feed = Process("feed", servers, topic, str(options.every_ms))
         for process in [feed, *(process for members in groups.values() for process in members.processes)]:
             stack.callback(process.close)

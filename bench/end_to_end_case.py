@@ -252,7 +252,9 @@ def memory(address: str, count: int, client: str) -> NoReturn:
     else:
         import confluent_kafka
 
-        rival = confluent_kafka.Producer({"bootstrap.servers": address, "queue.buffering.max.messages": 2_000_000})
+        rival = confluent_kafka.Producer(
+            {"bootstrap.servers": address, "queue.buffering.max.messages": 2_000_000}
+        )
 
         def send(v: bytes) -> Any:
             return rival.produce(TOPIC, v)

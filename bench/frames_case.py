@@ -34,7 +34,7 @@ def measured(run: Callable[[int], Any], count: int) -> dict[str, float]:
     with open("/proc/self/clear_refs", "w", encoding="ascii") as peak:
         peak.write("5")
     cpu, wall = time.process_time(), time.perf_counter()
-    kept = run(count)  # held until memory is read
+    kept = run(count)                                      # held until memory is read
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     peak_mb = _resident("VmHWM") - before_mb
     del kept
@@ -221,7 +221,7 @@ def aiokafka_send(address: str, target: str, frame: Any) -> Callable[[int], Any]
         partition = 0
         for at in range(0, count, CHUNK):
             part = frame[at : min(at + CHUNK, count)]
-            if keyed:  # the client chooses the partition by key, one record at a time
+            if keyed:                                      # the client chooses the partition by key, one record at a time
                 values = lines_of(part.drop("flight"))
                 sent = [await producer.send(TOPIC, v, key=k.encode()) for k, v in zip(part["flight"], values, strict=True)]
                 await asyncio.gather(*sent)

@@ -116,7 +116,7 @@ def main() -> None:
     options = parser.parse_args()
     for name, run in parts(options.rows):
         best = float("inf")
-        for _ in range(options.rounds + 1):  # one more, to warm up
+        for _ in range(options.rounds + 1):                # one more, to warm up
             before = time.process_time()
             kept = run()
             best = min(best, time.process_time() - before)

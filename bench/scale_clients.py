@@ -261,7 +261,9 @@ def idle_consumer(partitions: int, quick: bool) -> Iterator[Sample]:
 def leader_hints(partitions: int, quick: bool) -> Iterator[Sample]:
     """ms of CPU to take in the new leaders of all partitions of a topic, as one Produce answer names them (KIP-951)."""
     parts = [PartitionInfo(index, 1, 0) for index in range(partitions)]
-    snapshot = ClusterSnapshot({1: Node(1, "h", 1), 2: Node(2, "h", 2)}, topics={TOPIC: TopicInfo(TOPIC, b"1" * 16, parts)})
+    snapshot = ClusterSnapshot(
+        {1: Node(1, "h", 1), 2: Node(2, "h", 2)}, topics={TOPIC: TopicInfo(TOPIC, b"1" * 16, parts)}
+    )
     hints = {TopicPartition(TOPIC, index): LeaderHint(2, 1) for index in range(partitions)}
     times = max(1, 300 // partitions)
 

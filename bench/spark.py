@@ -196,7 +196,7 @@ class Bench:
             frame = self.spark.readStream.format("kafka" if kind == THEIRS else "kafkacore").options(**options).load()
         checkpoint = self.scratch / f"checkpoint-{self._count}"
         query = sink(frame).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-        first = int(kind not in (THEIRS, CEILING))  # batch 0 of ours holds no rows: it pins the start
+        first = int(kind not in (THEIRS, CEILING))                # batch 0 of ours holds no rows: it pins the start
         before, after = (self._when_committed(query, checkpoint, first + number) for number in (0, triggers - 1))
         query.awaitTermination()
         durations = [each.durationMs for each in query.recentProgress if each.numInputRows]
@@ -312,7 +312,7 @@ def typed_json(bench: Bench) -> list[Table]:
 
 
 def writing(bench: Bench) -> list[Table]:
-    tuned = {"kafka.linger.ms": "5"}  # kafkacore's default, which is Kafka 4's
+    tuned = {"kafka.linger.ms": "5"}                                   # kafkacore's default, which is Kafka 4's
     tuned |= {f"kafka.{name}": value for name, value in SINK_DEFAULTS.items() if name != "client.id"}
     cases: dict[str, Callable[[], Any]] = {}
     written = []

@@ -83,7 +83,7 @@ class PreparedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"rows": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        pass  # there is nothing new ever
+        pass                                                          # there is nothing new ever
 
     def getDefaultReadLimit(self) -> ReadMaxRows:
         return ReadMaxRows(self.per_trigger)
