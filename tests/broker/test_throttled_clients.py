@@ -37,7 +37,7 @@ def throttled(cluster, kind):
     return brokers_of(cluster)[1].call(lambda: brokers_of(cluster)[1].state.quotas.throttled.get(kind, (0, 0)))
 
 
-# Each goes on until the broker has throttled it, however slow the machine is, and gives the longest throttle time that the client tells of,
+# Each goes on until the broker has throttled it, however slow the machine is, and gives the longest throttle time that the client counts,
 # in milliseconds.
 
 
@@ -55,11 +55,11 @@ def ours_consumes(servers, topic, is_throttled):
         consumer.seek_to_beginning(TopicPartition(topic, 0))
         until(is_throttled, "a throttled fetch", consumer)
 
-        def told_ms():
+        def longest_ms():
             return consumer.metrics(detail=True)["consumer-fetch-manager-metrics"]["fetch-throttle-time-max"]
 
-        until(lambda: told_ms() > 0, "the client tells of it", consumer)
-        return told_ms()
+        until(lambda: longest_ms() > 0, "the client counts it", consumer)
+        return longest_ms()
 
 
 def confluent_produces(servers, topic, is_throttled):
@@ -86,8 +86,8 @@ def confluent_consumes(servers, topic, is_throttled):
 
 def check_throttled(cluster, kind, client, topic):
     before = throttled(cluster, kind)
-    told_ms = client(cluster.bootstrap_servers, topic, lambda: throttled(cluster, kind) != before)
-    assert 0 < round(told_ms) <= throttled(cluster, kind)[1] - before[1]
+    longest_ms = client(cluster.bootstrap_servers, topic, lambda: throttled(cluster, kind) != before)
+    assert 0 < round(longest_ms) <= throttled(cluster, kind)[1] - before[1]
 
 
 @pytest.mark.parametrize("client", [ours_produces, confluent_produces], ids=lambda each: each.__name__)

@@ -3,7 +3,7 @@
 Rules:
 1. A test looks at what users see. It comes here only for what they do not: what is held, what is left, who waits.
    [test_private_names_of_the_package_become_fewer]
-2. A function gives one thing of one object. It computes nothing.
+2. A function gives one thing of one object, or does one thing to it. It computes nothing.
 """
 
 from __future__ import annotations
