@@ -20,7 +20,7 @@ FIND_PYTHON = for p in "$(PYTHON)" python3.14 python3.13 python3.12 python3.11; 
 TEST_EXTRAS := test $(if $(shell command -v krb5-config 2>/dev/null),gssapi)
 SETUP = @set -e; $(FIND_PYTHON); "$$py" tools/setup_env.py
 
-.PHONY: help demo check test test-spark load lint sanitize hostile soak mutants bench docs wheels clean
+.PHONY: help demo check test test-spark load lint sanitize hostile soak mutants seconds bench docs wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -66,6 +66,10 @@ soak:  ## 10 minutes of clients on a cluster under faults (ARGS="--group", "--tr
 mutants:  ## plant small faults, which tests must notice (ARGS="--room net --seed 7", ARGS="--changed main --gate")
 	$(SETUP) mutants
 	@$(VENV) tools/mutants.py $(ARGS)
+
+seconds:  ## the tests that tests/seconds.toml names: does the collection hold two members? (ARGS="--find consumer/offsets.py")
+	$(SETUP) test
+	@$(VENV) tools/seconds.py $(ARGS)
 
 bench:  ## measure against the other clients; results go to bench/results
 	$(SETUP) bench
