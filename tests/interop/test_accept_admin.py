@@ -13,14 +13,12 @@ from typing import Any
 import aiokafka.admin
 import kafka
 import pytest
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    NewPartitions,
-    NewTopic,
     OffsetSpec,
     ResourceType,
 )
@@ -44,48 +42,9 @@ def python(bootstrap_servers: str) -> Iterator[kafka.KafkaAdminClient]:
         yield client
 
 
-def create(admin: AdminClient, *topics: NewTopic, **options: Any) -> None:
-    for future in admin.create_topics(list(topics), **options).values():
-        future.result(WAIT_S)
-
-
 def delete(admin: AdminClient, *topics: str) -> None:
     for future in admin.delete_topics(list(topics)).values():
         future.result(WAIT_S)
-
-
-def test_topics_are_made_grown_and_deleted(admin: AdminClient) -> None:
-    name = fresh("t")
-    create(admin, NewTopic(name, 2, 1, config={"retention.ms": "1000"}))
-
-    def partitions() -> int:
-        topics = admin.list_topics(timeout=WAIT_S).topics
-        return len(topics[name].partitions) if name in topics else 0
-
-    until(lambda: partitions() == 2, "the topic is shown")
-    described = admin.describe_topics(TopicCollection([name]))[name].result(WAIT_S)
-    assert (described.name, described.is_internal, len(described.partitions)) == (name, False, 2)
-    for index, partition in enumerate(described.partitions):
-        assert (partition.id, partition.leader.id) == (index, 1)
-        assert [node.id for node in partition.replicas] == [node.id for node in partition.isr] == [1]
-    assert str(described.topic_id) != str(type(described.topic_id)(0, 0))
-    admin.create_partitions([NewPartitions(name, 5)])[name].result(WAIT_S)
-    until(lambda: partitions() == 5, "the partitions are shown")
-    delete(admin, name)
-    until(lambda: partitions() == 0, "the topic is gone")
-
-
-def test_a_recreated_topic_is_another_one(admin: AdminClient, bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    name = make_topic()
-    send_all(confluent_producer(bootstrap_servers), name, [b"old"])
-    before = admin.describe_topics(TopicCollection([name]))[name].result(WAIT_S).topic_id
-    delete(admin, name)
-    until(lambda: name not in admin.list_topics(timeout=WAIT_S).topics, "it is gone")
-    create(admin, NewTopic(name, 1, 1))
-    until(lambda: name in admin.list_topics(timeout=WAIT_S).topics, "it is back")
-    assert str(admin.describe_topics(TopicCollection([name]))[name].result(WAIT_S).topic_id) != str(before)
-    assert send_all(confluent_producer(bootstrap_servers), name, [b"new"]) == [0]
-    assert [message.value() for message in read_from_start(bootstrap_servers, name, 1)] == [b"new"]
 
 
 def configs(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, ConfigEntry]:
@@ -171,17 +130,3 @@ def test_the_cluster_is_described(admin: AdminClient, python: kafka.KafkaAdminCl
 
     found = asyncio.run(by_aiokafka())
     assert found["cluster_id"] == described.cluster_id and [broker["node_id"] for broker in found["brokers"]] == [1]
-
-
-def test_partitions_are_described_page_by_page(python: kafka.KafkaAdminClient, make_topic: MakeTopic) -> None:
-    topics = sorted(make_topic(3) for _ in range(2))
-    first = python.describe_topic_partitions(topics, response_partition_limit=2)
-    assert [topic["name"] for topic in first["topics"]] == topics[:1]
-    assert [partition["partition_index"] for partition in first["topics"][0]["partitions"]] == [0, 1]
-    assert first["topics"][0]["partitions"][0]["isr_nodes"] == [1]
-    assert first["next_cursor"] == {"topic_name": topics[0], "partition_index": 2}
-    rest = python.describe_topic_partitions(topics, cursor=first["next_cursor"])
-    seen = [(topic["name"], partition["partition_index"]) for topic in rest["topics"] for partition in topic["partitions"]]
-    assert seen == [(topics[0], 2), (topics[1], 0), (topics[1], 1), (topics[1], 2)] and rest["next_cursor"] is None
-    unknown = python.describe_topic_partitions([fresh("unknown")])["topics"][0]
-    assert (unknown["error_code"], unknown["partitions"]) == (3, [])

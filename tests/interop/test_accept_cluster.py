@@ -13,13 +13,13 @@ from pathlib import Path
 import confluent_kafka
 import kafka
 import pytest
-from confluent_kafka import ElectionType, TopicCollection, TopicPartition
+from confluent_kafka import TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafkacore import KafkaAdminClient
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.java_tools import JavaTools
-from tests.kit.rivals import confluent_admin, confluent_consumer, confluent_producer, error_of, read_from_start, send_all, take
+from tests.kit.rivals import confluent_admin, confluent_consumer, confluent_producer, read_from_start, send_all, take
 from tests.kit.waiting import GUARD_S as WAIT_S
 from tests.kit.waiting import fresh, until, until_equal
 
@@ -48,42 +48,6 @@ def seen(admin: AdminClient, topic: str) -> list[tuple[int, list[int], list[int]
     """Leader, replicas and ISR of each partition."""
     described = admin.describe_topics(TopicCollection([topic]))[topic].result(WAIT_S)
     return [(p.leader.id, [node.id for node in p.replicas], sorted(node.id for node in p.isr)) for p in described.partitions]
-
-
-def test_partitions_are_spread_and_in_sync(cluster: EmbeddedCluster, admin: AdminClient) -> None:
-    topic = make(cluster, partitions=6)
-    until(lambda: all(isr == [1, 2, 3] for _, _, isr in seen(admin, topic)), "followers that a busy machine kept waiting are back")
-    partitions = seen(admin, topic)
-    assert sorted(leader for leader, _, _ in partitions) == [1, 1, 2, 2, 3, 3]
-    assert all(replicas[0] == leader and sorted(replicas) == [1, 2, 3] for leader, replicas, _ in partitions)
-    assert sorted(node.id for node in admin.describe_cluster().result(WAIT_S).nodes) == [1, 2, 3]
-
-
-@pytest.mark.parametrize("acks", [0, 1, -1])
-def test_records_are_on_all_replicas(cluster: EmbeddedCluster, acks: int) -> None:
-    topic = make(cluster)
-    values = [b"%d" % n for n in range(100)]
-    send_all(confluent_producer(cluster.bootstrap_servers, acks=acks), topic, values)
-    assert [message.value() for message in read_from_start(cluster.bootstrap_servers, topic, 100)] == values
-    until(lambda: {cluster.end_offset(topic, 0, broker) for broker in (1, 2, 3)} == {100}, "the followers have everything")
-    until(lambda: {cluster.high_watermark(topic, 0, broker) for broker in (1, 2, 3)} == {100}, "and know that everybody has")
-
-
-def test_too_few_in_sync(cluster: EmbeddedCluster, admin: AdminClient) -> None:
-    """min.insync.replicas is asked of acks=all only."""
-    topic = make(cluster, min_insync_replicas="3")
-    servers = cluster.bootstrap_servers
-    out = next(broker for broker in (1, 2, 3) if broker != cluster.leader(topic, 0))
-    send_all(confluent_producer(servers), topic, [b"three"])
-    cluster.stop_broker(out)
-    try:
-        impatient = confluent_producer(servers, message_timeout_ms=1500, retries=0)
-        assert error_of(lambda: send_all(impatient, topic, [b"two"])) in ("NOT_ENOUGH_REPLICAS", "_MSG_TIMED_OUT")
-        assert send_all(confluent_producer(servers, acks=1), topic, [b"one"]) == [1]
-    finally:
-        cluster.start_broker(out)
-    until(lambda: seen(admin, topic)[0][2] == [1, 2, 3], "it is back in sync")
-    assert send_all(confluent_producer(servers), topic, [b"three again"]) == [2]
 
 
 def test_groups_and_transactions_survive_their_coordinator(cluster: EmbeddedCluster) -> None:
@@ -119,19 +83,6 @@ def _commits(consumer: confluent_kafka.Consumer) -> bool:
         assert exception.args[0].name() in (*moving, *joining, "_NO_OFFSET"), exception
         return exception.args[0].name() == "_NO_OFFSET"
     return True
-
-
-def test_leaders_go_back_to_the_preferred_replica(cluster: EmbeddedCluster, admin: AdminClient) -> None:
-    topic = make(cluster)
-    ((first, _, _),) = seen(admin, topic)
-    cluster.stop_broker(first)
-    until(lambda: seen(admin, topic)[0][0] not in (first, -1), "another one leads")
-    cluster.start_broker(first)
-    until(lambda: seen(admin, topic)[0][2] == [1, 2, 3], "it is in sync again")
-    assert seen(admin, topic)[0][0] != first
-    result = admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, 0)]).result(WAIT_S)
-    assert [error for error in result.values() if error] == []
-    until(lambda: seen(admin, topic)[0][0] == first, "it leads again")
 
 
 def test_a_partition_is_moved_while_it_is_written(cluster: EmbeddedCluster, admin: AdminClient) -> None:

@@ -28,7 +28,6 @@ from tests.kit.rivals import (
     kafka_python_consumer,
     send_all,
     subscribe,
-    take,
 )
 from tests.kit.waiting import GUARD_S as WAIT_S
 from tests.kit.waiting import fresh, until
@@ -61,10 +60,6 @@ def member(protocol: str, servers: str, group: str, topic: str, **settings: Any)
     consumer = confluent_consumer(servers, group_id=group, group_protocol="consumer", **settings)
     consumer.subscribe([topic])
     return consumer
-
-
-def values_of(messages: list[confluent_kafka.Message]) -> set[bytes]:
-    return {message.value() for message in messages}
 
 
 def poll_all(consumers: list[Consumer], into: list[bytes]) -> None:
@@ -159,20 +154,6 @@ def test_commits_carry_metadata_and_epochs(bootstrap_servers: str, make_topic: M
     consumer.close()
 
 
-def test_generations_and_members_are_checked(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    """Nobody commits for a group that others are members of; a group without members takes commits by anybody."""
-    topic, group = make_topic(PARTITIONS), fresh("g")
-    inside = confluent_member(bootstrap_servers, group, topic)
-    until(lambda: (poll_all([inside], []), inside.assignment())[1], "there is a member")
-    outside = confluent_consumer(bootstrap_servers, group_id=group)
-    commit = [TopicPartition(topic, 0, 3)]
-    assert error_of(lambda: outside.commit(offsets=commit, asynchronous=False)) == "UNKNOWN_MEMBER_ID"
-    inside.close()
-    outside.commit(offsets=commit, asynchronous=False)
-    assert outside.committed([TopicPartition(topic, 0)], timeout=WAIT_S)[0].offset == 3
-    outside.close()
-
-
 def describe(admin: AdminClient, group: str) -> Any:
     return admin.describe_consumer_groups([group])[group].result(WAIT_S)
 
@@ -222,15 +203,3 @@ def test_offsets_of_a_group_are_altered_and_deleted_by_an_admin(bootstrap_server
     python.delete_groups([group])
     python.close()
     assert offsets() == {}
-
-
-def test_a_pattern_finds_topics_that_come_later(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    prefix = fresh("later")
-    producer = confluent_producer(bootstrap_servers)
-    send_all(producer, f"{prefix}-1", [b"1"])
-    consumer = confluent_consumer(bootstrap_servers, group_id=fresh("g"), topic_metadata_refresh_interval_ms=300)
-    consumer.subscribe([f"^{prefix}-.*"])
-    assert values_of(take(consumer, 1)) == {b"1"}
-    send_all(producer, f"{prefix}-2", [b"2"])
-    until(lambda: values_of(take(consumer, 1)) == {b"2"}, "the topic is found")  # without commits the first may come again
-    consumer.close()

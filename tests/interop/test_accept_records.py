@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 import aiokafka
-import confluent_kafka
 import kafka
 import pytest
 from confluent_kafka import TopicPartition
@@ -21,7 +19,6 @@ from tests.kit.rivals import (
     kafka_python_consumer,
     read_from_start,
     send_all,
-    take,
 )
 from tests.kit.waiting import GUARD_S as WAIT_S
 
@@ -74,24 +71,6 @@ def test_every_acks(bootstrap_servers: str, make_topic: MakeTopic, writer: str) 
     messages = read_from_start(bootstrap_servers, topic, len(expected), check_crcs=True)
     assert [message.value() for message in messages] == expected
     assert [message.offset() for message in messages] == list(range(len(expected)))
-
-
-@pytest.mark.parametrize("topic_codec", ["zstd", "uncompressed"])
-def test_the_topic_decides_about_compression(bootstrap_servers: str, make_topic: MakeTopic, topic_codec: str) -> None:
-    topic = make_topic(compression_type=topic_codec)
-    values = [b"%d" % n * 100 for n in range(50)]
-    send_all(confluent_producer(bootstrap_servers, compression_codec="gzip"), topic, values)
-    assert [message.value() for message in read_from_start(bootstrap_servers, topic, 50, check_crcs=True)] == values
-
-
-def test_the_broker_stamps_log_append_time(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic(message_timestamp_type="LogAppendTime")
-    before_ms = int(time.time() * 1000) - 1000
-    send_all(confluent_producer(bootstrap_servers, compression_codec="lz4"), topic, [b"a", b"b"], timestamp=1_000_000)
-    for message in read_from_start(bootstrap_servers, topic, 2, check_crcs=True):
-        kind, when_ms = message.timestamp()
-        assert kind == confluent_kafka.TIMESTAMP_LOG_APPEND_TIME
-        assert before_ms < when_ms < before_ms + 120_000
 
 
 def test_offsets_by_time_and_watermarks(bootstrap_servers: str, make_topic: MakeTopic) -> None:
@@ -171,46 +150,3 @@ def test_idempotent_producers_of_all_clients_share_a_partition(bootstrap_servers
 
     assert asyncio.run(run()) == list(range(600, 900))
     assert [message.value() for message in read_from_start(bootstrap_servers, topic, 900)] == values * 3
-
-
-@pytest.mark.slow
-def test_messages_come_while_the_consumer_waits(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    """A fetch waits at the broker for its bytes, and is answered when they come: its longest wait is longer than `take` waits."""
-    topic = make_topic()
-    consumer = confluent_consumer(bootstrap_servers, fetch_wait_max_ms=200_000, fetch_min_bytes=1, socket_timeout_ms=240_000)
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    producer = confluent_producer(bootstrap_servers)
-    assert consumer.poll(1.0) is None
-    for n in range(5):
-        send_all(producer, topic, [b"%d" % n])
-        assert take(consumer, 1)[0].value() == b"%d" % n
-    consumer.close()
-
-
-@pytest.mark.slow
-def test_positions_outside_of_the_log(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
-    send_all(confluent_producer(bootstrap_servers), topic, [b"a", b"b"])
-    for reset, first in (("earliest", b"a"), ("latest", None), ("error", "_AUTO_OFFSET_RESET")):
-        consumer = confluent_consumer(bootstrap_servers, auto_offset_reset=reset)
-        consumer.assign([TopicPartition(topic, 0, 1000)])
-        if reset == "error":
-            assert error_of(lambda consumer=consumer: take(consumer, 1)) == first
-        elif first is None:
-            assert consumer.poll(1.0) is None
-            assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=WAIT_S) == (0, 2)
-        else:
-            assert take(consumer, 1)[0].value() == first
-        consumer.close()
-
-
-def test_what_cannot_be_written(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic, compacted, strict = make_topic(), make_topic(cleanup_policy="compact"), make_topic(message_timestamp_after_max_ms=1000)
-    producer = confluent_producer(bootstrap_servers, message_timeout_ms=5000)
-    assert error_of(lambda: send_all(producer, topic, [b"x"], partition=7)) in ("_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART")
-    assert error_of(lambda: send_all(producer, "no such topic!", [b"x"])) in ("TOPIC_EXCEPTION", "INVALID_TOPIC_EXCEPTION")
-    assert error_of(lambda: send_all(producer, compacted, [b"no key"])) == "INVALID_RECORD"
-    assert send_all(producer, compacted, [b"key"], key=b"k") == [0]
-    tomorrow_ms = int(time.time() * 1000) + 86_400_000
-    assert error_of(lambda: send_all(producer, strict, [b"x"], timestamp=tomorrow_ms)) == "INVALID_TIMESTAMP"
-    assert send_all(producer, strict, [b"x"]) == [0]

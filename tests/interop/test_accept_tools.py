@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Callable
 
 import pytest
 
 from tests.kit.java_tools import JavaTools
-from tests.kit.kafka_server import fast_jvm
 from tests.kit.rivals import confluent_producer, read_from_start, send_all
 from tests.kit.waiting import fresh, until
 
@@ -32,16 +30,6 @@ def test_topic_command(java: JavaTools, bootstrap_servers: str) -> None:
     java.run("TopicCommand", *where, "--delete", "--topic", name).ok()
     until(lambda: name not in java.run("TopicCommand", *where, "--list").ok().split(), "the topic is gone")
     assert java.run("TopicCommand", *where, "--describe", "--topic", name).code == 1
-
-
-def test_topic_command_describes(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic(2, retention_ms=9000)
-    said = java.run("TopicCommand", "--bootstrap-server", bootstrap_servers, "--describe", "--topic", topic).ok()
-    head, *rows = said.strip().splitlines()
-    assert re.search(r"PartitionCount: 2\s+ReplicationFactor: 1\s+Configs: .*retention.ms=9000", head)
-    assert [re.sub(r"\s+", " ", row).strip() for row in rows] == [
-        f"Topic: {topic} Partition: {n} Leader: 1 Replicas: 1 Isr: 1 Elr: LastKnownElr:" for n in range(2)
-    ]
 
 
 def test_console_producer_and_consumer(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
@@ -105,22 +93,6 @@ def test_verifiable_producer_and_consumer(java: JavaTools, bootstrap_servers: st
     assert commits and all(commit["success"] for commit in commits)
 
 
-def test_transactional_message_copier(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    """Copies in transactions, aborting some at random: every value arrives once and in order."""
-    source, target = make_topic(), make_topic()
-    values = [b"%d" % n for n in range(1000)]
-    send_all(confluent_producer(bootstrap_servers), source, values)
-    said = java.run(
-        "TransactionalMessageCopier",
-        *("--broker-list", bootstrap_servers, "--transactional-id", fresh("tx"), "--consumer-group", fresh("g")),
-        *("--input-topic", source, "--input-partition", 0, "--output-topic", target, "--max-messages", 1000, "--transaction-size", 50),
-        "--enable-random-aborts",
-    ).ok()
-    assert json.loads(said.strip().splitlines()[-1])["consumed"] >= 1000
-    copied = read_from_start(bootstrap_servers, target, 1000, isolation_level="read_committed")
-    assert [message.value() for message in copied] == values
-
-
 def test_client_compatibility(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
     wanted = {
         "offsets-for-times-supported": "True",
@@ -152,26 +124,6 @@ def test_broker_api_versions(java: JavaTools, bootstrap_servers: str) -> None:
     assert re.search(r"Produce\(0\): 0 to 13 \[usable: 13\]", said)
 
 
-def test_config_command(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic, command = make_topic(), "kafka.admin.ConfigCommand"
-    where = ("--bootstrap-server", bootstrap_servers, "--entity-type", "topics", "--entity-name", topic)
-    java.run(command, *where, "--alter", "--add-config", "retention.ms=5000,cleanup.policy=[compact,delete]").ok()
-    # Kafka's controller answers before its broker has applied what was altered.
-    altered = r"retention.ms=5000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=5000"
-    until(lambda: re.search(altered, java.run(command, *where, "--describe").ok()), "the altered setting")
-    java.run(command, *where, "--alter", "--delete-config", "retention.ms").ok()
-    until(lambda: "retention.ms" not in java.run(command, *where, "--describe").ok(), "the setting is removed")
-    refused = java.run(command, *where, "--alter", "--add-config", "retention.ms=soon")
-    assert refused.code == 1 and "InvalidConfigurationException" in refused.out + refused.err
-    said = java.run(
-        command, "--bootstrap-server", bootstrap_servers, "--entity-type", "brokers", "--entity-name", 1, "--describe", "--all"
-    ).ok()
-    assert "log.retention.hours=168" in said
-    client = ("--bootstrap-server", bootstrap_servers, "--entity-type", "clients", "--entity-name", fresh("client"))
-    java.run(command, *client, "--alter", "--add-config", "producer_byte_rate=1024").ok()
-    until(lambda: "producer_byte_rate=1024.0" in java.run(command, *client, "--describe").ok(), "the quota")
-
-
 def test_transactions_command(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic, transactional_id, where = make_topic(), fresh("tx"), ("--bootstrap-server", bootstrap_servers)
     producer = confluent_producer(bootstrap_servers, transactional_id=transactional_id)
@@ -189,34 +141,3 @@ def test_transactions_command(java: JavaTools, bootstrap_servers: str, make_topi
     send_all(confluent_producer(bootstrap_servers), topic, [b"free"])
     (message,) = read_from_start(bootstrap_servers, topic, 1, isolation_level="read_committed")
     assert (message.value(), message.offset()) == (b"free", 2)
-
-
-def test_records_elections_and_reassignments_by_command(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic, tmp_path) -> None:
-    topic, where = make_topic(), ("--bootstrap-server", bootstrap_servers)
-    send_all(confluent_producer(bootstrap_servers), topic, [b"%d" % n for n in range(10)])
-    plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": 7}]}))
-    assert "low_watermark: 7" in java.run("DeleteRecordsCommand", *where, "--offset-json-file", plan).ok()
-    said = java.run("LeaderElectionCommand", *where, "--election-type", "preferred", "--topic", topic, "--partition", 0).ok()
-    assert "Valid replica already elected" in said
-
-
-def test_replica_verification(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    """It compares replicas forever; here it must come to its first report without an error."""
-    topic = make_topic()
-    send_all(confluent_producer(bootstrap_servers), topic, [b"%d" % n for n in range(10)])
-    command = ["java", "-Xmx256m", *fast_jvm(), "-cp", f"{java.jars}/*", "org.apache.kafka.tools.ReplicaVerificationTool"]
-    options = ["--broker-list", bootstrap_servers, "--topics-include", topic, "--report-interval-ms", "200"]
-    process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout is not None
-    try:
-        for line in process.stdout:
-            if found := re.search(r"max lag is (\d+) for partition (\S+) at offset (\d+) among 1 partitions", line):
-                assert found.group(1) == "0"
-                break
-        else:
-            raise AssertionError("it ended without a report")
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()

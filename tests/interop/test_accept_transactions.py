@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -103,23 +102,6 @@ def test_committed_readers_see_what_was_committed(bootstrap_servers: str, make_t
     python.close()
 
 
-def test_an_open_transaction_holds_committed_readers_back(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
-    producer = transactional(bootstrap_servers, fresh("tx"))
-    producer.begin_transaction()
-    producer.produce(topic, b"open", partition=0)
-    producer.flush(WAIT_S)
-    send_all(confluent_producer(bootstrap_servers), topic, [b"plain"])
-    assert values(bootstrap_servers, topic, 2, **UNCOMMITTED) == [b"open", b"plain"]
-    committed = confluent_consumer(bootstrap_servers, **COMMITTED)
-    committed.assign([TopicPartition(topic, 0, 0)])
-    assert committed.poll(0.5) is None
-    assert committed.get_watermark_offsets(TopicPartition(topic, 0), timeout=WAIT_S) in ((0, 0), (0, 2))  # by librdkafka's version
-    producer.commit_transaction(WAIT_S)
-    assert [message.value() for message in take(committed, 2)] == [b"open", b"plain"]
-    committed.close()
-
-
 def test_a_second_producer_of_the_id_fences_the_first(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     """The transaction that the first one left open is aborted before the second one starts."""
     topic, transactional_id = make_topic(), fresh("tx")
@@ -184,56 +166,3 @@ def test_offsets_are_committed_with_the_transaction(bootstrap_servers: str, make
     after = confluent_consumer(bootstrap_servers, group_id=group)
     assert after.committed([TopicPartition(source, 0)], timeout=WAIT_S)[0].offset == 10
     after.close()
-
-
-def test_pending_offsets_are_not_shown_as_stable(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    """KIP-447: who asks for stable offsets waits until the transaction that may move them has ended."""
-    source, group = make_topic(), fresh("g")
-    send_all(confluent_producer(bootstrap_servers), source, [b"%d" % n for n in range(10)])
-    member = confluent_consumer(bootstrap_servers, group_id=group)
-    member.assign([TopicPartition(source, 0, 0)])
-    producer = transactional(bootstrap_servers, fresh("tx"))
-    producer.begin_transaction()
-    producer.send_offsets_to_transaction([TopicPartition(source, 0, 4)], member.consumer_group_metadata(), WAIT_S)
-    asking = confluent_consumer(bootstrap_servers, group_id=group, **COMMITTED)
-    assert error_of(lambda: asking.committed([TopicPartition(source, 0)], timeout=1)) in ("_TIMED_OUT", "UNSTABLE_OFFSET_COMMIT")
-    producer.commit_transaction(WAIT_S)
-    (found,) = until(
-        lambda: [place for place in asking.committed([TopicPartition(source, 0)], timeout=WAIT_S) if place.offset >= 0], "it is committed"
-    )
-    assert found.offset == 4
-    asking.close()
-    member.close()
-
-
-def test_transactions_are_listed_described_and_aborted(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic, transactional_id = make_topic(2), fresh("tx")
-    admin = kafka.KafkaAdminClient(bootstrap_servers=bootstrap_servers)
-    producer = transactional(bootstrap_servers, transactional_id)
-    before_ms = int(time.time() * 1000) - 1000
-    producer.begin_transaction()
-    producer.produce(topic, b"x", partition=1)
-    producer.flush(WAIT_S)
-    (listed,) = [found for found in _flat(admin.list_transactions()) if found.transactional_id == transactional_id]
-    described = admin.describe_transactions([transactional_id])[transactional_id]
-    assert listed.state.value == described.state.value == "Ongoing"
-    assert described.producer_id == listed.producer_id
-    assert described.transaction_timeout_ms == 60_000 and described.transaction_start_time_ms > before_ms
-    assert {(place.topic, place.partition) for place in described.topic_partitions} == {(topic, 1)}
-    place = kafka.TopicPartition(topic, 1)
-    (active,) = admin.describe_producers([place])[place].active_producers
-    assert (active.producer_id, active.producer_epoch, active.last_sequence) == (described.producer_id, described.producer_epoch, 0)
-    assert active.current_transaction_start_offset == 0 and active.last_timestamp > before_ms
-    producer.abort_transaction(WAIT_S)
-
-    def ended() -> bool:
-        return admin.describe_transactions([transactional_id])[transactional_id].state.value == "CompleteAbort"
-
-    until(ended, "the markers are written")
-    assert admin.describe_producers([place])[place].active_producers[0].current_transaction_start_offset == -1
-    admin.close()
-
-
-def _flat(listed: Any) -> list[Any]:
-    """kafka-python answers by broker."""
-    return [each for found in listed.values() for each in found] if isinstance(listed, dict) else list(listed)

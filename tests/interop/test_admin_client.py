@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, OffsetAndMetadata, TopicPartition, errors
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, errors
 from kafkacore.admin import Acl, AclFilter, Append, ConfigResource, ItemResults, Subtract
 from tests.kit.waiting import fresh, until
 
@@ -37,40 +37,6 @@ def test_settings_of_a_topic(admin: KafkaAdminClient, make_topic: Callable[..., 
     assert {name: entry.value for name, entry in found.items()} == {"retention.ms": "604800000", "cleanup.policy": "delete,compact"}
     admin.alter_configs({topic: {"cleanup.policy": Subtract("delete")}}).check()
     until(lambda: admin.describe_configs([topic])[topic]["cleanup.policy"].value == "compact", "the brokers follow the controller")
-
-
-def test_what_cannot_be_set(admin: KafkaAdminClient, make_topic: Callable[..., str]) -> None:
-    good, bad, missing = make_topic(), make_topic(), fresh("missing")
-    results = admin.alter_configs(
-        {
-            ("topic", good): {"retention.ms": "7"},
-            ("topic", bad): {"retention.ms": "soon"},
-            ("topic", missing): {"retention.ms": "7"},
-        }
-    )
-    assert set(results.succeeded) == {("topic", good)}
-    assert {resource.name: type(error) for resource, error in results.errors.items()} == {
-        bad: errors.InvalidConfiguration,
-        missing: errors.UnknownTopicOrPartition,
-    }
-    described = admin.describe_configs([("topic", good), ("topic", missing)])
-    assert isinstance(described.errors["topic", missing], errors.UnknownTopicOrPartition)
-    for wrong in (("planet", "x"), ("broker", "x")):
-        with pytest.raises(errors.UsageError):
-            admin.describe_configs([wrong])
-    with pytest.raises(errors.UsageError, match=r"retention\.ms: a value is a text, .* not bytes"):
-        admin.alter_configs({("topic", good): {"retention.ms": b"7"}})  # type: ignore[dict-item]
-
-
-def test_settings_of_brokers(admin: KafkaAdminClient) -> None:
-    broker = ConfigResource("broker", str(admin.describe_cluster().nodes[0].id))
-    found = admin.describe_configs([broker], include_synonyms=True).check()[broker]
-    assert len(found) >= 340
-    node_id = found["node.id"]
-    assert (node_id.value, node_id.source, node_id.is_read_only, node_id.type) == (broker.name, "static_broker", True, "int")
-    assert found["ssl.key.password"].is_sensitive and found["ssl.key.password"].value is None
-    assert isinstance(admin.alter_configs({broker: {"node.id": "7"}}).errors[broker], errors.InvalidRequest)
-    assert broker in admin.list_config_resources(["broker"])
 
 
 # ---- offsets, records, leaders
@@ -257,10 +223,3 @@ def test_transactions(admin: KafkaAdminClient, bootstrap_servers: str, make_topi
     assert admin.list_offsets({tp: "latest"}, read_committed=True)[tp].offset == 2
     (state,) = admin.describe_producers([tp])[tp]
     assert state.transaction_start_offset == -1
-
-
-def test_many_topics_in_one_call(admin: KafkaAdminClient) -> None:
-    names = [fresh("many") for nth in range(20)]
-    admin.create_topics([NewTopic(name, 1, 1) for name in names]).check()
-    until(lambda: not admin.describe_topics(names).errors, "the brokers follow the controller")
-    assert set(admin.delete_topics(names).succeeded) == set(names)

@@ -92,14 +92,6 @@ def test_a_producer_is_fenced_and_its_transaction_aborted(
     admin.force_terminate_transaction(name)
 
 
-def test_features(admin: KafkaAdminClient) -> None:
-    found = admin.describe_features()
-    lowest, highest = found.supported["metadata.version"]
-    level = found.finalized["metadata.version"].highest
-    assert lowest <= level <= highest
-    assert found.epoch is not None
-
-
 def test_a_feature_is_changed_after_a_check_only(admin: KafkaAdminClient) -> None:
     level = admin.describe_features().finalized["metadata.version"].highest
     wrong = admin.update_features({"metadata.version": 30_000}, validate_only=True)
@@ -115,19 +107,6 @@ def test_the_quorum(admin: KafkaAdminClient) -> None:
     assert found.leader_id in {voter.replica_id for voter in found.voters}
     assert found.leader_epoch >= 0
     assert 0 < found.high_watermark <= max(voter.log_end_offset for voter in found.voters)
-
-
-def test_voters_that_cannot_be_changed(admin: KafkaAdminClient) -> None:
-    with pytest.raises(errors.KafkaError) as added:
-        admin.add_raft_voter(77, bytes(16), {"CONTROLLER": ("127.0.0.1", 1)})
-    assert isinstance(added.value, (errors.BrokerError,)), added.value
-    with pytest.raises(errors.BrokerError):
-        admin.remove_raft_voter(77, bytes(16))
-
-
-def test_a_broker_that_is_not_registered(admin: KafkaAdminClient) -> None:
-    with pytest.raises(errors.BrokerIdNotRegistered):
-        admin.unregister_broker(77)
 
 
 def test_brokers_that_do_not_run_are_listed_on_wish(admin: KafkaAdminClient) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 
 from tests.kit.java_tools import JavaTools
 from tests.kit.waiting import fresh, until
 
-MakeTopic = Callable[..., str]
 CONFIG = "kafka.admin.ConfigCommand"
 pytestmark = [pytest.mark.kafka, pytest.mark.kafka_at_length, pytest.mark.timeout(400)]
 
@@ -85,27 +83,6 @@ def test_settings_of_groups_and_subscriptions(java: JavaTools, where: tuple[str,
     told(java, "interval.ms=10000", "ClientMetricsCommand", *where, "--describe", "--name", name)
     java.run("ClientMetricsCommand", *where, "--delete", "--name", name).ok()
     told(java, name, "ClientMetricsCommand", *where, "--list", absent=True)
-
-
-def test_defaults_of_all_brokers(java: JavaTools, where: tuple[str, str]) -> None:
-    everyone = (*where, "--entity-type", "brokers", "--entity-default")
-    java.run(CONFIG, *everyone, "--alter", "--add-config", "log.cleaner.threads=2").ok()
-    told(java, "log.cleaner.threads=2", CONFIG, *everyone, "--describe")
-    one = (*where, "--entity-type", "brokers", "--entity-name", 1)
-    told(
-        java,
-        "log.cleaner.threads=2 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:log.cleaner.threads=2",
-        *(CONFIG, *one, "--describe", "--all"),
-    )
-    java.run(CONFIG, *everyone, "--alter", "--delete-config", "log.cleaner.threads").ok()
-    refused = java.run(CONFIG, *one, "--alter", "--add-config", "node.id=7")
-    assert refused.code == 1 and "Cannot update these configs dynamically" in refused.out + refused.err
-
-
-def test_loggers(java: JavaTools, where: tuple[str, str]) -> None:
-    loggers = (*where, "--entity-type", "broker-loggers", "--entity-name", 1)
-    said = java.run(CONFIG, *loggers, "--describe").ok()
-    assert re.search(r"^  root=[A-Z]+ sensitive=false", said, re.M)
 
 
 def test_the_cluster(java: JavaTools, where: tuple[str, str], bootstrap_servers: str) -> None:

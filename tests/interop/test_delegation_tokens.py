@@ -11,7 +11,6 @@ import pytest
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore import protocol as p
 from kafkacore.admin import Acl, AclFilter
-from kafkacore.admin.tokens import DelegationToken
 from kafkacore.errors import Code
 from kafkacore.net.sasl import PlainClient, ScramClient
 from kafkacore.testing import EmbeddedCluster
@@ -312,16 +311,3 @@ def test_what_no_token_opens(address: str, people: People, mechanism: str, what:
         token_id, secret = "alice", USERS["alice"]
     with Wire(address, 60) as wire, pytest.raises(errors.SaslAuthentication):
         wire.log_in(ScramClient(mechanism, token_id, secret, is_delegation_token=is_token))
-
-
-def test_the_admin_client(address: str, people: People) -> None:
-    with KafkaAdminClient(settings(address, "PLAIN", "alice")) as alice:
-        made = alice.create_delegation_token(renewers=["User:bob"], max_lifetime_ms=3_600_000)
-        assert isinstance(made, DelegationToken)
-        assert (made.owner, made.requester, made.renewers) == ("User:alice", "User:alice", ["User:bob"])
-        until(lambda: [each.token_id for each in alice.describe_delegation_tokens()] == [made.token_id])
-        assert made.issue_ms < alice.renew_delegation_token(made.hmac, period_ms=600_000) < made.max_ms
-        alice.expire_delegation_token(made.hmac)
-        until(lambda: alice.describe_delegation_tokens() == [])
-        with pytest.raises(errors.DelegationTokenNotFound):
-            alice.renew_delegation_token(made.hmac)

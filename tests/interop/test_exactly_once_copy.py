@@ -1,7 +1,7 @@
 """A copy of the flights is exact, though the copying process is SIGKILLed again and again, and brokers too, where they are three processes.
 
 The copying process is examples/exactly_once.py. Readers of committed data of three clients then see each record once, and those of a key in
-their order. Kafka's TransactionalMessageCopier reads what it wrote, and it what that wrote.
+their order. Kafka's TransactionalMessageCopier reads what our producer wrote, and our consumer what that wrote.
 
 By default a part of the flights is copied; KAFKACORE_ALL_FLIGHTS=1 takes all 336,776. KAFKACORE_SEED repeats a run.
 """
@@ -36,7 +36,6 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "exactly_once.py"
 ALL = os.environ.get("KAFKACORE_ALL_FLIGHTS") == "1"
 LIMIT, BATCH, KILLS = (None, 500, 10) if ALL else (10_000, 100, 5)
 PARTITIONS, GUARD_S = 4, 1200 if ALL else 240
-LARGE = BATCH * 5  # of a copier that nobody kills: with Kafka each transaction waits for the end of the last one
 AHEAD = 8  # transactions that the copier has before it
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(3 * GUARD_S if ALL else 600)]
@@ -69,14 +68,6 @@ def three() -> Iterator[EmbeddedCluster]:
 
 def flights_topic(servers: str) -> str:
     return new_topic(servers, PARTITIONS, prefix="flights", retention_ms=-1)  # they are of 2013
-
-
-def write(servers: str, flights: Flights) -> str:
-    """A topic with the flights, by carrier."""
-    topic = flights_topic(servers)
-    with KafkaProducer(bootstrap_servers=servers) as producer:
-        producer.send_many(topic, flights.documents, keys=flights.carriers, timestamps_ms=flights.timestamps_ms)
-    return topic
 
 
 def by_carrier(flights: Flights, change: Callable[[bytes], bytes]) -> ByKey:
@@ -113,12 +104,11 @@ class Source:
 class Copier:
     """The copying process."""
 
-    def __init__(self, servers: str, source: str, target: str, batch: int = BATCH) -> None:
+    def __init__(self, servers: str, source: str, target: str) -> None:
         self._servers = servers
         self._group = fresh("g")
         self._command = [sys.executable, str(EXAMPLE), source, target, "--bootstrap-server", servers]
-        self._command += ["--name", fresh("copier"), "--group", self._group, "--batch", str(batch)]
-        self._source = source
+        self._command += ["--name", fresh("copier"), "--group", self._group, "--batch", str(BATCH)]
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
@@ -278,7 +268,7 @@ def kafkas_copier(kafka: KafkaServer, servers: str, source: str, target: str, co
 
     def copy(index: int, held: int) -> str:
         words = ["--broker-list", servers, "--input-topic", source, "--input-partition", index, "--output-topic", target]
-        words += ["--transactional-id", fresh("kafkas"), "--consumer-group", group, "--transaction-size", LARGE]
+        words += ["--transactional-id", fresh("kafkas"), "--consumer-group", group, "--transaction-size", BATCH * 5]
         words += ["--max-messages", held]
         words += ["--enable-random-aborts", "--use-group-metadata"]
         return kafka.tool("org.apache.kafka.tools.TransactionalMessageCopier", *words, timeout=GUARD_S).decode()
@@ -289,41 +279,12 @@ def kafkas_copier(kafka: KafkaServer, servers: str, source: str, target: str, co
             assert (last["remaining"], last["stage"]) == (0, "ShutdownComplete"), out[-1000:]
 
 
-@pytest.fixture(params=[pytest.param("kafka", marks=pytest.mark.kafka_at_length), "three brokers"])
-def servers(request: pytest.FixtureRequest) -> str:
-    cluster = request.getfixturevalue("real_kafka" if request.param == "kafka" else "three")
-    servers: str = cluster.bootstrap_servers
-    return servers
-
-
-def test_kafkas_copier_reads_ours_and_ours_reads_its(servers: str, flights: Flights, java: JavaTools, real_kafka: KafkaServer) -> None:
-    source, first, second, third = write(servers, flights), flights_topic(servers), flights_topic(servers), flights_topic(servers)
-    copier = Copier(servers, source, first, LARGE)
-    copier.start()
-    try:
-        copier.finish(len(flights.documents))
-    finally:
-        copier.kill()
-    expected = by_carrier(flights, bytes.upper)
-    assert_exact(java, servers, first, expected)  # writes a last record into each partition, too
-    expected |= {b"%d" % index: [b"last"] for index in range(PARTITIONS)}
-    kafkas_copier(real_kafka, servers, first, second, sum(map(len, expected.values())))
-    assert ours(servers, second, sum(map(len, expected.values()))) == expected
-    ends = [(b"end %d" % index, index) for index in range(PARTITIONS)]
-    with KafkaProducer(bootstrap_servers=servers) as producer:
-        for key, index in ends:
-            producer.send(second, b"end", key=key, partition=index)
-    with KafkaConsumer(bootstrap_servers=servers) as consumer:
-        places = [TopicPartition(second, index) for index in range(PARTITIONS)]
-        offset = sum(consumer.end_offsets(places).values())
-    copier = Copier(servers, second, third, LARGE)
-    copier.start()
-    try:
-        copier.finish(offset)
-    finally:
-        copier.kill()
-    upper = {key: [value.upper() for value in values] for key, values in expected.items()}
-    upper |= {key: [b"END"] for key, _ in ends}
-    count = sum(map(len, upper.values()))
-    assert ours(servers, third, count) == upper
-    assert confluents(servers, third, count) == upper
+def test_kafkas_copier_reads_ours_and_ours_reads_its(three: EmbeddedCluster, flights: Flights, real_kafka: KafkaServer) -> None:
+    servers = three.bootstrap_servers
+    source, target = flights_topic(servers), flights_topic(servers)
+    with KafkaProducer(bootstrap_servers=servers, transactional_id=fresh("tx")) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send_many(source, flights.documents, keys=flights.carriers, timestamps_ms=flights.timestamps_ms)
+    kafkas_copier(real_kafka, servers, source, target, len(flights.documents))
+    assert ours(servers, target, len(flights.documents)) == by_carrier(flights, bytes)

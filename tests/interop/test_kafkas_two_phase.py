@@ -92,17 +92,3 @@ def test_a_kafka_without_it_says_so(real_kafka: KafkaServer, embedded: EmbeddedC
             with pytest.raises(errors.UnsupportedVersion, match="InitProducerId") as refused:
                 producer.init_transactions()
             assert refused.value.fatal
-
-
-@pytest.mark.kafka_at_length
-def test_a_kafka_that_forbids_it() -> None:
-    with (
-        KafkaServer(unstable_api_versions_enable="true") as forbids,
-        KafkaProducer(
-            bootstrap_servers=forbids.bootstrap_servers, transactional_id="tx", transaction_two_phase_commit_enable=True
-        ) as producer,
-    ):
-        with pytest.raises(errors.KafkaError) as refused:
-            producer.init_transactions()
-        assert refused.value.code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        assert not refused.value.fatal  # an ACL may allow it later

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkacore import KafkaConsumer, TopicPartition
 from kafkacore.cli.flights import COUNT, load_flights
 from kafkacore.legacy import (
     EARLIEST_TIME,
@@ -18,7 +17,6 @@ from kafkacore.legacy import (
     ConsumerConnector,
     KeyedMessage,
     SimpleConsumer,
-    SyncProducer,
     default_partitioner,
 )
 
@@ -100,15 +98,3 @@ def test_the_flights_come_out_as_they_went_in(bootstrap_servers: str, make_topic
             producer.send(message)
     assert by_simple_consumer(bootstrap_servers, topic) == truth
     assert by_streams(bootstrap_servers, topic, sum(map(len, truth.values()))) == truth
-
-
-@pytest.mark.kafka_at_length
-@pytest.mark.parametrize("acks", [0, 1, -1])
-def test_messages_without_key_go_to_one_partition(bootstrap_servers: str, make_topic: Callable[..., str], acks: int) -> None:
-    topic = make_topic(PARTITIONS)
-    with SyncProducer(bootstrap_servers=bootstrap_servers, request_required_acks=acks) as producer:
-        for n in range(5):
-            producer.send(*(KeyedMessage(topic, b"%d" % (10 * n + i)) for i in range(10)))
-    with KafkaConsumer(bootstrap_servers=bootstrap_servers) as consumer:
-        ends = consumer.end_offsets([TopicPartition(topic, p) for p in range(PARTITIONS)])
-    assert sorted(ends.values()) == [0, 0, 0, 50]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +10,6 @@ from confluent_kafka import Producer
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, OffsetAndMetadata, TopicPartition, errors
 from tests.kit import records
-from tests.kit.inside import sender_of
 from tests.kit.kafka_server import KafkaServer
 from tests.kit.records import read_committed
 from tests.kit.rivals import confluent_producer, read_from_start, send_all, take_transactions_back
@@ -126,29 +124,6 @@ def test_a_transaction_that_lasts_too_long(bootstrap_servers: str, make_topic: M
     assert theirs(bootstrap_servers, topic, 2) == [b"behind", b"next"]
 
 
-def test_a_record_that_is_refused_makes_the_commit_fail(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic, small = make_topic(), make_topic(max_message_bytes=1000)
-    with transactional(bootstrap_servers) as producer:
-        producer.begin_transaction()
-        producer.send(topic, "good", partition=0)
-        producer.send(small, b"x" * 5000, partition=0)
-        with pytest.raises(errors.TransactionAbortable) as failed:
-            producer.commit_transaction()
-        assert isinstance(failed.value.__cause__, errors.RecordTooLarge)
-        producer.abort_transaction()
-        with producer.transaction():
-            producer.send(topic, "next", partition=0)
-            producer.send(small, "next", partition=0)
-    assert read_committed(bootstrap_servers, topic, 1) == read_committed(bootstrap_servers, small, 1) == [b"next"]
-
-
-def test_a_timeout_that_the_broker_does_not_allow(bootstrap_servers: str) -> None:
-    with KafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=fresh("tx"), transaction_timeout_ms=2**31 - 1) as producer:
-        with pytest.raises(errors.InvalidTxnTimeout) as refused:
-            producer.init_transactions()
-        assert refused.value.fatal
-
-
 @pytest.fixture
 def kafka_of_version_1() -> Iterator[str]:
     """Apache Kafka whose transaction.version was taken back to 1."""
@@ -181,37 +156,3 @@ def test_transactions_of_version_1_on_kafka(kafka_of_version_1: str) -> None:
     assert read_committed(servers, topic, 6) == [f"committed {nth}".encode() for nth in range(5)] + [b"last"]
     with KafkaConsumer(bootstrap_servers=servers, group_id="g") as consumer:
         assert consumer.committed(TopicPartition(topic, 0)) == OffsetAndMetadata(5)
-
-
-@pytest.mark.kafka
-@pytest.mark.kafka_at_length
-@pytest.mark.timeout(600)
-def test_a_change_of_the_transaction_version_while_running_on_kafka() -> None:
-    """The producer goes by what the brokers say last. With version 2 each transaction has an epoch of its own, with version 1 none has."""
-    with KafkaServer() as server:
-        servers, topic = server.bootstrap_servers, fresh("t")
-        with KafkaAdminClient(bootstrap_servers=servers) as admin:
-            admin.create_topics([NewTopic(topic, 2, 1)]).check()
-        with transactional(servers, max_block_ms=180_000, delivery_timeout_ms=180_000) as producer:
-
-            def epoch_after(value: str) -> int:
-                with producer.transaction():
-                    for index in (0, 1):
-                        producer.send(topic, f"{value} {index}", partition=index)
-                return int(producer.statistics()["transactions"]["producer_epoch"])
-
-            assert epoch_after("first") + 1 == epoch_after("second")
-            for level, change in ((1, "downgrade"), (2, "upgrade")):
-                producer.begin_transaction()
-                producer.send(topic, f"across {level}", partition=0).result(WAIT_S)
-                feature = f"transaction.version={level}"
-                server.tool("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", servers, change, "--feature", feature)
-                server.kill(signal.SIGTERM)  # new connections tell the level
-                server.start()
-                producer.commit_transaction()
-                epochs = [epoch_after(f"{nth} of {level}") for nth in range(3)]
-                assert (epochs[2] - epochs[1], sender_of(producer).transactional.adds_by_writing) == (level - 1, level == 2)  # type: ignore[union-attr]
-        expected = [f"{name} {index}" for name in ("first", "second") for index in (0, 1)]
-        expected += [f"across {level}" for level in (1, 2)]
-        expected += [f"{nth} of {level} {index}" for level in (1, 2) for nth in range(3) for index in (0, 1)]
-        assert sorted(read_committed(servers, topic, len(expected), 2)) == sorted(value.encode() for value in expected)

@@ -50,17 +50,6 @@ if group:
 print(producer.prepare_transaction().to_json(), flush=True)
 sys.stdin.read()
 """
-END = """
-import sys
-from kafkacore import PreparedTransaction, TwoPhaseClient
-servers, text, what = sys.argv[1:]
-with TwoPhaseClient(bootstrap_servers=servers) as client:
-    prepared = PreparedTransaction.from_json(text)
-    client.states([prepared])
-    print("ready", flush=True)
-    sys.stdin.readline()
-    print(getattr(client, what)(prepared))
-"""
 
 
 def started(program: str, *args: str) -> subprocess.Popen[str]:
@@ -105,46 +94,6 @@ def test_the_preparing_process_is_killed(bootstrap_servers: str, make_topic: Mak
         *("--isolation-level", "read_committed"),
     )
     assert said.ok().split() == ["a", "b", "behind"]
-
-
-def test_processes_end_it_at_the_same_time(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic, others = make_topic(), ("commit", "abort", "commit", "abort")
-    prepared = prepared_by_a_dead_process(bootstrap_servers, topic, "x")
-    processes = [started(END, bootstrap_servers, prepared.to_json(), what) for what in others]
-    try:
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        said = [process.communicate(timeout=120)[0].strip() for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    with TwoPhaseClient(bootstrap_servers=bootstrap_servers) as client:
-        [state] = client.states([prepared])
-    won = {"commit": PreparedState.COMMITTED, "abort": PreparedState.ABORTED}
-    assert state in {won[what] for what in others}
-    for what, word in zip(others, said, strict=True):
-        assert (word in ("True", "False")) is (won[what] is state), (others, said, state)
-    send_all(confluent_producer(bootstrap_servers), topic, [b"behind"])
-    expected = [b"x", b"behind"] if state is PreparedState.COMMITTED else [b"behind"]
-    assert read_committed(bootstrap_servers, topic, len(expected)) == expected
-
-
-def test_its_time_passes(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
-    prepared = prepared_by_a_dead_process(bootstrap_servers, topic, "lost", timeout_ms=3_000)
-    assert prepared.expires_at_ms == prepared.started_at_ms + 3_000
-    send_all(confluent_producer(bootstrap_servers), topic, [b"behind"])
-    assert read_committed(bootstrap_servers, topic, 1) == [b"behind"], "it comes when the coordinator has aborted the transaction"
-    with TwoPhaseClient(bootstrap_servers=bootstrap_servers) as client:
-        with pytest.raises(errors.PreparedTransactionAborted, match="longer than its transaction_timeout_ms of 3000") as lost:
-            client.commit(prepared)
-        assert lost.value.timed_out
-        assert not client.abort(prepared)
 
 
 # ---- versions, on servers of their own -----------------------------------------------------------------------------------------------

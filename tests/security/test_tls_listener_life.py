@@ -150,7 +150,7 @@ def test_brokers_that_do_not_trust_each_other_say_so_once(directory: Directory, 
 
 
 def test_altered_certificates(directory: Directory) -> None:
-    """By listener, for one broker; they hold when it starts again. `tests/interop/test_tls_listeners.py` does the same on Kafka."""
+    """By listener, for one broker; they hold when it starts again."""
     with EmbeddedCluster(brokers=2, config=directory.config()) as cluster, KafkaAdminClient(**directory.settings(cluster)) as admin:
         before = directory.shown(cluster)
         leaf = directory.authority.issue_cert("127.0.0.1", "localhost")
