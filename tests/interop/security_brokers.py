@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from kafkacore import KafkaAdminClient, NewTopic
@@ -125,10 +124,3 @@ def kafka() -> Iterator[Secured]:
         server.properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         with server:
             yield _prepared(Secured({name: f"127.0.0.1:{port}" for name, port in ports.items()}, files))
-
-
-def java_store(where: Secured, name: str, directory: Path) -> str:
-    """Chain and key of a user in one file, as Java reads PEM."""
-    path = directory / f"{name}.store.pem"
-    path.write_text("".join(Path(each).read_text() for each in reversed(where.files[name])))
-    return str(path)

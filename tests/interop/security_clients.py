@@ -4,34 +4,23 @@
     password      the broker refused the user's password
     certificate   one side refused the other's certificate, or missed it
     topic         the topic may not be written or read
-    closed        the broker ended the connection, and the client did not look why
 
-Each client says it in its own way: by the class of an exception, a code, or only in its log. What none of these explains stays as it is.
+Each client says it in its own way: by the class of an exception, a code, or what it prints. What none of these explains stays as it is.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
 import re
-import ssl
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import aiokafka
 import confluent_kafka
-import kafka
 
 from kafkacore import KafkaConsumer, KafkaProducer, errors
 from tests.kit.java_tools import JavaTools
 
 WAIT_S = 60.0
-BOOTSTRAP_MS = (1_000, 5_000, 20_000)
-"""How long kafka-python tries to get in, with or without success: longer where that was too short for any word on a busy machine."""
-WORDS = ("ok", "password", "certificate", "topic", "closed")
 VALUE = b"a value"
 
 
@@ -63,37 +52,12 @@ class Access(NamedTuple):
         return self.protocol.startswith("SASL")
 
 
-class _Heard(logging.Handler):
-    """What a client said in its log."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= logging.WARNING:
-            self.lines.append(record.getMessage())
-
-
-@contextlib.contextmanager
-def _hearing(name: str) -> Iterator[list[str]]:
-    heard, logger = _Heard(), logging.getLogger(name)
-    propagates, logger.propagate = logger.propagate, False
-    logger.addHandler(heard)
-    try:
-        yield heard.lines
-    finally:
-        logger.removeHandler(heard)
-        logger.propagate = propagates
-
-
 def word_for(text: str) -> str:
-    """The outcome that a text of a client or of its log tells of; the text where it tells of none."""
+    """The outcome that a text of a client tells of; the text where it tells of none."""
     for word, pattern in (
         ("topic", r"TopicAuthorization|TOPIC_AUTHORIZATION|Not authorized to access topics"),
         ("password", r"SaslAuthentication|Authentication failed|Invalid credentials|SASL_AUTHENTICATION|AuthenticationFailed"),
         ("certificate", r"(?i)certificate|SSL.*alert|tlsv1[23]? alert|SslAuthentication|PKIX|ssl handshake"),
-        ("closed", r"closed|disconnected"),
     ):
         if re.search(pattern, text):
             return word
@@ -109,88 +73,18 @@ def kafkacore(access: Access, topic: str, group: str) -> str:
         settings |= {"ssl_cafile": access.ca, **dict(zip(("ssl_certfile", "ssl_keyfile"), access.own, strict=bool(access.own)))}
     if access.sasl:
         settings |= {"sasl_mechanism": access.mechanism, "sasl_username": access.user, "sasl_password": access.password}
-    with _hearing("kafkacore"):
-        try:
-            with KafkaProducer(settings) as producer:
-                producer.send(topic, VALUE).result(WAIT_S)
-            with KafkaConsumer(topic, **settings, group_id=group, auto_offset_reset="earliest") as consumer:
-                [[record]] = consumer.poll(WAIT_S, max_records=1).values()
-                consumer.commit()
-        except errors.TopicAuthorization:
-            return "topic"
-        except errors.SslAuthenticationFailed:
-            return "certificate"
-        except errors.SaslAuthentication:
-            return "password"
-    return "ok" if record.value == VALUE else repr(record)
-
-
-# ---- kafka-python
-
-
-def kafka_python(access: Access, topic: str, group: str) -> str:
-    outcome = ""
-    for bootstrap_ms in BOOTSTRAP_MS:
-        outcome = _kafka_python(access, topic, group, bootstrap_ms)
-        if outcome in WORDS:
-            break
-    return outcome
-
-
-def _kafka_python(access: Access, topic: str, group: str, bootstrap_ms: int) -> str:
-    settings: dict[str, Any] = {"bootstrap_servers": access.address, "security_protocol": access.protocol}
-    settings |= {"bootstrap_timeout_ms": bootstrap_ms, "reconnect_backoff_max_ms": 50}
-    if access.tls:
-        settings |= {"ssl_cafile": access.ca, **dict(zip(("ssl_certfile", "ssl_keyfile"), access.own, strict=bool(access.own)))}
-    if access.sasl:
-        settings |= {"sasl_mechanism": access.mechanism, "sasl_plain_username": access.user, "sasl_plain_password": access.password}
-    producer = consumer = None
-    with _hearing("kafka") as heard:
-        try:
-            producer = kafka.KafkaProducer(**settings, enable_idempotence=False, max_block_ms=int(WAIT_S * 1000))
-            producer.send(topic, VALUE).get(WAIT_S)
-            reading = {"group_id": group, "auto_offset_reset": "earliest", "consumer_timeout_ms": int(WAIT_S * 1000)}
-            consumer = kafka.KafkaConsumer(topic, **settings, **reading)
-            record = next(consumer)
+    try:
+        with KafkaProducer(settings) as producer:
+            producer.send(topic, VALUE).result(WAIT_S)
+        with KafkaConsumer(topic, **settings, group_id=group, auto_offset_reset="earliest") as consumer:
+            [[record]] = consumer.poll(WAIT_S, max_records=1).values()
             consumer.commit()
-        except Exception as error:
-            return word_for(" ".join([repr(error), *heard]))
-        finally:
-            for each in (producer, consumer):
-                if each is not None:
-                    each.close(*([0] if each is producer else []))
-    return "ok" if record.value == VALUE else repr(record)
-
-
-# ---- aiokafka
-
-
-def in_aiokafka(access: Access, topic: str, group: str) -> str:
-    settings: dict[str, Any] = {"bootstrap_servers": access.address, "security_protocol": access.protocol}
-    if access.tls:
-        settings["ssl_context"] = ssl.create_default_context(cafile=access.ca)
-        if access.own:
-            settings["ssl_context"].load_cert_chain(*access.own)
-    if access.sasl:
-        settings |= {"sasl_mechanism": access.mechanism, "sasl_plain_username": access.user, "sasl_plain_password": access.password}
-
-    async def play() -> Any:
-        producer = aiokafka.AIOKafkaProducer(**settings)
-        try:
-            await producer.start()
-            await asyncio.wait_for(producer.send_and_wait(topic, VALUE), WAIT_S)
-        finally:
-            await producer.stop()
-        async with aiokafka.AIOKafkaConsumer(topic, **settings, group_id=group, auto_offset_reset="earliest") as consumer:
-            record = await asyncio.wait_for(consumer.getone(), WAIT_S)
-            await consumer.commit()
-            return record
-
-    with _hearing("aiokafka") as heard:
-        try:
-            record = asyncio.run(play())
-        except Exception as error:
-            return word_for(" ".join([repr(error), *heard]))
+    except errors.TopicAuthorization:
+        return "topic"
+    except errors.SslAuthenticationFailed:
+        return "certificate"
+    except errors.SaslAuthentication:
+        return "password"
     return "ok" if record.value == VALUE else repr(record)
 
 
@@ -258,4 +152,4 @@ def java(tools: JavaTools, access: Access, topic: str, group: str, directory: Pa
     return "ok" if ran.code == 0 and ran.out in (f"{VALUE.decode()}\n", "7.0\n") else word_for(ran.out + ran.err)
 
 
-CLIENTS = {"kafkacore": kafkacore, "kafka-python": kafka_python, "aiokafka": in_aiokafka, "confluent-kafka": confluent}
+CLIENTS = {"kafkacore": kafkacore, "confluent-kafka": confluent}

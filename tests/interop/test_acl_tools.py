@@ -1,22 +1,10 @@
-"""ACLs of the embedded broker, managed by Kafka's tool and by the admin clients of others."""
+"""ACLs of the embedded broker, managed by Kafka's tool."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import kafka
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
-from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, ACLResourcePatternType, ResourcePattern, ResourcePatternFilter
-from kafka.errors import NoError
 
 from kafkacore.admin import Acl, KafkaAdminClient
 from kafkacore.config_authorizer import STANDARD_AUTHORIZER
@@ -24,7 +12,6 @@ from kafkacore.testing import EmbeddedCluster
 from tests.kit.java_tools import JavaTools
 
 ACLS = "org.apache.kafka.tools.AclCommand"
-WAIT_S = 90
 
 
 @pytest.fixture(scope="module")
@@ -74,31 +61,3 @@ def test_kafkas_tool(java: JavaTools, secured: str) -> None:
     assert stored(secured) == []
     refused = java.run(ACLS, *where, "--add", "--allow-principal", "User:tool", "--operation", "Read", "--cluster", "--topic", "t")
     assert refused.code == 1 and stored(secured) == []
-
-
-def test_confluent_kafka(secured: str) -> None:
-    admin = AdminClient({"bootstrap.servers": secured})
-    wanted = AclBinding(ResourceType.TOPIC, "t", ResourcePatternType.PREFIXED, "User:c", "*", AclOperation.READ, AclPermissionType.ALLOW)
-    admin.create_acls([wanted])[wanted].result(WAIT_S)
-    meant = AclBindingFilter(ResourceType.ANY, "to", ResourcePatternType.MATCH, None, None, AclOperation.ANY, AclPermissionType.ANY)
-    assert admin.describe_acls(meant).result(WAIT_S) == [wanted]
-    assert stored(secured) == [Acl("topic", "t", "User:c", "read", pattern_type="prefixed")]
-    assert admin.delete_acls([meant])[meant].result(WAIT_S) == [wanted]
-    assert stored(secured) == []
-
-
-def test_kafka_python(secured: str) -> None:
-    admin = kafka.KafkaAdminClient(bootstrap_servers=secured)
-    try:
-        pattern = ResourcePattern(kafka.admin.ResourceType.GROUP, "g", ACLResourcePatternType.LITERAL)
-        wanted = ACL("User:k", "127.0.0.1", ACLOperation.READ, ACLPermissionType.DENY, pattern)
-        assert admin.create_acls([wanted]) == {"succeeded": [wanted], "failed": []}
-        any_pattern = ResourcePatternFilter(kafka.admin.ResourceType.ANY, None, ACLResourcePatternType.ANY)
-        meant = ACLFilter("User:k", None, ACLOperation.ANY, ACLPermissionType.ANY, any_pattern)
-        found, error = admin.describe_acls(meant)
-        assert found == [wanted] and error is NoError
-        assert stored(secured) == [Acl("group", "g", "User:k", "read", "127.0.0.1", "deny")]
-        admin.delete_acls([meant])
-        assert stored(secured) == []
-    finally:
-        admin.close()

@@ -6,16 +6,13 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafkacore import protocol as p
 from kafkacore.cli.app import run
 from tests.kit.java_tools import JavaTools, Ran
 from tests.kit.waiting import fresh, until
-from tests.kit.wire import Wire
 
 MakeTopic = Callable[..., str]
 PARTITIONS, RECORDS = 3, 10
@@ -68,15 +65,6 @@ class Group:
 
     def described(self, *words: object) -> list[dict[str, str]]:
         return rows_of(self.tool("--describe", *words).ok())
-
-    def leave(self) -> None:
-        """Ends the members; the static one is put out, it would stay for its session timeout."""
-        for consumer in self.members.values():
-            consumer.close()
-        statics = [p.group.MemberIdentity(member_id="", group_instance_id=name) for name in CLIENTS.values() if name]
-        with Wire(self.servers) as wire:
-            (left,) = wire.ask(p.LeaveGroupRequest(group_id=self.name, members=statics), 5).members
-        assert not left.error_code
 
 
 @pytest.fixture(params=[pytest.param("classic", marks=pytest.mark.kafka_at_length), "consumer"])
@@ -148,47 +136,3 @@ def test_a_group_is_described_alike(group: Group, capsys: pytest.CaptureFixture[
     assert told == {partition: {java: row[java] for java in keys.values()} for partition, row in offsets.items()}
     assert run(["groups", "describe", name, "-b", group.servers]) == 0
     assert f"{name}: Stable, 2 members, assignor {ours.assignor}, coordinator {at.host}:{at.port} ({at.id})" in capsys.readouterr().out
-
-
-def committed(group: Group) -> dict[int, int]:
-    with KafkaAdminClient(bootstrap_servers=group.servers) as admin:
-        return {tp.partition: found.offset for tp, found in admin.list_group_offsets(group.name).items() if found is not None}
-
-
-def test_offsets_are_reset_and_deleted_when_the_members_have_left(group: Group) -> None:
-    reset = ("--reset-offsets", "--to-offset", 4, "--topic")
-    before = {0: 1, 1: 2}
-    for how in ("--dry-run", "--execute"):
-        assert "is inactive, but the current state is Stable" in group.tool(*reset, group.topic, how).out
-    assert "GroupNotEmptyException" in group.tool("--delete").out
-    said = group.tool("--delete-offsets", "--topic", f"{group.topic}:0").out
-    assert "GroupSubscribedToTopicException" in said
-    assert committed(group) == before
-    assert run(["groups", "reset", group.name, "--to", "4", "--execute", "-b", group.servers]) != 0
-    assert run(["groups", "delete", group.name, "-y", "-b", group.servers]) != 0
-    assert committed(group) == before
-
-    group.leave()
-    (state,) = until(lambda: [row for row in group.described("--state") if row["STATE"] == "Empty"], "the group is empty")
-    assert state["#MEMBERS"] == "0"
-    assert {row["CONSUMER-ID"] for row in group.described()} == {"-"}
-    planned = rows_of(group.tool(*reset, f"{group.topic}:0,2", "--dry-run").ok())
-    assert {row["PARTITION"]: row["NEW-OFFSET"] for row in planned} == {"0": "4", "2": "4"}
-    assert committed(group) == before
-    group.tool(*reset, f"{group.topic}:0,2", "--execute").ok()
-    assert committed(group) == {0: 4, 1: 2, 2: 4}
-    with KafkaConsumer(group.topic, bootstrap_servers=group.servers, group_id=group.name, group_protocol=group.protocol) as consumer:
-        got: list[Any] = []
-        until(lambda: got.extend(r for rs in consumer.poll(0.1).values() for r in rs) or len(got) >= 20, "a member reads from there")
-        assert {index: min(r.offset for r in got if r.partition == index) for index in range(PARTITIONS)} == {0: 4, 1: 2, 2: 4}
-    until(lambda: group.described("--state")[0]["STATE"] == "Empty", "the group is empty")
-    group.tool("--delete-offsets", "--topic", f"{group.topic}:1").ok()
-    assert committed(group).keys() == {0, 2}
-    group.tool("--delete").ok()
-    assert group.name not in group.java.run(COMMAND, "--bootstrap-server", group.servers, "--list").ok().split()
-    assert "GroupIdNotFoundException" in group.tool("--describe").out
-
-
-def test_a_table_is_read_by_its_header() -> None:
-    text = "\n\nGROUP  COORDINATOR (ID)  STATE\ng      h:1 (3)           \n"
-    assert rows_of(text) == [{"GROUP": "g", "COORDINATOR (ID)": "h:1 (3)", "STATE": ""}]

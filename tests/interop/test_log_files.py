@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "broker"))
 
 from logs import Disk, topic_config
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
+from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic
 from kafkacore.broker.log import Log, read_one_batch
 from kafkacore.broker.log.checkpoints import read_partition_metadata
 from kafkacore.records import BatchBuilder, control_batch, read_batches
@@ -88,36 +88,6 @@ def test_kafkas_tool_reads_every_file_without_complaint(java: JavaTools, tmp_pat
             assert said.count("baseOffset: ") == sum(1 for file in files for _ in read_batches(Path(file).read_bytes()))
         if pattern == "*.txnindex":
             assert said.count("producerId") == sum(len(segment.aborted) for segment in log.segments)
-
-
-def test_kafka_goes_on_with_our_files(kafka: KafkaServer, tmp_path: Path) -> None:
-    """A partition written here is put in the place of one of Kafka's; Kafka starts on it, serves it, and writes on."""
-    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic("t", 1, 1)])
-    kafka.kill(signal.SIGTERM)
-    theirs = kafka.directory / "data" / "t-0"
-    topic_id = read_partition_metadata(theirs)
-    assert topic_id is not None
-    disk = Disk(tmp_path)
-    log = disk.manager.open("t", topic_id, 0, disk.log("other", segment_bytes=200_000).config)
-    fill(log, 2, 300)
-    expected, end, aborted = content(log), log.end_offset, {each.producer_id for each in log.aborted_transactions(0, log.end_offset)}
-    assert aborted
-    disk.manager.close()
-    shutil.rmtree(theirs)
-    shutil.copytree(tmp_path / "t-0", theirs)
-    kafka.start()
-    where = TopicPartition("t", 0)
-    with KafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_uncommitted") as consumer:
-        consumer.assign([where])
-        consumer.seek(where, 0)
-        read: list[tuple[int, int, bytes | None, bytes | None]] = []
-        while len(read) < len(expected):
-            read += [(r.offset, r.timestamp_ms, r.key, r.value) for rs in consumer.poll(10).values() for r in rs]
-        assert read == expected
-    with KafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
-        assert producer.send("t", b"more").result(30).offset == end
-    assert "ERROR" not in (kafka.directory / "kafka.log").read_text()
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

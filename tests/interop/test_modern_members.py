@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkacore import KafkaConsumer, SubscriptionPattern, TopicPartition, errors
-from tests.kit.records import fill, numbered
-from tests.kit.rivals import confluent_consumer
+from kafkacore import KafkaConsumer, SubscriptionPattern, errors
 from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
@@ -52,35 +50,6 @@ def shared(*consumers: Any) -> None:
         return all(found) and sum(map(len, found)) == PARTITIONS and set().union(*found) == set(range(PARTITIONS))
 
     until(look, "the members share the partitions")
-
-
-def test_members_come_and_go_and_committed_is_what_was_processed(bootstrap_servers: str, make_topic: MakeTopic, ours: Make) -> None:
-    topic, group = make_topic(PARTITIONS), fresh("g")
-    fill(bootstrap_servers, topic, numbered(120), [i % PARTITIONS for i in range(120)])
-    first = ours(topic, group)
-    seen: list[bytes] = []
-    until(lambda: seen.extend(r.value for rs in first.poll(0.1).values() for r in rs) or len(seen) == 120, "everything is read")
-    second = ours(topic, group, group_remote_assignor="range")
-    shared(first, second)
-    first.close()
-    shared(second)
-    partitions = [TopicPartition(topic, i) for i in range(PARTITIONS)]
-    assert {found.offset for found in second.committed(partitions).values()} == {20}
-    assert second.poll(0.2) == {}
-
-
-def test_beside_members_of_confluent_kafka(bootstrap_servers: str, make_topic: MakeTopic, ours: Make) -> None:
-    topic, group = make_topic(PARTITIONS), fresh("g")
-    theirs = confluent_consumer(bootstrap_servers, group_id=group, group_protocol="consumer")
-    with contextlib.closing(theirs):
-        theirs.subscribe([topic])
-        consumer = ours(topic, group)
-        shared(theirs, consumer)
-        third = ours(topic, group)
-        shared(theirs, consumer, third)
-        consumer.close()
-        shared(theirs, third)
-    shared(third)
 
 
 def test_the_broker_matches_the_pattern(bootstrap_servers: str, make_topic: MakeTopic, ours: Make) -> None:

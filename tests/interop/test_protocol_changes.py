@@ -1,4 +1,4 @@
-"""Groups that change their protocol while they run, and static members that restart: nothing is skipped, on both brokers."""
+"""Groups that change their protocol while they run: nothing is skipped, on both brokers."""
 
 from __future__ import annotations
 
@@ -7,29 +7,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener, TopicPartition
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafkacore.admin import ConfigResource
 from tests.kit.waiting import fresh, until
 
 MakeTopic = Callable[..., str]
 PARTITIONS, MEMBERS = 8, 4
 pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
-
-
-class Noted(RebalanceListener):
-    """What a member was told."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, int]] = []
-
-    def on_partitions_assigned(self, partitions):
-        self.calls.append(("assigned", len(partitions)))
-
-    def on_partitions_revoked(self, partitions):
-        self.calls.append(("revoked", len(partitions)))
-
-    def on_partitions_lost(self, partitions):
-        self.calls.append(("lost", len(partitions)))
 
 
 class Application:
@@ -46,12 +30,11 @@ class Application:
         self.producer = stack.enter_context(KafkaProducer(bootstrap_servers=servers))
         self.admin = stack.enter_context(KafkaAdminClient(bootstrap_servers=servers))
         self.members: list[KafkaConsumer] = []
-        self.listeners: list[Noted] = []
         self.read: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
         self.sent = 0
         self.before: dict[int, int] = {}
 
-    def start(self, slot: int, protocol: str, instance_id: str | None = None) -> None:
+    def start(self, slot: int, protocol: str) -> None:
         """A new member in a slot; the one that was there is closed first."""
         if slot < len(self.members):
             self.members[slot].close()
@@ -62,13 +45,10 @@ class Application:
             group_protocol=protocol,
             auto_offset_reset="earliest",
             **classic,
-            **({"group_instance_id": instance_id} if instance_id else {}),
         )
         self.stack.enter_context(consumer)
-        listener = Noted()
-        consumer.subscribe([self.topic], listener=listener)
+        consumer.subscribe([self.topic])
         self.members[slot : slot + 1] = [consumer]
-        self.listeners[slot : slot + 1] = [listener]
 
     def write(self, each: int = 5) -> None:
         values = [b"v"] * (each * PARTITIONS)
@@ -102,9 +82,6 @@ class Application:
 
     def type(self) -> str:
         return self.admin.describe_groups([self.group])[self.group].type
-
-    def generations(self) -> set[int]:
-        return {consumer.consumer_group_metadata().generation_id for consumer in self.members}
 
     def check_order(self) -> None:
         """Every offset was handed out, the first time in the order of the partition: nothing was skipped, also not for a while."""
@@ -145,26 +122,3 @@ def test_half_of_the_members_at_a_time_change_the_protocol_and_change_back(appli
     for consumer in application.members:
         consumer.close()
     assert application.committed() == dict.fromkeys(range(PARTITIONS), application.sent)
-
-
-@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.kafka_at_length), "consumer"])
-def test_static_members_restart_one_after_the_other_without_a_rebalance(application: Application, protocol: str) -> None:
-    for slot in range(MEMBERS):
-        application.start(slot, protocol, f"i{slot}")
-    application.write()
-    application.settled()
-    # A member that keeps its share hears of the last epoch by its next heartbeat.
-    until(lambda: len(application.generations()) == 1, "all have the last generation", *application.members)
-    generations, shares = application.generations(), application.poll()
-    for slot in range(MEMBERS):
-        others = [each for at, each in enumerate(application.listeners) if at != slot]
-        told = [[*each.calls] for each in others]
-        application.start(slot, protocol, f"i{slot}")
-        application.write()
-        application.settled()
-        assert application.poll() == shares
-        assert application.generations() == generations
-        assert [each.calls for each in others] == told  # nobody else noticed
-        assert application.listeners[slot].calls == [("assigned", PARTITIONS // MEMBERS)]
-    application.check_order()
-    assert {len(offsets) for offsets in application.read.values()} == {application.sent}  # and nothing came twice

@@ -19,7 +19,6 @@ from tests.kit.wire import Wire, produce_request
 
 pytestmark = pytest.mark.kafka_at_length
 
-USER = "ANONYMOUS"
 TYPES = {"user": "user", "client": "client-id", "ip": "ip"}
 SLACK_MS = 700
 """What the rounding of windows may change; the time that requests took may shorten a wait by as much."""
@@ -157,24 +156,6 @@ def offsets(topic: str) -> p.ListOffsetsRequest:
     return p.ListOffsetsRequest(topics=[p.ListOffsetsTopic(name=topic, partitions=[part])])
 
 
-def test_request_time(side: Side) -> None:
-    client = name()
-    side.hold({"client": client}, request_percentage=0.0001)
-    while not side.produce(5, client):
-        pass
-    for request, version in (
-        (p.MetadataRequest(topics=[]), 12),
-        (p.ApiVersionsRequest(client_software_name="w", client_software_version="1"), 3),
-        (p.FindCoordinatorRequest(key_type=0, coordinator_keys=[]), 4),
-        (p.DescribeClusterRequest(), 1),
-        (p.CreateTopicsRequest(topics=[]), 7),
-        (offsets(side.topic), 7),
-    ):
-        assert side.ask(request, version, client).throttle_time_ms == 1_000, request
-    assert side.fetch(client) == (1_000, 0)
-    assert side.produce(5, client) == 1_000
-
-
 def topics(prefix: str, *counts: int) -> p.CreateTopicsRequest:
     wanted = [p.CreatableTopic(name=f"{prefix}-{nth}", num_partitions=count, replication_factor=1) for nth, count in enumerate(counts)]
     return p.CreateTopicsRequest(topics=wanted, timeout_ms=30_000)
@@ -200,33 +181,6 @@ def test_partitions(side: Side) -> None:
     assert side.ask(p.DeleteTopicsRequest(topic_names=[f"{first}-0"], timeout_ms=30_000), 4, client).responses[0].error_code == 0
     answer = side.ask(topics(second, 1), 7, client)
     assert answer.topics[0].error_code == 36 and answer.throttle_time_ms == 0  # refused for another reason before the quota is looked at
-
-
-LEVELS: list[Entity] = [
-    {"user": USER, "client": "c"},
-    {"user": USER, "client": None},
-    {"user": USER},
-    {"user": None, "client": "c"},
-    {"user": None, "client": None},
-    {"user": None},
-    {"client": "c"},
-    {"client": None},
-]
-
-
-@pytest.mark.parametrize("level", range(7))
-def test_precedence(side: Side, level: int) -> None:
-    """Of two quotas the one that is more specific holds, whichever is the larger."""
-    client = name()
-    above, below = ({kind: client if each == "c" else each for kind, each in LEVELS[nth].items()} for nth in (level, level + 1))
-    side.hold(above, producer_byte_rate=1_000.0)
-    side.hold(below, producer_byte_rate=1e9)
-    assert side.produce(15_000, client) > 4_000  # clients share the quota of a user, and so what others produced
-    side.hold(above, producer_byte_rate=1e9)
-    side.hold(below, producer_byte_rate=1_000.0)
-    while side.produce(5, client):
-        pass
-    assert side.produce(100_000, client) == 0
 
 
 def test_connections(side: Side) -> None:

@@ -10,7 +10,6 @@ import confluent_kafka
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from tests.kit.java_tools import JavaTools
 from tests.kit.rivals import confluent_consumer, confluent_producer, send_all, take
 from tests.kit.waiting import fresh, until
 
@@ -116,40 +115,3 @@ def test_our_member_and_confluents(bootstrap_servers: str, make_topic: MakeTopic
     other.close()
     by_partition: Any = [[message.value().decode() for message in messages if message.partition() == index] for index in range(PARTITIONS)]
     assert by_partition == [expected[0], [*expected[1], "behind"]]
-
-
-@pytest.mark.kafka
-@pytest.mark.kafka_at_length
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_kafkas_member_commits_the_same_offsets(bootstrap_servers: str, make_topic: MakeTopic, java: JavaTools, protocol: str) -> None:
-    topic = make_topic(PARTITIONS)
-    expected = write(bootstrap_servers, topic, 11)
-    last = ends(bootstrap_servers, topic)
-    ours, theirs = fresh("ours"), fresh("theirs")
-    said = ""
-    while not said or committed_of(bootstrap_servers, theirs, topic) != last:  # on a busy machine it may give up before it has all
-        said += java.run(
-            "consumer.ConsoleConsumer",
-            *("--bootstrap-server", bootstrap_servers, "--topic", topic, "--from-beginning", "--timeout-ms", "4000", "--group", theirs),
-            *("--command-property", "isolation.level=read_committed", "--command-property", f"group.protocol={protocol}"),
-        ).ok()
-    assert sorted(said.split()) == sorted(value for values in expected for value in values)
-    with KafkaConsumer(
-        topic,
-        bootstrap_servers=bootstrap_servers,
-        group_id=ours,
-        group_protocol=protocol,
-        isolation_level="read_committed",
-        auto_offset_reset="earliest",
-    ) as consumer:
-        where = [TopicPartition(topic, index) for index in range(PARTITIONS)]
-        got: list[str] = []
-
-        def read() -> bool:
-            got.extend((record.value or b"").decode() for records in consumer.poll(timeout=0.1).values() for record in records)
-            return set(where) <= set(consumer.assignment()) and [consumer.position(tp) for tp in where] == last
-
-        until(read, "everything is read, the markers too", every_s=0)
-        consumer.commit()
-    assert sorted(got) == sorted(said.split())
-    assert committed_of(bootstrap_servers, ours, topic) == committed_of(bootstrap_servers, theirs, topic) == last

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafkacore.config_kerberos import KRB5_MODULE
 from kafkacore.config_security import sasl_listener
-from kafkacore.errors import SaslAuthentication, SslAuthenticationFailed, UnsupportedByAuthentication, UnsupportedSaslMechanism
+from kafkacore.errors import SaslAuthentication, SslAuthenticationFailed, UnsupportedSaslMechanism
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net import client as client_module
 from kafkacore.net.authentication import SaslAuthenticator
@@ -28,7 +28,6 @@ from tests.kit.inside import connections_of, driver_of, sender_of
 from tests.kit.kafka_server import KafkaServer, fast_jvm, fetch_jars
 from tests.kit.kdc import KDC_REASON, REALM, Realm
 from tests.kit.rivals import applied
-from tests.kit.waiting import until
 
 pytestmark = pytest.mark.kafka
 
@@ -191,29 +190,6 @@ def test_sessions_are_renewed(servers: dict[str, str], mechanism: str, listener:
             renewals.add(connections_of(client)[1].reauthenticate_ms)
         producer.send("sessions", b"v").result(30)
     assert lost == []
-
-
-def test_a_delegation_token_logs_in_until_it_is_ended(servers: dict[str, str]) -> None:
-    with KafkaAdminClient(settings(servers, "SCRAM-SHA-256")) as alice:
-        token = alice.create_delegation_token(renewers=["User:bob"], max_lifetime_ms=3_600_000)
-        assert (token.owner, token.requester, token.renewers) == ("User:alice", "User:alice", ["User:bob"])
-        assert token.issue_ms < token.expiry_ms <= token.max_ms
-        assert token.password not in repr(token)
-        until(lambda: [each.token_id for each in alice.describe_delegation_tokens()] == [token.token_id])
-        applied(alice)
-        assert token.issue_ms < alice.renew_delegation_token(token.hmac, period_ms=600_000) < token.max_ms
-        line = f'{MODULES}scram.ScramLoginModule required username="{token.token_id}" password="{token.password}" tokenauth=true;'
-        with_token = settings(servers, "SCRAM-SHA-512") | {"sasl.jaas.config": line}
-        del with_token["sasl.username"], with_token["sasl.password"]
-        with KafkaAdminClient(with_token) as bearer:
-            assert bearer.describe_cluster().nodes
-            with pytest.raises(UnsupportedByAuthentication):
-                bearer.create_delegation_token()
-        alice.expire_delegation_token(token.hmac)
-        until(lambda: alice.describe_delegation_tokens() == [])
-        applied(alice)
-    with pytest.raises(SaslAuthentication), KafkaAdminClient(with_token) as late:
-        late.describe_cluster()
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda version: version.name)

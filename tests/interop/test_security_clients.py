@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.interop import security_brokers
+from tests.interop import security_brokers, security_clients
 from tests.interop.security_brokers import DENIED, MECHANISMS, OPEN, PASSWORD, PROTOCOLS, Secured
-from tests.interop.security_clients import CLIENTS, Access, java
+from tests.interop.security_clients import CLIENTS, Access
 from tests.kit.java_tools import JavaTools
 from tests.kit.rows import each_row
 
-# kafka-python leaves sockets behind where it is refused.
-pytestmark = [
-    pytest.mark.timeout(400),
-    *map(pytest.mark.filterwarnings, ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")),
-]
+pytestmark = pytest.mark.timeout(400)
 
 WAYS = (
     ("PLAIN", ""), *(("SASL", each) for each in MECHANISMS), ("TLS", ""), ("MUTUAL", ""), *(("SASLTLS", each) for each in MECHANISMS[1:]),
@@ -62,23 +56,12 @@ def table() -> list[Case]:
 
 
 TABLE = table()
-UNEXPLAINED = {("aiokafka", "certificate"), ("aiokafka", "stranger"), ("kafka-python", "password")}
-"""Under TLS 1.3 a broker refuses a certificate after the client's handshake, and aiokafka says only that the connection ended. kafka-python
-does not read the answer to a wrong password where the end of the connection comes with it."""
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
 def secured(request: pytest.FixtureRequest) -> Iterator[Secured]:
     with getattr(security_brokers, request.param)() as where:
         yield where
-
-
-@pytest.fixture(scope="module", autouse=True)
-def left_sockets() -> Iterator[None]:
-    """What clients left behind goes here, and not in a test of another file."""
-    yield
-    with warnings.catch_warnings(action="ignore"):
-        gc.collect()
 
 
 def access_of(case: Case, where: Secured) -> Access:
@@ -99,19 +82,11 @@ def place_of(case: Case) -> tuple[str, str]:
     "client", [pytest.param(each, marks=() if each == "kafkacore" else pytest.mark.kafka_at_length) for each in CLIENTS]
 )
 def test_who_gets_in(secured: Secured, client: str, case: Case) -> None:
-    outcome = CLIENTS[client](access_of(case, secured), *place_of(case))
-    assert outcome == case.outcome or (outcome == "closed" and (client, case.has) in UNEXPLAINED)
+    assert CLIENTS[client](access_of(case, secured), *place_of(case)) == case.outcome
 
 
 @pytest.mark.kafka
 @pytest.mark.kafka_at_length
 @pytest.mark.parametrize("case", TABLE, ids=str)
-def test_who_gets_in_with_kafkas_tools(secured: Secured, java_tools: JavaTools, case: Case, tmp_path: Path) -> None:
-    assert java(java_tools, access_of(case, secured), *place_of(case), tmp_path) == case.outcome
-
-
-@pytest.fixture(scope="module")
-def java_tools() -> Iterator[JavaTools]:
-    tools = JavaTools()
-    yield tools
-    tools.close()
+def test_who_gets_in_with_kafkas_tools(secured: Secured, java: JavaTools, case: Case, tmp_path: Path) -> None:
+    assert security_clients.java(java, access_of(case, secured), *place_of(case), tmp_path) == case.outcome

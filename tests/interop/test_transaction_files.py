@@ -74,20 +74,6 @@ def ours(tmp_path: Path) -> tuple[Path, str]:
     return tmp_path / "broker-1", topic
 
 
-def test_kafka_reads_our_transaction_index(java: JavaTools, ours: tuple[Path, str]) -> None:
-    directory, topic = ours
-    said = dumped(java, directory / f"{topic}-0" / f"{0:020d}.txnindex")
-    assert rows(said, "firstOffset", "lastOffset", "lastStableOffset") == EXPECTED_ABORTED
-
-
-def test_kafka_reads_our_markers(java: JavaTools, ours: tuple[Path, str]) -> None:
-    directory, topic = ours
-    said = dumped(java, directory / f"{topic}-0" / f"{0:020d}.log", "--deep-iteration")
-    markers = re.findall(r"offset: (\d+) .*endTxnMarker: (\w+) coordinatorEpoch: (\d+)", said)
-    assert [(int(offset), kind) for offset, kind, _ in markers] == [(5, "ABORT"), (7, "COMMIT"), (8, "ABORT")]
-    assert "isvalid: false" not in said.lower()
-
-
 def test_kafka_reads_our_snapshots(java: JavaTools, ours: tuple[Path, str]) -> None:
     directory, topic = ours
     last = sorted((directory / f"{topic}-0").glob("*.snapshot"))[-1]
