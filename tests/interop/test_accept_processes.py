@@ -11,22 +11,15 @@ from kafkacore import KafkaAdminClient
 from kafkacore.testing import EmbeddedCluster
 from tests.interop.conftest import SETTINGS
 
-# The fixtures and tests of the other files: here they find the fixtures below.
-from tests.interop.test_accept_admin import (  # noqa: F401
+# The fixture and the tests of another file: here they find the fixtures below.
+from tests.interop.test_accept_clients import (  # noqa: F401
     admin,
-    python,
-    test_a_topics_configs_are_changed,
-    test_records_are_deleted_up_to_an_offset,
-)
-from tests.interop.test_accept_groups import (  # noqa: F401
-    test_three_clients_in_one_group,
-)
-from tests.interop.test_accept_records import (  # noqa: F401
-    test_offsets_by_time_and_watermarks,
-)
-from tests.interop.test_accept_transactions import (  # noqa: F401
     test_a_second_producer_of_the_id_fences_the_first,
+    test_a_topics_configs_are_changed,
     test_offsets_are_committed_with_the_transaction,
+    test_offsets_by_time_and_watermarks,
+    test_records_are_deleted_up_to_an_offset,
+    test_three_clients_in_one_group,
 )
 from tests.kit.topics import new_topic
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -72,36 +71,7 @@ def test_leaders_and_replicas(admin: KafkaAdminClient, make_topic: Callable[...,
     assert admin.list_partition_reassignments([tp, missing]) == {}
 
 
-def test_log_dirs(admin: KafkaAdminClient, bootstrap_servers: str, make_topic: Callable[..., str]) -> None:
-    tp = TopicPartition(make_topic(), 0)
-    with KafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
-        producer.send(tp.topic, b"x" * 1000).result(timeout=60)
-    found = admin.describe_log_dirs().check()
-    (directory,) = found[admin.describe_cluster().nodes[0].id].values()
-    assert directory.error is None
-    assert directory.replicas[tp].size_bytes > 1000
-    assert directory.replicas[tp][1:] == (0, False)
-
-
 # ---- quotas, access
-
-
-def test_client_quotas(admin: KafkaAdminClient) -> None:
-    user = uuid.uuid4().hex
-    alone, both = frozenset({("user", user)}), frozenset({("user", user), ("client-id", None)})
-    admin.alter_client_quotas({alone: {"producer_byte_rate": 1000.0}, both: {"request_percentage": 12.5}}).check()
-    until(lambda: both in admin.describe_client_quotas({"user": user}), "the brokers follow the controller")
-    assert admin.describe_client_quotas({"user": user}) == {alone: {"producer_byte_rate": 1000.0}, both: {"request_percentage": 12.5}}
-    assert admin.describe_client_quotas({"user": user}, strict=True) == {alone: {"producer_byte_rate": 1000.0}}
-    assert both in admin.describe_client_quotas({"client-id": None})
-    assert alone in admin.describe_client_quotas({"user": "*"})
-    results = admin.alter_client_quotas({alone: {"no_such": 1.0}, both: {"request_percentage": None}})
-    assert isinstance(results.errors[alone], errors.InvalidRequest)
-    assert list(results.succeeded) == [both]
-    admin.alter_client_quotas({alone: {"producer_byte_rate": None}}).check()
-    until(lambda: not admin.describe_client_quotas({"user": user}), "the brokers follow the controller")
-    with pytest.raises(errors.UnsupportedVersion):
-        admin.describe_client_quotas({"planet": "x"})
 
 
 def test_acls_without_an_authorizer(admin: KafkaAdminClient) -> None:

@@ -246,43 +246,6 @@ class Talk:
 # ---- scenes
 
 
-def nobody(talk: Talk) -> None:
-    """Requests to groups that are not there, and requests that cannot be right."""
-    talk.describe()
-    for version in (1, 2, 5, 7, 8, 9, 10):
-        talk.fetch(version)
-    talk.fetch(7, topics=False)
-    talk.fetch(9, topics=False)
-    talk.fetch(9, member_id="m", member_epoch=3)
-    talk.fetch(9, group_id="")
-    talk.heartbeat("m", 1)
-    talk.heartbeat("m", 1, group_id="")
-    talk.sync("m", 1)()
-    talk.sync("m", 1, group_id="")()
-    talk.leave(("m", None))
-    talk.leave(("", "i"))
-    for version, group_id in ((5, ""), (2, "")):
-        member = {"members": [p.MemberIdentity(member_id="m")]} if version > 2 else {"member_id": "m"}
-        talk.ask(p.LeaveGroupRequest(group_id=group_id, **member), version)
-    for version in (2, 5, 8, 9, 10):
-        talk.commit(version, member="m", epoch=3)
-    talk.commit(9, topic="nothing", epoch=3)
-    talk.commit(9, partition=9, member="m", epoch=3)
-    talk.commit(10, topic_id=b"\7" * 16)
-    talk.ask(p.DeleteGroupsRequest(groups_names=[talk.group, ""]), 2)
-    partitions = [p.OffsetDeleteRequestPartition(partition_index=each) for each in (0, 9)]
-    for group_id in (talk.group, ""):
-        talk.ask(p.OffsetDeleteRequest(group_id=group_id, topics=[p.OffsetDeleteRequestTopic(name=talk.topic, partitions=partitions)]), 0)
-    talk.join(group_id="")()
-    talk.join(session_timeout_ms=1)()
-    talk.join(session_timeout_ms=10**8)()
-    talk.join(protocol_type="")()
-    talk.join(protocols={})()
-    talk.join("unknown")()
-    talk.join("unknown", version=2)()
-    talk.describe()
-
-
 def simple(talk: Talk) -> None:
     """Commits from outside."""
     for version in range(2, 11):
@@ -358,23 +321,6 @@ def two_members(talk: Talk) -> None:
     talk.leave((first, None))
     talk.describe()
     talk.fetch(9)
-
-
-def old_clients(talk: Talk) -> None:
-    """The oldest and some middle versions of the classic protocol."""
-    one = talk.join(version=0)()
-    member, generation = one.member_id, one.generation_id
-    given = [p.SyncGroupRequestAssignment(member_id=member, assignment=b"x")]
-    request = p.SyncGroupRequest(group_id=talk.group, generation_id=generation, member_id=member, assignments=given)
-    talk.ask(request, 0)
-    talk.ask(p.HeartbeatRequest(group_id=talk.group, generation_id=generation, member_id=member), 0)
-    talk.ask(p.LeaveGroupRequest(group_id=talk.group, member_id=member), 0)
-    talk.ask(p.LeaveGroupRequest(group_id=talk.group, member_id=member), 2)
-    for version in (1, 3, 4, 5, 6, 7):
-        talk.join(version=version, session_timeout_ms=1)()
-        talk.join("unknown", version=version)()
-    for version in range(6):
-        talk.ask(p.DescribeGroupsRequest(groups=[talk.group]), version)
 
 
 def static_members(talk: Talk) -> None:
@@ -539,7 +485,7 @@ def both_protocols(talk: Talk) -> None:
     assert talk.sync_counting(first, rejoined.generation_id) == []
 
 
-SCENES = [nobody, simple, two_members, old_clients, static_members, consumer_group, static_consumers, room_for_each_other, both_protocols]
+SCENES = [simple, two_members, static_members, consumer_group, static_consumers, room_for_each_other, both_protocols]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, NewTopic, OffsetAndMetadata, TopicPartition, errors
+from kafkacore import KafkaConsumer, OffsetAndMetadata, TopicPartition, errors
 from tests.kit.records import fill, numbered
 from tests.kit.rivals import confluent_consumer, confluent_producer
 from tests.kit.waiting import GUARD_S as WAIT_S
@@ -88,52 +88,6 @@ def test_a_group_begins_a_duration_ago_and_then_where_it_has_committed(bootstrap
     late = member(topic, fresh("g"), auto_offset_reset="by_duration:PT30M")  # nothing is that young: what comes next
     until(lambda: late.poll(0.05) or late.assignment(), "it has joined")
     assert late.position((topic, 0)) == 10
-
-
-@pytest.mark.parametrize("reset", ["earliest", pytest.param("latest", marks=AT_LENGTH)])
-def test_a_topic_that_is_created_again_is_read_from_its_start(
-    request: pytest.FixtureRequest, bootstrap_servers: str, make_topic: MakeTopic, member: Make, reset: str
-) -> None:
-    topic, group = make_topic(), fresh("g")
-    settings = {"metadata_max_age_ms": 200, "auto_commit_interval_ms": 50}
-    settings["allow_auto_create_topics"] = False  # the reader must not create it before the test does
-    reader = member(topic, group, auto_offset_reset=reset, **settings)
-    until(lambda: reader.poll(0.05) or reader.assignment(), "it has joined")
-    reader.position((topic, 0))
-    fill(bootstrap_servers, topic, numbered(10, b"old"))
-    assert reads(reader, 10) == numbered(10, b"old")
-    # A commit names the topic: one that is still to come would count for the new topic.
-    until(lambda: not reader.poll(0) and reader.committed((topic, 0)) == OffsetAndMetadata(10, 0), "the old offset is committed")
-    with KafkaAdminClient(bootstrap_servers=bootstrap_servers) as admin:
-        before = admin.describe_topics([topic])[topic].topic_id
-        admin.delete_topics([topic]).check()
-
-        def created() -> bool:
-            result = admin.create_topics([NewTopic(topic, 1, 1)])
-            return not result.errors or not isinstance(result.errors[topic], errors.TopicExists)
-
-        until(created, "the topic is there again")
-
-        def shown() -> bool:
-            found = admin.describe_topics([topic])
-            return topic in found and found[topic].topic_id != before
-
-        until(shown, "the broker does not take records for the old one any more")
-    if (request.node.callspec.params["member"], reset) == ("consumer", "latest"):
-        # The coordinator takes the old topic's partition away and assigns that of the new one, which begins at the end of then. An offset
-        # can only be committed of the new one.
-        def begun() -> bool:
-            if reader.poll(0.05) or not reader.assignment() or reader.position((topic, 0)):
-                return False
-            with contextlib.suppress(errors.UnknownTopicOrPartition):
-                reader.commit({(topic, 0): 0})
-            return reader.committed((topic, 0)) is not None
-
-        until(begun, "it is at the start")
-    fill(bootstrap_servers, topic, numbered(15, b"new"))
-    assert reads(reader, 15) == numbered(15, b"new")
-    reader.commit()
-    assert reader.committed((topic, 0)).offset == 15
 
 
 @pytest.mark.parametrize("reset", [pytest.param("latest", marks=AT_LENGTH), "none"])

@@ -181,27 +181,3 @@ def test_partitions(side: Side) -> None:
     assert side.ask(p.DeleteTopicsRequest(topic_names=[f"{first}-0"], timeout_ms=30_000), 4, client).responses[0].error_code == 0
     answer = side.ask(topics(second, 1), 7, client)
     assert answer.topics[0].error_code == 36 and answer.throttle_time_ms == 0  # refused for another reason before the quota is looked at
-
-
-def test_connections(side: Side) -> None:
-    """The eleventh within a moment is accepted, kept waiting and closed."""
-    here: Entity = {"ip": "127.0.0.1"}
-    opened, closed = 0, 0
-    request = p.ApiVersionsRequest(client_software_name="w", client_software_version="1")
-    with Client(side.address, "keeper") as keeper, KafkaAdminClient(bootstrap_servers=side.address) as admin:
-        admin.describe_cluster()  # its connection is there before the quota
-        keeper.ask(alteration(here, connection_creation_rate=1.0), 1)
-        names = [p.ClientQuotaFilterComponent(entity_type="ip", match_type=0, match="127.0.0.1")]
-        try:
-            until(lambda: keeper.ask(p.DescribeClientQuotasRequest(components=names, strict=True), 1).entries, "the quota is shown")
-            side.settle(admin)
-            while not closed and opened < 40:
-                with Client(side.address, "w") as wire:
-                    try:
-                        wire.ask(request, 3)
-                        opened += 1
-                    except (EOFError, ConnectionError):
-                        closed += 1
-        finally:
-            keeper.ask(alteration(here, connection_creation_rate=None), 1)
-    assert closed and 9 <= opened <= 12 + (time.monotonic() - side.began)  # one more for each second that it took

@@ -233,24 +233,6 @@ def test_its_producer_ends_it_after_another_process(versioned: tuple[KafkaServer
     assert read_committed(servers, topic, 3) == [b"committed", b"kept", b"last"]
 
 
-@pytest.mark.parametrize("versioned", [VERSION_1], indirect=True)
-def test_its_end_in_version_1(versioned: tuple[KafkaServer, int]) -> None:
-    servers = versioned[0].bootstrap_servers
-    topic = new_topic(servers)
-    kept, dropped = (prepared_by_a_dead_process(servers, topic, value, group=fresh("g")) for value in ("kept", "dropped"))
-    late = prepared_by_a_dead_process(servers, topic, "late", timeout_ms=3_000)
-    with TwoPhaseClient(bootstrap_servers=servers) as client:
-        assert [client.commit(kept), client.commit(kept)] == [True, False]
-        assert [client.abort(dropped), client.abort(dropped)] == [True, False]
-        with pytest.raises(errors.PreparedTransactionAborted, match="another process aborted it"):
-            client.commit(dropped)
-        until(lambda: client.states([late]) != [PreparedState.OPEN], "the coordinator aborts what is too old")
-        with pytest.raises(errors.PreparedTransactionAborted, match="its coordinator aborted it") as lost:
-            client.commit(late)
-        assert lost.value.timed_out
-    assert read_committed(servers, topic, 1) == [b"kept"]
-
-
 def test_kafka_is_killed_in_between(versioned: tuple[KafkaServer, int]) -> None:
     """The embedded cluster's brokers are killed in tests/producer/test_two_phase.py."""
     server, _ = versioned
