@@ -17,46 +17,33 @@ async def some_turns() -> None:
 
 
 @case
-async def fields_of_a_record(k: Face) -> Any:
+async def fields_and_sizes_of_a_record(k: Face) -> Any:
     producer = await k.producer()
     await producer.send_and_wait(k.topic, b"value", b"key", 1, NOW_MS, [("h", b"1"), ("h", b"")])
     record = await (await k.reader(1)).getone()
     same = type(record)(*dataclasses.astuple(record)) == record
-    return dataclasses.asdict(record), record.timestamp, record.headers, record.checksum, same, repr(record)
-
-
-@case
-async def sizes_of_a_record(k: Face) -> Any:
-    producer = await k.producer()
-    await producer.send_and_wait(k.topic, None, b"key", partition=0)
-    await producer.send_and_wait(k.topic, b"", partition=0)
-    return [(r.key, r.value, r.serialized_key_size, r.serialized_value_size) for r in await k.polled(await k.reader(), 2)]
-
-
-@case
-async def getone_moves_the_position(k: Face) -> Any:
-    await k.fill(5)
-    reader = await k.reader()
-    seen = []
-    for _ in range(3):
-        record = await reader.getone()
-        seen.append((record.offset, await reader.position(k.tp())))
-    rest = await k.polled(reader, 2)
-    return seen, [record.offset for record in rest], await reader.position(k.tp())
+    for key, value in ((b"key", None), (None, b"")):
+        await producer.send_and_wait(k.topic, value, key, partition=0)
+    sizes = [(r.key, r.value, r.serialized_key_size, r.serialized_value_size) for r in await k.polled(await k.reader(), 2)]
+    return dataclasses.asdict(record), record.timestamp, record.headers, record.checksum, same, repr(record), sizes
 
 
 @case
 async def a_loop(k: Face) -> Any:
-    await k.fill(6)
+    """The position moves with each record; a stop within ends it."""
+    await k.fill(7)
     reader = await k.reader()
-    seen = []
+    seen = [((await reader.getone()).offset, await reader.position(k.tp()))]
     async for record in reader:
-        seen.append(record.offset)
+        seen.append((record.offset, await reader.position(k.tp())))
         if record.offset == 2:
             reader.seek(k.tp(), 4)
         if record.offset == 5:
             break
-    return seen, await reader.position(k.tp())
+    async for record in reader:
+        seen.append(record.offset)
+        await reader.stop()
+    return seen
 
 
 @case
@@ -120,28 +107,16 @@ async def seeking(k: Face) -> Any:
     found += [await reader.seek_to_beginning(), await reader.position(k.tp())]
     found += [await reader.seek_to_end(k.tp()), await reader.position(k.tp())]
     reader.seek(k.tp(), 2)
-    return found, (await reader.getone()).offset
-
-
-@case
-async def seeks_that_are_refused(k: Face) -> Any:
-    reader = await k.reader()
+    found.append((await reader.getone()).offset)
     empty = await k.consumer()
-    return [
-        await k.raised(lambda: reader.seek(k.tp(), -1)),
-        await k.raised(lambda: reader.seek(k.tp(), "1")),
-        await k.raised(lambda: reader.seek(k.tp(1), 1)),
-        await k.raised(lambda: reader.seek_to_beginning(k.tp(1))),
-        await k.raised(lambda: reader.seek_to_end("x")),
-        await k.raised(lambda: reader.seek_to_committed(k.tp())),
-        await k.raised(lambda: empty.seek_to_end()),
-        await k.raised(lambda: reader.position(k.tp(1))),
-        await k.raised(lambda: reader.highwater(k.tp(1))),
-        await k.raised(lambda: reader.last_stable_offset(k.tp(1))),
-        await k.raised(lambda: reader.pause((k.topic, 0))),
-        await k.raised(lambda: reader.pause(k.tp(1))),
-        await k.raised(lambda: reader.resume(k.tp(1))),
-    ]
+    refused = (
+        lambda: reader.seek(k.tp(), -1), lambda: reader.seek(k.tp(), "1"), lambda: reader.seek(k.tp(1), 1),
+        lambda: reader.seek_to_beginning(k.tp(1)), lambda: reader.seek_to_end("x"), lambda: reader.seek_to_committed(k.tp()),
+        lambda: empty.seek_to_end(), lambda: reader.position(k.tp(1)), lambda: reader.highwater(k.tp(1)),
+        lambda: reader.last_stable_offset(k.tp(1)), lambda: reader.pause((k.topic, 0)), lambda: reader.pause(k.tp(1)),
+        lambda: reader.resume(k.tp(1)),
+    )  # fmt: skip
+    return found, [await k.raised(call) for call in refused]
 
 
 @case
@@ -249,18 +224,12 @@ async def forms_of_commits(k: Face) -> Any:
 
 
 @case
-async def a_listener_of_functions(k: Face) -> Any:
-    return await _heard(k, coroutines=False)
-
-
-@case
-async def a_listener_of_coroutines(k: Face) -> Any:
-    return await _heard(k, coroutines=True)
+async def listeners_of_functions_and_of_coroutines(k: Face) -> Any:
+    return [await _heard(k, coroutines=each) for each in (False, True)]
 
 
 async def _heard(k: Face, *, coroutines: bool) -> Any:
     seen: list[Any] = []
-
     again = asyncio.Event()
 
     def note(what: str, partitions: Any) -> None:
@@ -299,6 +268,7 @@ async def _heard(k: Face, *, coroutines: bool) -> Any:
     seen.clear()
     await consumer.stop()
     await reading
+    await second.stop()
     return alone, both, kept, shared, seen
 
 
@@ -383,17 +353,6 @@ async def stamps_of_the_broker(k: Face) -> Any:
     reader.assign([k.package.TopicPartition(stamped, 0)])
     record = await reader.getone()
     return [(each.timestamp > NOW_MS, each.timestamp_type) for each in sent], record.timestamp > NOW_MS, record.timestamp_type
-
-
-@case
-async def stop_within_a_loop(k: Face) -> Any:
-    await k.fill(3)
-    reader = await k.reader()
-    seen = []
-    async for record in reader:
-        seen.append(record.offset)
-        await reader.stop()
-    return seen
 
 
 @embedded_only  # aiokafka may look its positions up behind the first records

@@ -11,10 +11,11 @@ from tests.compat.both_packages import case
 
 @case
 async def metadata_of_a_record(k: Face) -> Any:
-    producer = await k.producer()
+    producer = await k.producer(linger_ms=300)
     future = await producer.send(k.topic, b"value", b"key", partition=1, timestamp_ms=NOW_MS)
+    early = future.done(), await k.raised(future.result), await k.raised(future.exception)
     found = await future
-    return found._fields, tuple(found)[:-1], future.done(), future.cancelled(), future.exception(), tuple(future.result())[:-1]
+    return early, found._fields, tuple(found)[:-1], future.done(), future.cancelled(), future.exception(), tuple(future.result())[:-1]
 
 
 @case
@@ -49,27 +50,14 @@ async def callbacks_run_in_the_loop(k: Face) -> Any:
 
 
 @case
-async def an_outcome_that_is_not_known_yet(k: Face) -> Any:
-    producer = await k.producer(linger_ms=300)
-    future = await producer.send(k.topic, b"v", partition=0)
-    return future.done(), await k.raised(future.result), await k.raised(future.exception)
-
-
-@case
-async def flush_leaves_every_future_done(k: Face) -> Any:
+async def flush_and_stop_deliver_what_is_queued(k: Face) -> Any:
     producer = await k.producer(linger_ms=300)
     futures = [await producer.send(k.topic, b"%d" % nth, partition=nth % 2) for nth in range(50)]
-    before = any(future.done() for future in futures)
-    return before, await producer.flush(), all(future.done() for future in futures)
-
-
-@case
-async def stop_delivers_what_is_queued(k: Face) -> Any:
-    producer = await k.producer(linger_ms=100)
+    flushed = any(future.done() for future in futures), await producer.flush(), all(future.done() for future in futures)
     futures = [await producer.send(k.topic, b"%d" % nth, partition=0) for nth in range(20)]
     await producer.stop()
     await producer.stop()
-    return [future.result().offset for future in futures], await k.raised(lambda: producer.send(k.topic, b"v", partition=0))
+    return flushed, [future.result().offset for future in futures], await k.raised(lambda: producer.send(k.topic, b"v", partition=0))
 
 
 @case

@@ -10,11 +10,16 @@ from tests.compat.kafka_face import NOW_MS, Face
 
 
 @case
-def fields_of_a_record(k: Face) -> Any:
+def fields_and_sizes_of_a_record(k: Face) -> Any:
     producer = k.producer()
     producer.send(k.topic, b"value", b"key", [("h", b"1"), ("h", b"")], 1, NOW_MS).get(60)
+    producer.send(k.topic, None, b"key", partition=0)
+    producer.send(k.topic, b"", partition=0)
+    producer.send(k.topic, "ä€".encode(), "ü".encode(), [("größe", "ü".encode()), ("leer", b"")], 0)
+    producer.flush(20)
     record = k.polled(k.reader(1), 1)[0]
     return (
+        [each[-3:] for each in k.polled(k.reader(), 3)],
         record._fields,
         tuple(record),
         record.timestamp,
@@ -26,49 +31,20 @@ def fields_of_a_record(k: Face) -> Any:
 
 
 @case
-def sizes_of_a_record(k: Face) -> Any:
-    producer = k.producer()
-    producer.send(k.topic, None, b"key", partition=0)
-    producer.send(k.topic, b"", partition=0)
-    producer.send(k.topic, "ä€".encode(), "ü".encode(), [("größe", "ü".encode()), ("leer", b"")], 0)
-    producer.flush(20)
-    return [record[-3:] for record in k.polled(k.reader(), 3)]
-
-
-@case
-def iteration_ends_in_time(k: Face) -> Any:
-    k.fill(5)
-    reader = k.reader(consumer_timeout_ms=1_000)
-    first = next(reader)
-    rest = list(reader)
-    again = list(reader)
-    return first.offset, [record.offset for record in rest], again, k.raised(lambda: next(reader))
-
-
-@case
-def position_follows_the_loop(k: Face) -> Any:
+def a_loop(k: Face) -> Any:
+    """The position follows it; it ends in time."""
     k.fill(10)
-    reader = k.reader()
+    reader = k.reader(consumer_timeout_ms=1_000)
     seen = []
     for record in reader:
         seen.append((record.offset, reader.position(k.tp())))
-        if len(seen) == 4:
+        if record.offset == 3:
+            reader.seek(k.tp(), 6)
+        if record.offset == 7:
             break
-    return seen, next(reader).offset, reader.position(k.tp())
-
-
-@case
-def seek_in_a_loop(k: Face) -> Any:
-    k.fill(10)
-    reader = k.reader()
-    seen = []
-    for record in reader:
-        seen.append(record.offset)
-        if len(seen) == 3:
-            reader.seek(k.tp(), 8)
-        if record.offset == 9:
-            break
-    return seen
+    first = next(reader)
+    position = reader.position(k.tp())
+    return seen, first.offset, position, [record.offset for record in reader], [*reader], k.raised(lambda: next(reader))
 
 
 @case
@@ -81,27 +57,14 @@ def seeking(k: Face) -> Any:
     found.append(reader.position(k.tp()))
     reader.seek_to_end(k.tp())
     found.append(reader.position(k.tp()))
-    return found
-
-
-@case
-def seeks_that_are_refused(k: Face) -> Any:
-    reader = k.reader()
     empty = k.consumer()
-    return [
-        k.raised(lambda: reader.seek(k.tp(), -1)),
-        k.raised(lambda: reader.seek(k.tp(), "1")),
-        k.raised(lambda: reader.seek((k.topic, 0), 1)),
-        k.raised(lambda: reader.seek(k.tp(1), 1)),
-        k.raised(lambda: reader.seek_to_beginning(k.tp(1))),
-        k.raised(lambda: reader.seek_to_end("x")),
-        k.raised(lambda: empty.seek_to_end()),
-        k.raised(lambda: reader.position(k.tp(1))),
-        k.raised(lambda: reader.position((k.topic, 0))),
-        k.raised(lambda: reader.highwater(k.tp(1))),
-        k.raised(lambda: reader.pause((k.topic, 0))),
-        k.raised(lambda: reader.pause(k.tp(1))),
-    ]
+    refused = (
+        lambda: reader.seek(k.tp(), -1), lambda: reader.seek(k.tp(), "1"), lambda: reader.seek((k.topic, 0), 1),
+        lambda: reader.seek(k.tp(1), 1), lambda: reader.seek_to_beginning(k.tp(1)), lambda: reader.seek_to_end("x"),
+        lambda: empty.seek_to_end(), lambda: reader.position(k.tp(1)), lambda: reader.position((k.topic, 0)),
+        lambda: reader.highwater(k.tp(1)), lambda: reader.pause((k.topic, 0)), lambda: reader.pause(k.tp(1)),
+    )  # fmt: skip
+    return found, [k.raised(call) for call in refused]
 
 
 @case
@@ -121,36 +84,21 @@ def pausing(k: Face) -> Any:
 def polls_of_few(k: Face) -> Any:
     k.fill(10)
     reader = k.reader(max_poll_records=4)
+    water = [reader.highwater(k.tp())]
     sizes = []
     while sum(sizes) < 10:
         sizes += [len(records) for records in reader.poll(1_000).values()]
+    water.append(reader.highwater(k.tp()))
     reader.seek(k.tp(), 0)
     first = []
     while not first:
         first = [record.offset for records in reader.poll(1_000, max_records=2).values() for record in records]
-    return sizes, first
-
-
-@case
-def polls_that_are_refused(k: Face) -> Any:
-    reader = k.reader()
-    found = [
-        k.raised(lambda: reader.poll(-1)),
-        k.raised(lambda: reader.poll(0, max_records=0)),
-        k.raised(lambda: reader.poll(0, max_records="1")),
+    wrong = [
+        k.raised(call) for call in (lambda: reader.poll(-1), *(lambda most=most: reader.poll(0, max_records=most) for most in (0, "1")))
     ]
     reader.close()
     reader.close()
-    return found, k.raised(lambda: reader.poll(0)), k.raised(lambda: next(reader))
-
-
-@case
-def high_water(k: Face) -> Any:
-    k.fill(6)
-    reader = k.reader()
-    before = reader.highwater(k.tp())
-    k.polled(reader, 6)
-    return before, reader.highwater(k.tp())
+    return water, sizes, first, wrong, k.raised(lambda: reader.poll(0)), k.raised(lambda: next(reader))
 
 
 @case
@@ -351,21 +299,16 @@ def a_deserializer_that_fails(k: Face) -> Any:
 
 
 @case
-def no_offset_to_begin_with(k: Face) -> Any:
-    k.fill(1)
-    reader = k.reader(auto_offset_reset="none", group_id=k.group)
-    return k.raised(lambda: [reader.poll(2_000) for _ in range(5)])
-
-
-@case
 def a_partition_without_an_offset(k: Face) -> Any:
     """A seek mends it. (That others have one, kafka-python does not count.)"""
     k.fill(3)
+    alone = k.reader(auto_offset_reset="none", group_id=k.group)
+    polled = k.raised(lambda: [alone.poll(2_000) for _ in range(5)])
     reader = k.reader(0, 1, auto_offset_reset="none", group_id=k.group)
     reader.seek(k.tp(), 1)
     failed = k.raised(lambda: reader.position(k.tp(1)))
     reader.seek(k.tp(1), 0)
-    return failed, reader.position(k.tp()), [record.value for record in k.polled(reader, 2)]
+    return polled, failed, reader.position(k.tp()), [record.value for record in k.polled(reader, 2)]
 
 
 @case

@@ -19,57 +19,37 @@ def metadata_of_a_record(k: Face) -> Any:
 
 
 @case
-def callbacks_in_order(k: Face) -> Any:
+def callbacks(k: Face) -> Any:
     seen: list[Any] = []
     producer = k.producer()
     futures = [producer.send(k.topic, b"%d" % nth, partition=0) for nth in range(20)]
     for nth, future in enumerate(futures):
+        future.add_callback(lambda _: 1 / 0)  # stops nothing
         future.add_callback(lambda metadata, nth=nth: seen.append((nth, metadata.offset)))
         future.add_errback(lambda error: seen.append(error))
     producer.flush(20)
-    return seen
-
-
-@case
-def callbacks_with_arguments(k: Face) -> Any:
-    seen: list[Any] = []
-    future = k.producer().send(k.topic, b"v", partition=0)
-    future.add_callback(lambda *args, **kwargs: seen.append((args[:-1], args[-1].offset, kwargs)), "a", 2, three=3)
-    future.get(timeout=60)
-    future.add_callback(lambda *args, **kwargs: seen.append((args[:-1], args[-1].offset, kwargs)), "late", b=1)
-    return sorted(seen, key=str)
-
-
-@case
-def a_callback_that_raises_stops_nothing(k: Face) -> Any:
-    seen: list[Any] = []
-    producer = k.producer()
-    future = producer.send(k.topic, b"v", partition=0)
-    future.add_callback(lambda _: 1 / 0).add_callback(lambda metadata: seen.append(metadata.offset))
-    producer.flush(20)
-    return seen
-
-
-@case
-def both_and_chain(k: Face) -> Any:
-    seen: list[Any] = []
-    kind = importlib.import_module(f"{k.package.__name__}.future").Future
-    other = kind()
-    future = k.producer().send(k.topic, b"v", partition=0)
-    future.add_both(lambda outcome: seen.append(outcome.offset)).chain(other)
-    future.get(timeout=60)
-    waited = threading.Event()
+    for each in (future, producer.send(k.topic, b"v", partition=0)):  # one that is done
+        each.add_callback(lambda *args, **kwargs: seen.append((args[:-1], args[-1].offset, kwargs)), "a", 2, three=3)
+        each.get(timeout=60)
+    other = importlib.import_module(f"{k.package.__name__}.future").Future()
+    chained, waited = producer.send(k.topic, b"v", partition=0), threading.Event()
+    chained.add_both(lambda outcome: seen.append(outcome.offset)).chain(other)
+    chained.get(timeout=60)
     other.add_both(lambda _: waited.set())
     return waited.wait(60), seen, other.value.offset, other.succeeded()
 
 
 @case
-def flush_leaves_every_future_done(k: Face) -> Any:
+def flush_and_close_leave_every_future_done(k: Face) -> Any:
     producer = k.producer(linger_ms=60_000, delivery_timeout_ms=120_000)
     futures = [producer.send(k.topic, b"%d" % nth, partition=0) for nth in range(100)]
     before = any(future.is_done for future in futures)
     result = producer.flush(20)
-    return before, result, all(future.is_done for future in futures), [future.value.offset for future in futures]
+    flushed = before, result, all(future.is_done for future in futures), [future.value.offset for future in futures]
+    last = producer.send(k.topic, b"v", partition=0)
+    producer.close()
+    producer.close()
+    return flushed, last.succeeded(), k.raised(lambda: producer.send(k.topic, b"v"))
 
 
 @case
@@ -96,12 +76,6 @@ def values_that_are_refused(k: Face) -> Any:
         k.raised(lambda: producer.send(k.topic, b"v", partition=-1)),
         k.raised(lambda: producer.send(k.topic, b"v" * 2_000_000)),
     ]
-
-
-@case
-def keys_choose_the_partition(k: Face) -> Any:
-    producer = k.producer()
-    return [producer.send(k.topic, b"v", b"key-%d" % nth).get(60).partition for nth in range(20)]
 
 
 @case
@@ -140,7 +114,7 @@ def json_there_and_back(k: Face) -> Any:
 
 
 @case
-def a_partitioner_of_the_program(k: Face) -> Any:
+def partitions_of_keys(k: Face) -> Any:
     seen: list[Any] = []
 
     class Odd(importlib.import_module(f"{k.package.__name__}.partitioner").Partitioner):  # type: ignore[misc]
@@ -148,24 +122,10 @@ def a_partitioner_of_the_program(k: Face) -> Any:
             seen.append((key, serialized_key, value, serialized_value, cluster.partitions_for_topic(topic)))
             return 1
 
-    producer = k.producer(partitioner=Odd(), key_serializer=str.encode)
+    plain, producer = k.producer(), k.producer(partitioner=Odd(), key_serializer=str.encode)
     partitions = [producer.send(k.topic, b"v", "k", partition=given).get(60).partition for given in (None, 0)]
-    return partitions, seen
-
-
-@case
-def partitions_of_a_topic(k: Face) -> Any:
-    producer = k.producer()
-    return producer.partitions_for(k.topic), k.raised(lambda: producer.partitions_for("no spaces"))
-
-
-@case
-def a_closed_producer(k: Face) -> Any:
-    producer = k.producer()
-    future = producer.send(k.topic, b"v", partition=0)
-    producer.close()
-    producer.close()
-    return future.succeeded(), k.raised(lambda: producer.send(k.topic, b"v"))
+    by_key = [plain.send(k.topic, b"v", b"key-%d" % nth).get(60).partition for nth in range(20)]
+    return partitions, seen, by_key, plain.partitions_for(k.topic), k.raised(lambda: plain.partitions_for("no spaces"))
 
 
 @case
