@@ -6,53 +6,46 @@ import binascii
 import contextlib
 import random
 import socket
-import ssl
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 from producer_support import Bench
 
 from kafkacore import KafkaAdminClient, NewTopic, compress, protocol
-from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.codec import murmur2
 from kafkacore.config import ProducerConfig
-from kafkacore.config_security import sasl_listener
 from kafkacore.errors import (
     ConfigError,
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
-    SaslAuthentication,
     UnsupportedVersion,
 )
-from kafkacore.net.oauth import TokenLogin, unsecured_token
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.checks import Checks
 from tests.kit.clusters import embedded
 from tests.kit.free_ports import free_port
 from tests.kit.inside import accumulator_of, clock_of, metadata_of, sender_of
-from tests.net.token_endpoint import token_endpoint
 
-CHECKS: dict[str, Callable[..., None]] = {}
+check = Checks()
 ELSEWHERE = {
-    "ssl_truststore_": "tests/test_config_tls.py",
-    "ssl_keystore_": "tests/test_config_tls.py",
+    "ssl_": "tests/test_config_tls.py",
+    "security_protocol": "tests/broker/test_sasl_listener.py",
+    "sasl_mechanism": "tests/broker/test_sasl_listener.py",
+    "sasl_username": "tests/broker/test_sasl_listener.py",
+    "sasl_password": "tests/broker/test_sasl_listener.py",
+    "sasl_jaas_config": "tests/test_config_security.py",
+    "sasl_login_callback_": "tests/test_config_security.py",
+    "sasl_oauthbearer_": "tests/test_config_security.py",
+    "https_ca_location": "tests/security/test_token_endpoints.py",
     "sasl_kerberos_": "tests/test_config_kerberos.py",
     "retries": "tests/producer/test_sender.py",
 }
 """Settings that begin so are checked there."""
-
-
-def check(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    def enter(fn: Callable[..., None]) -> Callable[..., None]:
-        CHECKS.update(dict.fromkeys(names, fn))
-        return fn
-
-    return enter
 
 
 cluster = embedded({"t": 4}, brokers=1)
@@ -70,7 +63,7 @@ def started(**settings: Any) -> Bench:
 
 
 @contextlib.contextmanager
-def silent_broker(wrap: Callable[[socket.socket], socket.socket] = lambda sock: sock, **settings: Any) -> Iterator[Any]:
+def silent_broker(**settings: Any) -> Iterator[Any]:
     """A producer's first connection, whose requests nobody answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(60)
@@ -78,10 +71,9 @@ def silent_broker(wrap: Callable[[socket.socket], socket.socket] = lambda sock: 
         try:
             metadata_of(p).add_topic("t", clock_of(p).now_ms())
             sender_of(p).wake(-1, True)
-            with listener.accept()[0] as raw:
-                raw.settimeout(60)
-                with wrap(raw) as connection:
-                    yield connection
+            with listener.accept()[0] as connection:
+                connection.settimeout(60)
+                yield connection
         finally:
             p.close(0)
 
@@ -188,162 +180,26 @@ def socket_buffers(cluster: Any) -> None:
                 assert channel.transport.sock.getsockopt(socket.SOL_SOCKET, option) == fresh.getsockopt(socket.SOL_SOCKET, option)
 
 
-@check("security_protocol", "ssl_context", "ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password", "ssl_check_hostname")
-def tls(cluster: Any, directory: Path) -> None:
-    """A broker that wants a client certificate sees the one configured, and its own has to be trusted and to bear its name."""
-    from cryptography.hazmat.primitives import serialization
-
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(directory / "ca.pem"))
-    mine = authority.issue_cert("producer.example")
-    mine.cert_chain_pems[0].write_to_path(str(directory / "cert.pem"))
-    key = serialization.load_pem_private_key(mine.private_key_pem.bytes(), None)
-    secret = serialization.BestAvailableEncryption(b"secret")
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret)
-    (directory / "key.pem").write_bytes(pem)
-    files = {
-        "ssl_cafile": str(directory / "ca.pem"),
-        "ssl_certfile": str(directory / "cert.pem"),
-        "ssl_keyfile": str(directory / "key.pem"),
-        "ssl_password": "secret",
-    }
-    ready_made = ProducerConfig.from_user(bootstrap_servers="h:1", security_protocol="SSL", **files).make_ssl_context()
-
-    def accepted(name: str, **settings: Any) -> bool:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.verify_mode = ssl.CERT_REQUIRED
-        authority.configure_trust(context)
-        authority.issue_cert(name).configure_cert(context)
-        try:
-            with silent_broker(
-                lambda sock: context.wrap_socket(sock, server_side=True), client_id="tls", security_protocol="SSL", **settings
-            ) as connection:
-                subject = connection.getpeercert()["subjectAltName"]
-                assert first_request(connection).client_id == "tls"
-                return bool(subject == (("DNS", "producer.example"),))
-        except (ssl.SSLError, OSError):
-            return False
-
-    assert accepted("localhost", **files)
-    assert accepted("localhost", ssl_context=ready_made)
-    assert not accepted("elsewhere.example", **files)
-    assert accepted("elsewhere.example", ssl_check_hostname=False, **files)
-    assert not accepted("localhost", **(files | {"ssl_cafile": None}))
-    assert not accepted("localhost", ssl_cafile=files["ssl_cafile"])
-
-
-LOGIN = "org.apache.kafka.common.security."
-
-
-@check("sasl_mechanism", "sasl_username", "sasl_password", "sasl_jaas_config")
-def passwords(cluster: Any) -> None:
-    """A broker that wants a password lets in who has it."""
-    with EmbeddedCluster(config=sasl_listener({"alice": "secret"})) as secured:
-        line = LOGIN + 'scram.ScramLoginModule required username="alice" password="{}";'
-        for mechanism in ("PLAIN", "SCRAM-SHA-512"):
-            settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, "sasl_username": "alice"}
-            with producer(secured, **settings, sasl_password="secret") as p:
-                p.send("t", b"x").result(60)
-            with producer(secured, **settings, sasl_password="another") as p, pytest.raises(SaslAuthentication):
-                p.send("t", b"x")
-        settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256"}
-        with producer(secured, **settings, sasl_jaas_config=line.format("secret")) as p:
-            p.send("t", b"x").result(60)
-        with producer(secured, **settings, sasl_jaas_config=line.format("another")) as p, pytest.raises(SaslAuthentication):
-            p.send("t", b"x")
-
-
-@check(
-    "sasl_oauthbearer_token_provider", "sasl_oauthbearer_token_endpoint_url", "sasl_oauthbearer_client_credentials_client_id",
-    "sasl_oauthbearer_client_credentials_client_secret", "sasl_oauthbearer_scope", "sasl_login_callback_handler_class",
-)  # fmt: skip
-def tokens(cluster: Any) -> None:
-    """A broker that takes tokens gets the provider's, or the endpoint's, which is asked with the client's id and secret."""
-    now_ms = SystemClock().wall_ms()
-    token = unsecured_token({"sub": "carol"}, now_ms, 600)
-    settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
-    config = {**sasl_listener({}), "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}
-    with EmbeddedCluster(config=config) as secured, token_endpoint(200, {"access_token": token, "expires_in": 600}) as endpoint:
-        with producer(secured, **settings, sasl_oauthbearer_token_provider=lambda: (token, now_ms + 600_000)) as p:
-            p.send("t", b"x").result(60)
-        credentials = {
-            "sasl_oauthbearer_token_endpoint_url": endpoint.url,
-            "sasl_oauthbearer_client_credentials_client_id": "me",
-            "sasl_oauthbearer_client_credentials_client_secret": "hush",
-            "sasl_oauthbearer_scope": "kafka",
-            "sasl_login_callback_handler_class": LOGIN + "oauthbearer.OAuthBearerLoginCallbackHandler",
-        }
-        with producer(secured, **settings, **credentials) as p:
-            p.send("t", b"x").result(60)
-        assert endpoint.asked == [("Basic bWU6aHVzaA==", {"grant_type": ["client_credentials"], "scope": ["kafka"]})]
-        with pytest.raises(ConfigError, match="Java code"):
-            producer(secured, **settings, **credentials | {"sasl_login_callback_handler_class": "a.B"})
-
-
-@check("sasl_oauthbearer_allowed_urls", "sasl_oauthbearer_proxy_url", "https_ca_location")
-def token_endpoints(cluster: Any) -> None:
-    """Each changes whether an endpoint may be asked, or how (tests/security/test_token_endpoints.py asks)."""
-    settings = {
-        "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER",
-        "sasl_oauthbearer_client_credentials_client_id": "me", "sasl_oauthbearer_client_credentials_client_secret": "hush",
-        "sasl_oauthbearer_token_endpoint_url": "http://127.0.0.1:1/",
-    }  # fmt: skip
-    for wrong, why in (
-        ({"sasl_oauthbearer_allowed_urls": "https://other/"}, "not among"),
-        ({"sasl_oauthbearer_proxy_url": "gopher://p"}, "sasl_oauthbearer_proxy_url"),
-        ({"https_ca_location": "/nowhere.pem"}, "nowhere"),
-    ):
-        with pytest.raises(ConfigError, match=why):
-            producer(cluster, **settings, **wrong)
-
-
 @check(
     "sasl_login_refresh_window_factor", "sasl_login_refresh_window_jitter", "sasl_login_refresh_min_period_seconds",
     "sasl_login_refresh_buffer_seconds",
 )  # fmt: skip
 def refresh(cluster: Any) -> None:
-    """Each moves the time at which the next token is asked for; an idle producer asks by itself."""
+    """That they come to where they count; what each does is in tests/net/test_oauth."""
+    names = ("window_factor", "window_jitter", "min_period_seconds", "buffer_seconds")
+    security = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_provider": lambda: ("t", 1)}
 
-    def after_s(**settings: Any) -> float:
-        clock = ManualClock()
+    def config(**settings: float) -> ProducerConfig:
+        named = {f"sasl_login_refresh_{name}": value for name, value in settings.items()}
+        return ProducerConfig.from_user(bootstrap_servers="h:1", **security, **named)
 
-        def provider() -> tuple[str, int]:
-            return "t", clock.wall_ms() + 1_000_000
-
-        config = ProducerConfig.from_user({
-            "bootstrap_servers": "b:1", "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER",
-            "sasl_oauthbearer_token_provider": provider, "sasl_login_refresh_window_jitter": 0.0, **settings,
-        })  # fmt: skip
-        login = TokenLogin(provider, clock, blocks=False, refresh=config.sasl_settings().refresh)
-        assert login.ready(clock.now_ms())
-        return (login.deadline_ms - clock.now_ms()) / 1000
-
-    asked_at = [
-        after_s(sasl_login_refresh_window_factor=0.6),
-        after_s(sasl_login_refresh_window_factor="0.65"),
-        after_s(sasl_login_refresh_buffer_seconds=500),
-        after_s(sasl_login_refresh_window_factor=0.5, sasl_login_refresh_min_period_seconds=660),
-    ]
-    assert asked_at == [600, 650, 500, 660]
-    assert 600 < after_s(sasl_login_refresh_window_factor=0.6, sasl_login_refresh_window_jitter=0.1) < 700
-    for name, bad in (("window_factor", 0.4), ("window_jitter", 0.3), ("min_period_seconds", 901), ("buffer_seconds", -1)):
+    found = config(**dict(zip(names, (0.6, 0.1, 70, 500), strict=True))).sasl_settings().refresh
+    assert (found.factor, found.jitter, found.min_period_s, found.buffer_s) == (0.6, 0.1, 70, 500)
+    for name, bad in zip(names, (0.4, 0.3, 901, -1), strict=True):
         with pytest.raises(ConfigError, match=f"sasl_login_refresh_{name} must be"):
-            after_s(**{f"sasl_login_refresh_{name}": bad})
+            config(**{name: bad})
     with pytest.raises(ConfigError, match="sasl_login_refresh_buffer_seconds has no effect with security_protocol=PLAINTEXT"):
         producer(cluster, sasl_login_refresh_buffer_seconds=1)
-    token = unsecured_token({"sub": "carol"}, SystemClock().wall_ms(), 600)
-    asked_twice = threading.Semaphore(0)
-
-    def short() -> tuple[str, int]:
-        asked_twice.release()
-        return token, SystemClock().wall_ms() + 500
-
-    settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER", "sasl_login_refresh_window_factor": 0.5}
-    brokers = {**sasl_listener({}), "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}
-    with EmbeddedCluster(config=brokers) as secured, producer(secured, **settings, sasl_oauthbearer_token_provider=short) as p:
-        p.send("t", b"x").result(60)
-        for _ in range(3):
-            assert asked_twice.acquire(timeout=30)
 
 
 @check("acks")
@@ -545,11 +401,12 @@ def a_broker_too_old_to_say_what_it_speaks(cluster: Any) -> None:
 
 
 def test_every_setting_has_its_check() -> None:
-    assert {name for name in ProducerConfig.names() if not name.startswith(tuple(ELSEWHERE))} == set(CHECKS)
+    assert {name for name in ProducerConfig.names() if not name.startswith(tuple(ELSEWHERE))} == set(check.of)
     for prefix, file in ELSEWHERE.items():
-        assert prefix in (Path(__file__).parents[2] / file).read_text()
+        text = (Path(__file__).parents[2] / file).read_text()
+        assert prefix in text or prefix.replace("_", ".") in text
 
 
-@pytest.mark.parametrize("fn", dict.fromkeys(CHECKS.values()), ids=lambda fn: fn.__name__)
-def test_a_setting_does_what_it_says(fn: Callable[..., None], cluster: Any, tmp_path: Path) -> None:
-    fn(cluster, tmp_path) if fn is tls else fn(cluster)
+@check.each_one
+def test_a_setting_does_what_it_says(fn: Callable[..., None], cluster: Any) -> None:
+    fn(cluster)
