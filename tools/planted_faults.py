@@ -251,7 +251,7 @@ FAULTS = (
         "kafkacore/producer/transactions.py",
         "last=ask.step, bump=at.bump or not at.adds_by_writing))",
         "last=ask.step, bump=at.bump))",
-        ("tests/producer/test_two_phase.py",),
+        ("tests/producer/test_transactions_engine.py",),
     ),
     Fault(
         "two-markers", "transactions broker", "of two markers of a producer in a request one is answered",

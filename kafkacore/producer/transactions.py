@@ -14,7 +14,7 @@ Rules
    the method can be called again. An ask may be sent twice, since coordinators recognise each: InitProducerId and EndTxn by the epoch.
    [test_a_commit, test_an_abort, test_what_is_prepared]
 2. The application's threads call `submit`, `begin` and `check_sending`; the rest belongs to the thread that drives the I/O. While the phase
-   is READY only `begin` changes the standing: no batch and no ask is under way then. [test_send_is_refused_outside_of_a_transaction,
+   is READY only `begin` changes the standing: no batch and no ask is under way then. [test_calls_in_the_wrong_order,
    test_an_open_transaction_that_rests_needs_no_pass]
 3. Steps are taken in order; an abort goes before what else waits and ends it, a commit too as long as EndTxn was not asked for. A caller
    whose time is over leaves its step behind: it goes on, and the same call made again waits for it.
@@ -25,7 +25,7 @@ Rules
 5. A prepared transaction has all its records with the brokers, and takes no more. Another process may end it at any time: its end here is
    then answered like a request that is sent twice. Before transaction.version 2 the next transaction of this producer gets another epoch,
    since an end of the prepared one that comes late would end that. [test_a_prepared_transaction_takes_no_more_and_waits_for_its_end,
-   test_another_process_has_ended_the_prepared_transaction_the_other_way, test_a_late_end_meets_another_epoch]
+   test_another_process_has_ended_the_prepared_transaction_the_other_way]
 6. With transaction.version 2 (KIP-890) writing itself takes a partition into the transaction, and EndTxn answers with the next epoch.
    Before that, partitions are added first, and after an error that can be aborted InitProducerId gives the next epoch (KIP-360), so that a
    batch that is late meets a fence. Which of the two holds is settled when a transaction begins and does not change within it.

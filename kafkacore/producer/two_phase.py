@@ -11,12 +11,12 @@ Rules
 1. The coordinator takes EndTxn from anyone who names the transactional id, the producer id and its epoch. What must not happen is that it
    ends another transaction. With transaction.version 2 each transaction has an epoch of its own. Before that several share one, so the
    coordinator is asked first: the time at which a transaction began tells it from the others of its producer. [test_the_states,
-   test_a_late_end_meets_another_epoch, test_many_at_once_and_one_that_fails]
+   test_the_producer_goes_on_after_an_end_by_another_client, test_many_at_once_and_one_that_fails]
 2. The first question also says what came before: it was ended already, by this process or another one, or its time was over.
    [test_what_waits_is_ended, test_it_says_whose_abort_it_was]
 3. After an answer to EndTxn that is lost, or says that the transaction does not stand as expected, the first question is asked again. So a
    commit may be asked for any number of times, by any number of processes. [test_an_end_that_is_refused_is_looked_at_again_once,
-   test_after_a_transient_error_it_is_looked_at_again, test_a_commit_and_an_abort_at_once]
+   test_after_a_transient_error_it_is_looked_at_again]
 
 Source: KIP-98, KIP-664, KIP-890, KIP-939; kafka.coordinator.transaction.TransactionCoordinator.
 """

@@ -9,10 +9,10 @@ Rules
    [test_later_batches_wait_for_the_first_ones_retry_and_keep_order]
 2. When a batch that was in flight is given up, it is not known whether the broker has it: the partition's sequence is "unresolved" and no
    new batch leaves until the batches still in flight have answered. Then either the numbers match, or the epoch is bumped.
-   [test_expiry_with_unknown_outcome_bumps_the_epoch, test_an_expired_batch_costs_no_epoch_when_a_later_one_is_acknowledged]
+   [test_a_partition_in_doubt_does_not_wait_for_another_one, test_an_expired_batch_costs_no_epoch_when_a_later_one_is_acknowledged]
 3. An idempotent producer bumps its epoch by itself (KIP-360 as Java does it; a broker ignores the old id in InitProducerId without a
    transactional id), restarts the partitions concerned at sequence 0 and renumbers their unanswered batches. At the largest epoch it
-   asks for a new id. [test_out_of_order_for_the_next_expected_bumps_the_epoch_and_restarts_at_0,
+   asks for a new id. [test_no_number_changes_while_a_batch_of_any_partition_with_a_gap_is_on_the_wire,
    test_the_largest_epoch_asks_for_a_new_producer_id]
 4. State changes go through `_transition`; what the table does not list raises. [test_illegal_transitions_raise]
 5. Until the first batch of a partition under an epoch is acknowledged it travels alone. A broker that knows nothing of a producer takes

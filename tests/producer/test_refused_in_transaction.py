@@ -126,18 +126,3 @@ def test_offsets_are_not_taken_after_a_refusal(cluster: Any) -> None:
         with pytest.raises(errors.TransactionAbortable):
             producer.prepare_transaction(GUARD_S)
         producer.abort_transaction(GUARD_S)
-
-
-def test_what_is_refused_outside_a_transaction_is_forgotten(cluster: Any) -> None:
-    topic = new_topic(cluster)
-    with transactional(cluster.bootstrap_servers, max_request_size=20_000) as producer:
-        for value in (b"early", LARGE):
-            with pytest.raises(errors.IllegalStateError):
-                producer.send(topic, value)
-        with producer.transaction():
-            producer.send(topic, b"in time")
-        with pytest.raises(errors.IllegalStateError):
-            producer.send(topic, LARGE)
-        with producer.transaction():
-            producer.send(topic, b"again")
-    assert values_in(cluster.bootstrap_servers, topic) == ["again", "in time"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,14 +12,12 @@ from transaction_support import GUARD_S, new_topic, transactional, values_in
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, errors, protocol
 from kafkacore.admin import FeatureUpdate
-from kafkacore.broker.internal_topics import TRANSACTION_TOPIC
-from kafkacore.broker.txns.state import MAX_EPOCH
 from kafkacore.clock import JumpingClock
 from kafkacore.errors import Code, IllegalStateError, KafkaTimeoutError
-from kafkacore.testing import CLIENTS, Delay, Disconnect, EmbeddedCluster
+from kafkacore.testing import Disconnect, EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata
-from tests.kit.inside import brokers_of, engine_of, sender_of
-from tests.kit.waiting import fresh, until
+from tests.kit.inside import sender_of
+from tests.kit.waiting import fresh
 
 pytestmark = pytest.mark.usefixtures("client_face")
 FACED = [transaction_support]
@@ -43,6 +40,7 @@ def single() -> Iterator[EmbeddedCluster]:
 
 def test_committed_records_are_seen_and_aborted_ones_are_not(cluster: Any) -> None:
     topic, servers = new_topic(cluster), cluster.bootstrap_servers
+    many = [f"many {number:05}" for number in range(1_000)]
     with transactional(servers) as producer:
         for nth in range(4):
             with producer.transaction():
@@ -53,35 +51,10 @@ def test_committed_records_are_seen_and_aborted_ones_are_not(cluster: Any) -> No
             producer.flush()
             assert [future.exception() for future in aborted] == [None] * 3
             producer.abort_transaction()
-    assert values_in(servers, topic) == sorted(f"committed {nth} {index}" for nth in range(4) for index in range(3))
-    assert len(values_in(servers, topic, isolation_level="read_uncommitted")) == 24
-
-
-def test_an_abort_fails_what_is_queued_and_sends_none_of_it(cluster: Any) -> None:
-    topic, servers = new_topic(cluster), cluster.bootstrap_servers
-    with transactional(servers, linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
-        producer.begin_transaction()
-        future = producer.send(topic, "never", partition=0)
-        producer.abort_transaction()
-        with pytest.raises(errors.TransactionAborted):
-            future.result(GUARD_S)
         with producer.transaction():
-            producer.send(topic, "next", partition=0)
-    assert values_in(servers, topic, isolation_level="read_uncommitted") == ["next"]
-
-
-def test_send_many_in_a_transaction(cluster: Any) -> None:
-    topic, servers = new_topic(cluster), cluster.bootstrap_servers
-    values = [f"{number:06d}" for number in range(20_000)]
-    with transactional(servers) as producer:
-        with producer.transaction():
-            producer.send_many(topic, values)
-        with pytest.raises(ZeroDivisionError), producer.transaction():
-            producer.send_many(topic, ["lost"] * 5_000)
-            raise ZeroDivisionError
-        with producer.transaction():  # so it was aborted with the block
-            producer.send(topic, "next")
-    assert values_in(servers, topic) == [*values, "next"]
+            producer.send_many(topic, many)
+    assert values_in(servers, topic) == sorted(f"committed {nth} {index}" for nth in range(4) for index in range(3)) + many
+    assert len(values_in(servers, topic, isolation_level="read_uncommitted")) == 1_024
 
 
 def test_offsets_are_committed_with_the_records(cluster: Any) -> None:
@@ -192,29 +165,6 @@ def set_version(cluster: EmbeddedCluster, level: int) -> None:
 
 
 @pytest.mark.aio_at_length
-def test_a_late_marker_ends_nothing_of_the_first_transaction_of_version_2() -> None:
-    """By version 1 a commit is answered before its markers are written, and the next transaction has the same epoch."""
-    config = {"transaction.state.log.num.partitions": 1}
-    with EmbeddedCluster(brokers=2, config=config, features={"transaction.version": 1}, faults=True) as cluster:
-        topic, servers = new_topic(cluster, 1), cluster.bootstrap_servers
-        with transactional(servers) as producer:
-            cluster.move_leader(TRANSACTION_TOPIC, 0, 1)  # so that the markers are sent from broker to broker
-            cluster.move_leader(topic, 0, 2)
-            producer.begin_transaction()
-            producer.send(topic, "before", partition=0).result(GUARD_S)
-            set_version(cluster, 2)
-            cluster.network.cut(None, CLIENTS)  # new connections tell the level
-            producer.send(topic, "behind", partition=0).result(GUARD_S)
-            cluster.control("WriteTxnMarkers", lambda request: Delay(300))
-            producer.commit_transaction()
-            producer.begin_transaction()
-            producer.send(topic, "aborted", partition=0).result(GUARD_S)
-            cluster.control("WriteTxnMarkers", None)
-            producer.abort_transaction()
-        assert values_in(servers, topic, 1) == ["before", "behind"]
-
-
-@pytest.mark.aio_at_length
 def test_a_change_of_the_transaction_version_while_running() -> None:
     """The producer goes by what the brokers say last, from transaction to transaction."""
     with EmbeddedCluster(brokers=1, features={"transaction.version": 1}) as cluster:
@@ -240,48 +190,6 @@ def test_a_change_of_the_transaction_version_while_running() -> None:
         assert values_in(servers, topic) == sorted(expected)
 
 
-@pytest.mark.aio_at_length
-@pytest.mark.parametrize(("version", "commit"), [(2, True), (2, False), (1, False)])
-def test_epochs_that_are_used_up_bring_another_producer_id(version: int, commit: bool) -> None:
-    """With version 2 the answer to EndTxn has it, with version 1 the answer to InitProducerId after an error."""
-    with EmbeddedCluster(brokers=1, features={"transaction.version": version}) as cluster:
-        topic = new_topic(cluster)
-        with transactional(cluster.bootstrap_servers, "worn") as producer:
-            state, engine = brokers_of(cluster)[1].state, engine_of(producer)
-            assert engine is not None
-            with producer.transaction():
-                producer.send(topic, "before", partition=0)
-            before = MAX_EPOCH - 3
-
-            def worn() -> bool:
-                transactions = state.transactions.runtime._contexts[state.transactions.coordinator.partition_for("worn")].shard.transactions
-                if not transactions["worn"].state.name.startswith("COMPLETE"):
-                    return False  # its markers are not written yet
-                transactions["worn"] = dataclasses.replace(transactions["worn"], producer_epoch=before)
-                return True
-
-            until(lambda: brokers_of(cluster)[1].call(worn), "the markers are written")
-            engine.gate.at, engine.gate.busy = engine.at._replace(epoch=before), True  # the next pass hands it to the books
-            first_id, seen = engine.at.producer_id, []
-            for nth in range(5):
-                producer.begin_transaction()
-                producer.send(topic, f"{nth} {version}", partition=0).result(GUARD_S)
-                if version == 1:  # an error is what asks for an epoch
-                    engine.batch_failed(errors.OutOfOrderSequence("as if"), True)
-                    producer.abort_transaction()
-                else:
-                    (producer.commit_transaction if commit else producer.abort_transaction)()
-                seen.append((engine.at.producer_id != first_id, engine.at.epoch))
-            assert [is_new for is_new, _ in seen] == sorted(is_new for is_new, _ in seen)
-            assert seen[-1][0], seen
-            news = [epoch for is_new, epoch in seen if is_new]
-            assert news == list(range(len(news))), "the epochs of the new producer id begin at 0"
-            with producer.transaction():
-                producer.send(topic, "after", partition=0)
-        expected = ["before", "after"] + ([f"{nth} 2" for nth in range(5)] if version == 2 and commit else [])
-        assert values_in(cluster.bootstrap_servers, topic) == sorted(expected)
-
-
 def test_a_commit_that_timed_out_can_be_called_again(single: Any) -> None:
     topic, servers = new_topic(single), single.bootstrap_servers
     with transactional(servers) as producer:
@@ -302,11 +210,14 @@ def test_a_commit_that_timed_out_can_be_called_again(single: Any) -> None:
     assert values_in(servers, topic) == ["kept"]
 
 
-def test_init_transactions_that_timed_out_can_be_called_again(single: Any) -> None:
+def test_init_transactions_that_timed_out_can_be_called_again_and_a_close_does_not_wait_for_it(single: Any) -> None:
     single.pause_broker(1)
-    producer = KafkaProducer(bootstrap_servers=single.bootstrap_servers, transactional_id="x")
-    with pytest.raises(KafkaTimeoutError, match="init_transactions"):
-        producer.init_transactions(timeout=0.2)
+    producer, closed = (KafkaProducer(bootstrap_servers=single.bootstrap_servers, transactional_id=name) for name in ("x", "y"))
+    for each in (producer, closed):
+        with pytest.raises(KafkaTimeoutError, match="init_transactions"):
+            each.init_transactions(timeout=0.2)
+    closed.close(timeout=None)
+    assert sender_of(closed).join(0)
     single.resume_broker(1)
     producer.init_transactions()
     with pytest.raises(IllegalStateError):
@@ -314,38 +225,14 @@ def test_init_transactions_that_timed_out_can_be_called_again(single: Any) -> No
     producer.close()
 
 
-def test_a_wrong_password_is_told_and_a_right_one_helps() -> None:
-    users = {"ann": "right"}
-    with EmbeddedCluster(brokers=1, users=users) as cluster:
-        settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
-        jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="{}";'
-        producer = KafkaProducer(
-            bootstrap_servers=cluster.bootstrap_servers, transactional_id="x", sasl_jaas_config=jaas.format("wrong"), **settings
-        )
-        for _ in range(2):
-            with pytest.raises(errors.AuthenticationFailedError):
-                producer.init_transactions()
-        producer.close()
-        with transactional(cluster.bootstrap_servers, sasl_jaas_config=jaas.format("right"), **settings) as other, other.transaction():
-            pass
-
-
-def test_closing_does_not_wait_for_init_transactions(single: Any) -> None:
-    single.pause_broker(1)
-    producer = KafkaProducer(bootstrap_servers=single.bootstrap_servers, transactional_id="x")
-    with pytest.raises(KafkaTimeoutError):
-        producer.init_transactions(timeout=0.1)
-    producer.close(timeout=None)
-    assert sender_of(producer).join(0)
-    single.resume_broker(1)
-
-
 ENDINGS = ["FindCoordinator", "InitProducerId", "Produce", "TxnOffsetCommit", "EndTxn", "AddPartitionsToTxn", "AddOffsetsToTxn"]
 
 
 @pytest.mark.aio_at_length
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("fault", ["disconnect", "drop the answer's connection late", "not coordinator", "loading", "concurrent"])
+@pytest.mark.parametrize(
+    ("version", "fault"),
+    [(2, "disconnect"), (1, "drop the answer's connection late"), (2, "not coordinator"), (2, "loading"), (1, "concurrent")],
+)
 def test_a_coordinator_that_errs_in_each_phase(version: int, fault: str) -> None:
     """Each request of a transaction meets the fault twice; the transaction is committed all the same, once."""
     with EmbeddedCluster(brokers=1, features={"transaction.version": version}) as cluster:
@@ -407,9 +294,9 @@ def erring(api: str, fault: str, erred: dict[str, int]) -> Any:
 LATE = r"was open for [0-9,]+ ms, and the coordinator aborts it after transaction_timeout_ms \(60,?000\)"
 
 
-@contextlib.contextmanager
-def late_by_a_second(version: int) -> Iterator[tuple[str, str, KafkaProducer]]:
-    """A producer whose transaction has ended by its time; the clocks of both sides are moved by hand."""
+@pytest.mark.parametrize("version", [2, pytest.param(1, marks=pytest.mark.aio_at_length)])
+def test_a_transaction_that_lasts_too_long_is_aborted_and_the_producer_goes_on(version: int) -> None:
+    """By version 1 it ends its producer. The clocks of both sides are moved by hand."""
     clock = JumpingClock()
     with EmbeddedCluster(brokers=1, faults=True, features={"transaction.version": version}) as cluster:
         topic, servers = new_topic(cluster), cluster.bootstrap_servers
@@ -419,36 +306,25 @@ def late_by_a_second(version: int) -> Iterator[tuple[str, str, KafkaProducer]]:
             clock.sleep(61_000)
             cluster.jump_clock(1, 61_000, asleep=True)
             assert values_in(servers, topic) == []  # returns when the transaction has ended
-            yield servers, topic, producer
-
-
-def test_a_transaction_that_lasts_too_long_is_aborted_and_the_producer_goes_on() -> None:
-    with late_by_a_second(version=2) as (servers, topic, producer):
-        with pytest.raises(errors.KafkaError, match=LATE) as failed:
-            producer.commit_transaction()
-        assert failed.value.txn_requires_abort, failed.value
-        producer.abort_transaction()
-        with producer.transaction():
-            producer.send(topic, "next", partition=0)
+            with pytest.raises(errors.KafkaError, match=LATE) as failed:
+                producer.commit_transaction()
+            if version == 1:
+                assert isinstance(failed.value, errors.ProducerFenced) and failed.value.fatal
+                return
+            assert failed.value.txn_requires_abort, failed.value
+            producer.abort_transaction()
+            producer.begin_transaction()
+            producer.send(topic, "in time", partition=0).result(GUARD_S)
+            clock.sleep(61_000)
+            cluster.jump_clock(1, 61_000, asleep=True)
+            with contextlib.suppress(errors.KafkaError):
+                producer.send(topic, "later", partition=0).result(GUARD_S)
+            with pytest.raises(errors.KafkaError, match=LATE):
+                producer.commit_transaction()
+            producer.abort_transaction()
+            with producer.transaction():
+                producer.send(topic, "next", partition=0)
         assert values_in(servers, topic) == ["next"]
-
-
-@pytest.mark.aio_at_length
-def test_a_transaction_of_version_1_that_lasts_too_long_ends_its_producer() -> None:
-    with late_by_a_second(version=1) as (_, _, producer):
-        with pytest.raises(errors.ProducerFenced, match=LATE) as fenced:
-            producer.commit_transaction()
-        assert fenced.value.fatal
-
-
-@pytest.mark.aio_at_length
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_record_after_the_time_of_its_transaction_says_so(version: int) -> None:
-    with late_by_a_second(version) as (_, topic, producer):
-        with contextlib.suppress(errors.KafkaError):
-            producer.send(topic, "later", partition=0).result(GUARD_S)
-        with pytest.raises(errors.KafkaError, match=LATE):
-            producer.commit_transaction()
 
 
 def test_a_fenced_producer_whose_time_is_not_over_is_not_called_late() -> None:

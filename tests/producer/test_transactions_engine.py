@@ -493,17 +493,6 @@ def test_an_abort_ends_a_prepare_that_waits_for_records() -> None:
     assert engine.at.phase is Phase.ABORTING
 
 
-def test_a_record_that_failed_makes_the_prepare_fail() -> None:
-    engine = opened(True)
-    prepare = engine.submit(StepKind.PREPARE)
-    engine.settle()
-    engine.batch_failed(errors.RecordTooLarge("large"), True)
-    engine.settle()
-    done, error = outcome_of(prepare)
-    assert done
-    assert error.txn_requires_abort
-
-
 @each_row(
     ("adds_by_writing", "epoch", "state", "phase"),
     [
@@ -568,13 +557,6 @@ def test_a_refusal_is_a_note_until_the_next_pass(adds_by_writing: bool) -> None:
     assert engine.at.phase is Phase.ABORTABLE
     assert engine.at.asked
     assert isinstance(outcome_of(step)[1], errors.TransactionAbortable)
-
-
-def test_a_refusal_that_is_fatal_for_a_batch_is_fatal() -> None:
-    engine = opened(True)
-    engine.record_refused(errors.ClusterAuthorization("no"))
-    engine.settle()
-    assert engine.at.phase is Phase.FATAL
 
 
 def test_a_refusal_between_two_transactions_is_none() -> None:

@@ -10,7 +10,7 @@ from broker_model import LOST
 from transaction_model import TransactionalBench, TransactionalBroker
 
 from kafkacore import errors, protocol
-from kafkacore.errors import Code, IllegalStateError, KafkaTimeoutError
+from kafkacore.errors import Code, KafkaTimeoutError
 from kafkacore.producer.accumulator import NEVER_MS
 from kafkacore.producer.transactions import Phase
 from kafkacore.producer.txn_requests import TransactionRequests
@@ -144,26 +144,6 @@ def test_an_open_transaction_that_rests_needs_no_pass(version: int) -> None:
 
 
 @VERSIONS
-def test_each_batch_is_marked_as_transactional(version: int) -> None:
-    bench = begun(version)
-    seen = []
-    serve = bench.broker.serve
-
-    def look(request: object, message: object) -> None:
-        if isinstance(message, protocol.ProduceRequest):
-            seen.append(message)
-        serve(request, message)
-
-    bench.broker.serve = look  # type: ignore[method-assign]
-    bench.send("t", "x", partition=0).result(60)
-    (message,) = seen
-    from producer_support import read_request
-
-    assert message.transactional_id == "x"
-    assert all(batch.is_transactional for batch in read_request(message).values())
-
-
-@VERSIONS
 def test_numbers_begin_at_0_in_each_epoch_and_go_on_within_one(version: int) -> None:
     bench = TransactionalBench(version)
     bench.init_transactions()
@@ -213,20 +193,6 @@ def test_the_first_batch_of_a_partition_travels_alone_in_each_epoch(version: int
     assert [len(values) for values in bench.broker.committed] == [4, 4]
 
 
-def test_a_first_batch_that_is_refused_is_not_overtaken_by_version_2() -> None:
-    """Were the second one under way, a leader that knows nothing of the producer would take it, and the first never (KAFKA-14359)."""
-    bench = TransactionalBench(2, batch_size=1_000)
-    bench.init_transactions()
-    for nth in range(2):
-        bench.broker.faults.append(Code.NOT_LEADER_OR_FOLLOWER)
-        with bench.transaction():
-            for number in range(3):
-                bench.send("t", f"{nth}-{number}" + "x" * 900, partition=0)
-    sent = [value[:3] for value in bench.broker.logs[0].values]
-    assert sent == [f"{nth}-{number}".encode() for nth in range(2) for number in range(3)]
-    assert bench.broker.logs[0].epoch == 1
-
-
 @VERSIONS
 def test_a_batch_that_is_late_for_its_delivery_fails_the_commit(version: int) -> None:
     bench = begun(version)
@@ -258,15 +224,6 @@ def test_a_batch_that_waits_for_a_retry_is_not_sent_after_the_abort(version: int
         bench.send("t", "next", partition=0)
     assert bench.broker.committed == [[b"next"]]
     assert bench.broker.logs[0].values == [b"next"]
-
-
-@VERSIONS
-def test_a_lost_answer_to_the_last_batch_does_not_double_it(version: int) -> None:
-    bench = begun(version)
-    bench.broker.faults.append(LOST)
-    bench.send("t", "x", partition=0)
-    bench.commit_transaction()
-    assert bench.broker.committed == [[b"x"]]
 
 
 def test_partitions_wait_until_they_are_added() -> None:
@@ -302,18 +259,3 @@ def test_records_of_another_thread_do_not_leave_behind_the_decision() -> None:
     with bench.transaction():
         bench.send("t", "next", partition=1)
     assert bench.broker.committed == [[b"in time"], [b"late", b"next"]]
-
-
-def test_send_is_refused_outside_of_a_transaction() -> None:
-    bench = TransactionalBench(2)
-    bench.init_transactions()
-    with pytest.raises(IllegalStateError):
-        bench.send("t", "x", partition=0)
-
-
-def test_the_model_of_the_broker_refuses_what_a_coordinator_would() -> None:
-    bench = begun(2)
-    assert isinstance(bench.client, TransactionalBroker)
-    bench.send("t", "x", partition=0).result(60)
-    with pytest.raises(AssertionError):
-        bench.broker.end(protocol.EndTxnRequest(transactional_id="x", producer_id=7, producer_epoch=5, committed=True))

@@ -99,13 +99,10 @@ TESTS = {
     "the broker wants an abort": [(ENGINE, "test_every_error_of_every_request")],
     "the group refuses the offsets": [(END_TO_END, "test_a_member_of_an_old_generation_commits_nothing")],
     "another producer has the transactional id": [(END_TO_END, "test_a_zombie_is_fenced")],
-    "the transaction was open for longer": [
-        (END_TO_END, "test_a_transaction_that_lasts_too_long_is_aborted_and_the_producer_goes_on"),
-        (END_TO_END, "test_a_transaction_of_version_1_that_lasts_too_long_ends_its_producer"),
-    ],
+    "the transaction was open for longer": [(END_TO_END, "test_a_transaction_that_lasts_too_long_is_aborted_and_the_producer_goes_on")],
     "no right to the transactional id": [(OURS, "test_a_timeout_that_the_broker_does_not_allow")],
     "`send` without a transaction": [(ENGINE, "test_calls_in_the_wrong_order")],
-    "`send` on its way while": [(END_TO_END, "test_an_abort_fails_what_is_queued_and_sends_none_of_it")],
+    "`send` on its way while": [(SENDER, "test_a_batch_that_waits_for_a_retry_is_not_sent_after_the_abort")],
 }
 
 

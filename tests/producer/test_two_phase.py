@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +12,6 @@ import transaction_support
 from transaction_support import GUARD_S, new_topic, transactional, values_in
 
 from kafkacore import (
-    KafkaAdminClient,
     KafkaConsumer,
     OffsetAndMetadata,
     PreparedState,
@@ -31,7 +29,6 @@ from kafkacore.producer.two_phase import LAST_EPOCH, STATES, Ending, Seen, state
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.rows import each_row
 from tests.kit.waiting import fresh, until
-from tests.kit.wire import Wire
 
 FACED = [transaction_support]
 
@@ -205,7 +202,7 @@ def prepared_by(cluster: EmbeddedCluster, topic: str, *values: str, **settings: 
         return producer.prepare_transaction()
 
 
-def test_another_client_commits(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
+def test_another_client_commits_one_and_aborts_one(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
     topic = new_topic(cluster)
     prepared = prepared_by(cluster, topic, "a", "b")
     assert prepared.partitions == (TopicPartition(topic, 0),)
@@ -216,31 +213,13 @@ def test_another_client_commits(cluster: EmbeddedCluster, client: TwoPhaseClient
     assert client.states([prepared]) == [PreparedState.COMMITTED]
     with pytest.raises(errors.PreparedTransactionCommitted, match="committed and cannot be aborted"):
         client.abort(prepared)
-
-
-def test_another_client_aborts(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
-    topic = new_topic(cluster)
-    prepared = prepared_by(cluster, topic, "a")
+    prepared = prepared_by(cluster, topic, "c")
     assert client.abort(prepared)
-    assert values_in(cluster.bootstrap_servers, topic) == []
+    assert values_in(cluster.bootstrap_servers, topic) == ["a", "b"]
     assert not client.abort(prepared), "it was aborted already"
     with pytest.raises(errors.PreparedTransactionAborted, match="another process aborted it") as lost:
         client.commit(prepared)
     assert not lost.value.timed_out
-
-
-def test_the_coordinator_does_not_know_what_an_administrator_ended(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
-    """docs/transactions.md says so: WriteTxnMarkers goes past it."""
-    topic = new_topic(cluster)
-    where = TopicPartition(topic, 0)
-    prepared = prepared_by(cluster, topic, "a")
-    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        (writer,) = admin.describe_producers([where]).check()[where]
-        admin.abort_transaction(where, writer.producer_id, writer.producer_epoch, writer.coordinator_epoch)
-    assert client.states([prepared]) == [PreparedState.OPEN]
-    assert client.commit(prepared)
-    assert client.states([prepared]) == [PreparedState.COMMITTED]
-    assert values_in(cluster.bootstrap_servers, topic) == []
 
 
 def test_offsets_of_a_group_wait_for_the_end(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
@@ -259,7 +238,9 @@ def test_offsets_of_a_group_wait_for_the_end(cluster: EmbeddedCluster, client: T
         assert consumer.committed(where) == OffsetAndMetadata(5)
 
 
-def test_nothing_written_has_no_end(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
+def test_what_has_no_end(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
+    """Nothing written; what another producer with the transactional id has ended; what the coordinator never heard of."""
+    topic = new_topic(cluster)
     with transactional(cluster.bootstrap_servers) as producer:
         producer.begin_transaction()
         prepared = producer.prepare_transaction()
@@ -267,6 +248,13 @@ def test_nothing_written_has_no_end(cluster: EmbeddedCluster, client: TwoPhaseCl
     assert not client.commit(prepared)
     assert not client.abort(prepared)
     assert client.states([prepared]) == [PreparedState.NOTHING]
+    prepared = prepared_by(cluster, topic, "lost")
+    with transactional(cluster.bootstrap_servers, prepared.transactional_id):
+        with pytest.raises(errors.PreparedTransactionUnknown, match="Empty with epoch"):
+            client.commit(prepared)
+    assert values_in(cluster.bootstrap_servers, topic) == []
+    with pytest.raises(errors.PreparedTransactionUnknown, match="forgotten"):
+        client.commit(PreparedTransaction(fresh("never"), 1, 0, 1_000, 1_000))
 
 
 def test_the_block_leaves_a_prepared_transaction_open(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
@@ -323,28 +311,6 @@ def test_the_producer_goes_on_after_an_end_by_another_client(cluster: EmbeddedCl
     assert values_in(cluster.bootstrap_servers, topic) == ["first", "fourth", "third"]
 
 
-def test_a_late_end_meets_another_epoch(cluster: EmbeddedCluster) -> None:
-    """What protects the next transaction where the question before an end is a moment old: EndTxn itself is refused."""
-    topic = new_topic(cluster)
-    with transactional(cluster.bootstrap_servers) as producer:
-        producer.begin_transaction()
-        producer.send(topic, "first", partition=0)
-        first = producer.prepare_transaction()
-        producer.commit_transaction()
-        producer.begin_transaction()
-        producer.send(topic, "second", partition=0).result(GUARD_S)
-        request = protocol.EndTxnRequest(
-            transactional_id=first.transactional_id, producer_id=first.producer_id, producer_epoch=first.producer_epoch, committed=False
-        )
-        answers = []
-        for address in cluster.bootstrap_servers.split(","):
-            with Wire(address) as wire:
-                answers.append(wire.ask(request, 5 if first.transaction_version == 2 else 4).error_code)
-        assert set(answers) - {Code.NOT_COORDINATOR} == {Code.PRODUCER_FENCED}
-        producer.commit_transaction()
-    assert values_in(cluster.bootstrap_servers, topic) == ["first", "second"]
-
-
 def test_many_at_once_and_one_that_fails(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
     topic = new_topic(cluster)
     prepared = [prepared_by(cluster, topic, str(nth)) for nth in range(12)]
@@ -358,66 +324,28 @@ def test_many_at_once_and_one_that_fails(cluster: EmbeddedCluster, client: TwoPh
     assert values_in(cluster.bootstrap_servers, topic) == sorted(str(nth) for nth in range(12) if nth != 5)
 
 
-def test_a_commit_and_an_abort_at_once(cluster: EmbeddedCluster) -> None:
-    """One of them has its way, and the other gets an error."""
-    for nth in range(4):
-        topic = new_topic(cluster)
-        prepared, barrier, outcomes = prepared_by(cluster, topic, "x"), threading.Barrier(2), {}
-
-        def run(commit: bool, prepared: Any = prepared, barrier: Any = barrier, outcomes: Any = outcomes) -> None:
-            with TwoPhaseClient(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=10) as own:
-                own.states([prepared])
-                barrier.wait(GUARD_S)
-                try:
-                    outcomes[commit] = (own.commit if commit else own.abort)(prepared)
-                except errors.KafkaError as error:
-                    outcomes[commit] = error
-
-        threads = [threading.Thread(target=run, args=(commit,)) for commit in (True, False)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(GUARD_S)
-        if outcomes[True] is True:
-            assert isinstance(outcomes[False], errors.PreparedTransactionCommitted), (nth, outcomes)
-        else:
-            assert isinstance(outcomes[True], errors.PreparedTransactionAborted), (nth, outcomes)
-            assert outcomes[False] is True
-        assert values_in(cluster.bootstrap_servers, topic) == (["x"] if outcomes[True] is True else [])
-
-
-def test_another_producer_took_over(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
-    topic = new_topic(cluster)
-    prepared = prepared_by(cluster, topic, "lost")
-    with transactional(cluster.bootstrap_servers, prepared.transactional_id):
-        with pytest.raises(errors.PreparedTransactionUnknown, match="Empty with epoch"):
-            client.commit(prepared)
-    assert values_in(cluster.bootstrap_servers, topic) == []
-
-
-def test_what_the_coordinator_never_heard_of(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
-    with pytest.raises(errors.PreparedTransactionUnknown, match="forgotten"):
-        client.commit(PreparedTransaction(fresh("never"), 1, 0, 1_000, 1_000))
-
-
 # ---- what needs a cluster of its own -------------------------------------------------------------------------------------------------
 
 
-@each_row("version", [1, 2])
-@each_row("fault", ["request lost", "answer lost", "not coordinator", "concurrent", "loading"])
-def test_a_coordinator_that_errs(version: int, fault: str) -> None:
-    """Both requests meet the fault twice; the transaction is committed all the same, and this call has done it."""
-    with EmbeddedCluster(brokers=1, features={"transaction.version": version}) as cluster:
-        topic = new_topic(cluster)
-        prepared = prepared_by(cluster, topic, "kept")
-        left = dict.fromkeys(("DescribeTransactions", "EndTxn"), 2)
-        for api in left:
-            cluster.control(api, erring(api, fault, left))
-        with TwoPhaseClient(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=1) as client:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_coordinator_that_errs(version: int) -> None:
+    """Both requests meet each fault twice; the transaction is committed all the same, and this call has done it."""
+    with (
+        EmbeddedCluster(brokers=1, features={"transaction.version": version}) as cluster,
+        TwoPhaseClient(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=1) as client,
+    ):
+        for fault in ("request lost", "answer lost", "left out", "not coordinator", "concurrent", "loading"):
+            topic = new_topic(cluster)
+            prepared = prepared_by(cluster, topic, fault)
+            left = dict.fromkeys(("DescribeTransactions", "EndTxn"), 2)
+            for api in left:
+                cluster.control(api, erring(api, fault, left))
             assert client.commit(prepared, timeout=GUARD_S)
-            assert left == {"DescribeTransactions": 0, "EndTxn": 1 if fault == "answer lost" else 0}
+            assert left == {"DescribeTransactions": 0, "EndTxn": {"answer lost": 1, "left out": 2}.get(fault, 0)}
+            for api in left:
+                cluster.control(api, None)
             assert not client.commit(prepared)
-        assert values_in(cluster.bootstrap_servers, topic) == ["kept"]
+            assert values_in(cluster.bootstrap_servers, topic) == [fault]
 
 
 def erring(api: str, fault: str, left: dict[str, int]) -> Callable[[Any], Any]:
@@ -428,9 +356,11 @@ def erring(api: str, fault: str, left: dict[str, int]) -> Callable[[Any], Any]:
     }
 
     def control(request: Any) -> Any:
-        if not left[api]:
+        if not left[api] or (api, fault) == ("EndTxn", "left out"):
             return None
         left[api] -= 1
+        if fault == "left out":
+            return protocol.DescribeTransactionsResponse(transaction_states=[])
         if fault in ("request lost", "answer lost"):
             return Disconnect(handle=fault == "answer lost")
         if api == "EndTxn":
@@ -442,16 +372,6 @@ def erring(api: str, fault: str, left: dict[str, int]) -> Callable[[Any], Any]:
         return protocol.DescribeTransactionsResponse(transaction_states=[state])
 
     return control
-
-
-def test_an_answer_without_the_transactional_id_is_a_lost_one() -> None:
-    with EmbeddedCluster(brokers=1) as cluster:
-        prepared = prepared_by(cluster, new_topic(cluster), "kept")
-        empty = [protocol.DescribeTransactionsResponse(transaction_states=[])] * 2
-        cluster.control("DescribeTransactions", lambda request: empty.pop() if empty else None)
-        with TwoPhaseClient(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=1) as client:
-            assert client.commit(prepared, timeout=GUARD_S)
-        assert not empty
 
 
 def test_a_call_that_timed_out_says_what_to_do() -> None:
@@ -507,18 +427,3 @@ def test_the_time_of_the_transaction_passes_in_between(version: int) -> None:
             assert topic in str(lost.value)
             assert not client.abort(prepared)
         assert values_in(cluster.bootstrap_servers, topic) == []
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_the_time_of_the_transaction_passes_before_it_is_prepared(version: int) -> None:
-    with EmbeddedCluster(brokers=1, faults=True, features={"transaction.version": version}) as cluster:
-        topic = new_topic(cluster)
-        with transactional(cluster.bootstrap_servers) as producer:
-            producer.begin_transaction()
-            producer.send(topic, "lost", partition=0).result(GUARD_S)
-            cluster.jump_clock(1, 61_000, asleep=True)
-            assert values_in(cluster.bootstrap_servers, topic) == []  # returns when the transaction has ended
-            with pytest.raises(errors.KafkaError, match="transaction_timeout_ms") as failed:
-                producer.prepare_transaction()
-            assert failed.value.txn_requires_abort is (version == 2)
-            assert failed.value.fatal is (version == 1)

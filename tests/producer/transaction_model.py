@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker_model import LOST, REFUSED, BrokerClient
-from producer_support import Bench
+from producer_support import Bench, read_request
 
 from kafkacore import errors, protocol
 from kafkacore.clock import ManualClock
@@ -81,6 +81,7 @@ class TransactionalBroker(BrokerClient):
                 self.answer(answer)
         else:
             assert message.transactional_id == "x"
+            assert all(batch.is_transactional for batch in read_request(message).values())
             assert (request.version >= 12) is (self.version == 2)
             assert self.version == 2 or self.state == "ongoing"
             self.state = "ongoing"
