@@ -102,25 +102,6 @@ def test_max_request_size_below_batch_size_holds_within_send_many(kind: str, lar
     assert progress.done == 30
 
 
-def test_partitions_without_leader_are_named_and_do_not_stop_others() -> None:
-    bench = Bench(**PLAIN)
-    bench.leaders[0] = -1
-    bench.publish()
-    bench.send("t", b"x", partition=0)
-    bench.send("t", b"x", partition=1)
-    found = bench.accumulator.ready(bench.metadata.snapshot, bench.clock.now_ms())
-    assert (found.nodes, found.unknown_leader_topics) == ({1}, {"t"})
-
-
-def test_muted_partitions_wait() -> None:
-    bench = Bench(**PLAIN)
-    bench.send("t", b"x", partition=0)
-    bench.topic.partitions[0].muted = True
-    assert ready(bench)[0] == set()
-    bench.topic.partitions[0].muted = False
-    assert drain(bench) == [(0, 1)]
-
-
 def test_retry_backs_off_unless_the_leader_changed() -> None:
     bench = Bench(**PLAIN)
     bench.send("t", b"x", partition=0)
@@ -133,17 +114,6 @@ def test_retry_backs_off_unless_the_leader_changed() -> None:
     bench.epochs[0] = 1
     bench.publish()
     assert ready(bench)[0] == {1}
-
-
-def test_expiry_takes_from_the_front_and_knows_when_next() -> None:
-    bench = Bench(linger_ms=0, delivery_timeout_ms=1000, request_timeout_ms=500, **PLAIN)
-    bench.leaders[0] = -1
-    bench.publish()
-    bench.send("t", b"x", partition=0)
-    ready(bench)
-    assert bench.accumulator.next_expiry_ms == bench.clock.now_ms() + 1000
-    assert bench.accumulator.expired(bench.clock.advance(999)) == []
-    assert [batch.count for batch in bench.accumulator.expired(bench.clock.advance(1))] == [1]
 
 
 def test_the_sticky_partition_moves_on_after_a_batch_of_bytes() -> None:

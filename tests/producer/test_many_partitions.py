@@ -137,14 +137,6 @@ def test_the_weight_of_a_partition_is_the_longest_queue_plus_one_minus_its_own(s
     assert shares == pytest.approx([weight / sum(weights) for weight in weights], abs=0.02)
 
 
-def test_few_partitions_with_long_queues_are_weighed_after_a_bounded_number_of_draws() -> None:
-    rig = Rig(4)
-    rig.fill(100_000, 100_000, 100_000, 100_000)
-    for _ in range(100):
-        rig.choose(rig.topic)
-    assert rig.draws.count <= 505  # one a partition, and one by the weights; the first choice saw that the queues are long
-
-
 def test_the_longest_queue_is_known_at_once_and_forgotten_with_the_next_pass() -> None:
     bench = Bench(partitions=4, batch_size=200, enable_idempotence=False, acks=1)
     for _ in range(6):
@@ -177,23 +169,6 @@ def test_a_pass_looks_at_partitions_with_batches_only() -> None:
         bench.send_now("t", b"x", partition=7)
         bench.answered((7, 0, offset))
     assert (Lookups.count, walks.count) == (2, 0)  # for its leader, and because the view is new
-
-
-def test_batches_of_topics_in_turn_are_put_together_in_the_request() -> None:
-    bench = Bench(partitions=2, enable_idempotence=False, acks=1)
-    snapshot = bench.metadata.snapshot
-    infos = {name: TopicInfo(name, bytes([n] * 16), snapshot.topics["t"].partitions) for n, name in enumerate("tuv", 1)}
-    bench.metadata.snapshot = ClusterSnapshot(snapshot.nodes, topics=infos)
-    for name in "uv":
-        bench.add_topic(name, 2)
-    for partition in (1, 0):
-        for name in "tuv":
-            bench.send(name, name.encode(), partition=partition)
-    bench.step()
-    ((_, request),) = bench.client.sent
-    assert [(bytes(topic.topic_id), [part.index for part in topic.partition_data]) for topic in request.topic_data] == [
-        (infos[name].topic_id, [1, 0]) for name in "tuv"
-    ]
 
 
 def test_a_topic_in_use_is_kept_in_the_metadata_without_saying_so_in_every_request() -> None:

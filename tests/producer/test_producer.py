@@ -45,24 +45,6 @@ def unreachable() -> str:
     return f"127.0.0.1:{free_port()}"
 
 
-def test_records_arrive_as_another_client_reads_them(cluster: Any) -> None:
-    from tests.kit.plain_records import kafka_python_read
-
-    cluster.create_topic("read", partitions=3, replication_factor=1)
-    with producer(cluster) as p:
-        sent = [p.send("read", b"v%d" % i, key=f"k{i % 9}") for i in range(500)]
-        many = p.send_many("read", [b"m%d" % i for i in range(500)], keys=[b"k%d" % (i % 9) for i in range(500)])
-        metas = [future.result(60) for future in sent]
-        result = many.result(60)
-    expected = {(m.partition, m.offset): (b"k%d" % (i % 9), b"v%d" % i) for i, m in enumerate(metas)}
-    expected |= {(int(result.partitions[i]), int(result.offsets[i])): (b"k%d" % (i % 9), b"m%d" % i) for i in range(500)}
-    assert len(expected) == 1000
-    for partition in range(3):
-        mine = {offset: row for (number, offset), row in expected.items() if number == partition}
-        found = kafka_python_read(cluster.bootstrap_servers, "read", len(mine), partition) if mine else []
-        assert [(record.key, record.value) for record in found] == [mine[offset] for offset in sorted(mine)]
-
-
 @pytest.mark.sync_only("the loop does that, by passes of its own")
 def test_synchronous_sends_are_driven_by_the_caller(cluster: Any) -> None:
     with producer(cluster) as p:
@@ -71,34 +53,6 @@ def test_synchronous_sends_are_driven_by_the_caller(cluster: Any) -> None:
         for i in range(200):
             p.send("t", b"%d" % i, partition=0).result(60)
         assert p.metrics()["driven_by_callers"] - before > 20  # most, where both threads have a processor
-
-
-def test_many_threads_share_one_producer(cluster: Any) -> None:
-    cluster.create_topic("threads", partitions=2, replication_factor=1)
-    failures: list[BaseException] = []
-    with producer(cluster, batch_size=2048, buffer_memory=65_536) as p:
-
-        def work(number: int) -> None:
-            try:
-                for i in range(300):
-                    future = p.send("threads", b"%d-%d" % (number, i), key=b"%d" % number)
-                    if i % 50 == number:
-                        future.result(60)
-            except BaseException as error:
-                failures.append(error)
-
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
-        p.flush(20)
-    assert p.metrics()["buffer_available_bytes"] == 65_536  # a batch's memory comes back after its records' outcome
-    assert not failures
-    of_key: dict[bytes, list[bytes]] = {}
-    for record in cluster.records("threads"):
-        of_key.setdefault(record.key, []).append(record.value)
-    assert of_key == {b"%d" % number: [b"%d-%d" % (number, i) for i in range(300)] for number in range(6)}
 
 
 @pytest.mark.sync_only("it has a loop of its own")
@@ -115,17 +69,6 @@ def test_await(cluster: Any) -> None:
     with producer(cluster) as p:
         offsets = asyncio.run(run(p))
     assert offsets == list(range(offsets[0], offsets[0] + 20))
-
-
-def test_serializers_headers_and_producer_record(cluster: Any) -> None:
-    class Upper:
-        def serialize(self, topic: str, value: str) -> bytes:
-            return f"{topic}:{value}".upper().encode()
-
-    with producer(cluster, value_serializer=lambda value: repr(value).encode(), key_serializer=Upper()) as p:
-        meta = p.send(ProducerRecord("t", {"a": 1}, "k", partition=1, headers=[("h", "x")], timestamp_ms=1234)).result(60)
-        assert (meta.partition, meta.timestamp_ms, meta.serialized_key_size, meta.serialized_value_size) == (1, 1234, 3, 8)
-        assert p.send("t", None, partition=1).result(60).serialized_value_size == -1
 
 
 def test_round_robin_passes_over_partitions_without_a_leader() -> None:
@@ -155,34 +98,6 @@ def test_older_brokers_get_the_produce_versions_that_they_speak(produce: int, co
         else:
             with pytest.raises(UnsupportedVersion):
                 sent.result(60)
-
-
-def test_broker_killed_in_the_middle_loses_and_doubles_nothing() -> None:
-    with EmbeddedCluster(brokers=1) as cluster:
-        cluster.create_topic("kill", partitions=2, replication_factor=1)
-        with producer(cluster, linger_ms=1, batch_size=1024, reconnect_backoff_ms=5, reconnect_backoff_max_ms=20, retry_backoff_ms=5) as p:
-            futures = []
-            for i in range(3000):
-                futures.append(p.send("kill", b"%d" % i, partition=i % 2))
-                if i % 1000 == 500:
-                    connection_cut(cluster)
-            metas = [future.result(60) for future in futures]
-        seen = {(record.partition, record.offset): int(record.value) for record in cluster.records("kill")}
-        assert seen == {(meta.partition, meta.offset): i for i, meta in enumerate(metas)}
-        assert len(seen) == 3000
-
-
-def connection_cut(cluster: Any) -> None:
-    """Has the broker drop the connection of the next Produce request it answers, after appending."""
-    from kafkacore.testing import Disconnect
-
-    calls: list[int] = []
-
-    def once(request: Any) -> Any:
-        calls.append(1)
-        return Disconnect(handle=True) if len(calls) == 1 else None
-
-    cluster.control(0, once)
 
 
 def test_wrong_host_reaches_the_caller(unreachable: str) -> None:
@@ -365,25 +280,6 @@ def test_a_partition_added_since_is_found_before_its_number_is_refused(cluster: 
             p.send("grows", b"x", partition=4)
         admin.create_partitions({"grows": NewPartitions(5)}).check()
         assert p.send("grows", b"x", partition=4).result(60).partition == 4
-
-
-def test_a_topic_made_anew_with_fewer_partitions(cluster: Any) -> None:
-    cluster.create_topic("again", partitions=8, replication_factor=1)
-    with producer(cluster, metadata_max_age_ms=50, allow_auto_create_topics=False) as p:  # else it may make the topic again itself
-        for i in range(50):
-            p.send("again", b"x", key=b"%d" % i)
-        p.flush(10)
-        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-            admin.delete_topics(["again"]).check()
-        cluster.create_topic("again", partitions=2, replication_factor=1)
-        queue = topics_of(p)["again"]
-        version = metadata_of(p).version
-        while queue.n != 2:  # the next refresh tells
-            sender_of(p).wake(-1, True)
-            version += metadata_of(p).await_update(version, 10_000)
-            sender_of(p).wake(-1, True)
-        assert {p.send("again", b"x", key=b"%d" % i).result(60).partition for i in range(20)} == {0, 1}
-        assert {p.send("again", b"x").result(60).partition for i in range(20)} <= {0, 1}
 
 
 def test_an_old_answer_takes_no_partition_from_a_topic_and_another_topic_of_the_name_does(

@@ -82,15 +82,6 @@ def test_retries_errors_and_splits_are_counted_in_all_and_by_topic() -> None:
     bench.sender.unobserved_failures()
 
 
-def test_a_split_is_counted() -> None:
-    bench = started(batch_size=1 << 16)
-    for _ in range(10):
-        bench.send("t", b"x" * 1_000, partition=0)
-    bench.step()
-    bench.answered((0, int(Code.MESSAGE_TOO_LARGE), -1))
-    assert metrics(bench)["producer-metrics"]["batch-split-total"] == 1
-
-
 def test_answers_give_latency_and_throttling() -> None:
     bench = started()
     bench.send_now("t", b"x", partition=0)

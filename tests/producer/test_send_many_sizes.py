@@ -104,16 +104,6 @@ def test_a_list_that_is_changed_while_it_is_read_is_not_read_beyond_its_end() ->
         bench.append_many(values)
 
 
-def test_keyed_rows_fill_a_batch_for_each_partition() -> None:
-    bench = Bench(partitions=4, **PLAIN)
-    keys = [b"%d" % (i % 1000) for i in range(20_000)]
-    bench.append_many(column(20_000), keys)
-    by_partition = [sum(batch.count for batch in queue.batches) for queue in bench.topic.partitions]
-    assert sum(by_partition) == 20_000
-    assert all(len(queue.batches) <= 3 for queue in bench.topic.partitions)
-    assert max(reserved(bench)) >= 512 * KIB
-
-
 def test_rows_of_one_key_double_their_batches() -> None:
     bench = Bench(partitions=16, **PLAIN)
     bench.append_many(column(40_000), [b"k"] * 40_000)
@@ -240,16 +230,6 @@ def test_a_batch_with_batch_size_bytes_does_not_linger_and_takes_more_until_it_l
     assert reserved(bench) == [128 * KIB]
     bench.step()
     assert [len(list(request[0].records())) for request in bench.requests()] == [1_050]
-
-
-def test_calls_faster_than_the_sender_share_batches_that_grow() -> None:
-    bench = Bench(partitions=1, **PLAIN)
-    for _ in range(60):
-        bench.append_many(column(1_000))
-    sizes = reserved(bench)
-    assert sizes[0] == 128 * KIB
-    assert max(sizes) == 256 * KIB
-    assert len(sizes) <= 40
 
 
 @each_row(("rows", "urgent"), [(1_000, [True]), (50, [])])

@@ -18,21 +18,6 @@ from tests.kit.inside import books_by_partition, doubts_of
 from tests.kit.rows import each_row
 
 
-def test_nothing_leaves_before_the_producer_id_is_known() -> None:
-    bench = Bench()
-    future = bench.send_now("t", b"x", partition=0)
-    assert [request.api for request, _ in bench.client.sent] == [protocol.InitProducerIdRequest]
-    bench.lost(errors.DisconnectError("cut"))
-    bench.step(100)
-    bench.client.answer(protocol.InitProducerIdResponse(producer_id=9, producer_epoch=2))
-    bench.step()
-    bench.step()
-    assert sequences(bench) == [(0, 2, 0)]
-    bench.answered((0, 0, 33))
-    assert future.result(0).offset == 33
-    assert all_memory_back(bench)
-
-
 def test_a_lost_answer_is_retried_with_the_same_numbers_and_a_duplicate_is_success() -> None:
     bench = started()
     futures = [bench.send("t", b"x%d" % i, partition=0) for i in range(3)]
@@ -117,19 +102,6 @@ def test_later_batches_wait_for_the_first_ones_retry_and_keep_order() -> None:
     assert all_memory_back(bench)
 
 
-def test_out_of_order_for_the_next_expected_bumps_the_epoch_and_restarts_at_0() -> None:
-    bench = started()
-    bench.send_now("t", b"a", partition=0)
-    bench.answered((0, 0, 10))
-    future = bench.send_now("t", b"b", partition=0)
-    assert sequences(bench) == [(0, 0, 1)]
-    bench.answered((0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1))
-    bench.step(100)
-    assert sequences(bench) == [(0, 1, 0)]
-    bench.answered((0, 0, 11))
-    assert future.result(0).offset == 11
-
-
 @each_row("last", [0, 1])
 def test_no_number_changes_while_a_batch_of_any_partition_with_a_gap_is_on_the_wire(last: int) -> None:
     bench = started(leaders=(1, 2))
@@ -212,16 +184,6 @@ def test_the_largest_epoch_asks_for_a_new_producer_id() -> None:
     bench.step()
     (request,) = bench.requests()
     assert [(batch.producer_id, batch.producer_epoch, batch.base_sequence) for batch in request.values()] == [(8, 0, 0)] * 2
-
-
-def test_expiry_with_unknown_outcome_bumps_the_epoch() -> None:
-    bench = started(delivery_timeout_ms=1000, request_timeout_ms=900)
-    bench.send_now("t", b"a", partition=0)
-    bench.step(1000)
-    bench.send("t", b"b", partition=0)
-    bench.lost(errors.RequestTimedOut("late"))
-    bench.step()
-    assert sequences(bench) == [(0, 1, 0)]
 
 
 def test_too_large_splits_and_numbers_run_on() -> None:
@@ -339,34 +301,9 @@ def test_numbers_resolve_across_the_wrap() -> None:
     assert (books.epoch, doubts_of(books)) == (0, set())
 
 
-def test_a_producer_id_that_is_late_is_no_warning_at_first(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_producer_id_is_asked_for_again_after_a_back_off_that_grows(caplog: pytest.LogCaptureFixture) -> None:
+    """Not a millisecond too early, nor a round late: the Sender is back when the back-off ends. The log warns once, and not at first."""
     caplog.set_level("INFO", "kafkacore.producer.sender")
-    bench = Bench()
-    levels = []
-    for _ in range(4):
-        bench.step(1_000)
-        bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS))
-        bench.step()
-        levels.append(caplog.records[-1].levelname)
-        assert "COORDINATOR_LOAD_IN_PROGRESS" in caplog.records[-1].getMessage()
-    assert levels == ["INFO"] * 3 + ["WARNING"]
-    bench.step(1_000)
-    bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS))
-    bench.step()
-    assert caplog.records[-1].levelname == "INFO"  # told once, not with every try
-    bench.step(1_000)
-    bench.client.answer(protocol.InitProducerIdResponse(producer_id=7, producer_epoch=0))
-    bench.step()
-    bench.step()
-    bench.sender.transactions = TransactionManager()  # a new trouble starts again
-    bench.step()
-    bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED))
-    bench.step()
-    assert caplog.records[-1].levelname == "WARNING"  # final: said at once
-
-
-def test_a_refused_producer_id_is_asked_for_again_after_a_back_off_that_grows() -> None:
-    """Not a millisecond too early, nor a round late: the Sender is to be back when the back-off ends."""
     bench = Bench()
     tries: list[int] = []
 
@@ -376,12 +313,14 @@ def test_a_refused_producer_id_is_asked_for_again_after_a_back_off_that_grows() 
 
     bench.sender._backoff_ms = backoff_ms
     bench.send("t", b"x", partition=0)
-    for attempt, wait_ms in enumerate([100, 200, 400]):
+    levels = []
+    for attempt, wait_ms in enumerate([100, 200, 400, 800, 1_600, 3_200, 6_400]):
         bench.step()
         (request,) = bench.client.sent
         assert request[0].api is protocol.InitProducerIdRequest
         bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS))
         bench.step()
+        levels.append(caplog.records[-1].levelname)
         assert tries == list(range(attempt + 1))
         bench.client.poll_timeouts.clear()
         bench.sender.run_once(bench.clock.now_ms(), 60_000)
@@ -391,6 +330,7 @@ def test_a_refused_producer_id_is_asked_for_again_after_a_back_off_that_grows() 
         assert bench.client.poll_timeouts == [wait_ms, 1]
         assert bench.client.sent == []
         bench.clock.advance(1)
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in caplog.records[-1].getMessage()
     bench.step()
     bench.client.answer(protocol.InitProducerIdResponse(producer_id=7, producer_epoch=0))
     bench.step()
@@ -400,7 +340,13 @@ def test_a_refused_producer_id_is_asked_for_again_after_a_back_off_that_grows() 
     bench.step()
     bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS))
     bench.step()
-    assert tries == [0, 1, 2, 0]
+    assert tries == [0, 1, 2, 3, 4, 5, 6, 0]
+    levels.append(caplog.records[-1].levelname)
+    assert levels == ["INFO"] * 5 + ["WARNING"] + ["INFO"] * 2
+    bench.step(1_000)
+    bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED))
+    bench.step()
+    assert caplog.records[-1].levelname == "WARNING"  # final: said at once
 
 
 def test_after_a_fatal_error_records_fail_at_once_and_for_that_reason() -> None:
