@@ -137,6 +137,14 @@ def test_the_weight_of_a_partition_is_the_longest_queue_plus_one_minus_its_own(s
     assert shares == pytest.approx([weight / sum(weights) for weight in weights], abs=0.02)
 
 
+def test_few_partitions_with_long_queues_are_weighed_after_a_bounded_number_of_draws() -> None:
+    rig = Rig(4)
+    rig.fill(100_000, 100_000, 100_000, 100_000)
+    for _ in range(100):
+        rig.choose(rig.topic)
+    assert rig.draws.count <= 505  # one a partition, and one by the weights; the first choice saw that the queues are long
+
+
 def test_the_longest_queue_is_known_at_once_and_forgotten_with_the_next_pass() -> None:
     bench = Bench(partitions=4, batch_size=200, enable_idempotence=False, acks=1)
     for _ in range(6):
