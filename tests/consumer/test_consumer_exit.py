@@ -19,7 +19,7 @@ from kafkacore.consumer import KafkaConsumer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
 from tests.kit.groups import MEMBER
-from tests.kit.inside import loop_of, thread_of
+from tests.kit.inside import driver_of, loop_of, thread_of
 from tests.kit.programs import Saying
 
 PARTITIONS = 2
@@ -286,10 +286,11 @@ def test_a_consumer_that_nobody_refers_to_leaves(shared, topic, departures, grou
     consumer = KafkaConsumer(topic, bootstrap_servers=shared.bootstrap_servers, group_id=f"g-{topic}", group_protocol=group_protocol)
     while len(consumer.assignment()) < PARTITIONS:
         consumer.poll(0.05)
-    thread = thread_of(loop_of(consumer).background)
+    driver, thread = driver_of(consumer), thread_of(loop_of(consumer).background)
     with pytest.warns(ResourceWarning, match="unclosed KafkaConsumer"):
         del consumer
         gc.collect()
     thread.join(GUARD_S)
     assert not thread.is_alive()
+    assert driver.closed
     assert len(departures.left) + len(departures.epochs) == 1

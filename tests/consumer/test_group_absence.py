@@ -63,6 +63,7 @@ def test_a_member_that_does_not_poll_leaves_and_says_why_it_cannot_commit(member
         slow.poll(0)
     with pytest.raises(errors.CommitFailed, match="max_poll_interval_ms"):
         slow.commit({tps[0]: 7})
+    assert not slow.poll(0), "what it has fetched is another member's by now"
     other.close()
     until_polled(lambda: len(slow.assignment()) == PARTITIONS and heard.kinds[-1] == "assigned" and len(heard.kinds) > 1, slow)
     assert heard.kinds == ["assigned", "lost", "assigned"]

@@ -6,6 +6,7 @@ Ctrl+C and `wakeup` end each of them at once, and `close` keeps to its timeout.
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
 import signal
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from test_group_stalled_broker import LONG_S, TIMED, TP
 
 from kafkacore import errors
 from kafkacore.consumer import KafkaConsumer
@@ -21,28 +23,16 @@ from kafkacore.errors import Code
 from kafkacore.protocol import FindCoordinatorResponse
 from kafkacore.protocol.group import Coordinator
 from kafkacore.testing import EmbeddedCluster
-from kafkacore.types import TopicPartition
 from tests.kit.clusters import embedded
 from tests.kit.groups import joined, until_polled
 from tests.kit.inside import driver_of, group_of, lock_of, loop_of
 from tests.kit.waits import GUARD_S, Waits, interrupt
 
-LONG_S = 600  # much more than GUARD_S: what waits without being woken
-TP = TopicPartition("t", 0)
-
 CALLS: dict[str, Callable[[KafkaConsumer], object]] = {
+    **{name: functools.partial(TIMED[name], s=LONG_S) for name in TIMED if "poll" not in name},
     "poll": lambda c: [c.poll(LONG_S) for _ in range(10**9)],
     "poll_batch": lambda c: [c.poll_batch(LONG_S) for _ in range(10**9)],
     "for": lambda c: [None for _ in c],
-    "commit": lambda c: c.commit({TP: 1}, timeout=LONG_S),
-    "committed": lambda c: c.committed(TopicPartition("t", 1), timeout=LONG_S),
-    "position": lambda c: (c.seek_to_end(TP), c.position(TP, timeout=LONG_S)),
-    "beginning_offsets": lambda c: c.beginning_offsets([TP], timeout=LONG_S),
-    "end_offsets": lambda c: c.end_offsets([TP], timeout=LONG_S),
-    "offsets_for_times": lambda c: c.offsets_for_times({TP: 1}, timeout=LONG_S),
-    "partitions_for": lambda c: c.partitions_for("other", timeout=LONG_S),
-    "unsubscribe": lambda c: (c.seek(TP, 3), c.unsubscribe()),
-    "close": lambda c: (c.seek(TP, 3), c.close(LONG_S)),
 }
 CONDITIONS = ["stopped", "down", "no coordinator"]
 

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import threading
 import warnings
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,7 +27,7 @@ from kafkacore.net.driver import CallerDriver
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata, TopicPartition
 from tests.kit.groups import Heard, Members, joined, until_polled
-from tests.kit.inside import driver_of, group_of, lock_of, loop_of, thread_of
+from tests.kit.inside import driver_of, group_of, lock_of
 from tests.kit.interrupter import Interrupter
 from tests.kit.records import take
 from tests.kit.rows import each_row
@@ -65,23 +64,6 @@ def test_a_member_joins_as_soon_as_its_connections_stand(shared: EmbeddedCluster
     assert consumer.poll(30)
 
 
-def test_the_thread_of_a_consumer_that_nobody_refers_to_ends(member) -> None:
-    consumer = joined(member())
-    driver, thread = driver_of(consumer), thread_of(loop_of(consumer).background)
-    while loop_of(consumer).background.takeovers == 0:
-        threading.Event().wait(0.001)
-    reference = weakref.ref(consumer)
-    member.made.clear()
-    with pytest.warns(ResourceWarning, match="unclosed KafkaConsumer"):
-        del consumer
-        gc.collect()
-    gc.collect()
-    assert reference() is None
-    thread.join(30)
-    assert not thread.is_alive()
-    assert driver.closed
-
-
 def test_a_failure_in_the_background_is_raised_and_heartbeats_go_on(member) -> None:
     consumer = joined(member(heartbeat_interval_ms=50))
     membership = group_of(consumer).membership
@@ -103,30 +85,6 @@ def test_a_failure_in_the_background_is_raised_and_heartbeats_go_on(member) -> N
     generation = consumer.consumer_group_metadata()
     consumer.poll(0)
     assert consumer.consumer_group_metadata() == generation
-
-
-def test_close_from_another_thread_ends_a_running_poll(member, shared, topic) -> None:
-    consumer = joined(member(enable_auto_commit=False))
-    ended: list[BaseException] = []
-
-    def reads() -> None:
-        try:
-            while True:
-                consumer.poll(None)
-        except errors.ClosedError as error:
-            ended.append(error)
-
-    thread = threading.Thread(target=reads)
-    thread.start()
-    while not driver_of(consumer).inside:
-        threading.Event().wait(0.001)
-    consumer.close()
-    thread.join(30)
-    assert not thread.is_alive()
-    assert "closed by another thread" in str(ended[0]) or "is closed" in str(ended[0])
-    with member() as second:  # it has left: the next member does not wait for a session to end
-        joined(second)
-        assert len(second.assignment()) == PARTITIONS
 
 
 def test_close_from_another_thread_commits_what_a_rebalance_has_not(member, shared, topic) -> None:

@@ -1,4 +1,4 @@
-"""The coordinator's process is stopped (SIGSTOP), or its connections stall in the middle of an answer: a byte of it comes each second.
+"""The coordinator's connections stall in the middle of an answer: a byte of it comes each second.
 
 Every call of a member that waits keeps to its timeout, and everything goes on when the broker does. What Ctrl+C ends is in
 test_group_calls_that_wait.py.
@@ -9,8 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,13 +19,11 @@ from kafkacore.types import TopicPartition
 from tests.kit.clusters import embedded
 from tests.kit.groups import until_polled
 from tests.kit.inside import group_of, subscription_of
-from tests.kit.waiting import until
+from tests.kit.waiting import fresh, until
 from tests.kit.waits import GUARD_S
 
 TIMEOUT_S = 0.3
 LONG_S = 600
-HEARTBEAT_MS = 500
-QUICK = {"group_consumer_heartbeat_interval_ms": HEARTBEAT_MS}
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 RECORDS = 100
 
@@ -57,50 +53,30 @@ AT_ONCE: list[Callable[[KafkaConsumer], object]] = [
 ]
 NO_ERROR = ("poll", "poll_batch", "poll after enforce_rebalance", "poll after subscribe", "unsubscribe", "close")
 """What ends without an answer, and says so by its result or not at all."""
-CONDITIONS = {"stopped process": "classic", "half an answer": "consumer"}
-"""And the protocol of the member: each is tried once."""
-
-
-FULL = {"t": [[b"v"] * RECORDS, []], "u": 2}
-processes = embedded(FULL, brokers=1, processes=True, config=QUICK)
-network = embedded(FULL, brokers=1, faults=True, config=QUICK)
-
-
-@pytest.fixture(params=CONDITIONS)
-def cluster(request: pytest.FixtureRequest) -> EmbeddedCluster:
-    return request.getfixturevalue("processes" if request.param == "stopped process" else "network")
+cluster = embedded({"t": [[b"v"] * RECORDS, []], "u": 2}, brokers=1, faults=True)
 
 
 @contextmanager
 def stalled(cluster: EmbeddedCluster) -> Iterator[None]:
-    if cluster.processes():
-        cluster.pause_broker(1)
-        status = Path(f"/proc/{cluster.processes()[1].pid}/stat")
-        until(lambda: status.read_text().rpartition(")")[2].split()[0] == "T", "the process stops", every_s=0.001)
-    else:
-        cluster.network.throttle(1, 1, CLIENTS, "from")
+    cluster.network.throttle(1, 1, CLIENTS, "from")
     try:
         yield
     finally:
-        if cluster.processes():
-            cluster.resume_broker(1)
-        else:
-            cluster.network.heal()
+        cluster.network.heal()
+
+
+SETTINGS = {
+    "auto_offset_reset": "earliest",
+    "fetch_max_wait_ms": 20,  # what is on its way is answered before the next fetch goes
+    "auto_commit_interval_ms": LONG_S * 1000,
+    "default_api_timeout_ms": LONG_S * 1000,
+    "heartbeat_interval_ms": 500,
+}
 
 
 @pytest.fixture
-def member(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> Iterator[KafkaConsumer]:
-    settings: dict[str, Any] = {
-        "bootstrap_servers": cluster.bootstrap_servers,
-        "group_id": f"g{abs(hash(request.node.nodeid)) % 10**9}",
-        "group_protocol": (protocol := CONDITIONS["stopped process" if cluster.processes() else "half an answer"]),
-        "auto_offset_reset": "earliest",
-        "fetch_max_wait_ms": 20,  # what is on its way is answered before the next fetch goes
-        "auto_commit_interval_ms": LONG_S * 1000,
-        "default_api_timeout_ms": LONG_S * 1000,
-        **({"heartbeat_interval_ms": HEARTBEAT_MS} if protocol == "classic" else {}),
-    }
-    consumer = KafkaConsumer("t", **settings)
+def member(cluster: EmbeddedCluster) -> Iterator[KafkaConsumer]:
+    consumer = KafkaConsumer("t", bootstrap_servers=cluster.bootstrap_servers, group_id=fresh("g"), **SETTINGS)
     read_all(consumer)
     yield consumer
     consumer.close(1)
@@ -115,10 +91,8 @@ def read_all(consumer: KafkaConsumer) -> None:
 
 @pytest.mark.parametrize("call", TIMED)
 def test_every_call_keeps_to_its_timeout_and_works_again_afterwards(cluster, member, call: str) -> None:
-    if "enforce" in call and member.config.group_protocol == "consumer":
-        pytest.skip("the broker decides when the group rebalances")
-    if call == "unsubscribe":
-        times_out_soon(member)
+    if call == "unsubscribe":  # which has no timeout of its own
+        object.__setattr__(member.config, "default_api_timeout_ms", round(TIMEOUT_S * 1000))
     with stalled(cluster):
         began_s = time.monotonic()
         if call in NO_ERROR:
@@ -139,11 +113,6 @@ def test_every_call_keeps_to_its_timeout_and_works_again_afterwards(cluster, mem
         member.seek(TP, 0)
         TIMED[call](member, GUARD_S)
     commits_again(member)
-
-
-def times_out_soon(consumer: KafkaConsumer) -> None:
-    """For what has no timeout of its own."""
-    object.__setattr__(consumer.config, "default_api_timeout_ms", round(TIMEOUT_S * 1000))
 
 
 def commits_again(consumer: KafkaConsumer) -> None:
@@ -170,13 +139,7 @@ def test_what_needs_no_answer_does_not_wait(cluster, member) -> None:
 @pytest.mark.parametrize("leader", [False, True])
 def test_a_stop_in_the_middle_of_a_rebalance(cluster, member, leader: bool) -> None:
     """One member joins while the broker stands; both have the partitions when it goes on."""
-    second = KafkaConsumer(
-        "t",
-        bootstrap_servers=cluster.bootstrap_servers,
-        group_id=member.config.group_id,
-        group_protocol=member.config.group_protocol,
-        **({"heartbeat_interval_ms": HEARTBEAT_MS} if member.config.group_protocol == "classic" else {}),
-    )
+    second = KafkaConsumer("t", bootstrap_servers=cluster.bootstrap_servers, group_id=member.config.group_id, **SETTINGS)
     with second:
         if leader:
             second.poll(0.05)
@@ -190,16 +153,8 @@ def test_a_stop_in_the_middle_of_a_rebalance(cluster, member, leader: bool) -> N
 @pytest.mark.parametrize("timeout_s", [0, TIMEOUT_S])
 def test_nothing_is_handed_out_while_the_commit_before_a_rebalance_waits(cluster, timeout_s: float) -> None:
     """What was read before the stop is committed, so no record comes twice although all partitions were given up."""
-    consumer = KafkaConsumer(
-        bootstrap_servers=cluster.bootstrap_servers,
-        group_id=f"h{timeout_s}{bool(cluster.processes())}",
-        auto_offset_reset="earliest",
-        fetch_max_wait_ms=20,
-        auto_commit_interval_ms=LONG_S * 1000,
-        max_poll_records=10,
-    )
-    with consumer:
-        consumer.subscribe(["t"])
+    settings = {"group_id": fresh("h"), "max_poll_records": 10, **SETTINGS}
+    with KafkaConsumer("t", bootstrap_servers=cluster.bootstrap_servers, **settings) as consumer:
         offsets: list[int] = []
 
         def read(timeout_s: float) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from numbered import numbered_topic
 from refused_commits import refuse_commits
@@ -19,7 +17,7 @@ from kafkacore.types import OffsetAndMetadata, SubscriptionPattern, TopicPartiti
 from tests.kit import groups
 from tests.kit.clusters import embedded
 from tests.kit.groups import Heard, until_polled
-from tests.kit.inside import group_of, loop_of, metadata_of
+from tests.kit.inside import group_of, metadata_of
 from tests.kit.records import take
 from tests.kit.waiting import fresh
 
@@ -40,19 +38,6 @@ def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
     return numbered_topic(shared, request, replication_factor=3)
 
 
-@pytest.mark.aio_at_length
-def test_one_member_reads_everything_and_the_next_goes_on(member, topic):
-    with member() as consumer:
-        assert len(take(consumer, 600)) == 600
-        assert consumer.assignment() == {TopicPartition(topic, i) for i in range(PARTITIONS)}
-        consumer.commit()
-        assert consumer.committed((topic, 0)) == OffsetAndMetadata(100, 0)
-    with member() as consumer:
-        until_polled(lambda: len(consumer.assignment()) == PARTITIONS, consumer)
-        assert consumer.poll(0.2) == {}
-        assert consumer.position((topic, 3)) == 100
-
-
 def test_two_members_share_and_a_leaver_gives_back(member, group_protocol):
     heard = Heard()
     first, second = member(heard), member()
@@ -70,34 +55,6 @@ def test_two_members_share_and_a_leaver_gives_back(member, group_protocol):
         assert sorted(came) == sorted([*range(PARTITIONS), *went])
         assert len(went) in (0, PARTITIONS // 2)
         assert heard.calls[-1][0] == "assigned"
-
-
-@pytest.mark.aio_at_length
-def test_what_was_handed_out_last_is_not_committed_before_the_next_poll(member, topic):
-    consumer = member(auto_commit_interval_ms=1, max_poll_records=7)
-    records = take(consumer, 1)
-    tp = TopicPartition(topic, records[0].partition)
-    background = loop_of(consumer).background
-    seen = background.takeovers
-    consumer.committed(tp)  # the background thread may be at work since the last poll: a call ends that, and it comes again
-    while background.takeovers == seen:  # the background thread commits what is processed, which is nothing
-        threading.Event().wait(0.001)
-    assert consumer.committed(tp) is None or consumer.committed(tp).offset == records[0].offset
-    until_polled(lambda: (found := consumer.committed(tp)) is not None and found.offset >= records[-1].offset + 1, consumer)
-
-
-@pytest.mark.aio_at_length
-def test_after_the_group_was_left_nothing_held_is_handed_out(member):
-    """What was fetched before belongs to another member by now, and there is always more where that came from."""
-    heard = Heard()
-    consumer = member(heard, max_poll_interval_ms=1_000, max_poll_records=1)
-    take(consumer, 1)
-    other = member()
-    until_polled(lambda: len(other.assignment()) == PARTITIONS, other)
-    with pytest.raises(errors.MaxPollExceeded, match="max_poll_interval_ms"):
-        consumer.poll(0)
-    assert not consumer.poll(0)
-    assert heard.calls[-1] == ("lost", list(range(PARTITIONS)))
 
 
 def test_commits_in_order_with_callbacks(member, topic):
@@ -190,49 +147,6 @@ def test_a_group_changes_from_range_to_cooperative_by_two_rolling_restarts(membe
     (moved,) = members[-1].assignment()
     changes = [call for call in heard.calls if call[1]]
     assert changes == [("revoked", [moved.partition]), ("assigned", [moved.partition])]  # only what moves, given up before it is handed out
-
-
-@pytest.mark.aio_at_length
-@pytest.mark.parametrize("group_protocol", ["consumer"])
-def test_a_commit_with_a_stale_epoch_goes_again(member, shared, topic):
-    consumer = member(enable_auto_commit=False)
-    take(consumer, 600)
-    stale, epochs = [Code.STALE_MEMBER_EPOCH], []
-
-    def refuse(request):
-        epochs.append((request.member_id, request.generation_id_or_member_epoch))
-        if not stale:
-            return None
-        partitions = [OffsetCommitResponsePartition(partition_index=0, error_code=stale.pop())]
-        return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(topic_id=request.topics[0].topic_id, partitions=partitions)])
-
-    shared.control("OffsetCommit", refuse)
-    try:
-        consumer.commit({(topic, 0): 7})
-    finally:
-        shared.control("OffsetCommit", None)
-    me = consumer.consumer_group_metadata()
-    assert epochs == [(me.member_id, me.generation_id)] * 2
-    asked: list = []
-    shared.control("OffsetFetch", lambda request: asked.append(request))
-    try:
-        assert consumer.committed((topic, 0)).offset == 7
-    finally:
-        shared.control("OffsetFetch", None)
-    assert {(g.member_id, g.member_epoch) for r in asked for g in r.groups} == {(me.member_id, me.generation_id)}
-
-
-@pytest.mark.aio_at_length
-def test_an_older_broker_chooses_the_member_id_and_matches_no_pattern():
-    with EmbeddedCluster(emulate="3.9") as cluster:
-        cluster.create_topic("t", partitions=1)
-        settings = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": "g", "group_protocol": "consumer"}
-        with KafkaConsumer("t", **settings) as consumer:
-            until_polled(lambda: bool(consumer.assignment()), consumer)
-            consumer.unsubscribe()
-            consumer.subscribe(pattern=SubscriptionPattern("t"))
-            with pytest.raises(errors.UnsupportedVersion, match="needs ConsumerGroupHeartbeat v1"):
-                until_polled(lambda: False, consumer)
 
 
 @pytest.mark.parametrize("settings", [{}, {"group_id": "g"}])
@@ -347,9 +261,15 @@ def test_a_commit_with_a_stale_epoch_asks_for_the_next_one(slow):
             partitions = [OffsetCommitResponsePartition(partition_index=0, error_code=left[0])]
             return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(topic_id=request.topics[0].topic_id, partitions=partitions)])
 
+        questions: list = []
         slow.control("OffsetCommit", refuse)
+        slow.control("OffsetFetch", questions.append)
         try:
-            first.commit({(stale, 0): 0}, timeout=30)
+            first.commit({(stale, 0): 7}, timeout=30)
+            assert first.committed((stale, 0)).offset == 7
         finally:
             slow.control("OffsetCommit", None)
+            slow.control("OffsetFetch", None)
         assert asked[0] == epoch < asked[-1]
+        me = first.consumer_group_metadata()
+        assert (me.member_id, me.generation_id) in {(g.member_id, g.member_epoch) for r in questions for g in r.groups}

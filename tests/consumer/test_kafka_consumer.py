@@ -429,24 +429,6 @@ def test_ctrl_c_in_a_deserializer_loses_no_record(broker):
 
 
 @pytest.mark.sync_only("Ctrl+C ends the loop itself")
-@pytest.mark.parametrize("columns", [False, True])
-def test_ctrl_c_on_the_way_out_loses_no_record(broker, consumer, monkeypatch, columns):
-    produce(broker.address, "t", 0, numbers(0, 100))
-    consumer.assign([A])
-    leave = CallerDriver.__exit__
-
-    def interrupted(*args):
-        leave(*args)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CallerDriver, "__exit__", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            consumer.poll_batch(10) if columns else consumer.poll(10)
-    assert read(consumer, 100) == {A: numbers(0, 100)}
-
-
-@pytest.mark.sync_only("Ctrl+C ends the loop itself")
 @pytest.mark.parametrize(
     "step", ["NetworkClient._do_send", "NetworkClient._handle_completed_receives", "Fetcher._take_answers", "PositionKeeper._collect"]
 )

@@ -137,24 +137,6 @@ def test_every_way_of_reading_goes_on_with_the_neighbours(broker: Any, how: str)
         consumer.poll()
 
 
-@pytest.mark.usefixtures("client_face")
-def test_an_offset_out_of_range_is_an_error_of_its_partition(broker: Any) -> None:
-    produce(broker.address, "t", 0, numbers(0, 10))
-    with KafkaConsumer(bootstrap_servers=broker.address, auto_offset_reset="none", retry_backoff_ms=10) as consumer:
-        consumer.assign([A, B])
-        consumer.seek(A, 0)
-        consumer.seek(B, 77)
-        values: list[bytes | None] = []
-        raised = 0
-        while len(values) < 10 or not raised:
-            try:
-                values += [record.value for records in consumer.poll(60).values() for record in records]
-            except errors.OffsetOutOfRange as error:
-                assert (error.partition, error.offset) == (1, 77)
-                raised += 1
-        assert values == numbers(0, 10)
-
-
 def test_an_error_that_is_owed_ends_with_a_seek_or_a_pause() -> None:
     """Records of a neighbour came first; by the next call the partition is read elsewhere, or not at all."""
     for mend in ("seek", "pause"):

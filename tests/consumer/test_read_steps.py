@@ -153,16 +153,6 @@ def test_a_loop_over_little_chunks_takes_no_step_before_one_is_due(broker, reade
     assert not taken
 
 
-def test_a_position_out_of_range_is_reset_within_the_poll_that_hears_of_it(broker, reader):
-    produce(broker.address, "t", 0, [b"1"])
-    assert reader.poll(30)
-    assert not fetcher_of(reader).in_flight
-    produce(broker.address, "t", 0, [b"%d" % nth for nth in range(2, 20)])
-    with KafkaAdminClient(bootstrap_servers=broker.address) as admin:
-        admin.delete_records({A: 15}).check()
-    assert values(reader.poll(30)) == [b"%d" % nth for nth in range(15, 20)]
-
-
 def test_heartbeats_are_sent_when_due_by_polls_that_take_no_step(broker, clock):
     settings = {"auto_offset_reset": "earliest", "group_id": "g", "fetch_max_wait_ms": 10, "enable_auto_commit": False}
     with KafkaConsumer("t", bootstrap_servers=broker.address, clock=clock, **settings) as member:
