@@ -61,7 +61,7 @@ class Bug(Exception):
     """Of the body."""
 
 
-def failing(error: BaseException) -> Heard:
+def failing(error: Any) -> Heard:
     def fail(_: Any) -> None:
         raise error
 
@@ -124,43 +124,29 @@ def test_in_a_for_loop_the_record_in_hand_is_the_doubtful_one(make, topic, left)
     assert offset_of(make, topic) == 13
 
 
-@pytest.mark.parametrize("cause", [None, ValueError("behind the bug")])
-def test_the_body_s_error_is_what_the_caller_sees(make, topic, left, cause: Exception | None) -> None:
-    with pytest.raises(Bug) as caught, make() as consumer:
-        consumer.subscribe([topic], listener=failing(OSError("the listener failed")))
+FAILED, BUG, BEHIND = OSError("the listener failed"), Bug(), Bug()
+BEHIND.__cause__ = ValueError("behind the bug")
+
+
+@pytest.mark.parametrize(
+    ("of_body", "of_listener", "seen"),
+    [
+        (Bug, FAILED, [Bug, OSError]),
+        (BEHIND, FAILED, [Bug, ValueError, OSError]),
+        (None, FAILED, [OSError]),
+        (BUG, BUG, [Bug]),  # no circle
+        (Bug, KeyboardInterrupt, [KeyboardInterrupt, Bug]),
+    ],
+)
+def test_the_caller_sees_the_error_of_the_body_before_that_of_the_close(make, topic, left, of_body, of_listener, seen) -> None:
+    with pytest.raises(seen[0]) as caught, make() as consumer:
+        consumer.subscribe([topic], listener=failing(of_listener))
         take(consumer, 1)
-        raise Bug from cause
+        if of_body is not None:
+            raise of_body
     assert consumer.closed
-    assert len(left) == 1
-    found = chain(caught.value)
-    assert [type(error) for error in found] == [Bug, *([ValueError] if cause else []), OSError]
-
-
-def test_an_error_that_comes_from_the_close_alone_is_raised(make, topic, left) -> None:
-    with pytest.raises(OSError, match="the listener failed"), make() as consumer:
-        consumer.subscribe([topic], listener=failing(OSError("the listener failed")))
-        take(consumer, 1)
-    assert consumer.closed
-    assert len(left) == 1
-
-
-def test_a_listener_that_raises_the_body_s_error_again_makes_no_circle(make, topic) -> None:
-    bug = Bug()
-
-    with pytest.raises(Bug) as caught, make() as consumer:
-        consumer.subscribe([topic], listener=failing(bug))
-        take(consumer, 1)
-        raise bug
-    assert chain(caught.value) == [bug]
-
-
-def test_ctrl_c_while_the_block_closes_ends_it(make, topic) -> None:
-    with pytest.raises(KeyboardInterrupt) as caught, make() as consumer:
-        consumer.subscribe([topic], listener=failing(KeyboardInterrupt()))
-        take(consumer, 1)
-        raise Bug
-    assert consumer.closed
-    assert [type(error) for error in chain(caught.value)] == [KeyboardInterrupt, Bug]
+    assert seen[0] is KeyboardInterrupt or len(left) == 1
+    assert [type(error) for error in chain(caught.value)] == seen
 
 
 @pytest.mark.parametrize("reason", [KeyboardInterrupt, Bug, SystemExit])

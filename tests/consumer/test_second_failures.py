@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_cluster import ABORT, COMMIT, Log, Reply
 from test_fetcher import FetchRig, filled, numbers
@@ -14,6 +16,7 @@ from kafkacore.consumer.group.commits import CommittedQuery
 from kafkacore.consumer.subscription import FetchState
 from kafkacore.errors import Code
 from kafkacore.types import OffsetAndMetadata, TopicPartition
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -124,7 +127,7 @@ def test_records_of_a_deleted_topic_are_not_handed_out_after_the_next_assignment
 
 
 class Broker(FetchRig):
-    """Answers list the aborted transactions that overlap what they hold, and no others.
+    """Answers list the aborted transactions that overlap what they hold, and no others; in an order that Kafka does not promise.
 
     Source: Kafka's UnifiedLog.collectAbortedTransactions.
     """
@@ -143,41 +146,55 @@ class Broker(FetchRig):
                     size += len(data)
                     upper = after
             self.answers += bool(size)
-            log.aborted = [(i, first) for i, first in everything if first < upper and ends[first] >= query.fetch_offset]
+            log.aborted = [(i, first) for i, first in reversed(everything) if first < upper and ends[first] >= query.fetch_offset]
             return read(tp, node_id, query, request)
 
         self.cluster.read = overlapping
 
 
+WHAT = ["data", "data", "commit", "abort", "abort", "plain", "numbered", "numbered"]
+reached = Reached("committed", "aborted over several answers", "two at once", "numbered within an aborted one", "open at the end")
+
+
+@functools.partial(reached.by, rounds=8)
+@settings(max_examples=12)
 @given(
-    events=st.lists(st.tuples(st.integers(1, 2), st.sampled_from(["data", "data", "data", "commit", "abort", "plain"])), max_size=40),
-    max_partition_bytes=st.sampled_from([1, 150, 300, 1 << 20]),
+    events=st.lists(st.tuples(st.integers(1, 2), st.sampled_from(WHAT)), min_size=10, max_size=30),
+    max_partition_bytes=st.sampled_from([1, 1, 150, 300, 1 << 20]),
     count=st.integers(1, 7),
     columns=st.booleans(),
     short_cuts=st.booleans(),
 )
 def test_aborted_transactions_that_stretch_over_several_answers(events, max_partition_bytes, count, columns, short_cuts) -> None:
-    """Against a filter written from the definition: a record is visible when it is plain or its transaction ended with a commit."""
+    """Against a filter from the definition: a record is visible when it is in no transaction, or its transaction ended with a commit."""
     log = Log()
     open_: dict[int, tuple[int, list[int]]] = {}
     visible: dict[int, bytes] = {}
     ends: dict[int, int] = {}
+    numbered: dict[int, list[int]] = {1: [], 2: []}
     for i, (producer_id, what) in enumerate(events):
         value = b"%d" % i
-        if what == "plain":
-            visible[log.append(value)] = value
-        elif what == "data":
+        if what in ("plain", "numbered"):  # by the same producer, before its transactions
+            numbers = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0} if what == "numbered" else {}
+            visible[at := log.append(value, **numbers)] = value
+            numbered[producer_id] += [at] * bool(numbers)
+        elif what == "data" or producer_id not in open_:
             at = log.append(value, producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
             open_.setdefault(producer_id, (at, []))[1].append(at)
             visible[at] = value
-        elif producer_id in open_:
+            reached("two at once", len(open_) > 1)
+        else:
             first, offsets = open_.pop(producer_id)
             ends[first] = log.end
             log.mark(COMMIT if what == "commit" else ABORT, producer_id)
+            reached("committed", what == "commit")
             if what == "abort":
+                reached("aborted over several answers", len(offsets) > 1 and max_partition_bytes == 1)
+                reached("numbered within an aborted one", any(first < at < log.end for at in numbered[producer_id]))
                 log.aborted.append((producer_id, first))
                 for at in offsets:
                     del visible[at]
+    reached("open at the end", open_)
     log.last_stable = min((first for first, _ in open_.values()), default=log.end)
     rig = Broker(log, ends, max_partition_bytes, short_cuts)
     found: list[tuple[int, bytes]] = []
