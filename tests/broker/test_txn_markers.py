@@ -78,23 +78,15 @@ class MarkerBench:
 
 def markers_answer(request, code=0):
     """A WriteTxnMarkers response with one code for everything."""
-    return p.WriteTxnMarkersResponse(
-        markers=[
-            p.WritableTxnMarkerResult(
-                producer_id=marker.producer_id,
-                topics=[
-                    p.WritableTxnMarkerTopicResult(
-                        name=topic.name,
-                        partitions=[
-                            p.WritableTxnMarkerPartitionResult(partition_index=index, error_code=code) for index in topic.partition_indexes
-                        ],
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker in request.markers
-        ]
-    )
+    return results_of(request.markers, [dict.fromkeys(targets_of(marker), code) for marker in request.markers])
+
+
+def partitions_named(request):
+    return {target for marker in request.markers for target in targets_of(marker)}
+
+
+def targets_of(marker):
+    return [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
 
 
 def test_a_transaction_is_marked_when_every_leader_has_written():
@@ -111,6 +103,10 @@ def test_a_transaction_is_marked_when_every_leader_has_written():
     assert keeper.shard.partitions_of(keeper.txn) == {P1}
     respond(markers_answer(request))
     assert stage.marked == [keeper.txn]
+    keeper = Keeper()
+    keeper.end(keeper.init(), False)
+    stage.send(keeper)  # it has no partitions
+    assert stage.marked[1:] == [keeper.txn]
 
 
 def test_markers_that_could_not_be_sorted_are_sorted_again_and_those_of_others_go_out(caplog):
@@ -160,12 +156,33 @@ def test_markers_that_were_written_and_could_not_be_confirmed_are_confirmed_agai
     assert (stage.marked, stage.peers.sent) == ([keeper.txn], [])
 
 
-def test_a_transaction_without_partitions_is_marked_at_once():
+CODES = [Code.NOT_LEADER_OR_FOLLOWER, Code.NOT_ENOUGH_REPLICAS, Code.UNKNOWN_TOPIC_OR_PARTITION, 999]
+
+
+@each_row("outcome", [*CODES, None, errors.DisconnectError("gone"), p.EndTxnResponse(), p.WriteTxnMarkersResponse(markers=[])])
+def test_what_is_not_confirmed_is_tried_again_with_the_leader_there_is_then(outcome):
+    """A code is that of the first marker of two; None leaves it out of the answer."""
     stage = MarkerBench()
-    keeper = Keeper()
-    keeper.end(keeper.init(), False)
-    stage.send(keeper)
-    assert stage.marked == [keeper.txn]
+    busy, first, second = (stage.prepared(P1) for _ in range(3))
+    for keeper in (busy, first, second):
+        stage.send(keeper)
+    stage.answer_next()
+    _, request, respond = stage.peers.take()
+    *_, other = markers_answer(request).markers
+    if outcome is None or isinstance(outcome, int):
+        refused = [] if outcome is None else markers_answer(request, outcome).markers[:1]
+        respond(p.WriteTxnMarkersResponse(markers=[other, *refused]))
+        assert stage.marked == [busy.txn, second.txn]
+    else:
+        respond(outcome)
+        assert stage.marked == [busy.txn]
+    assert stage.peers.sent == []
+    stage.leaders[P1] = HERE
+    stage.later()
+    for target, _, done in stage.appended:
+        assert target == P1
+        done(None)
+    assert len(stage.marked) == 3 and first.txn in stage.marked and second.txn in stage.marked
 
 
 def test_one_request_is_under_way_about_a_partition_and_the_next_takes_the_others_along():
@@ -179,11 +196,6 @@ def test_one_request_is_under_way_about_a_partition_and_the_next_takes_the_other
     request = stage.answer_next()
     assert len(request.markers) == 2
     assert stage.marked == [keeper.txn for keeper in keepers]
-
-
-def partitions_named(request):
-    """The partitions of a request."""
-    return {(topic.name, index) for marker in request.markers for topic in marker.topics for index in topic.partition_indexes}
 
 
 def test_a_partition_that_is_stuck_holds_back_no_other_of_its_broker():
@@ -308,53 +320,11 @@ def test_a_partition_that_refuses_a_marker_as_overtaken_keeps_the_others_confirm
     assert (keeper.shard.partitions_of(keeper.txn), stage.marked) == ({P0}, [])
 
 
-def test_an_answer_is_found_by_its_producer():
-    stage = MarkerBench()
-    keepers = [stage.prepared(P1) for _ in range(3)]
-    for keeper in keepers:
-        stage.send(keeper)
-    request = stage.answer_next()
-    _, request, respond = stage.peers.take()
-    told = markers_answer(request)
-    respond(told._replace(markers=told.markers[1:]))
-    assert stage.marked == [keepers[0].txn, keepers[2].txn]
-    stage.later()
-    request = stage.answer_next()
-    assert stage.marked == [keepers[0].txn, keepers[2].txn, keepers[1].txn]
-
-
 def test_each_producer_is_answered_once_and_those_without_partitions_not_at_all():
     markers = [p.WritableTxnMarker(producer_id=n, producer_epoch=0, transaction_result=True, topics=[]) for n in (1, 2, 1)]
     (told,) = results_of(markers, [{P0: Code.NONE}, {}, {P1: Code.INVALID_PRODUCER_EPOCH}]).markers
     assert told.producer_id == 1
     assert {(t.name, q.partition_index): q.error_code for t in told.topics for q in t.partitions} == {P0: 0, P1: 47}
-
-
-@each_row("code", [Code.NOT_LEADER_OR_FOLLOWER, Code.NOT_ENOUGH_REPLICAS, Code.UNKNOWN_TOPIC_OR_PARTITION, 999])
-def test_what_passes_is_tried_again_with_the_leader_there_is_then(code):
-    stage = MarkerBench()
-    keeper = stage.prepared(P1)
-    stage.send(keeper)
-    stage.answer_next(code)
-    assert (stage.peers.sent, stage.marked) == ([], [])
-    stage.leaders[P1] = HERE
-    stage.later()
-    ((target, _, done),) = stage.appended
-    done(None)
-    assert (target, stage.marked) == (P1, [keeper.txn])
-
-
-@each_row(
-    "outcome", [errors.DisconnectError("gone"), p.EndTxnResponse(), p.WriteTxnMarkersResponse(markers=[])], ids=["lost", "other", "short"]
-)
-def test_an_answer_that_tells_nothing_is_tried_again(outcome):
-    stage = MarkerBench()
-    keeper = stage.prepared(P1)
-    stage.send(keeper)
-    stage.peers.take()[2](outcome)
-    stage.later()
-    stage.answer_next()
-    assert stage.marked == [keeper.txn]
 
 
 def test_partitions_that_are_gone_need_no_marker_and_those_without_leader_wait():
@@ -464,19 +434,38 @@ def test_old_producers_are_verified_and_new_ones_added():
     assert stage.coordinator.asked == [("verify", (P0, P1)), ("add", (P0, P1), 2)]
 
 
-@each_row(("busy", "code"), [(3, None), (50, Code.CONCURRENT_TRANSACTIONS)])
-def test_a_leader_waits_out_the_end_of_the_last_transaction_but_not_for_long(busy, code):
-    stage = verifier([errors.ConcurrentTransactions("busy")] * busy + [None])
-    told = ask_verifier(stage, Support.ADDS_BY_WRITING)
+@each_row(
+    ("support", "busy", "code"),
+    [
+        (Support.ADDS_BY_WRITING, 3, None),
+        (Support.ADDS_BY_WRITING, 50, Code.CONCURRENT_TRANSACTIONS),
+        (Support.ABORTABLE_ERROR, 0, Code.CONCURRENT_TRANSACTIONS),  # old producers hear it at once
+    ],
+)
+def test_a_leader_waits_out_the_end_of_the_last_transaction_but_not_for_long(support, busy, code):
+    stage = verifier([errors.ConcurrentTransactions("busy")] * max(busy, 1) + [None])
+    told = ask_verifier(stage, support)
     for _ in range(min(busy, 5)):
         assert told == []
         stage.later(20)
     assert codes_by_partition(told[0]) == ({} if code is None else {P0: code, P1: code})
 
 
-def test_old_producers_are_told_at_once():
-    stage = verifier([errors.ConcurrentTransactions("busy")])
-    assert codes_by_partition(ask_verifier(stage, Support.ABORTABLE_ERROR)[0])[P0] == Code.CONCURRENT_TRANSACTIONS
+@each_row(
+    ("where", "outcome", "code"),
+    [
+        (errors.CoordinatorNotAvailable("none"), None, Code.COORDINATOR_NOT_AVAILABLE),
+        (THERE, errors.DisconnectError("gone"), Code.NETWORK_EXCEPTION),
+        (THERE, p.AddPartitionsToTxnResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED), Code.CLUSTER_AUTHORIZATION_FAILED),
+        (THERE, p.EndTxnResponse(), Code.NETWORK_EXCEPTION),
+    ],
+)
+def test_a_coordinator_that_does_not_answer(where, outcome, code):
+    stage = verifier(where=where)
+    told = ask_verifier(stage, Support.ABORTABLE_ERROR)
+    if where == THERE:
+        stage.peers.take()[2](outcome)
+    assert codes_by_partition(told[0]) == {P0: code, P1: code}
 
 
 @pytest.mark.parametrize("adds", [True, False])
@@ -494,26 +483,6 @@ def test_a_coordinator_elsewhere_is_asked_over_the_wire(adds):
     result = p.AddPartitionsToTxnResult(transactional_id=TXN, topic_results=topics)
     respond(p.AddPartitionsToTxnResponse(results_by_transaction=[result]))
     assert codes_by_partition(told[0]) == {P1: Code.INVALID_PRODUCER_EPOCH}
-
-
-@each_row(
-    ("outcome", "code"),
-    [
-        (errors.DisconnectError("gone"), Code.NETWORK_EXCEPTION),
-        (p.AddPartitionsToTxnResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED), Code.CLUSTER_AUTHORIZATION_FAILED),
-        (p.EndTxnResponse(), Code.NETWORK_EXCEPTION),
-    ],
-)
-def test_a_coordinator_that_does_not_answer(outcome, code):
-    stage = verifier(where=THERE)
-    told = ask_verifier(stage, Support.ABORTABLE_ERROR)
-    stage.peers.take()[2](outcome)
-    assert codes_by_partition(told[0]) == {P0: code, P1: code}
-
-
-def test_nobody_to_ask():
-    stage = verifier(where=errors.CoordinatorNotAvailable("none"))
-    assert codes_by_partition(ask_verifier(stage, Support.ABORTABLE_ERROR)[0])[P0] == Code.COORDINATOR_NOT_AVAILABLE
 
 
 def test_words_for_clients():

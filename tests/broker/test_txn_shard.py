@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from txn_model import P0, P1, T0, TXN, Keeper, next_epoch
 
 from kafkacore import errors
-from kafkacore.broker.coordinator_shard import CoordinatorRecord, ReplayedRecord
 from kafkacore.broker.txns import shard, state
 from kafkacore.broker.txns.shard import MAX_EXPIRED, Filter, ProducerIdAndEpoch
 from kafkacore.broker.txns.state import MAX_EPOCH, VALID_PREVIOUS, Transaction, TransactionState
@@ -67,22 +66,12 @@ def test_a_producer_may_go_on_with_its_own_identity():
     second = keeper.init(expected=first)
     assert second == next_epoch(first)
     assert keeper.init(expected=first) == second  # the answer was lost
+    keeper.reload()
+    assert keeper.outcome(lambda: keeper.init(expected=first)) == FENCED  # as in Kafka: it is not in the log
     keeper.init()  # somebody else
     assert keeper.outcome(lambda: keeper.init(expected=second)) == FENCED
     assert keeper.outcome(lambda: keeper.init(expected=ProducerIdAndEpoch(1, 0))) == FENCED
-
-
-def test_a_retried_init_is_fenced_after_a_reload_as_in_kafka():
-    keeper = Keeper()
-    first = keeper.init()
-    keeper.init(expected=first)
-    keeper.reload()
-    assert keeper.outcome(lambda: keeper.init(expected=first)) == FENCED
-
-
-def test_a_new_transactional_id_takes_a_producer_that_lost_its_own():
-    keeper = Keeper()
-    assert keeper.init(expected=ProducerIdAndEpoch(55, 3)) == ProducerIdAndEpoch(1000, 0)
+    assert Keeper().init(expected=ProducerIdAndEpoch(55, 3)) == ProducerIdAndEpoch(1000, 0)  # a new transactional id
 
 
 def with_epoch(keeper, epoch):
@@ -100,6 +89,12 @@ def test_a_producer_id_without_epochs_left_is_replaced():
     assert keeper.txn.previous_producer_id == last.producer_id
     assert keeper.init(expected=last) == fresh  # the answer was lost
     assert keeper.init() == next_epoch(fresh)
+    fenced = Keeper(2)
+    fenced.add(with_epoch(fenced, MAX_EPOCH - 1))
+    assert fenced.outcome(fenced.init) == BUSY
+    assert fenced.txn.producer_epoch == MAX_EPOCH  # that of the markers
+    fenced.complete()
+    assert fenced.init() == ProducerIdAndEpoch(1001, 1)
 
 
 def test_ending_a_transaction_with_the_last_epoch_gives_a_new_producer_id():
@@ -116,34 +111,21 @@ def test_ending_a_transaction_with_the_last_epoch_gives_a_new_producer_id():
     assert one_transaction(keeper, fresh) == next_epoch(fresh)
 
 
-def test_fencing_the_last_epoch_leaves_room_for_the_markers():
-    keeper = Keeper(2)
-    last = with_epoch(keeper, MAX_EPOCH - 1)
-    keeper.add(last)
-    assert keeper.outcome(keeper.init) == BUSY
-    assert keeper.txn.producer_epoch == MAX_EPOCH
-    keeper.complete()
-    assert keeper.init() == ProducerIdAndEpoch(1001, 1)
-
-
 # ---- EndTxn
 
 
-def in_state(version, state):
+def in_state(version, state, client):
     """A keeper with a transactional id in a state, and the producer that has the current epoch."""
     keeper = Keeper(version)
-    client = 2 if version == 2 else 0
     producer = keeper.init()
-    if state == "Empty":
-        return keeper, producer, client
-    keeper.add(producer, client=client)
-    if state == "Ongoing":
-        return keeper, producer, client
-    producer = keeper.end(producer, "Commit" in state, client)
+    if state != "Empty":
+        keeper.add(producer, client=client)
+    if state not in ("Empty", "Ongoing"):
+        producer = keeper.end(producer, "Commit" in state, client)
     if state.startswith("Complete"):
         keeper.complete()
     assert keeper.state == state
-    return keeper, producer, client
+    return keeper, producer
 
 
 @each_row(
@@ -159,7 +141,7 @@ def in_state(version, state):
 )
 def test_the_table_of_end_txn_with_version_2(state, abort_retry, abort, commit_retry, commit):
     for commits, by, expected in ((False, -1, abort_retry), (False, 0, abort), (True, -1, commit_retry), (True, 0, commit)):
-        keeper, producer, _ = in_state(2, state)
+        keeper, producer = in_state(2, state, 2)
         asked, before = next_epoch(producer, by), keeper.txn
         if expected == "bump":
             assert keeper.end(asked, commits) == next_epoch(asked)
@@ -170,11 +152,11 @@ def test_the_table_of_end_txn_with_version_2(state, abort_retry, abort, commit_r
         else:
             assert keeper.outcome(partial(keeper.end, asked, commits)) == expected
             assert keeper.txn == before
-    keeper, producer, _ = in_state(2, state)
+    keeper, producer = in_state(2, state, 2)
     assert keeper.outcome(lambda: keeper.end(next_epoch(producer), True)) in (FENCED, BUSY)
 
 
-@each_row("version", [0, 1])
+@each_row("version", [0, 1, 2])
 @each_row(
     ("state", "abort", "commit"),
     [
@@ -186,40 +168,15 @@ def test_the_table_of_end_txn_with_version_2(state, abort_retry, abort, commit_r
         ("PrepareCommit", BUSY, BUSY),
     ],
 )
-def test_the_table_of_end_txn_before_version_2(version, state, abort, commit):
+def test_the_table_of_end_txn_of_an_old_client(version, state, abort, commit):
     for commits, expected in ((False, abort), (True, commit)):
-        keeper, producer, client = in_state(version, state)
+        keeper, producer = in_state(version, state, 0)
         assert keeper.outcome(partial(keeper.end, next_epoch(producer, -1), commits, 0)) == FENCED
         if isinstance(expected, str):
-            assert keeper.end(producer, commits, client) == producer  # the epoch stays
+            assert keeper.end(producer, commits, 0) == producer  # the epoch stays
             assert keeper.state == expected
         else:
             assert keeper.outcome(partial(keeper.end, producer, commits, 0)) == expected
-
-
-def test_a_delayed_end_does_not_end_the_next_transaction():
-    """The flaw of Kafka before KIP-890: a request that was resent arrives twice, the second time in the next transaction."""
-    keeper = Keeper(2)
-    producer = keeper.init()
-    later = one_transaction(keeper, producer)
-    keeper.add(later)  # the next transaction, in the next epoch
-    assert keeper.outcome(lambda: keeper.end(producer, True)) == FENCED
-    assert keeper.state == "Ongoing"
-
-    old = Keeper(1)
-    producer = old.init()
-    one_transaction(old, producer, client=0)
-    old.add(producer, client=0)
-    assert old.outcome(lambda: old.end(producer, True, 0)) == OK  # as in Kafka: nothing tells the two apart
-    assert old.state == "PrepareCommit"
-
-
-def test_an_old_client_on_a_new_cluster_keeps_its_epoch():
-    keeper = Keeper(2)
-    producer = keeper.init()
-    assert one_transaction(keeper, producer, client=0) == producer
-    assert one_transaction(keeper, producer, commit=False, client=0) == producer
-    assert keeper.txn.client_version == 0
 
 
 # ---- partitions, timeouts, expiry
@@ -287,8 +244,11 @@ def test_unused_transactional_ids_expire_but_not_inside_a_transaction():
     keeper.end(producer, False)
     assert keeper.shard.expire(T0 + 5000, 1000).records == []
     keeper.complete()
+    for nth in range(MAX_EXPIRED):
+        keeper.apply(keeper.shard.init_producer_id(f"t{nth}", 1, None, T0))
+    assert keeper.apply(keeper.shard.expire(T0 + 1000, 1000)) == MAX_EXPIRED  # at a time
     assert keeper.apply(keeper.shard.expire(T0 + 1000, 1000)) == 1
-    assert TXN not in keeper.shard.transactions and not keeper.shard.last_epochs
+    assert not keeper.shard.transactions and not keeper.shard.last_epochs
     assert keeper.outcome(lambda: keeper.add(producer)) == Code.INVALID_PRODUCER_ID_MAPPING
 
 
@@ -340,19 +300,14 @@ def test_records_have_kafkas_form():
     assert keeper.log[2].value[:2] == b"\0\0"
 
 
-@each_row("status", [6, 7, 8, -1])
-def test_a_state_that_is_never_stored_is_corrupt(status):
-    good = Transaction(TXN, 5, state=TransactionState.ONGOING).record(1)
-    value = bytearray(good.value)
-    at = 2 + 8 + 2 + 4  # version, producer id, epoch, timeout
-    assert value[at] == TransactionState.ONGOING
-    value[at] = status & 0xFF
-    with pytest.raises(errors.CorruptDataError):
-        Transaction.from_value(TXN, bytes(value))
+GOOD = Transaction(TXN, 5, state=TransactionState.ONGOING).record(1).value
+AT_STATUS = 2 + 8 + 2 + 4  # version, producer id, epoch, timeout
+NEVER_STORED = [GOOD[:AT_STATUS] + bytes([status & 0xFF]) + GOOD[AT_STATUS + 1 :] for status in (6, 7, 8, -1)]
 
 
-@each_row("value", [b"", b"\0", b"\0\7" + bytes(40), b"\0\1" + bytes(3)])
+@each_row("value", [*NEVER_STORED, b"", b"\0", b"\0\7" + bytes(40), b"\0\1" + bytes(3)])
 def test_a_broken_value_is_corrupt(value):
+    assert Transaction.from_value(TXN, GOOD).state is TransactionState.ONGOING
     with pytest.raises(errors.CorruptDataError):
         Transaction.from_value(TXN, value)
 
@@ -521,18 +476,3 @@ class TransactionMachine(RuleBasedStateMachine):
 
 TransactionMachine.TestCase.settings = settings(max_examples=10, stateful_step_count=30, deadline=None)
 TestCoordinator = reached.by(TransactionMachine, rounds=6)
-
-
-def test_a_tombstone_forgets():
-    keeper = Keeper()
-    keeper.init()
-    keeper.shard.replay(ReplayedRecord(9, -1, -1, *CoordinatorRecord(keeper.log[0].key, None)))
-    assert keeper.shard.transactions == {}
-
-
-def test_only_so_many_expire_at_a_time():
-    keeper = Keeper()
-    for nth in range(MAX_EXPIRED + 3):
-        keeper.apply(keeper.shard.init_producer_id(f"t{nth}", 1, None, T0))
-    assert keeper.apply(keeper.shard.expire(T0 + 10, 10)) == MAX_EXPIRED
-    assert keeper.apply(keeper.shard.expire(T0 + 10, 10)) == 3
