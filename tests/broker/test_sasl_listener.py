@@ -4,6 +4,7 @@ Other clients are in tests/interop/test_security_clients.py, and how clients ren
 """
 
 import base64
+import contextlib
 import itertools
 import select
 import struct
@@ -21,14 +22,13 @@ from kafkacore.config import BrokerConfig
 from kafkacore.config_security import sasl_listener
 from kafkacore.errors import (
     AuthenticationFailedError,
-    KafkaTimeoutError,
     ResourceNotFound,
     SaslAuthentication,
     UnsupportedSaslMechanism,
     UsageError,
 )
 from kafkacore.net.oauth import unsecured_token
-from kafkacore.net.sasl import PlainClient, PlainServer, ScramClient, salted_password, scram_credential
+from kafkacore.net.sasl import PlainClient, ScramClient, salted_password, scram_credential
 from kafkacore.protocol import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafkacore.protocol.metadata_log import DelegationTokenRecord, UserScramCredentialRecord
 from kafkacore.testing import EmbeddedCluster
@@ -108,16 +108,6 @@ def test_wrong_passwords_are_told_by_the_next_call(cluster, call, mechanism):
     assert "guessed-wrong" not in str(caught.value)
 
 
-def test_unknown_users_and_mechanisms(cluster):
-    for mechanism in MECHANISMS:
-        with pytest.raises(SaslAuthentication), KafkaAdminClient({**as_user(cluster, mechanism), "sasl.username": "mallory"}) as admin:
-            admin.list_topics()
-    with EmbeddedCluster(config={"sasl.enabled.mechanisms": "PLAIN", **sasl_listener({"alice": "x"})}) as only_plain:
-        settings = as_user(only_plain, "SCRAM-SHA-256", password="x")
-        with pytest.raises(UnsupportedSaslMechanism, match="the broker offers PLAIN"), KafkaAdminClient(settings) as admin:
-            admin.list_topics()
-
-
 def test_unsigned_tokens_are_admitted_only_when_asked_for():
     now_ms = SystemClock().wall_ms()
 
@@ -141,11 +131,6 @@ def test_users_are_named_once():
             assert cluster.config.num_partitions == 3
             with KafkaAdminClient(as_user(cluster, user="broker", password="known")) as admin:
                 assert admin.list_topics() == []
-
-
-def test_who_does_not_authenticate_gets_nothing(cluster):
-    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin, pytest.raises(KafkaTimeoutError):
-        admin.list_topics(timeout=0.3)
 
 
 def test_a_client_that_authenticates_where_nobody_need():
@@ -239,38 +224,22 @@ def padded(nbytes):
     return struct.pack(">i", nbytes) + frame[4:] + bytes(nbytes + 4 - len(frame))
 
 
-@pytest.mark.parametrize("limit", [None, 20_000])
-def test_a_stranger_gets_small_requests_only(limit, caplog):
-    with secured(**({} if limit is None else {"sasl.server.max.receive.size": limit})) as broker:
-        allowed = limit or 524_288
-        for _ in range(2):
-            with Wire(broker.address) as wire:
-                wire.sock.sendall(struct.pack(">i", allowed + 1))
-                assert wire.closed_by_peer
+def test_a_stranger_gets_small_requests_only(caplog):
+    with secured(**{"sasl.server.max.receive.size": 20_000}) as broker:
         with Wire(broker.address) as wire:
-            wire.sock.sendall(padded(allowed))
+            wire.sock.sendall(struct.pack(">i", 20_001))
+            assert wire.closed_by_peer
+        with Wire(broker.address) as wire:
+            wire.sock.sendall(padded(20_000))
             wire.receive(protocol.ApiVersionsRequest, 0)
-            say_who(wire)
-            assert wire.receive(SaslAuthenticateRequest, 2)[1].error_code == 0
-            wire.sock.sendall(padded(3 * allowed))  # a user's
-            wire.receive(protocol.ApiVersionsRequest, 0)
-            assert answer_or_end(wire, SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0  # another authentication on the way
-            wire.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0a"), 2)
-            wire.receive(SaslAuthenticateRequest, 2)
-            wire.sock.sendall(padded(3 * allowed))
-            wire.receive(protocol.ApiVersionsRequest, 0)
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 2
-    assert all(f"above the limit of {allowed} bytes" in each for each in told)
-
-
-def test_a_large_request_may_be_sent_right_behind_the_token():
-    with secured() as broker, Wire(broker.address) as wire:
-        assert wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
-        token = wire.frame(SaslAuthenticateRequest(auth_bytes=b"\0alice\0a"), 2)
-        wire.sock.sendall(token + padded(700_000))
-        assert wire.receive(SaslAuthenticateRequest, 2)[1].error_code == 0
-        wire.receive(protocol.ApiVersionsRequest, 0)
+            for _ in range(2):  # the second one renews the session
+                assert wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+                token = wire.frame(SaslAuthenticateRequest(auth_bytes=b"\0alice\0a"), 2)
+                wire.sock.sendall(token + padded(60_000))  # a user's, right behind the token
+                assert wire.receive(SaslAuthenticateRequest, 2)[1].error_code == 0
+                wire.receive(protocol.ApiVersionsRequest, 0)
+    [line] = [record.getMessage() for record in caplog.records]
+    assert "above the limit of 20000 bytes" in line
 
 
 def test_strangers_that_stall_keep_no_user_waiting():
@@ -290,6 +259,10 @@ def test_who_fails_to_authenticate_waits_for_the_answer_and_nobody_else_does():
     clock = JumpingClock()
     with secured(clock, **{"connection.failed.authentication.delay.ms": 60_000}) as broker, Wire(broker.address) as wrong:
         say_who(wrong, "guess")
+        with Wire(broker.address) as gone:  # hangs up before its answer
+            say_who(gone, "guess")
+            while broker.call(lambda: len(calls_of(broker))) < 2:
+                pass
         with Wire(broker.address) as other:
             say_who(other)
             assert other.receive(SaslAuthenticateRequest, 2)[1].error_code == 0
@@ -300,56 +273,37 @@ def test_who_fails_to_authenticate_waits_for_the_answer_and_nobody_else_does():
         broker.call(lambda: None)
         assert wrong.receive(SaslAuthenticateRequest, 2)[1].error_code == 58
         assert wrong.closed_by_peer
-
-
-def test_who_hangs_up_before_the_answer_leaves_nothing(caplog):
-    clock = JumpingClock()
-    with secured(clock, **{"connection.failed.authentication.delay.ms": 60_000}) as broker:
-        with Wire(broker.address) as wrong:
-            say_who(wrong, "guess")
-            while not broker.call(lambda: calls_of(broker)):
-                pass
-        clock.sleep(60_000)
         while broker.call(broker.num_connections):
             pass
         assert broker.call(lambda: (len(calls_of(broker)), len(broker.pauses.muted))) == (0, 0)
-    [line] = [each.getMessage() for each in caplog.records]
-    assert line.endswith("its authentication failed: user 'alice', mechanism PLAIN: Authentication failed: Invalid username or password"), (
-        line
-    )
 
 
-class Lying(ScramClient):
-    """Claims a name that would colour a terminal and begin a line of the log."""
-
-    def __init__(self, mechanism):
-        super().__init__(mechanism, "eve\x1b[31m\n" + "e" * 500, "its-password")
+def lies(wire):
+    """By a name that would colour a terminal and begin a line of the log."""
+    wire.log_in(ScramClient("SCRAM-SHA-512", "eve\x1b[31m\n" + "e" * 500, "its-password"))
 
 
-@pytest.mark.parametrize("client", [PlainClient("e\x1bve\n", "its-password"), Lying("SCRAM-SHA-512")], ids=lambda each: each.mechanism)
-def test_the_log_says_who_failed_by_which_mechanism(caplog, client):
+@pytest.mark.parametrize(
+    ("attempt", "why"),
+    [
+        (lambda wire: wire.log_in(PlainClient("e\x1bve\n", "its-password")), r"user 'e\x1bve\n', mechanism PLAIN"),
+        (lies, r"user 'eve\x1b[31m\n"),
+        (
+            lambda wire: wire.ask(SaslHandshakeRequest(mechanism="GSS\nAPI"), 1),
+            r"mechanism 'GSS\nAPI', SaslHandshake v1: UNSUPPORTED_SASL_MECHANISM",
+        ),
+        (lambda wire: wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 0), "mechanism 'PLAIN', SaslHandshake v0: ILLEGAL_SASL_STATE"),
+    ],
+    ids=["PLAIN", "SCRAM", "mechanism", "version"],
+)
+def test_the_log_says_who_failed_by_which_mechanism(caplog, attempt, why):
     with secured(JumpingClock(), **{"connection.failed.authentication.delay.ms": 0}) as broker, Wire(broker.address) as wrong:
-        with pytest.raises(SaslAuthentication):
-            wrong.log_in(client)
+        with contextlib.suppress(SaslAuthentication):
+            attempt(wrong)
         assert wrong.closed_by_peer
     [line] = [each.getMessage() for each in caplog.records]
-    assert rf"its authentication failed: user 'e{'' if client.mechanism == 'PLAIN' else 've'}\x1b" in line and client.mechanism in line
+    assert f"its authentication failed: {why}" in line
     assert line.isprintable() and "its-password" not in line and len(line) < 600
-
-
-@pytest.mark.parametrize(("version", "why"), [(1, "UNSUPPORTED_SASL_MECHANISM"), (0, "ILLEGAL_SASL_STATE")])
-def test_the_log_says_which_mechanism_is_not_offered(caplog, version, why):
-    with secured(JumpingClock(), **{"connection.failed.authentication.delay.ms": 0}) as broker, Wire(broker.address) as wrong:
-        wrong.ask(SaslHandshakeRequest(mechanism="GSS\nAPI"), version)
-        assert wrong.closed_by_peer
-    [line] = [each.getMessage() for each in caplog.records]
-    assert line.endswith(rf"its authentication failed: mechanism 'GSS\nAPI', SaslHandshake v{version}: {why}")
-
-
-def test_a_token_of_nothing_but_separators_is_not_taken_apart():
-    server = PlainServer(lambda user, password: True)
-    with pytest.raises(SaslAuthentication, match="form"):
-        server.step(bytes(1_000_000))
 
 
 # ---- sessions that end
@@ -451,30 +405,24 @@ def test_who_may_come_in_by_which_mechanism():
     assert not by_scram(Session(rules(image)), "a-token", secret, is_delegation_token=True)  # without a key there are no tokens
 
 
-@pytest.mark.parametrize("call", ["admin", "consumer", "consumer with records"])
+@pytest.mark.parametrize("call", ["admin", "consumer"])
 def test_a_client_that_was_idle_beyond_its_session_renews_it_before_it_asks(call, caplog):
     config = {**sasl_listener({"alice": "x"}), "connections.max.reauth.ms": 100_000}
     with EmbeddedCluster(config=config, faults=True) as cluster, ExitStack() as stack:
+        cluster.create_topic("t")
         settings = as_user(cluster, password="x")
-        with KafkaProducer(settings) as producer:
-            for _ in range(3):
-                producer.send("t", b"v").result(60)
         if call == "admin":
             client = stack.enter_context(KafkaAdminClient(settings))
             ask = client.list_topics
         else:
             client = stack.enter_context(KafkaConsumer({**settings, "fetch.max.wait.ms": 1}))
             client.assign([TopicPartition("t", 0)])
-            client.seek(TopicPartition("t", 0), 0)
-            at_once = call == "consumer with records"
 
             def ask():
-                return client.poll(0.2, max_records=1) if at_once else client.position(TopicPartition("t", 0), 10)
+                client.poll(0.05)
+                client.position(TopicPartition("t", 0), 10)
 
-            while not at_once and client.poll(10):
-                break
-        while not ask():
-            pass
+        ask()
         network = driver_of(client).client
         while network.in_flight.count:
             network.poll(10, network.selector.now_ms)
@@ -486,6 +434,4 @@ def test_a_client_that_was_idle_beyond_its_session_renews_it_before_it_asks(call
         cluster.control("SaslHandshake", lambda request: handshakes.append(request.mechanism))
         while not handshakes:
             ask()
-            if call == "consumer":
-                client.poll(0.05)
         assert not [record for record in caplog.records if "closing connection" in record.getMessage()]
