@@ -11,7 +11,7 @@ Rules:
    test_brokers_renew_their_own_connections]
 3. A broker that asks clients for a certificate is given the authorities to trust. (Kafka falls back to those that Java came with: each
    holder of a certificate for some web site would be let in.) [test_a_listener_of_a_broker_has_its_own_value_or_that_of_all]
-4. Python's ssl module cannot choose among TLS 1.3's suites: `ssl.cipher.suites` names them all or none. [test_suites]
+4. Python's ssl module cannot choose among TLS 1.3's suites: `ssl.cipher.suites` names them all or none. [test_versions_and_suites]
 
 Source: org.apache.kafka.common.config.SslConfigs, internals.BrokerSecurityConfigs, org.apache.kafka.common.network.ListenerName.
 """
