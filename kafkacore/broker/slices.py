@@ -7,8 +7,7 @@
 Rules:
 
 1. A step is short by its number of elements. One turn of the loop runs steps of one job only, until `SLICE_MS` have passed.
-   [test_another_client_is_served_between_the_slices, test_steps_have_an_end_without_a_clock,
-   test_no_part_is_smaller_than_the_loop_looks_at]
+   [test_steps_have_an_end_without_a_clock, test_no_request_of_a_megabyte_holds_up_others]
 2. The parts of a request are handed to its handler one after the other, each like a request of its own, and their answers are joined. What
    the request names twice is so cut that the answer is that to the whole request. The authorizer is asked once for all parts.
    [test_the_answer_to_the_parts_is_that_to_the_whole, test_each_check_is_made_once_for_a_request]

@@ -21,7 +21,6 @@ from kafkacore.broker.limits import full_address
 from kafkacore.broker.state import Outcome
 from kafkacore.config_authorizer import ANONYMOUS, STANDARD_AUTHORIZER
 from kafkacore.errors import Code
-from kafkacore.protocol import APIS
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.batches import batch
 from tests.kit.rows import each_row
@@ -189,26 +188,6 @@ def test_a_topic_that_this_broker_does_not_know_yet_is_not_deleted_by_its_id(ben
     bench.allow(bench.entry(a.DELETE, "new"))
     [result] = bench.ask(request, 6).responses
     assert result.error_code == Code.NONE and "new" not in bench.cluster.topics
-
-
-REQUESTS = [
-    p.CreateTopicsRequest(topics=[p.CreatableTopic(name="new", num_partitions=1, replication_factor=1)], timeout_ms=1000),
-    p.DeleteTopicsRequest(topics=[p.DeleteTopicState(name="t")], timeout_ms=1000),
-    p.CreatePartitionsRequest(topics=[p.CreatePartitionsTopic(name="t", count=2, assignments=None)], timeout_ms=1000),
-    p.DeleteRecordsRequest(
-        topics=[p.DeleteRecordsTopic(name="t", partitions=[p.DeleteRecordsPartition(partition_index=0, offset=-1)])], timeout_ms=1000
-    ),
-    p.UnregisterBrokerRequest(broker_id=1),
-    p.UpdateFeaturesRequest(feature_updates=[p.FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=2)]),
-]
-
-
-@pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: APIS[each.API_KEY].name)
-def test_nothing_changes_by_who_may_not(bench, request_):
-    bench.as_admin(bench.produce)
-    before = bench.cluster.next_offset, bench.state.replicas.partitions["t", 0].log.start_offset
-    bench.ask(request_, request_.MAX_VERSION)
-    assert (bench.cluster.next_offset, bench.state.replicas.partitions["t", 0].log.start_offset) == before
 
 
 # ---- clusters

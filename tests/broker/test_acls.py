@@ -8,7 +8,6 @@ from __future__ import annotations
 import pytest
 
 from kafkacore import protocol as p
-from kafkacore.admin import Acl, AclFilter, KafkaAdminClient
 from kafkacore.broker.controller import ControllerHost, acls
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, UsageError
@@ -144,24 +143,6 @@ def test_a_snapshot_and_a_restart_have_them(tmp_path):
 
 
 # ---- a cluster
-
-
-def test_every_broker_has_them_and_a_restart_too(tmp_path):
-    wanted = [Acl("topic", "t", "User:alice", "read"), Acl("group", "g", "User:*", "all", pattern_type="prefixed")]
-    with EmbeddedCluster(2, tmp_path, users=USERS, super_users=["admin"]) as cluster:
-        with KafkaAdminClient(**cluster.client_settings("admin")) as admin:
-            admin.create_acls([*wanted, Acl("topic", "gone", "User:alice", "read")])
-            admin.delete_acls([AclFilter(resource_name="gone")])
-        for node in (1, 2):
-            cluster.stop_broker(node)
-            with KafkaAdminClient(**cluster.client_settings("admin")) as admin:
-                assert sorted(admin.describe_acls()) == sorted(wanted)
-            cluster.start_broker(node)
-    with (
-        EmbeddedCluster(2, tmp_path, users=USERS, super_users=["admin"]) as cluster,
-        KafkaAdminClient(**cluster.client_settings("admin")) as admin,
-    ):
-        assert sorted(admin.describe_acls()) == sorted(wanted)
 
 
 def test_super_users_are_users():

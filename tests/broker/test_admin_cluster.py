@@ -10,7 +10,6 @@ import pytest
 from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic, errors
 from kafkacore import protocol as p
 from kafkacore.admin import Append, ConfigResource
-from kafkacore.testing import EmbeddedCluster
 from tests.kit.clusters import embedded
 from tests.kit.waiting import until
 from tests.kit.wire import Wire
@@ -109,26 +108,6 @@ def test_loggers_of_a_broker(admin):
         logger.setLevel(logging.NOTSET)
 
 
-def test_settings_survive_a_restart(tmp_path):
-    everyone, one = ConfigResource("broker", ""), ConfigResource("broker", "1")
-    with EmbeddedCluster(data_dir=tmp_path) as cluster, KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        admin.create_topics(["t"]).check()
-        admin.alter_configs({everyone: {"log.retention.ms": "9000"}, ("topic", "t"): {"retention.bytes": "77"}}).check()
-        admin.alter_client_quotas({(("user", "u"),): {"request_percentage": 5.5}}).check()
-    with EmbeddedCluster(data_dir=tmp_path) as cluster, KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        assert setting(admin, one, "log.retention.ms").value == "9000"
-        assert setting(admin, ("topic", "t"), "retention.ms").value == "9000"
-        assert setting(admin, ("topic", "t"), "retention.bytes").value == "77"
-        assert list(admin.describe_client_quotas().values()) == [{"request_percentage": 5.5}]
-
-
-def test_directories_of_every_broker(admin, cluster):
-    admin.create_topics([NewTopic("t", 3, 2)]).check()
-    until(lambda: sum(len(each.replicas) for dirs in admin.describe_log_dirs().check().values() for each in dirs.values()) == 6)
-    found = admin.describe_log_dirs([1, 3]).check()
-    assert sorted(found) == [1, 3]
-
-
 def test_brokers_that_are_away(admin, cluster):
     """DescribeCluster v2 names fenced brokers to clients that ask for them."""
     cluster.stop_broker(3)
@@ -140,18 +119,3 @@ def test_brokers_that_are_away(admin, cluster):
 
     until(lambda: brokers(False) == {1: False, 2: False})
     assert brokers(True) == {1: False, 2: False, 3: True}
-
-
-def test_quotas_and_credentials_reach_every_broker(admin, cluster):
-    entity = frozenset({("user", "u")})
-    admin.alter_client_quotas({entity: {"producer_byte_rate": 5.0}}).check()
-    upsert = p.ScramCredentialUpsertion(name="u", mechanism=1, iterations=4096, salt=b"s", salted_password=b"p" * 32)
-    with Wire(cluster.bootstrap_servers.split(",")[0]) as wire:
-        answer = wire.ask(p.AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsert]), 0)
-        assert [each.error_code for each in answer.results] == [0]
-    for address in cluster.bootstrap_servers.split(","):
-        with Wire(address) as wire:
-            asked = p.DescribeClientQuotasRequest(components=[p.ClientQuotaFilterComponent(entity_type="user", match_type=0, match="u")])
-            until(lambda wire=wire, asked=asked: [each.values[0].value for each in wire.ask(asked, 1).entries] == [5.0])
-            users = p.DescribeUserScramCredentialsRequest(users=None)
-            until(lambda wire=wire, users=users: [each.user for each in wire.ask(users, 0).results] == ["u"])

@@ -68,13 +68,6 @@ def test_strangers_get_nothing_but_the_dialogue(controller, caplog):
     assert host_of(controller).read(lambda image: not image.brokers and not image.topics)
 
 
-def test_a_client_id_opens_nothing(controller):
-    with Wire(controller.address) as wire:
-        frame = b"".join(bytes(part) for part in p.encode_request(p.BrokerHeartbeatRequest(broker_id=1), 0, 1, "broker-1"))
-        wire.sock.sendall(frame)
-        assert wire.closed_by_peer
-
-
 @pytest.mark.parametrize(("user", "known"), [(BROKERS, False), ("admin", False), ("admin", True)])
 def test_a_wrong_secret_or_user_is_refused_in_one_line(controller, caplog, user, known):
     with Wire(controller.address) as wire:

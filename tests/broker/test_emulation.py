@@ -125,10 +125,3 @@ def test_clients_get_along(release):
             assert admin.describe_configs([("topic", topic)]).check()["topic", topic]["retention.ms"].value == "604800000"
             assert admin.list_group_offsets("g")[TopicPartition(topic, 0)].offset in (11, 12)  # before or after the marker
             assert [each.group_id for each in admin.list_groups()] == ["g"]
-
-
-def test_the_command_line_plays_too(capsys):
-    from kafkacore.cli.app import run
-
-    assert run(["broker", "--emulate", "1.0"]) == 2
-    assert "0.8, 0.9, 0.10, 2.x, 3.9, 4.0, 4.3" in capsys.readouterr().err

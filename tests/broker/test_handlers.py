@@ -137,12 +137,6 @@ def test_client_software_names_are_checked(bench, name):
     assert bench.ask(p.ApiVersionsRequest(client_software_name="x", client_software_version=name), 4).error_code == Code.INVALID_REQUEST
 
 
-def test_every_served_version_is_in_the_tables():
-    for key, served in SERVED.items():
-        api = p.APIS[key]
-        assert api.min_version <= served.min_version <= served.max_version <= api.max_version, api.name
-
-
 # ---- Metadata
 
 
@@ -687,37 +681,6 @@ def test_offset_for_leader_epoch(bench, version):
     bench.elect(topic, epoch=2)
     bench.produce()
     assert [ask(epoch) for epoch in (0, 1, 2, 3)] == [(0, 0, 0), (0, 1, 3), (0, 2, 6), (0, -1, -1)]
-
-
-# ---- topics
-
-
-def test_delete_topics_by_name_and_id(bench):
-    topic_id = bench.topic("a").topic_id
-    bench.topic("b")
-    twice = [p.DeleteTopicState(name="a"), p.DeleteTopicState(topic_id=topic_id)]
-    answers = bench.ask(p.DeleteTopicsRequest(topics=twice, timeout_ms=1), 6).responses
-    assert {each.error_code for each in answers} == {Code.INVALID_REQUEST}
-    assert list(bench.cluster.topics) == ["a", "b"]
-    wanted = [
-        p.DeleteTopicState(topic_id=topic_id),
-        p.DeleteTopicState(name="b"),
-        p.DeleteTopicState(name="c"),
-        p.DeleteTopicState(topic_id=b"?" * 16),
-        p.DeleteTopicState(name="x", topic_id=topic_id),
-    ]
-    answers = bench.ask(p.DeleteTopicsRequest(topics=wanted, timeout_ms=1), 6).responses
-    assert [each.error_code for each in answers] == [0, 0, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID, Code.INVALID_REQUEST]
-    assert answers[0].name == "a"
-    assert (bench.cluster.topics, bench.state.replicas.partitions) == ({}, {})
-
-
-@each_row("version", range(1, 6))
-def test_topic_deletion_may_be_off(version):
-    bench = Bench(delete_topic_enable=False)
-    bench.topic()
-    (answer,) = bench.ask(p.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), version).responses
-    assert answer.error_code == (Code.TOPIC_DELETION_DISABLED if version >= 3 else Code.INVALID_REQUEST)
 
 
 # ---- housekeeping

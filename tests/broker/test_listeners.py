@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -233,20 +230,3 @@ def test_a_port_in_use_leaves_none_open() -> None:
         with pytest.raises(OSError, match="in use"):
             broker.start()
         assert not reaches("127.0.0.1", first)
-
-
-def test_on_the_command_line() -> None:
-    words = ["--host", "0.0.0.0", "--advertised-host", "localhost", "-p", "0", "--json"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "kafkacore", "broker", *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None and process.stderr is not None
-        try:
-            servers = json.loads(process.stdout.readline())["bootstrap_servers"]
-            assert servers.startswith("localhost:")
-            with KafkaAdminClient(bootstrap_servers=servers) as admin:
-                assert admin.list_topics() == []
-        finally:
-            process.send_signal(signal.SIGINT)
-        assert "beyond this machine" in process.stderr.read()
-        assert process.wait(60) == 0

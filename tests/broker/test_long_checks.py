@@ -267,31 +267,25 @@ def test_a_broker_stops_while_a_check_runs(broker: Broker, clean: bool, caplog: 
     assert not caplog.records
 
 
-def test_a_partition_may_be_deleted_while_its_batch_is_checked(broker: Broker) -> None:
-    gate = Gate(broker)
-    with Wire(broker.address) as wire:
-        wire.send(request((0, bomb()), (1, bomb())), PRODUCE_VERSION)
-        gate.wait()
-        broker.call(lambda: delete_topic(broker.state.controller, "t"))
-        gate.open()
-        answer = wire.receive(p.ProduceRequest, PRODUCE_VERSION)[1]
-    assert results(answer) == [(index, Code.UNKNOWN_TOPIC_OR_PARTITION, -1) for index in range(2)]
+def delete(broker: Broker) -> None:
+    delete_topic(broker.state.controller, "t")
 
 
-def test_a_broker_that_leads_no_more_does_not_write(broker: Broker) -> None:
+def resign(broker: Broker) -> None:
+    broker.state.replicas.partition("t", 0).resign(errors.NotLeaderOrFollower("another broker leads it"))
+
+
+@pytest.mark.parametrize(("act", "code"), [(delete, Code.UNKNOWN_TOPIC_OR_PARTITION), (resign, Code.NOT_LEADER_OR_FOLLOWER)])
+def test_a_partition_that_goes_while_its_batch_is_checked_is_not_written(broker: Broker, act: Callable[[Broker], None], code: int) -> None:
     gate = Gate(broker)
     with Wire(broker.address) as wire:
         wire.send(request((0, bomb())), PRODUCE_VERSION)
         gate.wait()
-
-        def resign() -> None:
-            partition = broker.state.replicas.partition("t", 0)
-            partition.resign(errors.NotLeaderOrFollower("another broker leads it"))
-
-        broker.call(resign)
+        log = broker.call(lambda: broker.state.replicas.partition("t", 0).log)
+        broker.call(lambda: act(broker))
         gate.open()
-        assert results(wire.receive(p.ProduceRequest, PRODUCE_VERSION)[1]) == [(0, Code.NOT_LEADER_OR_FOLLOWER, -1)]
-    assert end_offset(broker) == 0
+        assert results(wire.receive(p.ProduceRequest, PRODUCE_VERSION)[1]) == [(0, code, -1)]
+    assert log.end_offset == 0
 
 
 def test_a_batch_is_checked_by_the_settings_it_is_written_under(broker: Broker) -> None:

@@ -16,7 +16,7 @@ from kafkacore import protocol as p
 from kafkacore._codec import decode_request_body
 from kafkacore.broker import socket_server
 from kafkacore.broker.handlers import SERVED
-from kafkacore.broker.server import Broker, Delay
+from kafkacore.broker.server import Broker
 from kafkacore.broker.slices import MAX_STEPS, Slices
 from kafkacore.config import BrokerConfig
 from kafkacore.testing import EmbeddedCluster
@@ -98,30 +98,6 @@ def test_no_request_of_a_megabyte_holds_up_others(broker: Broker, monkeypatch: p
         other.ask(VERSIONS, 3)
     turns.stop()
     assert turns.longest < MAX_CALLS_PER_TURN, f"{turns.longest} calls in one turn"
-
-
-def test_another_client_is_served_between_the_slices(broker: Broker) -> None:
-    groups = [f"group {nth}" for nth in range(20_000)]
-    with Wire(broker.address) as busy, Wire(broker.address) as other:
-        served: list[str] = []
-        slices: Slices = slices_of(broker)
-        run = slices.run
-
-        def counted(now_ms: Callable[[], int]) -> None:
-            served.append("slice")
-            run(now_ms)
-
-        broker.control(18, lambda request: served.append("other"))
-        broker.call(lambda: setattr(slices, "run", counted))
-        busy.send(p.DescribeGroupsRequest(groups=groups), 5)
-        while served.count("slice") < 2:
-            other.ask(VERSIONS, 3)
-        other.ask(VERSIONS, 3)
-        _, answer = busy.receive(p.DescribeGroupsRequest, 5)
-    first = served.index("slice")
-    last = len(served) - 1 - served[::-1].index("slice")
-    assert "other" in served[first:last]
-    assert [group.group_id for group in answer.groups] == groups
 
 
 @pytest.mark.parametrize("faults", [False, True], ids=["controller in process", "controller over a connection"])
@@ -254,14 +230,6 @@ def test_an_item_that_cannot_be_cut_has_a_limit_of_its_own(broker: Broker, caplo
     assert "resources.configs: more than 10000 elements in one item" in caplog.records[0].getMessage()
 
 
-def test_a_delayed_long_request_is_answered(broker: Broker) -> None:
-    delays = iter([Delay(1)])
-    broker.control(15, lambda request: next(delays, None))
-    with Wire(broker.address) as wire:
-        assert len(wire.ask(p.DescribeGroupsRequest(groups=["g"] * 1_000), 5).groups) == 1_000
-        wire.ask(VERSIONS, 3)
-
-
 def write_to(partitions: list[int], acks: int, topic: str = "t") -> p.ProduceRequest:
     parts = [p.PartitionProduceData(index=index, records=batch([b"v%d" % nth])) for nth, index in enumerate(partitions)]
     return p.ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[p.TopicProduceData(name=topic, partition_data=parts)])
@@ -342,10 +310,6 @@ def test_the_answer_to_the_parts_is_that_to_the_whole(broker: Broker, api_key: i
                     answers.append(unordered(answer, repeated=(api_key, names) in LOOSE))
             assert answers[1] == answers[0], f"v{version} in parts of 3"
             assert answers[2] == answers[0], f"v{version} in parts of 2"
-
-
-def test_no_part_is_smaller_than_the_loop_looks_at() -> None:
-    assert min(parts.elements for served in SERVED.values() for parts in served.parts) >= socket_server.SMALLEST_PARTS
 
 
 def test_a_group_that_is_cut_is_answered_once(broker: Broker) -> None:
