@@ -7,11 +7,11 @@ Rules, in their order:
 1. A super user may do everything. [test_deny_comes_before_allow_and_super_users_before_deny]
 2. The ACLs of a resource are those with its literal name, with a prefix of its name, and with the literal name "*"; of these the last are
    not for names that begin with "*" themselves, as of groups: Kafka takes them for another literal name. Of all these count the ones
-   of the principal and of User:*, for the client's address and for host "*", for the operation and for ALL. [test_whose_acls_count,
-   test_the_acls_of_every_name_are_not_for_names_that_begin_with_an_asterisk, test_a_beginning_that_does_not_match_hides_no_shorter_one]
+   of the principal and of User:*, for the client's address and for host "*", for the operation and for ALL.
+   [test_it_answers_as_a_walk_over_all_acls]
 3. A DENY refuses, whatever else there is; an ALLOW permits. An ALLOW for READ, WRITE, DELETE or ALTER permits DESCRIBE, too, and one for
    ALTER_CONFIGS permits DESCRIBE_CONFIGS; a DENY implies nothing. [test_deny_comes_before_allow_and_super_users_before_deny,
-   test_what_an_acl_permits_and_denies_beyond_its_operation]
+   test_it_answers_as_a_walk_over_all_acls]
 4. A resource that has no ACL at all, of any principal, is open if `allow.everyone.if.no.acl.found` says so. Everything else is refused.
    [test_nothing_is_allowed_without_an_acl, test_an_open_cluster_closes_what_has_an_acl_of_anybody]
 

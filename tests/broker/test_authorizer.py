@@ -184,48 +184,6 @@ def test_it_answers_as_a_walk_over_all_acls(
 # ---- the rules by name
 
 
-def test_a_beginning_that_does_not_match_hides_no_shorter_one() -> None:
-    allowed, neighbour = acl("logs-", a.ALL, pattern=a.PREFIXED), acl("logs-a-", a.ALL, pattern=a.PREFIXED)
-    denied = acl("logs-", a.READ, pattern=a.PREFIXED, permission=a.DENY)
-    assert may(authorizer(allowed, neighbour), a.READ, "logs-b")
-    everything = acl("*", a.ALL)
-    assert not may(authorizer(everything, denied, neighbour), a.READ, "logs-b")
-    assert may(authorizer(everything, denied, neighbour), a.WRITE, "logs-b")
-    deeper = acl("logs-a-b-c", a.WRITE, pattern=a.PREFIXED)
-    assert not may(authorizer(everything, denied, neighbour, deeper), a.READ, "logs-a-b-d")
-
-
-def test_an_allowed_beginning_that_is_denied_as_a_whole_is_no_resource_to_use() -> None:
-    allowed, denied = (acl("logs-", a.WRITE, pattern=a.PREFIXED, permission=each) for each in (a.ALLOW, a.DENY))
-    assert authorizer(allowed).allows_some(ALICE, HOST, a.WRITE, a.TOPIC)
-    assert not authorizer(allowed, denied).allows_some(ALICE, HOST, a.WRITE, a.TOPIC)
-    shorter = acl("logs", a.WRITE, pattern=a.PREFIXED, permission=a.DENY)
-    longer = acl("logs-a", a.WRITE, pattern=a.PREFIXED, permission=a.DENY)
-    assert not authorizer(allowed, shorter).allows_some(ALICE, HOST, a.WRITE, a.TOPIC)
-    assert authorizer(allowed, longer).allows_some(ALICE, HOST, a.WRITE, a.TOPIC)
-    literal = acl("logs-", a.WRITE)
-    assert not authorizer(literal, denied).allows_some(ALICE, HOST, a.WRITE, a.TOPIC)
-
-
-@pytest.mark.parametrize("pattern", [a.LITERAL, a.PREFIXED])
-def test_of_two_acls_of_a_principal_the_one_that_is_removed_counts_no_more(pattern: int) -> None:
-    entries = [acl("t", operation, pattern=pattern) for operation in (a.READ, a.WRITE)]
-    entries += [acl("t", a.ALL, BOB, pattern=pattern), acl("t", a.READ, BOB, permission=a.DENY, pattern=pattern)]
-    subject = authorizer(*entries)
-    assert may(subject, a.READ, "t") and may(subject, a.WRITE, "t") and not may(subject, a.READ, "t", BOB)
-    subject.change({nth.to_bytes(16): None for nth in (1, 3)})
-    assert may(subject, a.READ, "t") and not may(subject, a.WRITE, "t") and may(subject, a.READ, "t", BOB)
-    assert subject.allows_some(ALICE, HOST, a.READ, a.TOPIC) and not subject.allows_some(ALICE, HOST, a.WRITE, a.TOPIC)
-
-
-def test_of_two_names_one_that_is_denied_leaves_the_other_to_use() -> None:
-    names = [acl(name, a.READ) for name in "tuv"]
-    for denied in ("t", "v"):
-        assert authorizer(*names, acl(denied, a.READ, permission=a.DENY)).allows_some(ALICE, HOST, a.READ, a.TOPIC)
-    refusing = [acl(name, a.READ, permission=a.DENY) for name in "tuv"]
-    assert not authorizer(*names, *refusing).allows_some(ALICE, HOST, a.READ, a.TOPIC)
-
-
 def test_nothing_is_allowed_without_an_acl() -> None:
     assert not may(authorizer(), a.READ, "t")
     assert may(authorizer(is_open=True), a.READ, "t")
@@ -244,35 +202,6 @@ def test_deny_comes_before_allow_and_super_users_before_deny() -> None:
     assert may(authorizer(*entries, super_users=[ALICE]), a.READ, "t")
     assert authorizer(*entries, super_users=[ALICE]).allows_some(ALICE, HOST, a.READ, a.TOPIC)
     assert authorizer(*entries, super_users=[ALICE]).operations(ALICE, HOST, a.TOPIC, "t", 1 << a.READ) == 1 << a.READ
-
-
-def test_the_acls_of_every_name_are_not_for_names_that_begin_with_an_asterisk() -> None:
-    everything, beginnings = acl("*", a.READ), acl("*", a.READ, pattern=a.PREFIXED)
-    assert [may(authorizer(everything), a.READ, name) for name in ("t", "*", "*t")] == [True, True, False]
-    assert [may(authorizer(beginnings), a.READ, name) for name in ("t", "*", "*t")] == [False, True, True]
-    subject = authorizer(everything, acl("*t", a.WRITE), acl("t", a.READ, permission=a.DENY))
-    assert [may(subject, a.READ, name) for name in ("t", "u", "*t")] == [False, True, False]
-
-
-def test_whose_acls_count() -> None:
-    subject = authorizer(
-        acl("t", a.READ, BOB),
-        acl("t", a.WRITE, host=ELSEWHERE),
-        acl("t", a.DELETE, a.EVERYBODY, host=HOST),
-        acl("t", a.ALL, resource_type=a.GROUP),
-    )
-    assert [operation for operation in OPERATIONS if may(subject, operation, "t")] == [a.DELETE, a.DESCRIBE]
-    assert [operation for operation in OPERATIONS if may(subject, operation, "t", host=ELSEWHERE)] == [a.WRITE, a.DESCRIBE]
-    assert [operation for operation in OPERATIONS if may(subject, operation, "t", BOB, ELSEWHERE)] == [a.READ, a.DESCRIBE]
-    assert all(subject.allows(ALICE, HOST, operation, a.GROUP, "t") for operation in OPERATIONS)
-
-
-def test_what_an_acl_permits_and_denies_beyond_its_operation() -> None:
-    implied = {a.READ: a.DESCRIBE, a.WRITE: a.DESCRIBE, a.DELETE: a.DESCRIBE, a.ALTER: a.DESCRIBE, a.ALTER_CONFIGS: a.DESCRIBE_CONFIGS}
-    for stated in OPERATIONS:
-        allowed, denied = authorizer(acl("t", stated)), authorizer(acl("t", a.ALL), acl("t", stated, permission=a.DENY))
-        assert {operation for operation in OPERATIONS if may(allowed, operation, "t")} == {stated, implied.get(stated, stated)}
-        assert [operation for operation in OPERATIONS if not may(denied, operation, "t")] == [stated]
 
 
 def test_a_host_is_compared_without_kafkas_slash() -> None:

@@ -38,62 +38,11 @@ def test_a_members_requests_walk_no_members():
     assert unwalked(lambda: bench.sync(member_id, generation + 1)).waits
 
 
-def test_a_new_member_is_told_an_id_and_comes_back_with_it():
-    bench = GroupBench()
-    first = bench.join(version=4).response
-    assert (first.error_code, first.member_id.startswith("client-")) == (Code.MEMBER_ID_REQUIRED, True)
-    waiting = bench.join(first.member_id)
-    bench.advance()
-    answer = waiting.response
-    assert (answer.error_code, answer.generation_id, answer.leader, answer.protocol_name) == (0, 1, first.member_id, "range")
-    assert [(each.member_id, each.metadata) for each in answer.members] == [(first.member_id, b"r")]
-    assert bench.group().state_name == "CompletingRebalance"
-
-
-@pytest.mark.parametrize("version", [0, 3])
-def test_old_members_need_no_id(version):
-    bench = GroupBench()
-    waiting = bench.join(version=version)
-    bench.advance()
-    assert (code(waiting), waiting.response.generation_id) == (0, 1)
-
-
 def test_an_id_that_nobody_came_back_with_is_forgotten():
     bench = GroupBench()
     member_id = bench.known_id(session_ms=100)
     bench.advance(100)
     assert code(bench.join(member_id)) == Code.UNKNOWN_MEMBER_ID
-
-
-def test_the_leader_assigns_and_followers_wait_for_it():
-    bench = GroupBench()
-    ids = [bench.known_id() for _ in range(3)]
-    joins = [bench.join(each) for each in ids]
-    assert all(each.waits for each in joins)
-    bench.advance()
-    leader = joins[0].response.leader
-    assert {each.response.generation_id for each in joins} == {1}
-    assert [len(each.response.members) for each in joins] == [3 if member_id == leader else 0 for member_id in ids]
-    followers = [bench.sync(each, 1) for each in ids if each != leader]
-    assert all(each.waits for each in followers)
-    leading = bench.sync(leader, 1, {each: each.encode() for each in ids})
-    assert leading.response.assignment == leader.encode()
-    assert {each.response.assignment for each in followers} == {each.encode() for each in ids if each != leader}
-    assert bench.group().state_name == "Stable"
-    assert bench.sync(ids[1], 1).response.assignment == ids[1].encode()  # asked again, told again
-
-
-def test_members_that_start_together_make_one_generation():
-    bench = GroupBench(group_initial_rebalance_delay_ms=100)
-    first = bench.join(bench.known_id())
-    bench.advance(80)
-    second = bench.join(bench.known_id())
-    bench.advance(80)  # the second put it off by another 100 ms
-    assert first.waits and second.waits
-    bench.advance(20)
-    assert first.waits
-    bench.advance(20)
-    assert (first.response.generation_id, second.response.generation_id) == (1, 1)
 
 
 def test_the_first_rebalance_is_not_put_off_beyond_the_rebalance_timeout():
@@ -310,17 +259,6 @@ def test_a_static_leader_that_comes_back_keeps_the_assignment():
     assert (old.generation_id, old.leader, old.members) == (generation, back.member_id, [])  # so that it does not assign
 
 
-def test_a_static_member_that_is_away_stays_until_its_session_ends():
-    bench = GroupBench()
-    generation, ids, _ = static(bench, "x", "y", session_ms=1_000)
-    for _ in range(3):
-        bench.advance(300)
-        assert bench.heartbeat(ids["x"], generation, instance="x") == 0
-    bench.advance(300)
-    assert bench.heartbeat(ids["x"], generation, instance="x") == Code.REBALANCE_IN_PROGRESS
-    assert set(bench.group().static_members) == {"x"}
-
-
 def test_a_static_member_survives_a_rebalance_it_misses():
     bench = GroupBench()
     _, ids, _ = static(bench, "x", "y", rebalance_ms=500, session_ms=60_000)
@@ -356,22 +294,6 @@ def test_two_that_claim_one_instance_id():
 # ---- the log
 
 
-def test_a_new_coordinator_knows_the_last_generation_and_gives_everybody_a_session():
-    bench = GroupBench()
-    generation, ids, leader = bench.stable("a", "b", session_ms=1_000)
-    before = bench.group()
-    bench.advance(900)
-    bench.reload()
-    after = bench.group()
-    assert after is not before
-    assert (after.state_name, after.generation, after.leader, after.protocol_name) == ("Stable", generation, leader, "range")
-    assert {member_id: member.assignment for member_id, member in after.members.items()} == {each: each.encode() for each in ids}
-    bench.advance(900)
-    assert [bench.heartbeat(each, generation) for each in ids] == [0, 0]
-    bench.advance(1_000)
-    assert not bench.group().members
-
-
 def test_a_group_that_could_not_be_written_down_is_not_there():
     bench = GroupBench(group_initial_rebalance_delay_ms=0)
     with bench.no_appends():
@@ -381,19 +303,6 @@ def test_a_group_that_could_not_be_written_down_is_not_there():
     again = bench.join(version=3)
     bench.advance()
     assert again.response.leader == again.response.member_id  # nobody leads whom no client knows
-
-
-def test_who_waits_is_sent_to_the_new_coordinator():
-    bench = GroupBench()
-    generation, (first, second), _ = bench.stable("a", "b")
-    waiting = bench.join(first, protocols=(("range", b"changed"),))
-    bench.state.stopping()
-    assert code(waiting) == Code.NOT_COORDINATOR
-    assert code(bench.join(first)) == Code.NOT_COORDINATOR
-    bench.reload()
-    # The rebalance is forgotten; the generation before it stands, and who asks for another gets it.
-    again = [bench.join(each) for each in (first, second)]
-    assert {each.response.generation_id for each in again if each.response} <= {generation, generation + 1}
 
 
 def test_a_group_that_nobody_came_back_to_is_in_the_log_and_ends_with_its_offsets():

@@ -102,16 +102,6 @@ def test_who_leaves_frees_its_partitions():
     assert bench.group().state_name == "Empty"
 
 
-def test_a_session_ends_and_the_others_take_over():
-    bench = ConsumerGroupBench(group_consumer_session_timeout_ms=1_000)
-    epochs, owned = bench.settle("m1", "m2")
-    bench.advance(500)
-    bench.beat("m2", epochs["m2"])
-    bench.advance(500)
-    assert set(bench.group().members) == {"m2"}
-    assert assigned(bench.beat("m2", epochs["m2"], owned=owned["m2"])) == {bench.a: {0, 1, 2, 3}}
-
-
 def test_who_does_not_let_go_in_time_is_out():
     bench = ConsumerGroupBench()
     epoch = bench.beat("m1", 0, topics=["a"], rebalance_ms=1_000).member_epoch

@@ -255,20 +255,6 @@ def test_transactions_count_when_their_marker_says_so_also_after_a_reload():
     assert stage.look() == [{b"x": 7}]
 
 
-def test_a_new_leader_replays_the_log_and_skips_what_it_cannot_read(caplog):
-    stage = RuntimeBench()
-    for nth in range(10):
-        stage.add(b"x", nth)
-    # a record of a newer Kafka, say
-    stage.runtime.write(0, lambda shard: CoordinatorResult([CoordinatorRecord(b"odd", b"")], None, replay=False), lambda _: None)
-    stage.add(b"y", 1)
-    stage.stop()
-    assert [type(each) for each in stage.look()] == [errors.NotCoordinator]
-    stage.start()
-    assert stage.look() == [{b"x": 45, b"y": 1}]
-    assert "the record at offset 10 is skipped: odd" in caplog.text
-
-
 def test_a_marker_that_compaction_emptied_is_passed_over():
     stage = RuntimeBench()
     stage.add(b"x", 5)
@@ -293,20 +279,6 @@ class SomeReplicate:
     def fetched(self, offset):
         self.partition.high_watermark = offset
         self.stage.replicas.changed(self.partition)
-
-
-def test_what_a_new_leader_found_in_its_log_is_told_when_it_is_committed():
-    stage = RuntimeBench()
-    stage.add(b"x", 5)
-    stage.add(b"x", 2)
-    followers = SomeReplicate(stage)
-    stage.runtime.resigned(GROUP_TOPIC, 0)
-    followers.lead(stage.runtime, 1)
-    seen = stage.look()
-    followers.fetched(1)
-    assert seen == []
-    followers.fetched(2)
-    assert seen == [{b"x": 7}]
 
 
 def test_markers_of_a_decision_in_the_log_wait_until_it_is_committed():

@@ -108,21 +108,6 @@ def test_a_commit_ends_after_offsets_commit_timeout_and_the_next_one_too_and_cou
     assert bench.fetch(A0) == {A0: 3}
 
 
-def test_a_coordinator_that_moves_while_a_write_waits_answers_not_coordinator_once():
-    bench, follower = bench_with_follower()
-    waiting, late = send_commit(bench, 1), send_commit(bench, 2, group="h")
-    bench.advance(2_500)
-    known = bench.state.cluster.topics[GROUP_TOPIC]
-    before = known.partitions[0]
-    known.partitions[0] = replace(before, leader=2, leader_epoch=before.leader_epoch + 1, partition_epoch=before.partition_epoch + 1)
-    bench.state.replicas.update(known, 0)
-    assert codes_of_commit(waiting) == codes_of_commit(late) == {Code.NOT_COORDINATOR}
-    bench.advance(10_000)  # `send` fails if one of them is answered twice
-    follower.lead()
-    follower.fetched()
-    assert bench.fetch(A0) == {A0: 1}  # it was in the log of this broker, which leads again
-
-
 def test_what_timed_out_is_not_collected_while_a_partition_is_stuck():
     stage = RuntimeBench()
     stage.replicas.hold = True
@@ -154,23 +139,6 @@ def test_one_answer_that_fails_keeps_no_other_from_being_given(caplog):
 
 
 # ---- reads
-
-
-def test_an_offset_is_told_as_it_was_committed_while_another_is_being_written():
-    bench, follower = bench_with_follower()
-    first = send_commit(bench, 1)
-    follower.fetched()
-    assert codes_of_commit(first) == {Code.NONE}
-    send_commit(bench, 2)
-    send_commit(bench, 7, group="other")
-    assert bench.fetch(A0) == {A0: 1}
-    assert bench.fetch(A0, group="other") == {A0: -1}
-    assert bench.fetch() == {A0: 1}
-    deletion = bench.send(p.DeleteGroupsRequest(groups_names=["g"]), 2)
-    assert (deletion.waits, bench.fetch(A0)) == (True, {A0: 1})
-    follower.fetched()
-    assert [each.error_code for each in deletion.response.results] == [Code.NONE]
-    assert (bench.fetch(A0), bench.fetch(A0, group="other")) == ({A0: -1}, {A0: 7})
 
 
 def test_require_stable_waits_for_the_group_s_own_records_and_no_longer_than_a_commit():

@@ -1,6 +1,5 @@
 """Committed offsets: who may commit what, what is fetched, transactions, expiry, deletion, and the records in Kafka's format."""
 
-from controlling import create_topic, delete_topic
 from group_bench import GroupBench, subscription
 
 from kafkacore import protocol as p
@@ -74,23 +73,6 @@ def test_topics_by_id():
     assert fetch() == {topic_id: 5}
 
 
-def test_an_offset_of_a_topic_is_not_that_of_another_of_its_name():
-    bench = bench_with_topic()
-    bench.commit({A0: 5}, version=9)
-    delete_topic(bench.state.controller, "a")
-    assert bench.fetch(A0) == {A0: -1}  # gone with its topic
-    create_topic(bench.state.controller, "a", 2)
-    assert bench.fetch(A0) == {A0: -1}
-    bench.reload()
-    assert bench.fetch(A0) == {A0: -1}
-
-
-def test_topics_and_partitions_that_do_not_exist_are_refused_one_by_one():
-    bench = bench_with_topic()
-    missing = Code.UNKNOWN_TOPIC_OR_PARTITION
-    assert bench.commit({A0: 1, ("a", 2): 1, ("b", 0): 1}) == {A0: 0, ("a", 2): missing, ("b", 0): missing}
-
-
 def test_a_topic_named_twice_is_answered_twice_unless_something_is_refused():
     bench = bench_with_topic()
     missing = Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -153,50 +135,6 @@ def put(store, at, producer_id, partition, offset=1):
     """A record of the log: an offset, or with None its end."""
     value = None if offset is None else OffsetCommitValue(offset=offset, metadata="", commit_timestamp=T0)
     store.replay(at, producer_id, OffsetCommitKey(group="g", topic="a", partition=partition), value)
-
-
-def test_offsets_of_a_transaction_count_when_it_is_committed():
-    # The log's own check of transactions is not what is tried here, so the store is asked directly.
-    store = OffsetStore()
-    for at, record in enumerate([(-1, 0, 1), (7, 0, 10), (8, 0, 20), (7, 1, 11)]):
-        put(store, at, *record)
-    assert (store.get("g", "a", 0).offset, store.get("g", "a", 1)) == (1, None)
-    assert store.is_pending("g", "a", 0) and store.is_pending("g", "a", 1) and store.has_pending("g")
-    store.replay_end_marker(4, 7, True)
-    assert (store.get("g", "a", 0).offset, store.get("g", "a", 1).offset) == (10, 11)
-    assert store.is_pending("g", "a", 0) and not store.is_pending("g", "a", 1)
-    put(store, 5, -1, 0, 30)  # later than the transaction's record, which therefore comes too late
-    store.replay_end_marker(6, 8, True)
-    assert store.get("g", "a", 0).offset == 30
-    put(store, 7, 9, 0, 40)
-    store.replay_end_marker(8, 9, False)
-    assert store.get("g", "a", 0).offset == 30
-    assert not store.has_pending("g")
-    store.replay_end_marker(9, 9, True)  # of a transaction without offsets here
-
-
-def test_a_deleted_offset_takes_the_pending_ones_with_it():
-    store = OffsetStore()
-    put(store, 0, -1, 0)
-    put(store, 1, 7, 0)
-    assert store.known_partitions("g") == [A0]
-    put(store, 2, -1, 0, None)
-    store.replay_end_marker(3, 7, True)
-    assert (len(store), store.known_partitions("g"), store.has_pending("g")) == (0, [], False)
-
-
-def test_what_is_not_committed_is_shown_as_of_the_last_committed_record():
-    """Several records of a partition, and a neighbour's between them: each counts from its own commit on."""
-    store = OffsetStore()
-    for at, (partition, offset) in enumerate([(0, 5), (1, 6), (0, 7), (0, None), (1, 8), (0, 9)]):
-        if at == 1:
-            store.committed_to(1)
-        put(store, at, -1, partition, offset)
-    seen = []
-    for to in range(1, 7):
-        store.committed_to(to)
-        seen.append({at: found.offset for at, found in store.committed_of_group("g").items()})
-    assert seen == [{A0: 5}, {A0: 5, A1: 6}, {A0: 7, A1: 6}, {A1: 6}, {A1: 8}, {A0: 9, A1: 8}]
 
 
 # ---- expiry and deletion

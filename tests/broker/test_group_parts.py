@@ -15,7 +15,6 @@ from kafkacore.broker.groups.topic_regex import Matching, Regex
 from kafkacore.clock import ManualClock
 from kafkacore.errors import InvalidRegularExpression
 from tests.kit.inside import expressions_of
-from tests.kit.lines import lines_of
 from tests.kit.rows import each_row
 
 TOPICS = [bytes([n]) * 16 for n in range(4)]
@@ -342,16 +341,6 @@ def test_expressions_that_nobody_asked_for_lately_are_forgotten():
     assert stage.ask("a|0", 1)[0] == {"a"}
     with pytest.raises(InvalidRegularExpression):
         stage.resolver.check("(")
-
-
-def test_no_expression_takes_more_than_linear_time():
-    regex = Regex("(a*)*(a|aa)*(a+)+b")
-
-    def cost(length: int) -> int:
-        return lines_of(lambda: regex.matches("a" * length))
-
-    assert not regex.matches("a" * 249)
-    assert 240 < cost(240) < 13 * cost(20)  # a matcher that backtracks would not end
 
 
 def test_an_instance_id_belongs_to_its_last_member_until_that_one_goes():

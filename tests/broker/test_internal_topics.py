@@ -15,7 +15,6 @@ from kafkacore.errors import Code
 from kafkacore.records import BatchBuilder
 from tests.kit.batches import T0
 from tests.kit.rows import each_row
-from tests.kit.wire import produce_request
 
 INTERNAL = (GROUP_TOPIC, TRANSACTION_TOPIC)
 
@@ -220,12 +219,6 @@ def test_a_bug_in_the_replay_of_a_record_just_written_costs_that_record_only(mon
     assert commit_offset(bench, 2) == Code.NONE
     assert committed_offset(bench) == 2
     assert bench.state.groups.runtime.skipped_records == {0: 1}
-
-
-def test_produce_request_of_an_internal_topic_that_does_not_exist_is_refused_alike():
-    bench = Bench()
-    answer = bench.ask(produce_request(keyed_batch((b"k", b"v")), topic=GROUP_TOPIC), 9).responses[0].partition_responses[0]
-    assert answer.error_code == Code.INVALID_TOPIC_EXCEPTION
 
 
 def test_a_broker_that_is_down_when_an_internal_topic_is_made_gets_its_replica():

@@ -31,14 +31,6 @@ def test_offsets_follow_each_other_and_the_stored_batch_carries_offset_and_epoch
     assert [(each.base_offset, each.last_offset, each.leader_epoch) for each in stored] == [(0, 2, 0), (3, 3, 0), (4, 6, 3)]
 
 
-def test_the_first_batch_comes_even_if_it_is_larger_than_asked():
-    log = Log()
-    append(log, [b"x" * 1000])
-    append(log, [b"y" * 1000])
-    assert offsets(log.read(0, 10, 2, True)) == [0]
-    assert log.read(0, 10, 2, False) == []
-
-
 def test_the_first_batch_behind_a_gap_comes_even_if_nothing_fits():
     """Compaction leaves a gap at the end of a segment; a reader with `max.partition.fetch.bytes` 0 gets a batch at a time (KIP-74)."""
     log = Log(segment_bytes=300)
@@ -49,14 +41,6 @@ def test_the_first_batch_behind_a_gap_comes_even_if_nothing_fits():
     assert len(log.segments) == 2
     assert offsets(log.read(3, 0, 6, True)) == [5]
     assert log.read(3, 0, 6, False) == []
-
-
-@pytest.mark.parametrize("offset", [-1, 4])
-def test_an_offset_outside_the_log_is_refused(offset):
-    log = Log()
-    append(log)
-    with pytest.raises(errors.OffsetOutOfRange):
-        log.read(offset, MAX, 3, True)
 
 
 @settings(max_examples=300, deadline=None)
@@ -111,15 +95,6 @@ def test_the_offset_after_bytes_that_end_in_a_later_segment():
         for row, (_, position) in enumerate(batches[:-1]):
             if position >= begin:
                 assert log.offset_after(offset, position - begin) == batches[row + 1][0] - 1
-
-
-def test_a_read_that_stops_within_a_segment_takes_nothing_of_the_next():
-    log = Log(segment_bytes=1000)
-    sizes = [300, 400, 30, 30]  # the first two fill a segment, the last two begin the next
-    for size in sizes:
-        append(log, [b"v" * size])
-    assert len(log.segments) == 2
-    assert offsets(log.read(0, 600, 4, True)) == [0]  # 200 bytes left: too few for the second batch, enough for the third
 
 
 def test_stored_bytes_do_not_change_when_the_frame_does():

@@ -75,18 +75,6 @@ def test_a_log_goes_on_where_it_stopped(disk, how):
         log.producers.check(read_one_batch(batch([b"x"], producer_id=7, epoch=0, sequence=10), MAX))
 
 
-def test_the_end_of_an_emptied_log_survives(disk):
-    log = disk.log(file_delete_delay_ms=1000)
-    append(log)
-    log.truncate_fully_and_start_at(1000)
-    disk.crash()
-    assert (disk.log().start_offset, disk.log().end_offset) == (1000, 1000)
-    append(disk.log())
-    assert disk.log().delete_old_segments(0, -1, T0 + 100_000) == 1
-    disk.restart()
-    assert (disk.log().start_offset, disk.log().end_offset, content(disk.log())) == (1003, 1003, [])
-
-
 def test_a_torn_tail_is_cut_off_and_the_rest_stays(disk):
     log = disk.log(segment_bytes=1000)
     for _ in range(8):
