@@ -3,7 +3,7 @@
 Rules:
 
 1. An image changes by `apply` alone, record after record in the order of the log: who has the same records has the same image.
-   [test_an_image_as_records_is_the_same_image, test_replaying_the_log_from_its_start_makes_the_same_image]
+   [test_an_image_as_records_is_the_same_image, TestCluster]
 2. An image belongs to one thread: a broker's to its owner thread, the controller's to the thread that holds the controller's lock.
    [test_an_image_changes_only_when_its_broker_turns_to_it,
    test_followers_hear_of_it_under_the_lock_before_the_answer_and_read_at_their_own_pace]

@@ -7,7 +7,6 @@ from test_handlers import Bench
 from kafkacore import protocol as p
 from kafkacore.broker import configs
 from kafkacore.broker.state import Outcome
-from tests.kit.rows import each_row
 
 NAMES = [*configs.topic_keys(), *configs.broker_keys(), *configs.group_keys(), *configs.client_metrics_keys(), "", "no.such", "\u00e9"]
 NUMBERS = ["0", "-1", "-2", "1", "2147483647", "9" * 30, "1e400", "nan"]
@@ -114,23 +113,6 @@ def test_quotas_named_twice():
     assert stored() == {"u": {"producer_byte_rate": 1.0}}  # the first was taken all the same
     assert alter(([part, other], [op(3.0)])) == [(0, [other])]
     assert stored() == {"u": {"producer_byte_rate": 1.0}, "v": {"producer_byte_rate": 3.0}}
-
-
-@each_row(
-    ("kind", "name", "key", "value", "code"),
-    [
-        ("ip", "localhost", "connection_creation_rate", 1.0, 0),
-        ("ip", "10.0.0.1", "connection_creation_rate", 1.5, 42),
-        ("ip", "10.0.0.1", "connection_creation_rate", 2.0**31, 42),
-        ("user", "u", "producer_byte_rate", 2.0**63, 0),
-        ("user", "u", "producer_byte_rate", 2.0**64, 42),
-        ("user", "u", "request_percentage", 0.5, 0),
-    ],
-)
-def test_limits_of_quotas(kind, name, key, value, code):
-    entity = [p.ClientQuotaEntityPart(entity_type=kind, entity_name=name)]
-    entry = p.ClientQuotaAlteration(entity=entity, ops=[p.ClientQuotaOp(key=key, value=value, remove=False)])
-    assert given_to(Bench(), p.AlterClientQuotasRequest(entries=[entry]), 1).entries[0].error_code == code
 
 
 @settings(max_examples=80, deadline=None)

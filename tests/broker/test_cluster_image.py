@@ -5,7 +5,6 @@ import copy
 import pytest
 
 from kafkacore.broker.cluster import ClusterImage, ImageListener
-from kafkacore.broker.controller import Controller
 from kafkacore.broker.image_jump import jump
 from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.config import BrokerConfig
@@ -125,16 +124,6 @@ def test_what_was_registered_stays_what_it_was_for_those_who_hold_it():
     assert all(each != old for each, old in zip(now, before, strict=True))
 
 
-def test_every_leader_begins_a_leader_epoch_and_every_change_a_partition_epoch():
-    image = image_of(EVERYTHING)
-    image.apply([m.PartitionChangeRecord(partition_id=0, topic_id=ID, isr=[1])], 13)
-    first = image.partition("t", 0)
-    image.apply([m.PartitionChangeRecord(partition_id=0, topic_id=ID, leader=1), m.PartitionChangeRecord(partition_id=0, topic_id=ID)], 15)
-    second = image.partition("t", 0)
-    assert (first.isr, first.leader, first.leader_epoch, first.partition_epoch) == ([1], 1, 0, 1)
-    assert (second.leader, second.leader_epoch, second.partition_epoch) == (1, 1, 3)
-
-
 def test_a_broker_s_registration_changes():
     image = image_of(EVERYTHING)
     image.apply([m.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, in_controlled_shutdown=1)], 13)
@@ -235,10 +224,3 @@ def test_settings_of_a_topic():
     for wrong in ({"no.such": "1"}, {"retention.ms": "soon"}, {"compression.type": "rar"}, {"remote.storage.enable": "true"}):
         with pytest.raises(InvalidConfiguration):
             TopicConfig.build(wrong, BrokerConfig())
-
-
-def test_every_kind_of_record_the_controller_writes_can_be_replayed():
-    controller = Controller(BrokerConfig())
-    records = controller.bootstrap()
-    controller.replay(records, len(records))
-    assert controller.image.features["metadata.version"] == 30

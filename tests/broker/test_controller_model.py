@@ -1,6 +1,5 @@
 """The controller under random operations: what must hold after each of them, and that its log makes the same cluster again."""
 
-import random
 from collections import Counter
 
 from hypothesis import HealthCheck, assume, settings
@@ -15,7 +14,6 @@ from kafkacore.errors import Code
 from kafkacore.protocol.metadata_log import decode_record, encode_record
 from kafkacore.timer import LoopTimer
 from kafkacore.types import Node
-from tests.kit.inside import log_of
 
 NODES = range(1, 5)
 TOPICS = ("a", "b")
@@ -230,32 +228,3 @@ Cluster.TestCase.settings = settings(
     max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 TestCluster = Cluster.TestCase
-
-
-def test_replaying_the_log_from_its_start_makes_the_same_image(tmp_path):
-    """Random operations on a log on disk; then the log alone."""
-    order = random.Random(7)
-    stage = Stage(brokers=3, directory=tmp_path)
-    for step in range(300):
-        act = order.randrange(8)
-        node = order.choice(NODES)
-        if act == 0:
-            stage.create(f"t{step}", order.randint(1, 3), order.randint(1, 3))
-        elif act == 1:
-            stage.register(node)
-        elif act in (2, 3) and node in stage.epochs:
-            stage.beat(node)
-        elif act == 4 and node in stage.epochs:
-            stage.lose(node)
-        elif act == 5 and stage.image.topics:
-            name = order.choice(list(stage.image.topics))
-            stage.reassign(order.sample(list(NODES), 2), name=name)
-        elif act == 6 and len(stage.image.topics) > 5:
-            stage.ask(p.DeleteTopicsRequest(topics=[p.DeleteTopicState(name=next(iter(stage.image.topics)))]))
-        else:
-            stage.elect(0, None)
-    replayed = ClusterImage(stage.config, "cluster")
-    for next_offset, records in log_of(stage.host).batches():
-        replayed.apply(records, next_offset)
-    assert contents(replayed) == contents(stage.image) and len(stage.image.topics) > 5
-    stage.host.close()

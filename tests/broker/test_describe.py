@@ -45,34 +45,6 @@ def test_paging_through_partitions(bench):
     assert pages(own_limit, "a") == ([("a", 0, [0])], ("a", 1))
 
 
-def test_cursors_that_lead_nowhere(bench):
-    bench.topic("a", 3)
-    bench.topic("b", 1)
-    assert pages(bench, cursor=p.Cursor(topic_name="c", partition_index=0)) == ([], None)
-    # A topic that was deleted since the page before, or is hidden: what comes behind it is not left out.
-    assert pages(bench, cursor=p.Cursor(topic_name="aa", partition_index=0)) == ([("b", 0, [0])], None)
-    assert pages(bench, cursor=p.Cursor(topic_name="", partition_index=2)) == ([("a", 0, [0, 1, 2]), ("b", 0, [0])], None)
-    assert pages(bench, cursor=p.Cursor(topic_name="aa", partition_index=-1)) == ([], None)
-    assert pages(bench, cursor=p.Cursor(topic_name="a", partition_index=9)) == ([("a", 0, []), ("b", 0, [0])], None)
-
-
-# ---- log directories
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_partitions_stay_where_they_are(bench, version):
-    bench.topic("t")
-
-    def moved(path):
-        topics = [p.AlterReplicaLogDirTopic(name="t", partitions=[0, 9])]
-        request = p.AlterReplicaLogDirsRequest(dirs=[p.AlterReplicaLogDir(path=path, topics=topics)])
-        (topic,) = bench.ask(request, version).results
-        return {part.partition_index: part.error_code for part in topic.partitions}
-
-    assert moved("/elsewhere") == {0: Code.LOG_DIR_NOT_FOUND, 9: Code.LOG_DIR_NOT_FOUND}
-    assert moved("memory") == {0: 0, 9: Code.UNKNOWN_TOPIC_OR_PARTITION}
-
-
 # ---- what needs authentication, or a quorum
 
 

@@ -1,11 +1,9 @@
 """One partition's, listener's or group's fault is logged and counted, and keeps nothing else from being done."""
 
-import errno
 import logging
-from types import SimpleNamespace
 
 import pytest
-from controlling import create_topic, delete_topic, topic_request
+from controlling import create_topic, delete_topic
 from test_handlers import Bench
 
 from kafkacore import errors
@@ -13,15 +11,7 @@ from kafkacore import protocol as p
 from kafkacore.broker import fault_handler
 from kafkacore.broker.cluster import ImageListener
 from kafkacore.broker.fault_handler import contained
-from kafkacore.broker.isr import IsrProposals
-from kafkacore.broker.log import checkpoints
-from kafkacore.broker.server import Broker
-from kafkacore.clock import ManualClock
-from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
-from kafkacore.timer import LoopTimer
-from tests.kit.batches import batch
-from tests.kit.wire import Wire, produce_request
 
 
 def test_what_is_contained_is_logged_with_its_traceback_and_counted(caplog):
@@ -81,40 +71,6 @@ def test_a_partition_that_fails_keeps_no_other_from_being_opened_or_deleted(monk
     assert sorted(replicas.partitions) == [("t", index) for index in (0, 2, 3, 4)]
     delete_topic(bench.state.controller, "t")
     assert not replicas.partitions
-
-
-def fail_in(monkeypatch, directory, after, error):
-    """The leader-epoch files of a directory cannot be written, after so many."""
-    write, written = checkpoints.write_epochs, []
-
-    def refuse(path, epochs):
-        if directory in path.parents:
-            written.append(path)
-            if len(written) > after:
-                raise error
-        write(path, epochs)
-
-    monkeypatch.setattr(checkpoints, "write_epochs", refuse)
-
-
-@pytest.mark.slow
-def test_a_directory_that_fails_in_the_middle_of_a_change_takes_no_partition_of_another_one_with_it(tmp_path, monkeypatch):
-    first, second = tmp_path / "a", tmp_path / "b"
-    broker = Broker(BrokerConfig(), log_dirs=[first, second]).start()
-    try:
-        fail_in(monkeypatch, first, 2, OSError(errno.ENOSPC, "no space left on device"))
-        with Wire(broker.address) as wire:
-            assert wire.ask(topic_request("t", 20), 5).topics[0].error_code == Code.NONE
-            placed = {index: (second / f"t-{index}").exists() for index in range(20)}
-            codes = {}
-            for index in range(20):
-                produced = wire.ask(produce_request(batch(), partition=index), 9)
-                codes[index] = produced.responses[0].partition_responses[0].error_code
-        assert sum(placed.values()) == 17  # three had gone to the first before it failed
-        assert {index for index, code in codes.items() if code == Code.NONE} == {index for index, there in placed.items() if there}
-        assert {code for code in codes.values() if code} <= {Code.KAFKA_STORAGE_ERROR, Code.NOT_LEADER_OR_FOLLOWER}
-    finally:
-        broker.stop()
 
 
 def test_a_partition_whose_disk_refuses_for_a_moment_is_tried_again(monkeypatch, caplog):
@@ -196,34 +152,3 @@ def test_a_listener_that_fails_keeps_no_coordinator_from_leading():
     assert sorted(bench.state.groups.runtime.partitions()) == [0, 1]
     bench.state.stopping()
     assert not bench.state.groups.runtime.held()
-
-
-def test_a_bug_met_with_one_answer_of_the_controller_keeps_no_other_isr_from_changing(caplog):
-    clock = ManualClock()
-    asked, changed = [], []
-
-    class Replica:
-        def __init__(self, index, is_broken):
-            self.key, self.index, self.topic = ("t", index), index, SimpleNamespace(topic_id=bytes(16))
-            self.leader_epoch = self.partition_epoch = 0
-            self.is_leader, self.is_broken, self.remotes, self.pending_isr = True, is_broken, {}, (1,)
-
-        def isr_committed(self, *news):
-            if self.is_broken:
-                raise ZeroDivisionError("a bug")
-            return True
-
-    parts = [Replica(index, index == 0) for index in range(3)]
-    proposals = IsrProposals(1, lambda *request: asked.append(request), lambda: 1, clock, LoopTimer(clock=clock), changed.append)
-    proposals.propose(parts[0], parts[0].pending_isr)
-    for part in parts[1:]:
-        proposals.propose(part, part.pending_isr)
-
-    def answer(*indexes):
-        found = [p.AlterPartitionResponsePartition(partition_index=index, leader_id=1, isr=[1], partition_epoch=1) for index in indexes]
-        return p.AlterPartitionResponse(topics=[p.AlterPartitionResponseTopic(topic_id=bytes(16), partitions=found)])
-
-    asked.pop()[2](answer(0))
-    assert "the ISR of partition t-0 failed" in caplog.text
-    asked.pop()[2](answer(1, 2))
-    assert changed == parts[1:]

@@ -6,10 +6,8 @@ import pytest
 
 import kafkacore.broker.server
 import kafkacore.testing.members
-from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkacore.errors import Code, KafkaTimeoutError, UsageError
 from kafkacore.testing import CLIENTS, CONTROLLER, EmbeddedCluster
-from kafkacore.testing.history import History
 from tests.kit.batches import batch
 from tests.kit.inside import brokers_of, controller_of, thread_of
 from tests.kit.replicas import address_of, followers_of, in_step, read_numbers, write_numbers
@@ -26,7 +24,6 @@ QUICK = {
     "min.insync.replicas": 2,
 }
 PATIENCE_S = 60
-T0 = TopicPartition("t", 0)
 
 
 @pytest.fixture
@@ -131,109 +128,6 @@ def test_a_delay_holds_between_broker_and_controller_too(cluster):
     assert cluster.topics() == {"t": 1, "u": 1, "v": 1}
     with pytest.raises(UsageError, match="CLIENTS and CONTROLLER"):
         cluster.network.isolate(1, "controllers")
-
-
-class Load:
-    """A producer with acks=all that writes all the time, and what it saw."""
-
-    def __init__(self, servers, history):
-        self.producer, self.writer = (
-            KafkaProducer(bootstrap_servers=servers, linger_ms=1, request_timeout_ms=2_000),
-            history.writer("producer"),
-        )
-        self.acked = 0
-        self.failures = []
-        self.moved = threading.Condition()
-        self.stopping = False
-        self.thread = threading.Thread(target=self.run)
-        self.window = threading.Semaphore(200)
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *exc):
-        self.stopping = True
-        self.thread.join(2 * PATIENCE_S)
-        assert not self.thread.is_alive()
-
-    def run(self):
-        number = 0
-        while not self.stopping:
-            if self.window.acquire(timeout=0.05):
-                self.send(b"%d" % number)
-                number += 1
-        self.producer.close(PATIENCE_S)
-
-    def send(self, value):
-        noted = self.writer.send("t", value, partition=0)
-
-        def delivered(metadata, error):
-            if error is None:
-                noted.acked(metadata.offset)
-            self.window.release()
-            with self.moved:
-                if error is None:
-                    self.acked += 1
-                else:
-                    self.failures.append(error)
-                self.moved.notify_all()
-
-        self.producer.send("t", value, partition=0, on_delivery=delivered)
-
-    def wait_for_more(self, count=300):
-        """Until so many more are acknowledged."""
-        with self.moved:
-            wanted = self.acked + count
-            assert self.moved.wait_for(lambda: self.acked >= wanted, PATIENCE_S), f"{self.acked} of {wanted}, {self.failures[:1]}"
-
-
-def read_history(cluster, history):
-    reader = history.reader("consumer")
-    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
-        consumer.assign([T0])
-        consumer.seek(T0, 0)
-        reader.positioned("t", 0, 0)
-        end_offset = consumer.end_offsets([T0])[T0]
-        while consumer.position(T0) < end_offset:
-            for records in consumer.poll(timeout=PATIENCE_S).values():
-                reader.polled("t", 0, [(record.offset, record.value) for record in records])
-        reader.reached_end("t", 0, end_offset)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_nothing_acknowledged_is_lost_when_leaders_are_isolated(cluster):
-    history = History()
-    with Load(cluster.bootstrap_servers, history) as load:
-        load.wait_for_more()
-        first = cluster.leader("t", 0)
-        cluster.network.isolate(first)
-        second = new_leader(cluster, [first])
-        load.wait_for_more()
-        cluster.network.heal()
-        all_in_sync(cluster)
-        load.wait_for_more()
-        # The second leader, and the third as soon as it leads: with min.insync.replicas=2 nothing is acknowledged until one is back.
-        second = cluster.leader("t", 0)
-        cluster.network.isolate(second)
-        third = new_leader(cluster, [second])
-        cluster.network.isolate(third)
-        wait(cluster, lambda image: third not in image.nodes)
-        cluster.network.heal(second)
-        cluster.network.heal(third)
-        load.wait_for_more()
-        all_in_sync(cluster)
-        # In one direction only: what the leader says arrives nowhere.
-        cluster.network.isolate(fourth := cluster.leader("t", 0), direction="from")
-        new_leader(cluster, [fourth])
-        load.wait_for_more()
-        cluster.network.heal()
-        all_in_sync(cluster)
-        load.wait_for_more()
-    assert load.failures == []
-    read_history(cluster, history)
-    history.assert_clean()
 
 
 @pytest.mark.parametrize("when", ["before", "during"])

@@ -98,3 +98,14 @@ def test_a_partition_that_an_answer_leaves_out_may_propose_again():
     stage.propose(second, (1,))
     wishes, _ = stage.take()
     assert wishes == {(b"b" * 16, 0): [1]}
+
+
+def test_a_bug_met_with_one_answer_keeps_no_other_isr_from_changing(caplog):
+    stage, bad, *good = Proposer(), Led("c"), Led("a"), Led("b")
+    bad.isr_committed = lambda *news: 1 // 0
+    for partition in (bad, *good):
+        stage.propose(partition, (1,))
+    stage.take()[1](accepted(bad))
+    assert "the ISR of partition c-0 failed" in caplog.text
+    stage.take()[1](accepted(*good))
+    assert stage.changed == good

@@ -1,7 +1,7 @@
-"""Leaders die, one after the other, while 200,000 numbered records are written with acks=all: all are read once, in order.
+"""Leaders die, or are cut off, one after the other, while numbered records are written with acks=all: all are read once, in order.
 
-Deaths are driven by progress, not by time: in the middle of each round of records the leader of a partition is ended, by SIGKILL where
-it is a process, and started again; the next round begins when all replicas are in sync.
+This is driven by progress, not by time: in the middle of each round of records the leader of a partition is ended, by SIGKILL where it is
+a process, and started again, or it is isolated until another one leads; the next round begins when all replicas are in sync.
 """
 
 import threading
@@ -18,16 +18,15 @@ from tests.kit.inside import controller_of
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 PARTITIONS = 3
-RECORDS = 200_000
-ROUNDS = 10
+PER_ROUND = 20_000
 TIMEOUT_S = 120
 
 
 class Progress:
     """How many records are acknowledged, and which ones."""
 
-    def __init__(self):
-        self.acknowledged = numpy.zeros(RECORDS, dtype=bool)
+    def __init__(self, records):
+        self.acknowledged = numpy.zeros(records, dtype=bool)
         self.failures = []
         self.count = 0
         self.moved = threading.Condition()
@@ -48,7 +47,7 @@ class Progress:
 
 class Ours:
     def __init__(self, servers, progress):
-        self.producer, self.progress = KafkaProducer(bootstrap_servers=servers), progress
+        self.producer, self.progress = KafkaProducer(bootstrap_servers=servers, request_timeout_ms=5_000), progress
 
     def send(self, number):
         def delivered(metadata, error):
@@ -65,7 +64,12 @@ class Ours:
 
 class Confluent:
     def __init__(self, servers, progress):
-        settings = {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 5, "queue.buffering.max.messages": RECORDS}
+        settings = {
+            "bootstrap.servers": servers,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 10 * PER_ROUND,
+        }
         self.producer, self.progress = confluent_kafka.Producer(settings), progress
 
     def send(self, number):
@@ -85,13 +89,28 @@ def all_in_sync(state):
     return all(len(part.isr) == 3 for part in state.image.topics["t"].partitions)
 
 
-def kill_and_restart(cluster, progress, at, partition, killed):
-    """Ends the leader of a partition when so many records are acknowledged, and brings it back."""
-    progress.wait_for(at)
-    victim = cluster.leader("t", partition)
+def killed(cluster, victim, partition):
+    """Ends a broker and brings it back; who leads in between."""
     cluster.kill_broker(victim)
-    killed.append((victim, cluster.leader("t", partition), progress.count))
+    successor = cluster.leader("t", partition)
     cluster.start_broker(victim)
+    return successor
+
+
+def isolated(cluster, victim, partition):
+    """Cuts a broker off until another one leads."""
+    cluster.network.isolate(victim)
+    assert controller_of(cluster).wait_until(lambda state: state.image.partition("t", partition).leader not in (-1, victim), TIMEOUT_S)
+    successor = cluster.leader("t", partition)
+    cluster.network.heal()
+    return successor
+
+
+def lose_a_leader(cluster, lose, progress, at, partition, lost):
+    """When so many records are acknowledged."""
+    progress.wait_for(at)
+    victim, count = cluster.leader("t", partition), progress.count
+    lost.append((victim, lose(cluster, victim, partition), count))
     assert controller_of(cluster).wait_until(all_in_sync, TIMEOUT_S)
 
 
@@ -108,28 +127,37 @@ def read_partitions(cluster):
     return list(found.values())
 
 
-@pytest.mark.parametrize(("client", "processes"), [(Ours, True), (Confluent, False)], ids=["ours-processes", "confluent-threads"])
-def test_nothing_acknowledged_is_lost_doubled_or_reordered(client, processes):
-    with EmbeddedCluster(brokers=3, processes=processes, config={"min.insync.replicas": 2}) as cluster:
+@pytest.mark.parametrize(
+    ("client", "lose", "rounds", "options"),
+    [
+        (Ours, killed, 10, {"processes": True}),
+        (Confluent, killed, 10, {}),
+        (Ours, isolated, 3, {"faults": True}),
+    ],
+    ids=["ours-processes", "confluent-threads", "ours-isolated"],
+)
+def test_nothing_acknowledged_is_lost_doubled_or_reordered(client, lose, rounds, options):
+    config = {"min.insync.replicas": 2}
+    if lose is isolated:
+        config |= {"broker.session.timeout.ms": 1_500, "broker.heartbeat.interval.ms": 200, "replica.lag.time.max.ms": 600}
+    with EmbeddedCluster(brokers=3, config=config, **options) as cluster:
         cluster.create_topic("t", partitions=PARTITIONS)
-        progress, killed = Progress(), []
+        progress, lost = Progress(rounds * PER_ROUND), []
         producer = client(cluster.bootstrap_servers, progress)
-        per_round = RECORDS // ROUNDS
-        for nth in range(ROUNDS):
-            start = nth * per_round
-            killer_arguments = (cluster, progress, start + per_round // 4, nth % PARTITIONS, killed)
-            killer = threading.Thread(target=kill_and_restart, args=killer_arguments)
-            killer.start()
-            for number in range(start, start + per_round):
+        for nth in range(rounds):
+            start = nth * PER_ROUND
+            loser = threading.Thread(target=lose_a_leader, args=(cluster, lose, progress, start + PER_ROUND // 4, nth % PARTITIONS, lost))
+            loser.start()
+            for number in range(start, start + PER_ROUND):
                 producer.send(number)
             producer.poll()
-            progress.wait_for(start + per_round)
-            killer.join(TIMEOUT_S)
-            assert len(killed) == nth + 1
+            progress.wait_for(start + PER_ROUND)
+            loser.join(TIMEOUT_S)
+            assert len(lost) == nth + 1
         producer.close()
         assert progress.failures == [] and progress.acknowledged.all()
-        assert all(victim != successor and successor is not None for victim, successor, _ in killed)
-        # Most deaths came while records were on their way.
-        assert sum(count < (nth + 1) * per_round for nth, (_, _, count) in enumerate(killed)) > ROUNDS // 2, killed
+        assert all(victim != successor and successor is not None for victim, successor, _ in lost)
+        # Most were lost while records were on their way.
+        assert sum(count < (nth + 1) * PER_ROUND for nth, (_, _, count) in enumerate(lost)) > rounds // 2, lost
         for index, numbers in enumerate(read_partitions(cluster)):
-            assert numbers == list(range(index, RECORDS, PARTITIONS))
+            assert numbers == list(range(index, rounds * PER_ROUND, PARTITIONS))
