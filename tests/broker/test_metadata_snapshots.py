@@ -85,41 +85,11 @@ def test_a_snapshot_comes_with_the_first_change_after_so_long(tmp_path):
     stage.create("d", 1, 1)
     assert log_of(stage.host).snapshots.ids == [only]
     stage.host.close()
-
-
-def test_an_interval_of_zero_is_none(tmp_path):
-    stage = Stage(directory=tmp_path, metadata_log_max_snapshot_interval_ms=0)
-    stage.clock.advance(10**9)
-    stage.create("a", 1, 1)
-    assert file_names(tmp_path, ".checkpoint") == []
-    stage.host.close()
-
-
-@pytest.mark.parametrize("harm", ["torn", "changed", "empty", "foreign"])
-def test_a_snapshot_that_is_not_whole_gives_way_to_the_older_one(tmp_path, harm, caplog):
-    stage = Stage(directory=tmp_path, **SMALL)
-    create_many(stage, 20)
-    before, ids = topic_facts(stage.host), log_of(stage.host).snapshots.ids
-    path = log_of(stage.host).snapshots.path(ids[-1])
-    whole = path.read_bytes()
-    middle = len(whole) // 2
-    changed = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
-    path.write_bytes({"torn": whole[:middle], "changed": changed, "empty": b"", "foreign": b"\xff" * 400}[harm])
-    again = reopened(stage, tmp_path)
-    assert topic_facts(again) == before
-    assert str(path) in caplog.text and log_of(again).snapshots.ids[: len(ids) - 1] == ids[:-1]
-    again.close()
-
-
-def test_without_any_good_snapshot_the_whole_log_is_replayed_as_long_as_it_is_there(tmp_path):
-    stage = Stage(directory=tmp_path, **SMALL)
-    create_many(stage, 20)
-    before = topic_facts(stage.host)
-    for each in log_of(stage.host).snapshots.ids:
-        log_of(stage.host).snapshots.path(each).write_bytes(b"nothing")
-    again = reopened(stage, tmp_path)
-    assert topic_facts(again) == before
-    again.close()
+    never = Stage(directory=tmp_path / "never", metadata_log_max_snapshot_interval_ms=0)
+    never.clock.advance(10**9)
+    never.create("a", 1, 1)
+    assert file_names(tmp_path / "never", ".checkpoint") == []
+    never.host.close()
 
 
 def test_retention_drops_old_snapshots_and_the_log_below_the_next(tmp_path):
@@ -154,6 +124,26 @@ def test_retention_by_age(tmp_path):
     create_many(again, 20, "u")
     assert not set(many[:-1]) & set(log_of(again.host).snapshots.ids)  # their age is in their headers
     again.host.close()
+
+
+@each_row("harm", ["torn", "changed", "empty", "foreign", "all"])
+def test_a_snapshot_that_is_not_whole_gives_way_to_the_older_one(tmp_path_factory, harm, caplog):
+    """Without any the log is replayed, as long as it is there."""
+    directory = tmp_path_factory.mktemp(harm)
+    stage = Stage(directory=directory, **SMALL)
+    create_many(stage, 12)
+    before, ids, snapshots = topic_facts(stage.host), log_of(stage.host).snapshots.ids, log_of(stage.host).snapshots
+    for each in ids if harm == "all" else ids[-1:]:
+        path = snapshots.path(each)
+        whole = path.read_bytes()
+        middle = len(whole) // 2
+        changed = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+        path.write_bytes({"torn": whole[:middle], "changed": changed, "empty": b""}.get(harm, b"\xff" * 400))
+    again = reopened(stage, directory)
+    assert topic_facts(again) == before
+    assert str(path) in caplog.text
+    assert harm == "all" or log_of(again).snapshots.ids[: len(ids) - 1] == ids[:-1] != []
+    again.close()
 
 
 def test_what_a_crash_leaves(tmp_path):
@@ -192,20 +182,16 @@ def test_a_disk_that_refuses_a_snapshot_costs_no_decision(tmp_path, monkeypatch,
 # ---- the file
 
 
-def some_records(seed, count=40):
+def some_records():
     stage = Stage()
-    rng = random.Random(seed)
-    for nth in range(count):
-        if rng.random() < 0.7 or not stage.image.topics:
-            stage.create(f"t{nth}", rng.randint(1, 3), rng.randint(1, 3))
-        else:
-            stage.ask(p.DeleteTopicsRequest(topics=[p.DeleteTopicState(name=rng.choice(list(stage.image.topics)))]))
+    create_many(stage, 8)
+    stage.ask(p.DeleteTopicsRequest(topics=[p.DeleteTopicState(name="t3")]))
     return facts(stage.image)
 
 
 def test_a_snapshot_holds_what_was_put_in_over_several_batches(monkeypatch):
     monkeypatch.setattr("kafkacore.broker.controller.snapshots._BATCH_BYTES", 500)
-    records = some_records(1)
+    records = some_records()
     batches = [bytes(each) for each in encode_snapshot(records, 7, 1234)]
     assert len(batches) > 4
     assert [struct.unpack(">q", each[:8])[0] for each in batches][:2] == [0, 1]
@@ -214,7 +200,7 @@ def test_a_snapshot_holds_what_was_put_in_over_several_batches(monkeypatch):
     assert decode_snapshot(b"".join(bytes(each) for each in encode_snapshot([], 1, 0))) == []
 
 
-WHOLE = b"".join(bytes(each) for each in encode_snapshot(some_records(2, 12), 1, 5))
+WHOLE = b"".join(bytes(each) for each in encode_snapshot(some_records(), 1, 5))
 
 
 @settings(max_examples=150, deadline=None)
@@ -317,6 +303,8 @@ def test_a_broker_that_is_too_far_behind_reads_the_snapshot(tmp_path, monkeypatc
             assert theirs == stage.host.read(lambda image: set(map(str, facts(image))))
         held = stage.brokers[2].call(lambda: set(stage.brokers[2].state.replicas.partitions))
         assert ("gone", 0) not in held and ("kept", 0) in held
+        names = os.listdir(tmp_path / "broker-2")
+        assert "gone-0" not in names and any(name.startswith("gone-0.") and name.endswith("-delete") for name in names)
 
 
 def test_a_snapshot_is_fetched_by_its_name_and_position(tmp_path):

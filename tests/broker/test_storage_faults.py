@@ -13,7 +13,6 @@ from logs import MAX, Disk, append, content, full, write_by
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore.broker.log import read_one_batch
 from kafkacore.broker.log.checkpoints import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LEADER_EPOCHS, read_epochs, read_offsets
-from kafkacore.broker.log.manager import RETRY_MS
 from kafkacore.broker.open_servers import open_servers
 from kafkacore.broker.server import Broker
 from kafkacore.config import BrokerConfig
@@ -44,27 +43,6 @@ def ids(sequence):
 # ---- errors of the disk
 
 
-def test_a_fetch_that_waits_when_its_disk_fails_does_not_end_the_broker(tmp_path, monkeypatch):
-    with EmbeddedCluster(data_dir=tmp_path, config={"log_dirs_failure_halts": False}) as cluster:
-        cluster.create_topic("t")
-        broker, servers = brokers_of(cluster)[1], cluster.bootstrap_servers
-        with (
-            KafkaProducer(bootstrap_servers=servers, retries=0, enable_idempotence=False) as producer,
-            KafkaConsumer(bootstrap_servers=servers, fetch_min_bytes=100_000, fetch_max_wait_ms=20_000) as consumer,
-        ):
-            producer.send("t", b"some").result(60)
-            consumer.assign([HERE])
-            consumer.seek(HERE, 0)
-            while not broker.statistics()["waiting_fetches"]:
-                consumer.poll(0.01)
-            with monkeypatch.context() as patched:
-                write_by(patched, full)
-                with pytest.raises(errors.KafkaStorage):
-                    producer.send("t", b"lost").result(60)
-            seen = broker.statistics()
-            assert seen["connections"] and not seen["waiting_fetches"]
-
-
 def unreadable(log):
     """The disk gives nothing of a segment back that was opened at the start."""
     segment = log.segments[0]
@@ -90,17 +68,6 @@ def test_a_segment_that_cannot_be_read_takes_its_directory_offline(store, reads)
     unreadable(log)
     with pytest.raises(errors.KafkaStorage, match="No such file") if reads is retention else contextlib.nullcontext():
         reads(store, log)
-    assert store.manager.is_offline
-
-
-def test_a_last_segment_that_cannot_be_read_takes_its_directory_offline_with_the_next_write(store):
-    log = store.log()
-    append(log)
-    log.segments[0].rolling_ms = None
-    log.segments[0].close()
-    log.segments[0].path(".log").unlink()
-    with pytest.raises(errors.KafkaStorage, match="No such file"):
-        append(log)
     assert store.manager.is_offline
 
 
@@ -174,15 +141,6 @@ def test_of_what_a_leader_sends_the_good_batches_before_a_bad_one_are_kept(store
     with pytest.raises(errors.CorruptDataError, match="CRC"):
         log.append_replicated(bytes(batch()) + second)
     assert log.end_offset == 3
-
-
-def test_an_emptied_segment_ends_by_the_time_of_its_new_first_batch(store):
-    log = store.log(segment_ms=1_000)
-    append(log, [b"old"], timestamps_ms=[T0 - 10_000])
-    log.truncate_to(0)
-    append(log, [b"a"], timestamps_ms=[T0])
-    append(log, [b"b"], timestamps_ms=[T0 + 500])
-    assert len(log.segments) == 1
 
 
 def test_a_log_is_not_made_anew_while_it_may_lie_in_a_directory_that_is_offline(tmp_path):
@@ -264,18 +222,6 @@ def test_a_clean_stop_does_not_vouch_for_partitions_that_were_not_opened_after_a
     assert content(store.log()) == [(0, b"a"), (1, b"b"), (2, b"c")]
 
 
-def test_what_was_deleted_while_a_broker_was_away_leaves_its_disk(tmp_path):
-    with EmbeddedCluster(brokers=2, data_dir=tmp_path) as cluster:
-        for topic in ("kept", "gone"):
-            cluster.create_topic(topic, partitions=1, replication_factor=2)
-        cluster.stop_broker(2)
-        cluster.delete_topic("gone")
-    with EmbeddedCluster(brokers=2, data_dir=tmp_path) as cluster:
-        names = brokers_of(cluster)[2].call(lambda: os.listdir(tmp_path / "broker-2"))
-    assert "kept-0" in names and "gone-0" not in names
-    assert any(name.startswith("gone-0.") and name.endswith("-delete") for name in names)
-
-
 # ---- no directory left
 
 
@@ -327,12 +273,23 @@ def test_a_broker_that_loses_its_only_disk_while_it_runs_says_what_it_still_does
     caplog.set_level("WARNING", "kafkacore.broker")
     with EmbeddedCluster(data_dir=tmp_path, config={"log_dirs_failure_halts": False}) as cluster:
         cluster.create_topic("t", partitions=2)
-        settings = {"bootstrap_servers": cluster.bootstrap_servers, "retries": 0, "enable_idempotence": False}
-        with KafkaProducer(settings) as producer, monkeypatch.context() as patched:
-            write_by(patched, full)
-            for index in range(2):
-                with pytest.raises(errors.KafkaStorage):
-                    producer.send("t", b"lost", partition=index).result(60)
+        broker, servers = brokers_of(cluster)[1], cluster.bootstrap_servers
+        with (
+            KafkaProducer(bootstrap_servers=servers, retries=0, enable_idempotence=False) as producer,
+            KafkaConsumer(bootstrap_servers=servers, fetch_min_bytes=100_000, fetch_max_wait_ms=20_000) as consumer,
+        ):
+            producer.send("t", b"some", partition=0).result(60)
+            consumer.assign([HERE])
+            consumer.seek(HERE, 0)
+            while not broker.statistics()["waiting_fetches"]:
+                consumer.poll(0.01)
+            with monkeypatch.context() as patched:
+                write_by(patched, full)
+                for index in range(2):
+                    with pytest.raises(errors.KafkaStorage):
+                        producer.send("t", b"lost", partition=index).result(60)
+            seen = broker.statistics()
+            assert seen["connections"] and not seen["waiting_fetches"]
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2 and "broker-1 is offline" in told[0]
     assert told[1] == "broker 1 has no log directory left and takes no records until it starts again"
@@ -402,17 +359,6 @@ def test_leader_epochs_that_could_not_be_written_are_in_their_file_before_the_re
     assert (log.recovery_point, read_epochs(store.path / "t-0" / LEADER_EPOCHS)) == (3, [(0, 0), (7, 3)])
 
 
-def test_a_flush_by_time_without_a_file_descriptor_is_tried_again(store, without_descriptors):
-    log = store.log(flush_ms=100)
-    append(log)
-    without_descriptors["number"] = errno.EMFILE
-    store.advance(100)
-    assert (log.recovery_point, store.manager.is_offline) == (0, False)
-    without_descriptors["number"] = 0
-    store.advance(RETRY_MS)
-    assert log.recovery_point == 3
-
-
 def test_a_shutdown_that_could_not_write_all_is_not_clean(store, without_descriptors):
     append(store.log())
     without_descriptors["number"] = errno.EMFILE
@@ -432,14 +378,3 @@ def test_a_truncation_that_stops_half_way_takes_the_directory_offline(store, wit
     with pytest.raises(errors.KafkaStorage, match="offline"):
         log.truncate_to(3)
     assert store.manager.is_offline
-
-
-def test_files_that_could_not_be_deleted_without_a_file_descriptor_are_deleted_later(store, without_descriptors):
-    store.log(file_delete_delay_ms=0)
-    store.manager.delete("t", 0)
-    without_descriptors["number"] = errno.EMFILE
-    store.manager.advance_clock()
-    assert [path.name.startswith("t-0.") for path in store.path.glob("t-0*")] == [True]
-    without_descriptors["number"] = 0
-    store.advance(RETRY_MS)
-    assert list(store.path.glob("t-0*")) == []
