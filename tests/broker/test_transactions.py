@@ -177,32 +177,47 @@ def test_an_aborted_transaction_is_listed(client):
     assert len(client.fetch(0, max_bytes=1).aborted_transactions) == 1  # the other one lies behind what was read
 
 
-def test_a_batch_after_the_end_of_its_transaction_is_refused(client, version):
-    """The hanging transactions of KIP-890: without verification the late batch would open one."""
-    client.send(b"a")
-    producer_epoch, sequence = client.epoch, client.sequences[0]
-    client.end(commit=False)
-    late = client.send(b"late", epoch=producer_epoch, sequence=sequence)
-    if version == 2:
-        assert late == Code.INVALID_PRODUCER_EPOCH
-    else:
-        assert late == Code.TRANSACTION_ABORTABLE  # Produce v11 knows it
-    assert client.latest(True) == client.latest(False)
-
-
-def test_records_need_a_transactional_id_and_a_partition_that_was_added(client, version):
+def test_what_is_refused(client, version):
+    """A batch after the end of its transaction would open a hanging one (KIP-890)."""
     assert client.send(b"a", epoch=client.epoch, transactional_id=None) == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    expected = 0 if version == 2 else Code.TRANSACTION_ABORTABLE
-    assert client.send(b"a", epoch=client.epoch) == expected
-
-
-def test_partitions_that_do_not_exist_spoil_the_request(client):
+    assert client.send(b"a", epoch=client.epoch) == (0 if version == 2 else Code.TRANSACTION_ABORTABLE)  # it was not added
+    client.send(b"a")
+    epoch, sequence = client.epoch, client.sequences[0]
+    client.end(commit=False)
+    late = client.send(b"late", epoch=epoch, sequence=sequence)
+    assert late == (Code.INVALID_PRODUCER_EPOCH if version == 2 else Code.TRANSACTION_ABORTABLE)  # Produce v11 knows it
+    assert client.latest(True) == client.latest(False)
     assert client.add(0, 9) == {("t", 0): Code.OPERATION_NOT_ATTEMPTED, ("t", 9): Code.UNKNOWN_TOPIC_OR_PARTITION}
-    assert client.describe().transaction_state == "Empty"
+    assert client.describe().transaction_state == "CompleteAbort"
+
+
+def test_what_brokers_and_administrators_ask(client):
+    client.send(b"a")
+    one = p.AddPartitionsToTxnTransaction(
+        transactional_id=TXN,
+        producer_id=client.producer_id,
+        producer_epoch=client.epoch,
+        verify_only=True,
+        topics=[p.AddPartitionsToTxnTopic(name="t", partitions=[0, 1])],
+    )
+    other = one._replace(transactional_id="nobody", verify_only=False)
+    first, second = client.wire.ask(p.AddPartitionsToTxnRequest(transactions=[one, other]), 5).results_by_transaction
+    assert [each.partition_error_code for each in first.topic_results[0].results_by_partition] == [0, Code.TRANSACTION_ABORTABLE]
+    assert [each.partition_error_code for each in second.topic_results[0].results_by_partition] == [Code.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert client.wire.ask(p.AddPartitionsToTxnRequest(transactions=[]), 4).results_by_transaction == []
+    topics = [p.WritableTxnMarkerTopic(name="t", partition_indexes=[0, 9])]
+    marker = p.WritableTxnMarker(
+        producer_id=client.producer_id, producer_epoch=client.epoch, transaction_result=False, topics=topics, coordinator_epoch=0
+    )
+    for epoch, code in ((client.epoch, 0), (client.epoch - 1, Code.INVALID_PRODUCER_EPOCH)):
+        written = p.WriteTxnMarkersRequest(markers=[marker._replace(producer_epoch=epoch)])
+        found = client.wire.ask(written, 1).markers[0].topics[0].partitions
+        assert [each.error_code for each in found] == [code, Code.UNKNOWN_TOPIC_OR_PARTITION]
+    assert client.latest(True) == 2  # a hanging transaction is ended so
 
 
 def test_a_pattern_that_takes_long_is_matched_in_steps():
-    ids = ["".join(names_without_likeness(20)), "b", *names_without_likeness(4)]
+    ids = ["".join(names_without_likeness(8)), "b", *names_without_likeness(4)]
     slow = "(a|b|.)*a(a|b|.){200}"
     pattern, costs = Regex(slow), []
     steps = txn._matching(pattern, [SimpleNamespace(transactional_id=each) for each in ids])
@@ -249,39 +264,6 @@ def test_what_administrators_see(client):
     assert client.describe().transaction_state == "CompleteCommit"
 
 
-def test_an_administrator_ends_a_hanging_transaction(client, version):
-    client.send(b"a")
-    marker = p.WritableTxnMarker(
-        producer_id=client.producer_id,
-        producer_epoch=client.epoch,
-        transaction_result=False,
-        topics=[p.WritableTxnMarkerTopic(name="t", partition_indexes=[0, 9])],
-        coordinator_epoch=0,
-    )
-    answer = client.wire.ask(p.WriteTxnMarkersRequest(markers=[marker]), 1).markers[0].topics[0].partitions
-    assert [each.error_code for each in answer] == [0, Code.UNKNOWN_TOPIC_OR_PARTITION]
-    assert client.latest(True) == 2
-    stale = marker._replace(producer_epoch=client.epoch - 1)
-    answer = client.wire.ask(p.WriteTxnMarkersRequest(markers=[stale]), 1).markers[0].topics[0].partitions
-    assert answer[0].error_code == Code.INVALID_PRODUCER_EPOCH
-
-
-def test_brokers_ask_about_several_transactions(client):
-    client.send(b"a")
-    one = p.AddPartitionsToTxnTransaction(
-        transactional_id=TXN,
-        producer_id=client.producer_id,
-        producer_epoch=client.epoch,
-        verify_only=True,
-        topics=[p.AddPartitionsToTxnTopic(name="t", partitions=[0, 1])],
-    )
-    other = one._replace(transactional_id="nobody", verify_only=False)
-    first, second = client.wire.ask(p.AddPartitionsToTxnRequest(transactions=[one, other]), 5).results_by_transaction
-    assert [each.partition_error_code for each in first.topic_results[0].results_by_partition] == [0, Code.TRANSACTION_ABORTABLE]
-    assert [each.partition_error_code for each in second.topic_results[0].results_by_partition] == [Code.INVALID_PRODUCER_ID_MAPPING] * 2
-    assert client.wire.ask(p.AddPartitionsToTxnRequest(transactions=[]), 4).results_by_transaction == []
-
-
 # ---- time and restarts
 
 
@@ -306,6 +288,28 @@ class ClockedBroker:
             self.broker.state.timer.advance_clock()
 
         self.broker.call(step)
+
+
+def test_an_open_transaction_survives_a_restart_times_out_and_its_id_expires():
+    hour = 3_600_000
+    with ClockedBroker(transactional_id_expiration_ms=10 * hour, connections_max_idle_ms=-1) as stage:
+        with TxnWire(stage.broker.address) as client:
+            client.init(timeout_ms=5000)
+            client.send(b"a")
+        stage.broker.stop()
+        stage.clock.advance(3000)
+        stage.broker.start()
+        with TxnWire(stage.broker.address) as client:
+            client.find()
+            assert client.describe().transaction_state == "Ongoing"
+            stage.move(2002)
+            assert client.describe().transaction_state == "CompleteAbort"
+            assert client.latest(True) == 2
+            stage.move(9 * hour)
+            assert client.describe().error_code == 0
+            stage.move(2 * hour)
+            assert client.describe().error_code == Code.TRANSACTIONAL_ID_NOT_FOUND
+            assert client.send(b"a") == Code.INVALID_PRODUCER_ID_MAPPING
 
 
 def use_up_epochs(stage, client):
@@ -352,22 +356,6 @@ def test_a_timeout_that_failed_late_leaves_the_next_transaction_its_own():
         assert client.describe().transaction_state == "CompleteAbort"
 
 
-def test_transactional_ids_expire():
-    hour = 3_600_000
-    with (
-        ClockedBroker(transactional_id_expiration_ms=10 * hour, connections_max_idle_ms=-1) as stage,
-        TxnWire(stage.broker.address) as client,
-    ):
-        client.init()
-        for _ in range(9):
-            stage.move(hour)
-        assert client.describe().error_code == 0
-        for _ in range(2):
-            stage.move(hour)
-        assert client.describe().error_code == Code.TRANSACTIONAL_ID_NOT_FOUND
-        assert client.send(b"a") == Code.INVALID_PRODUCER_ID_MAPPING
-
-
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_decision_survives_its_coordinator(committed):
     """The decision is in the log, the markers are not: the coordinator that loads it completes the transaction."""
@@ -390,22 +378,6 @@ def test_a_decision_survives_its_coordinator(committed):
             assert client.latest(True) == 2
             assert kinds(client.fetch().records)[-1] == int(committed)
             assert client.init() == 0
-
-
-def test_an_open_transaction_survives_and_times_out_after_a_restart():
-    with ClockedBroker() as stage:
-        with TxnWire(stage.broker.address) as client:
-            client.init(timeout_ms=5000)
-            client.send(b"a")
-        stage.broker.stop()
-        stage.clock.advance(3000)
-        stage.broker.start()
-        with TxnWire(stage.broker.address) as client:
-            client.find()
-            assert client.describe().transaction_state == "Ongoing"
-            stage.move(2002)
-            assert client.describe().transaction_state == "CompleteAbort"
-            assert client.latest(True) == 2
 
 
 def test_transactions_on_disk_survive_a_restart(tmp_path):
