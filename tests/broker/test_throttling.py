@@ -486,10 +486,8 @@ def test_brokers_count_together_what_the_controller_does(faults):
 @each_row("data", [b"", b"\x00" * 3, b"\xff" * 40, b"\x00\x13\x00\x07" + b"\xff" * 20])
 @each_row("principal", [None, b"", b"\x00\x01", b"\x00\x00\xff\xff"])
 def test_envelopes(data, principal):
-    request, who = (
-        p.CreateTopicsRequest(topics=[p.CreatableTopic(name="t", num_partitions=1, replication_factor=1)]),
-        Requester("al=\n", "c,ü"),
-    )
+    request = p.CreateTopicsRequest(topics=[p.CreatableTopic(name="t", num_partitions=1, replication_factor=1)])
+    who = Requester("al=ice\n", "c,ü")
     envelope = wrapped(request, 7, who)
     sent = p.EnvelopeRequest.decode(0, b"".join(bytes(part) for part in envelope.encode(0)))
     assert unwrapped(sent, 1_000) == (request, 7, 0, who)
