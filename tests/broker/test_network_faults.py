@@ -78,16 +78,6 @@ def test_a_half_open_connection_and_a_cut_one(cluster):
         assert wire.closed_by_peer
 
 
-def test_an_idempotent_producer_whose_connections_break_writes_every_record_once(cluster):
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=1) as producer:
-        futures = []
-        for turn in range(10):
-            futures += [producer.send("t", b"%d" % nth, partition=0) for nth in range(turn * 300, turn * 300 + 300)]
-            cluster.network.cut(peer=CLIENTS if turn % 2 else None)
-        assert [future.result(timeout=60).offset for future in futures] == list(range(3000))
-    assert read_numbers(cluster, 3000) == list(range(3000))
-
-
 def test_clocks_that_jump(cluster):
     leader = cluster.leader("t", 0)
     write_numbers(cluster, 5)

@@ -185,28 +185,8 @@ def children_of(pid):
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_the_shell_s_cluster_ends_with_its_process(tmp_path, how):
-    with kafkacore_broker("--brokers", "3", "--data-dir", str(tmp_path)) as process:
-        servers = json.loads(process.stdout.readline())["bootstrap_servers"]
-        try:
-            (nursery,) = children_of(process.pid)
-            children = [nursery, *children_of(nursery)]
-            assert len(children) == 4
-        except BaseException:
-            process.kill()
-            raise
-        fill(servers, "t", [b"x"])
-        process.send_signal(how)
-        assert process.wait(60) == (0 if how == signal.SIGTERM else -signal.SIGKILL)
-    until(lambda: not any(map(is_alive, children)))
-    clean = [(tmp_path / f"broker-{node}" / ".kafka_cleanshutdown").exists() for node in (1, 2, 3)]
-    assert clean == [True, True, True]
-    with EmbeddedCluster(brokers=3, data_dir=tmp_path) as cluster:
-        assert values_of(read(cluster.bootstrap_servers, "t", 1)) == [b"x"]
-
-
-def test_the_shell_s_cluster_tells_of_a_broker_that_ended_and_starts_it_again():
-    with kafkacore_broker("--brokers", "2") as process:
+def test_the_shell_s_cluster_starts_a_broker_again_and_ends_with_its_process(tmp_path, how):
+    with kafkacore_broker("--brokers", "2", "--data-dir", str(tmp_path)) as process:
         try:
             said = json.loads(process.stdout.readline())
             pid = said["pids"]["2"]
@@ -216,9 +196,18 @@ def test_the_shell_s_cluster_tells_of_a_broker_that_ended_and_starts_it_again():
             again = json.loads(process.stdout.readline())
             assert again["started"] == 2 and again["pid"] != pid and is_alive(again["pid"])
             fill(said["bootstrap_servers"].split(",")[1], "t", [b"x"])
-        finally:
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
+            (nursery,) = children_of(process.pid)
+            children = [nursery, *children_of(nursery)]
+            assert len(children) == 3
+        except BaseException:
+            process.kill()
+            raise
+        process.send_signal(how)
+        assert process.wait(60) == (0 if how == signal.SIGTERM else -signal.SIGKILL)
+    until(lambda: not any(map(is_alive, children)))
+    assert [(tmp_path / f"broker-{node}" / ".kafka_cleanshutdown").exists() for node in (1, 2)] == [True, True]
+    with EmbeddedCluster(brokers=2, data_dir=tmp_path) as cluster:
+        assert values_of(read(cluster.bootstrap_servers, "t", 1)) == [b"x"]
 
 
 FOREIGN = 'import pathlib; pathlib.Path("executed").touch(); raise SystemExit("a file of the working directory was executed")'
@@ -233,34 +222,23 @@ def test_children_execute_no_file_of_the_working_directory(tmp_path):
     assert done.stdout == "served\n", done.stderr
 
 
-def test_a_nursery_that_was_killed_is_replaced():
-    with EmbeddedCluster(brokers=1, processes=True) as cluster:
-        first = _nursery._process.pid
-        os.kill(first, signal.SIGKILL)
-        until(lambda: not is_alive(first))
-        cluster.create_topic("t", partitions=1)
-        cluster.kill_broker(1)
-        cluster.start_broker(1)
-        assert _nursery._process.pid != first
-        assert cluster.leader("t", 0) == 1
-
-
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
 def test_a_start_forks_a_process_that_has_imported_everything():
     with EmbeddedCluster(brokers=1, processes=True) as cluster:
-        nursery = _nursery._process.pid
-        assert brokers_of(cluster)[1].pid in children_of(nursery)
+        first = _nursery._process.pid
+        assert brokers_of(cluster)[1].pid in children_of(first)
         cluster.kill_broker(1)
         cluster.start_broker(1)
-        assert _nursery._process.pid == nursery
-        assert brokers_of(cluster)[1].pid in children_of(nursery)
-
-
-def test_many_signals_are_as_good_as_one():
-    with EmbeddedCluster(brokers=2, processes=True) as cluster:
-        pids = [broker.pid for broker in brokers_of(cluster).values()]
-        for _ in range(200):
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
-        until(lambda: not any(map(is_alive, pids)))
+        assert _nursery._process.pid == first
+        pid = brokers_of(cluster)[1].pid
+        assert pid in children_of(first)
+        for _ in range(200):  # many signals are as good as one
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        until(lambda: not is_alive(pid))
+        os.kill(first, signal.SIGKILL)
+        until(lambda: not is_alive(first))
+        cluster.start_broker(1)
+        assert _nursery._process.pid != first
+        cluster.create_topic("t", partitions=1)
+        assert cluster.leader("t", 0) == 1

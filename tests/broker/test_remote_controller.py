@@ -1,8 +1,5 @@
 """Brokers that reach their controller over the network: registration, following the log, passing on, fencing, coming back."""
 
-import contextlib
-import socket
-
 import pytest
 from controlling import topic_request
 
@@ -10,7 +7,7 @@ from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.broker.cluster import ClusterImage
 from kafkacore.broker.controller import ControllerHost, remote
-from kafkacore.broker.controller.log import METADATA_TOPIC, METADATA_TOPIC_ID
+from kafkacore.broker.controller.log import METADATA_TOPIC_ID
 from kafkacore.broker.controller.server import ControllerServer
 from kafkacore.broker.controller.snapshots import SnapshotId
 from kafkacore.broker.controller.writer import SERVED as DECIDED
@@ -18,7 +15,7 @@ from kafkacore.broker.handlers.forwarding import REFUSALS
 from kafkacore.broker.server import Broker
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import Code, UsageError
+from kafkacore.errors import Code
 from kafkacore.records import read_batches
 from kafkacore.timer import LoopTimer
 from kafkacore.types import Node
@@ -198,20 +195,6 @@ def test_the_metadata_log_is_all_that_can_be_fetched(stage):
         assert wire.ask(p.ListOffsetsRequest(topics=[other]), 7).topics[0].partitions[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
         versions = wire.ask(p.ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
         assert {1, 2, 18, 19, 56, 62, 63, 64, 67} <= {each.api_key for each in versions.api_keys} <= set(p.APIS) - {0}
-
-
-def test_garbage_from_a_peer_harms_only_its_connection(stage):
-    for garbage in (b"\x00\x00\x00\x05hello", b"\xff" * 8, b"GET / HTTP/1.1\r\n\r\n"):
-        with contextlib.closing(socket.create_connection((stage.server.host, stage.server.port), timeout=60)) as peer:
-            peer.sendall(garbage)
-            assert peer.recv(1) == b""
-    create_through(stage)
-
-
-def test_a_controller_without_a_log_cannot_be_fetched_from():
-    with pytest.raises(UsageError, match="directory"):
-        ControllerHost(CONFIG).read_log(0, 1)
-    assert METADATA_TOPIC == "__cluster_metadata"
 
 
 def test_a_log_in_memory_is_served_from_its_first_record_on():

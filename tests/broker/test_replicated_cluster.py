@@ -8,32 +8,13 @@ from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicParti
 from kafkacore import protocol as p
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
-from tests.kit.batches import batch
 from tests.kit.records import read, take
 from tests.kit.replicas import address_of, followers_of, in_step, read_numbers, write_numbers
 from tests.kit.waiting import until
-from tests.kit.wire import Wire, produce_request
+from tests.kit.wire import Wire
 
 T0 = TopicPartition("t", 0)
 QUICK = {"replica.lag.time.max.ms": 600, "replica.fetch.wait.max.ms": 100}
-
-
-def test_a_hanging_follower_leaves_the_isr_and_comes_back():
-    # The session time-out is longer than the lag: it is the leader who finds out.
-    with EmbeddedCluster(brokers=3, config=QUICK) as cluster:
-        cluster.create_topic("t", partitions=1)
-        write_numbers(cluster, 10)
-        follower = followers_of(cluster)[0]
-        cluster.pause_broker(follower)
-        # A client might ask the broker that hangs for metadata.
-        with Wire(address_of(cluster, cluster.leader("t", 0)), timeout_s=60) as wire:
-            request = produce_request(batch([b"x"] * 10))._replace(timeout_ms=20_000)
-            answer = wire.ask(request, 9).responses[0].partition_responses[0]
-        assert (answer.error_code, answer.base_offset) == (0, 10)  # once the ISR has shrunk
-        assert follower not in cluster.isr("t", 0)
-        cluster.resume_broker(follower)
-        until(lambda: in_step(cluster))
-        until(lambda: cluster.high_watermark("t", 0, follower) == 20)
 
 
 def test_an_unclean_election_truncates_and_consumers_see_it():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_fetch_sessions import IDS, NAMES, Pair, Reader, reads
-from test_handlers import Bench, fetch_request, offsets
+from test_handlers import Bench, fetch_request
 
 from kafkacore.broker.delayed import DelayedFetch
 from kafkacore.broker.handlers import fetch as fetch_handlers
@@ -36,26 +36,6 @@ def test_partitions_in_which_nothing_happens_are_read_once(reads, min_bytes):
     assert [part.partition_index for part in answer.responses[0].partitions] == list(range(COUNT))
     # A larger min_bytes has each of them looked at once, too.
     assert sorted(reads) == sorted([*range(COUNT)] * (1 if min_bytes == 1 else 2))
-
-
-def test_what_happens_meanwhile_is_read():
-    bench = Bench()
-    bench.topic(partitions=COUNT)
-    assert fetch_all(bench) is Outcome.LATER
-    bench.produce(partition=77)
-    (answer,) = bench.late
-    assert offsets(answer) == [(77, 0), (77, 1), (77, 2)]
-
-
-def test_what_is_too_little_is_read_when_time_is_up(reads):
-    bench = Bench()
-    bench.topic(partitions=COUNT)
-    assert fetch_all(bench, min_bytes=100_000) is Outcome.LATER
-    bench.produce(partition=77)
-    assert bench.late == []
-    time_passes(bench)
-    (answer,) = bench.late
-    assert offsets(answer) == [(77, 0), (77, 1), (77, 2)]
 
 
 @pytest.mark.parametrize("min_bytes", [1, 100_000])

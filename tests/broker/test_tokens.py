@@ -85,12 +85,6 @@ def test_a_token_lives_from_one_renewal_to_the_next_and_ends_at_last(bench):
     assert times(bench.renew(other.hmac, 12_001)) == (Code.DELEGATION_TOKEN_EXPIRED, 0)
 
 
-def test_the_clock_goes_back(bench):
-    made = bench.create(at=5_000)
-    assert times(bench.renew(made.hmac, -3_000)) == (0, -2_000)
-    assert times(bench.renew(made.hmac, 0)) == (Code.DELEGATION_TOKEN_EXPIRED, 0)
-
-
 def test_without_a_key_there_are_no_tokens():
     bench = TokenBench(**{"delegation.token.secret.key": ""})
     made = bench.create()

@@ -104,18 +104,3 @@ def test_a_leader_moves_while_the_transaction_is_open(cluster):
         send_to_all(producer, b"after-%d" % commit)
         (producer.commit_transaction if commit else producer.abort_transaction)(WAIT_S)
     assert committed_values(cluster) == values_of_all(b"before-1", b"after-1")
-
-
-def test_markers_wait_for_a_leader(cluster):
-    """The only replica of a partition is away: the decision stands, its markers come when it is back."""
-    cluster.create_topic("single", partitions=3, replication_factor=1)
-    producer = producer_of(cluster)
-    producer.begin_transaction()
-    send_to_all(producer, b"a", topic="single", partitions=3)
-    away = next(cluster.leader("single", index) for index in range(3) if cluster.leader("single", index) != coordinator(cluster))
-    cluster.kill_broker(away)
-    producer.commit_transaction(WAIT_S)
-    assert state_of(cluster) == "PrepareCommit"
-    cluster.start_broker(away)
-    until(lambda: state_of(cluster) == "CompleteCommit", "the transaction is completed")
-    assert committed_values(cluster, "single", 3) == {b"a-0", b"a-1", b"a-2"}
