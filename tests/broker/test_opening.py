@@ -1,7 +1,7 @@
 """Many new partitions on disk are opened in turns of the loop: other clients are served between, and their maker is answered at the end."""
 
 import pytest
-from controlling import broker_state, create_partitions, create_topic, delete_topic, topic_request
+from controlling import broker_state, create_topic, delete_topic, topic_request
 
 from kafkacore import protocol as p
 from kafkacore.broker.replicas import OPENED_PER_TURN
@@ -58,22 +58,25 @@ def test_each_turn_opens_some_and_the_answer_comes_with_the_last(bench):
     assert bench.turn() == 0
 
 
-def test_a_few_are_opened_at_once(bench):
-    bench.create("t", OPENED_PER_TURN)
-    assert len(bench.answers) == 1
-    create_partitions(bench.state.controller, "t", OPENED_PER_TURN + 3)
-    assert bench.write("t", OPENED_PER_TURN + 2) == 0
-
-
-def test_what_does_not_create_anything_is_answered_in_between(bench):
-    create_topic(bench.state.controller, "small", 1)
+def test_what_is_asked_in_between_is_answered_in_its_turn(bench):
+    create_topic(bench.state.controller, "small", OPENED_PER_TURN)  # few are opened at once
+    assert bench.write("small", OPENED_PER_TURN - 1) == 0
     bench.create("t")
-    delete_topic(bench.state.controller, "small")
+    delete_topic(bench.state.controller, "small")  # it creates nothing
     assert bench.answers == []
-    bench.create("u", 1)  # its partition comes after those before it
+    bench.create("u", 1)
+    grown = p.CreatePartitionsTopic(name="t", count=MANY + 10, assignments=None)
+    bench.state.controller.submit(p.CreatePartitionsRequest(topics=[grown], timeout_ms=1000), 3, bench.answers.append)
     while bench.turn():
         pass
-    assert [answer.topics[0].name for answer in bench.answers] == ["t", "u"]
+    assert [answer.topics[0].name for answer in bench.answers[:2]] == ["t", "u"]
+    assert [type(answer) for answer in bench.answers[2:]] == [p.CreatePartitionsResponse]
+    bench.create("v")
+    bench.replicas.stopping()
+    assert bench.turn() == 0
+    bench.replicas.started()  # opens the rest
+    assert len(bench.replicas.partitions) == MANY + 10 + 1 + MANY
+    assert all(partition.is_leader for partition in bench.replicas.partitions.values())
 
 
 def test_a_topic_that_is_deleted_before_its_turn_is_not_opened(bench):
@@ -87,17 +90,6 @@ def test_a_topic_that_is_deleted_before_its_turn_is_not_opened(bench):
     bench.create("t", 2)  # another topic of the name
     assert bench.write("t", 1) == 0
     assert len(bench.replicas.partitions) == 2
-
-
-def test_a_topic_that_grows_in_between_is_opened_whole(bench):
-    bench.create("t")
-    grown = p.CreatePartitionsTopic(name="t", count=MANY + 10, assignments=None)
-    bench.state.controller.submit(p.CreatePartitionsRequest(topics=[grown], timeout_ms=1000), 3, bench.answers.append)
-    while bench.turn():
-        pass
-    assert [type(answer).__name__ for answer in bench.answers] == ["CreateTopicsResponse", "CreatePartitionsResponse"]
-    assert len(bench.replicas.partitions) == MANY + 10
-    assert all(partition.is_leader for partition in bench.replicas.partitions.values())
 
 
 def test_one_that_cannot_be_opened_holds_up_no_other(bench, monkeypatch):
@@ -114,11 +106,3 @@ def test_one_that_cannot_be_opened_holds_up_no_other(bench, monkeypatch):
         bench.state.timer.advance_clock()
     assert len(bench.answers) == 1
     assert len(bench.replicas.partitions) == MANY - len(range(3, MANY, 7))
-
-
-def test_a_broker_that_stops_in_between_opens_the_rest_when_it_starts(bench):
-    bench.create("t")
-    bench.replicas.stopping()
-    assert bench.turn() == 0
-    bench.replicas.started()
-    assert len(bench.replicas.partitions) == MANY
