@@ -70,26 +70,12 @@ def asked(cluster: EmbeddedCluster) -> Iterator[AskedOf]:
     cluster.control("ListOffsets", None)
 
 
-@checks("fetch_min_bytes")
-def fetch_min_bytes(asked: AskedOf) -> None:
-    assert asked.first_fetch().min_bytes == 1
-    assert asked.first_fetch(fetch_min_bytes=777).min_bytes == 777
-
-
-@checks("fetch_max_bytes")
-def fetch_max_bytes(asked: AskedOf) -> None:
-    assert asked.first_fetch().max_bytes == 52_428_800
-    assert asked.first_fetch(fetch_max_bytes=12_345).max_bytes == 12_345
-
-
-@checks("fetch_max_wait_ms")
-def fetch_max_wait_ms(asked: AskedOf) -> None:
-    assert asked.first_fetch(fetch_max_wait_ms=123).max_wait_ms == 123
-
-
-@checks("max_partition_fetch_bytes")
-def max_partition_fetch_bytes(asked: AskedOf) -> None:
-    fetch = asked.first_fetch(max_partition_fetch_bytes=23_456)
+@checks("fetch_min_bytes", "fetch_max_bytes", "fetch_max_wait_ms", "max_partition_fetch_bytes", "client_rack")
+def what_a_fetch_says(asked: AskedOf) -> None:
+    assert (asked.first_fetch().min_bytes, asked.first_fetch().max_bytes) == (1, 52_428_800)
+    bounds = {"fetch_min_bytes": 77, "fetch_max_bytes": 12_345, "fetch_max_wait_ms": 123, "max_partition_fetch_bytes": 23_456}
+    fetch = asked.first_fetch(client_rack="rack-7", **bounds)
+    assert (fetch.min_bytes, fetch.max_bytes, fetch.max_wait_ms, fetch.rack_id) == (77, 12_345, 123, "rack-7")
     assert {part.partition_max_bytes for topic in fetch.topics for part in topic.partitions} == {23_456}
 
 
@@ -110,11 +96,6 @@ def isolation_level(asked: AskedOf) -> None:
     assert asked.first_fetch().isolation_level == 0
     assert asked.first_fetch(isolation_level="read_committed").isolation_level == 1
     assert {request.isolation_level for request in asked.listings} == {0, 1}
-
-
-@checks("client_rack")
-def client_rack(asked: AskedOf) -> None:
-    assert asked.first_fetch(client_rack="rack-7").rack_id == "rack-7"
 
 
 @checks("auto_offset_reset")

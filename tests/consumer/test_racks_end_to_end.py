@@ -101,32 +101,20 @@ def nearest(found: dict[str, set[int]]) -> set[tuple[str, int]]:
     return {(rack, own[rack] if own[rack] in REPLICAS[p] else REPLICAS[p][0]) for rack, mine in found.items() for p in mine}
 
 
-@pytest.mark.parametrize("strategy", ["range", "sticky", "cooperative-sticky"])
-def test_members_get_what_lies_in_their_rack_and_read_it_there(cluster, topic, strategy):
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_get_what_lies_in_their_rack_and_read_it_there(cluster, topic, protocol):
+    """The broker's assignors know no racks, as in Kafka 4: what has a replica in the rack is read there, the rest from its leader."""
+    own = {"partition_assignment_strategy": "sticky"} if protocol == "classic" else {}
     with contextlib.ExitStack() as stack:
-        members = Members(cluster, topic, stack, partition_assignment_strategy=strategy)
+        members = Members(cluster, topic, stack, group_protocol=protocol, **own)
         found = members.shared()
-        count = sum(len(near(mine, rack)) for rack, mine in found.items())
-        if strategy == "range":  # member after member takes what is near; one may leave little to the last
-            assert count >= PARTITIONS - 2
-        else:
-            assert count == PARTITIONS
+        if protocol == "classic":
+            assert sum(len(near(mine, rack)) for rack, mine in found.items()) == PARTITIONS
         members.write_and_read()  # from here on brokers have named the nearer replicas
         with Fetches(cluster) as fetches:
             members.write_and_read()
         assert fetches.seen == nearest(found)
         assert members.poll() == found
-
-
-def test_members_of_a_consumer_group_read_in_their_rack_where_they_can(cluster, topic):
-    """The broker's assignors know no racks, as in Kafka 4; what has a replica in the rack is read there, the rest from its leader."""
-    with contextlib.ExitStack() as stack:
-        members = Members(cluster, topic, stack, group_protocol="consumer")
-        found = members.shared()
-        members.write_and_read()
-        with Fetches(cluster) as fetches:
-            members.write_and_read()
-    assert fetches.seen == nearest(found)
 
 
 def test_a_group_follows_replicas_to_other_racks_but_not_a_restart(cluster, topic):

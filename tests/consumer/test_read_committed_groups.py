@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from kafkacore import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
-from kafkacore.clock import JumpingClock
-from kafkacore.consumer.health import HeldBack
 from kafkacore.testing import EmbeddedCluster
 from tests.kit import groups
 from tests.kit.clusters import embedded
@@ -139,23 +137,6 @@ def test_what_follows_an_open_transaction_waits(cluster: EmbeddedCluster, where:
 
 
 @pytest.mark.aio_at_length
-def test_a_lag_counts_to_the_last_stable_offset(cluster: EmbeddedCluster, where: TopicPartition, writer: Writer, member: Any) -> None:
-    other = Writer(cluster, where)
-    writer.write(*"abcdefgh", commit=True)
-    other.open("open")
-    consumer = member(where, max_poll_records=3)
-    got: list[str] = []
-    while not got:
-        got += [(record.value or b"").decode() for records in consumer.poll(timeout=0.02).values() for record in records]
-    assert got == ["a", "b", "c"]
-    assert consumer.lag(where) == 6, "five records and the marker, without the open transaction"
-    assert consumer.metrics(detail=True)[f"{FETCH}.partition-{where.topic}-0"]["records-lag"] == 6
-    assert consumer.health().held_back == (), "there is something left to read"
-    other.end(commit=False)
-    other.producer.close()
-
-
-@pytest.mark.aio_at_length
 def test_a_seek_to_every_offset(cluster: EmbeddedCluster, where: TopicPartition, writer: Writer, member: Any) -> None:
     """Into committed and aborted transactions, interleaved ones too, onto markers: what comes is what lies behind, without what was
     aborted."""
@@ -205,33 +186,3 @@ def test_members_that_come_and_go_see_each_record_once(cluster: EmbeddedCluster,
     assert sorted(got) == sorted(expected)
     for writer in writers:
         writer.producer.close()
-
-
-@pytest.mark.aio_at_length
-def test_after_some_seconds_an_open_transaction_is_a_problem(cluster: EmbeddedCluster, where: TopicPartition, writer: Writer) -> None:
-    clock = JumpingClock()
-    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, isolation_level="read_committed", clock=clock) as consumer:
-        consumer.assign([where])
-        consumer.seek(where, 0)
-        writer.write("a", commit=True)
-        writer.open("open", "open")
-        texts_until(consumer, lambda: bool(consumer.health().held_back))
-        clock.sleep(4_000)
-        assert not [problem for problem in consumer.health().problems if "transaction" in problem]
-        clock.sleep(2_000)
-        texts_until(consumer, lambda: consumer.health().held_back[0].for_ms >= 6_000)
-        health = consumer.health()
-        [held] = health.held_back
-        assert held == HeldBack(where, 2, 2, held.for_ms)
-        assert 6_000 <= held.for_ms < 35_000
-        [problem] = [problem for problem in health.problems if "transaction" in problem]
-        assert problem == (
-            f"{where.topic}-0: an open transaction has held readers of committed data back at offset 2 for {held.for_ms // 1000} s,"
-            f" 2 offsets before the end; `kafkacore transactions open {where.topic}` says whose"
-        )
-        assert health.stalled == ()
-        writer.end(commit=False)
-        writer.open("the next one")
-        texts_until(consumer, lambda: [each.offset for each in consumer.health().held_back] == [5])
-        assert consumer.health().ok, "another transaction, another clock"
-        writer.end(commit=True)

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, TopicPartition, errors
+from kafkacore import KafkaAdminClient, KafkaConsumer, errors
 from kafkacore.compat import aiokafka as compat_aiokafka
 from kafkacore.compat import kafka as compat_kafka
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.rows import each_row
 from tests.kit.waiting import until
 
 SOON = 0.2
@@ -48,7 +49,7 @@ ASKING: dict[str, Callable[[KafkaConsumer, str], Any]] = {
 }
 
 
-@pytest.mark.parametrize("call", sorted(ASKING))
+@each_row("call", sorted(ASKING))
 def test_asking_creates_nothing_whatever_the_setting(cluster: EmbeddedCluster, consumer: KafkaConsumer, call: str) -> None:
     with pytest.raises((errors.KafkaTimeoutError, errors.UnknownTopicOrPartition), match="flightss"):
         ASKING[call](consumer, "flightss")
@@ -58,29 +59,24 @@ def test_asking_creates_nothing_whatever_the_setting(cluster: EmbeddedCluster, c
 def test_asking_beside_a_subscription_that_may_create(cluster: EmbeddedCluster) -> None:
     """The subscription's topic and the topics of questions share requests: those with a topic of a question create nothing."""
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=5, allow_auto_create_topics=True) as consumer:
-        for number, call in enumerate(sorted(ASKING)):
-            if not call.startswith("read"):
-                with pytest.raises((errors.KafkaTimeoutError, errors.UnknownTopicOrPartition)):
-                    ASKING[call](consumer, f"question-{number}")
-        consumer.subscribe(["wanted"])
-        while not consumer.assignment():
-            consumer.poll(1)
-        for call in sorted(ASKING):
-            if not call.startswith("read"):
-                with pytest.raises((errors.KafkaTimeoutError, errors.UnknownTopicOrPartition)):
-                    ASKING[call](consumer, "question")
-        consumer.poll(SOON)
-    assert topics(cluster) == ["flights", "wanted"]
-
-
-def test_a_question_first_and_a_subscription_later(cluster: EmbeddedCluster) -> None:
-    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=5, allow_auto_create_topics=True) as consumer:
+        for wanted in ("wanted", "fl.*"):
+            with pytest.raises((errors.KafkaTimeoutError, errors.UnknownTopicOrPartition)):
+                consumer.partitions_for("question", timeout=SOON)
+            consumer.subscribe([wanted]) if wanted == "wanted" else consumer.subscribe(pattern=wanted)
+            while not consumer.assignment():
+                consumer.poll(1)
+            for call in sorted(ASKING):
+                if not call.startswith("read"):
+                    with pytest.raises((errors.KafkaTimeoutError, errors.UnknownTopicOrPartition)):
+                        ASKING[call](consumer, f"question-{call}")
+            consumer.poll(SOON)
+            consumer.unsubscribe()
+        assert topics(cluster) == ["flights", "wanted"]
         with pytest.raises(errors.UnknownTopicOrPartition):
             consumer.partitions_for("later")
         consumer.assign([("later", 0)])
         assert consumer.position(("later", 0), timeout=GUARD) == 0
-        assert consumer.partitions_for("later") == [0]
-    assert topics(cluster) == ["flights", "later"]
+    assert topics(cluster) == ["flights", "later", "wanted"]
 
 
 @pytest.mark.parametrize("by", ["subscribe", "assign"])
@@ -135,17 +131,6 @@ def test_a_topic_that_is_deleted_stays_deleted(cluster: EmbeddedCluster) -> None
         assert [name for name in topics(cluster) if name == "gone"] == left
 
 
-def test_a_pattern_creates_nothing(cluster: EmbeddedCluster) -> None:
-    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=5, allow_auto_create_topics=True) as consumer:
-        consumer.subscribe(pattern="fl.*")
-        while not consumer.assignment():
-            consumer.poll(1)
-        with pytest.raises((errors.KafkaTimeoutError, errors.UnknownTopicOrPartition), match="flightss"):
-            consumer.partitions_for("flightss", timeout=SOON)
-        assert consumer.assignment() == {TopicPartition("flights", 0), TopicPartition("flights", 1)}
-    assert topics(cluster) == ["flights"]
-
-
 def test_administration_creates_nothing_by_asking(cluster: EmbeddedCluster) -> None:
     with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
         assert isinstance(admin.describe_topics(["flightss"]).errors["flightss"], errors.UnknownTopicOrPartition)
@@ -171,7 +156,7 @@ def test_members_of_a_group_create_their_own_topics_only(cluster: EmbeddedCluste
         assert topics(cluster) == ["flights"]
 
 
-@pytest.mark.parametrize("call", ["end_offsets", "beginning_offsets", "offsets_for_times"])
+@each_row("call", ["end_offsets", "beginning_offsets", "offsets_for_times"])
 def test_offsets_of_a_misspelled_topic_are_an_error_before_the_timeout(cluster: EmbeddedCluster, call: str, monkeypatch: Any) -> None:
     """The cluster may not know a new topic everywhere, so it is asked for some seconds; here for less."""
     monkeypatch.setattr("kafkacore.net.leaders._ABSENT_MS", 50)
@@ -213,8 +198,7 @@ def test_faces_of_other_clients_create_as_these_do(cluster: EmbeddedCluster) -> 
     assert topics(cluster) == ["by-aiokafka", "by-kafka-python", "flights"]
 
 
-@pytest.mark.parametrize("call", ["beginning_offsets", "end_offsets"])
-def test_a_partition_that_a_topic_does_not_have_is_named(cluster: EmbeddedCluster, consumer: KafkaConsumer, call: str) -> None:
-    with pytest.raises(errors.KafkaTimeoutError) as late:
-        getattr(consumer, call)([("flights", 99)], timeout=SOON)
+def test_a_partition_that_a_topic_does_not_have_is_named(cluster: EmbeddedCluster) -> None:
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer, pytest.raises(errors.KafkaTimeoutError) as late:
+        consumer.end_offsets([("flights", 99)], timeout=SOON)
     assert any(isinstance(each, errors.UnknownTopicOrPartition) and each.partition == 99 for each in late.value.attempts)

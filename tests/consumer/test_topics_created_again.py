@@ -402,44 +402,26 @@ def test_a_commit_of_the_application_that_is_of_the_old_topic_says_so(made, shar
         assert world.committed() == {world.a: 3, world.b: 1}
 
 
-@pytest.mark.aio_at_length
 @pytest.mark.usefixtures("client_face")
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_is_processed_of_the_new_topic_is_committed_at_the_same_offset(made, shared, protocol: str) -> None:
-    """The offset that is committed already was the old topic's."""
+def test_offsets_of_the_old_topic_do_not_count_for_the_new_one(made, shared) -> None:
+    """The application keeps one, and commits it after another poll. What is processed of the new topic is committed at an offset that
+    was committed before."""
     world = made(shared)
-    with KafkaConsumer(**world.settings(protocol)) as consumer:
-        SUBSCRIBE["names"](consumer, world.prefix)
-        world.write("a", b"old0", b"old1")
-        world.until(consumer, lambda: len(world.got["a"]) == 2)
-        consumer.commit()
-        world.delete()
-        world.create()
-        world.write("a", b"new0", b"new1")
-        world.until(consumer, lambda: len(world.got["a"]) == 4)
-        consumer.poll(0)
-    assert world.committed()[world.a] == 2
-
-
-@pytest.mark.usefixtures("client_face")
-def test_an_offset_that_could_not_be_committed_before_does_not_count_for_the_new_topic(made, shared) -> None:
-    """The application keeps it, and commits it after another poll, by which the topic is another one."""
-    world = made(shared)
-    with KafkaConsumer(**world.settings("eager", enable_auto_commit=False)) as consumer:
+    with KafkaConsumer(**world.settings("eager")) as consumer:
         consumer.assign([world.a])
         world.write("a", b"old0", b"old1")
         world.until(consumer, lambda: len(world.got["a"]) == 2)
+        consumer.commit()
         world.delete()
         world.create()
         world.until(consumer, lambda: consumer.position(world.a) == 0)
         with pytest.raises(errors.UnknownTopicOrPartition, match="created again"):
             consumer.commit({world.a: 2})
-        consumer.commit()
         assert world.committed().get(world.a, 0) == 0
-        world.write("a", b"new0")
-        world.until(consumer, lambda: len(world.got["a"]) == 3)
-        consumer.commit({world.a: 1})
-    assert world.committed()[world.a] == 1
+        world.write("a", b"new0", b"new1")
+        world.until(consumer, lambda: len(world.got["a"]) == 4)
+        consumer.poll(0)
+    assert world.committed()[world.a] == 2
 
 
 @pytest.mark.usefixtures("client_face")
@@ -488,6 +470,3 @@ def test_a_commit_in_a_loop_over_records_of_the_old_topic_commits_nothing_for_th
                 break
     assert [value for value in values if value.startswith(b"new")] == [b"new%d" % i for i in range(10)]
     assert world.committed()[world.a] == 10
-
-
-# -- what an operator sees ---------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -198,8 +197,8 @@ def test_offsets_of_an_open_transaction(cluster: EmbeddedCluster, group: str) ->
         reader.until(lambda: goes_on in consumer.assignment() and consumer.position(goes_on) == end)
         health = reader.later()
         assert health.stalled == (waits_,)
-        (problem,) = health.problems
-        assert problem.startswith("t-0 has been initializing for ") and "UNSTABLE_OFFSET_COMMIT" in problem
+        problems = [problem for problem in health.problems if problem.startswith("t-")]  # a slow broker may be named, too
+        assert len(problems) == 1 and problems[0].startswith("t-0 has been initializing for ") and "UNSTABLE_OFFSET_COMMIT" in problems[0]
         with pytest.raises(errors.KafkaTimeoutError, match="UNSTABLE_OFFSET_COMMIT"):
             consumer.position(waits_, timeout=0)
         writer.commit_transaction()
@@ -219,7 +218,8 @@ def test_an_open_transaction_at_the_first_look(cluster: EmbeddedCluster) -> None
             producer.send("first-look", b"whole").result()
             producer.commit_transaction()
             producer.begin_transaction()
-            producer.send("first-look", b"open").result()
+            for _ in range(2):
+                producer.send("first-look", b"open").result()
             before = reader.read
             reader.until(lambda read=before: reader.read > read)
             tp = next(iter(state.partitions))
@@ -227,8 +227,13 @@ def test_an_open_transaction_at_the_first_look(cluster: EmbeddedCluster) -> None
             reader.poll()
             reader.clock.sleep(WAIT_MS)
             reader.poll()
-            found = [problem for problem in consumer.health().problems if problem.startswith("first-look-0: an open transaction")]
-            assert found and " for 6 s, " in found[0]
+            health = consumer.health()
+            [held], [problem] = health.held_back, [each for each in health.problems if "transaction" in each]
+            assert problem == (
+                f"first-look-0: an open transaction has held readers of committed data back at offset {held.offset} for 6 s,"
+                f" {held.behind} offsets before the end; `kafkacore transactions open first-look` says whose"
+            )
+            assert health.stalled == ()
             producer.abort_transaction()
         reader.clock.sleep(WAIT_MS)
         reader.poll()
@@ -336,24 +341,3 @@ def test_connections_that_are_being_set_up(cluster: EmbeddedCluster) -> None:
             assert text in problem
             assert problem.endswith(" for 7 s")
         connection.state = READY
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_stops_at_random(seed: int) -> None:
-    """Brokers hang, before the start or while a member reads: some of them, then all. It says ok only while everything is read."""
-    rng = random.Random(seed)
-    with EmbeddedCluster(brokers=3, config={"group_initial_rebalance_delay_ms": 0}) as cluster, ExitStack() as stack:
-        cluster.create_topic("t", partitions=6, replication_factor=3)
-        cluster.produce("t", [(b"%d" % nth, b"x") for nth in range(60)])
-        reader = Reader(cluster, stack, **GROUPS[rng.choice([*GROUPS])])
-        if rng.random() < 0.7:
-            reader.until(lambda: reader.read > rng.randrange(60))
-        hang = rng.sample([1, 2, 3], rng.randrange(1, 4))
-        for broker in hang:
-            cluster.pause_broker(broker)
-        health = reader.later()
-        assert not health.ok, (hang, health)
-        for broker in hang:
-            cluster.resume_broker(broker)
-        reader.until(lambda: reader.read == 60)
