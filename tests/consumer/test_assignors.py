@@ -322,16 +322,6 @@ def test_what_no_assignor_may_return(protocol, found, complaint):
         check_assignment("mine", subscriptions, found, protocol)
 
 
-@each_row("kind", ALL)
-@given(seeds, st.booleans())
-def test_ours_pass_the_check(kind, seed, racks):
-    rng = random.Random(seed)
-    group = make_group(rng, racks=racks)
-    group = with_owners(kind, group, random_owners(rng, group))
-    protocol = kind.supported_protocols[0]
-    check_assignment(kind.name, group.subscriptions, kind().assign(group.cluster, group.subscriptions), protocol)
-
-
 def test_names_java_classes_classes_and_instances_make_assignors():
     class Mine(PartitionAssignor):
         name = "mine"

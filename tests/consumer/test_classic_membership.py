@@ -53,13 +53,6 @@ def busy(member: Member) -> bool:
     return True
 
 
-@pytest.mark.parametrize("cooperative", [False, True])
-def test_a_member_joins(cooperative: bool) -> None:
-    member = in_group(cooperative=cooperative)
-    assert member.calls == [("assigned", all_of("a"))]
-    assert [m.member_id for m in sent(member, JOINS)] == ["", "m1"]
-
-
 @pytest.mark.parametrize(("cooperative", "waits_ms"), [(False, [3_000] * 4), (True, [375, 750, 1_500, 3_000, 3_000])])
 def test_heartbeats_come_sooner_after_a_cooperative_rebalance(cooperative: bool, waits_ms: list[int]) -> None:
     """What members give up comes to others by another rebalance, of which heartbeats tell; an eager rebalance stops all reading."""
@@ -77,19 +70,6 @@ def test_heartbeats_come_sooner_after_a_cooperative_rebalance(cooperative: bool,
         member.engine.rejoin("a test")
         member.poll()
         member.run()
-
-
-def test_one_join_at_a_time() -> None:
-    """The coordinator reads no second request of a connection while it holds the first one back."""
-    member = in_group()
-    member.engine.rejoin("a test")
-    until_sent(member, JOINS)
-    member.engine.subscribe(AB)
-    member.poll()
-    assert [f.api for f in member.client.flying] == [JOINS]
-    assert not busy(member)
-    member.run()
-    assert member.assignment == all_of("a", "b")
 
 
 def test_the_member_id_of_a_join_that_became_obsolete_is_kept() -> None:
@@ -212,16 +192,6 @@ def test_a_member_that_lost_its_generation_has_lost_its_partitions(code: int) ->
     assert member.calls[1:] == [("lost", all_of("a"))]
 
 
-def test_what_was_given_up_on_leaving_is_not_lost_again() -> None:
-    member = in_group()
-    member.engine.leave(member.now_ms, "unsubscribed")
-    member.assignment = frozenset()  # the owner has called the listener
-    member.calls.clear()
-    member.engine.subscribe(A)
-    member.run()
-    assert member.calls == [("assigned", all_of("a"))]
-
-
 def test_a_long_rebalance_is_no_silence_of_the_coordinator() -> None:
     member = Member()
     member.engine.subscribe(A)
@@ -236,23 +206,6 @@ def test_a_long_rebalance_is_no_silence_of_the_coordinator() -> None:
     assert member.link.changes == 0
     member.run()
     assert member.link.changes == 0
-
-
-def test_leaving_waits_for_the_coordinator() -> None:
-    member = in_group()
-    member.model.reachable = False
-    member.link.lost("it moved")
-    member.answer()
-    member.engine.leave(member.now_ms, "closed")
-    assert member.engine.leaving
-    member.model.reachable = True
-    for _ in range(20):
-        member.step()
-        if not member.answer():
-            member.now_ms += member.engine.next_wake_ms(member.now_ms) or 0
-    assert not member.engine.leaving
-    assert [m.members[0].member_id for m in sent(member, LEAVES)] == ["m1"]
-    assert member.model.member is None
 
 
 def test_heartbeats_go_out_during_a_change_and_not_while_a_join_is_under_way() -> None:
@@ -452,14 +405,6 @@ def test_a_commit_of_an_earlier_generation_says_nothing_of_this_one(code: int) -
     until_sent(member, JOINS)
     member.engine.commit_refused(errors.from_code(code), member.engine.metadata)
     assert member.engine.phase is Phase.JOINING, "the answer to JoinGroup will say it"
-
-
-def test_a_pattern_that_matches_nothing_any_more_gives_everything_up() -> None:
-    member = in_group()
-    member.engine.subscribe(frozenset())
-    member.run()
-    assert member.assignment == frozenset()
-    assert member.calls[-2:] == [("revoked", all_of("a")), ("assigned", frozenset())]
 
 
 def test_an_assignment_of_topics_that_are_not_wanted_any_more_is_not_adopted() -> None:

@@ -235,41 +235,6 @@ def test_a_request_that_failed_is_sent_again_with_every_field():
     assert again.member_epoch > 0
 
 
-def test_what_a_change_under_way_adds_counts_as_owned():
-    coordinator = Coordinator(t=2)
-    client = Client(coordinator, "t")
-    client.round()
-    client.step()
-    assert client.work()  # the polling thread is at it
-    assert client.work()
-    client.step(INTERVAL_MS)
-    client.link.cut()
-    client.step()
-    client.step(BACKOFF_MS)
-    client.link.take()
-    assert [t.partitions for t in last(coordinator).topic_partitions] == [[0, 1]]
-
-
-def test_what_is_being_given_up_counts_as_owned_until_it_is():
-    coordinator = Coordinator(t=4)
-    first, second = Client(coordinator, "t", name="a"), Client(coordinator, "t", name="b")
-    settled(first)
-    second.round()
-    second.round()
-    first.step(INTERVAL_MS)
-    first.exchange()
-    first.step()
-    assert first.work()  # the listener is at it
-    assert len(first.reads) == 4
-    first.step(INTERVAL_MS)
-    first.link.cut()
-    first.step()
-    first.step(BACKOFF_MS)
-    first.exchange()
-    assert [t.partitions for t in last(coordinator).topic_partitions] == [[0, 1, 2, 3]]
-    assert len(coordinator.members["a"].revoking) == 2
-
-
 def test_another_subscription_is_reported_at_once():
     coordinator = Coordinator(t=1, u=1)
     client = Client(coordinator, "t")
@@ -476,23 +441,6 @@ def test_version_0_leaves_the_member_id_to_the_broker():
     assert coordinator.seen[0].member_id == ""
     assert client.engine.metadata.member_id == "given-1"
     assert {r.member_id for r in coordinator.seen[1:]} == {"given-1"}
-
-
-def test_an_application_that_does_not_poll_loses_its_place():
-    coordinator = Coordinator(t=2)
-    client = Client(coordinator, "t")
-    settled(client)
-    for _ in range(MAX_POLL_MS // INTERVAL_MS):
-        client.step(INTERVAL_MS)
-        client.exchange()
-    assert client.engine.breached
-    assert last(coordinator).member_epoch == -1
-    assert not coordinator.members
-    assert client.engine.next_wake_ms(client.now_ms) is None
-    client.polls()
-    client.round()
-    assert client.calls[-1] == ("lost", tps("t", 0, 1))
-    settled(client)
 
 
 @pytest.mark.parametrize("removed", [False, True])

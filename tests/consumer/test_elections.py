@@ -7,10 +7,8 @@ from test_fetcher import FetchRig, filled, numbers
 from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.consumer import subscription
-from kafkacore.consumer.offsets import PositionKeeper
 from kafkacore.consumer.subscription import EARLIEST, LATEST
 from kafkacore.metadata import ClusterSnapshot
-from kafkacore.net.leaders import LeaderQuery
 from kafkacore.records import PartitionReader
 from kafkacore.types import TopicPartition
 from tests.kit.rows import each_row
@@ -367,64 +365,3 @@ def test_a_rewind_never_goes_forward():
     assert position(rig) == 10
     rig.subscription.rewind(A, 15)
     assert position(rig) == 10
-
-
-# ---- many partitions
-
-
-@pytest.mark.slow
-def test_ten_thousand_partitions_are_compared_once_per_snapshot(monkeypatch):
-    count = 10_000
-    logs = {TopicPartition("t", index): Log(leader=1 + index % 3) for index in range(count)}
-    for log in logs.values():
-        log.append(b"x")
-    rig = FetchRig(logs, seek=False)
-    compared = []
-    check = PositionKeeper._check_epoch
-
-    def counted(keeper, state, snapshot):
-        compared.append(state)
-        check(keeper, state, snapshot)
-
-    monkeypatch.setattr(PositionKeeper, "_check_epoch", counted)
-    read = sum(len(records) for _ in range(5) for records in (rig.round(200), rig.fetcher.collect(count))[1].values())
-    assert read == count
-    assert len(compared) == 2 * count  # the first snapshot, and each position that was found
-    compared.clear()
-    for _ in range(10):
-        rig.round(200)
-    assert compared == []
-    for log in logs.values():
-        log.elect(1 + log.leader % 3)
-        log.append(b"y")
-    rig.cluster.refresh()
-    rig.positions.step(rig.now_ms, 0)
-    assert len(compared) == count
-    assert len(rig.subscription.unsettled) == count
-    questions = [r for _, _, r in rig.cluster.requests if isinstance(r, p.OffsetForLeaderEpochRequest)]
-    assert sorted(len(t.partitions) for r in questions for t in r.topics) == [3_333, 3_333, 3_334]
-    read = sum(len(records) for _ in range(5) for records in (rig.round(200), rig.fetcher.collect(count))[1].values())
-    assert read == count
-    assert not rig.subscription.unsettled
-    compared.clear()
-    logs["t", 5_000].elect()
-    rig.cluster.refresh()
-    rig.positions.step(rig.now_ms, 0)
-    assert [state.tp for state in compared] == [("t", 5_000)]
-    for log in logs.values():
-        log.elect()
-    rig.cluster.refresh()
-    rig.positions.step(rig.now_ms, 0)
-    rig.cluster.deliver(lost=True)
-    rig.subscription.unsubscribe()
-    dropped = []
-    drop = LeaderQuery.drop
-
-    def all_at_once(query, tps):
-        dropped.append(len(tps))
-        drop(query, tps)
-
-    monkeypatch.setattr(LeaderQuery, "drop", all_at_once)
-    rig.positions.step(rig.now_ms, 0)
-    assert dropped == [count]  # one by one it took as many looks at as many failed tries
-    assert rig.positions.idle

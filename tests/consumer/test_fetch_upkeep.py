@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RULE_MARKER, RuleBasedStateMachine, invariant, rule
 from scripted_cluster import Log
+from test_elections import content
 from test_fetcher import A, B, C, FetchRig, filled, numbers
 
 from kafkacore import errors
@@ -141,13 +142,23 @@ class Upkeep(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 30))
     def collect(self, count):
-        with contextlib.suppress(errors.KafkaError):
-            self.read.append(self.rig.fetcher.collect(count))
+        self.take(lambda: self.rig.fetcher.collect(count))
 
     @rule()
     def collect_columns(self):
+        self.take(lambda: {TopicPartition(c.topic, c.partition): c.to_records() for c in self.rig.fetcher.collect_columns()})
+
+    def take(self, collect):
+        """What comes of each partition lies behind one another, from its position on, and no partition is paused."""
+        states = self.rig.subscription.partitions
+        before = {tp: state.offset for tp, state in states.items()}
         with contextlib.suppress(errors.KafkaError):
-            self.read.append([columns.to_records() for columns in self.rig.fetcher.collect_columns()])
+            found = collect()
+            self.read.append(found)
+            for tp, records in found.items():
+                assert not states[tp].paused
+                assert [record.offset for record in records] == [*range(before[tp], states[tp].offset)]
+                assert [(r.offset, r.value) for r in records] == content(self.rig.log(tp), before[tp])[: len(records)]
 
     @rule()
     def retain(self):
@@ -518,12 +529,22 @@ def test_answers_of_paused_partitions_are_not_looked_at_with_every_poll(monkeypa
     assert len(looks) < 5
 
 
-def test_lookups_of_many_partitions_are_one_request_for_each_leader():
+def test_lookups_of_many_partitions_are_one_request_for_each_leader_and_dropped_at_once(monkeypatch):
     rig = FetchRig({TopicPartition("t", i): filled(leader=1 + i % 3) for i in range(MANY)}, seek=False)
     rig.round()
     assert [type(r).__name__ for _, _, r in rig.cluster.requests].count("ListOffsetsRequest") == 3
     rig.round()
     assert not rig.subscription.unsettled
+    for tp in rig.cluster.logs:
+        rig.subscription.request_reset(tp, EARLIEST)
+    rig.positions.step(rig.now_ms, 0)
+    rig.cluster.deliver(lost=True)
+    rig.subscription.unsubscribe()
+    dropped, drop = [], LeaderQuery.drop
+    monkeypatch.setattr(LeaderQuery, "drop", lambda query, tps: dropped.append(len(tps)) or drop(query, tps))
+    rig.positions.step(rig.now_ms, 0)
+    assert dropped == [MANY]  # one by one it took as many looks at as many failed tries
+    assert rig.positions.idle
 
 
 def test_truncated_partitions_are_reported_in_steps_that_do_not_grow(monkeypatch):

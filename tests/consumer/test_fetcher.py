@@ -144,16 +144,6 @@ def test_reads_everything_in_order_in_every_version(fetch_version):
     assert [s.offset for s in rig.subscription.partitions.values()] == [{A: 30, B: 20, C: 10}[tp] for tp in rig.subscription.partitions]
 
 
-def test_records_carry_where_they_are_from():
-    log = Log(epoch=5)
-    log.append(b"v")
-    rig = FetchRig({A: log})
-    rig.round()
-    (record,) = rig.fetcher.collect(10)[A]
-    assert (record.topic, record.partition, record.offset, record.value, record.key) == ("t", 0, 0, b"v", None)
-    assert (record.timestamp_ms, record.timestamp_type, record.headers, record.leader_epoch) == (1_000_000, 0, (), 5)
-
-
 @pytest.mark.parametrize("short_cuts", [True, False])
 def test_one_call_joins_the_answers_that_are_held_for_a_partition(short_cuts):
     rig = FetchRig({A: filled(2)}, max_partition_bytes=200, short_cuts=short_cuts)
@@ -310,45 +300,6 @@ def test_seek_drops_what_was_fetched_and_what_is_on_its_way():
     assert rig.fetcher.metrics.stale_answers >= 1
 
 
-def test_paused_partitions_are_held_and_not_asked_for():
-    rig = FetchRig({A: filled(), B: filled()})
-    rig.round()
-    rig.subscription.pause(A)
-    assert rig.values() == {B: numbers(0, 10)}
-    before = len(rig.fetches())
-    rig.log(A).append(b"more")
-    rig.round()
-    assert all(p.partition == 1 for r in rig.fetches()[before:] for t in r.topics for p in t.partitions)
-    rig.subscription.resume(A)
-    assert rig.values(4) == {A: numbers(0, 4)}
-    rig.subscription.pause(A)
-    assert rig.values() == {}
-    rig.subscription.resume(A)
-    assert rig.values()[A] == numbers(4, 6)
-    assert rig.poll() == {A: [b"more"]}
-
-
-def test_answers_for_an_assignment_of_the_past_are_dropped():
-    rig = FetchRig({A: filled(), B: filled()})
-    rig.fetcher.send_fetches(0)
-    rig.subscription.assign_manual([B])
-    rig.subscription.assign_manual([A, B])
-    rig.subscription.seek(A, 8)
-    rig.cluster.deliver()
-    got = rig.poll()
-    got.update(rig.poll())
-    assert got == {A: [b"8", b"9"], B: numbers(0, 10)}
-
-
-def test_retain_gives_back_the_memory_of_dropped_data():
-    rig = FetchRig({A: filled()})
-    rig.round()
-    assert rig.fetcher.buffered_bytes > 0
-    rig.subscription.unsubscribe()
-    rig.fetcher.retain()
-    assert rig.fetcher.buffered_bytes == 0
-
-
 def test_a_moved_leader_is_found_through_metadata_with_a_back_off():
     rig = FetchRig({A: filled()})
     rig.log(A).leader = 2
@@ -473,25 +424,6 @@ def test_a_nearer_replica_that_the_metadata_do_not_know_is_looked_for():
     rig.round(100)
     assert len(rig.fetches()) == 2
     rig.log(A).preferred = -1
-    assert rig.poll() == {A: numbers(0, 10)}
-
-
-def test_the_leader_is_asked_again_after_a_while():
-    rig = FetchRig({A: filled()})
-    rig.log(A).preferred = 2
-    rig.poll()
-    rig.round()
-    rig.round(300_000)
-    rig.round()
-    assert 1 in [node for node, _, _ in rig.cluster.requests[2:]]
-
-
-def test_a_broker_that_is_not_ready_is_asked_when_it_may_be():
-    rig = FetchRig({A: filled()})
-    rig.cluster.unready.add(1)
-    assert rig.fetcher.send_fetches(0) == 0
-    assert rig.fetcher.next_wake_ms(0) == 50
-    rig.cluster.unready.clear()
     assert rig.poll() == {A: numbers(0, 10)}
 
 

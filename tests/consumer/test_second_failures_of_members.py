@@ -63,22 +63,6 @@ def test_a_topic_grows_during_a_rebalance(when: Callable[[Member], bool], cooper
     member.run(lambda: member.assignment == wanted and member.engine.phase is classic.Phase.STABLE)
 
 
-@pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
-def test_a_classic_member_misses_its_poll_interval_twice(cooperative: bool) -> None:
-    member = in_group(cooperative)
-    for n in range(1, 4):
-        calls = len(member.calls)
-        member.now_ms += member.settings.max_poll_interval_ms
-        member.step()
-        assert member.engine.breached
-        member.step()
-        assert not member.engine.joined
-        leaves = [m for _, m in member.model.sent if isinstance(m, p.LeaveGroupRequest)]
-        assert len(leaves) == n
-        member.run()
-        assert [kind for kind, _ in member.calls[calls:]] == ["lost", "assigned"]
-
-
 def test_a_modern_member_misses_its_poll_interval_twice() -> None:
     coordinator = Coordinator(t=3)
     client = Client(coordinator, "t")
@@ -97,7 +81,8 @@ def test_a_modern_member_misses_its_poll_interval_twice() -> None:
         client.step(MAX_POLL_MS)
         assert client.engine.breached
         client.exchange()
-        assert coordinator.members == {}
+        assert coordinator.members == {} and coordinator.seen[-1].member_epoch == -1
+        assert client.engine.next_wake_ms(client.now_ms) is None
         settled()
         assert [kind for kind, found in client.calls[calls:] if found] == ["lost", "assigned"]
 
