@@ -6,54 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from test_hostile_offsets import OFFSETS, A, B, C, Coordinator, no_topics
+from commits_rig import OFFSETS, A, B, C, CommitsRig
 
 from kafkacore import errors
-from kafkacore import protocol as p
-from kafkacore.consumer.group.commits import OffsetCommits
 from kafkacore.errors import Code
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata
 from tests.kit.rows import each_row
 
 
-class CommitsRig:
-    """A coordinator that can be away, and a member whose generation and partitions the test changes."""
-
-    def __init__(self) -> None:
-        self.coordinator = Coordinator()
-        self.away = False
-        self.coordinator.ready = lambda now_ms: not self.away  # type: ignore[method-assign]
-        self.member = ConsumerGroupMetadata("g", 3, "m")
-        self.assigned = {A, B, C}
-        self.refused: list[errors.KafkaError] = []
-        self.commits = OffsetCommits(
-            self.coordinator,  # type: ignore[arg-type]
-            "g",
-            lambda: self.member,
-            no_topics(),
-            retry_backoff_ms=100,
-            retry_backoff_max_ms=100,
-            refused=self._hear,
-            assigned=self.assigned.__contains__,
-        )
-
-    def _hear(self, cause: errors.KafkaError, sent_as: ConsumerGroupMetadata) -> bool:
-        self.refused.append(cause)
-        return False
-
-    def rebalance(self, *taken_away) -> None:
-        self.member = self.member._replace(generation_id=self.member.generation_id + 1)
-        self.assigned.difference_update(taken_away)
-
-    def lose(self) -> None:
-        self.member = ConsumerGroupMetadata("g")
-
-    def step(self, ms: int = 0) -> None:
-        self.coordinator.now_ms += ms
-        self.commits.step(self.coordinator.now_ms)
-
-    def sent(self) -> list[p.OffsetCommitRequest]:
-        return [request for api, request, _, _ in self.coordinator.flying if api is p.OffsetCommitRequest]
+def rebalance(rig: CommitsRig, *taken_away) -> None:
+    rig.member = rig.member._replace(generation_id=rig.member.generation_id + 1)
+    rig.assigned.difference_update(taken_away)
 
 
 def refused_with(code: int) -> Callable[[Any], Any]:
@@ -70,12 +33,12 @@ def refused_with(code: int) -> Callable[[Any], Any]:
 def test_what_was_given_up_since_is_not_committed(retried: bool) -> None:
     """Another member has the partition by then, and its newer offset would be overwritten."""
     rig = CommitsRig()
-    rig.away = True
+    rig.coordinator.away = True
     commit = rig.commits.commit(OFFSETS, retried=retried)
     rig.step()
-    rig.rebalance()
-    rig.rebalance(A)
-    rig.away = False
+    rebalance(rig)
+    rebalance(rig, A)
+    rig.coordinator.away = False
     rig.step()
     assert rig.sent() == []
     assert commit.done
@@ -93,7 +56,7 @@ def test_what_is_still_assigned_is_committed_in_the_generation_of_now() -> None:
         assert (request.generation_id_or_member_epoch, request.member_id) == (generation, "m")
         if generation < 5:
             rig.coordinator.bend = refused_with(Code.COORDINATOR_LOAD_IN_PROGRESS)
-            rig.rebalance()
+            rebalance(rig)
         rig.coordinator.answer()
         rig.coordinator.bend = None
         rig.step()
@@ -105,11 +68,11 @@ def test_what_is_still_assigned_is_committed_in_the_generation_of_now() -> None:
 def test_who_is_no_member_any_more_commits_nothing(retried: bool) -> None:
     """Without a generation a commit is one of a group that only keeps offsets: an empty group takes it."""
     rig = CommitsRig()
-    rig.away = True
+    rig.coordinator.away = True
     commit = rig.commits.commit(OFFSETS, retried=retried)
     rig.step()
-    rig.lose()
-    rig.away = False
+    rig.member = ConsumerGroupMetadata("g")
+    rig.coordinator.away = False
     rig.step()
     assert rig.sent() == []
     assert commit.done
@@ -129,11 +92,11 @@ def test_of_two_commits_under_way_the_later_one_counts() -> None:
 
 def test_who_never_was_a_member_commits() -> None:
     rig = CommitsRig()
-    rig.lose()
-    rig.away = True
+    rig.member = ConsumerGroupMetadata("g")
+    rig.coordinator.away = True
     commit = rig.commits.commit({A: OffsetAndMetadata(1)}, retried=False)
     rig.step()
-    rig.away = False
+    rig.coordinator.away = False
     rig.step()
     rig.coordinator.answer()
     assert (commit.done, commit.error) == (True, None)
@@ -146,8 +109,8 @@ def test_fenced_while_a_commit_is_in_flight(code: Code) -> None:
     first = rig.commits.commit({A: OffsetAndMetadata(1)}, retried=True)
     second = rig.commits.commit({A: OffsetAndMetadata(2)}, retried=True)
     rig.step()
-    rig.lose()
-    rig.rebalance()
+    rig.member = ConsumerGroupMetadata("g")
+    rebalance(rig)
     rig.member = ConsumerGroupMetadata("g", 5, "n")
     rig.coordinator.bend = refused_with(code)
     rig.coordinator.answer()
@@ -248,7 +211,7 @@ def test_all_commits_and_questions_end_where_the_coordinator_cannot_be_had() -> 
     rig = CommitsRig()
     commits = [rig.commits.commit({tp: OffsetAndMetadata(1)}, retried=True) for tp in (A, C)]
     queries = [rig.commits.fetch([tp]) for tp in (A, C)]
-    rig.away, refusal = True, errors.GroupAuthorization("no")
+    rig.coordinator.away, refusal = True, errors.GroupAuthorization("no")
     rig.coordinator.failure = refusal  # type: ignore[assignment]
     rig.step()
     assert [each.error for each in (*commits, *queries)] == [refusal] * 4

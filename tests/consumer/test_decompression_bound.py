@@ -1,6 +1,5 @@
 """max_decompressed_bytes: what a compressed batch may hold, and what one call unpacks, through every face."""
 
-import asyncio
 import contextlib
 
 import pytest
@@ -114,38 +113,6 @@ def by_confluent(servers):
         member.close()
 
 
-def by_kafka_python(servers):
-    from kafkacore.compat.kafka import KafkaConsumer as Member
-    from kafkacore.compat.kafka import TopicPartition as Place
-
-    member = Member(bootstrap_servers=servers, auto_offset_reset="earliest")
-    member.assign([Place("packed", 0), Place("packed", 1)])
-    try:
-        while True:
-            yield sum(map(len, member.poll(10_000).values()))
-    finally:
-        member.close()
-
-
-def by_aiokafka(servers):
-    from kafkacore.compat.aiokafka import AIOKafkaConsumer
-    from kafkacore.compat.aiokafka import TopicPartition as Place
-
-    with asyncio.Runner() as runner:
-        member = runner.run(made_in_loop(AIOKafkaConsumer, servers))
-        runner.run(member.start())
-        member.assign([Place("packed", 0), Place("packed", 1)])
-        try:
-            while True:
-                yield sum(map(len, runner.run(member.getmany(timeout_ms=10_000)).values()))
-        finally:
-            runner.run(member.stop())
-
-
-async def made_in_loop(kind, servers):
-    return kind(bootstrap_servers=servers, auto_offset_reset="earliest")
-
-
 def unpacks_little(packed, way, monkeypatch):
     unpacked = 0
     decompress = compress.decompress
@@ -174,6 +141,6 @@ def test_a_call_unpacks_little_more_than_the_bound_and_all_comes_in_the_end(pack
     unpacks_little(packed, way, monkeypatch)
 
 
-@pytest.mark.parametrize("way", [by_read, by_legacy, by_confluent, by_kafka_python, by_aiokafka])
+@pytest.mark.parametrize("way", [by_read, by_legacy, by_confluent])
 def test_nor_does_a_call_of_another_client(packed, way, monkeypatch):
     unpacks_little(packed, way, monkeypatch)

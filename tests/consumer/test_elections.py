@@ -7,7 +7,6 @@ from test_fetcher import FetchRig, filled, numbers
 from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.consumer import subscription
-from kafkacore.consumer.subscription import EARLIEST, LATEST
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.records import PartitionReader
 from kafkacore.types import TopicPartition
@@ -75,48 +74,12 @@ def reset_latest_before_any_record():
     return rig
 
 
-def reset_latest():
-    rig = reset_latest_before_any_record()
-    rig.log(A).append(*numbers(20, 5))
-    read_on(rig, 10)
-    return rig
-
-
 def seek_before_metadata():
     rig = FetchRig({A: two_epochs()}, seek=False)
     rig.cluster.snapshot = ClusterSnapshot(is_bootstrap=True)
     rig.subscription.seek(A, 5)
     rig.round()
     rig.cluster.refresh()
-    read_on(rig, 10)
-    return rig
-
-
-def seek_after_metadata():
-    rig = FetchRig({A: two_epochs()})
-    rig.round()
-    rig.subscription.seek(A, 11)
-    read_on(rig, 10)
-    return rig
-
-
-def seek_to_beginning():
-    rig = reset_latest()
-    rig.subscription.request_reset(A, EARLIEST)
-    read_on(rig, 10)
-    return rig
-
-
-def seek_to_end():
-    rig = reset_earliest()
-    rig.subscription.request_reset(A, LATEST)
-    read_on(rig, 10)
-    return rig
-
-
-def out_of_range():
-    rig = FetchRig({A: two_epochs()}, seek=False)
-    rig.subscription.seek(A, 1_000)
     read_on(rig, 10)
     return rig
 
@@ -198,12 +161,7 @@ def behind_a_marker():
 WAYS = [
     reset_earliest,
     reset_latest_before_any_record,
-    reset_latest,
     seek_before_metadata,
-    seek_after_metadata,
-    seek_to_beginning,
-    seek_to_end,
-    out_of_range,
     rewound,
     given_back,
     moved_back_before,

@@ -134,19 +134,6 @@ def test_wakeup_in_a_signal_handler(shared, member, monkeypatch) -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
-@pytest.mark.parametrize("auto", [True, False])
-@pytest.mark.parametrize("condition", [*CONDITIONS, "well"])
-def test_close_keeps_to_its_timeout(shared, member, condition: str, auto: bool) -> None:
-    with broken_down(shared, member, condition):
-        if auto:
-            member.seek(TP, 3)
-        began_s = time.monotonic()
-        member.close(0.5)
-        assert time.monotonic() - began_s < GUARD_S
-        assert member.closed
-        member.close(0.5)
-
-
 @pytest.mark.parametrize("condition", ["stopped", "down"])
 def test_close_from_another_thread_while_poll_waits_for_a_broker(shared, member, monkeypatch, condition: str) -> None:
     with broken_down(shared, member, condition):

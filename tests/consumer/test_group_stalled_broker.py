@@ -43,14 +43,6 @@ TIMED: dict[str, Callable[[KafkaConsumer, float], object]] = {
     "unsubscribe": lambda c, s: (c.seek(TP, 3), c.unsubscribe()),
     "close": lambda c, s: (c.seek(TP, 3), c.close(s)),
 }
-AT_ONCE: list[Callable[[KafkaConsumer], object]] = [
-    lambda c: (c.pause(TP), c.resume(TP)),
-    lambda c: c.seek(TP, 7),
-    lambda c: c.commit_async({TP: 1}),
-    lambda c: (c.assignment(), c.subscription(), c.consumer_group_metadata()),
-    lambda c: (c.health(), c.metrics(detail=True), c.lag(TP), repr(c)),
-    lambda c: c.subscribe(["t", "u"]),
-]
 NO_ERROR = ("poll", "poll_batch", "poll after enforce_rebalance", "poll after subscribe", "unsubscribe", "close")
 """What ends without an answer, and says so by its result or not at all."""
 cluster = embedded({"t": [[b"v"] * RECORDS, []], "u": 2}, brokers=1, faults=True)
@@ -123,31 +115,6 @@ def commits_again(consumer: KafkaConsumer) -> None:
         except errors.RebalanceInProgress:
             consumer.poll(1)
     assert consumer.committed(TP, timeout=GUARD_S).offset == 5
-
-
-def test_what_needs_no_answer_does_not_wait(cluster, member) -> None:
-    with stalled(cluster):
-        for call in AT_ONCE:
-            began_s = time.monotonic()
-            call(member)
-            assert time.monotonic() - began_s < GUARD_S
-        member.poll(TIMEOUT_S)
-    read_all(member)
-    commits_again(member)
-
-
-@pytest.mark.parametrize("leader", [False, True])
-def test_a_stop_in_the_middle_of_a_rebalance(cluster, member, leader: bool) -> None:
-    """One member joins while the broker stands; both have the partitions when it goes on."""
-    second = KafkaConsumer("t", bootstrap_servers=cluster.bootstrap_servers, group_id=member.config.group_id, **SETTINGS)
-    with second:
-        if leader:
-            second.poll(0.05)
-        with stalled(cluster):
-            for consumer in (second, member):
-                consumer.poll(TIMEOUT_S)
-        until_polled(lambda: len(second.assignment()) == len(member.assignment()) == 1, second, member)
-        assert second.assignment() | member.assignment() == {TP, OTHER}
 
 
 @pytest.mark.parametrize("timeout_s", [0, TIMEOUT_S])

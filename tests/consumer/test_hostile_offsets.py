@@ -3,126 +3,29 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from commits_rig import OFFSETS, A, B, C, CommitsRig
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore import errors
-from kafkacore import protocol as p
-from kafkacore.clock import ManualClock
-from kafkacore.config import ConsumerConfig
-from kafkacore.consumer.group.commits import Commit, CommittedQuery, OffsetCommits
-from kafkacore.consumer.group.topic_ids import TopicIds
-from kafkacore.consumer.subscription import ResetStrategy, SubscriptionState
+from kafkacore.consumer.group.commits import Commit, CommittedQuery
 from kafkacore.errors import Code
-from kafkacore.metadata import Metadata
-from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kafkacore.types import OffsetAndMetadata
 from tests.kit.rows import each_row
 
 LIE_MS = 10_000
 MOST_PER_SECOND = 12  # the back-off is 100 ms
 CODES = [*sorted({*Code} - {0}), -2, 200, 32_767, -32_768]
-A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
-OFFSETS = {A: OffsetAndMetadata(5, leader_epoch=2), B: OffsetAndMetadata(6, metadata="é"), C: OffsetAndMetadata(7)}
-
 Bend = Callable[[Any], Any]
 
 
-class Coordinator:
-    """Keeps offsets; `bend` makes a lie of an answer, `mutate` changes its bytes."""
-
-    def __init__(self) -> None:
-        self.kept: dict[TopicPartition, tuple[int, int, str]] = {}
-        self.bend: Bend | None = None
-        self.mutate: Callable[[bytes], bytes] | None = None
-        self.flying: deque[tuple[type, Any, int, Callable[[Any], None]]] = deque()
-        self.requests = 0
-        self.versions = {p.OffsetCommitRequest: 9, p.OffsetFetchRequest: 9}
-        self.broker_id = 1
-        self.failure = None
-        self.now_ms = 1_000
-
-    def ready(self, now_ms: int) -> bool:
-        return True
-
-    def next_wake_ms(self, now_ms: int) -> int:
-        return 0
-
-    def lost(self, cause: Any) -> None:
-        pass
-
-    def send(self, api: Any, build: Any, now_ms: int, answered: Any, *, max_version: int) -> None:
-        version = min(self.versions[api], max_version)
-        self.requests += 1
-        self.flying.append((api, api.decode(version, b"".join(build(version).encode(version))), version, answered))
-
-    def answer(self) -> None:
-        api, request, version, answered = self.flying.popleft()
-        reply = self._commit(request) if api is p.OffsetCommitRequest else self._fetch(request, version)
-        if self.bend is not None:
-            reply = self.bend(reply)
-        wire = b"".join(reply.encode(version))
-        wire = wire if self.mutate is None else self.mutate(wire)
-        found, error = None, None
-        try:
-            found = api.RESPONSE.decode(version, wire)
-        except errors.CorruptDataError as cause:
-            error = cause
-        sent = SimpleNamespace(sent_ms=self.now_ms)
-        answered(SimpleNamespace(response=found, error=error, version=version, latency_ms=1, request=sent))
-
-    def _commit(self, request: Any) -> Any:
-        topics = []
-        for topic in request.topics:
-            for q in topic.partitions:
-                tp = TopicPartition(topic.name, q.partition_index)
-                self.kept[tp] = q.committed_offset, q.committed_leader_epoch, q.committed_metadata
-            parts = [p.group.OffsetCommitResponsePartition(partition_index=q.partition_index) for q in topic.partitions]
-            topics.append(p.group.OffsetCommitResponseTopic(name=topic.name, partitions=parts))
-        return p.OffsetCommitResponse(topics=topics)
-
-    def _fetch(self, request: Any, version: int) -> Any:
-        new = version >= 8
-        topic_kind = p.group.OffsetFetchResponseTopics if new else p.group.OffsetFetchResponseTopic
-        kind = p.group.OffsetFetchResponsePartitions if new else p.group.OffsetFetchResponsePartition
-        topics = []
-        for topic in request.groups[0].topics if new else request.topics:
-            parts = []
-            for index in topic.partition_indexes:
-                offset, epoch, metadata = self.kept.get(TopicPartition(topic.name, index), (-1, -1, ""))
-                parts.append(kind(partition_index=index, committed_offset=offset, committed_leader_epoch=epoch, metadata=metadata))
-            topics.append(topic_kind(name=topic.name, partitions=parts))
-        if new:
-            return p.OffsetFetchResponse(groups=[p.group.OffsetFetchResponseGroup(group_id="g", topics=topics)])
-        return p.OffsetFetchResponse(topics=topics)
-
-
-def no_topics() -> TopicIds:
-    """Of a consumer that knows nothing of the cluster; an answer about it is always there."""
-    metadata = Metadata(ConsumerConfig(bootstrap_servers="127.0.0.1:1"), ManualClock())
-    metadata.answered = 1
-    return TopicIds(SubscriptionState(ResetStrategy("earliest")), metadata)
-
-
-class AskedRig:
-    def __init__(self, *, fetch_version: int = 9) -> None:
-        self.coordinator = Coordinator()
-        self.topics = no_topics()
-        self.coordinator.versions[p.OffsetFetchRequest] = fetch_version
-        member = ConsumerGroupMetadata("g", 3, "m")
-        self.commits = OffsetCommits(
-            self.coordinator,  # type: ignore[arg-type]
-            "g",
-            lambda: member,
-            self.topics,
-            retry_backoff_ms=100,
-            retry_backoff_max_ms=1_000,
-        )
+class AskedRig(CommitsRig):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(backoff_max_ms=1_000, **options)
 
     def run(self, of: Commit | CommittedQuery, ms: int = LIE_MS) -> float:
         """Until it is done, or the time is over. Returns the requests per second."""

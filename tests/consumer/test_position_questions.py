@@ -27,23 +27,6 @@ def recreated_name(rig):
     rig.cluster.refresh()
 
 
-def assigned_again(rig):
-    at = position(rig)
-    rig.subscription.assign_manual([])
-    rig.round(300)
-    rig.subscription.assign_manual([A])
-    rig.subscription.seek(A, at)
-    rig.cluster.deliver()
-
-
-def assigned_again_between_two_steps(rig):
-    at = position(rig)
-    rig.subscription.assign_manual([])
-    rig.subscription.assign_manual([A])
-    rig.subscription.seek(A, at)
-    rig.cluster.deliver()
-
-
 def seek_to_the_same_offset(rig):
     rig.subscription.seek(A, position(rig))
 
@@ -73,19 +56,6 @@ def interrupted(rig):
     rig.subscription.settle_anew()
 
 
-def leaderless(rig):
-    rig.log(A).leader = -1
-    rig.cluster.refresh()
-    for _ in range(5):
-        rig.round(300)
-    rig.log(A).elect(3)
-
-
-def another_epoch(rig):
-    rig.log(A).elect(3)
-    rig.cluster.refresh()
-
-
 def fenced(rig):
     """The leader is ahead of the metadata."""
     rig.log(A).elect()
@@ -98,10 +68,6 @@ def unknown_epoch(rig):
     for _ in range(4):
         rig.round(300)
     rig.log(A).epoch += 1
-
-
-def answer_lost(rig):
-    rig.cluster.deliver(lost=True)
 
 
 def left_out_of_the_answer(rig):
@@ -133,33 +99,18 @@ def old_metadata(rig):
     rig.cluster.refresh()
 
 
-def broker_away(rig):
-    rig.cluster.unready.update((1, 2, 3))
-    rig.cluster.deliver(lost=True)
-    for _ in range(5):
-        rig.round(300)
-    rig.cluster.unready.clear()
-
-
 EVENTS = [
     recreated_name,
-    assigned_again,
-    assigned_again_between_two_steps,
     seek_to_the_same_offset,
     seek_and_back_to_validation,
     rewound_while_asked,
     rewound_to_an_unknown_epoch,
     reset_while_asked,
-    interrupted,
-    leaderless,
-    another_epoch,
     fenced,
     unknown_epoch,
-    answer_lost,
     left_out_of_the_answer,
     refused_for_good,
     old_metadata,
-    broker_away,
 ]
 
 

@@ -7,71 +7,22 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from test_hostile_offsets import A, B, C, Coordinator
+from commits_rig import NEW, OLD, OTHER, A, B, C, CommitsRig
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, NewTopic, errors
-from kafkacore import protocol as p
 from kafkacore.clock import ManualClock
 from kafkacore.cluster_snapshot import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.config import ConsumerConfig
-from kafkacore.consumer.group.commits import Commit, OffsetCommits
-from kafkacore.consumer.group.topic_ids import TopicIds
-from kafkacore.consumer.subscription import ResetStrategy, SubscriptionState
-from kafkacore.errors import Code
+from kafkacore.consumer.group.commits import Commit
 from kafkacore.metadata import Metadata
 from kafkacore.testing import EmbeddedCluster
-from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, SubscriptionPattern, TopicPartition
+from kafkacore.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 from tests.kit.clusters import embedded
 from tests.kit.records import fill
 from tests.kit.rows import each_row
 from tests.kit.waiting import until
 
 # -- the engine: time and metadata are moved by hand -------------------------------------------------------------------------------------
-
-OLD, NEW, OTHER = (bytes([n]) * 16 for n in (1, 2, 3))
-NO_ERROR, UNKNOWN = Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION
-
-
-class IdsCoordinator(Coordinator):
-    """Speaks version 10, and knows some topics."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.versions = {p.OffsetCommitRequest: 10, p.OffsetFetchRequest: 10}
-        self.ids = {"t": OLD, "u": OTHER}
-
-    def send(self, api: Any, build: Any, now_ms: int, answered: Any, *, max_version: int | None) -> None:
-        super().send(api, build, now_ms, answered, max_version=99 if max_version is None else max_version)
-
-    def _commit(self, request: Any) -> Any:
-        topics = []
-        for topic in request.topics:
-            by_id = bytes(topic.topic_id) != bytes(16)
-            name = next((n for n, i in self.ids.items() if i == bytes(topic.topic_id)), None) if by_id else topic.name
-            code = NO_ERROR if name in self.ids else Code.UNKNOWN_TOPIC_ID if by_id else UNKNOWN
-            if not code:
-                self.kept.update((TopicPartition(name, q.partition_index), (q.committed_offset, -1, "")) for q in topic.partitions)
-            parts = [p.group.OffsetCommitResponsePartition(partition_index=q.partition_index, error_code=code) for q in topic.partitions]
-            topics.append(p.group.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=parts))
-        return p.OffsetCommitResponse(topics=topics)
-
-    def _fetch(self, request: Any, version: int) -> Any:
-        reply = super()._fetch(request, version)
-        if version < 10:
-            return reply
-        (group,) = request.groups
-        topics = []
-        for topic in group.topics:
-            name = next((n for n, i in self.ids.items() if i == bytes(topic.topic_id)), None)
-            code = NO_ERROR if name else Code.UNKNOWN_TOPIC_ID
-            parts = [
-                p.group.OffsetFetchResponsePartitions(
-                    partition_index=i, committed_offset=self.kept.get(TopicPartition(name, i), (-1,))[0], metadata="", error_code=code
-                )
-                for i in topic.partition_indexes
-            ]
-            topics.append(p.group.OffsetFetchResponseTopics(topic_id=topic.topic_id, partitions=parts))
-        return p.OffsetFetchResponse(groups=[p.group.OffsetFetchResponseGroup(group_id="g", topics=topics)])
 
 
 class CountingMetadata(Metadata):
@@ -84,24 +35,13 @@ class CountingMetadata(Metadata):
         return super().request_update(reset_equivalent=reset_equivalent)
 
 
-class IdsRig:
-    """Commits of a consumer whose metadata the test writes."""
+class IdsRig(CommitsRig):
+    """Of a consumer whose metadata the test writes."""
 
     def __init__(self, *, version: int = 10) -> None:
-        self.coordinator = IdsCoordinator()
-        self.coordinator.versions = dict.fromkeys(self.coordinator.versions, version)
         self.metadata = CountingMetadata(ConsumerConfig(bootstrap_servers="127.0.0.1:1"), ManualClock())
-        self.subscription = SubscriptionState(ResetStrategy("earliest"))
-        self.taken: dict[TopicPartition, int] = {}
-        self.commits = OffsetCommits(
-            self.coordinator,  # type: ignore[arg-type]
-            "g",
-            lambda: ConsumerGroupMetadata("g", 3, "m"),
-            TopicIds(self.subscription, self.metadata),
-            retry_backoff_ms=100,
-            retry_backoff_max_ms=100,
-            taken=lambda offsets: self.taken.update((tp, found.offset) for tp, found in offsets.items()),
-        )
+        super().__init__(metadata=self.metadata)
+        self.coordinator.versions = dict.fromkeys(self.coordinator.versions, version)
         self.show(t=OLD, u=OTHER)
 
     def show(self, **ids: bytes) -> None:
