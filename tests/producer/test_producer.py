@@ -135,41 +135,6 @@ def test_close_with_the_broker_gone_fails_what_is_left(cluster: Any) -> None:
 
 @pytest.mark.sync_only("a loop does not outlive a fork")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_forked_child_is_told_and_does_not_hang(cluster: Any) -> None:
-    done = run_program(
-        """
-        import asyncio, os, sys
-        from kafkacore.errors import ForkedClientError
-        from kafkacore.producer import KafkaProducer
-        p = KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=0)
-        slow = KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=60_000)
-        f, one, many = p.send("t", b"x"), slow.send("t", b"x"), slow.send_many("t", [b"y"])
-        async def wait(future):
-            return await future
-        calls = [lambda: p.send("t", b"y"), lambda: p.flush(), lambda: p.send_many("t", [b"z"]), lambda: p.partitions_for("t")]
-        calls += [lambda: asyncio.run(wait(one)), lambda: asyncio.run(wait(many)), lambda: one.add_done_callback(print)]
-        child = os.fork()
-        if child == 0:
-            said = 0
-            for call in calls:
-                try:
-                    call()
-                except ForkedClientError:
-                    said += 1
-            p.close()
-            os._exit(0 if said == len(calls) and slow.metrics() else 1)
-        assert os.waitpid(child, 0)[1] == 0
-        print(f.result(60).offset >= 0, p.send("t", b"x").result(60).offset >= 0)
-        p.close()
-        slow.close()
-        """,
-        cluster.bootstrap_servers,
-    )
-    assert (done.stdout.strip(), done.returncode) == ("True True", 0), done.stderr
-
-
-@pytest.mark.sync_only("a loop does not outlive a fork")
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_that_closes_leaves_the_failures_to_its_parent(cluster: Any) -> None:
     cluster.create_topic("small-only", configs={"max.message.bytes": "500"})
     done = run_program(

@@ -223,12 +223,17 @@ def test_the_interpreter_ends_while_threads_send(cluster: Any) -> None:
 def test_forks_in_the_middle_of_sending(cluster: Any) -> None:
     done = run_program(
         """
-        import os, sys, threading
+        import asyncio, os, sys, threading
         import kafkacore.producer as module
         from kafkacore.errors import ClosedError, ForkedClientError
         make = lambda: module.KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=1, batch_size=1024, buffer_memory=16384)
-        p = make()
+        p, slow = make(), module.KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=60_000)
         p.partitions_for("t")
+        one, many = slow.send("t", b"x"), slow.send_many("t", [b"y"])
+        async def wait(future):
+            return await future
+        calls = [lambda: p.send("t", b"y"), lambda: p.flush(), lambda: p.send_many("t", [b"z"]), lambda: p.partitions_for("t")]
+        calls += [lambda: asyncio.run(wait(one)), lambda: asyncio.run(wait(many)), lambda: one.add_done_callback(print)]
         futures = [[] for _ in range(4)]
         stop = threading.Event()
         def run(mine):
@@ -242,22 +247,25 @@ def test_forks_in_the_middle_of_sending(cluster: Any) -> None:
         for _ in range(12):
             child = os.fork()
             if child == 0:
-                try:
-                    p.send("t", b"from the child")
-                except ForkedClientError:
-                    p.metrics()
-                    with make() as own:
-                        own.send("t", b"child").result(60)
-                    p.close()
-                    del p
-                    os._exit(0)
-                os._exit(1)
+                refused = 0
+                for call in calls:
+                    try:
+                        call()
+                    except ForkedClientError:
+                        refused += 1
+                p.metrics()
+                with make() as own:
+                    own.send("t", b"child").result(60)
+                p.close()
+                del p, calls
+                os._exit(0 if refused == 7 and slow.metrics() else 1)
             assert os.waitpid(child, 0)[1] == 0
         stop.set()
         for thread in threads:
             thread.join(60)
         metas = [future.result(60) for mine in futures for future in mine]
         p.close()
+        slow.close()
         print(len({(meta.partition, meta.offset) for meta in metas}) == len(metas) > 0)
         """,
         cluster.bootstrap_servers,
