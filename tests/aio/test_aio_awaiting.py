@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import gc
 import inspect
 import sys
 import types
@@ -18,8 +17,7 @@ import pytest
 
 from kafkacore import NewTopic, ProducerRecord, errors
 from kafkacore.aio import KafkaAdminClient, KafkaProducer
-from kafkacore.testing import EmbeddedCluster
-from tests.kit.inside import general_send_of, producer_in, sender_of
+from tests.kit.inside import general_send_of
 from tests.kit.records import all_values, read
 
 GUARD_S = 60
@@ -255,15 +253,6 @@ async def test_a_coroutine_that_is_kept_holds_no_record(producer: KafkaProducer,
     assert ended() is None
 
 
-def test_a_producer_that_is_not_made_sends_nothing() -> None:
-    with pytest.raises(errors.ConfigError):
-        KafkaProducer(bootstrap_servers="localhost:1", acks="some")
-    unmade = KafkaProducer.__new__(KafkaProducer)
-    send = unmade.send("t", b"")
-    with pytest.raises((TypeError, AttributeError)):
-        send.send(None)
-
-
 # ---- the delivery ----------------------------------------------------------------------------------------------------------------
 
 
@@ -328,29 +317,6 @@ async def test_a_wait_that_is_cancelled_ends_at_once(producer: KafkaProducer, to
     assert await asyncio.gather(tasks[0], tasks[2]) == [1, 1]
     assert (await future).offset == 1
     assert await values_behind_first(producer, topic) == [b"0"]
-
-
-@with_producer(**HELD)
-async def test_a_wait_that_is_cancelled_twice(producer: KafkaProducer, topic: str) -> None:
-    """A task that goes on waiting after a cancellation is woken by the delivery, once."""
-    future = await producer.send(topic, b"0")
-    seen: list[Any] = []
-
-    async def stubborn() -> None:
-        for _ in range(2):
-            try:
-                seen.append((await future).offset)
-            except asyncio.CancelledError as error:
-                seen.append(error.args)
-
-    task = asyncio.create_task(stubborn())
-    await still_waiting(task)
-    task.cancel("first")
-    await still_waiting(task)
-    assert seen == [("first",)]
-    await producer.flush()
-    await task
-    assert seen == [("first",), 1]
 
 
 @with_producer(**HELD)
@@ -455,45 +421,3 @@ async def test_it_is_a_future_as_far_as_a_task_needs_one(producer: KafkaProducer
     with pytest.raises(StopIteration) as delivered:
         done.send(None)
     assert delivered.value.value.offset == 1
-
-
-@with_producer()
-async def test_an_error_is_raised_where_it_is_awaited(producer: KafkaProducer, topic: str) -> None:
-    future = await producer.send(topic, b"0", partition=0)
-    metadata = await future
-    assert await future == metadata
-    lost = await producer.send(topic, b"1")
-    sender_of(producer_in(producer)).initiate_close(force=True)  # fails what is left
-    with pytest.raises(errors.ClosedError):
-        await lost
-
-
-def test_a_closed_loop_keeps_no_wait() -> None:
-    """Tasks that still wait when their loop is gone are collected with it."""
-
-    class Value:
-        pass
-
-    with EmbeddedCluster() as cluster:
-        producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **HELD)
-        loop = asyncio.new_event_loop()
-        loop.set_exception_handler(lambda loop, context: None)  # "Task was destroyed but it is pending"
-
-        async def start() -> weakref.ref[Value]:
-            await producer.partitions_for("t")
-
-            async def wait(value: Value) -> None:
-                await (await producer.send("t", b"0"))
-
-            value = Value()
-            task = asyncio.create_task(wait(value))
-            await still_waiting(task)
-            return weakref.ref(value)
-
-        ended = loop.run_until_complete(start())
-        assert ended() is not None
-        loop.close()
-        del loop
-        asyncio.run(producer.close())
-        gc.collect()
-        assert ended() is None

@@ -185,13 +185,6 @@ def test_a_producer_belongs_to_one_loop(servers: str, topic: str) -> None:
     asyncio.run(end())
 
 
-@in_loop
-async def test_offsets_of_a_transaction_are_a_mapping(servers: str, topic: str) -> None:
-    async with KafkaProducer(bootstrap_servers=servers, transactional_id=topic) as producer:
-        with pytest.raises(TypeError, match="offsets must be a mapping"):
-            await producer.send_offsets_to_transaction([(topic, 0, 7)], "copy")  # type: ignore[arg-type]
-
-
 def test_a_loop_that_is_closed_before_its_pass_spoils_nothing(servers: str, topic: str) -> None:
     producer = KafkaProducer(bootstrap_servers=servers, linger_ms=0)
     closed = asyncio.new_event_loop()
@@ -206,34 +199,6 @@ def test_a_loop_that_is_closed_before_its_pass_spoils_nothing(servers: str, topi
         await producer.close()
 
     asyncio.run(use())
-
-
-def test_a_partition_without_a_leader_holds_up_no_other() -> None:
-    """What is found for one partition is handed out while the position of the other cannot be looked up."""
-
-    async def run(cluster: EmbeddedCluster) -> None:
-        topic = "t"
-        cluster.create_topic(topic, partitions=2, replication_factor=1)
-        async with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            await producer.send_many(topic, [b"x"] * 600, partitions=[0, 1] * 300)
-        away = cluster.leader(topic, 1)
-        assert away is not None and away != cluster.leader(topic, 0)
-        cluster.stop_broker(away)
-        for call in ("poll", "poll_batch", "__aiter__"):
-            async with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
-                consumer.assign([(topic, 0), (topic, 1)])
-                count = 0
-                if call == "__aiter__":
-                    async for _ in consumer:
-                        count += 1
-                        if count == 300:
-                            break
-                while count < 300:
-                    found = await getattr(consumer, call)(None)
-                    count += sum(len(records) for records in (found.values() if call == "poll" else found))
-
-    with EmbeddedCluster(brokers=2) as cluster:
-        asyncio.run(asyncio.wait_for(run(cluster), GUARD_S))
 
 
 def test_a_close_that_waits_for_nothing_ends_what_is_awaited() -> None:

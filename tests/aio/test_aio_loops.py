@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cancelling import GUARD_S, run
+from cancelling import GUARD_S
 
 from kafkacore import KafkaAdminClient as SyncAdmin
 from kafkacore import KafkaConsumer as SyncConsumer
@@ -126,48 +124,6 @@ def test_a_loop_that_is_closed_before_its_clients(servers: str, kind: str, end: 
         assert "Exception ignored" not in stderr
         assert admin.describe_groups([topic])[topic].state.lower() == "empty", stderr
         assert next(iter(admin.list_offsets({(topic, 0): "latest"}).values())).offset == 3, stderr
-
-
-def test_debug_mode_has_nothing_to_say(servers: str, new_loop: NewLoop, caplog: pytest.LogCaptureFixture) -> None:
-    """Under a load of sends and polls; but for callbacks that a busy machine makes slow."""
-    topic = f"load-{new_loop.__module__}"
-
-    async def work() -> None:
-        async with (
-            KafkaProducer(bootstrap_servers=servers) as producer,
-            KafkaConsumer(topic, bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest") as consumer,
-        ):
-
-            async def send(number: int) -> None:
-                for i in range(500):
-                    await producer.send(topic, b"%d" % i)
-                    if not i % 50:
-                        await (await producer.send(topic, b"waited for"))
-                await (await producer.send_many(topic, [b"%d" % i for i in range(2000)]))
-
-            count = 4 * (500 + 10 + 2000)
-
-            async def read() -> None:
-                found = 0
-                while found < count:
-                    for records in (await consumer.poll(None)).values():
-                        found += len(records)
-                consumer.seek_to_beginning()
-                found = 0
-                while found < count:
-                    for columns in await consumer.poll_batch(None):
-                        found += len(columns)
-
-            async with asyncio.TaskGroup() as group:
-                group.create_task(read())
-                for number in range(4):
-                    group.create_task(send(number))
-
-    with caplog.at_level(logging.WARNING, logger="asyncio"):
-        run(new_loop, work)
-        gc.collect()
-    said = [record.getMessage() for record in caplog.records if record.name == "asyncio" and "Executing" not in record.getMessage()]
-    assert not said
 
 
 class Noting(RebalanceListener):
@@ -354,42 +310,3 @@ def test_deliveries_are_finished_in_turns(task_s: float, most: int) -> None:
         turns.calls.pop()()
     assert sum(turns.finished) == 2_000
     assert max(turns.finished) == turns.finished[0] == most
-
-
-def test_many_deliveries_at_once_do_not_hold_the_loop() -> None:
-    """Thousands of tasks wait for a delivery, and some are cancelled: no call of the loop goes on with more than 256 of them."""
-    calls = 0
-
-    async def work(cluster: EmbeddedCluster) -> list[int]:
-        async with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
-            await (await producer.send("t", b"the topic is there"))
-            cluster.pause_broker(1)
-            went_on: list[int] = []
-
-            async def send(number: int) -> None:
-                future = await producer.send("t", b"%d" % number)
-                await future
-                went_on.append(calls)
-
-            tasks = [asyncio.create_task(send(number)) for number in range(2_000)]
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            for task in tasks[::40]:
-                task.cancel()
-            cluster.resume_broker(1)
-            await asyncio.wait(tasks)
-            assert sum(task.cancelled() for task in tasks) == 50
-            return went_on
-
-    def counted(handle: asyncio.Handle) -> None:
-        nonlocal calls
-        calls += 1
-        run(handle)
-
-    run = asyncio.Handle._run
-    with EmbeddedCluster() as cluster, pytest.MonkeyPatch.context() as patch:
-        cluster.create_topic("t")
-        patch.setattr(asyncio.Handle, "_run", counted)
-        went_on = asyncio.run(work(cluster))
-    assert len(went_on) == 1_950
-    assert max(Counter(went_on).values()) <= 256

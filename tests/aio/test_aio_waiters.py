@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cancelling import run
+from cancelling import LOOPS, run
 
 from kafkacore import errors
 from kafkacore._codec import Delivery
@@ -22,8 +21,10 @@ def futures_of(loop: asyncio.AbstractEventLoop, *kinds: type) -> int:
     return sum(1 for found in gc.get_objects() if type(found) in kinds and found.get_loop() is loop and found.done())
 
 
-@pytest.mark.parametrize("call", ["record", "many", "flush", "flush at its deadline"])
-def test_no_waiter_is_left(new_loop: Callable[[], asyncio.AbstractEventLoop], call: str) -> None:
+@pytest.mark.parametrize(
+    ("loop", "call"), [("uvloop", "record"), ("asyncio", "many"), ("uvloop", "flush"), ("asyncio", "flush at its deadline")]
+)
+def test_no_waiter_is_left(loop: str, call: str) -> None:
     async def work(cluster: EmbeddedCluster) -> None:
         async with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
             await (await producer.send("t", b"known"))
@@ -56,7 +57,7 @@ def test_no_waiter_is_left(new_loop: Callable[[], asyncio.AbstractEventLoop], ca
             assert not (await many).errors
 
     with EmbeddedCluster() as cluster:
-        run(new_loop, lambda: work(cluster))
+        run(LOOPS[loop], lambda: work(cluster))
 
 
 def test_a_loop_that_is_closed_does_not_stop_what_a_delivery_without_a_partition_ends(caplog: pytest.LogCaptureFixture) -> None:

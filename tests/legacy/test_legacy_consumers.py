@@ -67,7 +67,7 @@ def in_partition(cluster, topic, partition, values, **settings):
 # -- SimpleConsumer -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
+@pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_a_partition_is_read_from_offset_to_offset(cluster, topic, simple, codec):
     values = [b"%d" % n for n in range(100)]
     for start in (0, 40, 70):
@@ -137,26 +137,6 @@ def test_a_leader_that_moved_is_an_error_once(cluster, topic, simple):
         simple.fetch(topic, 0, 0)
     assert [m.value for m in simple.fetch(topic, 0, 0)] == [b"m"]
     assert simple.find_leader(topic, 0).id == 3 - before
-
-
-def test_a_leader_that_is_killed_is_an_error_until_there_is_another():
-    with EmbeddedCluster(brokers=2) as cluster:
-        cluster.create_topic("t", replication_factor=2)
-        in_partition(cluster, "t", 0, [b"m"])
-        with SimpleConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
-            consumer.fetch("t", 0, 0)
-            cluster.kill_broker(cluster.leader("t", 0))
-            with pytest.raises(errors.KafkaError) as raised:
-                consumer.fetch("t", 0, 0)
-            assert raised.value.retriable
-
-            def values():
-                try:
-                    return [m.value for m in consumer.fetch("t", 0, 0)]
-                except errors.KafkaError as error:
-                    assert error.retriable
-
-            assert until(values, "there is another leader") == [b"m"]
 
 
 def test_offsets_before_a_time(cluster, topic, simple):

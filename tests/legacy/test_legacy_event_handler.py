@@ -168,15 +168,6 @@ def test_messages_without_key_stay_with_one_partition_until_the_refresh_interval
     assert [what for name, what in brokers.calls if name == "refresh"] == [["t"]] * 3
 
 
-def test_keyed_messages_do_not_depend_on_the_cache():
-    brokers = brokers_of(t=[1, 1, 1])
-    handler = turning(brokers, partitioner=by_length, topic_metadata_refresh_interval_ms=0)
-    for _ in range(4):
-        handler.handle([KeyedMessage("t", "kk", b"m")])
-        brokers.clock.advance(1)
-    assert all(list(sent[1]) == [Tp("t", 2)] for sent in brokers.produced)
-
-
 def test_an_interval_of_0_refreshes_with_every_batch():
     brokers = brokers_of(t=[1, 1])
     handler = turning(brokers, topic_metadata_refresh_interval_ms=0)
@@ -280,14 +271,6 @@ def test_each_retry_comes_after_the_back_off_and_a_refresh():
     assert str(failed.value).startswith("1 message not sent with 4 tries; t-0: NOT_ENOUGH_REPLICAS (19): too few")
 
 
-def test_without_retries_there_is_one_try():
-    brokers = brokers_of(t=[1])
-    brokers.failures = [{Tp("t", 0): Failure(errors.RequestTimedOut(), 0)}]
-    with pytest.raises(FailedToSendMessageError, match="with 1 try"):
-        handler_of(brokers, message_send_max_retries=0).handle([KeyedMessage("t", b"m")])
-    assert brokers.names == ["refresh", "produce"]
-
-
 def test_only_what_failed_is_sent_again_in_its_order():
     brokers = brokers_of(t=[1, 2])
     brokers.failures = [{Tp("t", 1): Failure(errors.NotLeaderOrFollower(), 0)}]
@@ -311,14 +294,6 @@ def test_the_second_failure_in_a_row_goes_to_the_leader_of_then():
     handler.handle([KeyedMessage("t", b"m")])
     assert [list(sent) for sent in brokers.produced] == [[1], [2], [3]]
     assert handler.statistics().resends.count == 2
-
-
-def test_a_fatal_cause_is_not_retried():
-    brokers = brokers_of()
-    brokers.partitions = lambda topic: (_ for _ in ()).throw(errors.AuthenticationFailedError("wrong password"))
-    with pytest.raises(FailedToSendMessageError, match="wrong password"):
-        handler_of(brokers).handle([KeyedMessage("t", b"m")])
-    assert "pause" not in brokers.names
 
 
 def test_one_fatal_cause_among_others_ends_the_tries():
@@ -429,12 +404,6 @@ def test_statistics_count_messages_and_bytes_by_topic_and_what_failed():
     found = handler.statistics()
     assert {name: (t.messages.count, t.bytes.count) for name, t in found.topics.items()} == {"a": (2, 7), "b": (1, 0)}
     assert (found.resends.count, found.failed_sends.count, found.queue_size) == (2, 1, 0)
-
-
-def test_an_empty_batch_is_no_work():
-    brokers = brokers_of()
-    handler_of(brokers).handle([])
-    assert brokers.calls == []
 
 
 @each_row(

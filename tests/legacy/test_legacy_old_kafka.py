@@ -14,6 +14,7 @@ from kafkacore.legacy import (
     LATEST_TIME,
     AsyncProducer,
     ConsumerConnector,
+    DefaultEventHandler,
     FailedToSendMessageError,
     KeyedMessage,
     SimpleConsumer,
@@ -147,8 +148,27 @@ def test_what_failed_names_the_old_request(cluster, release):
         cluster.create_topic("small", partitions=1, replication_factor=1, configs={"max.message.bytes": "1000"})
         with pytest.raises(FailedToSendMessageError) as failed:
             producer.send(KeyedMessage("small", b"m" * 5000))
+        producer.send(KeyedMessage("small", b"m" * 500))
     cause = failed.value.failed["small", 0]
     assert isinstance(cause, errors.RecordTooLarge) and cause.api == f"Produce v{PRODUCE[release]}"
+    with SimpleConsumer(**settings_of(cluster, release)) as consumer:
+        assert consumer.get_offsets_before("small", 0, LATEST_TIME, 5) == [1, 0]
+        if MAGIC[release] == 0:  # later a fetch brings the first message whole
+            small = consumer.fetch("small", 0, 0, max_bytes=100)
+            assert (list(small), small.valid_bytes, small.next_offset) == ([], 0, 0)
+        with pytest.raises(errors.OffsetOutOfRange):
+            consumer.fetch("small", 0, 9)
+    if MAGIC[release] == 0:  # it does not say what it speaks
+        quick = {"request_timeout_ms": 500, "retry_backoff_ms": 1, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 1}
+        said = r"closed the connection.* it is a Kafka before 0\.10, which broker_version='0\.8' \(or '0\.9'\) says"
+        with DefaultEventHandler(bootstrap_servers=cluster.bootstrap_servers, **quick) as handler:
+            with pytest.raises(FailedToSendMessageError, match=said):
+                handler.handle([KeyedMessage("t", b"m")])
+
+
+def test_other_versions_are_refused():
+    with pytest.raises(errors.ConfigError, match=r"broker_version must be one of 0\.8, 0\.9"):
+        SimpleConsumer(bootstrap_servers="nowhere:1", broker_version="0.7")
 
 
 @each_row("only_ends", [True, False])

@@ -194,32 +194,6 @@ def test_with_a_timeout_of_minus_1_a_full_queue_makes_the_caller_wait():
     assert handler.batches == [[n] for n in range(6)]
 
 
-def test_a_caller_that_waits_for_room_hears_of_the_close():
-    handler = KeepingHandler()
-    producer = full(handler)
-    raised = []
-
-    def send():
-        try:
-            producer.send(*messages_of(3))
-        except errors.ClosedError as error:
-            raised.append(error)
-
-    waits = threading.Event()
-    before = changed_of(producer).wait
-    changed_of(producer).wait = lambda *a: (waits.set(), before(*a))[1]  # type: ignore[method-assign]
-    caller = threading.Thread(target=send)
-    caller.start()
-    assert waits.wait(GUARD_S)
-    with pytest.raises(errors.KafkaTimeoutError, match="2 messages still queued"):
-        producer.close(timeout=0)
-    caller.join(GUARD_S)
-    assert len(raised) == 1
-    handler.release()
-    producer.close()
-    assert handler.batches == [[0], [1], [2]]
-
-
 def test_a_close_beside_a_caller_that_waits_says_what_is_queued():
     handler, callbacks = KeepingHandler(), Recorder()
     handler.hold()

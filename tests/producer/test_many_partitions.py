@@ -276,7 +276,7 @@ OPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(OPS, st.booleans())
 def test_a_look_at_what_is_new_finds_what_a_look_at_all_finds(ops: list[tuple[str, int, int]], in_order: bool) -> None:
     benches = []

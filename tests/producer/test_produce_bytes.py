@@ -52,7 +52,7 @@ NAMES = st.sampled_from(["t", "u", "other", "größer", "x" * 249])
 SENDS = st.lists(st.tuples(NAMES, st.integers(0, 2), st.binary(max_size=60)), min_size=1, max_size=40)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(SENDS, st.integers(3, 13), st.booleans(), st.sampled_from(["none", "gzip"]))
 def test_a_request_has_the_bytes_of_the_general_encoder(
     sends: list[tuple[str, int, bytes]], version: int, with_ids: bool, codec: str
@@ -123,7 +123,7 @@ def outcome(bench: Bench, futures: list[Any]) -> Any:
     return settled, counters, leaders, bench.pool.available_bytes, len(bench.sender._in_flight)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(answers(), st.sampled_from([3, 7, 9, 12, 13]), st.randoms(use_true_random=False))
 def test_an_answer_means_the_same_out_of_bytes_and_structs(
     given: tuple[list[tuple[str, list[tuple[int, dict[str, Any]]]]], bool], version: int, rng: Any
@@ -198,7 +198,7 @@ def test_an_answer_that_does_not_fit_the_request_settles_nothing_by_position(ver
     assert [future.done() for future in futures] == [future not in spared for future in futures]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(st.sampled_from([3, 8, 9, 12, 13]), st.data())
 def test_bytes_that_are_no_answer_are_refused_as_by_the_general_decoder(version: int, data: st.DataObject) -> None:
     answer = ProduceResponse(
