@@ -44,7 +44,7 @@ def a_loop(k: Face) -> Any:
             break
     first = next(reader)
     position = reader.position(k.tp())
-    return seen, first.offset, position, [record.offset for record in reader], [*reader], k.raised(lambda: next(reader))
+    return seen, first.offset, position, [record.offset for record in reader], k.raised(lambda: next(reader))
 
 
 @case

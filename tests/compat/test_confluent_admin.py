@@ -1,4 +1,4 @@
-"""Programs over confluent-kafka's admin client and serializers, and over their names here, see the same."""
+"""Programs over confluent-kafka's admin client and serializers, and over their names here, see the same; all of its programs on Kafka."""
 
 from __future__ import annotations
 
@@ -6,15 +6,25 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.compat import confluent_administering, confluent_serializing
+from tests.compat import (
+    confluent_administering,
+    confluent_clients,
+    confluent_details,
+    confluent_serializing,
+    confluent_serving,
+    confluent_unknown_topics,
+)
 from tests.compat.both_packages import CLUSTERS, Servers, cluster_of, compare_programs, quiet
 from tests.compat.confluent_face import Face
 
 pytest.importorskip("confluent_kafka", minversion="2.16")
 
-SUBJECTS = [confluent_administering, confluent_serializing]
+SUBJECTS = {"embedded": [confluent_administering, confluent_serializing, confluent_unknown_topics]}
+SUBJECTS["kafka"] = [*SUBJECTS["embedded"], confluent_clients, confluent_details, confluent_serving]
 ON_KAFKA = {
     "access_lists", "groups_are_listed", "groups_of_the_new_protocol", "offsets_of_a_group", "settings_are_changed_one_by_one", "users",
+    "a_topic_that_does_not_exist", "a_topic_that_the_brokers_do_not_have", "incremental_rebalance_callbacks", "times_that_brokers_give",
+    "transactions",
 }  # fmt: skip
 AUTHORIZER = {"authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super_users": "User:ANONYMOUS"}
 
@@ -31,4 +41,5 @@ def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_programs_over_confluent_kafkas_admin_client_see_the_same(servers: Servers, subtests: pytest.Subtests) -> None:
-    compare_programs(subtests, SUBJECTS, Face, ("kafkacore.compat.confluent", "confluent_kafka"), servers, ON_KAFKA)
+    on_kafka = ON_KAFKA if servers.kind == "kafka" else set()
+    compare_programs(subtests, SUBJECTS[servers.kind], Face, ("kafkacore.compat.confluent", "confluent_kafka"), servers, on_kafka)

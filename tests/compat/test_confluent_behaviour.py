@@ -4,35 +4,28 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kafkacore.compat import confluent as ours
 from kafkacore.compat.confluent.client_settings import ALIASES, CONSUMER_SETTINGS, DEFAULTS, PRODUCER_SETTINGS
-from tests.compat import confluent_clients, confluent_details, confluent_serving, confluent_unknown_topics
-from tests.compat.both_packages import CLUSTERS, Servers, cluster_of, compare_programs
+from kafkacore.testing import EmbeddedCluster
+from tests.compat import confluent_clients, confluent_details, confluent_serving
+from tests.compat.both_packages import Servers, compare_programs
 from tests.compat.confluent_face import Face
+from tests.kit.clusters import embedded
 from tests.kit.rows import each_row
 
 real = pytest.importorskip("confluent_kafka", minversion="2.16")
 
-SUBJECTS = [confluent_clients, confluent_serving, confluent_unknown_topics, confluent_details]
-ON_KAFKA = {
-    "a_topic_that_does_not_exist", "a_topic_that_the_brokers_do_not_have", "incremental_rebalance_callbacks", "times_that_brokers_give",
-    "transactions",
-}  # fmt: skip
+cluster = embedded(config={"group_min_session_timeout_ms": 500, "auto_create_topics_enable": False})
 
 
-@pytest.fixture(scope="module", params=CLUSTERS)
-def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
-    with cluster_of(request.param, group_min_session_timeout_ms=500, auto_create_topics_enable=False) as found:
-        yield found
-
-
-def test_programs_over_confluent_kafka_see_the_same(servers: Servers, subtests: pytest.Subtests) -> None:
-    compare_programs(subtests, SUBJECTS, Face, ("kafkacore.compat.confluent", "confluent_kafka"), servers, ON_KAFKA)
+def test_programs_over_confluent_kafka_see_the_same(cluster: EmbeddedCluster, subtests: pytest.Subtests) -> None:
+    """Those on a real Kafka are in test_confluent_admin.py, which starts one."""
+    subjects, packages = [confluent_clients, confluent_serving, confluent_details], ("kafkacore.compat.confluent", "confluent_kafka")
+    compare_programs(subtests, subjects, Face, packages, Servers("embedded", cluster.bootstrap_servers), set())
 
 
 def librdkafka() -> dict[str, str]:
