@@ -5,55 +5,62 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
-from collections.abc import Callable, Coroutine, Iterator
+import sys
 from typing import Any
 
 import pytest
 
 from kafkacore.compat.confluent import aio
-from kafkacore.testing import EmbeddedCluster
+from tests.compat.both_packages import Servers, case, compare_programs
 from tests.compat.confluent_serving import NOBODY
+from tests.kit.clusters import addresses
+from tests.kit.rows import each_row
 
 real = pytest.importorskip("confluent_kafka.aio", minversion=None)
 
 WAIT_S = 60.0
-PACKAGES = ("kafkacore.compat.confluent", "confluent_kafka")
-Program = Callable[[Any, Any, str, str], Coroutine[Any, Any, Any]]
 
 
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with EmbeddedCluster(configs={"group.min.session.timeout.ms": 500}) as cluster:
-        for name in PROGRAMS:
-            for package in PACKAGES:
-                cluster.create_topic(f"{name}-{package[:4]}", partitions=2)
-        yield cluster.bootstrap_servers
+servers = addresses({"t": 2}, config={"group.min.session.timeout.ms": 500})
 
 
-async def records(k: Any, a: Any, servers: str, topic: str) -> Any:
-    async with a.AIOProducer({"bootstrap.servers": servers}, max_workers=2) as producer:
-        futures = [await producer.produce(topic, b"%d" % nth, "key", partition=nth % 2) for nth in range(6)]
+class Face:
+    """One package, and where its clients connect."""
+
+    def __init__(self, package: str, servers: str, topic: str) -> None:
+        self.k, self.a = importlib.import_module(package), importlib.import_module(f"{package}.aio")
+        self.base, self.topic = {"bootstrap.servers": servers}, topic
+
+    async def close(self) -> None:
+        """Programs close their clients."""
+
+
+@case
+async def records(f: Face) -> Any:
+    async with f.a.AIOProducer(f.base, max_workers=2) as producer:
+        futures = [await producer.produce(f.topic, b"%d" % nth, "key", partition=nth % 2) for nth in range(6)]
         await producer.flush()
         sent = [(m.partition(), m.offset(), m.key(), m.value()) for m in await asyncio.gather(*futures)]
         left = len(producer)
-    consumer = a.AIOConsumer({"bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest"})
-    await consumer.assign([k.TopicPartition(topic, 0), k.TopicPartition(topic, 1)])
+    consumer = f.a.AIOConsumer(f.base | {"group.id": f.topic, "auto.offset.reset": "earliest"})
+    await consumer.assign([f.k.TopicPartition(f.topic, 0), f.k.TopicPartition(f.topic, 1)])
     read: list[Any] = []
     while len(read) < 6:
         read += [(m.partition(), m.offset(), m.value()) for m in await consumer.consume(10, 1.0)]
-    places = [(p.partition, p.offset) for p in await consumer.position([k.TopicPartition(topic, 0)])]
+    places = [(p.partition, p.offset) for p in await consumer.position([f.k.TopicPartition(f.topic, 0)])]
     await consumer.close()
     return sent, left, sorted(read), places
 
 
-async def errors(k: Any, a: Any, servers: str, topic: str) -> Any:
+@case
+async def errors(f: Face) -> Any:
     seen: list[Any] = []
 
     async def failed(error: Any) -> None:
         seen.append(error.name())
 
-    producer = a.AIOProducer({"bootstrap.servers": NOBODY, "message.timeout.ms": 1_000, "error_cb": failed})
-    future = await producer.produce(topic, b"v")
+    producer = f.a.AIOProducer({"bootstrap.servers": NOBODY, "message.timeout.ms": 1_000, "error_cb": failed})
+    future = await producer.produce(f.topic, b"v")
     await producer.flush()
     outcome = type(future.exception()).__name__, future.exception().args[0].name()
     while len(set(seen)) < 2:
@@ -62,9 +69,10 @@ async def errors(k: Any, a: Any, servers: str, topic: str) -> Any:
     return outcome, seen[:2], len(producer)
 
 
-async def rebalances(k: Any, a: Any, servers: str, topic: str) -> Any:
+@case
+async def rebalances(f: Face) -> Any:
     seen: list[Any] = []
-    consumer = a.AIOConsumer({"bootstrap.servers": servers, "group.id": topic, "enable.auto.commit": False})
+    consumer = f.a.AIOConsumer(f.base | {"group.id": f.topic, "enable.auto.commit": False})
 
     async def assigned(of: Any, partitions: list[Any]) -> None:
         seen.append(("assigned", of is consumer, [p.partition for p in partitions]))
@@ -76,10 +84,10 @@ async def rebalances(k: Any, a: Any, servers: str, topic: str) -> Any:
     async def revoked(of: Any, partitions: list[Any]) -> None:
         seen.append(("revoked", [p.partition for p in partitions], await of.commit(asynchronous=False) is not None))
 
-    async with a.AIOProducer({"bootstrap.servers": servers}) as producer:
+    async with f.a.AIOProducer(f.base) as producer:
         for nth in range(4):
-            await producer.produce(topic, b"%d" % nth, partition=nth % 2)
-    await consumer.subscribe([topic], on_assign=assigned, on_revoke=revoked)
+            await producer.produce(f.topic, b"%d" % nth, partition=nth % 2)
+    await consumer.subscribe([f.topic], on_assign=assigned, on_revoke=revoked)
     read: list[Any] = []
     while len(read) < 2:
         if (m := await consumer.poll(1.0)) is not None:
@@ -93,56 +101,43 @@ async def rebalances(k: Any, a: Any, servers: str, topic: str) -> Any:
     return "open"
 
 
-async def transactions(k: Any, a: Any, servers: str, topic: str) -> Any:
-    async with a.AIOProducer({"bootstrap.servers": servers, "transactional.id": topic}) as producer:
+@case
+async def transactions(f: Face) -> Any:
+    async with f.a.AIOProducer(f.base | {"transactional.id": f.topic}) as producer:
         await producer.init_transactions()
         await producer.begin_transaction()
-        committed = await producer.produce(topic, b"a", partition=0)
+        committed = await producer.produce(f.topic, b"a", partition=0)
         await producer.commit_transaction()
         await producer.begin_transaction()
-        aborted = await producer.produce(topic, b"b", partition=0)
+        aborted = await producer.produce(f.topic, b"b", partition=0)
         await producer.abort_transaction()
         return (await committed).offset(), (await aborted).value()
 
 
-PROGRAMS: dict[str, Program] = {fn.__name__: fn for fn in (records, errors, rebalances, transactions)}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(PROGRAMS))
-def test_both_packages_show_a_program_the_same(servers: str, name: str) -> None:
-    found = []
-    for package in PACKAGES:
-        modules = importlib.import_module(package), importlib.import_module(f"{package}.aio")
-        program = PROGRAMS[name](*modules, servers, f"{name}-{package[:4]}")
-        found.append(asyncio.run(asyncio.wait_for(program, WAIT_S)))
-    assert found[0] == found[1]
+def test_both_packages_show_a_program_the_same(servers: str, subtests: pytest.Subtests) -> None:
+    compare_programs(
+        subtests, [sys.modules[__name__]], Face, ("kafkacore.compat.confluent", "confluent_kafka"), Servers("embedded", servers), set()
+    )
 
 
-@pytest.mark.parametrize("name", ["AIOProducer", "AIOConsumer"])
+@each_row("name", ["AIOProducer", "AIOConsumer"])
 def test_every_public_method_is_there(name: str) -> None:
     wanted = {each for each, fn in inspect.getmembers(getattr(real, name), inspect.isfunction) if not each.startswith("_")}
     assert {each for each in wanted if not inspect.iscoroutinefunction(getattr(getattr(aio, name), each, None))} == set()
     assert list(inspect.signature(getattr(aio, name)).parameters) == list(inspect.signature(getattr(real, name)).parameters)
 
 
-def test_futures_are_resolved_without_a_poll_and_with_headers(servers: str) -> None:
+def test_futures_are_resolved_without_a_poll_which_waits_for_events(servers: str) -> None:
     async def main() -> Any:
         async with aio.AIOProducer({"bootstrap.servers": servers, "linger.ms": 1}) as producer:
-            futures = [await producer.produce("records-kafk", b"v", headers={"a": "b"}, partition=0) for _ in range(50)]
+            futures = [await producer.produce("t", b"v", headers={"a": "b"}, partition=0) for _ in range(50)]
             found = await asyncio.wait_for(asyncio.gather(*futures), WAIT_S)
-            return len({m.offset() for m in found}), await producer.poll(0.01), len(producer)
+            left = await producer.poll(0.01), len(producer)
+            await producer.produce("t", b"v")
+            return len({m.offset() for m in found}), left, await producer.poll(WAIT_S)
 
-    assert asyncio.run(main()) == (50, 0, 0)
-
-
-def test_a_poll_waits_for_events(servers: str) -> None:
-    async def main() -> int:
-        async with aio.AIOProducer({"bootstrap.servers": servers}) as producer:
-            await producer.produce("records-kafk", b"v")
-            return await producer.poll(WAIT_S)
-
-    assert asyncio.run(main()) == 1
+    assert asyncio.run(main()) == (50, (0, 0), 1)
 
 
 def test_a_full_queue_and_a_refused_message_are_outcomes(servers: str) -> None:
@@ -169,7 +164,7 @@ def test_a_task_that_outlives_its_callback_goes_on_by_itself(servers: str) -> No
         async def assigned(of: Any, partitions: list[Any]) -> None:
             left.append(asyncio.get_running_loop().create_task(later()))
 
-        await consumer.subscribe(["records-kafk"], on_assign=assigned)
+        await consumer.subscribe(["t"], on_assign=assigned)
         while not left:
             await consumer.poll(0.1)
         ended.set()

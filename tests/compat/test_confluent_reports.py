@@ -17,6 +17,7 @@ import pytest
 from kafkacore._codec import ConsumerRecord, MessagesInHand, ProducerCore, ReportedSend, message_method, recast_records, send_method
 from kafkacore.compat.confluent import KafkaError, KafkaException, Message, Producer
 from kafkacore.testing import EmbeddedCluster
+from tests.compat.confluent_serving import NOBODY
 from tests.kit.clusters import addresses
 from tests.kit.inside import producer_in, sender_of, take_general_way, thread_of
 from tests.kit.rows import each_row
@@ -97,38 +98,6 @@ def delivered(made: Any) -> None:
     producer_in(made).flush(WAIT_S)
 
 
-def test_messages_with_and_without_a_callback_count_until_they_are_served(servers: str) -> None:
-    seen: list[Any] = []
-    with producer_of_t(servers, **{"linger.ms": 60_000}) as made:
-        for nth in range(6):
-            made.produce("t", b"%d" % nth, partition=0, on_delivery=(lambda error, m: seen.append(m.value())) if nth % 2 else None)
-        assert len(made) == 6
-        delivered(made)
-        assert len(made) == 7  # six messages and the event of their batch, as librdkafka counts
-        assert made.poll(0) == 1
-        assert (len(made), seen) == (0, [b"1", b"3", b"5"])
-        assert made.poll(0) == 0
-
-
-def test_a_callback_that_raises_leaves_the_rest_for_the_next_call(servers: str) -> None:
-    seen: list[Any] = []
-
-    def report(error: Any, m: Any) -> None:
-        seen.append(m.value())
-        if m.value() == b"1":
-            raise ValueError("of the callback")
-
-    with producer_of_t(servers, **{"linger.ms": 60_000}) as made:
-        for nth in range(4):
-            made.produce("t", b"%d" % nth, partition=0, on_delivery=report)
-        delivered(made)
-        with pytest.raises(ValueError, match="of the callback"):
-            made.poll(0)
-        assert (seen, len(made)) == ([b"0", b"1"], 3)
-        assert made.poll(0) == 1
-        assert (seen, len(made)) == ([b"0", b"1", b"2", b"3"], 0)
-
-
 def test_the_rest_of_a_batch_comes_before_the_next_batch(servers: str) -> None:
     """Also where its outcome came first, and where a second callback of it raises; and in a flush."""
     seen: list[Any] = []
@@ -171,7 +140,9 @@ def test_each_message_has_its_callback_whether_they_are_all_the_same_or_not(serv
                 take_general_way(made)
             for nth, name in enumerate(pattern):
                 made.produce("t", b"%d" % nth, partition=0, on_delivery=callbacks.get(name))
+            assert len(made) == len(pattern)
             delivered(made)
+            assert len(made) == len(pattern) + 1  # the messages and the event of their batch, as librdkafka counts
             firsts.clear()
             assert made.poll(0) == 1
             assert len(made) == 0
@@ -334,15 +305,17 @@ def test_nothing_of_a_report_stays(servers: str) -> None:
 
 
 def test_a_producer_that_is_dropped_ends(servers: str) -> None:
-    made = producer_of_t(servers, error_cb=print, throttle_cb=print)
-    made.produce("t", b"v", on_delivery=lambda error, m: None)
-    made.flush(WAIT_S)
-    thread, gone = thread_of(sender_of(producer_in(made))), weakref.ref(made)
-    del made
-    gc.collect()
-    assert gone() is None
-    thread.join(WAIT_S)
-    assert not thread.is_alive()
+    """Also with a message of a topic that it does not know."""
+    for bootstrap in (servers, NOBODY):
+        made = Producer({"bootstrap.servers": bootstrap, "error_cb": print, "throttle_cb": print})
+        made.produce("t", b"v", on_delivery=lambda error, m: None)
+        made.flush(WAIT_S if bootstrap == servers else 0)
+        thread, gone = thread_of(sender_of(producer_in(made))), weakref.ref(made)
+        del made
+        gc.collect()
+        assert gone() is None
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
 
 
 def test_a_short_cut_finds_what_an_object_holds_in_a_slot_and_without() -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import sys
 import threading
-import weakref
 from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +16,7 @@ from kafkacore.errors import KafkaTimeoutError
 from kafkacore.testing import EmbeddedCluster
 from tests.compat.confluent_serving import NOBODY
 from tests.kit.clusters import embedded
-from tests.kit.inside import metadata_of, producer_in, sender_of, thread_of, topics_of
+from tests.kit.inside import metadata_of, producer_in, sender_of, topics_of
 from tests.kit.waiting import until
 
 WAIT_S = 60.0
@@ -158,18 +156,6 @@ def test_an_abort_gives_them_up(cluster: EmbeddedCluster) -> None:
         producer.produce("t", b"next")
         producer.commit_transaction(WAIT_S)
     assert [record.value for record in cluster.records("t")] == [b"next"]
-
-
-def test_a_producer_that_is_dropped_with_them_ends() -> None:
-    made = Producer({"bootstrap.servers": NOBODY})
-    made.produce("t", b"v", on_delivery=print)
-    thread, gone = thread_of(sender_of(producer_in(made))), weakref.ref(made)
-    del made
-    gc.collect()
-    assert gone() is None
-    assert thread is not None
-    thread.join(WAIT_S)
-    assert not thread.is_alive()
 
 
 def test_the_brokers_come_after_the_producer(cluster: EmbeddedCluster) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from kafkacore._codec import RecastSend
 from kafkacore.compat import settings as shared
-from kafkacore.compat.kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
+from kafkacore.compat.kafka import KafkaConsumer, KafkaProducer, errors
 from kafkacore.compat.kafka.assignors import CooperativeStickyAssignor, StickyPartitionAssignor
-from kafkacore.compat.kafka.common_settings import COMMON, COMMON_DEFAULTS, _addresses, _token_provider, engine_settings
+from kafkacore.compat.kafka.common_settings import _addresses, _token_provider
 from kafkacore.compat.kafka.consumer import _at_beginning
 from kafkacore.compat.kafka.partitioner import StickyPartitioner
 from tests.kit.inside import consumer_in, producer_in, short_send_of
@@ -42,12 +42,12 @@ def test_addresses_get_the_default_port(given: Any, found: list[str]) -> None:
 
 
 def test_a_producer_has_kafka_pythons_defaults() -> None:
-    with KafkaProducer(**NOWHERE) as producer:
+    with KafkaProducer(**NOWHERE) as producer, KafkaProducer(**NOWHERE, partitioner=StickyPartitioner()) as sticky:
         config = producer_in(producer).config
         assert (config.linger_ms, config.acks, config.retries, config.compression_type) == (0, -1, 2**31 - 1, "none")
         assert (config.reconnect_backoff_max_ms, config.send_buffer_bytes, config.enable_idempotence) == (30_000, -1, True)
         assert re.fullmatch(r"kafka-python-producer-\d+", config.client_id)
-        assert type(short_send_of(producer)) is RecastSend
+        assert type(short_send_of(producer)) is type(short_send_of(sticky)) is RecastSend
 
 
 def test_a_consumer_has_kafka_pythons_defaults() -> None:
@@ -55,15 +55,10 @@ def test_a_consumer_has_kafka_pythons_defaults() -> None:
         config = consumer_in(consumer).config
         assert (config.auto_offset_reset, config.max_poll_records, config.group_id) == ("latest", 500, None)
         assert config.partition_assignment_strategy == ("range", "roundrobin")
-
-
-@each_row(
-    ("given", "found"),
-    [("smallest", "earliest"), ("largest", "latest"), ("EARLIEST", "earliest"), ("none", "none"), ("anything", "none")],
-)
-def test_words_for_the_reset_of_offsets(given: str, found: str) -> None:
-    with KafkaConsumer(**NOWHERE, auto_offset_reset=given) as consumer:
-        assert consumer_in(consumer).config.auto_offset_reset == found
+    words = {"smallest": "earliest", "largest": "latest", "EARLIEST": "earliest", "none": "none", "anything": "none"}
+    for given, found in words.items():
+        with KafkaConsumer(**NOWHERE, auto_offset_reset=given) as consumer:
+            assert consumer_in(consumer).config.auto_offset_reset == found
 
 
 def test_assignors_go_by_their_names() -> None:
@@ -73,27 +68,11 @@ def test_assignors_go_by_their_names() -> None:
         KafkaConsumer(**NOWHERE, partition_assignment_strategy=[object()])
 
 
-def test_kafka_pythons_own_partitioners_stand_for_the_engines() -> None:
-    with KafkaProducer(**NOWHERE, partitioner=StickyPartitioner()) as producer:
-        assert type(short_send_of(producer)) is RecastSend
-
-
 def test_credentials() -> None:
     given = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_plain_username": "u", "sasl_plain_password": "p"}
-    with KafkaAdminClientOffline(**NOWHERE, **given) as admin:
-        config = admin._admin.config
+    with KafkaConsumer(**NOWHERE, **given) as consumer:
+        config = consumer_in(consumer).config
         assert (config.sasl_username, config.sasl_password, config.sasl_mechanism) == ("u", "p", "PLAIN")
-
-
-class KafkaAdminClientOffline(KafkaAdminClient):
-    """Does not look for a broker."""
-
-    def __init__(self, **configs: Any) -> None:
-        from kafkacore.admin import KafkaAdminClient as Engine
-
-        self._admin = Engine(
-            **engine_settings(COMMON | {"bootstrap_timeout_ms": shared.Own("")}, {**COMMON_DEFAULTS, "client_id": "c"}, configs)
-        )
 
 
 def test_settings_of_other_protocols_are_left_out_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
@@ -143,7 +122,7 @@ def test_patterns_match_the_beginning_of_a_name(pattern: Any, name: str, matches
     assert bool(re.match(pattern, name)) is matches  # as kafka-python does it
 
 
-def test_a_table_of_settings(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_table_of_settings(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     table: dict[str, shared.Kind] = {
         "a": shared.Ours(),
         "b": shared.Ours("bee", lambda value: value * 2),
@@ -159,13 +138,6 @@ def test_a_table_of_settings(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.getMessage() for record in caplog.records] == ["c=2 has no effect: it is not needed"]
     with pytest.raises(ValueError, match="d=2: it is not there"):
         shared.translated(table, defaults, {"d": 2}, ValueError)
-
-
-def test_a_mode_for_the_first_start_warns_of_what_is_refused(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    refused = NOWHERE | {"client_dns_lookup": "resolve_canonical_bootstrap_servers_only"}
-    monkeypatch.setenv("KAFKACORE_COMPAT", "warn")
-    KafkaProducer(**refused).close(timeout=0)
-    assert "client_dns_lookup='resolve_canonical_bootstrap_servers_only' is not honoured" in caplog.text
-    monkeypatch.delenv("KAFKACORE_COMPAT")
-    with pytest.raises(Exception, match="client_dns_lookup"):
-        KafkaProducer(**refused)
+    monkeypatch.setenv("KAFKACORE_COMPAT", "warn")  # for the first start
+    shared.translated(table, defaults, {"d": 2}, ValueError)
+    assert "d=2 is not honoured" in caplog.text
