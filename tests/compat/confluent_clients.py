@@ -77,28 +77,23 @@ def settings_that_are_refused(f: Face) -> Any:
 
 
 @case
-def a_message_as_it_is_read(f: Face) -> Any:
+def a_message_as_it_is_read_and_changed(f: Face) -> Any:
     producer = f.producer()
     producer.produce(f.topic, b"v", b"k", 0, timestamp=NOW_MS, headers=[("a", b"1"), ("a", None), ("b", "2")])
     producer.produce(f.topic, None, None, 0, timestamp=NOW_MS + 1)
     producer.flush(WAIT_S)
     found = f.read(f.reader(), 2)
-    return [
+    shown = [
         (m.error(), m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.headers(), m.timestamp(), m.latency(), m.leader_epoch(),
          m.delivery_count(), len(m), isinstance(m, f.k.Message))
         for m in found
     ]  # fmt: skip
-
-
-@case
-def what_can_be_set_on_a_message(f: Face) -> Any:
-    f.fill(1)
-    (message,) = f.read(f.reader(), 1)
+    message = found[0]
     message.set_value({"a": 1})
     message.set_key("new")
     message.set_headers([("h", b"1")])
     message.set_error(f.k.KafkaError(1))
-    return message.value(), message.key(), message.headers(), message.error().code(), message.offset(), message.deserialized_value()
+    return shown, message.value(), message.key(), message.headers(), message.error().code(), message.offset(), message.deserialized_value()
 
 
 @case
@@ -107,7 +102,9 @@ def the_end_of_a_partition(f: Face) -> Any:
     consumer = f.reader(f.tp(0), f.tp(1), **{"enable.partition.eof": True})
     found = f.read(consumer, 4)
     ends = sorted((m.topic(), m.partition(), m.offset(), m.error().name()) for m in found if m.error())
-    return [m.value() for m in found if not m.error()], ends, consumer.poll(0.1)
+    nothing = consumer.poll(0.1)
+    consumer.seek(f.tp(0, 2))
+    return [m.value() for m in found if not m.error()], ends, nothing, [(m.offset(), m.error().name()) for m in f.read(consumer, 1)]
 
 
 @case
@@ -119,34 +116,22 @@ def consume_gives_lists(f: Face) -> Any:
 
 
 @case
-def assigned_places(f: Face) -> Any:
+def places_and_pauses(f: Face) -> Any:
     f.fill(5)
     consumer = f.reader(f.tp(0, 3))
-    at_three = [m.offset() for m in f.read(consumer, 2)]
+    found: list[Any] = [[m.offset() for m in f.read(consumer, 2)]]
     consumer.assign([f.tp(0, f.k.OFFSET_BEGINNING)])
-    return at_three, [m.offset() for m in f.read(consumer, 2)], [(p.topic, p.partition) for p in consumer.assignment()]
-
-
-@case
-def seek_and_position(f: Face) -> Any:
-    f.fill(5)
-    consumer = f.reader()
-    before = [p.offset for p in consumer.position([f.tp()])]
-    f.read(consumer, 2)
-    behind = [p.offset for p in consumer.position([f.tp()])]
+    found.append([p.offset for p in consumer.position([f.tp()])])
+    found.append([m.offset() for m in f.read(consumer, 2)])
+    found.append([p.offset for p in consumer.position([f.tp()])])
     consumer.seek(f.tp(0, 4))
-    return before, behind, [m.offset() for m in f.read(consumer, 1)], f.raised(lambda: consumer.seek(f.tp(1, 0)))
-
-
-@case
-def pause_and_resume(f: Face) -> Any:
-    f.fill(3)
-    consumer = f.reader()
-    first = f.read(consumer, 1)[0].offset()
+    found.append([m.offset() for m in f.read(consumer, 1)])
+    consumer.seek(f.tp(0, 1))
     consumer.pause([f.tp()])
-    paused = consumer.poll(0.2)
+    found.append(consumer.poll(0.2))
     consumer.resume([f.tp()])
-    return first, paused, [m.offset() for m in f.read(consumer, 2)]
+    found.append([m.offset() for m in f.read(consumer, 4)])
+    return found, [(p.topic, p.partition) for p in consumer.assignment()], f.raised(lambda: consumer.seek(f.tp(1, 0)))
 
 
 @case
@@ -173,7 +158,9 @@ def commits_without_waiting(f: Face) -> Any:
     f.read(consumer, 2)
     result = consumer.commit()
     until(lambda: seen, "the callback is called", consumer)
-    return result, seen
+    waited_for = [p.offset for p in consumer.commit(offsets=[f.tp(0, 1)], asynchronous=False)]  # has none
+    consumer.poll(0.1)
+    return result, waited_for, seen
 
 
 @case
@@ -300,20 +287,6 @@ def transactions(f: Face) -> Any:
 
 
 @case
-def what_flush_and_poll_count(f: Face) -> Any:
-    seen: list[Any] = []
-    producer = f.producer(**{"linger.ms": 60_000})
-    producer.list_topics(f.topic, timeout=WAIT_S)
-    nothing = producer.poll(0)
-    for _ in range(3):
-        producer.produce(f.topic, b"v", partition=0, on_delivery=lambda error, m: seen.append(error))
-    waiting = len(producer)
-    producer.flush(WAIT_S)
-    producer.produce(f.topic, b"v", partition=0, on_delivery=lambda error, m: seen.append(error))
-    return nothing, waiting, len(seen), len(producer), producer.flush(WAIT_S), len(seen)
-
-
-@case
 def flush_says_what_is_left_when_the_broker_is_gone(f: Face) -> Any:
     seen: list[Any] = []
     with EmbeddedCluster() as own:
@@ -335,15 +308,6 @@ def a_list_of_messages(f: Face) -> Any:
     producer.flush(WAIT_S)
     errors = [each["_error"].name() if "_error" in each else None for each in messages]
     return queued, errors, [m.value() for m in f.read(f.reader(), 2)]
-
-
-@case
-def the_end_of_a_partition_after_a_seek(f: Face) -> Any:
-    f.fill(2)
-    consumer = f.reader(**{"enable.partition.eof": True})
-    first = [m.offset() for m in f.read(consumer, 3)]
-    consumer.seek(f.tp(0, 2))
-    return first, [(m.offset(), m.error().name()) for m in f.read(consumer, 1)]
 
 
 @case

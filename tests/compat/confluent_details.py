@@ -29,16 +29,12 @@ def notes_of_offsets(f: Face) -> Any:
 
 
 @case
-def levels_without_a_logger(f: Face) -> Any:
+def levels_and_contexts_of_logs(f: Face) -> Any:
     made = [f.raised(lambda n=n: f.producer(log_level=n) and n) for n in (0, 3, 7, 8, -1)]  # type: ignore[misc]
-    return made, f.raised(lambda: f.consumer(log_level=3) and 3)
-
-
-@case
-def contexts_of_debug(f: Face) -> Any:
     quiet = logging.Logger("of nobody", logging.CRITICAL)
     texts = ("generic,broker", "all", "", "nope", "broker, topic", "generic,nope", "cgrp,fetch,eos,telemetry,conf,mock")
-    return [f.raised(lambda text=text: f.producer(debug=text, logger=quiet) and text) for text in texts]  # type: ignore[misc]
+    contexts = [f.raised(lambda text=text: f.producer(debug=text, logger=quiet) and text) for text in texts]  # type: ignore[misc]
+    return made, f.raised(lambda: f.consumer(log_level=3) and 3), contexts
 
 
 @case

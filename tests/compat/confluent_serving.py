@@ -147,15 +147,6 @@ def credentials_that_are_set(f: Face) -> Any:
 
 
 @case
-def watermarks_that_are_known_already(f: Face) -> Any:
-    f.fill(4)
-    consumer = f.reader()
-    unknown = consumer.get_watermark_offsets(f.tp(1), cached=True)
-    f.read(consumer, 4)
-    return unknown, consumer.get_watermark_offsets(f.tp(), cached=True)
-
-
-@case
 def watermarks_beside_an_open_transaction(f: Face) -> Any:
     f.fill(2)
     producer = f.producer(**{"transactional.id": f"open-{f.topic}"})
@@ -164,10 +155,11 @@ def watermarks_beside_an_open_transaction(f: Face) -> Any:
     producer.produce(f.topic, b"v", partition=0)
     producer.flush(WAIT_S)
     consumer = f.reader()
+    unknown = consumer.get_watermark_offsets(f.tp(1), cached=True)
     f.read(consumer, 2)
     found = consumer.get_watermark_offsets(f.tp(), cached=True), consumer.get_watermark_offsets(f.tp(), timeout=WAIT_S)
     producer.abort_transaction(WAIT_S)
-    return found
+    return unknown, found
 
 
 @case
@@ -281,7 +273,8 @@ def blocks_that_close(f: Face) -> Any:
     with f.k.Consumer(base) as consumer:
         consumer.assign([f.tp()])
         found = [m.value() for m in f.read(consumer, 1)]
-    return seen, found, f.raised(lambda: producer.flush(0)), f.raised(lambda: consumer.consume(1, 0))
+    closed = (lambda: producer.flush(0), lambda: producer.list_topics(timeout=5), lambda: producer.cluster_id(timeout=5))
+    return seen, found, [f.raised(call) for call in (*closed, lambda: consumer.consume(1, 0))]
 
 
 @case
@@ -319,21 +312,3 @@ def partitions_that_no_topic_has(f: Face) -> Any:
 def switches_that_are_neither_on_nor_off(f: Face) -> Any:
     texts = ("maybe", "", "yes", "on", "T", "False", "0", "f", 2)
     return [f.raised(lambda text=text: f.consumer(**{"enable.auto.commit": text}) and text) for text in texts]
-
-
-@case
-def commits_that_are_waited_for_have_no_callback(f: Face) -> Any:
-    f.fill(2)
-    seen: list[Any] = []
-    consumer = f.reader(f.tp(0, 0), **{"on_commit": lambda error, _: seen.append(error), "enable.auto.commit": False})
-    f.read(consumer, 2)
-    committed = [p.offset for p in consumer.commit(asynchronous=False) if p.partition == 0]
-    consumer.poll(0.1)
-    return committed, seen
-
-
-@case
-def a_closed_producer_lists_nothing(f: Face) -> Any:
-    producer = f.producer()
-    producer.close()
-    return f.raised(lambda: producer.list_topics(timeout=5)), f.raised(lambda: producer.cluster_id(timeout=5))
