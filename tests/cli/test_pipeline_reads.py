@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,14 +10,12 @@ from typing import Any
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaProducer
-from kafkacore.cli import pipeline
 from kafkacore.spark.pipeline import running
 from kafkacore.spark.pipeline.project import Project, create
 from kafkacore.spark.pipeline.reads import FlowFault, News, Reads, reading
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import NewPartitions
 from tests.kit.clusters import embedded
-from tests.kit.commands import Commands
 from tests.kit.late import late, late_or_skip
 from tests.kit.rows import each_row
 
@@ -174,7 +170,7 @@ def test_a_kafka_that_does_not_answer_is_left_to_the_update(news: News) -> None:
     assert news.is_there()
 
 
-# ---- the registry and the command
+# ---- the registry and the session
 
 
 def test_the_registry_takes_down_what_it_hands_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,54 +205,6 @@ def test_the_registry_takes_down_what_it_hands_on(monkeypatch: pytest.MonkeyPatc
     assert [name for name, _ in found.kafka] == ["f"] and (found.sinks, found.outputs, found.unknown) == ({"t"}, {"words"}, None)
     registry.register_sql("SELECT 1", Path("a.sql"))
     assert handed == [frame, sink, view, "SELECT 1"] and found.unknown == "a.sql is SQL"
-
-
-class NoSpark:
-    """Stands for `running.Session`; has news when the script says so."""
-
-    script: list[bool]
-    updates: int
-
-    def __init__(self, project: Project, bootstrap_servers: str, remote: str | None, *, unsafe_arrow: bool) -> None:
-        NoSpark.updates = 0
-
-    def __enter__(self) -> NoSpark:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def watched(self, progressed: object) -> Any:
-        return contextlib.nullcontext()
-
-    def has_news(self) -> bool:
-        return NoSpark.script.pop(0)
-
-    def update(self, event: Callable[[str], None], **settings: object) -> list[str]:
-        NoSpark.updates += 1
-        return []
-
-
-def test_a_continuous_run_without_news_has_no_updates(
-    tmp_path: Path, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, cli: Commands
-) -> None:
-    create(tmp_path / "flights")
-    monkeypatch.setattr(running, "missing", lambda remote: None)
-    monkeypatch.setattr(running, "Session", NoSpark)
-    waits: list[float] = []
-
-    def wait(stop: object, seconds: float) -> bool:
-        waits.append(seconds)
-        return not NoSpark.script
-
-    monkeypatch.setattr(pipeline.Stopper, "wait", wait)
-    NoSpark.script = [False] * 20 + [True] + [False] * 20
-    command = ["pipeline", "run", "--project", str(tmp_path / "flights"), "-b", cluster.bootstrap_servers, "--json", "--continuous"]
-    assert [json.loads(line)["update"] for line in cli(*command, "--pause", "0").splitlines()] == [1, 2] and NoSpark.updates == 2
-    assert waits == [0.0] + [pipeline.IDLE_PAUSE_S] * 20 + [0.0] + [pipeline.IDLE_PAUSE_S] * 20  # no loop without a pause
-    NoSpark.script = [False]
-    cli("pipeline", "run", "--project", str(tmp_path / "flights"), "-b", cluster.bootstrap_servers)
-    assert NoSpark.updates == 1  # once is once
 
 
 def test_a_session_has_news_when_a_file_changes_or_spark_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
