@@ -135,6 +135,15 @@ def test_what_cannot_be_a_record_is_refused_at_once(
     assert cluster.high_watermark("refusing", 0) == cluster.high_watermark("refusing", 1) == 0
 
 
+def test_of_two_topics_the_one_that_takes_its_rows_has_them_all(cluster: EmbeddedCluster, producer: KafkaProducer) -> None:
+    cluster.create_topic("takes-some", configs={"max.message.bytes": "500"})
+    cluster.create_topic("takes-all")
+    with pytest.raises(errors.RecordTooLarge) as caught:
+        send(producer, None, {"topic": ["takes-some", "takes-all"] * 2, "value": [b"x" * 600, b"x" * 600, b"fits", b"fits"]})
+    assert caught.value.topic == "takes-some"
+    assert (cluster.high_watermark("takes-some", 0), cluster.high_watermark("takes-all", 0)) == (1, 2)
+
+
 def test_two_megabytes_go_where_they_may_and_are_refused_where_not(cluster: EmbeddedCluster) -> None:
     big = b"x" * (2 << 20)
     cluster.create_topic("large", configs={"max.message.bytes": str(3 << 20)})

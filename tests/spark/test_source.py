@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 
 from kafkacore import errors
-from kafkacore.spark import source
+from kafkacore.spark import clients, source
 from kafkacore.spark.source import KAFKA_SCHEMA, WITH_HEADERS, KafkaSource
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import NewPartitions
@@ -317,41 +317,60 @@ def test_brokers_that_cannot_be_reached_are_named():
 
 
 def test_offsets_that_have_aged_out(cluster, admin, producer):
-    cluster.create_topic("aged", partitions=1)
+    cluster.create_topic("aged", partitions=2)
     send(producer, "aged", range(10))
-    start = {"aged": {"0": 2}}
+    send(producer, "aged", range(20, 23), 1)
+    start = {"aged": {"0": 2, "1": 1}}
     admin.delete_records({("aged", 0): 5}).check()
-    with pytest.raises(errors.OffsetOutOfRange, match=r"aged-0: the offsets 2 to 4 have aged out or were deleted; the log begins at 5"):
+    with pytest.raises(errors.OffsetOutOfRange, match=r"aged-0: the offsets 2 to 4 have aged out .*; the log begins at 5") as caught:
         Query(cluster, start, subscribe="aged").batch()
+    assert "aged-1" not in str(caught.value)
     for what in ("skip", "earliest"):
         query = Query(cluster, start, subscribe="aged", onDataLoss=what)
-        assert [numbers(batch) for batch in query.batches()] == [[], [5, 6, 7, 8, 9]]
-    assert numbers(rows(cluster, subscribe="aged")) == [5, 6, 7, 8, 9]  # "earliest" is no loss
+        assert [numbers(batch) for batch in query.batches()] == [[], [5, 6, 7, 8, 9, 21, 22]]
+    assert numbers(rows(cluster, subscribe="aged")) == [5, 6, 7, 8, 9, 20, 21, 22]  # "earliest" is no loss
     with pytest.raises(errors.OffsetOutOfRange, match=r"aged-0: the offsets 2 to 4 have aged out"):
-        rows(cluster, subscribe="aged", startingOffsets='{"aged":{"0":2}}')
+        rows(cluster, subscribe="aged", startingOffsets='{"aged":{"0":2,"1":0}}')
 
 
 def test_offsets_that_age_out_under_a_task(cluster, admin, producer):
-    cluster.create_topic("vanish", partitions=1)
+    """The task reads another partition, too."""
+    cluster.create_topic("vanish", partitions=2)
     send(producer, "vanish", range(10))
-    strict, lenient = (Query(cluster, subscribe="vanish", onDataLoss=what) for what in ("fail", "earliest"))
+    send(producer, "vanish", range(20, 23), 1)
+    options = {"subscribe": "vanish", "joinSmallPartitions": "1"}
+    strict, lenient = (Query(cluster, **options, onDataLoss=what) for what in ("fail", "earliest"))
     plans = [strict.plan(), lenient.plan()]
+    assert [len(plan) for plan in plans] == [1, 1]
     admin.delete_records({("vanish", 0): 5}).check()
     with pytest.raises(errors.OffsetOutOfRange, match=r"offsets 0 to 9 were to be read.*from 0 on some are not there: offsets before 5"):
         read(strict.reader, plans[0])
-    assert numbers(read(lenient.reader, plans[1])) == [5, 6, 7, 8, 9]
+    assert numbers(read(lenient.reader, plans[1])) == [5, 6, 7, 8, 9, 20, 21, 22]
 
 
 def test_a_topic_that_goes_under_a_task(cluster, admin, producer):
-    cluster.create_topic("removed", partitions=1)
-    send(producer, "removed", range(10))
-    options = {"subscribe": "removed", "kafkaConsumer.pollTimeoutMs": "500"}
+    for name in ("removed", "unharmed"):
+        cluster.create_topic(name, partitions=1)
+        send(producer, name, range(3))
+    options = {"subscribe": "removed,unharmed", "joinSmallPartitions": "1", "kafkaConsumer.pollTimeoutMs": "500"}
     strict, lenient = (Query(cluster, **options, onDataLoss=what) for what in ("fail", "earliest"))
     plans = [strict.plan(), lenient.plan()]
     admin.delete_topics(["removed"]).check()
     with pytest.raises(errors.OffsetOutOfRange, match=r"partition no longer exists: the topic was deleted .*topic removed, partition 0"):
         read(strict.reader, plans[0])
-    assert read(lenient.reader, plans[1]) == []
+    assert numbers(read(lenient.reader, plans[1])) == [0, 1, 2]
+
+
+def test_a_consumer_of_a_failed_task_is_closed_and_another_one_is_lent_again(cluster):
+    client = {"bootstrap.servers": cluster.bootstrap_servers}
+    with pytest.raises(ZeroDivisionError), clients.Lent(client) as failed:
+        with clients.Lent(client) as kept:
+            pass
+        raise ZeroDivisionError
+    with pytest.raises(errors.ClosedError):
+        failed.poll(0)
+    with clients.Lent(client) as again:
+        assert again is kept and again.list_topics()
 
 
 def test_a_topic_deleted_while_it_is_read(cluster, admin, producer):

@@ -202,6 +202,21 @@ def test_a_refusal_counts_when_brokers_agree() -> None:
     assert found.look(["t"], {"t": 2}) == ({"t": 2}, {}) and found.topic_id("t") == A
 
 
+def test_of_several_topics_in_doubt_each_is_judged_alone() -> None:
+    ids = {name: name.encode() * 4 for name in ("gone", "stay", "anew", "hide", "fine")}
+    views = {name: (topic_id, 2) for name, topic_id in ids.items()}
+    brokers, found = known(views, views)
+    anew, hide = (B, 3), errors.TopicAuthorization(topic="hide")
+    brokers.views[0] = {"anew": anew, "hide": hide, "fine": views["fine"]}
+    brokers.views[1] = {"anew": anew, "hide": hide, "fine": views["fine"], "stay": views["stay"]}  # of which the first has not heard
+    for _ in range(2):  # the second time one of them is in doubt still
+        counts, failed = found.look([*views], dict.fromkeys(views, 2))
+        assert counts == {"stay": 2, "anew": 3, "fine": 2}
+        kinds = {name: type(error) for name, error in failed.items()}
+        assert kinds == {"gone": errors.UnknownTopicOrPartition, "hide": errors.TopicAuthorization}
+    assert found.renewed == {"anew"} and sorted(found.known()) == ["anew", "fine", "hide", "stay"]
+
+
 def test_a_topic_that_has_not_been_seen_yet() -> None:
     brokers, found = known({}, T2)
     assert found.look(["t"], {}) == ({"t": 2}, {})  # the second broker knows it already

@@ -99,21 +99,25 @@ def test_a_producer_is_kept_for_the_next_task_and_not_after_a_failure(monkeypatc
         cluster.create_topic("t")
         options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t"}
         made = batch_writer(options, columns(value=StringType(), partition=IntegerType()), False)
+        beside = batch_writer({**options, "kafka.client.id": "beside"}, columns(value=StringType()), False)
         good = pa.RecordBatch.from_pydict({"value": ["a"], "partition": pa.array([0], pa.int32())})
         bad = pa.RecordBatch.from_pydict({"value": ["a", "b"], "partition": pa.array([0, 9], pa.int32())})
         assert made.write(iter([good, good])).rows == 2
         [first] = kept_of(writer).values()
         assert made.write(iter([])).rows == 0
         assert [*kept_of(writer).values()] == [first]
+        assert beside.write(iter([good])).rows == 1
+        [_, other] = kept_of(writer).values()
         with pytest.raises(errors.UsageError, match=r"topic t has 1 partition; asked for 0\.\.9"):
             made.write(iter([good, bad]))
-        assert not kept_of(writer)
+        assert [*kept_of(writer).values()] == [other]
         with pytest.raises(errors.ClosedError):
             first.send("t", "x")
-        assert made.write(iter([good])).rows == 1
-        [second] = kept_of(writer).values()
-        assert second is not first
-        second.close()
+        assert made.write(iter([good])).rows == beside.write(iter([good])).rows == 1
+        [second, still] = kept_of(writer).values()
+        assert second is not first and still is other
+        for each in (second, other):
+            each.close()
 
 
 def test_few_producers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
