@@ -7,7 +7,6 @@ import gc
 import os
 import signal
 import sys
-import threading
 import weakref
 
 import numpy as np
@@ -237,13 +236,6 @@ def test_capsules_outlive_what_gave_them():
     assert memory() is None
 
 
-def test_a_stream_is_read_once():
-    capsule = columns_of(DATA).__arrow_c_stream__()
-    assert pa.RecordBatchReader._import_from_c_capsule(capsule).read_all().num_rows == 4
-    with pytest.raises(pa.ArrowInvalid, match="released"):
-        pa.RecordBatchReader._import_from_c_capsule(capsule)
-
-
 def resident_bytes():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
@@ -467,15 +459,6 @@ def address():
         yield cluster.bootstrap_servers
 
 
-def test_topics_and_partitions_in_one_stream(address):
-    with KafkaConsumer(bootstrap_servers=address, max_partition_fetch_bytes=1_000) as consumer:
-        table = pa.table(consumer.read(["a", "b"], value="string", headers=False))
-        assert table.schema == schema_of("view", "string view", headers=False)
-        assert sorted(table["value"].to_pylist()) == sorted(f"{topic}{i}" for topic in "ab" for i in range(600))
-        frame = pl.DataFrame(consumer.read(["a", "b"], -3, value="string"))
-        assert frame.group_by("topic").len().sort(pl.col("topic").cast(pl.String))["len"].to_list() == [6, 6]
-
-
 @pytest.mark.parametrize("other", ["a", "b"])
 def test_a_read_that_has_not_ended_when_another_begins_is_an_error(address, other):
     with KafkaConsumer(bootstrap_servers=address, max_partition_fetch_bytes=1_000) as consumer:
@@ -493,13 +476,3 @@ def test_a_read_that_has_not_ended_when_another_begins_is_an_error(address, othe
             for _ in second:
                 pass
         assert subscription_of(consumer).default_reset.name == consumer.config.auto_offset_reset
-
-
-def test_the_reader_may_be_in_another_thread(address):
-    with KafkaConsumer(bootstrap_servers=address) as consumer:
-        stream = consumer.read("a")
-        found = []
-        thread = threading.Thread(target=lambda: found.append(pa.table(stream).num_rows))
-        thread.start()
-        thread.join()
-        assert found == [600]

@@ -6,7 +6,6 @@ import asyncio
 import datetime
 import io
 import json
-import threading
 
 import fastavro
 import pyarrow as pa
@@ -310,7 +309,7 @@ def test_an_endless_stream_from_a_time_and_woken(cluster, producer, consumer, to
     since = datetime.datetime.fromtimestamp(2, datetime.UTC)
     stream = iter(consumer.read(topic, since, until_end=False))
     assert next(stream)["value"].to_pylist() == [b"b"]
-    threading.Timer(0.02, consumer.wakeup).start()
+    consumer.wakeup()
     with pytest.raises(errors.WakeupError):
         next(stream)
 
@@ -384,16 +383,3 @@ def test_in_asyncio_one_task_reads(cluster, producer, topic):
 
     sent_to(producer, topic, [b'{"n": 1}'])
     assert loops.run(run) == [1, 2]
-
-
-def test_in_asyncio_a_stream_that_another_read_has_ended(cluster, producer, topic):
-    async def run() -> None:
-        async with aio.KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
-            stream = consumer.read(topic, until_end=False)
-            await anext(stream)
-            assert [len(batch) async for batch in consumer.read(topic)] == [1]
-            with pytest.raises(errors.IllegalStateError, match="another read has started"):
-                await anext(stream)
-
-    sent_to(producer, topic, [b"x"])
-    loops.run(run)

@@ -112,10 +112,8 @@ def expected(*writers: str) -> dict[str, list[bytes]]:
 @pytest.mark.parametrize(
     ("quorum", "how"),
     [
-        ("static", signal.SIGKILL),
         ("dynamic", signal.SIGTERM),
-        pytest.param("static", signal.SIGTERM, marks=pytest.mark.kafka_at_length),
-        pytest.param("dynamic", signal.SIGKILL, marks=pytest.mark.kafka_at_length),
+        pytest.param("static", signal.SIGKILL, marks=pytest.mark.kafka_at_length),
     ],
 )
 def test_from_kafka_to_here_and_back(quorum: str, how: signal.Signals, tmp_path: Path) -> None:

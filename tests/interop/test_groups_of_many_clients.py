@@ -25,9 +25,9 @@ pytestmark = [
     pytest.mark.slow,
 ]
 PARTITIONS = 12
-SECONDS = float(os.environ.get("KAFKACORE_GROUP_SECONDS", "3"))
+SECONDS = float(os.environ.get("KAFKACORE_GROUP_SECONDS", "1.5"))
 GROUPS = {
-    "range": ["kafkacore", "confluent", "kafka-python", "aiokafka", "kafkacore"],
+    "range": ["kafkacore", "confluent", "kafka-python", "aiokafka"],
     "roundrobin": ["kafkacore", "kafka-python", "confluent", "aiokafka"],
     "cooperative-sticky": ["kafkacore", "confluent", "kafkacore", "confluent"],
     "consumer": ["kafkacore", "confluent", "kafkacore", "confluent"],
@@ -66,10 +66,14 @@ class Member:
         self.process.stdout.close()
 
 
-OTHERS = [pytest.param(each, marks=pytest.mark.kafka_at_length if each == "consumer" else pytest.mark.night) for each in [*GROUPS][1:]]
+MARKS = {
+    "range": pytest.mark.kafka_alone("tests/consumer"),
+    "consumer": pytest.mark.kafka_at_length,
+    **dict.fromkeys(("roundrobin", "cooperative-sticky"), pytest.mark.night),
+}
 
 
-@pytest.mark.parametrize("strategy", ["range", *OTHERS])
+@pytest.mark.parametrize("strategy", [pytest.param(each, marks=MARKS[each]) for each in GROUPS])
 def test_a_group_of_many_clients(bootstrap_servers: str, make_topic: Callable[..., str], strategy: str) -> None:
     topic, group = make_topic(PARTITIONS), fresh("g")
     seed = 1 if "KAFKACORE_SAME_EXAMPLES" in os.environ else random.randrange(2**32)

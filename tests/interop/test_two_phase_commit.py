@@ -233,6 +233,7 @@ def test_its_producer_ends_it_after_another_process(versioned: tuple[KafkaServer
     assert read_committed(servers, topic, 3) == [b"committed", b"kept", b"last"]
 
 
+@pytest.mark.kafka_at_length
 def test_kafka_is_killed_in_between(versioned: tuple[KafkaServer, int]) -> None:
     """The embedded cluster's brokers are killed in tests/producer/test_two_phase.py."""
     server, _ = versioned

@@ -4,10 +4,9 @@
     python -m tests.soak --group --seconds 600 --seed 1 --json
     python -m tests.soak --transactions --seconds 600 --seed 1 --json
 
-Without an option clients with credentials play (plain.py). --group plays members of one group, by each protocol in turn (group.py);
---servers HOST:PORT does it on a Kafka whose brokers stay as they are. --transactions plays transactional producers, a group that copies
-what they write, and readers (transactions.py): first in one process, then with a process for each broker. --face aio plays each of them
-with the asyncio clients, all in one event loop (tests/kit/faces.py).
+Without an option clients with credentials play (plain.py). --group plays members of one group, by each protocol in turn (group.py).
+--transactions plays transactional producers, a group that copies what they write, and readers (transactions.py): first in one process, then
+with a process for each broker. --face aio plays each of them with the asyncio clients, all in one event loop (tests/kit/faces.py).
 
 Progress and findings go to stderr; --json ends stdout with one line of figures. The exit code is 1 with findings.
 """
@@ -44,7 +43,7 @@ def soaks(options: argparse.Namespace, seed: int) -> Iterator[Soak]:
     seconds = options.seconds
     if options.group:
         for protocol in PROTOCOLS:
-            yield GroupSoak(protocol, seed, servers=options.servers, seconds=seconds / len(PROTOCOLS), say=say)
+            yield GroupSoak(protocol, seed, seconds=seconds / len(PROTOCOLS), say=say)
     elif options.transactions:
         for processes, share in ((False, 0.75), (True, 0.25)):
             network = not processes
@@ -59,7 +58,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="the same faults again")
     parser.add_argument("--memory", action="store_true", help="the brokers keep their logs in memory, not in a temporary directory")
     parser.add_argument("--group", action="store_true", help="members of one group under faults, by each protocol")
-    parser.add_argument("--servers", help="with --group: a Kafka whose brokers stay as they are; members and a topic have faults")
     parser.add_argument("--transactions", action="store_true", help="transactional producers, a copying group and readers under faults")
     parser.add_argument("--face", choices=("sync", "aio"), default="sync", help="the synchronous clients, or those for asyncio")
     parser.add_argument("--json", action="store_true", help="figures as one line of JSON at the end")

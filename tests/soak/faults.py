@@ -72,7 +72,7 @@ class Faults:
 
     def __init__(
         self,
-        cluster: EmbeddedCluster | None,
+        cluster: EmbeddedCluster,
         rng: random.Random,
         find: Callable[[str], None],
         kinds: Mapping[str, int],
@@ -88,7 +88,7 @@ class Faults:
         """Begins nothing.
 
         Args:
-            cluster: of three brokers; None where no kind needs one.
+            cluster: of three brokers.
             rng: decides.
             find: is handed what should not be.
             kinds: of faults, and how often each comes in comparison; those of `own`, too.

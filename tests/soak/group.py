@@ -3,8 +3,6 @@
 A producer; members of one group, of which some commit by themselves and some after each poll. Beside the topic that stays there is one that
 a fault deletes, with records that nobody may have read, and creates again. Its records name their generation, and history knows each
 generation as a topic of its own. By the seed, members subscribe to names or to a pattern. At the end the members leave in peace.
-
-With a cluster of its own elsewhere (`servers`) the faults are those of members and of that topic.
 """
 
 from __future__ import annotations
@@ -69,7 +67,6 @@ class GroupSoak(Soak):
         protocol: of `PROTOCOLS`.
         rounds: how many; None as many as fit into `seconds`.
         member: makes a member; tests plant faults with it.
-        servers: a cluster of the caller's, whose brokers stay as they are; None for one of its own.
         options: see `Soak`.
     """
 
@@ -81,12 +78,11 @@ class GroupSoak(Soak):
         seed: int,
         rounds: int | None = None,
         member: type[SoakMember] = SoakMember,
-        servers: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(seed, **options)
         self.name = f"group, {protocol}"
-        self.protocol, self.most_rounds, self.given, self._make = protocol, rounds, servers, member
+        self.protocol, self.most_rounds, self._make = protocol, rounds, member
         self.subscribes = ("names", "pattern", "broker's pattern" if protocol == "consumer" else "pattern")[seed % 3]
         self.generation = 0
         self._topic_id = b""  # of the topic that is created again
@@ -112,23 +108,16 @@ class GroupSoak(Soak):
 
     # ---- the run
 
-    def start_cluster(self, stack: contextlib.ExitStack, directory: str | None) -> None:
-        if self.given is None:
-            super().start_cluster(stack, directory)
-        else:
-            self.servers = self.given
-
     def make_faults(self) -> Faults:
         own = {kind: getattr(self, "_" + kind.replace(" ", "_")) for kind in OWN_KINDS}
-        kinds = dict.fromkeys(OWN_KINDS if self.given is not None else (*KINDS, *OWN_KINDS), 1)
+        kinds = dict.fromkeys((*KINDS, *OWN_KINDS), 1)
         members = OF_MEMBERS.get(self.protocol, OF_CLASSIC_MEMBERS)
         lost = (*ASKED, *members, *members)
         return Faults(self.cluster, self.rng, self.find, kinds, self.kinds, own, {TOPIC: PARTITIONS}, lost)
 
     def open(self, stack: contextlib.ExitStack) -> None:
         self.admin = stack.enter_context(KafkaAdminClient(bootstrap_servers=self.servers, **CLIENT))
-        copies = min(3, len(self.admin.describe_cluster().nodes))
-        self.new_topics = {name: NewTopic(name, count, copies) for name, count in ((TOPIC, PARTITIONS), (AGAIN, AGAIN_PARTITIONS))}
+        self.new_topics = {name: NewTopic(name, count, 3) for name, count in ((TOPIC, PARTITIONS), (AGAIN, AGAIN_PARTITIONS))}
         self.admin.create_topics([*self.new_topics.values()]).check()
         self._until_known()
         self.producer = self._producer()
@@ -179,11 +168,6 @@ class GroupSoak(Soak):
         self.join([self._observer])
         self.group.drained()
         self._look_at_the_end()
-        if self.given is not None:  # for the next run
-            with contextlib.suppress(errors.UnknownTopicOrPartition):  # a try whose answer was lost has done it
-                self.admin.delete_topics([*self.new_topics]).check()
-            with contextlib.suppress(errors.GroupIdNotFound):
-                self.admin.delete_groups([GROUP]).check()
 
     def release(self) -> None:
         for member in self.members:
@@ -298,7 +282,7 @@ class GroupSoak(Soak):
 
     def _until_known(self) -> None:
         """Brokers hear of it after the controller has answered: a leader that has not yet takes records for the topic before."""
-        brokers = None if self.given is not None else [broker for broker in BROKERS if broker not in self.faults.away]
+        brokers = [broker for broker in BROKERS if broker not in self.faults.away]
         before = self._topic_id
 
         def ask() -> None:

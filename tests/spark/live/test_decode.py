@@ -10,19 +10,17 @@ from typing import Any
 
 import pytest
 
-from kafkacore import KafkaProducer
 from kafkacore.decode import ddl
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.records import fill
 from tests.spark import from_json
-from tests.spark.shared import dead_letters
+from tests.spark.shared import dead_letters, given
 
 
 def produce(cluster: EmbeddedCluster, topic: str, values: list[bytes | None]) -> dict[str, str]:
     cluster.create_topic(topic)
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        for value in values:
-            producer.send(topic, value)
-    return {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}
+    fill(cluster.bootstrap_servers, topic, values)
+    return given(cluster, subscribe=topic)
 
 
 @pytest.fixture(scope="module")
@@ -69,26 +67,12 @@ ALIKE = [
     '"text"',
     '[{"s":"x"}]',
 ]
-PARTLY = [
-    '{"a":"1","s":"x"}',
-    '{"a":3000000000,"s":"x"}',
-    '{"a":1.0,"s":"x"}',
-    '{"b":"true","s":"x"}',
-    '{"y":"2020-02-30","s":"x"}',
-    '{"l":{},"s":"x"}',
-    '{"p":12345.67,"s":"x"}',
-    '{"n":"2020-01-01T00:00:00Z","s":"x"}',
-    '{"s":"x"} {"s":"y"}',
-]
-"""One field is wrong, or something follows: what is good stays."""
 
 
 def test_json_is_read_as_from_json_does(spark: Any, cluster: EmbeddedCluster) -> None:
-    values = [each.encode() for each in [*ALIKE, *PARTLY]]
-    ours, theirs = both(spark, produce(cluster, "json", values), "json", SCHEMA)
-    for at, text in enumerate(ALIKE + PARTLY):
-        assert repr(ours[at]) == repr(theirs[at]), text
-    assert all(row[2] == "x" for row in ours[len(ALIKE) :])
+    ours, theirs = both(spark, produce(cluster, "json", [each.encode() for each in ALIKE]), "json", SCHEMA)
+    for mine, spark_row, text in zip(ours, theirs, ALIKE, strict=True):
+        assert repr(mine) == repr(spark_row), text
 
 
 def test_bad_json_is_what_from_json_makes_of_it(spark: Any, cluster: EmbeddedCluster) -> None:
@@ -135,10 +119,10 @@ def test_avro_of_a_registry_as_a_stream_with_dead_letters(
         fastavro.schemaless_writer(out, fastavro.parse_schema(schema), {"a": at, "s": None if at % 2 else "x"})
         return struct.pack(">bI", 0, number) + out.getvalue()
 
-    given = produce(cluster, "avro", [value(at) if at % 10 else b"junk" for at in range(100)])
+    read = produce(cluster, "avro", [value(at) if at % 10 else b"junk" for at in range(100)])
     cluster.create_topic("dead")
     more = {"value.format": "avro", "schema.registry.url": registry_server.url, "startingOffsets": "earliest", "deadLetterTopic": "dead"}
-    stream = spark.readStream.format("kafkacore").options(**given, **more).load()
+    stream = spark.readStream.format("kafkacore").options(**read, **more).load()
     assert stream.schema.simpleString() == "struct<a:int,s:string>"
     query = (
         stream.writeStream.format("memory").queryName("avro").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
@@ -167,3 +151,16 @@ def test_a_stream_with_a_misspelled_option_and_a_schema_says_so(spark: Any, json
     with pytest.raises(Exception, match=r"unknown option 'value\.fromat'; did you mean value.format"):
         stream = spark.readStream.format("kafkacore").options(**json_bad, **{"value.fromat": "json"}).schema("a INT").load()
         stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+
+
+def test_in_sql_a_topic_is_a_temporary_view_and_no_table(spark: Any, cluster: EmbeddedCluster) -> None:
+    produce(cluster, "in-sql", [b'{"a":1}'])
+    options = f"OPTIONS (`kafka.bootstrap.servers` '{cluster.bootstrap_servers}', subscribe 'in-sql', `value.format` 'json')"
+    with pytest.raises(Exception, match="a table cannot be stored") as caught:
+        spark.sql(f"CREATE TABLE in_sql USING kafkacore {options}")
+    assert "CREATE TEMPORARY VIEW name USING kafkacore OPTIONS" in str(caught.value)
+    spark.sql(f"CREATE TEMPORARY VIEW in_sql (a INT, _offset BIGINT) USING kafkacore {options}")
+    try:
+        assert [tuple(row) for row in spark.sql("SELECT * FROM in_sql").collect()] == [(1, 0)]
+    finally:
+        spark.sql("DROP VIEW in_sql")

@@ -2,13 +2,14 @@
 
 The guarantee is at least once: a batch whose records were written and that Spark does not know to be done is written again. How many
 records came twice is counted, by the step at which the query died, and must be what that step allows. Batch 0 has its own test: where it
-begins is not in Spark's log.
+begins is not in Spark's log. Three of six steps by default, KAFKACORE_NIGHT=1 takes all.
 """
 
 from __future__ import annotations
 
 import collections
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -113,25 +114,31 @@ class Killed(Program):
         return again
 
 
-@pytest.mark.timeout(200 * (len(DRIVER_POINTS) + 1))  # it starts Spark once per point; a busy machine takes more than a minute for that
+POINTS = DRIVER_POINTS if os.environ.get("KAFKACORE_NIGHT") == "1" else ("planned", "written", "committed")
+AGAIN = {
+    "planned": (0, 0), "split": (0, 0), "read": (0, BATCH), "writing": (0, BATCH), "written": (BATCH // PARTITIONS, BATCH),
+    "committed": (BATCH, BATCH),
+}  # fmt: skip
+"""How many records are written again, at least and at most, of the batch in which the driver died at a point."""
+
+
+@pytest.mark.timeout(200 * (len(POINTS) + 1))  # it starts Spark once per point; a busy machine takes more than a minute for that
 def test_a_driver_killed_at_every_step(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     with EmbeddedCluster() as cluster:
-        query = Killed(cluster, tmp_path, batches=len(DRIVER_POINTS) + 2)
-        for number, name in enumerate(DRIVER_POINTS):
+        query = Killed(cluster, tmp_path, batches=len(POINTS) + 2)
+        for number, name in enumerate(POINTS):
             assert query.run(number, "local[2]", "driver", name) == -signal.SIGKILL, query.output(number)
-        assert query.run(len(DRIVER_POINTS), "local[2]") == 0, query.output(len(DRIVER_POINTS))
+        assert query.run(len(POINTS), "local[2]") == 0, query.output(len(POINTS))
         planned, again = query.check_replays(), query.duplicates()
     # Two tasks may meet a point at once.
-    assert list(dict.fromkeys(line["killed"] for line in query.log() if "killed" in line)) == list(DRIVER_POINTS)
-    by_point = {name: again[number] for number, name in enumerate(DRIVER_POINTS)}
+    assert list(dict.fromkeys(line["killed"] for line in query.log() if "killed" in line)) == list(POINTS)
+    by_point = {name: again[number] for number, name in enumerate(POINTS)}
     record_property(f"records of {BATCH} written again, by where the driver was killed", by_point)
-    for number, name in enumerate(DRIVER_POINTS):
+    for number, name in enumerate(POINTS):
         assert planned[number + 1] == (1 if name == "planned" else 2), name
-    assert again[len(DRIVER_POINTS)] == again[len(DRIVER_POINTS) + 1] == 0
-    assert by_point["planned"] == by_point["split"] == 0
-    assert 0 <= by_point["read"] <= BATCH and 0 <= by_point["writing"] <= BATCH
-    assert BATCH // PARTITIONS <= by_point["written"] <= BATCH
-    assert by_point["committed"] == BATCH
+        least, most = AGAIN[name]
+        assert least <= by_point[name] <= most, name
+    assert again[len(POINTS)] == again[len(POINTS) + 1] == 0
 
 
 def test_executors_killed_while_the_driver_lives(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:

@@ -61,13 +61,6 @@ def test_every_column_of_a_row(spark: Any, cluster: EmbeddedCluster) -> None:
     assert sorted(read_all(cluster, "rows-b")[0], key=lambda record: record.timestamp_ms) == [expected(i) for i in (6, 7, 8)]
 
 
-def test_the_partitioner_is_obeyed(spark: Any, cluster: EmbeddedCluster) -> None:
-    cluster.create_topic("spread", partitions=3)
-    frame = spark.range(0, 30, 1, 1).selectExpr("'one key' AS key", "CAST(id AS string) AS value")
-    frame.write.format("kafkacore").mode("append").options(**given(cluster, topic="spread", partitioner="round_robin")).save()
-    assert list(map(len, read_all(cluster, "spread"))) == [10, 10, 10]
-
-
 @pytest.mark.parametrize(
     ("expressions", "says"),
     [
@@ -83,13 +76,6 @@ def test_what_cannot_be_written_fails_with_its_cause(spark: Any, cluster: Embedd
     with pytest.raises(Exception, match=f"(?s){says}"):
         spark.range(1).selectExpr(*expressions).write.format("kafkacore").mode("append").options(**given(cluster, topic="refused")).save()
     assert cluster.high_watermark("refused", 0) == 0
-
-
-def test_a_topic_is_not_overwritten(spark: Any, cluster: EmbeddedCluster) -> None:
-    frame = spark.range(1).selectExpr("'v' AS value")
-    for mode, says in (("overwrite", "a topic only grows; use append"), ("errorifexists", "Append")):
-        with pytest.raises(Exception, match=says):
-            frame.write.format("kafkacore").mode(mode).options(**given(cluster, topic="refused")).save()
 
 
 def test_update_mode_by_foreach_batch(spark: Any, cluster: EmbeddedCluster, tmp_path: Path) -> None:
