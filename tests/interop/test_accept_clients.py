@@ -1,6 +1,6 @@
 """Acceptance: what unmodified clients expect, of the embedded broker and of Apache Kafka alike.
 
-Each of them alone, program by program, is in tests/compat; here are those that meet, and administration.
+Each of them alone, program by program, is in tests/compat; here they meet.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import aiokafka
-import kafka
 import pytest
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AiokafkaRange
 from aiokafka.errors import ProducerFenced
-from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka import Producer, TopicPartition
 from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaPythonRange
 
 from tests.kit.rivals import (
-    confluent_admin,
     confluent_consumer,
     confluent_producer,
     error_of,
@@ -32,140 +29,13 @@ from tests.kit.rivals import (
     take,
 )
 from tests.kit.waiting import GUARD_S as WAIT_S
-from tests.kit.waiting import fresh, until
+from tests.kit.waiting import fresh
 
 MakeTopic = Callable[..., str]
 pytestmark = [pytest.mark.timeout(300), pytest.mark.kafka_at_length]
 PARTITIONS = 4
 UNCOMMITTED = {"isolation_level": "read_uncommitted"}
 COMMITTED = {"isolation_level": "read_committed"}
-
-
-@pytest.fixture
-def admin(bootstrap_servers: str) -> AdminClient:
-    return confluent_admin(bootstrap_servers)
-
-
-def test_offsets_by_time_and_watermarks(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
-    producer = confluent_producer(bootstrap_servers)
-    for n in range(5):
-        send_all(producer, topic, [b"%d" % n], timestamp=1_600_000_000_000 + n * 1000)
-    wanted = {
-        0: 0,
-        1_600_000_000_000: 0,
-        1_600_000_000_001: 1,
-        1_600_000_002_500: 3,
-        1_600_000_004_000: 4,
-        1_600_000_004_001: -1,
-    }
-    consumer = confluent_consumer(bootstrap_servers)
-    by_aiokafka = asyncio.run(_aiokafka_offsets(bootstrap_servers, topic, list(wanted)))
-    by_kafka_python = kafka_python_consumer(bootstrap_servers)
-    for when_ms, offset in wanted.items():
-        (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, when_ms)], timeout=WAIT_S)
-        assert found.offset == offset, when_ms
-        where = kafka.TopicPartition(topic, 0)
-        answer = by_kafka_python.offsets_for_times({where: when_ms})[where]
-        assert (-1 if answer is None else answer.offset) == offset, when_ms
-        assert by_aiokafka[when_ms] == offset, when_ms
-    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=WAIT_S) == (0, 5)
-    consumer.close()
-    by_kafka_python.close()
-    admin = confluent_admin(bootstrap_servers)
-    place = TopicPartition(topic, 0)
-    for spec, offset in ((OffsetSpec.earliest(), 0), (OffsetSpec.latest(), 5), (OffsetSpec.max_timestamp(), 4)):
-        assert admin.list_offsets({place: spec})[place].result(WAIT_S).offset == offset
-
-
-async def _aiokafka_offsets(servers: str, topic: str, times_ms: list[int]) -> dict[int, int]:
-    consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=servers)
-    await consumer.start()
-    try:
-        where = aiokafka.TopicPartition(topic, 0)
-        found = {when_ms: (await consumer.offsets_for_times({where: when_ms}))[where] for when_ms in times_ms}
-        assert await consumer.beginning_offsets([where]) == {where: 0}
-        return {when_ms: -1 if answer is None else answer.offset for when_ms, answer in found.items()}
-    finally:
-        await consumer.stop()
-
-
-def test_a_big_message_and_the_limits(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    """A message of 3 MB needs a topic that allows it; it is fetched whole even by a consumer that asks for less (KIP-74)."""
-    topic, narrow = make_topic(max_message_bytes=4_000_000), make_topic(max_message_bytes=1000)
-    producer = confluent_producer(bootstrap_servers, message_max_bytes=10_000_000)
-    big = bytes(range(256)) * 12_000
-    send_all(producer, topic, [big, b"small"])
-    messages = read_from_start(bootstrap_servers, topic, 2, max_partition_fetch_bytes=1000, fetch_max_bytes=1000, message_max_bytes=1000)
-    assert [message.value() for message in messages] == [big, b"small"]
-    assert error_of(lambda: send_all(producer, narrow, [b"x" * 2000])) == "MSG_SIZE_TOO_LARGE"
-    assert error_of(lambda: send_all(producer, topic, [b"x" * 4_000_001])) == "MSG_SIZE_TOO_LARGE"
-    assert send_all(producer, narrow, [b"x" * 500]) == [0]
-
-
-def configs(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, ConfigEntry]:
-    resource = ConfigResource(kind, name)
-    found: dict[str, ConfigEntry] = admin.describe_configs([resource])[resource].result(WAIT_S)
-    return found
-
-
-def change(admin: AdminClient, kind: ResourceType, name: str, *entries: tuple[str, str | None, AlterConfigOpType]) -> None:
-    changes = [ConfigEntry(key, value, incremental_operation=operation) for key, value, operation in entries]
-    resource = ConfigResource(kind, name, incremental_configs=changes)
-    admin.incremental_alter_configs([resource])[resource].result(WAIT_S)
-
-
-def test_a_topics_configs_are_changed(admin: AdminClient, bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
-    kind, op = ResourceType.TOPIC, AlterConfigOpType
-
-    def value(key: str) -> str:
-        return str(configs(admin, kind, topic)[key].value)
-
-    change(admin, kind, topic, ("max.message.bytes", "300", op.SET), ("retention.ms", "70000", op.SET))
-    until(lambda: (value("max.message.bytes"), value("retention.ms")) == ("300", "70000"), "the change is shown")
-    producer = confluent_producer(bootstrap_servers)
-    taken: list[int] = []
-
-    def said() -> str:
-        try:
-            taken.extend(send_all(producer, topic, [b"x" * 500]))
-        except KafkaException as exception:
-            return str(exception.args[0].name())
-        return "taken"
-
-    # Kafka shows what was altered, and applies it to the log some moments later.
-    assert until(lambda: (word := said()) != "taken" and word, "the log has the new limit") == "MSG_SIZE_TOO_LARGE"
-    change(admin, kind, topic, ("max.message.bytes", None, op.DELETE))
-    until(lambda: value("max.message.bytes") == "1048588", "the default is back")
-    assert until(lambda: (word := said()) != "MSG_SIZE_TOO_LARGE" and word, "the log has the old limit again") == "taken"
-    assert taken == list(range(len(taken)))
-    change(admin, kind, topic, ("cleanup.policy", "compact", op.APPEND))
-    until(lambda: set(value("cleanup.policy").split(",")) == {"delete", "compact"}, "the list has grown")
-    change(admin, kind, topic, ("cleanup.policy", "delete", op.SUBTRACT))
-    until(lambda: value("cleanup.policy") == "compact", "the list has shrunk")
-    for key, wrong in (("retention.ms", "soon"), ("no.such.config", "1"), ("min.cleanable.dirty.ratio", "7")):
-        assert error_of(lambda key=key, wrong=wrong: change(admin, kind, topic, (key, wrong, op.SET))) == "INVALID_CONFIG"
-    assert error_of(lambda: change(admin, kind, topic, ("retention.ms", "1", op.APPEND))) == "INVALID_CONFIG"
-    assert error_of(lambda: change(admin, kind, fresh("unknown"), ("retention.ms", "1", op.SET))) == "UNKNOWN_TOPIC_OR_PART"
-    assert value("retention.ms") == "70000"
-
-
-def test_records_are_deleted_up_to_an_offset(admin: AdminClient, bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
-    place = TopicPartition(topic, 0)
-    send_all(confluent_producer(bootstrap_servers), topic, [b"%d" % n for n in range(10)])
-    (future,) = admin.delete_records([TopicPartition(topic, 0, 4)]).values()
-    assert future.result(WAIT_S).low_watermark == 4
-    assert admin.list_offsets({place: OffsetSpec.earliest()})[place].result(WAIT_S).offset == 4
-    assert [message.offset() for message in read_from_start(bootstrap_servers, topic, 6)] == [4, 5, 6, 7, 8, 9]
-    (beyond,) = admin.delete_records([TopicPartition(topic, 0, 11)]).values()
-    assert error_of(lambda: beyond.result(WAIT_S)) == "OFFSET_OUT_OF_RANGE"
-    (unknown,) = admin.delete_records([TopicPartition(fresh("unknown"), 0, 1)]).values()
-    assert error_of(lambda: unknown.result(WAIT_S)) == "_NOENT"
-    (everything,) = admin.delete_records([TopicPartition(topic, 0, -1)]).values()
-    assert everything.result(WAIT_S).low_watermark == 10
-    assert send_all(confluent_producer(bootstrap_servers), topic, [b"next"]) == [10]
 
 
 def test_three_clients_in_one_group(bootstrap_servers: str, make_topic: MakeTopic) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
-from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafkacore import KafkaProducer, errors
 from tests.kit import records
-from tests.kit.records import numbered, read
+from tests.kit.records import read
 from tests.kit.waiting import GUARD_S
 
 MakeTopic = Callable[..., str]
@@ -44,53 +43,6 @@ def test_send_gives_each_record_its_place(bootstrap_servers: str, make_topic: Ma
         assert {key: f.result(0).partition for key, f in where.items()} == {b"kafka": 0, b"foobar": 6, b"": 1, b"1234": 0}  # as Java's
     [record] = read(bootstrap_servers, topic, 1, 2)
     assert (record.key, record.value, list(record.headers)) == (b"k", b"value", [("h", b"v")])
-
-
-def test_columns_out_and_in(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic(partitions=4)
-    values, keys = numbered(5000, b"value-"), [b"key-%d" % (i % 50) for i in range(5000)]
-    offsets = np.concatenate([[0], np.cumsum([len(v) for v in values])]).astype(np.int64)
-    with KafkaProducer(bootstrap_servers=bootstrap_servers, compression_type="lz4") as producer:
-        listed = producer.send_many(topic, values, keys=keys).result(timeout=GUARD_S)
-        columnar = producer.send_many(topic, (b"".join(values), offsets), keys=keys).result(timeout=GUARD_S)
-    assert not listed.errors and not columnar.errors
-    assert (listed.partitions == columnar.partitions).all()
-    for partition in range(4):
-        mine = [i for i in range(5000) if listed.partitions[i] == partition]
-        objects = read(bootstrap_servers, topic, 2 * len(mine), partition)
-        assert [(r.key, r.value) for r in objects] == [(keys[i], values[i]) for i in mine] * 2
-        assert [objects[listed.offsets[i]].value for i in mine[:100]] == [values[i] for i in mine[:100]]
-        rows: list[tuple[int, bytes | None, bytes | None]] = []
-        with KafkaConsumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
-            consumer.assign([TopicPartition(topic, partition)])
-            while len(rows) < len(objects):
-                batches = consumer.poll_batch(timeout=GUARD_S)
-                assert len(batches), "no more columns came"
-                for columns in batches:
-                    table = columns.to_arrow().to_pydict()
-                    rows += zip(columns.offsets.tolist(), table["key"], table["value"], strict=True)
-        assert rows == [(r.offset, r.key, r.value) for r in objects]
-
-
-def test_seek_position_and_offsets_by_time(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
-    where = TopicPartition(topic, 0)
-    with KafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
-        for i in range(1000):
-            producer.send(topic, b"%d" % i, timestamp_ms=T0 + i * 10)
-    with KafkaConsumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="none") as consumer:
-        consumer.assign([where])
-        assert (consumer.beginning_offsets([where]), consumer.end_offsets([where])) == ({where: 0}, {where: 1000})
-        found = consumer.offsets_for_times({where: T0 + 5000})[where]
-        assert found is not None and found.offset == 500
-        consumer.seek(where, 990)
-        assert consumer.position(where) == 990
-        assert [r.value for r in records.take(consumer, 10)] == numbered(10, first=990)
-        assert consumer.position(where) == 1000 and consumer.lag(where) == 0
-        consumer.seek(where, 1077)
-        with pytest.raises(errors.OffsetOutOfRange) as caught:
-            records.take(consumer, 1)
-    assert caught.value.topic == topic
 
 
 def test_batches_and_records_too_large_for_the_topic(bootstrap_servers: str, make_topic: MakeTopic) -> None:

@@ -165,18 +165,10 @@ class Credentials:
                 }
         return made
 
-    def confluent_settings(self, tokens: bool = False, **more: Any) -> dict[str, Any]:
+    def confluent_settings(self, **more: Any) -> dict[str, Any]:
         made: dict[str, Any] = {"bootstrap.servers": self.servers, "security.protocol": "sasl_plaintext", "log_level": 0}
         made |= {"reconnect.backoff.max.ms": 500, "retry.backoff.ms": 50}
-        if tokens:
-
-            def ask(_: str) -> tuple[str, float]:
-                token, expiry_ms = self.tokens.provider()
-                return token, expiry_ms / 1000
-
-            made |= {"sasl.mechanisms": "OAUTHBEARER", "oauth_cb": ask}
-        else:
-            made |= {"sasl.mechanisms": "PLAIN", "sasl.username": PLAIN_USER, "sasl.password": PLAIN_PASSWORD}
+        made |= {"sasl.mechanisms": "PLAIN", "sasl.username": PLAIN_USER, "sasl.password": PLAIN_PASSWORD}
         return made | {name.replace("_", "."): value for name, value in more.items()}
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Producers, consumers, a group and a transactional producer, with tokens and sessions that live for a few seconds.
+"""Producers, consumers and a transactional producer, with tokens and sessions that live for a few seconds.
 
 Faults come at once, often two beside each other: leaders and coordinators move, brokers die, the network fails, credentials expire.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -19,9 +18,6 @@ from tests.soak.plain_clients import (
     PARTITIONS,
     PLACES,
     TOPIC,
-    Commits,
-    GroupMember,
-    Observer,
     OurReader,
     OurWriter,
     TransactionalWriter,
@@ -34,7 +30,6 @@ CONFIG = {"sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEA
 OPTIONS = {"users": {PLAIN_USER: PLAIN_PASSWORD}, "faults": True}
 KINDS = {
     "move leader": 5,
-    "move group coordinator": 3,
     "move transaction coordinator": 3,
     "stop broker": 2,
     "kill broker": 2,
@@ -66,7 +61,6 @@ class PlainSoak(Soak):
     def open(self, stack: contextlib.ExitStack) -> None:
         self.credentials = Credentials(self.servers, TOKEN_LIFE_S)
         stack.callback(self.credentials.close)
-        self.offsets = Commits(self.find)
 
     def begin(self) -> None:
         self.writers: list[Actor] = [
@@ -75,15 +69,13 @@ class PlainSoak(Soak):
             OurWriter(self, "writer-many", "provider", many=True, delivery_timeout_ms=12_000),
         ]
         self.transactional = TransactionalWriter(self, "writer-transactions")
-        self.observer = Observer(self, "observer")
         self.readers = [
             OurReader(self, "reader-endpoint", "endpoint", committed=True, subscribes=False),
             OurReader(self, "reader-provider", "provider", committed=False, subscribes=False, columns=True),
             OurReader(self, "reader-scram", "scram", committed=True, subscribes=True),
             OurReader(self, "reader-plain", "plain", committed=False, subscribes=True, columns=True),
         ]
-        self.members = [GroupMember(self, "member-1"), GroupMember(self, "member-2", tokens=True)]
-        for actor in (*self.readers, *self.members, *self.writers, self.transactional, self.observer):
+        for actor in (*self.readers, *self.writers, self.transactional):
             actor.start()
         self.come_back()  # all work before the first fault
         self.slowest_s.clear()
@@ -107,9 +99,9 @@ class PlainSoak(Soak):
         ]
 
     def settle(self) -> None:
-        """Ends the writers, lets readers old and fresh read all there is, and then the group end."""
+        """Ends the writers, and lets readers old and fresh read all there is."""
         self.written.set()
-        self.join([*self.writers, self.transactional, self.observer], 2 * WAIT_S)
+        self.join([*self.writers, self.transactional], 2 * WAIT_S)
         with KafkaConsumer(**plain(self.servers)) as consumer:
             self.ends = consumer.end_offsets(PLACES, WAIT_S)
         self.readers += [
@@ -117,15 +109,6 @@ class PlainSoak(Soak):
             OurReader(self, "fresh-committed", "endpoint", committed=True, subscribes=True).start(),
         ]
         self.join(self.readers, 2 * WAIT_S)
-        last = Counter[int]()
-        for send in self.history.sends:
-            if send.acked_at is not None and send.partition is not None:
-                last[send.partition] = max(last[send.partition], send.offset + 1)
-        self.until(
-            lambda: all(self.offsets.floor().get(partition, 0) >= end for partition, end in last.items()),
-            lambda: f"the group committed {self.offsets.floor()} of {dict(last)}: {[each.describe() for each in self.members]}; not all",
-        )
-        self.group.drained()
 
     def release(self) -> None:
         self.ends = {} if self.ends is None else self.ends
@@ -135,9 +118,7 @@ class PlainSoak(Soak):
         return {
             "refused": sum(send.failed_at is not None for send in self.history.sends),
             "transactions": {"committed": self.transactional.committed, "aborted": self.transactional.aborted},
-            "shown": {actor.name: actor.seen for actor in [*self.readers, *self.members]},
-            "commits": self.offsets.acked,
-            "late_commits": self.offsets.late,
+            "shown": {actor.name: actor.seen for actor in self.readers},
             "token_requests": dict(self.credentials.tokens.answers),
         }
 

@@ -1,19 +1,17 @@
-"""The actors of the plain soak: producers, readers and members of a group, of kafkacore and of confluent-kafka."""
+"""The actors of the plain soak: producers and readers of kafkacore, and a transactional producer of confluent-kafka."""
 
 from __future__ import annotations
 
 import itertools
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore.errors import KafkaError
-from kafkacore.testing.group_history import Member
 from kafkacore.testing.history import Reader, Send, Writer
 from tests.soak.frame import WAIT_S, Actor, wall_ms
 
@@ -22,11 +20,9 @@ if TYPE_CHECKING:
 
 TOPIC, PARTITIONS = "soak", 4
 PLACES = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
-GROUP, TRANSACTIONAL_ID = "soak-group", "soak-transactions"
+TRANSACTIONAL_ID = "soak-transactions"
 MAX_WAITING = 2_000
 """Records without an outcome, beyond which a writer waits."""
-UNCLEAN_S = 1.0
-"""A commit that took so long may have been sent twice, and its first request may arrive late."""
 
 
 # ---- writers
@@ -301,139 +297,3 @@ class OurReader(Actor):
         if self._consumer is None:
             return ""
         return f"{self._health}; {self._consumer.statistics()}"
-
-
-class Commits:
-    """What the group's members committed, and that no later answer is lower."""
-
-    def __init__(self, find: Callable[[str], None]) -> None:
-        self._find = find
-        self._lock = threading.Lock()
-        self._floor: dict[int, int] = defaultdict(int)
-        self._unclean: dict[int, set[int]] = defaultdict(set)
-        self.acked = self.late = 0
-
-    def tried(self, offsets: dict[int, int], took_s: float, acked: bool) -> None:
-        with self._lock:
-            for partition, offset in offsets.items():
-                if not acked or took_s > UNCLEAN_S:
-                    self._unclean[partition].add(offset)
-                if acked:
-                    self.acked += 1
-                    self._floor[partition] = max(self._floor[partition], offset)
-
-    def floor(self) -> dict[int, int]:
-        with self._lock:
-            return dict(self._floor)
-
-    def seen(self, who: str, partition: int, offset: int, floor: int) -> None:
-        """Notes a committed offset that was asked for when `floor` was acknowledged."""
-        if offset >= floor:
-            return
-        with self._lock:
-            if offset in self._unclean[partition]:
-                self.late += 1  # as with Kafka: an OffsetCommit has no sequence number
-                self._floor[partition] = offset
-                return
-        self._find(f"COMMITTED OFFSET WENT BACK: {who}: {TOPIC}-{partition} is at {offset}, {floor} was acknowledged before")
-
-
-class GroupMember(Actor):
-    """A member of a consumer group, by confluent-kafka: commits the records that it was shown."""
-
-    def __init__(self, soak: PlainSoak, name: str, tokens: bool = False) -> None:
-        super().__init__(soak, name)
-        self._tokens = tokens
-        self._member: Member = soak.group.member(name)
-        self._next: dict[int, int] = {}  # what is to be committed
-        self._floors: dict[int, int] = {}  # of partitions that have shown nothing since they were assigned
-        self._commits = self._assignments = 0
-
-    def run(self) -> None:
-        def assigned(_: Any, partitions: list[Any]) -> None:
-            floor = self.soak.offsets.floor()
-            self._assignments += 1
-            self._member.assigned([(TOPIC, each.partition) for each in partitions])
-            self._floors |= {each.partition: floor.get(each.partition, 0) for each in partitions}
-
-        def taken(_: Any, partitions: list[Any]) -> None:
-            self._member.revoked([(TOPIC, each.partition) for each in partitions])
-            for each in partitions:
-                self._next.pop(each.partition, None)
-                self._floors.pop(each.partition, None)
-
-        consumer = confluent_kafka.Consumer(
-            self.soak.credentials.confluent_settings(
-                tokens=self._tokens,
-                group_id=GROUP,
-                enable_auto_commit=False,
-                auto_offset_reset="earliest",
-                isolation_level="read_uncommitted",
-                session_timeout_ms=10_000,
-                heartbeat_interval_ms=1_000,
-                fetch_wait_max_ms=100,
-                socket_timeout_ms=60_000,
-            )
-        )
-        try:
-            consumer.subscribe([TOPIC], on_assign=assigned, on_revoke=taken, on_lost=taken)
-            while not self.soak.over.is_set():
-                self._take(consumer.consume(500, 0.2))
-                if self._next:
-                    self._commit(consumer)
-        finally:
-            consumer.close()
-
-    def _take(self, messages: list[Any]) -> None:
-        for message in messages:
-            if (error := message.error()) is not None:
-                self.soak.tally(f"{self.name}: {error.name()}", error)
-                continue
-            partition, offset = message.partition(), message.offset()
-            if (floor := self._floors.pop(partition, None)) is not None:
-                self.soak.offsets.seen(f"{self.name} begins", partition, offset, floor)
-            self._member.polled(TOPIC, partition, [(offset, message.value())])
-            self._member.processed(TOPIC, partition, offset + 1)
-            self._next[partition] = offset + 1
-            self.seen += 1
-
-    def _commit(self, consumer: Any) -> None:
-        offsets, asked_ms, before = dict(self._next), wall_ms(), time.monotonic()
-        call = self._member.commit({(TOPIC, partition): offset for partition, offset in offsets.items()})
-        try:
-            wanted = [confluent_kafka.TopicPartition(TOPIC, partition, offset) for partition, offset in offsets.items()]
-            answers = consumer.commit(offsets=wanted, asynchronous=False)
-            failed = [each.error for each in answers if each.error is not None]
-        except confluent_kafka.KafkaException as exception:
-            failed = [exception.args[0]]
-        for error in failed:
-            self.soak.tally(f"{self.name}, commit: {error.name()}", error)
-        self.soak.offsets.tried(offsets, time.monotonic() - before, not failed)
-        if not failed:
-            call.taken()
-            self._commits += 1
-            self.saw(asked_ms, 0)
-            self._next = {partition: offset for partition, offset in self._next.items() if offsets.get(partition) != offset}
-
-    def describe(self) -> str:
-        return f"{self._commits} commits, {self._assignments} assignments, to be committed: {self._next}"
-
-
-class Observer(Actor):
-    """Asks for the committed offsets, by kafkacore's admin client."""
-
-    def run(self) -> None:
-        with KafkaAdminClient(**self.soak.credentials.settings("endpoint")) as admin:
-            while not self.soak.written.wait(0.5):
-                floor, asked_ms = self.soak.offsets.floor(), wall_ms()
-                if not floor:
-                    continue
-                try:
-                    found = admin.list_group_offsets(GROUP, timeout=5)
-                except Exception as error:
-                    self.soak.count(self.name, error)
-                    continue
-                for partition, least in floor.items():
-                    answer = found.get(TopicPartition(TOPIC, partition))
-                    self.soak.offsets.seen(self.name, partition, -1 if answer is None else answer.offset, least)
-                self.saw(asked_ms)
