@@ -24,7 +24,6 @@ from test_tables import compare
 from kafkacore import KafkaAdminClient, NewTopic, protocol
 from kafkacore.broker.cluster import ClusterImage, uuid_text
 from kafkacore.broker.controller.replay import Replay
-from kafkacore.broker.controller.snapshots import SnapshotId, encode_snapshot
 from kafkacore.config import BrokerConfig
 from kafkacore.protocol.metadata_log import MetadataRecord, decode_record, encode_record
 from kafkacore.protocol.schema import Versions
@@ -120,25 +119,6 @@ def test_kafkas_tool_reads_our_snapshot(java: JavaTools, tmp_path: Path) -> None
     assert [each["type"] for each in found] == [
         re.sub(r"(?<!^)(?=[A-Z])", "_", name.removesuffix("Record")).upper() + "_RECORD" for name in kinds
     ]
-
-
-def test_kafkas_own_snapshot_has_the_form_of_ours() -> None:
-    with KafkaServer(metadata_log_max_record_bytes_between_snapshots=1) as kafka:
-        with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
-            admin.create_topics([NewTopic("a", 3, 1)]).check()
-        newest = max((kafka.directory / "data" / "__cluster_metadata-0").glob("*.checkpoint"))
-        theirs = newest.read_bytes()
-    end_offset, epoch = (int(part) for part in newest.name.removesuffix(".checkpoint").split("-"))
-    assert SnapshotId(end_offset, epoch).file_name == newest.name
-    ours = b"".join(bytes(each) for each in encode_snapshot([], epoch, 0))
-
-    def ends(data: bytes) -> list[tuple[int, bool, bytes | None, int]]:
-        batches = list(read_batches(data))
-        first, last = batches[0].records()[0], batches[-1].records()[-1]
-        return [(first.offset, batches[0].is_control, first.key, len(first.value or b"")), (0, batches[-1].is_control, last.key, 3)]
-
-    assert ends(theirs) == ends(ours)
-    assert {batch.leader_epoch for batch in read_batches(theirs)} == {epoch}
 
 
 def test_kafkas_tool_reads_our_log(java: JavaTools, tmp_path: Path) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, OffsetAndMetadata, TopicPartition, errors
+from kafkacore import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, errors
 from tests.kit import records
-from tests.kit.kafka_server import KafkaServer
 from tests.kit.records import read_committed
-from tests.kit.rivals import confluent_producer, read_from_start, send_all, take_transactions_back
+from tests.kit.rivals import confluent_producer, read_from_start, send_all
 from tests.kit.waiting import GUARD_S as WAIT_S
 from tests.kit.waiting import fresh
 
@@ -122,37 +121,3 @@ def test_a_transaction_that_lasts_too_long(bootstrap_servers: str, make_topic: M
         with producer.transaction():
             producer.send(topic, "next", partition=0)
     assert theirs(bootstrap_servers, topic, 2) == [b"behind", b"next"]
-
-
-@pytest.fixture
-def kafka_of_version_1() -> Iterator[str]:
-    """Apache Kafka whose transaction.version was taken back to 1."""
-    with KafkaServer() as server:
-        take_transactions_back(server.bootstrap_servers, 1)
-        yield server.bootstrap_servers
-
-
-@pytest.mark.kafka
-def test_transactions_of_version_1_on_kafka(kafka_of_version_1: str) -> None:
-    servers = kafka_of_version_1
-    topic, small = fresh("t"), fresh("small")
-    with KafkaAdminClient(bootstrap_servers=servers) as admin:
-        admin.create_topics([NewTopic(topic, 1, 1), NewTopic(small, 1, 1, configs={"max.message.bytes": "1000"})]).check()
-    with transactional(servers) as producer:
-        for nth in range(5):
-            with producer.transaction():
-                producer.send(topic, f"committed {nth}", partition=0)
-                producer.send_offsets_to_transaction({TopicPartition(topic, 0): nth + 1}, "g")
-            producer.begin_transaction()
-            producer.send(topic, f"aborted {nth}", partition=0).result(WAIT_S)
-            producer.abort_transaction()
-            epoch = producer.statistics()["transactions"]["producer_epoch"]
-            with pytest.raises(errors.TransactionAbortable), producer.transaction():
-                producer.send(topic, f"failed {nth}", partition=0)
-                producer.send(small, b"x" * 5000, partition=0)
-            assert producer.statistics()["transactions"]["producer_epoch"] == epoch + 1
-        with producer.transaction():
-            producer.send(topic, "last", partition=0)
-    assert read_committed(servers, topic, 6) == [f"committed {nth}".encode() for nth in range(5)] + [b"last"]
-    with KafkaConsumer(bootstrap_servers=servers, group_id="g") as consumer:
-        assert consumer.committed(TopicPartition(topic, 0)) == OffsetAndMetadata(5)

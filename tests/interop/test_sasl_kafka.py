@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafkacore.config_kerberos import KRB5_MODULE
 from kafkacore.config_security import sasl_listener
-from kafkacore.errors import SaslAuthentication, SslAuthenticationFailed, UnsupportedSaslMechanism
+from kafkacore.errors import SaslAuthentication, UnsupportedSaslMechanism
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net import client as client_module
 from kafkacore.net.authentication import SaslAuthenticator
@@ -40,10 +39,10 @@ SESSION_PARTS = (0.4, 0.5)
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[dict[str, str]]:
-    """Addresses of a Kafka with a plain listener, a SASL one, one with short sessions, one within TLS, and one that wants certificates."""
+    """Addresses of a Kafka with a plain listener, a SASL one, one with short sessions, and one within TLS."""
     plain_jaas = f'{MODULES}plain.PlainLoginModule required user_alice="ali\\\\"ce\\\\\\\\s\\u00e9cret";'
     stack = ExitStack()
-    ports = {"SASL": free_port(), "SHORT": free_port(), "TLS": free_port(), "MUTUAL": free_port()}
+    ports = {"SASL": free_port(), "SHORT": free_port(), "TLS": free_port()}
     if KDC_REASON is None:
         ports["KERBEROS"] = free_port()
     authority = trustme.CA()
@@ -52,20 +51,16 @@ def servers() -> Iterator[dict[str, str]]:
     text = plain.properties.read_text()
     listeners = "".join(f",{name}://127.0.0.1:{port}" for name, port in ports.items())
     text = text.replace(f"listeners=PLAINTEXT://{plain.bootstrap_servers}", f"listeners=PLAINTEXT://{plain.bootstrap_servers}{listeners}")
-    protocols = "SASL:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT,KERBEROS:SASL_PLAINTEXT,TLS:SASL_SSL,MUTUAL:SSL"
+    protocols = "SASL:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT,KERBEROS:SASL_PLAINTEXT,TLS:SASL_SSL"
     text = text.replace("PLAINTEXT:PLAINTEXT\n", f"PLAINTEXT:PLAINTEXT,{protocols}\n")
     key = load_pem_private_key(broker.private_key_pem.bytes(), None)  # Java reads keys in PKCS8 alone
     pem = {
         "certificate.chain": broker.cert_chain_pems[0].bytes(),
         "key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
     }
-    for name in ("tls", "mutual"):
-        for part, content in pem.items():
-            text += f"listener.name.{name}.ssl.keystore.{part}=" + content.decode().replace("\n", "\\n") + "\n"
-        text += f"listener.name.{name}.ssl.keystore.type=PEM\n"
-    trusted = authority.cert_pem.bytes().decode().replace("\n", "\\n")
-    text += f"listener.name.mutual.ssl.truststore.type=PEM\nlistener.name.mutual.ssl.truststore.certificates={trusted}\n"
-    text += "listener.name.mutual.ssl.client.auth=required\n"
+    for part, content in pem.items():
+        text += f"listener.name.tls.ssl.keystore.{part}=" + content.decode().replace("\n", "\\n") + "\n"
+    text += "listener.name.tls.ssl.keystore.type=PEM\n"
     for name in ("sasl", "short", "tls"):
         text += f"listener.name.{name}.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER\n"
         text += f"listener.name.{name}.plain.sasl.jaas.config={plain_jaas}\n"
@@ -74,7 +69,6 @@ def servers() -> Iterator[dict[str, str]]:
         text += f"listener.name.{name}.oauthbearer.sasl.jaas.config={MODULES}oauthbearer.OAuthBearerLoginModule required"
         text += ' unsecuredLoginStringClaim_sub="broker";\n'
         text += f"listener.name.{name}.plain.connections.max.reauth.ms={REAUTH_MS if name == 'short' else 0}\n"
-    text += "delegation.token.secret.key=a key of the test\n"
     keytab = service = ""
     if KDC_REASON is None:
         realm = stack.enter_context(Realm())
@@ -89,9 +83,8 @@ def servers() -> Iterator[dict[str, str]]:
         with KafkaAdminClient(bootstrap_servers=plain.bootstrap_servers) as admin:
             admin.alter_user_scram_credentials({("alice", f"SCRAM-SHA-{bits}"): PASSWORD for bits in (256, 512)}).check()
             applied(admin)
-        own = authority.issue_cert("client.example").private_key_and_cert_chain_pem.bytes().decode()
         keys = {"KEYTAB": keytab, "SERVICE": service}
-        yield {**keys, "CA": authority.cert_pem.bytes().decode(), "OWN": own, **{name: f"127.0.0.1:{port}" for name, port in ports.items()}}
+        yield {**keys, "CA": authority.cert_pem.bytes().decode(), **{name: f"127.0.0.1:{port}" for name, port in ports.items()}}
 
 
 def settings(servers: dict[str, str], mechanism: str, listener: str = "SASL", **more: Any) -> dict[str, Any]:
@@ -190,21 +183,3 @@ def test_sessions_are_renewed(servers: dict[str, str], mechanism: str, listener:
             renewals.add(connections_of(client)[1].reauthenticate_ms)
         producer.send("sessions", b"v").result(30)
     assert lost == []
-
-
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda version: version.name)
-def test_a_missing_or_foreign_certificate_is_refused_at_once(servers: dict[str, str], version: ssl.TLSVersion, tmp_path: Path) -> None:
-    def listed(own: str | None) -> list[str]:
-        context = ssl.create_default_context(cadata=servers["CA"])
-        context.minimum_version = context.maximum_version = version
-        if own is not None:
-            (tmp_path / "own.pem").write_text(own)
-            context.load_cert_chain(tmp_path / "own.pem")
-        with KafkaAdminClient(bootstrap_servers=servers["MUTUAL"], security_protocol="SSL", ssl_context=context) as admin:
-            return admin.list_topics(timeout=LONG_S)
-
-    foreign = trustme.CA().issue_cert("client.example").private_key_and_cert_chain_pem.bytes().decode()
-    for wrong in (None, foreign):
-        with pytest.raises(SslAuthenticationFailed, match=r"(?i)alert"):
-            listed(wrong)
-    listed(servers["OWN"])

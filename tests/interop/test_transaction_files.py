@@ -54,16 +54,6 @@ def dumped(java: JavaTools, path: Path, *options: str) -> str:
     return java.run("DumpLogSegments", "--files", path, *options).ok()
 
 
-def rows(said: str, *names: str) -> list[tuple[int, ...]]:
-    """The numbers of these names in each line that has them, "name: 5" or "name=5"."""
-    found = []
-    for line in said.splitlines():
-        numbers = [re.search(rf"\b{name}[:=] ?(-?\d+)", line) for name in names]
-        if all(numbers):
-            found.append(tuple(int(number.group(1)) for number in numbers if number is not None))
-    return found
-
-
 @pytest.fixture
 def ours(tmp_path: Path) -> tuple[Path, str]:
     """The directory of a partition of the embedded broker, closed cleanly."""
@@ -72,16 +62,6 @@ def ours(tmp_path: Path) -> tuple[Path, str]:
         cluster.create_topic(topic, configs={"segment.bytes": "1048576"})
         write(cluster.bootstrap_servers, topic, ("first", "second"))
     return tmp_path / "broker-1", topic
-
-
-def test_kafka_reads_our_snapshots(java: JavaTools, ours: tuple[Path, str]) -> None:
-    directory, topic = ours
-    last = sorted((directory / f"{topic}-0").glob("*.snapshot"))[-1]
-    assert int(last.stem) == 11
-    said = dumped(java, last)
-    producers = sorted(rows(said, "lastSequence", "lastOffset", "offsetDelta"))
-    assert producers == [(3, 6, 0), (3, 10, 0)]
-    assert re.findall(r"currentTxnFirstOffset: OptionalLong(\S+)", said).count("[9]") == 1
 
 
 def moves(said: str, transactional_id: str) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""Kafka's tools move the replicas of three embedded brokers."""
+"""Kafka's tools on embedded brokers: they move replicas of three, and manage the ACLs of one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from kafkacore import KafkaAdminClient
+from kafkacore.admin import Acl
+from kafkacore.config_authorizer import STANDARD_AUTHORIZER
 from kafkacore.testing import EmbeddedCluster
-from tests.kit.clusters import embedded
+from tests.kit.clusters import addresses, embedded
 from tests.kit.java_tools import JavaTools
 from tests.kit.rivals import confluent_producer, send_all
 from tests.kit.waiting import until, until_equal
@@ -19,9 +21,11 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
 
 # Leaders move when the test wants it, and not after five minutes.
 cluster = embedded(brokers=3, config={"auto.leader.rebalance.enable": "false"})
+secured = addresses(config={"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"})
+ACLS = "org.apache.kafka.tools.AclCommand"
 
 
-def test_kafkas_tools_on_three_brokers(cluster: EmbeddedCluster, java: JavaTools, tmp_path: Path) -> None:
+def test_replicas_are_moved(cluster: EmbeddedCluster, java: JavaTools, tmp_path: Path) -> None:
     topic, where = "moved", ("--bootstrap-server", cluster.bootstrap_servers)
     cluster.create_topic(topic, 3, 2)
     send_all(confluent_producer(cluster.bootstrap_servers), topic, [b"%d" % n for n in range(20)])
@@ -63,3 +67,43 @@ def test_kafkas_tools_on_three_brokers(cluster: EmbeddedCluster, java: JavaTools
         broker["broker"]: {found["partition"] for log_dir in broker["logDirs"] for found in log_dir["partitions"]} for broker in brokers
     }
     assert held[1] == held[3] == {f"{topic}-{n}" for n in range(3)}
+
+
+def stored(where: str) -> list[Acl]:
+    with KafkaAdminClient(bootstrap_servers=where) as admin:
+        return sorted(admin.describe_acls())
+
+
+def test_acls(java: JavaTools, secured: str) -> None:
+    where = "--bootstrap-server", secured
+    said = java.run(ACLS, *where, "--add", "--allow-principal", "User:tool", "--consumer", "--topic", "in", "--group", "readers").ok()
+    assert "Adding ACLs for resource `ResourcePattern(resourceType=TOPIC, name=in, patternType=LITERAL)`" in said
+    java.run(
+        ACLS,
+        *where,
+        "--add",
+        "--deny-principal",
+        "User:tool",
+        "--deny-host",
+        "10.0.0.1",
+        "--operation",
+        "Write",
+        "--topic",
+        "in",
+        "--resource-pattern-type",
+        "prefixed",
+    ).ok()
+    assert stored(secured) == [
+        Acl("group", "readers", "User:tool", "read"),
+        Acl("topic", "in", "User:tool", "describe"),
+        Acl("topic", "in", "User:tool", "read"),
+        Acl("topic", "in", "User:tool", "write", "10.0.0.1", "deny", "prefixed"),
+    ]
+    said = java.run(ACLS, *where, "--list", "--topic", "incoming", "--resource-pattern-type", "match").ok()
+    assert "Current ACLs for resource `ResourcePattern(resourceType=TOPIC, name=in, patternType=PREFIXED)`:" in said
+    assert "(principal=User:tool, host=10.0.0.1, operation=WRITE, permissionType=DENY)" in said and "READ" not in said
+    java.run(ACLS, *where, "--remove", "--topic", "in", "--resource-pattern-type", "any", "--force").ok()
+    java.run(ACLS, *where, "--remove", "--group", "readers", "--force").ok()
+    assert stored(secured) == []
+    refused = java.run(ACLS, *where, "--add", "--allow-principal", "User:tool", "--operation", "Read", "--cluster", "--topic", "t")
+    assert refused.code == 1 and stored(secured) == []
