@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import socket
-import tempfile
-
 import pytest
 
-from kafkacore._codec import FileSlice
 from kafkacore.errors import DisconnectError, IllegalStateError
 from kafkacore.net.channel import ChannelState, KafkaChannel, MuteEvent, MuteState, NetworkSend
-from kafkacore.net.transport import READ, WRITE, MemoryTransport, PlaintextTransport, Transport, memory_pair
+from kafkacore.net.transport import READ, WRITE, MemoryTransport, Transport, memory_pair
 from tests.kit.wire import sized
 
 
@@ -165,29 +161,5 @@ def test_unmuting_waits_for_the_response_and_the_throttle() -> None:
     channel.handle_mute_event(MuteEvent.THROTTLE_ENDED)
     assert channel.maybe_unmute()
     assert not channel.muted
-
-
-def test_a_mute_event_out_of_place_is_an_error() -> None:
-    channel, _peer = open_channel()
     with pytest.raises(IllegalStateError, match="response sent while not muted"):
         channel.handle_mute_event(MuteEvent.RESPONSE_SENT)
-
-
-def test_records_in_a_file_never_go_to_a_socket_that_would_block() -> None:
-    """sendfile cannot be told not to wait: a channel that calls it without asking first is one over a non-blocking socket."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs, tempfile.TemporaryFile() as file:
-        file.write(b"records")
-        file.flush()
-        for blocking in (True, False):
-            ours.setblocking(blocking)
-            channel = KafkaChannel(1, PlaintextTransport(ours), 1 << 20)
-            assert channel.finish_connect()
-            assert channel.prepare()
-            channel.set_send(NetworkSend(1, [b"head", FileSlice(file, 0, 7)]))
-            if blocking:
-                with pytest.raises(ValueError, match="non-blocking"):
-                    channel.write()
-            else:
-                assert channel.write() is not None
-        assert theirs.recv(64) == b"headheadrecords"

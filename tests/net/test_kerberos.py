@@ -3,7 +3,6 @@
 import itertools
 import os
 import struct
-import sys
 import threading
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from kafkacore.net.kerberos import FRESH_MS, TICKET_TIMEOUT_MS, BrokerKeys, Init
 from kafkacore.net.sasl_gssapi import GssapiClient, GssapiServer
 from tests.kit.inside import connections_of, needs_versions_of
 from tests.kit.kdc import REALM, Realm
-from tests.kit.programs import run_python
 from tests.kit.rows import each_row
 from tests.net.net_support import noting_wakeups
 from tests.net.sasl_support import SaslCluster
@@ -167,26 +165,17 @@ def test_changed_bytes_let_nobody_in(keytabs):
 
 
 @given(tokens=st.lists(st.binary(max_size=300), min_size=1, max_size=4), real=st.booleans())
-def test_anything_may_come_from_a_client(keytabs, tokens, real):
-    server = server_of(keytabs)
-    if real:
-        server.step(Initiator(alices_settings(keytabs), "localhost").first)
-    with pytest.raises(SaslAuthentication):
-        for token in [*tokens, b"", b""]:
-            server.step(token)
-    assert (server.done, server.user) == (False, "")
-
-
-@given(challenges=st.lists(st.binary(max_size=300), min_size=1, max_size=4), proved=st.booleans())
-def test_anything_may_come_from_a_broker(keytabs, challenges, proved):
-    client = client_of(Initiator(alices_settings(keytabs), "localhost"))
+def test_anything_may_come_from_either_side(keytabs, tokens, real):
+    client, server = client_of(Initiator(alices_settings(keytabs), "localhost")), server_of(keytabs)
     first = client.step(None)
-    if proved:
-        client.step(server_of(keytabs).step(first))
-    with pytest.raises(SaslAuthentication):
-        for challenge in [*challenges, b"", b""]:
-            client.step(challenge)
-    assert not client.done
+    if real:
+        client.step(server.step(first))
+    for side in (client, server):
+        with pytest.raises(SaslAuthentication):
+            for token in [*tokens, b"", b""]:
+                side.step(token)
+        assert not side.done
+    assert server.user == ""
 
 
 # ---- what keeps a ticket away
@@ -234,16 +223,6 @@ def test_a_brokers_keytab_that_is_replaced_counts_at_once(keytabs, realm):
     assert GssapiServer(keys.context(), str).step(Initiator(alices_settings(keytabs), "rotated").first)
 
 
-@pytest.mark.parametrize("more", ["", " kdc_timesync = 0\n"])
-def test_a_clock_that_is_wrong(realm, more):
-    keytab = realm.principal(f"late{len(more)}")
-    realm.configure(f" clockskew = -1\n{more}")  # so every time is too far away
-    try:
-        assert no_ticket(KerberosSettings("kafka", f"late{len(more)}", keytab)).endswith("Clock skew too great in KDC reply")
-    finally:
-        realm.configure()
-
-
 def test_a_ticket_cache(keytabs, realm, tmp_path, monkeypatch):
     cache = tmp_path / "cache"
     realm.kinit("alice", keytabs["alice"], cache, "-l", "1h")
@@ -261,9 +240,7 @@ def test_a_ticket_that_has_expired_and_is_renewed(keytabs, realm, tmp_path):
     kept = cache.read_bytes()
     cache.write_bytes(expired(kept))
     settings = KerberosSettings("kafka", None, None, str(cache))
-    assert no_ticket(settings) == (
-        "GSSAPI authentication failed: no Kerberos ticket for kafka/localhost: The referenced credential has expired"
-    )
+    assert no_ticket(settings).endswith("no Kerberos ticket for kafka/localhost: The referenced credential has expired")
     cache.write_bytes(kept)  # as kinit does
     assert Initiator(settings, "localhost").user == f"alice@{REALM}"
 
@@ -390,26 +367,18 @@ def test_a_kdc_that_hangs_fails_each_attempt_and_is_asked_once(waiting):
     assert waiting.ready()
 
 
-def test_connections_whose_time_is_over_together_are_all_told(waiting):
+def test_connections_whose_time_is_over_are_all_told_and_others_keep_their_deadlines(waiting):
     waiting.tickets.hanging = threading.Event()
     assert not waiting.ready(1) and not waiting.ready(2)
     waiting.now_ms += TICKET_TIMEOUT_MS
+    assert not waiting.ready(3)
+    assert waiting.login.deadline_ms == waiting.now_ms  # the owner is to look after 1 and 2
     waiting.login.advance(waiting.now_ms)
-    assert waiting.login.deadline_ms == NEVER_MS
+    assert waiting.login.deadline_ms == waiting.now_ms + TICKET_TIMEOUT_MS
     for id in (1, 2):
         with pytest.raises(NetworkError, match="no answer"):
             waiting.ready(id)
-
-
-def test_a_question_about_one_connection_leaves_the_others_their_deadlines(waiting):
-    waiting.tickets.hanging = threading.Event()
-    assert not waiting.ready(1)
-    waiting.now_ms += TICKET_TIMEOUT_MS
-    assert not waiting.ready(2)
-    assert waiting.login.deadline_ms == waiting.now_ms  # the owner is to look after 1
-    waiting.login.advance(waiting.now_ms)
-    with pytest.raises(NetworkError, match="no answer"):
-        waiting.ready(1)
+    assert not waiting.ready(3)
 
 
 def test_a_kdc_that_hangs_holds_a_few_threads(waiting):
@@ -574,19 +543,3 @@ def test_tries_come_at_the_pace_of_the_back_off(cluster):
     assert min(pauses) >= 40
     assert min(pauses[10:]) >= 800  # reconnect.backoff.max.ms less its jitter
     cluster.until(lambda: cluster.ready(1))
-
-
-def test_a_client_without_the_package_says_which_extra_it_needs(tmp_path):
-    (tmp_path / "gssapi.py").write_text("raise ImportError('libgssapi_krb5.so.2: cannot open shared object file')")
-    program = """
-from kafkacore import KafkaProducer
-from kafkacore.errors import ConfigError
-try:
-    KafkaProducer(bootstrap_servers="127.0.0.1:1", security_protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI")
-except ConfigError as error:
-    print(error.message)
-"""
-    done = run_python("-c", program, env={"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
-    why = "libgssapi_krb5.so.2: cannot open shared object file"
-    expected = f"GSSAPI needs the package gssapi, kafkacore's extra of that name: pip install gssapi ({why})\n"
-    assert (done.stdout, done.stderr) == (expected, "")

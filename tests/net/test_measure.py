@@ -52,11 +52,11 @@ def test_a_rate_is_over_the_window_and_at_least_30_seconds() -> None:
 def test_marks_measure_what_is_between_them() -> None:
     stat = SampledStat()
     assert stat.last_ms == -1
-    stat.mark(500)
-    assert (stat.count, stat.last_ms) == (0, 500)
-    stat.mark(800)
-    stat.mark(900)
-    assert (stat.avg(900), stat.max(900), stat.last_ms) == (200, 300, 900)
+    for now_ms in (500, 800, 900):
+        stat.mark(now_ms)
+    assert (stat.count, stat.avg(900), stat.max(900), stat.last_ms) == (2, 200, 300, 900)
+    with pytest.raises(ValueError, match="percentiles"):
+        stat.percentile(0.5, 0)
 
 
 class StatModel:
@@ -100,11 +100,6 @@ def test_windows_and_percentiles_are_those_of_a_model(steps: list[tuple[int, int
             assert found == values[-1]  # the last bucket is for all that is larger
 
 
-def test_only_a_stat_made_for_it_has_percentiles() -> None:
-    with pytest.raises(ValueError, match="percentiles"):
-        SampledStat().percentile(0.5, 0)
-
-
 def test_requests_answers_and_throttling_are_counted_by_node(cluster: Cluster) -> None:
     cluster.until_ready()
     stats = cluster.client.node_stats[1]
@@ -129,6 +124,9 @@ def test_requests_answers_and_throttling_are_counted_by_node(cluster: Cluster) -
     assert found["consumer-metrics"]["request-total"] == node["request-total"] + _of_other_nodes(found, "request-total")
     assert node["outgoing-byte-total"] == stats.sent_bytes.total
     assert node["connection-count"] == 1
+    silent = grouped(of_network(NetworkStats({5: NodeStats()}, 0), "producer", 0))["producer-node-metrics.node-5"]
+    assert silent["request-total"] == silent["request-rate"] == silent["connection-count"] == 0
+    assert math.isnan(silent["request-latency-avg"])
 
 
 def _of_other_nodes(found: dict[str, dict[str, float]], name: str) -> float:
@@ -168,9 +166,3 @@ def test_groups_are_dotted_by_tags() -> None:
         "g-metrics.topic-x.y-0-7",
     ]
     assert sum(len(values) for values in grouped(measured).values()) == 4
-
-
-def test_a_node_without_answers_has_numbers_all_the_same() -> None:
-    found = grouped(of_network(NetworkStats({5: NodeStats()}, 0), "producer", 0))["producer-node-metrics.node-5"]
-    assert found["request-total"] == found["request-rate"] == found["connection-count"] == 0
-    assert math.isnan(found["request-latency-avg"])

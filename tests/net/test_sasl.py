@@ -60,14 +60,13 @@ def test_rfc7677_example():
     assert (client.done, server.done, server.user) == (True, True, "user")
 
 
-def test_rfc4616_token():
-    assert PlainClient("tim", "tanstaaftanstaaf").step(None) == b"\0tim\0tanstaaftanstaaf"
-
-
 def test_rfc7628_token():
-    client = OAuthBearerClient("vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==", extensions={"host": "server.example.com", "port": "143"})
+    bearer = "vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg=="
+    client = OAuthBearerClient(bearer, extensions={"host": "server.example.com", "port": "143"})
     token = client.step(None)
     assert token == b"n,,\x01auth=Bearer vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==\x01host=server.example.com\x01port=143\x01\x01"
+    server = OAuthBearerServer({bearer: "alice"}.__getitem__)
+    assert server.step(token) == b"" and server.user == "alice"
     assert client.step(b"") is None
     assert client.done
 
@@ -91,7 +90,9 @@ def test_scram_of_any_name_and_password(mechanism, user, password, salt):
 def test_plain_of_any_name_and_password(user, password, other):
     server = PlainServer(lambda name, word: {user: password}.get(name) == word)
     client = PlainClient(user, password)
-    assert client.step(server.step(client.step(None))) is None
+    token = client.step(None)
+    assert token == f"\0{user}\0{password}".encode()  # RFC 4616
+    assert client.step(server.step(token)) is None
     assert client.done
     assert server.user == user
     if other != password:
@@ -99,15 +100,10 @@ def test_plain_of_any_name_and_password(user, password, other):
             PlainServer(lambda name, word: {user: password}.get(name) == word).step(PlainClient(user, other).step(None))
 
 
-@each_row("token", [b"", b"a\0b", b"\0\0b", b"\0a\0", b"\0a\0b\0c", b"\0\xff\0b"])
+@each_row("token", [b"", b"a\0b", b"\0\0b", b"\0a\0", b"\0a\0b\0c", b"\0\xff\0b", b"root\0alice\0secret"])
 def test_plain_refuses_other_tokens(token):
     with pytest.raises(SaslAuthentication):
         PlainServer(lambda user, password: True).step(token)
-
-
-def test_plain_refuses_to_be_somebody_else():
-    with pytest.raises(SaslAuthentication, match="authorization id"):
-        PlainServer(lambda user, password: True).step(b"root\0alice\0secret")
 
 
 @each_row(("username", "password"), [("", "x"), ("x", ""), ("a\0b", "x"), ("x", "a\0b"), ("x", "\udc80")])
@@ -241,15 +237,6 @@ def test_nothing_but_refusals_for_garbage(tokens):
 
 
 # ---- OAUTHBEARER
-
-
-def test_oauthbearer_to_its_end():
-    server = OAuthBearerServer(lambda token: {"abc.def.": "alice"}[token])
-    client = OAuthBearerClient("abc.def.", "alice", {"logicalCluster": "lkc-1"})
-    assert server.step(client.step(None)) == b""
-    assert client.step(b"") is None
-    assert client.done
-    assert server.user == "alice"
 
 
 def test_a_refused_token_is_acknowledged_and_told():
