@@ -1,6 +1,6 @@
 """Frames with their size and header, as kafka-python 3.0.12 wrote them (client id "me"): ours must write the same and read them back.
 
-test_roundtrip.py holds all bodies against kafka-python, in every version.
+test_tables.py holds the fields of all bodies, in every version.
 """
 
 import pytest

@@ -4,6 +4,7 @@ import array
 import gc
 import random
 import tracemalloc
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -103,33 +104,20 @@ def test_null_where_null_is_not_allowed():
         protocol.MetadataRequest.decode(1, b"\xff\xff\xff\xfe")
 
 
+STORED = [stored.ConsumerProtocolSubscription, stored.OffsetCommitValue, stored.TransactionLogValue]
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=80), st.sampled_from(sorted(protocol.APIS)), st.integers(0, 20))
-def test_random_requests(tail, api_key, version):
-    frame = api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(4) + b"\xff\xff" + tail
-    try:
-        protocol.decode_request(frame)
-    except (CorruptDataError, UnsupportedVersion):
-        pass
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.binary(max_size=60))
-def test_random_headers(data):
-    for reader in (protocol.decode_request_header, lambda d: protocol.decode_response_header(3, 9, d)):
+def test_random_bytes(data, api_key, version):
+    frame = api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(4) + b"\xff\xff" + data
+    readers = [lambda: protocol.decode_request(frame), lambda: protocol.decode_request_header(data)]
+    readers += [lambda: protocol.decode_response_header(3, 9, data), *(partial(stored.decode_stored, kind, data) for kind in STORED)]
+    for read in readers:
         try:
-            reader(data)
-        except CorruptDataError:
+            read()
+        except (CorruptDataError, UnsupportedVersion):
             pass
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.binary(max_size=60), st.sampled_from([stored.ConsumerProtocolSubscription, stored.OffsetCommitValue, stored.TransactionLogValue]))
-def test_random_stored(data, kind):
-    try:
-        stored.decode_stored(kind, data)
-    except CorruptDataError:
-        pass
 
 
 class Awkward:

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_kit import name_of, sample, struct_strategy, versions_of
+from protocol_kit import name_of, sample, versions_of
 
 from kafkacore.errors import CorruptDataError, UnsupportedVersion
 from kafkacore.protocol import metadata_log as m
@@ -72,14 +72,6 @@ def test_every_record_in_every_version_is_read_as_it_was_written(kind):
             record = sample(kind, version, seed)
             assert decode_record(encode_record(record, version)) == record
     assert encode_record(kind())[2] == kind.MAX_VERSION
-
-
-@each_row("kind", KINDS, ids=name_of)
-@settings(max_examples=5, deadline=None)
-@given(data=st.data())
-def test_any_values(kind, data):
-    record = data.draw(struct_strategy(kind, kind.MAX_VERSION))
-    assert decode_record(encode_record(record)) == record
 
 
 @settings(max_examples=300, deadline=None)

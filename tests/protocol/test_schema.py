@@ -147,6 +147,30 @@ def test_values_are_checked(type_, good, bad):
                 Box(value=value).encode(version)
 
 
+@each_row(
+    ("type_", "value", "classic", "flexible"),
+    [
+        (BOOL, True, "01", "01"),
+        (INT8, -2, "fe", "fe"),
+        (UINT16, 0x1234, "1234", "1234"),
+        (INT32, -2, "fffffffe", "fffffffe"),
+        (UINT32, 2**32 - 2, "fffffffe", "fffffffe"),
+        (INT64, 0x0102030405060708, "0102030405060708", "0102030405060708"),
+        (FLOAT64, -1.5, "bff8000000000000", "bff8000000000000"),
+        (UUID, bytes(range(16)), bytes(range(16)).hex(), bytes(range(16)).hex()),
+        (STRING, "é" * 100, "00c8" + "c3a9" * 100, "c901" + "c3a9" * 100),
+        (BYTES, b"ab", "00000002" + "6162", "03" + "6162"),
+        ([INT8], [1, 2], "00000002" + "0102", "03" + "0102"),
+    ],
+)
+def test_the_bytes_of_each_type(type_, value, classic, flexible):
+    class Box(Message, versions="0-1", flexible="1+"):
+        value: object = F(type_)
+
+    assert whole(Box(value=value).encode(0)).hex() == classic
+    assert whole(Box(value=value).encode(1)).hex() == flexible + "00"
+
+
 def test_encoding_refuses_what_is_not_the_message():
     class Sly(tuple):
         __slots__ = ()

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from importlib import resources
 
-from protocol_kit import API_MESSAGES, BETWEEN_BROKERS, MESSAGES, STORED_MESSAGES, name_of, versions_of
+from protocol_kit import BETWEEN_BROKERS, MESSAGES, STORED_MESSAGES, name_of, versions_of
 
 from kafkacore import protocol
 from kafkacore.protocol import admin, cluster, data, group, quorum, stored, txn
@@ -144,13 +144,6 @@ def test_every_definition_has_its_table():
     assert here - defined == NO_DEFINITION
 
 
-def test_no_field_is_dead():
-    """Every field exists in some version of its message."""
-    for kind in MESSAGES:
-        for path, row in our_rows(kind, set(versions_of(kind))):
-            assert row["versions"], f"{kind.__name__}.{path}"
-
-
 def test_names_are_unique_and_reachable():
     names = Counter()
     for module in (data, group, txn, admin, cluster, quorum, stored):
@@ -160,18 +153,3 @@ def test_names_are_unique_and_reachable():
             assert all(getattr(protocol, name) is getattr(module, name) for name in own)
     assert [name for name, count in names.items() if count > 1] == []
     assert set(names) <= {struct.__name__ for kind in MESSAGES for struct in structs_of(kind)}
-
-
-def test_requests_and_responses_know_each_other():
-    for key, api in protocol.APIS.items():
-        assert api.request.RESPONSE is api.response and api.response.REQUEST is api.request
-        assert api.request.API_KEY == api.response.API_KEY == key
-        assert api.request.FLEXIBLE_VERSION == api.response.FLEXIBLE_VERSION
-    assert len(API_MESSAGES) == 2 * len(protocol.APIS) and STORED_MESSAGES
-
-
-def test_no_field_hides_what_a_struct_needs():
-    taken = {"encode", "decode", "decode_prefix", "plan", "label", "FIELDS", "_replace", "_values"}
-    for kind in MESSAGES:
-        for struct in structs_of(kind):
-            assert not taken & set(struct.FIELDS), struct
