@@ -70,7 +70,9 @@ def test_an_unknown_id_is_asked_for_as_a_registry_that_does_not_answer_and_then_
     assert asking.registry.by_id(1, "AVRO", patient=False).text == '"int"'
 
 
-@pytest.mark.parametrize("answers", [[UNKNOWN], [(503, b""), UNKNOWN], [UNKNOWN, (503, b""), UNKNOWN, (500, b"")]])
+@pytest.mark.parametrize(
+    "answers", [[UNKNOWN], [(503, b""), (429, b"{}")], [(503, b""), UNKNOWN], [UNKNOWN, (503, b""), UNKNOWN, (500, b"")]]
+)
 def test_a_follower_that_lags_is_asked_again(registry_server: Any, asking: Asking, answers: list[tuple[int, bytes]]) -> None:
     number = registry_server.add("t-value", '"int"')
     registry_server.answers = list(answers)
@@ -90,13 +92,10 @@ def test_an_address_that_does_not_know_the_id_is_not_the_last_word(registry_serv
     assert asking.registry.by_id(number, "AVRO", patient=False).text == '"int"' and asking.slept == []
     with pytest.raises(UnusableSchema, match=f"{other_registry.url}, {registry_server.url} has no schema 9"):
         asking.registry.by_id(9, "AVRO", patient=False)
-
-
-def test_an_address_that_does_not_know_the_id_is_no_answer_while_the_other_fails(registry_server: Any, other_registry: Any) -> None:
-    number = registry_server.add("t-value", '"int"')
-    asking = Asking(f"{other_registry.url},{registry_server.url}")
+    while_the_other_fails = Asking(f"{other_registry.url},{registry_server.url}")
     registry_server.answers = [(503, b"")]
-    assert asking.registry.by_id(number, "AVRO", patient=False).text == '"int"' and asking.slept == [BACKOFF_S]
+    assert while_the_other_fails.registry.by_id(number, "AVRO", patient=False).text == '"int"'
+    assert while_the_other_fails.slept == [BACKOFF_S]
 
 
 def test_where_unknown_schemas_are_taken_for_corrupt_an_id_is_asked_for_again_after_a_while(registry_server: Any, asking: Asking) -> None:
@@ -131,13 +130,6 @@ def test_a_schema_of_another_type(registry_server: Any, asking: Asking) -> None:
         asking.registry.latest("t-value", "AVRO")
 
 
-def test_what_passes_is_tried_again(registry_server: Any, asking: Asking) -> None:
-    number = registry_server.add("t-value", '"int"')
-    registry_server.answers = [(503, b""), (429, b"{}")]
-    assert asking.registry.by_id(number, "AVRO").text == '"int"'
-    assert asking.slept == [BACKOFF_S, 2 * BACKOFF_S]
-
-
 def test_another_address_is_tried_at_once(registry_server: Any) -> None:
     number = registry_server.add("t-value", '"int"')
     asking = Asking(f"{NOWHERE}, {registry_server.url}/")
@@ -152,7 +144,12 @@ def test_another_address_is_tried_at_once(registry_server: Any) -> None:
         ([(401, b"")], errors.AuthenticationFailedError, "does not let us in: .*HTTP status 401"),
         ([(302, b"")], errors.UsageError, "the schema registry refuses: .*HTTP status 302"),
         ([(200, b"[]")], errors.CorruptDataError, "something else than a schema registry's JSON"),
+        ([(200, b"[" * 100_000)], errors.CorruptDataError, "something else than a schema registry's JSON"),
         ([(200, b"{}")], errors.CorruptDataError, "answer for schema 1 holds no schema"),
+        *(
+            ([(200, b'{"schema": "x", "references": %b}' % each)], errors.CorruptDataError, "references that are none")
+            for each in (b"5", b"[5]", b"[{}]", b'[{"name": "n", "subject": "s", "version": "x"}]', b'{"a": 1}')
+        ),
     ],
 )
 def test_a_registry_that_gives_no_schema(registry_server: Any, asking: Asking, answers: Any, kind: Any, says: str) -> None:
@@ -350,62 +347,48 @@ def test_a_registry_that_hangs_is_not_waited_for_five_times(raw: Any, monkeypatc
     over.set()
 
 
-def test_threads_that_want_the_same_schema_ask_once_and_others_go_on(raw: Any) -> None:
-    asked, answers = threading.Semaphore(0), threading.Event()
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (b'HTTP/1.1 200 OK\r\ncontent-length: 21\r\n\r\n{"schema": "\\"int\\""}', "Schema"),
+        (b"HTTP/1.1 401 No\r\ncontent-length: 0\r\n\r\n", "AuthenticationFailedError"),
+    ],
+)
+def test_threads_that_want_the_same_schema_ask_once_and_others_go_on(raw: Any, answer: bytes, kind: str) -> None:
+    asked, answers = threading.Event(), threading.Event()
 
-    def answer(sock: socket.socket) -> None:
+    def reply(sock: socket.socket) -> None:
         if raw.asked[-1].endswith("/2"):
-            asked.release()
+            asked.set()
             assert answers.wait(30)
+            sock.sendall(answer)
         sock.sendall(b'HTTP/1.1 200 OK\r\ncontent-length: 21\r\n\r\n{"schema": "\\"int\\""}')
 
-    raw.answer = answer
+    raw.answer = reply
     asking = Asking(raw.url)
     kept = asking.registry.by_id(1, "AVRO")
-    found: list[Any] = []
-    threads = [threading.Thread(target=lambda: found.append(asking.registry.by_id(2, "AVRO"))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    assert asked.acquire(timeout=30)
+    found, threads = asking_in_threads(asking, 2, 3, asked)
     assert asking.registry.by_id(1, "AVRO") is kept  # while the others wait
     assert asking.registry.by_id(3, "AVRO").text == '"int"'
     answers.set()
     for thread in threads:
         thread.join(30)
-    assert len(found) == 3 and found[0] is found[1] is found[2]
+    assert [type(each).__name__ for each in found] == [kind] * 3
+    assert len({str(each) for each in found}) == 1 and len(set(map(id, found))) == (1 if kind == "Schema" else 3)
     assert sorted(raw.asked) == [f"/schemas/ids/{n}" for n in (1, 2, 3)]
 
 
-def test_threads_that_want_the_same_schema_get_the_same_error(raw: Any) -> None:
-    asked, answers = threading.Event(), threading.Event()
-
-    def answer(sock: socket.socket) -> None:
-        asked.set()
-        assert answers.wait(30)
-        sock.sendall(b"HTTP/1.1 401 No\r\ncontent-length: 0\r\n\r\n")
-
-    raw.answer = answer
-    asking = Asking(raw.url)
+def asking_in_threads(asking: Asking, number: int, count: int, began: threading.Event) -> tuple[list[Any], list[threading.Thread]]:
+    """Outcomes, and the threads: one asks, and the others wait for its answer."""
     found: list[Any] = []
-
-    def ask() -> None:
-        try:
-            asking.registry.by_id(1, "AVRO")
-        except errors.KafkaError as error:
-            found.append(error)
-
-    threads = [threading.Thread(target=ask) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: found.append(_outcome(lambda: asking.registry.by_id(number, "AVRO")))) for _ in range(count)]
     threads[0].start()
-    assert asked.wait(30)
+    assert began.wait(30)
     for thread in threads[1:]:
         thread.start()
-    while sum(flight.waiting for flight in flights_of(asking.registry).values()) < 2:
+    while sum(flight.waiting for flight in flights_of(asking.registry).values()) < count - 1:
         threads[1].join(0.001)
-    answers.set()
-    for thread in threads:
-        thread.join(30)
-    assert [type(each) for each in found] == [errors.AuthenticationFailedError] * 3
-    assert len(raw.asked) == 1 and len({str(each) for each in found}) == 1 and len(set(map(id, found))) == 3
+    return found, threads
 
 
 def test_a_thread_that_is_interrupted_leaves_the_question_to_another(registry_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,13 +404,7 @@ def test_a_thread_that_is_interrupted_leaves_the_question_to_another(registry_se
         raise KeyboardInterrupt
 
     monkeypatch.setattr(asking.registry, "_get", interrupted)
-    found: list[Any] = []
-    threads = [threading.Thread(target=lambda: found.append(_outcome(lambda: asking.registry.by_id(number, "AVRO")))) for _ in range(2)]
-    threads[0].start()
-    assert began.wait(30)
-    threads[1].start()
-    while not sum(flight.waiting for flight in flights_of(asking.registry).values()):
-        threads[1].join(0.001)
+    found, threads = asking_in_threads(asking, number, 2, began)
     go.set()
     for thread in threads:
         thread.join(30)
@@ -554,19 +531,6 @@ def test_a_proxy(registry_server: Any) -> None:
     asking = Registry(options_of("http://registry.invalid:8081", {"proxy": registry_server.url}))
     assert asking.by_id(1, "AVRO").text == '"int"'
     assert registry_server.asked == ["http://registry.invalid:8081/schemas/ids/1"]
-
-
-@pytest.mark.parametrize("references", [5, [5], [{}], [{"name": "n", "subject": "s", "version": "x"}], {"a": 1}])
-def test_references_that_are_none(registry_server: Any, asking: Asking, references: Any) -> None:
-    registry_server.answers = [(200, json.dumps({"schema": '"int"', "references": references}).encode())]
-    with pytest.raises(errors.CorruptDataError, match="references that are none"):
-        asking.registry.by_id(1, "AVRO")
-
-
-def test_json_that_is_too_deep_is_no_registrys_answer(registry_server: Any, asking: Asking) -> None:
-    registry_server.answers = [(200, b"[" * 100_000)]
-    with pytest.raises(errors.CorruptDataError, match="something else than a schema registry's JSON"):
-        asking.registry.by_id(1, "AVRO")
 
 
 def test_schemas_and_their_references_are_bounded_in_bytes_seconds_and_number(
