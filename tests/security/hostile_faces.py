@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, aio, errors, legacy
+from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors, legacy
 from kafkacore.compat import aiokafka, confluent, kafka
+from tests.kit.faces import face_in
 
 Failed = Callable[[BaseException], None]
 Drive = Callable[[str, float, dict[str, Any], Failed], None]
@@ -95,47 +97,15 @@ def transact(address: str, seconds: float, settings: dict[str, Any], failed: Fai
             producer.close(CLOSE_S)
 
 
-# ---- kafkacore.aio
+# ---- kafkacore.aio, under the same names
 
 
-def aio_read(address: str, seconds: float, settings: dict[str, Any], failed: Failed) -> None:
-    async def use() -> None:
-        consumer = aio.KafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest", **_ours(settings))
-        try:
-            if "group.id" in settings:
-                consumer.subscribe(["t"])
-            else:
-                consumer.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
-            for _ in _until(seconds):
-                try:
-                    await consumer.poll(STEP_S)
-                except errors.KafkaError as error:
-                    failed(error)
-                    await asyncio.sleep(PAUSE_S)
-        finally:
-            with contextlib.suppress(errors.KafkaError):
-                await consumer.close(timeout=CLOSE_S)
+def in_aio(drive: Drive) -> Drive:
+    def driven(*given: Any) -> None:
+        with face_in("aio", sys.modules[__name__]):
+            drive(*given)
 
-    asyncio.run(use())
-
-
-def aio_write(address: str, seconds: float, settings: dict[str, Any], failed: Failed) -> None:
-    async def use() -> None:
-        producer = aio.KafkaProducer(bootstrap_servers=address, **{"max_block_ms": 500, **_ours(settings)})
-        try:
-            for _ in _until(seconds):
-                try:
-                    await asyncio.wait_for(await producer.send("t", b"x" * 1000), seconds)
-                except TimeoutError:
-                    pass
-                except errors.KafkaError as error:
-                    failed(error)
-                    await asyncio.sleep(PAUSE_S)
-        finally:
-            with contextlib.suppress(errors.KafkaError):
-                await producer.close(CLOSE_S)
-
-    asyncio.run(use())
+    return driven
 
 
 # ---- kafkacore.legacy
@@ -304,7 +274,7 @@ def aiokafka_write(address: str, seconds: float, settings: dict[str, Any], faile
 
 FACES: dict[str, dict[str, Drive]] = {
     "kafkacore": {"read": read, "group": read, "write": write, "transact": transact},
-    "aio": {"read": aio_read, "group": aio_read, "write": aio_write},
+    "aio": {"read": in_aio(read), "group": in_aio(read), "write": in_aio(write)},
     "legacy": {"read": legacy_read, "group": legacy_group, "write": legacy_write},
     "confluent": {"read": confluent_read, "group": confluent_read, "write": confluent_write},
     "kafka-python": {"read": kafka_read, "group": kafka_read, "write": kafka_write},

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, SubscriptionPattern, TopicPartition, errors
-from kafkacore.admin import Acl, AclFilter, ConfigResource
+from kafkacore.admin import Acl, AclFilter
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.kafka_server import why_unavailable
 from tests.kit.waiting import until
@@ -171,10 +171,11 @@ def test_a_producer_goes_on_when_an_acl_has_come(it: Secured, idempotent: bool) 
             return producer.send(it.topic, b"v").result(GUARD_S)
 
         hidden = "an ACL must allow DESCRIBE, which READ and WRITE include"
-        if idempotent:
-            it.allow("idempotent_write", "cluster")
         is_refused(errors.TopicAuthorization, send, hidden, topic=it.topic)
         it.allow("describe", "topic")
+        if idempotent:
+            is_refused(errors.ClusterAuthorization, send, "InitProducerId", "an ACL must allow IDEMPOTENT_WRITE, or WRITE on some topic")
+            it.allow("idempotent_write", "cluster")
         is_refused(errors.TopicAuthorization, send, "Produce", "an ACL must allow WRITE", topic=it.topic)
         it.allow("write", "topic")
         assert send().offset == 0
@@ -182,15 +183,6 @@ def test_a_producer_goes_on_when_an_acl_has_come(it: Secured, idempotent: bool) 
         is_refused(errors.TopicAuthorization, send, "an ACL must allow WRITE", topic=it.topic)
         it.allow("write", "topic")
         assert send().offset == 1
-
-
-def test_an_idempotent_producer_goes_on_when_an_acl_has_come(it: Secured) -> None:
-    it.allow("describe", "topic")
-    with it.producer() as producer:
-        text = "InitProducerId", "an ACL must allow IDEMPOTENT_WRITE, or WRITE on some topic"
-        is_refused(errors.ClusterAuthorization, lambda: producer.send(it.topic, b"v").result(GUARD_S), *text)
-        it.allow("write", "topic")
-        assert producer.send(it.topic, b"v").result(GUARD_S).offset == 0
 
 
 def test_a_producer_sends_to_the_topics_that_it_may_write(it: Secured) -> None:
@@ -229,48 +221,6 @@ def test_a_transactional_id_that_may_be_seen_is_asked_for_again(it: Secured) -> 
         it.allow("write", "transactional_id")
         producer.init_transactions()
         it.commit(producer, b"v")
-
-
-def test_a_topic_that_may_not_be_written_has_the_transaction_aborted(it: Secured) -> None:
-    it.allow("write", "transactional_id")
-    it.allow("describe", "topic")
-    with it.transactional() as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
-        sent = producer.send(it.topic, b"lost")
-        error = is_refused(
-            errors.TransactionAbortable, producer.commit_transaction, "abort_transaction()", "an ACL must allow WRITE", topic=it.topic
-        )
-        assert error.txn_requires_abort and not error.fatal
-        is_refused(errors.TopicAuthorization, lambda: sent.result(GUARD_S), topic=it.topic)
-        producer.abort_transaction()
-        it.allow("write", "topic")
-        it.commit(producer, b"kept")
-    assert it.committed(1) == [b"kept"]
-
-
-def test_partitions_that_may_not_be_added_have_the_transaction_aborted() -> None:
-    """By transaction.version 1 the producer asks before it writes."""
-    with EmbeddedCluster(users=USERS, super_users=["admin"], features={"transaction.version": 1}) as cluster:
-        with KafkaAdminClient(**cluster.client_settings("admin")) as admin:
-            it = Secured(cluster.client_settings, admin)
-            it.allow("write", "transactional_id")
-            it.allow("describe", "topic")
-            it.allow("write", "topic", it.other)
-            with it.transactional() as producer:
-                producer.init_transactions()
-                producer.begin_transaction()
-                producer.send(it.other, b"lost")
-                producer.send(it.topic, b"lost")
-                text = "abort_transaction()", "an ACL must allow WRITE", "AddPartitionsToTxn"
-                error = is_refused(errors.TopicAuthorization, producer.commit_transaction, *text, topic=it.topic)
-                assert error.txn_requires_abort and not error.fatal
-                producer.abort_transaction()
-                it.allow("write", "topic")
-                producer.begin_transaction()
-                sent = producer.send(it.topic, b"kept")
-                producer.commit_transaction()
-                assert sent.result(GUARD_S).offset == 0
 
 
 def test_an_acl_that_goes_in_the_middle_of_a_transaction(it: Secured) -> None:
@@ -426,22 +376,6 @@ def test_a_member_whose_acl_is_gone_can_be_closed(
         assert f"group {it.group}: the commit before leaving failed, records may come twice: GROUP_AUTHORIZATION_FAILED" in caplog.text
 
 
-def test_a_group_goes_on_without_a_member_whose_acl_is_gone(it: Secured) -> None:
-    it.readable()
-    with it.consumer(session_timeout_ms=1000) as refused_member:
-        refused_member.subscribe([it.topic])
-        assert read_values(refused_member, 1) == [b"a"]
-        it.forbid("read", "group")
-        with KafkaConsumer(it.settings("admin", group_id=it.group, auto_offset_reset="earliest")) as other:
-            other.subscribe([it.topic])
-            assert read_values(other, 1) == [b"a"]
-            assert other.assignment() == {TopicPartition(it.topic, 0)}
-        refused_poll(errors.GroupAuthorization, refused_member, it.group)
-        it.allow("read", "group")
-        it.fill(b"b")
-        assert b"b" in read_values(refused_member, 1, errors.GroupAuthorization)
-
-
 @pytest.mark.parametrize(("protocol", "kind"), [("classic", str), ("consumer", str), ("consumer", SubscriptionPattern)])
 def test_a_pattern_matches_what_the_member_may_describe(it: Secured, protocol: str, kind: Callable[[str], Any]) -> None:
     """The last one is an expression that the broker matches."""
@@ -460,20 +394,6 @@ def test_a_pattern_matches_what_the_member_may_describe(it: Secured, protocol: s
     with it.consumer(group_protocol=protocol) as consumer:  # an expression left with its last member, and is resolved again
         consumer.subscribe(pattern=pattern)
         assert sorted(read_values(consumer, 2)) == [b"hidden", b"seen"]
-
-
-def test_a_consumer_without_a_group(it: Secured) -> None:
-    it.allow("describe", "topic")
-    it.fill(b"a")
-    partition = TopicPartition(it.topic, 0)
-    with it.consumer(group_id=None) as consumer:
-        consumer.assign([partition])
-        assert consumer.end_offsets([partition]) == {partition: 1}
-        refused_poll(errors.TopicAuthorization, consumer, "an ACL must allow READ", topic=it.topic)
-        it.allow("read", "topic")
-        assert read_values(consumer, 1) == [b"a"]
-        it.forbid_all()
-        is_refused(errors.TopicAuthorization, lambda: consumer.end_offsets([partition]), "an ACL must allow DESCRIBE", topic=it.topic)
 
 
 # ---- the admin client
@@ -515,17 +435,3 @@ def test_the_admin_client_names_what_is_refused(it: Secured) -> None:
         assert admin.list_groups() == []
         it.allow("describe", "topic")
         assert admin.list_topics() == [t]
-
-
-# ---- what a broker says of its authorizer
-
-
-def test_a_broker_shows_that_there_are_super_users_and_not_who(it: Secured) -> None:
-    broker = ConfigResource("broker", "1")
-    found = it.admin.describe_configs([broker])[broker]
-    assert found["authorizer.class.name"].value == "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-    shown = found["super.users"]
-    assert (shown.value, shown.is_sensitive, shown.is_read_only, shown.source, shown.type) == (None, True, True, "static_broker", "unknown")
-    assert "allow.everyone.if.no.acl.found" not in found  # it was not set
-    defaults = it.admin.describe_configs([ConfigResource("broker", "")])[ConfigResource("broker", "")]
-    assert "super.users" not in defaults

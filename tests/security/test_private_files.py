@@ -2,10 +2,8 @@
 
 import contextlib
 import fcntl
-import json
 import os
 import shutil
-import signal
 import stat
 import subprocess
 import sys
@@ -73,15 +71,6 @@ def test_a_mode_that_is_there_is_left(tmp_path):
         "0o700", "0o700", "0o640", "0o600",
     ]  # fmt: skip
     make_directory(shared)
-
-
-def test_the_state_of_a_pipeline(tmp_path):
-    from kafkacore.spark.pipeline.status import Status
-
-    path = tmp_path / "status.json"
-    Status(pipeline="p").write(path)
-    assert json.loads(path.read_text())
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 # ---- temporary directories with keys
@@ -154,17 +143,3 @@ def test_a_directory_that_is_taken_for_one_that_is_left_is_made_again(temporary,
     monkeypatch.setattr(fcntl, "flock", late)
     with contextlib.closing(OwnedDirectory("keys-")) as held:
         assert held.path.is_dir() and held.path not in taken
-
-
-def test_the_keys_of_a_broker_that_was_killed_are_gone_after_the_next_one(temporary):
-    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(sys.path)}
-    left = []
-    for end in (signal.SIGKILL, signal.SIGTERM):
-        command = [sys.executable, "-P", "-m", "kafkacore", "broker", "--tls", "--set", "ssl.client.auth=required", "--port", "0", "--json"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
-            said = json.loads(process.stdout.readline())
-            keys = Path(said["ssl_keyfile"])
-            assert keys.exists() and not any(each.exists() for each in left)
-            left.append(keys)
-            process.send_signal(end)
-    assert not list(temporary.iterdir())

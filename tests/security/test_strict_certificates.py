@@ -122,17 +122,3 @@ def test_an_unknown_authority_is_to_be_named():
             admin.list_topics()
         with KafkaAdminClient(**settings, ssl_cafile=authority) as admin:
             assert admin.list_topics() == []
-
-
-def test_what_is_wrong_for_everybody_names_no_strictness():
-    _, chain, key = lenient("")
-    config = {"listeners": "SSL://127.0.0.1:0", "listener.security.protocol.map": "SSL:SSL", "inter.broker.listener.name": "SSL"}
-    config |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
-    config |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": chain}
-    with EmbeddedCluster(config=config) as cluster:
-        strict = ssl.create_default_context(cadata=lenient("")[0])
-        strict.verify_flags |= ssl.VERIFY_X509_STRICT
-        where = {"bootstrap_servers": cluster.bootstrap_servers, "security_protocol": "SSL"}
-        with KafkaAdminClient(**where, ssl_context=strict) as admin, pytest.raises(errors.SslAuthenticationFailed) as refused:
-            admin.list_topics()
-        assert "STRICT" not in str(refused.value)

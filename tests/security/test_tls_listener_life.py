@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import socket
@@ -16,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 
 from kafkacore import KafkaAdminClient, KafkaProducer, protocol
-from kafkacore.errors import ConfigError, InvalidRequest, SslAuthenticationFailed
+from kafkacore.errors import ConfigError, InvalidRequest
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.inside import controller_of
 from tests.kit.tls import OpenSsl
@@ -108,20 +107,6 @@ def test_renewed_certificates_need_no_restart(directory: Directory, caplog: pyte
     assert len(warned) == 2 and all(str(directory.own) in each for each in warned)
 
 
-def test_authorities_come_and_go(directory: Directory) -> None:
-    other = trustme.CA()
-    with EmbeddedCluster(config=directory.config()) as cluster:
-        settings = directory.settings(cluster)
-        with KafkaAdminClient(**settings) as admin:
-            admin.list_topics()
-        directory.trust(other)
-        with KafkaAdminClient(**settings) as admin, pytest.raises(SslAuthenticationFailed, match=r"(?i)unknown.ca"):
-            admin.list_topics()
-        directory.trust(other, directory.authority)
-        with KafkaAdminClient(**settings) as admin:
-            admin.list_topics()
-
-
 def test_brokers_renew_their_own_connections(directory: Directory) -> None:
     """Both ends of replication change to another authority, broker by broker."""
     later = trustme.CA()
@@ -137,16 +122,6 @@ def test_brokers_renew_their_own_connections(directory: Directory) -> None:
         directory.trust(later)
         cluster.produce("t", [b"two"])
         assert {cluster.end_offset("t", 0, broker) for broker in (1, 2)} == {2}
-
-
-def test_brokers_that_do_not_trust_each_other_say_so_once(directory: Directory, caplog: pytest.LogCaptureFixture) -> None:
-    with EmbeddedCluster(brokers=2, config=directory.config(**{"replica.lag.time.max.ms": 500})) as cluster:
-        directory.trust(trustme.CA())
-        cluster.create_topic("t", replication_factor=2)
-        # The follower tries again and again until the leader gives it up.
-        assert controller_of(cluster).wait_until(lambda state: len(state.image.partition("t", 0).isr) == 1, WAIT_S)
-    said = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING and "connection to broker" in each.getMessage()]
-    assert 1 <= len(said) <= 4 and all("TLS handshake with 127.0.0.1:" in each for each in said)
 
 
 def test_altered_certificates(directory: Directory) -> None:
@@ -233,18 +208,6 @@ def typing_to(cluster: EmbeddedCluster, version: str) -> OpenSsl:
 
 def api_versions_frame(correlation_id: int) -> bytes:
     return b"".join(bytes(part) for part in protocol.encode_request(protocol.ApiVersionsRequest(), 0, correlation_id, "typing"))
-
-
-@needs_openssl
-@pytest.mark.parametrize("letter", [b"k\n", b"K\n"], ids=["its own key", "both keys"])
-def test_keys_are_updated(letter: bytes) -> None:
-    with EmbeddedCluster(tls=True) as cluster, typing_to(cluster, "tls1_3") as typing:
-        for n in range(3):
-            typing.type(letter)
-            typing.read_until(b"KEYUPDATE")
-            correlation_id = 0x51525300 + n
-            typing.type(api_versions_frame(correlation_id))
-            typing.read_until(correlation_id.to_bytes(4, "big"))
 
 
 @needs_openssl

@@ -165,18 +165,6 @@ def test_half_a_handshake_and_then_drops(cluster: EmbeddedCluster) -> None:
         until_closed(dripping.sock)
 
 
-def test_a_crowd_beside_a_client_in_use(cluster: EmbeddedCluster, served: KafkaProducer) -> None:
-    hello = client_hello(context_of(cluster))
-    with contextlib.ExitStack() as stack:
-        crowd = [stack.enter_context(Wire(cluster.bootstrap_servers)) for _ in range(200)]
-        for wire in crowd:
-            wire.sock.sendall(hello)
-        for _ in range(20):
-            served.send("t", b"v").result(60)
-        for wire in crowd:
-            assert wire.sock.recv(1) == b"\x16"  # each was answered with a handshake record
-
-
 def test_frames_before_authentication_are_bounded() -> None:
     config = {"sasl.server.max.receive.size": 1_000}
     with EmbeddedCluster(tls=True, users={"alice": "secret"}, config=config) as cluster:

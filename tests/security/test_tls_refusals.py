@@ -106,7 +106,7 @@ def use_consumer(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("use", "protocol"), [(use_admin, "SSL"), (use_producer, "SSL"), (use_consumer, "SSL"), (use_admin, "SASL_SSL")])
-def test_a_client_without_a_certificate_is_refused_at_once(
+def test_a_client_without_a_certificate_or_with_a_foreign_one_is_refused_at_once(
     use: Callable[[dict[str, Any]], None], protocol: str, listener: Listener, authority: trustme.CA, tmp_path: Path
 ) -> None:
     ca = tmp_path / "ca.pem"
@@ -119,15 +119,9 @@ def test_a_client_without_a_certificate_is_refused_at_once(
     assert f"localhost:{listener.bootstrap.rpartition(':')[2]}" in str(caught.value)
     assert "security_protocol" not in str(caught.value)
     assert listener.connections <= 3  # "localhost" may be two addresses; a producer's thread may have begun another attempt
-
-
-def test_a_client_with_a_foreign_certificate_is_refused_at_once(listener: Listener, authority: trustme.CA, tmp_path: Path) -> None:
-    ca, own = tmp_path / "ca.pem", tmp_path / "own.pem"
-    authority.cert_pem.write_to_path(str(ca))
-    trustme.CA().issue_cert("client").private_key_and_cert_chain_pem.write_to_path(str(own))
-    settings = {"bootstrap.servers": listener.bootstrap, "security.protocol": "SSL", "ssl.cafile": str(ca), "ssl.certfile": str(own)}
+    trustme.CA().issue_cert("client").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "foreign.pem"))
     with pytest.raises(SslAuthenticationFailed, match=r"(?i)unknown.ca"):
-        use_admin(settings)
+        use({**settings, "ssl.certfile": str(tmp_path / "foreign.pem")})
 
 
 def test_where_a_reset_takes_the_refusal_away_the_certificate_is_named(authority: trustme.CA, tmp_path: Path) -> None:

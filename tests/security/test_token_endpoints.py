@@ -1,6 +1,5 @@
 """Where a client's secret may be sent for a token, and what of it shows."""
 
-import http.server
 import logging
 import ssl
 import threading
@@ -111,20 +110,19 @@ def private(tmp_path):
         thread.join()
 
 
-@pytest.mark.parametrize("way", ["setting", "jaas location", "jaas text"])
-def test_a_private_authority(private, way):
+def test_a_private_authority(private):
     server, url, ca = private
     with pytest.raises(AuthenticationFailedError, match="cannot be asked"):
         ClientCredentials(endpoint(url), ManualClock())()
     assert not server.asked
-    if way == "setting":
-        settings = {"https.ca.location": str(ca)}
-    else:
-        pem = ca.read_text().replace("\n", "\\n")
-        option = f'ssl.truststore.location="{ca}"' if way == "jaas location" else f'ssl.truststore.certificates="{pem}"'
-        module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-        settings = {"sasl.jaas.config": f"{module} required {option};"}
-    assert ClientCredentials(endpoint(url, **settings), ManualClock(0, 0))()[0] == "abc"
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    pem = ca.read_text().replace("\n", "\\n")
+    for settings in (
+        {"https.ca.location": str(ca)},
+        {"sasl.jaas.config": f'{module} required ssl.truststore.location="{ca}";'},
+        {"sasl.jaas.config": f'{module} required ssl.truststore.certificates="{pem}";'},
+    ):
+        assert ClientCredentials(endpoint(url, **settings), ManualClock(0, 0))()[0] == "abc"
 
 
 def test_an_authority_that_cannot_be_read_is_an_error_of_the_settings(tmp_path):
@@ -133,25 +131,10 @@ def test_an_authority_that_cannot_be_read_is_an_error_of_the_settings(tmp_path):
 
 
 def test_a_proxy():
-    asked = []
-
-    class Proxy(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            asked.append(self.path)
-            self.send_response(403)
-            self.end_headers()
-
-        def log_message(self, *args):
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Proxy) as proxy:
-        thread = threading.Thread(target=proxy.serve_forever, args=(0.01,))
-        thread.start()
-        found = endpoint("http://127.0.0.1:1/token", **{"sasl.oauthbearer.proxy.url": f"http://127.0.0.1:{proxy.server_port}"})
-        with pytest.raises(AuthenticationFailedError, match="HTTP 403"):
+    with token_endpoint(403, b"") as proxy:  # it gets what is for another host
+        found = endpoint("http://127.0.0.1:1/token", **{"sasl.oauthbearer.proxy.url": proxy.url.removesuffix("/token")})
+        with pytest.raises(AuthenticationFailedError, match=r"127\.0\.0\.1:1/token gives me no token: HTTP 403"):
             ClientCredentials(found, ManualClock())()
-        proxy.shutdown()
-        thread.join()
-    assert asked == ["http://127.0.0.1:1/token"]
+    assert len(proxy.asked) == 1
     with pytest.raises(ConfigError, match="sasl_oauthbearer_proxy_url"):
         ClientCredentials(endpoint("https://idp/", **{"sasl.oauthbearer.proxy.url": "gopher://hunter2"}), ManualClock())

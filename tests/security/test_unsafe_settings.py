@@ -36,10 +36,6 @@ class Far:
         return 0
 
 
-class FirstByte(Exception):
-    """The first byte goes out."""
-
-
 @pytest.mark.parametrize(
     ("mechanism", "name", "warns"),
     [
@@ -146,20 +142,6 @@ def server_of(authority):
     authority.configure_trust(server)
     server.verify_mode = ssl.CERT_REQUIRED
     return server
-
-
-def test_certificates_are_read_again_when_they_change(tls, caplog):
-    directory, config, server = tls
-    source = config.ssl_contexts()
-    first = source()
-    shake_hands(first, server, "broker")
-    assert source() is first
-    other = trustme.CA()
-    write_files(directory, other)
-    shake_hands(source(), server_of(other), "broker")
-    with pytest.raises(ssl.SSLError):
-        shake_hands(source(), server, "broker")
-    assert not caplog.records
 
 
 @pytest.mark.parametrize("name", ["ca.pem", "own.pem", "own.key"])
