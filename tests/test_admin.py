@@ -138,59 +138,30 @@ def test_partitions_are_added(admin):
     assert isinstance(admin.create_partitions({"b": NewPartitions(6, [[7]])}).errors["b"], errors.InvalidReplicaAssignment)
 
 
-def test_a_coordinator_that_moves_is_looked_for_again(admin, broker):
-    """Group calls go through FindCoordinator every time they are refused, and end with the cause when it never helps."""
-    asked = []
-
-    def find(request):
-        asked.append("find")
-        keys = request.coordinator_keys
-        if asked.count("find") == 1:
-            found = p.Coordinator(key=keys[0], node_id=-1, host="", port=-1, error_code=Code.COORDINATOR_LOAD_IN_PROGRESS)
-        else:
-            found = p.Coordinator(key=keys[0], node_id=1, host=broker.host, port=broker.port, error_code=0)
-        return p.FindCoordinatorResponse(coordinators=[found])
-
-    broker.control(p.FindCoordinatorRequest.API_KEY, find)
-    answers = [Code.NOT_COORDINATOR, Code.NONE]
-
-    def read(response):
-        asked.append("ask")
-        code = answers.pop(0)
-        yield "g", errors.from_code(code) if code else "found"
-
-    def request(groups):
-        assert groups == ["g"]
-        return p.MetadataRequest, lambda version: p.MetadataRequest(topics=[])
-
-    assert admin._ask_coordinators(["g"], 0, request, read, 10)["g"] == "found"
-    assert asked == ["find", "find", "ask", "find", "ask"]
-    answers += [Code.NOT_COORDINATOR] * 1000
-    late = admin._ask_coordinators(["g"], 0, request, read, 0.05).errors["g"]
-    assert isinstance(late, errors.KafkaTimeoutError) and isinstance(late.attempts[0], errors.NotCoordinator)
-
-
-def test_a_coordinator_that_goes_away_is_looked_for_again():
-    """A broker that nobody knows, one that is gone, and one that goes before it has answered."""
+def test_a_coordinator_that_loads_moves_or_goes_away_is_looked_for_again():
+    """A broker that nobody knows, one that is gone, one that goes before it has answered, and one that is it no more."""
     with EmbeddedCluster(brokers=2) as cluster:
         with KafkaAdminClient({"bootstrap.servers": cluster.bootstrap_servers}, retry_backoff_ms=10) as admin:
             admin.list_groups()  # it knows both brokers
             cluster.stop_broker(2)
-            places, losses = [9, 2, 1, 1], [Disconnect]
+            places = [-1, 9, 2, 1, 1, 1]
 
             def find(request):
-                found = [p.Coordinator(key=key, node_id=places[0], host="", port=1, error_code=0) for key in request.coordinator_keys]
-                del places[0]
+                place = places.pop(0)
+                code = Code.COORDINATOR_LOAD_IN_PROGRESS if place < 0 else 0
+                found = [p.Coordinator(key=key, node_id=place, host="", port=1, error_code=code) for key in request.coordinator_keys]
                 return p.FindCoordinatorResponse(coordinators=found)
 
-            def describe(request):
-                state = p.DescribeTransactionsTransactionState(error_code=Code.TRANSACTIONAL_ID_NOT_FOUND, transactional_id="t")
-                return losses.pop() if losses else p.DescribeTransactionsResponse(transaction_states=[state])
+            def state(code):
+                found = p.DescribeTransactionsTransactionState(error_code=code, transactional_id="t")
+                return p.DescribeTransactionsResponse(transaction_states=[found])
+
+            answers = [Disconnect, state(Code.NOT_COORDINATOR), state(Code.TRANSACTIONAL_ID_NOT_FOUND)]
 
             cluster.control(p.FindCoordinatorRequest.API_KEY, find)
-            cluster.control(p.DescribeTransactionsRequest.API_KEY, describe)
+            cluster.control(p.DescribeTransactionsRequest.API_KEY, lambda request: answers.pop(0))
             found = admin.describe_transactions(["t"], timeout=60)
-            assert (type(found.errors["t"]), places, losses) == (errors.TransactionalIdNotFound, [], [])
+            assert (type(found.errors["t"]), places, answers) == (errors.TransactionalIdNotFound, [], [])
 
 
 def test_lists_wait_for_coordinators_that_are_still_reading(admin, broker):

@@ -1,6 +1,5 @@
 """`bootstrap_controllers`: an admin client that asks the active controller, and what it says when it cannot (KIP-919)."""
 
-import asyncio
 import inspect
 import json
 
@@ -10,7 +9,6 @@ from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.admin import AclFilter, KafkaAdminClient
 from kafkacore.admin.controllers import SERVED
-from kafkacore.aio import KafkaAdminClient as AioAdminClient
 from kafkacore.broker.server import Broker, Drop
 from kafkacore.cli.app import run
 from kafkacore.config import AdminConfig, BrokerConfig
@@ -192,14 +190,6 @@ def test_settings_of_nodes(quorum, admin):
     names = [("broker", "1"), ("broker", "3001"), ("broker_logger", "3001"), ("broker", "")]
     admin.alter_configs({name: {"a": "b"} for name in names}).check()
     assert wanted == {3000: [(4, "1"), (4, "3001"), (4, "")], 3001: [(8, "3001")]}
-
-
-def test_from_an_event_loop(quorum):
-    async def ask():
-        async with AioAdminClient(bootstrap_controllers=quorum.servers[3000].address, **QUICK) as admin:
-            return (await admin.describe_cluster()).controller.id
-
-    assert asyncio.run(ask()) == 3000
 
 
 # -- what is not served -----------------------------------------------------------------------------------------------------------

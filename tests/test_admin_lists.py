@@ -86,30 +86,27 @@ def test_a_broker_that_refuses_hides_nothing_of_the_others(admin, answers, call,
     assert (whole, whole.errors, whole.check()) == ([], {}, [])
 
 
-@pytest.mark.parametrize(("call", "api"), [each[:2] for each in LISTS], ids=[each[0] for each in LISTS])
-def test_a_broker_that_is_away_hides_nothing_of_the_others(call, api):
+def test_a_broker_that_is_away_hides_nothing_of_the_others():
     with EmbeddedCluster(brokers=3) as cluster, KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers, **QUICK) as admin:
         assert len(admin.describe_cluster().nodes) == 3
         nodes = admin._nodes(60_000)
         cluster.stop_broker(2)
         admin._nodes = lambda timeout_ms: nodes  # as when it goes after the metadata were answered
-        found = getattr(admin, call)(partial=True, timeout=20)
+        found = admin.list_groups(partial=True, timeout=20)
         assert (found, list(found.errors)) == ([], [2])
         assert isinstance(found.errors[2], errors.BrokerNotAvailable)
 
 
-@pytest.mark.parametrize("form", [[], ["--json"]])
-def test_commands_show_what_is_known_and_fail(cluster, answers, capsys, form):
-    where = ["-b", cluster.bootstrap_servers, *form]
+def test_commands_show_what_is_known_and_fail(cluster, answers, capsys):
+    where = ["-b", cluster.bootstrap_servers, "--json"]
     for words, (_, api, listing, _, refusal) in zip((["groups", "list"], ["transactions", "list"]), LISTS, strict=True):
         answers(api, [listing(["one"]), refusal, listing(["two"])])
         assert run([*words, *where]) == 1
         out, err = capsys.readouterr()
-        assert "one" in out
-        assert "two" in out
+        assert len(json.loads(out)) == 2
+        assert "one" in out and "two" in out
         assert err.startswith("kafkacore: CLUSTER_AUTHORIZATION_FAILED")
         assert "broker " in err
-        assert not form or len(json.loads(out)) == 2
 
 
 def test_offsets_that_are_refused_hide_no_other_group(cluster, admin, answers, capsys):

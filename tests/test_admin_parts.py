@@ -91,14 +91,6 @@ def test_an_item_that_the_answer_leaves_out_has_an_error(broker, admin, call, ap
         results.check()
 
 
-def test_what_nobody_asked_for_is_no_result(broker, admin):
-    broker.control(
-        p.CreateTopicsRequest.API_KEY, lambda request: p.CreateTopicsResponse(topics=[p.CreatableTopicResult(name="y", error_code=0)])
-    )
-    results = admin.create_topics(["x"])
-    assert (list(results), list(results.errors)) == ([], ["x"])
-
-
 @pytest.mark.parametrize(
     "call",
     [

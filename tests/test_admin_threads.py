@@ -148,18 +148,6 @@ def test_a_call_that_takes_connections_while_the_client_closes_them(broker, admi
     drivers_of(admin).first.closed = False
 
 
-def test_many_threads_at_once(admin):
-    names = [f"t{i:02}" for i in range(40)]
-
-    def make(name):
-        admin.create_topics([name]).check()
-        return admin.describe_topics([name]).check()[name].name
-
-    calls = [Calling(lambda name=name: make(name)) for name in names]
-    assert [call.ended().result for call in calls] == names
-    assert admin.list_topics() == names
-
-
 def test_ctrl_c_ends_the_call_of_its_thread_and_no_other(broker, admin):
     held = Held(broker)
     main, caught = threading.get_ident(), threading.Event()

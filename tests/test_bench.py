@@ -98,57 +98,24 @@ def test_the_bench_of_other_clients_names_measures_every_row() -> None:
 @pytest.mark.night
 @pytest.mark.slow
 @compiles
-def test_reading_in_a_group_is_measured_for_every_client(tmp_path: Path) -> None:
-    plot = tmp_path / "consumer.png"
-    tables = quick("consumer", "--only", "null,own", "--plot", str(plot), needs=("confluent_kafka", "aiokafka", "kafka"))
-    assert [table["title"].rpartition("from ")[2] for table in tables] == ["the null broker", "kafkacore's broker"]
-    cases = ["kafkacore poll(500)", "kafkacore poll_batch()", "confluent consume(500)", "aiokafka getmany(500)", "kafka-python poll(500)"]
-    for table in tables:
-        assert list(table["rows"]) == list(table["goals"]) == ["1 partition", "4 partitions"]
-        assert all(list(row) == cases for row in table["rows"].values())
-        assert all(list(goals) == cases[:2] for goals in table["goals"].values())
+@pytest.mark.parametrize(
+    ("script", "options", "cases"),
+    [
+        (
+            "consumer",
+            ["--only", "null,own"],
+            ["kafkacore poll(500)", "kafkacore poll_batch()", "confluent consume(500)", "aiokafka getmany(500)", "kafka-python poll(500)"],
+        ),
+        ("consumer", ["--only", "polls,idle"], BOTH),
+        ("latency", [], [*BOTH, "kafkacore to confluent", "confluent to kafkacore"]),
+        ("transactions", [], ["kafkacore send()", "kafkacore send_many()", "confluent produce()"]),
+    ],
+)
+def test_the_other_benches_measure_every_case(tmp_path: Path, script: str, options: list[str], cases: list[str]) -> None:
+    plot = tmp_path / "figures.png"
+    tables = quick(script, *options, "--plot", str(plot), needs=("confluent_kafka", "aiokafka", "kafka"))
+    assert cases in [list(row) for table in tables for row in table["rows"].values()]
     assert plot.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.night
-@pytest.mark.slow
-@compiles
-def test_polls_for_few_records_are_measured() -> None:
-    (table,) = quick("consumer", "--only", "polls")
-    calls = ("poll(1)", "poll(10)", "poll(100)", "for loop")
-    assert {label: list(row) for label, row in table["rows"].items()} == {
-        f"{call}, {where}": BOTH for where in ("without one", "in a group") for call in calls
-    }
-
-
-@pytest.mark.night
-@pytest.mark.slow
-def test_requests_of_idle_members_are_counted() -> None:
-    requests, cpu = quick("consumer", "--only", "idle")
-    for protocol in ("classic", "consumer"):
-        assert {client: requests["rows"][f"{protocol}, all"][client]["median_ns"] > 0 for client in BOTH} == dict.fromkeys(BOTH, True)
-        assert list(cpu["rows"][protocol]) == BOTH
-
-
-@pytest.mark.night
-@pytest.mark.slow
-def test_latency_is_measured_for_every_pair_of_clients() -> None:
-    (table,) = quick("latency")
-    assert list(table["rows"]) == [f"linger {linger_ms} ms, {rank}" for linger_ms in (0, 5) for rank in ("p50", "p99")]
-    for row in table["rows"].values():
-        assert list(row) == [*BOTH, "kafkacore to confluent", "confluent to kafkacore"]
-
-
-@pytest.mark.night
-@pytest.mark.slow
-def test_transactions_are_measured_beside_plain_records_for_both_clients(tmp_path: Path) -> None:
-    cpu, wall, commit, record, alone = quick("transactions", "--plot", str(tmp_path / "transactions.png"))
-    clients = ["kafkacore send()", "kafkacore send_many()", "confluent produce()"]
-    assert list(cpu["rows"]) == list(wall["rows"]) and len(commit["rows"]) == 2 * len(cpu["rows"])
-    assert all(list(row) == clients for table in (cpu, wall, commit) for row in table["rows"].values())
-    assert all(list(row) == ["plain", "transactions"] for row in record["rows"].values())
-    assert commit["goals"] and record["goals"] and list(alone["rows"]) == ["over kafkacore's connection"]
-    assert (tmp_path / "transactions.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow
@@ -177,48 +144,6 @@ def test_a_gap_ends_with_a_record_behind_all_before_it(bench: Any) -> None:
     # the new owner of partition 1 begins again at offset 5: no progress before offset 8
     again = [(1_000, 1, 5), (1_150, 1, 6), (1_300, 1, 7), (1_400, 1, 5), (1_500, 1, 6), (1_600, 1, 7), (1_700, 1, 8), (1_900, 1, 9)]
     assert gaps(*steady, *again) == [[], [200.0]]
-
-
-def test_the_log_must_hold_each_record_of_a_measured_transaction_once(bench: Any) -> None:
-    pytest.importorskip("confluent_kafka")
-    markers_fit = bench("transactions").markers_fit
-    assert markers_fit("plain", 0, 3)
-    assert not markers_fit("plain", 1, 3)  # a record twice, or one lost
-    assert not markers_fit("plain", -1, 3)
-    assert [markers_fit("transactions", markers, 3) for markers in (2, 3, 12, 13)] == [False, True, True, False]
-    assert bench("transactions").timing([4000.0, 1000.0, 3000.0, 2000.0], 1e3, 0.99).median_ns == 4.0
-
-
-def test_goals_of_transactions_compare_the_figures_they_name(bench: Any) -> None:
-    pytest.importorskip("confluent_kafka")
-    transactions = bench("transactions")
-
-    def figures(cpu_ns: float, end_ns: float) -> dict[str, list[float]]:
-        return {"cpu_ns": [cpu_ns], "wall_ns": [1e6], "end_ns": [end_ns]}
-
-    def verdicts(transactional_cpu_ns: float, end_ns: float) -> tuple[set[bool], set[bool]]:
-        ours = {"plain": figures(1e6, 1e3), "transactions": figures(transactional_cpu_ns, end_ns)}
-        theirs = {"plain": figures(1e6, 1e3), "transactions": figures(1e6, 2e6)}
-        clients = {name: theirs if name == transactions.THEIRS else ours for name in transactions.CLIENTS}
-        _, _, commit, record, _ = transactions.tables_of("a broker", {10_000: clients}, [1e4])
-        goals = [{verdict.held for row in table.goals.values() for verdict in row.values()} for table in (commit, record)]
-        return goals[0], goals[1]
-
-    assert verdicts(1.05e6, 2e6) == ({True}, {True})
-    assert verdicts(1.06e6, 1.9e6) == ({True}, {False})
-    assert verdicts(0.9e6, 2.1e6) == ({False}, {True})
-
-
-def test_goals_of_growth_are_judged_by_the_first_row_the_limit_and_the_rival(bench: Any) -> None:
-    goals = bench("scale_table")
-    for goal, held, missed in (
-        (goals.AtMost(60), 60, 61),
-        (goals.KeepsRate(0.8), 125, 126),
-        (goals.Times(2), 200, 201),
-        (goals.FasterThan("rival", 3), 10, 11),
-    ):
-        assert goal.judge(held, 100, {"rival": 30})[1], goal
-        assert not goal.judge(missed, 100, {"rival": 30})[1], goal
 
 
 def test_a_table_tells_of_each_goal_whether_it_is_held_beside_the_figures(bench: Any) -> None:

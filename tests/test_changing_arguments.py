@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafkacore import codec, records
+from kafkacore import records
 from kafkacore._codec import json_columns, json_rows
 from kafkacore._wheel import TimingWheel
 from kafkacore.errors import KafkaError
@@ -141,12 +141,6 @@ def test_the_data_of_an_arrow_array_ends_where_its_buffer_does() -> None:
         json_rows(rows)
 
 
-@each_row("values", [[2**63 - 1] * 20, [-(2**63)] * 20, [0] * 20, [*range(-100, 100)], [1 << n for n in range(63)]])
-def test_varints_of_any_size_have_room(values: list[int]) -> None:
-    encoded = codec.encode_varints(np.array(values, np.int64))
-    assert encoded == b"".join(codec.encode_varint(each) for each in values)
-
-
 # ---- a thread that changes them all the time -------------------------------------------------------------------------------------------
 
 
@@ -226,17 +220,6 @@ def changing_batch(changing: Changing, **settings: Any) -> Any:
     return changing.array(fits, *wounded)
 
 
-def changing_json(changing: Changing) -> Any:
-    """Values of one length, of JSON that is right, that ends elsewhere, and noise."""
-    rows = [b'{"a": %6d, "s": "t\\u00e9x\\n%03d"}' % (i, i) for i in range(N)]
-    size = len(rows[0])
-    fits = np.frombuffer(b"".join(rows), np.uint8)
-    noise = [fits.copy() for _ in range(3)]
-    for each in noise:
-        each[changing._rng.integers(0, len(fits), 4_000)] = np.frombuffer(b'\\"u{}0,:', np.uint8)[changing._rng.integers(0, 8, 4_000)]
-    return changing.array(fits, *noise), size
-
-
 def columns(changing: Changing) -> list[Any]:
     """The layouts of columns in memory, each over arrays that change."""
     data = changing.array(np.full(10 * N, 65, np.uint8), changing.odd(10 * N, np.uint8))
@@ -272,42 +255,6 @@ def build_of_columns(changing: Changing) -> Callable[[int], object]:
     return build
 
 
-def build_of_lists(changing: Changing) -> Callable[[int], object]:
-    values = changing.list_of(lambda: b"value" * 3)
-    headers = changing.list_of(lambda: [("a", b"b")])
-
-    def build(turn: int) -> None:
-        records.BatchBuilder(max_bytes=1 << 20).append_many(values, headers=headers if turn & 1 else None)
-
-    return build
-
-
-def build_of_bytearrays(changing: Changing) -> Callable[[int], object]:
-    memory = changing.array(np.full(10_000, 65, np.uint8), changing.odd(10_000, np.uint8))
-    return lambda turn: records.BatchBuilder().append(memory[turn:], memory[:turn], [("a", memoryview(memory)[turn:])])
-
-
-def varints(changing: Changing) -> Callable[[int], object]:
-    signed = changing.array(np.zeros(N, np.int64), changing.odd(N, np.int64), np.full(N, -(1 << 63), np.int64))
-    unsigned = changing.array(np.zeros(N, np.uint64), changing.odd(N, np.uint64))
-    coded = changing.array(np.full(2 * N, 1, np.uint8), changing.odd(2 * N, np.uint8), np.full(2 * N, 255, np.uint8))
-    calls: list[Callable[[], object]] = [
-        lambda: codec.encode_varints(signed),
-        lambda: codec.encode_unsigned_varints(unsigned),
-        lambda: codec.decode_varints(coded, N),
-        lambda: codec.decode_unsigned_varints(coded, N),
-        lambda: codec.decode_varint(coded, 2 * N - 1),
-        lambda: (codec.crc32c(coded), codec.murmur2(coded), codec.fnv1a(coded)),
-    ]
-    return lambda turn: calls[turn % len(calls)]()
-
-
-def header_columns(changing: Changing) -> Callable[[int], object]:
-    made = columns(changing)
-    counts = changing.array(np.ones(N, np.int64), changing.odd(N, np.int64))
-    return lambda turn: records.HeaderColumn(counts, made[turn % 2], made[(turn // 2) % len(made)])
-
-
 def batches(changing: Changing) -> Callable[[int], object]:
     memories = [changing_batch(changing), changing_batch(changing, magic=1), changing_batch(changing, compression="gzip")]
 
@@ -330,53 +277,6 @@ def batches(changing: Changing) -> Callable[[int], object]:
     return read
 
 
-def reader(changing: Changing) -> Callable[[int], object]:
-    memories = [changing_batch(changing), changing_batch(changing, magic=0)]
-
-    def read(turn: int) -> None:
-        found = records.PartitionReader(memories[turn % 2], check_crcs=False)
-        found.records(20) if turn & 2 else found.columns(20)
-        found.records()
-
-    return read
-
-
-def stamps(changing: Changing) -> Callable[[int], object]:
-    memory = changing_batch(changing)
-
-    def stamp(turn: int) -> None:
-        (records.set_log_append_time, records.set_base_offset, records.set_leader_epoch)[turn % 3](memory, turn)
-
-    return stamp
-
-
-def json_of_bytes(changing: Changing) -> Callable[[int], object]:
-    data, size = changing_json(changing)
-    offsets = changing.offsets(np.int32, size)
-    column = pa.Array.from_buffers(pa.binary(), N, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    return lambda turn: json_columns(column, (b"a", b"s"), ("lu", "gv", "sU", "fv")[turn % 4])
-
-
-def json_of_columns(changing: Changing) -> Callable[[int], object]:
-    data, _ = changing_json(changing)
-    narrow, wide = changing.offsets(np.int32), changing.offsets(np.int64)
-    numbers = changing.array(np.arange(N, dtype=np.int64), changing.odd(N, np.int64))
-    picks = changing.array(np.zeros(N, np.int32), changing.odd(N, np.int32))
-    text = pa.Array.from_buffers(pa.string(), N, [None, pa.py_buffer(narrow), pa.py_buffer(data)])
-    whole = pa.Array.from_buffers(pa.int64(), N, [None, pa.py_buffer(numbers)])
-    listed = pa.Array.from_buffers(pa.large_list(pa.int64()), N // 10, [None, pa.py_buffer(wide)], children=[whole])
-    chosen = pa.DictionaryArray.from_arrays(pa.Array.from_buffers(pa.int32(), N, [None, pa.py_buffer(picks)]), ["a", "b"], safe=False)
-    times = pa.Array.from_buffers(pa.timestamp("us"), N, [None, pa.py_buffer(numbers)])
-    real = pa.Array.from_buffers(pa.float64(), N, [None, pa.py_buffer(numbers)])
-    tables = [
-        pa.StructArray.from_arrays([text, whole], ["s", "n"]),
-        pa.StructArray.from_arrays([chosen, real], ["c", "r"]),
-        pa.StructArray.from_arrays([listed], ["l"]),
-        pa.StructArray.from_arrays([times, text], ["t", "s"]),
-    ]
-    return lambda turn: json_rows(tables[turn % 4], null_fields=turn & 4 == 0)
-
-
 def timers(changing: Changing) -> Callable[[int], object]:
     wheel = TimingWheel(1, 8, 0)
     times = changing.array(np.arange(N, dtype=np.int64), changing.odd(N, np.int64))
@@ -390,13 +290,7 @@ def timers(changing: Changing) -> Callable[[int], object]:
     return use
 
 
-READERS = [
-    build_of_columns, build_of_lists, build_of_bytearrays, varints, header_columns, batches, reader, stamps, json_of_bytes, json_of_columns,
-    timers,
-]  # fmt: skip
-
-
-@each_row("make", READERS, ids=[make.__name__ for make in READERS])
+@each_row("make", [build_of_columns, batches, timers])
 def test_readers_of_what_changes(make: Callable[[Changing], Callable[[int], object]]) -> None:
     changing = Changing(7)
     call = make(changing)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-import subprocess
 from pathlib import Path
 
 import check
@@ -61,23 +58,6 @@ def walked(house: check.House, text: str, name: str = "consumer/test_it.py") -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "module", "distance"),
-    [
-        ("from kafkacore.errors import KafkaError\ndef test_it():\n    KafkaError()\n", "kafkacore.errors", 1),
-        ("from kafkacore import errors as e\ndef test_it():\n    e.KafkaError()\n", "kafkacore.errors", 1),
-        ("import kafkacore.errors\ndef test_it():\n    kafkacore.errors.KafkaError()\n", "kafkacore.errors", 1),
-        ("def test_it():\n    from kafkacore.errors import KafkaError\n    KafkaError()\n", "kafkacore.errors", 1),
-        ("from rig import rig\ndef test_it():\n    rig()\n", "kafkacore.consumer.fetcher", 2),
-        ("from tests.consumer.rig import rig\ndef test_it():\n    rig()\n", "kafkacore.consumer.fetcher", 2),
-        ("import rig\ndef test_it():\n    rig.rig()\n", "kafkacore.consumer.sessions", 3),
-        ("from kafkacore.cli.app import run\ndef test_it():\n    run('topics')\n", "kafkacore.cli.topics", 2),
-    ],
-)
-def test_a_module_is_as_far_away_as_the_names_on_the_way(house: check.House, text: str, module: str, distance: int) -> None:
-    assert walked(house, text)[0][module] == distance
-
-
-@pytest.mark.parametrize(
     ("text", "quiet"),
     [
         ("from kafkacore.consumer.fetcher import Fetcher\ndef test_it():\n    Fetcher(None)\n", True),
@@ -97,12 +77,6 @@ def test_a_module_is_as_far_away_as_the_names_on_the_way(house: check.House, tex
 )
 def test_a_network_is_seen_through_helpers_and_fixtures(house: check.House, text: str, quiet: bool) -> None:
     assert walked(house, text)[1] is quiet
-
-
-def test_an_automatic_fixture_counts_in_its_directory(house: check.House) -> None:
-    write(house.root, "tests/consumer/conftest.py", "import pytest, socket\n@pytest.fixture(autouse=True)\ndef f():\n    socket.socket()\n")
-    assert walked(house, "def test_it(): ...\n")[1] is False
-    assert walked(house, "def test_it(): ...\n", "net/test_it.py")[1] is True
 
 
 USES = "from kafkacore.{} import {name}\ndef test_it():\n    {name}()\n"
@@ -154,83 +128,9 @@ def test_what_is_chosen_and_in_which_order(house: check.House, room: str | None,
     assert chosen(house, room, *changed) == tests
 
 
-def test_a_changed_module_is_checked_by_its_nearest_tests_first(house: check.House) -> None:
-    write(house.root, "tests/consumer/test_a_session.py", USES.format("consumer.sessions", name="Session"))
-    assert chosen(house, "consumer", "kafkacore/consumer/fetcher.py") == ["fetcher", "through_a_helper", "a_session", "groups"]
-
-
 def test_a_wrong_room_is_one_line_with_the_rooms_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert check.main(["--room", "brokr/log"]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert said.startswith("check: no room 'brokr/log' (did you mean broker/log?); there are __main__, ")
     assert " consumer, consumer/group, " in said
-
-
-def test_nothing_changed_is_said_and_no_failure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(check, "changed_files", lambda root, base: [])
-    assert check.main([]) == 0
-    assert capsys.readouterr().out == "check: nothing changed; make check ROOM=consumer runs the tests of a room\n"
-
-
-def test_a_list_says_why_and_runs_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(check, "choose", lambda *args: [check.Test("a.py", 2, True), check.Test("b.py", check.FAR, False)])
-    monkeypatch.setattr(check, "check", None)
-    assert check.main(["--room", "timer", "--list"]) == 0
-    assert capsys.readouterr().out == "a.py: distance 2, no network\nb.py: of the room, network\n"
-    assert check.main(["--room", "timer", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0] == {"file": "a.py", "distance": 2, "quiet": True}
-
-
-@pytest.mark.parametrize(("first", "parts"), [(0, 2), (1, 1)])
-@pytest.mark.parametrize("everything", [False, True])
-def test_only_tests_with_a_network_have_a_limit_and_a_failure_ends_the_run(
-    monkeypatch: pytest.MonkeyPatch, first: int, parts: int, everything: bool
-) -> None:
-    ran: list[tuple[list[str], bool]] = []
-
-    def run(tests: list[str], jobs: int, until: float | None, everything: bool, arguments: list[str]) -> int:
-        ran.append((tests, until is not None))
-        return first
-
-    monkeypatch.setattr(check, "run", run)
-    monkeypatch.setattr(check, "first_looks", lambda changed: [])
-    monkeypatch.setattr(check, "ROOT", Path(__file__).parent)
-    found = [check.Test("test_check.py", 1, True), check.Test("conftest.py", 1, False)]
-    monkeypatch.setattr(check, "choose", lambda *args: found)
-    options = argparse.Namespace(all=everything, room="a", jobs=4)
-    assert check.check(options, [], check.House(check.ROOT), []) == first
-    assert ran == [(["test_check.py"], False), (["conftest.py"], not everything)][:parts]
-
-
-def test_no_test_begins_after_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KAFKACORE_CHECK_UNTIL", "1")
-    with pytest.raises(pytest.skip.Exception, match="their turn came after 165 s"):
-        check.pytest_runtest_setup()
-    monkeypatch.setenv("KAFKACORE_CHECK_UNTIL", str(2**40))
-    check.pytest_runtest_setup()
-
-
-def test_changes_are_those_since_the_branch_left_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{name}_NAME", "a")
-        monkeypatch.setenv(f"GIT_{name}_EMAIL", "a@b")
-
-    def git(*words: str) -> None:
-        subprocess.run(["git", "-C", tmp_path, *words], check=True, capture_output=True)
-
-    git("init", "-b", "main")
-    for name in ("kept.py", "committed.py", "edited.py"):
-        write(tmp_path, name, "")
-    git("add", ".")
-    git("commit", "-m", "begin")
-    assert check.changed_files(tmp_path, None) == []
-    git("checkout", "-b", "branch")
-    write(tmp_path, "committed.py", "1\n")
-    git("commit", "-am", "change")
-    write(tmp_path, "edited.py", "1\n")
-    write(tmp_path, "new.py", "")
-    assert check.changed_files(tmp_path, None) == ["committed.py", "edited.py", "new.py"]
-    assert check.changed_files(tmp_path, "HEAD") == ["edited.py", "new.py"]
-    with pytest.raises(SystemExit, match="git knows no commit 'nowhere'"):
-        check.changed_files(tmp_path, "nowhere")

@@ -5,7 +5,6 @@ import re
 import ssl
 
 import pytest
-import trustme
 
 from kafkacore.compat.aiokafka import consumer_settings as aiokafka_consumer_settings
 from kafkacore.compat.confluent import client_settings as confluent_settings
@@ -170,15 +169,6 @@ def test_compression_level_is_the_one_of_the_chosen_codec():
     assert config.replace(compression_type="snappy").compression_level is None
 
 
-def test_callables_pass_through():
-    def partition(topic, key, value, count):
-        return 0
-
-    config = ProducerConfig.from_user(bootstrap_servers=B, partitioner=partition, value_serializer=partition)
-    assert config.partitioner is partition
-    assert config.value_serializer is partition
-
-
 def test_settings_are_frozen_and_replace_checks_again():
     config = ConsumerConfig(bootstrap_servers=(B,))
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -186,13 +176,6 @@ def test_settings_are_frozen_and_replace_checks_again():
     assert config.replace(check_crcs="off").check_crcs is False
     with pytest.raises(ConfigError):
         config.replace(max_poll_records=0)
-
-
-def test_broker_settings_by_kafkas_names():
-    config = BrokerConfig.from_user({"auto.create.topics.enable": "false", "num.partitions": "3", "message.max.bytes": 1000})
-    assert (config.auto_create_topics_enable, config.num_partitions, config.message_max_bytes) == (False, 3, 1000)
-    with pytest.raises(ConfigError, match=r"did you mean num_partitions"):
-        BrokerConfig.from_user({"num_partition": 1})
 
 
 @each_row(
@@ -222,18 +205,6 @@ def test_hosts_that_are_names(host):
     assert parse_address(f"{host}:1") == (host, 1)
 
 
-def test_no_default_lies_outside_its_own_limits():
-    for cls in (ClientConfig, ProducerConfig, ConsumerConfig, AdminConfig):
-        cls.from_user(bootstrap_servers=B)
-    BrokerConfig()
-
-
-def test_every_setting_is_documented():
-    for cls in (ClientConfig, ProducerConfig, ConsumerConfig, AdminConfig, BrokerConfig):
-        text = "".join(base.__doc__ or "" for base in cls.__mro__)
-        assert [name for name in cls.names() if name not in text] == []
-
-
 def test_secrets_stay_out_of_the_repr():
     config = ClientConfig(bootstrap_servers=(B,), security_protocol="ssl", ssl_certfile="c", ssl_password="hush")
     assert config.security_protocol == "SSL"
@@ -260,26 +231,6 @@ def test_a_ready_context_excludes_the_files():
     assert config.make_ssl_context() is context
     with pytest.raises(ConfigError, match="ssl_cafile would be ignored"):
         config.replace(ssl_cafile="ca.pem")
-
-
-def test_ssl_context_from_files(tmp_path):
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    authority.issue_cert("client").private_key_and_cert_chain_pem.write_to_path(tmp_path / "client.pem")
-    make = ClientConfig.from_user
-    config = make(
-        bootstrap_servers=B, security_protocol="SSL", ssl_cafile=str(tmp_path / "ca.pem"), ssl_certfile=str(tmp_path / "client.pem")
-    )
-    context = config.make_ssl_context()
-    assert context is not None
-    assert context.verify_mode == ssl.CERT_REQUIRED
-    assert context.check_hostname
-    assert len(context.get_ca_certs()) == 1
-    unchecked = config.replace(ssl_check_hostname=False).make_ssl_context()
-    assert unchecked is not None and not unchecked.check_hostname
-    assert make(bootstrap_servers=B).make_ssl_context() is None
-    with pytest.raises(ConfigError, match=r"TLS files \(.*no\.pem\) cannot be used"):
-        config.replace(ssl_cafile=str(tmp_path / "no.pem"), ssl_certfile=None).make_ssl_context()
 
 
 def test_bounds_left_as_they_are_follow_what_is_set():

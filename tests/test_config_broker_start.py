@@ -139,11 +139,6 @@ def test_what_is_kept_is_described():
     assert found["listener.name.plaintext.max.connections"] == ("50", 4)
 
 
-def test_settings_given_twice_are_refused():
-    with pytest.raises(ConfigError, match="given twice"):
-        BrokerConfig.from_user({"num.partitions": 1, "num_partitions": 2})
-
-
 @pytest.mark.parametrize("first", [0, 7])
 def test_brokers_are_numbered_from_the_id_that_is_set(first, tmp_path):
     with EmbeddedCluster(brokers=2, data_dir=tmp_path, config={"node.id": first}, racks=["a", "b"]) as cluster:

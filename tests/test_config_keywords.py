@@ -5,21 +5,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import pydoc
-import subprocess
-import sys
 import typing
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
-
-import pytest
 
 import kafkacore
 import kafkacore.aio
 from kafkacore import config, config_keywords, config_security
 from tests.kit.rows import each_row
 
-ROOT = Path(__file__).parent.parent
 KEYWORDS = [
     (config.ProducerConfig, config_keywords.ProducerKeywords),
     (config.ConsumerConfig, config_keywords.ConsumerKeywords),
@@ -77,42 +71,3 @@ def test_signature_and_help_name_every_setting(client: Any, described: Any) -> N
     text = pydoc.plain(pydoc.render_doc(client))
     listed = {name for line in text.splitlines() if ": " in line for name in line.strip(" |").partition(": ")[0].split(", ")}
     assert set(described.names()) <= listed
-
-
-SAMPLE = """
-import kafkacore
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, aio
-from kafkacore.config_keywords import ProducerKeywords
-
-KafkaProducer(bootstrap_servers="h:1", linger_ms=5, acks="all", value_serializer=str.encode)
-KafkaProducer({"linger.ms": 5}, bootstrap_servers=["h:1", "i:1"], compression_type=None)
-KafkaConsumer("t", {"group.id": "g"}, bootstrap_servers="h:1", auto_offset_reset="earliest")
-KafkaAdminClient(bootstrap_servers="h:1", retries=3)
-aio.KafkaProducer(bootstrap_servers="h:1", linger_ms=5)
-common: ProducerKeywords = {"bootstrap_servers": "h:1", "linger_ms": 5}
-KafkaProducer(**common)
-anything: dict[str, object] = {}
-KafkaProducer(lingerms=5)                              # E: "lingerms"
-KafkaProducer(linger_ms="soon")                        # E: "linger_ms"
-KafkaProducer(group_id="g")                            # E: "group_id"
-KafkaConsumer("t", groupid="g")                        # E: "groupid"
-KafkaAdminClient(linger_ms=5)                          # E: "linger_ms"
-aio.KafkaProducer(lingerms=5)                          # E: "lingerms"
-aio.KafkaConsumer("t", max_poll_records=None)          # E: "max_poll_records"
-aio.KafkaAdminClient(acks=1)                           # E: "acks"
-wrong: ProducerKeywords = {"lingerms": 5}              # E: "lingerms"
-"""
-
-
-@pytest.mark.slow
-def test_mypy_refuses_what_is_no_setting(tmp_path: Path) -> None:
-    """Of a program that was written for this: exactly the lines marked E."""
-    pytest.importorskip("mypy")
-    sample = tmp_path / "sample.py"
-    sample.write_text(SAMPLE)
-    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(sample)]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280).stdout
-    found = {int(line.split(":")[1]): line for line in said.splitlines() if "sample.py" in line and ": error:" in line}
-    expected = {number: line.partition("# E: ")[2] for number, line in enumerate(SAMPLE.splitlines(), 1) if "# E: " in line}
-    assert found.keys() == expected.keys(), said
-    assert all(name in found[number] for number, name in expected.items()), said

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import inspect
 import re
-import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +79,6 @@ def test_an_example_runs_as_it_stands(
                 asyncio.run(ended)
 
 
-def test_an_example_has_no_gaps() -> None:
-    gaps = [where for where, code in EXAMPLES if re.search(r"^\s*\.\.\.|: \.\.\.$|[\"']\.\.\.[\"']", code, re.MULTILINE)]
-    assert not gaps
-    assert not [where for where, code in OTHERS if re.search(r"your code|my_\w+\(cluster", code)]
-
-
 def test_the_command_line_of_the_docs_is_there() -> None:
     """Commands and options that README and docs name, other tools' words put in ours; what they do is tested with the command line."""
     pytest.importorskip("typer")
@@ -112,54 +103,7 @@ def test_the_command_line_of_the_docs_is_there() -> None:
     assert seen > 30
 
 
-def test_nobody_is_sent_to_a_package_index() -> None:
-    """The package is on none yet: a stranger could take the name."""
-    package = [path for path in (ROOT / "kafkacore").rglob("*") if path.suffix in (".py", ".pxi", ".tmpl")]
-    for file in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *package):
-        assert not re.findall(r"pip install (?:-\S+ )*[\"']?kafkacore\b.*", file.read_text()), file.name
-
-
 def test_the_examples_are_found() -> None:
     files = [where.partition(":")[0] for where, _ in OTHERS]
     counts = [files.count(file) for file in ("README.md", "docs/asyncio.md", "docs/groups.md", "docs/testing.md")]
     assert (counts, len(OF_SPARK) > 5) == ([6, 2, 6, 6], True)
-
-
-def distributions(requirements: list[str]) -> set[str]:
-    """The distributions that these bring along, by their plain names."""
-    found, waiting = set[str](), list(requirements)
-    while waiting:
-        name = re.split(r"[^\w.-]", waiting.pop(), maxsplit=1)[0].lower().replace("_", "-")
-        if name not in found:
-            found.add(name)
-            with suppress(importlib.metadata.PackageNotFoundError):  # of the extra docs, which need not be installed
-                waiting += [each for each in importlib.metadata.requires(name) or () if "extra ==" not in each]
-    return found
-
-
-IMPORT_ALL = """
-import importlib, sys
-hidden, modules = map(str.split, sys.argv[1:])
-
-class Hide:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in hidden:
-            raise ModuleNotFoundError(f"{name} comes with no package that the extra docs names")
-
-sys.meta_path.insert(0, Hide())
-for module in modules:
-    importlib.import_module(module)
-"""
-
-
-def test_the_manual_is_built_with_the_packages_of_its_extra() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    there = distributions([*project["dependencies"], *project["optional-dependencies"]["docs"], "kafkacore"])
-    of_modules = importlib.metadata.packages_distributions().items()
-    hidden = {module for module, owners in of_modules if not there & {owner.lower().replace("_", "-") for owner in owners}}
-    pages = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
-    modules = re.findall(r"^\.\. automodule:: ([\w.]+)$", pages, re.MULTILINE)
-    assert {"kafkacore.testing.plugin", "kafkacore.errors"} <= set(modules)
-    assert {"pyarrow", "typer", "hypothesis"} <= hidden
-    done = subprocess.run([sys.executable, "-c", IMPORT_ALL, " ".join(hidden), " ".join(modules)], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")

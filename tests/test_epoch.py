@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkacore import KafkaConsumer, KafkaProducer
+from kafkacore import KafkaProducer
 from kafkacore.epoch import epoch_column_ms, epoch_ms
 from kafkacore.errors import UsageError
 from kafkacore.producer.many_call import partition_numbers
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
 from tests.kit.rows import each_row
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12}
@@ -138,36 +139,13 @@ def test_columns_that_hold_no_times_are_refused(wrong: object, says: str) -> Non
         epoch_column_ms(wrong, "when")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster() as cluster:
-        cluster.create_topic("t", partitions=2)
-        yield cluster
+cluster = embedded({"t": 2})
 
 
 @pytest.fixture
 def producer(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         yield producer
-
-
-def test_send_many_dates_its_records_with_times_of_any_form(cluster: EmbeddedCluster, producer: KafkaProducer) -> None:
-    wanted_ms = 1_704_067_200_000
-    midnight = np.datetime64("2024-01-01")
-    forms = [
-        wanted_ms,
-        midnight,
-        datetime.datetime(2024, 1, 1, tzinfo=UTC),
-        *(np.array([midnight], f"datetime64[{unit}]") for unit in ("D", "h", "s", "ms", "us", "ns")),
-        *(pa.array([wanted_ms], pa.timestamp("ms")).cast(pa.timestamp(unit)) for unit in ("s", "us")),
-        [datetime.datetime(2024, 1, 1, tzinfo=UTC)],
-        [wanted_ms],
-    ]
-    for form in forms:
-        producer.send_many("t", [b"x"], partitions=0, timestamps_ms=form).result(30)
-    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
-        found = [ms for columns in consumer.read_range(("t", 0), 0, len(forms)) for ms in columns.timestamps_ms.tolist()]
-    assert found == [wanted_ms] * len(forms)
 
 
 @each_row(

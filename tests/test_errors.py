@@ -28,31 +28,6 @@ def test_every_code_has_one_class_of_its_own():
         assert cls().name == errors.NAMES[code] == code.name
 
 
-@each_row(
-    ("code", "name", "kafka_name"),
-    [
-        (-1, "UnknownServer", "UNKNOWN_SERVER_ERROR"),
-        (3, "UnknownTopicOrPartition", "UNKNOWN_TOPIC_OR_PARTITION"),
-        (6, "NotLeaderOrFollower", "NOT_LEADER_OR_FOLLOWER"),
-        (7, "RequestTimedOut", "REQUEST_TIMED_OUT"),
-        (10, "RecordTooLarge", "MESSAGE_TOO_LARGE"),
-        (13, "NetworkError", "NETWORK_EXCEPTION"),
-        (35, "UnsupportedVersion", "UNSUPPORTED_VERSION"),
-        (45, "OutOfOrderSequence", "OUT_OF_ORDER_SEQUENCE_NUMBER"),
-        (46, "DuplicateSequence", "DUPLICATE_SEQUENCE_NUMBER"),
-        (47, "InvalidProducerEpoch", "INVALID_PRODUCER_EPOCH"),
-        (59, "UnknownProducerId", "UNKNOWN_PRODUCER_ID"),
-        (90, "ProducerFenced", "PRODUCER_FENCED"),
-        (129, "RebootstrapRequired", "REBOOTSTRAP_REQUIRED"),
-        (133, "ShareSessionLimitReached", "SHARE_SESSION_LIMIT_REACHED"),
-    ],
-)
-def test_names(code, name, kafka_name):
-    cls = errors.for_code(code)
-    assert cls is not None
-    assert (cls.__name__, errors.NAMES[code]) == (name, kafka_name)
-
-
 def test_flags_are_those_of_the_java_client():
     """Retriable and InvalidMetadata as the classes of kafka-clients 4.3.1 derive (read from its jar)."""
     retriable = {2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 70, 71, 72, 74, 75, 78, 80, 83, 84, 88, 89, 100, 103, 106}

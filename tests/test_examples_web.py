@@ -163,36 +163,6 @@ def test_requests_under_way_are_answered_after_the_signal(server: Server, cluste
     assert len(found) == 100
 
 
-def test_a_signal_under_load_loses_nothing_that_was_answered(server: Server, cluster: EmbeddedCluster) -> None:
-    answered: dict[tuple[int, int], str] = {}
-    enough = threading.Event()
-
-    def client(name: int) -> None:
-        with contextlib.closing(server.connect()) as connection, contextlib.suppress(OSError, http.client.HTTPException):
-            for count in range(1_000_000):
-                item = f"{name}:{count}"
-                post(connection, item)
-                status, place = answer(connection)
-                assert status == 201
-                answered[place["partition"], place["offset"]] = item
-                if count == 20:
-                    enough.set()
-
-    clients = [threading.Thread(target=client, args=(name,)) for name in range(8)]
-    for thread in clients:
-        thread.start()
-    assert enough.wait(GUARD_S)
-    server.terminate()
-    printed = server.wait()
-    for thread in clients:
-        thread.join(GUARD_S)
-    assert "Traceback" not in printed, printed
-    found = in_the_topic(cluster)
-    assert len(answered) > 20
-    assert answered.items() <= found.items()
-    assert len(set(found.values())) == len(found)
-
-
 def test_a_record_that_is_not_delivered_is_no_success(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the process: FastAPI by the transport of httpx for applications."""
     pytest.importorskip("fastapi")

@@ -7,7 +7,6 @@ import base64
 import datetime
 import gc
 import json
-import logging
 import pickle
 import re
 import time
@@ -22,16 +21,13 @@ import kafkacore
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, aio, errors
 from kafkacore.testing import Drop, EmbeddedCluster
 from kafkacore.types import topic_id_text
+from tests.kit.clusters import embedded
 from tests.kit.rows import each_row
 
 GUARD = 20.0
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster() as started:
-        started.create_topic("t")
-        yield started
+cluster = embedded({"t": 1})
 
 
 @pytest.fixture
@@ -87,13 +83,6 @@ def test_failures_that_nobody_looked_at_are_logged(admin: KafkaAdminClient, capl
         assert said == []
 
 
-def test_results_that_worked_are_dropped_silently(admin: KafkaAdminClient, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "kafkacore.admin"):
-        admin.describe_topics(["t"])
-        gc.collect()
-    assert not caplog.records
-
-
 def test_a_created_topic_is_short_and_its_id_readable(admin: KafkaAdminClient, cluster: EmbeddedCluster) -> None:
     created = admin.create_topics([NewTopic("short")])["short"]
     text = base64.urlsafe_b64encode(bytes(created.topic_id)).decode().rstrip("=")
@@ -119,11 +108,6 @@ def test_a_client_says_where_it_is_and_whether_it_is_closed(cluster: EmbeddedClu
     assert re.fullmatch(rf"{kind.__name__}\({cluster.bootstrap_servers}(; 0 partitions)?\)", repr(client))
     client.close()
     assert re.fullmatch(rf"{kind.__name__}\({cluster.bootstrap_servers}(; 0 partitions)?; closed\)", repr(client))
-
-
-def test_a_transactional_producer_names_its_id(cluster: EmbeddedCluster) -> None:
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="pay") as producer:
-        assert repr(producer) == f"KafkaProducer({cluster.bootstrap_servers}; transactional_id 'pay')"
 
 
 @pytest.mark.parametrize("kind", [KafkaConsumer, KafkaAdminClient])
@@ -152,18 +136,6 @@ def test_a_forgotten_client_of_asyncio_too(cluster: EmbeddedCluster, kind: Any) 
         while not seen and time.monotonic() < deadline:
             gc.collect()
     assert len(seen) == 1 and "was never closed" in str(seen[0].message), [str(each.message) for each in seen]
-
-
-def test_a_client_that_is_closed_or_used_in_a_block_warns_of_nothing(cluster: EmbeddedCluster) -> None:
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        for kind in (KafkaProducer, KafkaConsumer, KafkaAdminClient):
-            with kind(bootstrap_servers=cluster.bootstrap_servers):
-                pass
-        with pytest.raises(errors.ConfigError):
-            KafkaConsumer(bootstrap_servers="nowhere")
-        gc.collect()
-    assert [str(each.message) for each in seen] == []
 
 
 # ---- what is handed in
@@ -206,27 +178,6 @@ def test_a_pair_out_of_json(cluster: EmbeddedCluster) -> None:
         for wrong in (["t", "0"], ["t"], "t0", {"topic": "t"}, ["t", 0, 0]):
             with pytest.raises(errors.UsageError, match="pair"):
                 consumer.end_offsets([wrong])  # type: ignore[list-item]
-
-
-def test_a_callback_under_another_name_in_asyncio(cluster: EmbeddedCluster) -> None:
-    async def send(**more: Any) -> None:
-        async with aio.KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            await (await producer.send("t", b"x", **more))
-
-    with pytest.raises(TypeError, match=r"send\(\) got an unexpected keyword argument 'callback'; here it is on_delivery, called with"):
-        asyncio.run(send(callback=print))
-    with pytest.raises(TypeError, match=r"'nosuch'$"):
-        asyncio.run(send(nosuch=1))
-
-
-def test_an_item_and_a_text_column_are_named(cluster: EmbeddedCluster) -> None:
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        with pytest.raises(TypeError, match=r"values\[1\] must be bytes-like, str or None, not int"):
-            producer.send_many("t", [b"x", 1])
-        with pytest.raises(TypeError, match=r"keys\[0\] must be"):
-            producer.send_many("t", [b"x"], keys=[1])
-        with pytest.raises(TypeError, match=r"<U1 .*np\.char\.encode"):
-            producer.send_many("t", np.array(["a"]))
 
 
 def test_a_timeout_is_the_one_that_was_given(cluster: EmbeddedCluster) -> None:

@@ -251,16 +251,6 @@ def test_every_fault_planted_in_a_log_is_found_and_nothing_else(kind: Kind, rng:
         made.history.assert_clean()
 
 
-def test_one_offset_with_two_values() -> None:
-    history = History()
-    writer, one, other = history.writer("p"), history.reader("c1"), history.reader("c2")
-    writer.send("t", "a", 0).acked(0)
-    writer.send("t", "b", 0).acked(0)
-    one.polled("t", 0, [(0, "a")])
-    other.polled("t", 0, [(0, "b")])
-    assert [finding.kind for finding in history.check()] == [Kind.INCONSISTENT, Kind.INCONSISTENT]
-
-
 def test_a_value_in_a_partition_it_was_not_sent_to() -> None:
     history = History()
     history.writer("p").send("t", "a", 0)

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
 
 TEXT = (Path(__file__).parent.parent / "docs" / "moving.md").read_text()
 PORTS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster() as cluster:
-        yield cluster
+cluster = embedded()
 
 
 @pytest.fixture

@@ -64,19 +64,11 @@ def test_the_faults_of_python_code() -> None:
     }
 
 
-def test_only_functions_run_outside_of_the_import() -> None:
-    assert {mutant.line for mutant in mutations.mutants_of(CODE.encode(), "x.py") if mutant.runs_on_import} == {3, 4}
-
-
 def test_a_unit_changes_tenfold_and_what_only_describes_stays() -> None:
     assert planted("x = 1000\ny = zip(a, b, strict=True)\nz = threading.Thread(name=2)\n") == {
         "number": ["x = 100", "x = 10000"],
         "arguments swapped": ["y = zip(b, a, strict=True)"],
     }
-
-
-def test_a_place_behind_letters_of_many_bytes() -> None:
-    assert planted('x = "käse" if y < 1 else z\n')["comparison"] == ['x = "käse" if y <= 1 else z']
 
 
 def test_the_faults_of_cython_and_c() -> None:
@@ -117,49 +109,6 @@ def test_the_weekly_run_names_every_room() -> None:
     assert sorted(named) == sorted(mutant_rooms.ROOMS)
 
 
-def mutant(line: int, span: tuple[int, int], *, on_import: bool = False) -> mutations.Mutant:
-    return mutations.Mutant("kafkacore/cli/topics.py", line, "number", 0, 1, "2", "1", "2", span, on_import)
-
-
-def measured(lines: dict[int, set[str]], **seconds: float) -> mutants.Measured:
-    return mutants.Measured(
-        "", {f"tests/{test.replace('__', '.py::')}": each for test, each in seconds.items()}, {"kafkacore/cli/topics.py": lines}
-    )
-
-
-NEAR, QUICK, SLOW = "tests/test_topics.py::a", "tests/test_a.py::b", "tests/test_b.py::c"
-RUN = measured({4: {SLOW, QUICK}, 6: {SLOW, NEAR, QUICK}, 8: {NEAR}}, test_topics__a=3, test_a__b=1, test_b__c=2)
-
-
-@pytest.mark.parametrize(
-    ("planted", "tests"),
-    [
-        (mutant(6, (6, 6)), [NEAR, QUICK, SLOW]),
-        (mutant(4, (4, 8)), [QUICK, SLOW]),
-        (mutant(7, (7, 8)), [NEAR]),
-        (mutant(7, (7, 7)), []),
-        (mutant(1, (1, 1), on_import=True), [NEAR, QUICK, SLOW]),
-    ],
-    ids=["the file's own tests, then the fastest", "its line alone", "its statement", "none", "what runs while it is imported"],
-)
-def test_a_mutant_meets_the_tests_that_run_its_line(planted: mutations.Mutant, tests: list[str]) -> None:
-    assert mutants.tests_for(planted, RUN) == tests
-
-
-def test_a_file_of_names_alone_meets_all_tests_of_the_room() -> None:
-    assert len(mutants.tests_for(mutant(1, (1, 1), on_import=True), RUN._replace(lines={}))) == 3
-
-
-@pytest.mark.parametrize(
-    ("budget", "tests"),
-    [(60, [["a::1"], ["a::2", "a::3", "b::1"]]), (10, [["a::1"], ["a::2", "b::1"]]), (7, [["a::1"], ["a::2"]]), (1, [["a::1"]])],
-    ids=["all", "some of each file", "what is short enough", "one at least"],
-)
-def test_a_few_tests_run_first_and_the_budget_ends_them(budget: float, tests: list[list[str]]) -> None:
-    seconds = {"a::1": 3.0, "a::2": 3.0, "a::3": 3.0, "b::1": 4.0}
-    assert list(mutants.batches([*seconds], seconds, budget)) == tests
-
-
 def test_the_lines_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     diff = "+++ b/kafkacore/a.py\n@@ -1,2 +3,2 @@ x\n+x\n+y\n@@ -9 +11 @@\n+z\n@@ -20,3 +21,0 @@\n+++ b/kafkacore/b.h\n@@ -0,0 +1 @@\n+a\n"
     monkeypatch.setattr(mutants, "git", lambda *_: diff)
@@ -190,45 +139,9 @@ def test_the_gate_lets_no_survivor_pass(
     assert f"metrics{2:21}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--changed", "no-such-commit"), "mutants: git diff: "),
-        (("--room", "kitchen"), "mutants: there is no room kitchen; the rooms are acls, admin, "),
-        (("--count", "0"), "mutants: --count, --jobs and --budget are 1 or more"),
-    ],
-)
-def test_bad_input_is_one_line(monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str) -> None:
-    with pytest.raises(SystemExit) as ended:
-        run(monkeypatch, *arguments)
-    assert str(ended.value).startswith(said) and "\n" not in str(ended.value)
-
-
 def test_known_survivors_are_mutants_still_and_shrink_in_number() -> None:
     known = mutants.known_survivors()
     assert len(known) == MOST_KNOWN
     for each in known:
         names = {mutant.name for mutant in mutations.mutants_of((ROOT / each.file).read_bytes(), each.file)}
         assert each[:3] in names, each
-
-
-def test_known_survivors_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    (drawn,) = mutants.drawn(["metrics"], 1, 1, None)["metrics"]
-    monkeypatch.setattr(mutants, "known_survivors", lambda: [mutants.Known(*drawn.name, "a reason")])
-    left = mutants.drawn(["metrics"], 10_000, 1, None)["metrics"]
-    assert left and drawn.name not in {each.name for each in left}
-
-
-@pytest.mark.parametrize("entry", ['file = "a"\ncode = "b"\nbecomes = "c"', 'file = "a"\ncode = "b"\nbecomes = "c"\nreason = ""'])
-def test_a_known_survivor_has_a_reason(tmp_path: Path, entry: str) -> None:
-    (tmp_path / "mutants.toml").write_text(f"[[mutant]]\n{entry}\n")
-    with pytest.raises(ValueError, match="reason"):
-        mutants.known_survivors(tmp_path / "mutants.toml")
-
-
-def test_the_build_of_one_extension_finds_what_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mutants, "run", lambda *_: (0, ""))
-    (tmp_path / "setup.py").write_bytes((ROOT / "setup.py").read_bytes())
-    assert mutants.build(tmp_path, "_wheel") is None
-    own = (tmp_path / "setup_one.py").read_text()
-    assert 'cythonize(\n        [extension("_wheel")],' in own and '"-O0"' in own

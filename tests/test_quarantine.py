@@ -53,10 +53,6 @@ def test_nothing_else_is_tried_again(pytester: pytest.Pytester, error: str, list
     done.assert_outcomes(failed=1)
 
 
-def test_the_end_of_a_run_says_that_the_list_is_empty(pytester: pytest.Pytester) -> None:
-    run(pytester, error="AssertionError('wrong')", listed="").stdout.fnmatch_lines(["the list is empty: no test was tried twice"])
-
-
 def test_a_test_of_this_package_alone_cannot_be_listed(pytester: pytest.Pytester) -> None:
     done = run(pytester, error="TimeoutError('late')", marker="")
     assert done.ret != 0
@@ -68,9 +64,3 @@ def test_an_entry_has_a_cause_and_a_date_and_is_there_once(pytester: pytest.Pyte
     done = run(pytester, error="TimeoutError('late')", listed=listed)
     assert done.ret != 0
     done.stderr.fnmatch_lines(["*quarantine.toml*"])
-
-
-def test_an_entry_without_a_test_ends_the_run(pytester: pytest.Pytester) -> None:
-    done = run(pytester, error="TimeoutError('late')", listed=LISTED.replace("test_it", "test_was_renamed"))
-    assert done.ret != 0
-    done.stderr.fnmatch_lines(["*does not exist*"])

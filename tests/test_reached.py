@@ -5,7 +5,7 @@ from __future__ import annotations
 import unittest
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
@@ -36,19 +36,6 @@ def test_an_example_that_fails_is_what_is_reported() -> None:
         property_test(Reached("small", "large", "never"), 100_000)
 
 
-def test_an_explicit_example_reaches_a_branch() -> None:
-    reached = Reached("rare")
-
-    @reached.by
-    @given(st.integers(0, 3))
-    @example(1_000)
-    @settings(max_examples=5, database=None)
-    def run(number: int) -> None:
-        reached("rare", number == 1_000)
-
-    run()
-
-
 def test_each_round_has_examples_of_its_own() -> None:
     """Also where every run of the tests has the same examples."""
     seen: list[int] = []
@@ -65,11 +52,6 @@ def test_each_round_has_examples_of_its_own() -> None:
     finally:
         settings.load_profile(before)
     assert len(seen) == 15 and len(set(seen)) > 10
-
-
-def test_a_name_that_was_not_given_up_front_is_refused() -> None:
-    with pytest.raises(KeyError, match="spilt"):
-        Reached("split")("spilt", False)
 
 
 @pytest.mark.parametrize("branches", [["turned"], ["turned", "never"]])

@@ -13,7 +13,7 @@ import pytest
 
 from kafkacore import compress
 from kafkacore.errors import CorruptDataError, IllegalStateError
-from kafkacore.records import Batch, BatchBuilder, ByteColumn, ColumnSource, ConsumerRecord, PartitionReader, read_batches
+from kafkacore.records import BatchBuilder, ColumnSource, PartitionReader, read_batches
 from tests.kit.rows import each_row
 
 python_buffers = pytest.mark.skipif(sys.version_info < (3, 12), reason="classes export buffers since Python 3.12 (PEP 688)")
@@ -139,29 +139,6 @@ def test_positions_cannot_be_moved():
             array[0] = 1 << 30
         with pytest.raises(ValueError, match="WRITEABLE"):
             array.flags.writeable = True
-
-
-@pytest.mark.parametrize("kind", [Batch, ByteColumn])
-def test_views_are_not_made_from_nothing(kind: type):
-    with pytest.raises(TypeError):
-        kind()
-
-
-@each_row("kind", [BatchBuilder, ColumnSource, ConsumerRecord, PartitionReader])
-def test_objects_without_their_constructor(kind: type):
-    try:
-        made = kind.__new__(kind)
-    except TypeError:
-        return
-    for name in dir(made):
-        if not name.startswith("__"):
-            try:
-                getattr(made, name)()
-            except (AttributeError, TypeError, ValueError):
-                pass
-    if kind is ConsumerRecord:
-        with pytest.raises(AttributeError):
-            repr(made)
 
 
 # ---- foreign code in the middle ----

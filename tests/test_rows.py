@@ -78,19 +78,3 @@ def test_what_cannot_be_a_row_is_refused() -> None:
         each_row("word", [pytest.param("slow", marks=pytest.mark.slow)])
     with pytest.raises(ValueError, match="zip"):
         each_row("word, length", [("one",)])
-
-
-def test_each_row_of_a_property_test_has_its_examples(pytester: pytest.Pytester) -> None:
-    done = run(
-        pytester,
-        """
-from hypothesis import given, strategies
-
-@each_row("bound", [10, 1_000])
-@given(strategies.integers(0, 100))
-def test_it(bound, number):
-    assert number < bound
-""",
-    )
-    done.stdout.fnmatch_lines(["*number=10,", "SUBFAILED[[]10[]] *::test_it*"])
-    done.assert_outcomes(failed=2)

@@ -61,15 +61,6 @@ def test_a_run_with_expected_skips_alone_passes(pytester: pytest.Pytester) -> No
     done.stdout.no_fnmatch_line(TITLE)
 
 
-def test_a_run_that_skips_all_its_tests_fails_as_well(pytester: pytest.Pytester) -> None:
-    assert run(pytester, TODAY, "-p", "no:xdist", "test_module.py").ret == 1
-
-
-def test_without_the_switch_every_skip_passes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(skips.SWITCH)
-    assert run(pytester, "", "-p", "no:xdist").ret == 0
-
-
 def test_an_entry_counts_where_its_condition_holds() -> None:
     entry = skips.Entry("tests/*", "no `java`*", "no_program", ["no-such-program"])
     assert entry.expects("tests/test_a.py::test_it[b]", "no `java` on the PATH")

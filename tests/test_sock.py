@@ -28,14 +28,6 @@ def drain(sock: socket.socket) -> bytes:
     return bytes(out)
 
 
-def test_gathers_every_kind_of_buffer(pair: tuple[socket.socket, socket.socket]) -> None:
-    a, b = pair
-    pooled = PooledBuffer(3)
-    memoryview(pooled)[:] = b"789"
-    assert send_gather(a.fileno(), [b"12", bytearray(b"34"), b"", memoryview(b"x56x")[1:3], pooled]) == 9
-    assert drain(b) == b"123456789"
-
-
 @given(st.lists(st.binary(max_size=30), max_size=12), st.data())
 def test_any_skip(buffers: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(buffers)
@@ -103,14 +95,6 @@ def test_views_are_released(pair: tuple[socket.socket, socket.socket]) -> None:
     buffer.clear()
 
 
-def test_would_block_to_send_on_a_blocking_socket_too() -> None:
-    a, b = socket.socketpair()
-    with a, b:
-        while send_gather(a.fileno(), [bytes(65_536)]) != -1:
-            pass
-        assert drain(b)
-
-
 def test_receives_where_told(pair: tuple[socket.socket, socket.socket]) -> None:
     a, b = pair
     a.send(b"abcdef")
@@ -157,9 +141,3 @@ def test_skip_outside_the_list(pair: tuple[socket.socket, socket.socket]) -> Non
         send_gather(a.fileno(), [b"x"], -1)
     with pytest.raises(ValueError, match="beyond the 3 bytes"):
         send_gather(a.fileno(), [b"x", b"yz"], 4)
-
-
-def test_nothing_to_send(pair: tuple[socket.socket, socket.socket]) -> None:
-    a, _ = pair
-    assert send_gather(a.fileno(), []) == 0
-    assert send_gather(a.fileno(), [b"", b"ab"], 2) == 0

@@ -11,37 +11,12 @@ import pytest
 from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic, ProducerRecord, errors
 from kafkacore.admin import ConfigResource
 from kafkacore.broker.server import STOP_S_PER_PARTITION, Broker
-from kafkacore.config import BrokerConfig
 from kafkacore.errors import ConfigError, IllegalStateError, UsageError
-from kafkacore.testing import Delay, Drop, EmbeddedCluster
+from kafkacore.testing import Drop, EmbeddedCluster
 from tests.kit.inside import brokers_of, thread_of
 from tests.kit.rows import each_row
 
 ROOT = Path(__file__).parent.parent
-
-
-def test_a_cluster_from_birth_to_death():
-    with EmbeddedCluster(config={"num.partitions": 3}) as cluster:
-        host, port = cluster.bootstrap_servers.split(":")
-        assert (host, int(port) > 0) == ("127.0.0.1", True)
-        cluster.create_topic("a")
-        cluster.create_topic("b", partitions=2, replication_factor=1, configs={"retention.ms": "1000"})
-        assert cluster.topics() == {"a": 3, "b": 2}
-        assert (cluster.leader("b", 1), cluster.isr("b", 1), cluster.high_watermark("b", 1)) == (1, [1], 0)
-        cluster.delete_topic("a")
-        assert cluster.topics() == {"b": 2}
-        before = cluster.bootstrap_servers
-        cluster.stop_broker(1)
-        assert cluster.leader("b", 0) is None
-        assert cluster.bootstrap_servers == before
-        cluster.start_broker(1)
-        assert cluster.leader("b", 0) == 1
-        assert cluster.bootstrap_servers == before
-        cluster.pause_broker(1)
-        cluster.resume_broker(1)
-        cluster.control(3, lambda request: None)
-        cluster.control(3, None)
-    cluster.close()
 
 
 @each_row("api", [32, "DescribeConfigs", "describeconfigs"])
@@ -68,12 +43,6 @@ def test_an_api_is_controlled_by_its_number_or_its_name(api):
 def test_an_api_that_cannot_be_controlled_is_named(api, problem):
     with EmbeddedCluster() as cluster, pytest.raises(UsageError, match=problem):
         cluster.control(api, None)
-
-
-def test_a_control_is_a_function():
-    """Each request would else close its connection, with an error in the broker's log alone."""
-    with EmbeddedCluster() as cluster, pytest.raises(UsageError, match=r"a function of the request, as `lambda request: Delay"):
-        cluster.control("Fetch", Delay(5))
 
 
 @pytest.mark.parametrize("failing", [1, 2])
@@ -272,12 +241,6 @@ def test_records_end_behind_the_marker_of_a_transaction():
         assert [each.value for each in cluster.records("t", 60)] == [b"committed", b"aborted"]
 
 
-def test_records_of_a_cluster_that_asks_who_is_there():
-    with EmbeddedCluster(users={"alice": "secret"}, advertised_host="no.such.host") as cluster:
-        assert cluster.produce("t", ["v"])[0].offset == 0
-        assert [each.value for each in cluster.records("t")] == [b"v"]
-
-
 def test_one_argument_under_two_names_is_given_once():
     with pytest.raises(UsageError, match="config and configs are two names of one argument"):
         EmbeddedCluster(config={}, configs={})
@@ -296,13 +259,6 @@ def test_a_fixed_port():
         port = free.port
     with EmbeddedCluster(port=port) as cluster:
         assert cluster.bootstrap_servers == f"127.0.0.1:{port}"
-
-
-def test_two_clusters_do_not_know_each_other():
-    with EmbeddedCluster() as one, EmbeddedCluster(config=BrokerConfig()) as two:
-        one.create_topic("t")
-        assert two.topics() == {}
-        assert one.cluster_id != two.cluster_id
 
 
 def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

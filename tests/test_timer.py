@@ -47,17 +47,6 @@ def timer(clock):
         yield timer
 
 
-def test_tasks_already_expired_run_at_once(timer):
-    output, done = [], threading.Semaphore(0)
-    for i, delay_ms in enumerate([-5, -4, -3, -2, -1, 0]):
-        timer.add(Recorder(delay_ms, i, output, done))
-        assert not timer.advance_clock(0)
-    for _ in range(6):
-        assert done.acquire(timeout=WAIT_S)
-    assert sorted(output) == list(range(6))
-    assert timer.size() == 0
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_every_task_runs_exactly_once_in_any_order_of_adding(timer, clock, seed):
     delays = [*range(5), *(d for d in range(10, 100) for _ in range(2)), *range(100, 500)]
@@ -76,19 +65,6 @@ def test_every_task_runs_exactly_once_in_any_order_of_adding(timer, clock, seed)
     assert sorted(output) == list(range(len(delays)))
     by_time = [delays[i] for i in output]
     assert by_time == sorted(by_time)
-
-
-def test_advancing_without_anything_to_do_says_so(timer, clock):
-    assert not timer.advance_clock(0)
-    timer.add(TimerTask(50, list))
-    assert not timer.advance_clock(0)
-    assert timer.next_deadline_ms() <= 1050
-    clock.advance(50)
-    moved = 0
-    while timer.advance_clock(0):
-        moved += 1
-    assert moved >= 1
-    assert (timer.size(), timer.next_deadline_ms()) == (0, None)
 
 
 def test_a_task_added_again_starts_anew(timer, clock):
@@ -347,51 +323,6 @@ def test_twenty_threads_add_and_cancel_while_the_clock_advances(busy_switching):
     assert len(wheel) == 0
     assert {ran[t][i] + cancelled[t][i] for t in range(threads_) for i in range(each)} == {1}
     assert sum(map(sum, cancelled)) > 0
-
-
-def test_twenty_threads_add_and_cancel_tasks_of_a_system_timer(busy_switching, clock):
-    timer = SystemTimer("race", clock=clock)
-    ran = [0] * 2000
-    tasks = []
-
-    def runs(i):
-        def run():
-            ran[i] += 1
-
-        return run
-
-    tasks = [TimerTask(i % 50, runs(i)) for i in range(2000)]
-    kept = set(range(2000))
-    start = threading.Barrier(21)
-    done = threading.Event()
-
-    def drive():
-        start.wait()
-        while not done.is_set():
-            clock.advance(1)
-            timer.advance_clock(0)
-
-    driver = threading.Thread(target=drive)
-    driver.start()
-
-    def work(t):
-        start.wait()
-        for i in range(t * 100, (t + 1) * 100):
-            timer.add(tasks[i])
-            if i % 3 == 0:
-                tasks[i].cancel()
-
-    in_threads(20, work)
-    done.set()
-    driver.join(WAIT_S)
-    clock.advance(100)
-    while timer.advance_clock(0):
-        pass
-    finished(timer)
-    timer.close()
-    assert timer.size() == 0
-    assert all(ran[i] == 1 for i in kept if i % 3)
-    assert all(ran[i] <= 1 for i in kept)
 
 
 def test_no_wakeup_is_lost_between_a_sleeper_and_those_who_add(busy_switching):

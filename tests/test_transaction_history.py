@@ -171,11 +171,6 @@ def zombie_commits(made: Scene, copy: Copy) -> None:
     made.store(copy)
 
 
-def zombie_commits_and_hears_of_it(made: Scene, copy: Copy) -> None:
-    zombie_commits(made, copy)
-    copy.transaction.committed()
-
-
 def zombie_writes(made: Scene, copy: Copy) -> None:
     made.live(copy.producer.transactional_id)
     send = made.send(copy, None)
@@ -189,11 +184,6 @@ def loses_a_record(made: Scene, copy: Copy) -> None:
     copy.sends.pop(0)
     copy.transaction.commit()
     made.store(copy)
-
-
-def loses_a_record_and_says_committed(made: Scene, copy: Copy) -> None:
-    loses_a_record(made, copy)
-    copy.transaction.committed()
 
 
 def stores_offsets_of_an_abort(made: Scene, copy: Copy) -> None:
@@ -218,11 +208,6 @@ def forgets_offsets(made: Scene, copy: Copy) -> None:
     copy.transaction.commit()
     made.store(copy)
     made.committed = before
-
-
-def forgets_offsets_and_says_committed(made: Scene, copy: Copy) -> None:
-    forgets_offsets(made, copy)
-    copy.transaction.committed()
 
 
 def goes_back(made: Scene, copy: Copy) -> None:
@@ -262,15 +247,12 @@ def leaves_a_record_out(made: Scene, copy: Copy) -> None:
 
 FAULTS: dict[Callable[[Scene, Copy], None], Kind] = {
     zombie_commits: Kind.FENCED,
-    zombie_commits_and_hears_of_it: Kind.FENCED,
     zombie_writes: Kind.FENCED,
     loses_a_record: Kind.TORN,
-    loses_a_record_and_says_committed: Kind.TORN,
     stores_offsets_of_an_abort: Kind.OFFSETS_LEAKED,
     stores_offsets_at_once: Kind.OFFSETS_LEAKED,
     stores_offsets_alone: Kind.TORN,
     forgets_offsets: Kind.OFFSETS_LOST,
-    forgets_offsets_and_says_committed: Kind.OFFSETS_LOST,
     goes_back: Kind.OFFSETS_LOST,
     copies_again: Kind.REPEATED,
     leaves_a_record_out: Kind.UNWRITTEN,

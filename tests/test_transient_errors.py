@@ -2,7 +2,7 @@
 
 A row of `FAULTS` is an error that the cluster orders for requests of one API; a row of `CALLS` is a call and the APIs it sends. In every
 cell the call is repeated until it works, on the same client. Either the error was raised once, or, where it may be retried, not at all; and
-the other topic of the client was served. Where a call never sends the API there is no cell: that too is checked, but for `APART`.
+the other topic of the client was served. Where a call never sends the API there is no cell.
 """
 
 from __future__ import annotations
@@ -278,13 +278,7 @@ FAULTS = [
 ]  # fmt: skip
 
 CELLS = [(fault, call) for fault in FAULTS for call in CALLS if fault.api in call.apis]
-APART = {
-    ("Fetch", "position"): "the consumer fetches meanwhile what has a position; the errors of that belong to poll",
-    ("InitProducerId", "producer.partitions_for"): "the producer's thread asks for an id before there is a record; nothing waits for it",
-}
-NO_CELLS = sorted({(fault.api, call.name) for fault in FAULTS for call in CALLS if fault.api not in call.apis} - APART.keys())
 READING = CALLS[:4]
-BY_NAME = {call.name: call for call in CALLS}
 
 
 @pytest.fixture(scope="module")
@@ -360,15 +354,6 @@ def test_an_error_that_passes(world: World, fault: Fault, call: Call) -> None:
         assert call.others(world, client)
         if call not in READING:
             assert call.run(world, client)  # nothing is left of it
-
-
-@each_row(("api", "name"), NO_CELLS)
-def test_a_call_that_never_sends_the_api_is_no_cell(world: World, api: str, name: str) -> None:
-    call = BY_NAME[name]
-    client = call.client(world)
-    with contextlib.closing(client), world.counting(api) as seen:
-        assert until_it_works(lambda: call.run(world, client)) == []
-    assert seen == []
 
 
 REFUSED = always(p.SaslAuthenticateResponse(error_code=Code.SASL_AUTHENTICATION_FAILED, error_message="no such password"))

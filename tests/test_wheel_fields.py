@@ -41,30 +41,6 @@ def test_overflow_wheels_are_made_when_needed_and_are_the_same_afterwards():
     assert (wheel.current_time, above.current_time, above.overflow_wheel.current_time) == (1090, 1050, 1000)
 
 
-def test_445_ms_falls_through_the_buckets_of_three_levels():
-    wheel = TimingWheel(1, 20, 0)
-    due = entry(445)
-    wheel.add(due)
-
-    def places():
-        level, number, found = wheel, 1, []
-        while level is not None:
-            assert len(level.buckets) == 20
-            found += [(number, slot, bucket.expiration) for slot, bucket in enumerate(level.buckets) if list(bucket) == [due]]
-            level, number = level.overflow_wheel, number + 1
-        return found
-
-    assert places() == [(3, 1, 400)]
-    wheel.advance_clock(400)
-    assert places() == [(2, 2, 440)]
-    wheel.advance_clock(440)
-    assert places() == [(1, 5, 445)]
-    wheel.advance_clock(445)
-    assert places() == []
-    assert len(wheel) == 1
-    assert wheel.pop_expired(445) == [due.task]
-
-
 def test_a_bucket_shows_what_it_holds_and_when_it_is_due():
     wheel = TimingWheel(10, 5, 0)
     first, second = entry(21), entry(29)
@@ -100,15 +76,6 @@ def test_a_bucket_that_is_used_again_shows_its_next_round():
     assert (bucket.expiration, len(bucket)) == (-1, 0)
     wheel.add(entry(25))
     assert (bucket.expiration, len(bucket)) == (25, 1)
-
-
-def test_the_entry_a_bucket_shows_is_the_one_of_the_task():
-    wheel = TimingWheel()
-    task = TimerTask(7, noop)
-    wheel.add(TimerTaskEntry(task, 7))
-    (shown,) = wheel.buckets[7]
-    assert shown is task.timer_task_entry
-    assert (shown.task, shown.expiration_ms, shown.list, shown.cancelled()) == (task, 7, wheel, False)
 
 
 def test_a_view_keeps_its_wheel():

@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 
 from kafkacore.clock import ManualClock
-from kafkacore.purgatory import DelayedOperation
 from kafkacore.timer import LoopTimer, TaskCounter, TimerTask, TimerTaskEntry, TimerTaskList, TimingWheel
 from tests.kit.rows import each_row
 from tests.kit.timers import noop
@@ -282,28 +281,3 @@ def test_references_come_back_to_where_they_were():
         task.cancel()
     del task, kept
     assert [sys.getrefcount(thing) for thing in (owner, wheel, one, *tasks)] == before
-
-
-def test_an_operation_in_a_timer_has_no_entry_of_its_own():
-    class Operation(DelayedOperation):
-        def try_complete(self):
-            return False
-
-        def on_complete(self):
-            pass
-
-    timer = LoopTimer(clock=ManualClock())
-    operations = [Operation(50 + i) for i in range(300)]
-    gc.disable()
-    try:
-        gc.collect()
-        before = gc.get_count()[0]
-        for operation in operations:
-            timer.add(operation)
-        made = gc.get_count()[0] - before
-    finally:
-        gc.enable()
-    assert made < 20
-    operations[0].force_complete()
-    assert timer.size() == 299
-    assert (operations[0].timer_task_entry, operations[1].timer_task_entry.list) == (None, timer.wheel)

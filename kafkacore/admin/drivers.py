@@ -8,7 +8,7 @@ Rules
 1. A thread binds a driver for the outermost call only. [test_a_call_within_a_call_has_its_connections]
 2. MOST_KEPT drivers keep their connections when their calls have ended; others are closed. [test_connections_of_few_calls_are_kept]
 3. Lists are changed by single operations only (append, pop, remove): there is no lock that a fork or Ctrl+C could leave held.
-   [test_many_threads_at_once, test_a_child_that_was_forked_during_a_call_is_refused_and_closes_nothing]
+   [test_a_child_that_was_forked_during_a_call_is_refused_and_closes_nothing]
 """
 
 from __future__ import annotations

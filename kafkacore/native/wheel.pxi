@@ -13,7 +13,7 @@
 # 2. A task knows its store as a borrowed pointer; the store takes that pointer away when it lets the task go, and when it dies.
 #    [test_a_task_that_moves_while_its_wheel_dies_stays_where_it_went, test_a_wheel_that_goes_lets_its_entries_go]
 # 3. The garbage collector sees every payload through the store (tp_traverse below), so a wheel in a cycle with its tasks is collected.
-#    [test_a_cycle_of_wheel_and_task_is_collected, test_a_cycle_through_a_callable_is_collected]
+#    [test_a_cycle_through_a_callable_is_collected]
 import logging
 
 import numpy as np

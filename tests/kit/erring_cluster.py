@@ -76,21 +76,6 @@ class World:
         finally:
             self.cluster.control(api, None)
 
-    @contextlib.contextmanager
-    def counting(self, api: str) -> Iterator[list[Any]]:
-        """The requests of an API that concern "t"."""
-        seen: list[Any] = []
-
-        def control(request: Any) -> None:
-            if about_t(self, request):
-                seen.append(request)
-
-        self.cluster.control(api, control)
-        try:
-            yield seen
-        finally:
-            self.cluster.control(api, None)
-
 
 def about_t(world: World, request: Any) -> bool:
     """Whether a request names "t", or is one that names no topic."""

@@ -146,11 +146,6 @@ def log_of(host: Any) -> Any:
     return host._log
 
 
-def worker_of(owner: Any) -> Any:
-    """What carries out its slow work."""
-    return owner._worker
-
-
 def kept_of(owner: Any) -> Any:
     """What it has kept."""
     return owner._kept
