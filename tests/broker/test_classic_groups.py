@@ -1,7 +1,7 @@
 """Classic groups: states, generations, member ids, static members, sessions, and what a new coordinator knows."""
 
 import pytest
-from group_bench import GroupBench, Unwalked, subscription
+from group_bench import GroupBench, subscription
 
 from kafkacore import protocol as p
 from kafkacore.broker.groups.classic import ClassicGroup, ClassicGroupState
@@ -11,31 +11,6 @@ from tests.kit.rows import each_row
 
 def code(pending):
     return pending.response.error_code
-
-
-def test_a_members_requests_walk_no_members():
-    """Of a generation's requests only the last to join and the leader's sync do, once for all."""
-    bench = GroupBench()
-    generation, ids, leader = bench.stable(*"abcdefgh")
-
-    def unwalked(request):
-        group = bench.group()
-        group.members = Unwalked(group.members)
-        try:
-            return request()
-        finally:
-            group.members = dict(dict.items(group.members))
-
-    member_id = next(each for each in ids if each != leader)
-    assert unwalked(lambda: bench.heartbeat(member_id, generation)) == Code.NONE
-    assert unwalked(lambda: bench.sync(member_id, generation)).response.error_code == Code.NONE
-    again = bench.join(leader)  # the leader: everybody has to join again
-    waiting = [again, *(unwalked(lambda each=each: bench.join(each)) for each in ids if each not in (leader, member_id))]
-    assert unwalked(lambda: bench.heartbeat(member_id, generation)) == Code.REBALANCE_IN_PROGRESS
-    assert all(each.waits for each in waiting)
-    waiting.append(bench.join(member_id))
-    assert {code(each) for each in waiting} == {Code.NONE}
-    assert unwalked(lambda: bench.sync(member_id, generation + 1)).waits
 
 
 def test_an_id_that_nobody_came_back_with_is_forgotten():

@@ -1,7 +1,6 @@
 """Compaction against a model, in memory and on disk: what stays, what goes, what readers see."""
 
 import errno
-import itertools
 import os
 import shutil
 
@@ -12,7 +11,6 @@ from logs import Disk, batches_in
 
 from kafkacore.broker.log import compactor
 from kafkacore.broker.log.cleaner import cleanable
-from kafkacore.broker.log.disk import DiskSegment
 from kafkacore.errors import CorruptDataError
 from kafkacore.records import BatchBuilder, control_batch, read_batches
 from tests.kit.batches import T0
@@ -475,7 +473,11 @@ class Damaged:
         monkeypatch.setattr(compactor, "clean", clean)
 
 
-@pytest.mark.parametrize("error", [CorruptDataError("a bad read"), ZeroDivisionError("a bug")], ids=["damage", "bug"])
+@pytest.mark.parametrize(
+    "error",
+    [CorruptDataError("a bad read"), ZeroDivisionError("a bug"), OSError(errno.EMFILE, "Too many open files")],
+    ids=["damage", "bug", "descriptors"],
+)
 def test_a_log_that_could_not_be_compacted_is_tried_again_later_and_later(store, monkeypatch, caplog, error):
     log = store.log(**COMPACT, min_cleanable_dirty_ratio=0.0)
     damage = Damaged(monkeypatch, error)
@@ -483,7 +485,7 @@ def test_a_log_that_could_not_be_compacted_is_tried_again_later_and_later(store,
     for nth in range(20):
         put(log, (b"k", b"%d" % nth * 150))
     wait(store)
-    assert (damage.tries, store.manager.compactor.uncleanable) == (1, 1)
+    assert (damage.tries, store.manager.compactor.uncleanable, store.manager.is_offline) == (1, 1, False)
     waits = []
     while KEY not in store.manager.compactor.cleaned_to:
         before = store.clock.now_ms()
@@ -531,31 +533,3 @@ def test_a_log_that_stays_damaged_is_tried_once_an_hour_keeps_no_other_waiting_a
     store.manager.delete(*KEY)
     store.advance(3_600_000)
     assert (store.manager.compactor.uncleanable, store.manager.compactor.next_deadline_ms()) == (0, None)
-
-
-def test_a_log_without_a_descriptor_for_its_compaction_is_tried_later_and_keeps_no_other_waiting(tmp_path, monkeypatch):
-    store, tries = Disk(tmp_path), []
-    short, healthy = store.log(**COMPACT), store.log("h", **COMPACT)
-    for log in (short, healthy):
-        for nth in range(20):
-            put(log, (b"k", b"%d" % nth * 150))
-    create, is_short = DiskSegment.create, True
-
-    def refusing(directory, *args, suffix="", **options):
-        if suffix and directory.name == "t-0":
-            tries.append(store.clock.now_ms())
-            if is_short:
-                raise OSError(errno.EMFILE, "Too many open files")
-        return create(directory, *args, suffix=suffix, **options)
-
-    monkeypatch.setattr(DiskSegment, "create", refusing)
-    for _ in range(5):
-        wait(store)
-    assert store.manager.compactor.cleaned_to == {("h", 0): healthy.segments[-1].base_offset}
-    assert len(tries) == 2 and not store.manager.is_offline
-    is_short = False
-    while KEY not in store.manager.compactor.cleaned_to:
-        store.advance(store.manager.next_deadline_ms() - store.clock.now_ms())
-    assert store.manager.compactor.cleaned_to[KEY] == short.segments[-1].base_offset
-    assert [after - before for before, after in itertools.pairwise(tries[:3])] == [60_000, 120_000]
-    store.manager.close()

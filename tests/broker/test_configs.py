@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore import errors
-from kafkacore.broker import config_docs, configs
-from kafkacore.broker.configs import APPEND, DELETE, SET, SUBTRACT, BrokerLayers, Operation, Resource, Source
-from kafkacore.broker.topic_config import TOPIC_SETTINGS
+from kafkacore.broker import configs
+from kafkacore.broker.configs import APPEND, DELETE, SET, SUBTRACT, BrokerLayers, Operation, Source
 from kafkacore.config import BrokerConfig
 from tests.kit.rows import each_row
 
@@ -27,13 +26,6 @@ def test_every_default_is_a_value_its_key_accepts():
             if key.default is not None:
                 parsed = key.parse(key.default)
                 assert parsed == key.default or float(parsed) == float(key.default), key
-
-
-def test_links_lead_somewhere():
-    for key in [*configs.topic_keys().values(), *configs.group_keys().values()]:
-        assert key.link == "" or key.link in configs.broker_keys()
-    assert {key.link for key in configs.broker_keys().values()} == {"fixed", "broker", "cluster"}
-    assert all(name in configs.topic_keys() or configs.broker_keys()[name].link == "cluster" for name in configs.HARMLESS)
 
 
 @each_row(
@@ -117,25 +109,6 @@ def test_a_setting_somebody_set_is_told_as_set_even_to_its_default():
     topic = settings_by_name(layers.describe_topic({"segment.ms": "604800000"}))
     assert [topic[name].source for name in ("segment.bytes", "segment.ms")] == [Source.STATIC_BROKER, Source.TOPIC]
     assert pickle.loads(pickle.dumps(config)).given == copy.copy(config).given == config.given
-
-
-@each_row("kind", [Resource.TOPIC, Resource.BROKER, Resource.GROUP, Resource.CLIENT_METRICS])
-def test_every_setting_has_its_words(kind):
-    keys = {
-        Resource.TOPIC: configs.topic_keys(),
-        Resource.BROKER: configs.broker_keys(),
-        Resource.GROUP: configs.group_keys(),
-        Resource.CLIENT_METRICS: configs.client_metrics_keys(),
-    }[kind]
-    told = {name: config_docs.documentation(kind, key) for name, key in keys.items()}
-    assert all(text[0].isupper() and text.endswith(".") for text in told.values())
-    served = {
-        Resource.TOPIC: {name for name in TOPIC_SETTINGS if name not in configs.HARMLESS},
-        Resource.BROKER: {name for name in keys if name.replace(".", "_") in BrokerConfig.names() and name not in configs.HARMLESS},
-        Resource.GROUP: configs.SERVED_GROUP,
-        Resource.CLIENT_METRICS: set(),
-    }[kind]
-    assert not {config_docs.NOT_IMPLEMENTED, config_docs.UNSEEN} & {told[name] for name in served}
 
 
 def test_dynamic_settings_take_the_place_of_static_ones():

@@ -43,19 +43,6 @@ class ConsumerGroupBench(GroupBench):
         return epochs, owned
 
 
-def test_a_first_member_gets_everything():
-    bench = ConsumerGroupBench()
-    answer = bench.beat("m", 0, topics=["a"])
-    assert (answer.error_code, answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == (0, "m", 2, 5_000)
-    assert assigned(answer) == {bench.a: {0, 1, 2, 3}}
-    quiet = bench.beat("m", 2, owned={bench.a: {0, 1, 2, 3}})
-    assert (quiet.member_epoch, quiet.assignment) == (2, None)
-    assert bench.group().state_name == "Stable"
-    nothing = bench.beat("m", 0, topics=[], group="h")
-    assert (nothing.error_code, nothing.member_epoch, assigned(nothing)) == (0, 1, {})
-    assert bench.beat("m", 1, topics=["none"], owned={}, group="h").member_epoch == 2
-
-
 def test_a_partition_is_handed_over_only_when_its_owner_has_let_it_go():
     bench = ConsumerGroupBench()
     epoch = bench.beat("m1", 0, topics=["a"]).member_epoch
@@ -87,19 +74,6 @@ def test_partitions_of_two_topics_are_handed_over_when_their_owner_has_let_both_
         assert bench.beat("m2", epoch + 1, owned={}).assignment is None
     assert bench.beat("m1", epoch, owned=kept).member_epoch == epoch + 1
     assert assigned(bench.beat("m2", epoch + 1, owned={})) == {each: everything[each] - kept[each] for each in everything}
-
-
-def test_who_leaves_frees_its_partitions():
-    bench = ConsumerGroupBench()
-    epochs, _ = bench.settle("m1", "m2")
-    left = bench.beat("m1", -1)
-    assert (left.error_code, left.member_epoch) == (0, -1)
-    answer = bench.beat("m2", epochs["m2"])
-    assert assigned(answer) == {bench.a: {0, 1, 2, 3}}
-    assert bench.beat("m1", epochs["m1"]).error_code == Code.UNKNOWN_MEMBER_ID
-    assert bench.beat("m1", -1).error_code == Code.UNKNOWN_MEMBER_ID
-    assert bench.beat("m2", -1).error_code == 0
-    assert bench.group().state_name == "Empty"
 
 
 def test_who_does_not_let_go_in_time_is_out():

@@ -101,13 +101,6 @@ def test_a_user_is_who_the_ticket_names_for_acls_too(cluster, keytabs):
         producer.send("closed", b"v").result(60)
 
 
-def test_passwords_count_beside_tickets(cluster):
-    manage({
-        "bootstrap.servers": cluster.bootstrap_servers, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256",
-        "sasl.username": "alice", "sasl.password": "secret",
-    })  # fmt: skip
-
-
 def test_rules_make_the_users_name(keytabs):
     rules = "RULE:[2:$1.$2]s/svc/service/U,RULE:[1:$1](b.*)s/b/d/g,DEFAULT"
     config = sasl_listener({}, keytab=keytabs["service"]) | {"sasl.kerberos.principal.to.local.rules": rules} | ACLS
@@ -170,15 +163,6 @@ def test_records_wait_for_a_kdc_that_comes_up_later(cluster, keytabs, realm):
     finally:
         if realm._process is None:
             realm.start()
-
-
-def test_a_broker_with_the_keys_of_another_service(keytabs, realm):
-    other = realm.principal("kafka/elsewhere")
-    config = sasl_listener({}, keytab=other, principal=f"kafka/elsewhere@{REALM}")
-    with EmbeddedCluster(config=config) as cluster:
-        why = rf"GSSAPI authentication of user 'alice@{REALM}' by 127\.0\.0\.1:\d+ failed: the client's Kerberos ticket is refused: .*;"
-        with pytest.raises(SaslAuthentication, match=why + r" the ticket was for kafka/127\.0\.0\.1"):
-            manage(kerberos_settings(cluster, keytabs))
 
 
 def test_a_client_comes_in_again_after_its_broker_got_other_keys(keytabs, realm):

@@ -128,6 +128,15 @@ def test_a_broker_without_any_directory_left_is_fenced():
     assert led(stage) == [(2, [2]), (2, [2]), (2, [2]), (-1, [1])]
 
 
+def test_a_replica_that_is_said_to_lie_in_a_lost_directory_does_not_lead():
+    stage = two_dirs()
+    stage.create("later", assignments=[[1, 2]])
+    stage.beat(1, offline_log_dirs=dirs(1)[:1])
+    assert stage.seen("later") == (1, [1, 2])  # nobody has said where it lies
+    assert assign(stage, 1, {(stage.image.topics["later"].topic_id, 0): dirs(1)[0]}) == [0]
+    assert stage.seen("later") == (2, [2]) and stage.part("later").directory(1) == dirs(1)[0]
+
+
 def test_a_reassignment_keeps_what_is_known_and_asks_for_the_rest():
     stage = stage_with_dirs()
     stage.create(assignments=[[1, 2]])
