@@ -65,32 +65,26 @@ def test_offsets(member: KafkaConsumer, tp: TopicPartition, found: Any) -> None:
     assert member.committed(TP) == OffsetAndMetadata(3)
 
 
-@pytest.mark.parametrize("call", [lambda c: c.committed(TopicPartition("t", 1 << 31)), lambda c: c.committed(TopicPartition(LONG, 0))])
-def test_questions(member: KafkaConsumer, call: Callable[[KafkaConsumer], Any]) -> None:
-    with pytest.raises(errors.UsageError):
-        call(member)
-    assert member.committed([TP]).keys() == {TP}
+NO_POSITIONS = [1 << 63, -1, 1.5, OffsetAndMetadata(1, leader_epoch=1 << 31), OffsetAndMetadata(1, leader_epoch=-2)]
 
 
-@pytest.mark.parametrize("found", [1 << 63, -1, 1.5, OffsetAndMetadata(1, leader_epoch=1 << 31), OffsetAndMetadata(1, leader_epoch=-2)])
-def test_positions(member: KafkaConsumer, found: Any) -> None:
+@each_row(
+    ("call", "args", "options"),
+    [
+        ("committed", [TopicPartition("t", 1 << 31)], {}),
+        ("committed", [TopicPartition(LONG, 0)], {}),
+        *(("seek", [TP, found], {}) for found in NO_POSITIONS),
+        *((call, [], {"timeout": timeout}) for call in ("poll", "poll_batch", "close", "commit") for timeout in (math.nan, "1")),
+    ],
+)
+def test_questions_positions_and_timeouts(member: KafkaConsumer, call: str, args: list[Any], options: dict[str, Any]) -> None:
     before = member.position(TP)
     with pytest.raises(errors.UsageError):
-        member.seek(TP, found)
-    assert member.position(TP) == before
-
-
-@each_row("timeout", [math.nan, "1"])
-@each_row("call", ["poll", "poll_batch", "close", "commit"])
-def test_timeouts(member: KafkaConsumer, call: str, timeout: Any) -> None:
-    with pytest.raises(errors.UsageError):
-        getattr(member, call)(timeout=timeout)
+        getattr(member, call)(*args, **options)
+    assert member.position(TP, timeout=1e300) == before
     assert member.poll(0) == {}
-
-
-def test_infinity_is_a_timeout(member: KafkaConsumer) -> None:
+    assert member.committed([TP]).keys() == {TP}
     member.commit({TP: 1}, timeout=math.inf)
-    assert member.position(TP, timeout=1e300) is not None
 
 
 @each_row("protocol", ["classic", "consumer"])

@@ -200,29 +200,20 @@ def test_a_fenced_member_hears_what_it_lost_and_stays_out(member) -> None:
     heard = Heard()
     first = joined(member(heard, group_instance_id="i", heartbeat_interval_ms=50))
     second = joined(member(group_instance_id="i", heartbeat_interval_ms=50))
-    with pytest.raises(errors.FencedInstanceId) as caught:
+    with pytest.raises(errors.FencedInstanceId):
         for _ in range(1000):
             first.poll(0.05)
     assert heard.kinds == ["assigned", "lost"]
     assert first.assignment() == set()
-    member_id = caught.value.attempts[0].message.split("'")[1]
-    said = (
-        f"group {first.config.group_id}: another process uses group_instance_id 'i', so member '{member_id}' is out of the group. It never "
-        "joins again by itself: stop one of the two, or give it another id; then unsubscribe() and subscribe(), or make a new consumer"
-    )
-    for _ in range(5):
-        with pytest.raises(errors.FencedInstanceId) as caught:
-            first.poll(0.1)
-        assert caught.value.message == said
+    said = "another process uses group_instance_id 'i', so member '"
+    for timeout in (0.1, 0):
+        with pytest.raises(errors.FencedInstanceId, match=said):
+            first.poll(timeout)
         second.poll(0)
-    with pytest.raises(errors.FencedInstanceId):
-        first.poll(0)
     health = first.health()
-    assert health.member.waits_for == said
-    assert said in health.problems
-    with pytest.raises(errors.CommitFailed) as refused:
+    assert said in health.member.waits_for and health.member.waits_for in health.problems
+    with pytest.raises(errors.CommitFailed, match=said):
         first.commit({(second.assignment().pop().topic, 0): 1})
-    assert refused.value.message == said
     assert len(second.assignment()) == PARTITIONS
     second.close()
     topics = first.subscription()

@@ -71,22 +71,14 @@ class Broken:
 
 
 @pytest.mark.parametrize("how", ["poll", "for"])
-def test_records_go_through_all_of_them_in_order(consumer, how):
-    reader = consumer(Marks(b"a"), Broken(), object_without_a_return(), Marks(b"b"))
-    records = take(reader, 20) if how == "poll" else [*itertools.islice(reader, 20)]
-    assert sorted(r.value for r in records) == sorted(b"%dab" % i for i in range(20))
-
-
-def object_without_a_return() -> Any:
+def test_records_go_through_all_of_them_in_order_and_what_failed_is_logged(consumer, how, caplog):
     class Forgets:
         def on_consume(self, records):
             pass
 
-    return Forgets()
-
-
-def test_what_failed_is_logged(consumer, caplog):
-    take(consumer(Broken(), object_without_a_return()), 20)
+    reader = consumer(Marks(b"a"), Broken(), Forgets(), Marks(b"b"))
+    records = take(reader, 20) if how == "poll" else [*itertools.islice(reader, 20)]
+    assert sorted(r.value for r in records) == sorted(b"%dab" % i for i in range(20))
     assert "on_consume of" in caplog.text
     assert "ValueError: broken" in caplog.text
     assert "returned None, no Mapping" in caplog.text
