@@ -6,9 +6,8 @@ import pytest
 
 from kafkacore.broker.cluster import ClusterImage, ImageListener
 from kafkacore.broker.image_jump import jump
-from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import InternalError, InvalidConfiguration, UnknownTopicOrPartition
+from kafkacore.errors import InternalError, UnknownTopicOrPartition
 from kafkacore.protocol import metadata_log as m
 from kafkacore.protocol.metadata_log import decode_record, encode_record
 from tests.kit.rows import each_row
@@ -215,12 +214,3 @@ def test_a_topic_made_anew_in_one_batch_is_another_topic():
 def test_a_record_that_contradicts_the_image_is_an_error(record):
     with pytest.raises(InternalError):
         image_of(EVERYTHING).apply([record], 13)
-
-
-def test_settings_of_a_topic():
-    config = TopicConfig.build({"retention.ms": " -1 ", "segment.bytes": None, "cleanup.policy": "delete, compact"}, BrokerConfig())
-    assert (config.retention_ms, config.segment_bytes, config.cleanup_policy) == (-1, 1 << 30, "delete,compact")
-    assert dict(config.overrides) == {"retention.ms": " -1 ", "cleanup.policy": "delete, compact"}
-    for wrong in ({"no.such": "1"}, {"retention.ms": "soon"}, {"compression.type": "rar"}, {"remote.storage.enable": "true"}):
-        with pytest.raises(InvalidConfiguration):
-            TopicConfig.build(wrong, BrokerConfig())

@@ -618,18 +618,6 @@ def test_a_controlled_shutdown_ends_when_the_others_know():
     assert stage.beat(1, want_shut_down=True).should_shut_down  # nothing to hand over
 
 
-def test_a_broker_that_was_going_leads_again_only_after_registering():
-    stage = Stage()
-    stage.create(assignments=[[3]])
-    stage.beat(3, want_shut_down=True)
-    stage.lose(3)
-    stage.beat(3)
-    assert stage.seen() == (-1, [3]) and not stage.image.is_active(3)
-    assert stage.register(3).error_code == 0
-    stage.beat(3)
-    assert stage.seen() == (3, [3]) and stage.image.is_active(3)
-
-
 def test_a_broker_can_be_forgotten():
     stage = Stage()
     stage.create(assignments=[[1, 2]])

@@ -459,32 +459,6 @@ def test_a_log_that_could_not_be_read_is_not_loaded_again_once_another_broker_le
     assert stage.runtime.held() == [1, 2]
 
 
-@each_row("version", range(7))
-def test_find_coordinator_makes_the_topic_and_names_the_leader_of_the_key_s_partition(version):
-    from test_handlers import Bench
-
-    bench = Bench()
-    keys = ["my-group", "other"] if version >= 4 else ["my-group"]
-
-    def find(key_type, *keys):
-        return p.FindCoordinatorRequest(key_type=key_type, **({"coordinator_keys": list(keys)} if version >= 4 else {"key": keys[0]}))
-
-    answer = bench.ask(find(0, *keys), version)
-    if version >= 4:
-        assert [(each.key, each.node_id, each.port, each.error_code) for each in answer.coordinators] == [(key, 1, 9092, 0) for key in keys]
-    else:
-        assert (answer.node_id, answer.host, answer.port, answer.error_code) == (1, "127.0.0.1", 9092, 0)
-    topic = bench.cluster.topics[GROUP_TOPIC]
-    assert (len(topic.partitions), len(topic.partitions[0].replicas), topic.config.cleanup_policy) == (50, 1, "compact")
-    if version >= 1:
-        txn = bench.ask(find(1, "t"), version)
-        share = bench.ask(find(2, "g"), version)
-        of = (lambda answer: answer.coordinators[0]) if version >= 4 else (lambda answer: answer)
-        assert (of(txn).node_id, of(txn).error_code) == (1, 0)
-        assert (of(share).node_id, of(share).error_code) == (-1, Code.INVALID_REQUEST)
-        assert bench.cluster.topics["__transaction_state"].config.min_insync_replicas == 1
-
-
 def test_find_coordinator_without_a_leader_is_retriable():
     from test_handlers import Bench
 

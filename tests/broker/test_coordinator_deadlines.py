@@ -456,28 +456,6 @@ def test_a_partition_is_not_confirmed_twice_into_a_transaction_before_it_is_comm
     assert codes_of(second) == Code.NONE
 
 
-def test_a_marker_that_cannot_be_committed_times_out_and_is_written_again():
-    bench, follower, producer = transaction_bench(request_timeout_ms=2_000)
-    follower.lead()
-    follower.fetched()
-    stuck = Replicated(bench, "a")
-    added = add(bench, producer)
-    follower.fetched()
-    assert not added.waits
-    ended = end(bench, producer)
-    follower.fetched()
-    assert ended.response.error_code == Code.NONE
-    log = bench.state.replicas.partition("a", 0).log
-    assert log.end_offset == 1
-    bench.advance(2_000)
-    assert log.end_offset == 1
-    bench.advance(100)
-    assert (log.end_offset, state_of(bench)) == (2, "PrepareCommit")
-    stuck.fetched()
-    follower.fetched()
-    assert state_of(bench) == "CompleteCommit"
-
-
 # ---- many tombstones
 
 

@@ -278,23 +278,6 @@ def test_of_two_writes_that_the_followers_do_not_get_in_time_the_one_that_was_co
     assert bench.produce(acks=1).error_code == 0
 
 
-def test_min_insync_replicas_holds_back_acks_all_only(bench):
-    topic = bench.topic(min_insync_replicas="2")
-    assert bench.produce(acks=-1).error_code == 0  # of one replica nobody can ask for two
-    bench.elect(topic, epoch=1, replicas=[1, 2])
-    assert bench.produce(acks=-1).error_code == Code.NOT_ENOUGH_REPLICAS
-    assert bench.produce(acks=1).error_code == 0
-    assert only(bench.fetch()).high_watermark == 3
-
-
-def test_log_append_time(bench):
-    bench.topic(message_timestamp_type="LogAppendTime")
-    bench.clock.advance(77)
-    assert bench.produce(batch(timestamps_ms=[1, 2, 3])).log_append_time_ms == T0 + 77
-    (each,) = read_batches(only(bench.fetch()).records, check_crcs=True)
-    assert (each.timestamp_type, each.max_timestamp_ms) == (1, T0 + 77)
-
-
 def test_a_producer_cannot_claim_log_append_time(bench):
     bench.topic(message_timestamp_type="LogAppendTime")
     assert bench.produce(altered(batch(), ">h", 21, 8)).error_code == Code.INVALID_TIMESTAMP
@@ -345,12 +328,6 @@ def test_idempotent_produce(bench):
     assert send(0, epoch=1) == (0, 9)
     assert send(9) == (Code.INVALID_PRODUCER_EPOCH, -1)
     assert len(offsets(bench.fetch())) == 12
-
-
-@pytest.mark.parametrize("version", range(6))
-def test_producer_ids_differ(bench, version):
-    request = p.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
-    assert bench.ask(request, version).producer_id != bench.ask(request, version).producer_id
 
 
 # ---- Fetch
@@ -709,18 +686,6 @@ def test_clean_up_applies_retention_and_forgets_producers(bench):
     assert (partition.log.start_offset, len(partition.producers.entries)) == (3, 0)
     assert only(bench.fetch(0)).error_code == Code.OFFSET_OUT_OF_RANGE
     assert only(bench.fetch(3)).log_start_offset == 3
-
-
-def test_records_without_timestamps_are_kept_from_the_time_they_were_written(bench):
-    bench.topic(retention_ms="1000")
-    bench.produce(batch(timestamps_ms=[-1, -1, -1]))
-    bench.clock.advance(900)
-    bench.state.replicas.clean_up(bench.clock.wall_ms(), 86_400_000)
-    assert len(offsets(bench.fetch())) == 3
-    bench.clock.advance(200)
-    bench.state.replicas.clean_up(bench.clock.wall_ms(), 86_400_000)
-    assert offsets(bench.fetch(3)) == []
-    assert only(bench.fetch(0)).error_code == Code.OFFSET_OUT_OF_RANGE
 
 
 def test_a_topic_named_twice_is_described_once(bench):

@@ -73,16 +73,18 @@ def topic_names(host):
     return host.read(lambda image: sorted(image.topics))
 
 
-def test_control_batches_change_no_image_and_count_as_offsets(tmp_path):
-    write_log(tmp_path, control(LEADER_CHANGE), FEATURES, control(LEADER_CHANGE), topic(1), control(LEADER_CHANGE))
-    host = ControllerHost(directory=tmp_path)
-    assert topic_names(host) == ["t1"] and host.end_offset() == 8
-    host.close()
-
-
-def test_a_log_with_nothing_but_an_election_becomes_a_cluster(tmp_path):
-    write_log(tmp_path, control(LEADER_CHANGE))
-    host = ControllerHost(directory=tmp_path)
+@each_row(
+    ("batches", "names", "end_offset"),
+    [
+        ([control(LEADER_CHANGE), FEATURES, control(LEADER_CHANGE), topic(1), control(LEADER_CHANGE)], ["t1"], 8),
+        ([control(LEADER_CHANGE)], [], 4),  # nothing but an election: a new cluster
+    ],
+)
+def test_control_batches_change_no_image_and_count_as_offsets(tmp_path_factory, batches, names, end_offset):
+    directory = tmp_path_factory.mktemp("log")
+    write_log(directory, *batches)
+    host = ControllerHost(directory=directory)
+    assert (topic_names(host), host.end_offset()) == (names, end_offset)
     assert host.read(lambda image: image.features["metadata.version"]) == 30
     host.close()
 

@@ -193,16 +193,6 @@ def test_retention_by_size_takes_the_active_segment_only_if_nothing_may_stay():
     assert log.delete_old_segments(-1, 0, T0) == 0
 
 
-def test_retention_by_time_may_empty_the_log_but_offsets_go_on():
-    log = small_segments(3)
-    assert log.delete_old_segments(1500, -1, T0 + 3000) == 2
-    assert log.delete_old_segments(1500, -1, T0 + 60_000) == 1
-    assert (log.start_offset, log.end_offset, [segment.size for segment in log.segments]) == (3, 3, [0])
-    assert log.read(3, MAX, 3, True) == []
-    assert append(log) == 3
-    assert offsets(log.read(4, MAX, 6, True)) == [3, 4, 5]
-
-
 def test_a_view_outlives_its_segment():
     log = small_segments(2)
     (view, _) = log.read(0, MAX, 2, True)

@@ -312,15 +312,6 @@ def test_the_answer_to_the_parts_is_that_to_the_whole(broker: Broker, api_key: i
             assert answers[2] == answers[0], f"v{version} in parts of 2"
 
 
-def test_a_group_that_is_cut_is_answered_once(broker: Broker) -> None:
-    topics = [p.OffsetFetchRequestTopics(name=name, partition_indexes=[*range(7)] * 100) for name in ("t", "u")]
-    groups = [p.OffsetFetchRequestGroup(group_id=name, topics=topics) for name in ("a", "b")]
-    with Wire(broker.address) as wire:
-        answer = wire.ask(p.OffsetFetchRequest(groups=groups), 9)
-    found = [(group.group_id, [(topic.name, len(topic.partitions)) for topic in group.topics]) for group in answer.groups]
-    assert found == [(name, [("t", 700), ("u", 700)]) for name in ("a", "b")]
-
-
 # ---- fetches
 
 
