@@ -258,19 +258,6 @@ def test_a_decision_about_many_partitions_wakes_a_fetcher_once(monkeypatch):
     assert wakes == [2, 3]
 
 
-def test_what_failed_together_is_asked_for_together():
-    follower = Follower()
-    for index in range(300):
-        follower.fetchers.follow(Copy(index))
-    follower.fetchers.wake()
-    follower.take(LONG_LANE)[3](DisconnectError("cut"))
-    assert follower.sent == []
-    follower.clock.advance(30)
-    follower.timer.advance_clock()
-    assert len(asked_for(follower.take(LONG_LANE)[1])) == 300
-    assert follower.sent == []
-
-
 def test_a_closed_fetcher_sends_nothing():
     follower = Follower()
     follower.fetchers.follow(Copy(0))
