@@ -69,11 +69,15 @@ class Written:
         return self.states.entries[PID]
 
 
+@pytest.fixture
+def log():
+    return Written()
+
+
 # ---- sequences
 
 
-def test_each_of_the_last_five_batches_may_be_resent():
-    log = Written()
+def test_each_of_the_last_five_batches_may_be_resent(log):
     log.end = 100
     for nth in range(7):
         assert log.append(nth * 10, 10) is None
@@ -84,8 +88,7 @@ def test_each_of_the_last_five_batches_may_be_resent():
         log.append(10, 10)
 
 
-def test_deciding_about_a_batch_or_a_marker_changes_nothing():
-    log = Written()
+def test_deciding_about_a_batch_or_a_marker_changes_nothing(log):
     log.append(0, 3)
     log.begin(pid=8)
     before = log.states.to_snapshot(), log.states.first_unstable_offset()
@@ -101,8 +104,7 @@ def test_deciding_about_a_batch_or_a_marker_changes_nothing():
     assert log.append(3) is None  # neither the next epoch nor the coordinator is known by a mere question
 
 
-def test_a_new_epoch_starts_at_zero_and_fences_the_old_one():
-    log = Written()
+def test_a_new_epoch_starts_at_zero_and_fences_the_old_one(log):
     log.append(0, 3)
     with pytest.raises(errors.OutOfOrderSequence):
         log.append(3, epoch=1)
@@ -114,8 +116,7 @@ def test_a_new_epoch_starts_at_zero_and_fences_the_old_one():
         log.states.start_verification(PID, 0, 0, 0, True)
 
 
-def test_a_coordinator_numbers_nothing():
-    log = Written()
+def test_a_coordinator_numbers_nothing(log):
     guard = log.states.start_verification(PID, 0, -1, 0, False)
     for _ in range(3):
         assert log.append(-1, transactional=True, origin=AppendOrigin.COORDINATOR, guard=guard) is None
@@ -147,8 +148,7 @@ def test_consecutive_batches_are_always_accepted_once(counts, below_largest):
 # ---- open transactions and the last stable offset
 
 
-def test_the_earliest_open_transaction_bounds_what_is_stable():
-    log = Written()
+def test_the_earliest_open_transaction_bounds_what_is_stable(log):
     log.append(0, 5, pid=1)
     assert log.states.first_unstable_offset() is None
     log.begin(pid=2)  # offset 5
@@ -167,8 +167,7 @@ def test_the_earliest_open_transaction_bounds_what_is_stable():
     assert log.states.first_unstable_offset() is None
 
 
-def test_markers_of_an_older_producer_or_coordinator_are_refused():
-    log = Written()
+def test_markers_of_an_older_producer_or_coordinator_are_refused(log):
     log.begin(epoch=3)
     with pytest.raises(errors.InvalidProducerEpoch):
         log.mark(True, epoch=2)
@@ -177,8 +176,7 @@ def test_markers_of_an_older_producer_or_coordinator_are_refused():
         log.mark(True, epoch=3, coordinator_epoch=4)
 
 
-def test_with_version_2_a_late_marker_does_not_end_the_next_transaction():
-    log = Written()
+def test_with_version_2_a_late_marker_does_not_end_the_next_transaction(log):
     log.begin(epoch=0)
     log.mark(True, epoch=1, version=2)
     log.mark(True, epoch=1, version=2)  # once more after a lost answer: nothing is open
@@ -193,8 +191,7 @@ def test_with_version_2_a_late_marker_does_not_end_the_next_transaction():
 # ---- verification
 
 
-def test_a_first_batch_needs_its_guard():
-    log = Written()
+def test_a_first_batch_needs_its_guard(log):
     with pytest.raises(errors.InvalidTxnState):
         log.append(0, transactional=True)
     guard = log.states.start_verification(PID, 0, 0, 0, False)
@@ -209,8 +206,7 @@ def test_a_first_batch_needs_its_guard():
     assert ProducerStates().check(log.data(0, transactional=True), verification_enabled=False) is None
 
 
-def test_a_marker_between_verification_and_batch_takes_the_guard_away():
-    log = Written()
+def test_a_marker_between_verification_and_batch_takes_the_guard_away(log):
     guard = log.states.start_verification(PID, 0, 0, 0, False)
     log.mark(False)
     with pytest.raises(errors.InvalidTxnState):
@@ -221,17 +217,15 @@ def test_a_marker_between_verification_and_batch_takes_the_guard_away():
         log.append(3)
 
 
-def test_the_marker_of_the_transaction_before_leaves_the_guard_of_version_2_alone():
+def test_the_marker_of_the_transaction_before_leaves_the_guard_of_version_2_alone(log):
     """The producer goes on with the next epoch before its last transaction has all its markers, and they carry that epoch too."""
-    log = Written()
     log.begin(epoch=0)
     guard = log.states.start_verification(PID, 1, 0, 0, True)
     log.mark(True, epoch=1)
     assert log.append(0, epoch=1, transactional=True, guard=guard) is None
 
 
-def test_the_lowest_sequence_under_verification_goes_first():
-    log = Written()
+def test_the_lowest_sequence_under_verification_goes_first(log):
     guard = log.states.start_verification(PID, 0, 5, 0, False)
     assert log.states.start_verification(PID, 0, 3, 0, False) is guard
     with pytest.raises(errors.OutOfOrderSequence):
@@ -247,8 +241,7 @@ def test_the_lowest_sequence_under_verification_goes_first():
 # ---- forgetting
 
 
-def test_idle_producers_are_forgotten_but_not_inside_a_transaction():
-    log = Written()
+def test_idle_producers_are_forgotten_but_not_inside_a_transaction(log):
     log.append(0, pid=1)
     log.begin(pid=2)
     last = log.states.entries[1].last_timestamp_ms
@@ -261,8 +254,7 @@ def test_idle_producers_are_forgotten_but_not_inside_a_transaction():
     assert log.states.expire(5 + DAY_MS, DAY_MS) == 1
 
 
-def test_a_transaction_that_nobody_ends_is_late():
-    log = Written()
+def test_a_transaction_that_nobody_ends_is_late(log):
     log.begin()
     last = log.entry.last_timestamp_ms
     assert not log.states.has_late_transaction(last + 900_000 + 300_000, 900_000)
@@ -288,8 +280,7 @@ def kept_of_producers(states):
     }
 
 
-def test_a_snapshot_has_kafkas_layout():
-    log = Written()
+def test_a_snapshot_has_kafkas_layout(log):
     log.end = 40
     log.begin(3, 2, epoch=4)
     data = log.states.to_snapshot()

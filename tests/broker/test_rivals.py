@@ -5,7 +5,6 @@ import json
 import confluent_kafka
 import pytest
 
-from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.testing import Disconnect, EmbeddedCluster
 from tests.kit.plain_records import READ, WRITE, Plain, confluent_read
 from tests.kit.waiting import fresh
@@ -28,19 +27,6 @@ def test_each_reads_what_each_wrote(cluster, writer, codec, reader):
     topic = fresh()  # made by asking for it
     WRITE[writer](cluster.bootstrap_servers, topic, RECORDS, codec)
     assert READ[reader](cluster.bootstrap_servers, topic, COUNT) == RECORDS
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("client", WRITE)
-@pytest.mark.parametrize(
-    "older",
-    [{18: (0, 2)}, {18: (0, 0)}, {0: (0, 7), 1: (4, 11), 3: (0, 8), 2: (1, 5), 22: (0, 1)}],
-    ids=["ApiVersions-2", "ApiVersions-0", "Kafka-2.3"],
-)
-def test_older_tables(client, older):
-    with EmbeddedCluster(api_versions={**API_VERSIONS, **older}) as cluster:
-        WRITE[client](cluster.bootstrap_servers, "t", RECORDS, "lz4")
-        assert READ[client](cluster.bootstrap_servers, "t", COUNT) == RECORDS
 
 
 @pytest.mark.slow

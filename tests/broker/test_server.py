@@ -5,7 +5,6 @@ import os
 import select
 import socket
 import struct
-import threading
 import warnings
 
 import pytest
@@ -108,18 +107,6 @@ def test_requests_behind_a_waiting_fetch_wait_too(broker, wire):
 def test_a_waiting_fetch_is_answered_by_time(broker, wire):
     create_t(broker)
     assert wire.ask(fetch_of_t(max_wait_ms=30), 12).responses[0].partitions[0].records == b""
-
-
-def test_a_reader_slower_than_the_broker_gets_everything_in_order(broker, wire):
-    broker.call(lambda: create_topic(broker.state.controller, "t", configs={"max.message.bytes": str(8 << 20)}))
-    big = [os.urandom(1 << 20) for _ in range(8)]
-    for value in big:
-        assert produced(wire, batch([value])).error_code == 0
-    wire.sock.sendall(b"".join(wire.frame(request, 12) for request in (fetch_of_t(), ALL_TOPICS, fetch_of_t(), ALL_TOPICS)))
-    for request in (p.FetchRequest, p.MetadataRequest, p.FetchRequest, p.MetadataRequest):
-        _, response = wire.receive(request, 12)
-        if request is p.FetchRequest:
-            assert values_in(response) == big
 
 
 def test_acks_0_has_no_response_and_an_error_closes(broker, wire):
@@ -363,13 +350,3 @@ def test_a_forked_child_owns_nothing_and_holds_no_connection_open(broker, wire):
     finally:
         os.close(tell)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-
-
-def test_serve_forever_ends_with_stop():
-    broker = Broker()
-    thread = threading.Thread(target=broker.serve_forever)
-    broker.start()
-    thread.start()
-    broker.stop()
-    thread.join(60)
-    assert not thread.is_alive()

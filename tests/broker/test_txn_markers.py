@@ -89,8 +89,12 @@ def targets_of(marker):
     return [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
 
 
-def test_a_transaction_is_marked_when_every_leader_has_written():
-    stage = MarkerBench()
+@pytest.fixture
+def stage():
+    return MarkerBench()
+
+
+def test_a_transaction_is_marked_when_every_leader_has_written(stage):
     keeper = stage.prepared(P0, P1)
     stage.send(keeper)
     ((target, version, done),) = stage.appended
@@ -109,8 +113,7 @@ def test_a_transaction_is_marked_when_every_leader_has_written():
     assert stage.marked[1:] == [keeper.txn]
 
 
-def test_markers_that_could_not_be_sorted_are_sorted_again_and_those_of_others_go_out(caplog):
-    stage = MarkerBench()
+def test_markers_that_could_not_be_sorted_are_sorted_again_and_those_of_others_go_out(stage, caplog):
     keeper, other = stage.prepared(P0, P1), stage.prepared(P1)
     leader_of, faults = stage.sender._leader_of, [1, 2]
 
@@ -135,8 +138,7 @@ def test_markers_that_could_not_be_sorted_are_sorted_again_and_those_of_others_g
     assert caplog.text.count("the markers of transactional id") == 2
 
 
-def test_markers_that_were_written_and_could_not_be_confirmed_are_confirmed_again_and_not_sent_again():
-    stage = MarkerBench()
+def test_markers_that_were_written_and_could_not_be_confirmed_are_confirmed_again_and_not_sent_again(stage):
     keeper = stage.prepared(P1)
     marked, faults = stage.sender._marked, [1, 2]
 
@@ -185,8 +187,7 @@ def test_what_is_not_confirmed_is_tried_again_with_the_leader_there_is_then(outc
     assert len(stage.marked) == 3 and first.txn in stage.marked and second.txn in stage.marked
 
 
-def test_one_request_is_under_way_about_a_partition_and_the_next_takes_the_others_along():
-    stage = MarkerBench()
+def test_one_request_is_under_way_about_a_partition_and_the_next_takes_the_others_along(stage):
     keepers = [stage.prepared(P1) for _ in range(3)]
     for keeper in keepers:
         stage.send(keeper)
@@ -198,8 +199,7 @@ def test_one_request_is_under_way_about_a_partition_and_the_next_takes_the_other
     assert stage.marked == [keeper.txn for keeper in keepers]
 
 
-def test_a_partition_that_is_stuck_holds_back_no_other_of_its_broker():
-    stage = MarkerBench()
+def test_a_partition_that_is_stuck_holds_back_no_other_of_its_broker(stage):
     stage.leaders = {("topic", index): THERE for index in range(20)}
     stuck, other, both = stage.prepared(P0), stage.prepared(P1), stage.prepared(P0, P1)
     stage.send(stuck)
@@ -231,8 +231,7 @@ def test_a_partition_that_is_stuck_holds_back_no_other_of_its_broker():
     assert stage.sender._in_flight == {} and stage.sender._queues == {}
 
 
-def test_more_stuck_partitions_than_lanes_delay_the_others_by_one_deadline():
-    stage = MarkerBench()
+def test_more_stuck_partitions_than_lanes_delay_the_others_by_one_deadline(stage):
     stage.leaders = {("topic", index): THERE for index in range(20)}
     for index in range(8):
         stage.send(stage.prepared(("topic", index)))
@@ -263,8 +262,7 @@ def test_more_stuck_partitions_than_lanes_delay_the_others_by_one_deadline():
     assert len(stage.marked) == 10
 
 
-def test_a_partition_led_here_that_is_stuck_holds_back_no_other():
-    stage = MarkerBench()
+def test_a_partition_led_here_that_is_stuck_holds_back_no_other(stage):
     stage.leaders[P1] = HERE
     stuck, other = stage.prepared(P0, P1), stage.prepared(P1)
     stage.send(stuck)
@@ -283,9 +281,8 @@ def test_a_partition_led_here_that_is_stuck_holds_back_no_other():
     assert stage.marked == [other.txn, stuck.txn]
 
 
-def test_a_producer_stands_in_a_request_once():
+def test_a_producer_stands_in_a_request_once(stage):
     """Since it is answered once: its other markers go with the next."""
-    stage = MarkerBench()
     stage.leaders[P0] = THERE
     busy, keeper = stage.prepared(P0, P1), stage.prepared(P0, P1)
     stage.send(busy)
@@ -301,8 +298,7 @@ def test_a_producer_stands_in_a_request_once():
 
 
 @pytest.mark.parametrize("code", [Code.INVALID_PRODUCER_EPOCH, Code.TRANSACTION_COORDINATOR_FENCED])
-def test_a_partition_that_refuses_a_marker_as_overtaken_keeps_the_others_confirmed(code):
-    stage = MarkerBench()
+def test_a_partition_that_refuses_a_marker_as_overtaken_keeps_the_others_confirmed(stage, code):
     stage.leaders[P0] = THERE
     third = ("topic", 2)
     stage.leaders[third] = THERE
@@ -327,8 +323,7 @@ def test_each_producer_is_answered_once_and_those_without_partitions_not_at_all(
     assert {(t.name, q.partition_index): q.error_code for t in told.topics for q in t.partitions} == {P0: 0, P1: 47}
 
 
-def test_partitions_that_are_gone_need_no_marker_and_those_without_leader_wait():
-    stage = MarkerBench()
+def test_partitions_that_are_gone_need_no_marker_and_those_without_leader_wait(stage):
     keeper = stage.prepared(P0, P1)
     del stage.leaders[P0]
     stage.leaders[P1] = -1
@@ -342,8 +337,7 @@ def test_partitions_that_are_gone_need_no_marker_and_those_without_leader_wait()
     assert stage.marked == [keeper.txn]
 
 
-def test_a_coordinator_that_resigned_stops():
-    stage = MarkerBench()
+def test_a_coordinator_that_resigned_stops(stage):
     keeper, other = stage.prepared(P1), stage.prepared(P1)
     stage.send(keeper)
     stage.send(other)
@@ -354,8 +348,7 @@ def test_a_coordinator_that_resigned_stops():
     assert (stage.peers.sent, stage.marked) == ([], [])
 
 
-def test_a_writer_answers_when_all_is_written_or_refused(caplog):
-    stage = MarkerBench()
+def test_a_writer_answers_when_all_is_written_or_refused(stage, caplog):
     failing = {1: errors.NotLeaderOrFollower("elsewhere"), 2: ZeroDivisionError("a bug")}
 
     def append(topic, index, batch, version, done):

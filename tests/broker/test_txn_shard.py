@@ -12,7 +12,7 @@ from txn_model import P0, P1, T0, TXN, Keeper, next_epoch
 
 from kafkacore import errors
 from kafkacore.broker.txns import shard, state
-from kafkacore.broker.txns.shard import MAX_EXPIRED, Filter, ProducerIdAndEpoch
+from kafkacore.broker.txns.shard import MAX_EXPIRED, ProducerIdAndEpoch
 from kafkacore.broker.txns.state import MAX_EPOCH, VALID_PREVIOUS, Transaction, TransactionState
 from kafkacore.errors import Code
 from kafkacore.protocol.stored import TransactionLogKey, TransactionLogValue, decode_stored
@@ -30,11 +30,15 @@ def one_transaction(keeper, producer, commit=True, client=2):
     return after
 
 
+@pytest.fixture
+def keeper():
+    return Keeper()
+
+
 # ---- InitProducerId
 
 
-def test_every_init_fences_the_producer_before():
-    keeper = Keeper()
+def test_every_init_fences_the_producer_before(keeper):
     first = keeper.init()
     assert first == ProducerIdAndEpoch(1000, 0)
     second = keeper.init()
@@ -60,8 +64,7 @@ def test_an_open_transaction_is_aborted_before_the_next_producer_comes(version):
     assert keeper.outcome(lambda: keeper.end(first, True, client)) == FENCED
 
 
-def test_a_producer_may_go_on_with_its_own_identity():
-    keeper = Keeper()
+def test_a_producer_may_go_on_with_its_own_identity(keeper):
     first = keeper.init()
     second = keeper.init(expected=first)
     assert second == next_epoch(first)
@@ -182,8 +185,7 @@ def test_the_table_of_end_txn_of_an_old_client(version, state, abort, commit):
 # ---- partitions, timeouts, expiry
 
 
-def test_partitions_gather_and_begin_the_transaction():
-    keeper = Keeper()
+def test_partitions_gather_and_begin_the_transaction(keeper):
     producer = keeper.init()
     keeper.add(producer, P0)
     keeper.now_ms += 5
@@ -222,8 +224,7 @@ def test_a_transaction_that_timed_out_is_aborted_and_its_producer_fenced(version
     assert keeper.outcome(lambda: keeper.add(producer)) == FENCED
 
 
-def test_a_timeout_of_an_earlier_transaction_does_nothing():
-    keeper = Keeper()
+def test_a_timeout_of_an_earlier_transaction_does_nothing(keeper):
     producer = keeper.init()
     keeper.add(producer)
     began = keeper.txn
@@ -235,8 +236,7 @@ def test_a_timeout_of_an_earlier_transaction_does_nothing():
     assert keeper.state == "Ongoing"
 
 
-def test_unused_transactional_ids_expire_but_not_inside_a_transaction():
-    keeper = Keeper()
+def test_unused_transactional_ids_expire_but_not_inside_a_transaction(keeper):
     producer = keeper.init()
     assert keeper.shard.expire(T0 + 999, 1000).records == []
     keeper.add(producer)
@@ -252,8 +252,7 @@ def test_unused_transactional_ids_expire_but_not_inside_a_transaction():
     assert keeper.outcome(lambda: keeper.add(producer)) == Code.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_markers_are_ticked_off():
-    keeper = Keeper()
+def test_markers_are_ticked_off(keeper):
     producer = keeper.init()
     keeper.add(producer, P0, P1)
     keeper.end(producer, True)
@@ -267,25 +266,10 @@ def test_markers_are_ticked_off():
     assert keeper.shard.complete(prepared, T0).records == []
 
 
-def test_filters():
-    keeper = Keeper()
-    producer = keeper.init()
-    keeper.add(producer)
-
-    def lists(wall_ms=T0, **wanted):
-        return bool(keeper.shard.list(Filter(**wanted), wall_ms))
-
-    assert lists()
-    assert lists(states=frozenset({"Ongoing"})) and not lists(states=frozenset({"Empty"}))
-    assert lists(producer_ids=frozenset({1000})) and not lists(producer_ids=frozenset({1}))
-    assert lists(T0 + 11, duration_ms=10) and not lists(T0 + 10, duration_ms=10)
-
-
 # ---- records
 
 
-def test_records_have_kafkas_form():
-    keeper = Keeper()
+def test_records_have_kafkas_form(keeper):
     producer = keeper.init()
     keeper.add(producer, P0, P1, ("other", 7))
     key, value = keeper.log[0]
