@@ -22,7 +22,8 @@ from kafkacore.types import TopicPartition
 from tests.kit.groups import Members
 from tests.kit.inside import driver_of, group_of, lock_of, subscription_of
 from tests.kit.interrupter import Interrupter
-from tests.kit.records import fill, numbered
+from tests.kit.records import numbered, producer_of
+from tests.kit.waiting import GUARD_S
 
 PARTITIONS = 3
 RECORDS = 9_000
@@ -33,8 +34,9 @@ BATCHES = 30  # records of three batches, one for each partition
 def shared() -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster(brokers=1) as cluster:
         cluster.create_topic("t", partitions=PARTITIONS)
-        for begin in range(0, RECORDS, BATCHES):
-            fill(cluster.bootstrap_servers, "t", numbered(BATCHES, first=begin), [i % PARTITIONS for i in range(BATCHES)])
+        with producer_of(cluster) as producer:
+            for begin in range(0, RECORDS, BATCHES):
+                producer.send_many("t", numbered(BATCHES, first=begin), partitions=[i % PARTITIONS for i in range(BATCHES)]).result(GUARD_S)
         yield cluster
 
 

@@ -24,6 +24,7 @@ from kafkacore.net.driver import CallerDriver
 from kafkacore.types import NewTopic, Node, TopicPartition
 from tests.kit.failing_once import VALUES, FailingOnce
 from tests.kit.inside import fetcher_of, metadata_of, topics_of
+from tests.kit.waiting import until
 from tests.kit.waits import interrupt
 
 pytestmark = pytest.mark.usefixtures("client_face")
@@ -175,7 +176,7 @@ def test_what_cannot_be_deserialized_costs_no_record_of_another_partition(broker
 
 def test_a_grown_topic_is_read_from_the_start_of_its_new_partitions(broker):
     with KafkaConsumer("t", bootstrap_servers=broker.address, auto_offset_reset="latest", metadata_max_age_ms=100) as consumer:
-        consumer.poll(0.05)
+        until(lambda: consumer.assignment() == {A, B}, "it knows the topic as it was", consumer)
         with KafkaAdminClient(bootstrap_servers=broker.address) as admin:
             admin.create_partitions({"t": 3}).check()
         produce(broker.address, "t", 2, [b"first"])
