@@ -434,20 +434,6 @@ def test_the_clock_jumps_an_hour_while_the_application_waits_in_poll(removed: bo
     assert not sent(member, LEAVES)
 
 
-def test_an_error_says_group_member_generation_and_broker() -> None:
-    member = in_group()
-    member.engine.rejoin("a test")
-    until_sent(member, JOINS)
-    member.answer(Code.GROUP_MAX_SIZE_REACHED)
-    member.poll()
-    text = str(member.failures[0])
-    assert "group g" in text
-    assert "'m1'" in text
-    assert "generation 1" in text
-    assert member.failures[0].broker == 1
-    assert member.failures[0].api == "JoinGroup v9"
-
-
 ANY_CODE = [
     Code.COORDINATOR_LOAD_IN_PROGRESS,
     Code.COORDINATOR_NOT_AVAILABLE,

@@ -22,7 +22,7 @@ from kafkacore.types import TopicPartition
 from tests.kit import groups
 from tests.kit.groups import Heard, Members, until_polled
 from tests.kit.inside import group_of
-from tests.kit.waiting import GUARD_S, until
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.usefixtures("client_face", "in_control")
 
@@ -83,27 +83,6 @@ ENDS: dict[str, Callable[[KafkaConsumer], object]] = {
     "close": lambda consumer: consumer.close(),
     "unsubscribe": lambda consumer: consumer.unsubscribe(),
 }
-
-
-@pytest.mark.parametrize("end", ENDS)
-def test_while_the_coordinator_holds_the_join_back(shared, topic, member, observer, end: str) -> None:
-    """Another member takes its time to join: what is processed is not kept waiting for it."""
-    leaver, slow = (member(partition_assignment_strategy=["cooperative-sticky"], request_timeout_ms=600_000) for _ in range(2))
-    share(leaver, slow)
-    processed = read_on(shared, topic, leaver)
-    its_id = slow.consumer_group_metadata().member_id
-    shared.control("JoinGroup", lambda request: Drop() if request.member_id == its_id else None)
-    leaver.enforce_rebalance()
-    until_polled(lambda: phase(leaver) == "joining" and group_of(leaver).membership._asked is not None, leaver)
-    processed = {tp: leaver.position(tp) for tp in processed}
-    done = threading.Event()
-    guard = threading.Timer(GUARD_S, lambda: done.is_set() or shared.control("JoinGroup", None))
-    guard.start()
-    ENDS[end](leaver)
-    assert guard.is_alive(), "it waited for the other member"
-    done.set()
-    guard.cancel()
-    assert committed(observer, list(processed)) == processed
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -103,12 +103,6 @@ def test_a_seek_with_a_leader_epoch_is_validated(cluster, consumer):
         consumer.seek(A, None)
 
 
-def test_a_seek_with_an_epoch_before_there_is_metadata(consumer):
-    consumer.assign([A])
-    consumer.seek(A, OffsetAndMetadata(3, 0))
-    assert consumer.poll(10)[A][0].offset == 3
-
-
 class OneBroker:
     """A network of one broker that is always ready."""
 

@@ -173,16 +173,13 @@ def test_the_member_leaves_whatever_ends_the_program(shared, topic, departures, 
         assert departures.epochs == [-1] * members
 
 
-def test_os_exit_does_nothing(shared, topic, departures, group_protocol: str) -> None:
-    program = started(shared, topic, "consumer = joined()\nos._exit(0)", group_protocol=group_protocol)
+@pytest.mark.parametrize("instance_id", [None, "i"], ids=["os._exit", "static"])
+def test_a_member_that_is_to_stay_stays(shared, topic, departures, group_protocol: str, instance_id: str | None) -> None:
+    """A static one, and one of a program that skips what comes at its end."""
+    body = "consumer = joined()" if instance_id else "consumer = joined()\nos._exit(0)"
+    program = started(shared, topic, body, group_protocol=group_protocol, group_instance_id=instance_id)
     assert program.ended() == (0, "")
-    assert (departures.left, departures.epochs) == ([], [])
-
-
-def test_a_static_member_keeps_its_partitions(shared, topic, departures, group_protocol: str) -> None:
-    program = started(shared, topic, "consumer = joined()", group_protocol=group_protocol, group_instance_id="i")
-    assert program.ended() == (0, "")
-    assert (departures.left, departures.epochs) == ([], [] if group_protocol == "classic" else [-2])
+    assert (departures.left, departures.epochs) == ([], [-2] if instance_id and group_protocol == "consumer" else [])
 
 
 @pytest.mark.parametrize(("auto", "group_protocol"), [(True, "classic"), (True, "consumer"), (False, "consumer")])

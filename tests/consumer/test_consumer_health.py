@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from kafkacore import errors
 from kafkacore.admin import KafkaAdminClient
+from kafkacore.clock import JumpingClock
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.consumer.group.classic import Phase as ClassicPhase
 from kafkacore.consumer.group.member_health import _WAITS_FOR, MemberHealth, member_problems
@@ -24,7 +26,7 @@ from kafkacore.types import TopicPartition
 from tests.kit.clusters import embedded
 from tests.kit.groups import until_polled
 from tests.kit.inside import group_of, metadata_of
-from tests.kit.records import fill, numbered
+from tests.kit.records import fill, numbered, take
 from tests.kit.rows import each_row
 
 cluster = embedded({"t": 2}, scope="function", config={"auto_create_topics_enable": False})
@@ -229,3 +231,45 @@ def test_an_offset_out_of_range_is_raised_also_where_nobody_knows_the_range(cons
     cluster.control("ListOffsets", None)
     with pytest.raises(errors.OffsetOutOfRange, match="the partition is empty"):
         until_polled(lambda: False, reader)
+
+
+def test_lag_and_health_do_not_trust_an_end_from_before_a_validation():
+    clock, tp = JumpingClock(), TopicPartition("t", 0)
+    with EmbeddedCluster(brokers=3) as cluster:
+
+        def move_leader() -> None:
+            cluster.move_leader("t", 0, cluster.leader("t", 0) % 3 + 1)
+
+        cluster.create_topic("t", partitions=1, replication_factor=3)
+        fill(cluster.bootstrap_servers, "t", numbered(5))
+        with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", clock=clock) as consumer:
+            consumer.assign([tp])
+            assert consumer.lag(tp) is None
+            assert len(take(consumer, 5)) == 5
+            until_polled(lambda: consumer.lag(tp) == 0, consumer)
+            consumer.health()
+            cluster.control("OffsetForLeaderEpoch", lambda request: Drop)
+            move_leader()
+            fill(cluster.bootstrap_servers, "t", numbered(5))
+            until_polled(lambda: consumer.statistics()["partitions"]["t-0"]["state"] == "await_validation", consumer)
+            assert consumer.lag(tp) is None
+            assert consumer.statistics()["partitions"]["t-0"]["lag"] is None
+            assert consumer.health().stalled == ()
+            for _ in range(2):  # a second leader change starts no new clock
+                clock.sleep(20_000)
+                consumer.poll(0.1)
+                move_leader()
+            health = consumer.health()
+            assert health.stalled == (tp,)
+            assert any(re.match(r"t-0 has been awaiting validation for \d\d s \(offset 5\)", problem) for problem in health.problems)
+            consumer.pause(tp)
+            assert consumer.health().stalled == ()
+            consumer.resume(tp)
+            cluster.control("OffsetForLeaderEpoch", None)
+            clock.sleep(40_000)  # what was dropped times out
+            assert len(take(consumer, 5)) == 5
+            cluster.control("ListOffsets", lambda request: Drop)
+            consumer.seek_to_end(tp)
+            consumer.poll(0.1)
+            clock.sleep(31_000)
+            assert any(re.match(r"t-0 has been awaiting reset for \d\d s", problem) for problem in consumer.health().problems)

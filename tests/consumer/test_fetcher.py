@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import itertools
 import weakref
 
 import pytest
@@ -432,19 +431,6 @@ def test_latest_in_read_committed_is_the_last_stable_offset():
     assert rig.subscription.partitions[A].offset == 20
 
 
-def test_a_lookup_backs_off_and_grows():
-    rig = FetchRig({A: filled()}, seek=False)
-    rig.log(A).error = Code.OFFSET_NOT_AVAILABLE
-    times = []
-    for now_ms in range(0, 2000, 10):
-        before = len(rig.cluster.requests)
-        rig.positions.step(now_ms, 0)
-        if len(rig.cluster.requests) > before:
-            times.append(now_ms)
-        rig.cluster.deliver()
-    assert [b - a for a, b in itertools.pairwise(times)][:4] == [110, 210, 410, 810]
-
-
 def test_a_new_leader_epoch_is_checked_before_reading_on():
     rig = FetchRig({A: filled(2)}, max_partition_bytes=150)
     assert rig.poll()[A][-1] == b"9"
@@ -621,17 +607,6 @@ def test_a_large_batch_of_a_paused_partition_is_packed_again(monkeypatch):
         rig.subscription.resume(A)
         assert [r.offset for r in rig.fetcher.collect(500)[A]] == [2, 3]
         assert len(opened) == times
-
-
-def test_a_broker_that_is_left_alone_for_a_moment_holds_up_no_other():
-    rig = FetchRig({C: Log(leader=2), A: filled(1)})
-    for _ in range(200):
-        rig.log(A).append(b"more")
-        rig.round(1)
-        rig.values()
-    nodes = [node for node, _, request in rig.cluster.requests if isinstance(request, FetchRequest)]
-    assert nodes.count(1) >= 199
-    assert nodes.count(2) < 100
 
 
 @pytest.mark.parametrize("short_cuts", [True, False])

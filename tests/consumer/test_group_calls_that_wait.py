@@ -134,16 +134,6 @@ def test_wakeup_in_a_signal_handler(shared, member, monkeypatch) -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
-@pytest.mark.parametrize("condition", ["stopped", "down"])
-def test_close_from_another_thread_while_poll_waits_for_a_broker(shared, member, monkeypatch, condition: str) -> None:
-    with broken_down(shared, member, condition):
-        waits = Waits(monkeypatch, lambda: member.close(0.5))
-        with pytest.raises(errors.ClosedError):
-            CALLS["poll"](member)
-        assert waits.took_s() < GUARD_S
-        assert member.closed
-
-
 # -- fork -------------------------------------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,6 @@ from refused_commits import refuse_commits
 from kafkacore import errors
 from kafkacore.clock import JumpingClock, ManualClock
 from kafkacore.config import ConsumerConfig
-from kafkacore.consumer import KafkaConsumer
 from kafkacore.consumer.group.listener import RebalanceListener as Listener
 from kafkacore.consumer.group.member import GroupMember
 from kafkacore.consumer.group.membership import Change
@@ -156,18 +155,6 @@ def test_ctrl_c_at_any_line_of_a_call(member, topic, call: str) -> None:
     assert consumer.committed(tp).offset == 9
     consumer.poll(0)
     assert consumer.consumer_group_metadata() == generation
-
-
-def test_more_commits_than_may_be_in_flight(shared, topic) -> None:
-    heard: list[Any] = []
-    tp = TopicPartition(topic, 0)
-    with KafkaConsumer(bootstrap_servers=shared.bootstrap_servers, group_id=f"g-{topic}", enable_auto_commit=False) as consumer:
-        consumer.assign([tp])
-        for offset in range(30):  # the coordinator is not known yet
-            consumer.commit_async({tp: offset}, lambda offsets, error: heard.append((offsets[tp].offset, error)))
-        consumer.commit({(topic, 0): 99})
-        assert consumer.committed((topic, 0)).offset == 99
-    assert heard == [(offset, None) for offset in range(30)]
 
 
 @pytest.mark.usefixtures("sockets_may_be_dropped")

@@ -16,7 +16,6 @@ import pytest
 
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.consumer.group import background
-from kafkacore.net.driver import CallerDriver
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
 from tests.kit.groups import Members
@@ -177,34 +176,6 @@ def test_ctrl_c_at_every_line_that_hands_records_over(make, observer, call: str,
         at += 2
         assert sum(reading.next.values()) < RECORDS, "the topic is too short"
     assert at > 40
-    reading.read_the_rest()
-    reading.check_committed()
-
-
-@pytest.mark.parametrize(("call", "auto"), [("poll", True), ("poll", False), ("poll_batch", True), ("iterate", True)])
-def test_the_background_drives_while_the_caller_is_interrupted_on_the_way_out(make, observer, monkeypatch, call: str, auto: bool) -> None:
-    consumer = make(enable_auto_commit=auto)
-    reading = MembersReading(consumer, observer)
-    while not sum(reading.next.values()):
-        reading.poll()
-        reading.take_polled()
-    leave = CallerDriver.__exit__
-
-    def interrupted(driver: CallerDriver, *args: Any) -> None:
-        leave(driver, *args)
-        if driver is driver_of(consumer):
-            reading.wait_for_background()
-            raise KeyboardInterrupt
-
-    for _ in range(5):
-        with monkeypatch.context() as patch:
-            patch.setattr(CallerDriver, "__exit__", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                getattr(reading, call)()
-        reading.take_polled()
-        reading.check_committed()
-        reading.poll()
-        reading.take_polled()
     reading.read_the_rest()
     reading.check_committed()
 

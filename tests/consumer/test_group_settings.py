@@ -10,6 +10,7 @@ import pytest
 from kafkacore import errors
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer import KafkaConsumer
+from kafkacore.consumer.group.assignor import decode_subscription
 from kafkacore.consumer.group.assignors import RangeAssignor
 from kafkacore.protocol import ConsumerGroupHeartbeatRequest, HeartbeatRequest, JoinGroupRequest
 from kafkacore.testing import EmbeddedCluster
@@ -54,11 +55,13 @@ def group_instance_id(cluster: EmbeddedCluster) -> None:
 @checks("session_timeout_ms", "max_poll_interval_ms", "partition_assignment_strategy")
 def what_join_group_says(cluster: EmbeddedCluster) -> None:
     joins: list[JoinGroupRequest] = noted(cluster, "JoinGroup")
-    settings = {"session_timeout_ms": 7_000, "max_poll_interval_ms": 70_000, "partition_assignment_strategy": [RangeAssignor]}
+    times = {"session_timeout_ms": 7_000, "max_poll_interval_ms": 70_000}
+    settings = {**times, "partition_assignment_strategy": [RangeAssignor], "client_rack": "r"}
     with member(cluster, **settings) as consumer:
         joined(consumer)
     assert {(j.session_timeout_ms, j.rebalance_timeout_ms) for j in joins} == {(7_000, 70_000)}
     assert [[p.name for p in j.protocols] for j in joins] == [["range"]] * len(joins)
+    assert decode_subscription(joins[0].protocols[0].metadata).rack_id == "r"
     with pytest.raises(errors.ConfigError, match="no assignor 'nearest'"):
         member(cluster, partition_assignment_strategy="nearest")
 

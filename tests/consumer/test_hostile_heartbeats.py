@@ -21,7 +21,7 @@ from kafkacore.errors import Code
 from tests.kit.mutated import mutated
 from tests.kit.rows import each_row
 
-LIE_MS = 10_000
+LIE_MS = 5_000
 MOST_PER_SECOND = 25  # two requests for each back-off of 100 ms, and a few that come before the first
 RECOVERY_MS = 20_000
 CODES = [*sorted({*Code} - {0}), -2, 200, 32_767, -32_768]

@@ -25,7 +25,7 @@ from kafkacore.types import TopicPartition
 from tests.kit.rows import each_row
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
-LIE_MS = 4_000
+LIE_MS = 2_000
 HELD_MS = 500  # how long a broker holds a fetch that finds nothing
 MOST_PER_SECOND = 65  # two leaders, a back-off of 100 ms, and what comes before it: a fetch, a question, and a fetch
 COUNT = 20

@@ -183,20 +183,6 @@ def test_a_grown_topic_is_read_from_the_start_of_its_new_partitions(broker):
         assert read(consumer, 1) == {TopicPartition("t", 2): [b"first"]}
 
 
-def test_wakeup_ends_a_poll_of_another_thread(broker, consumer):
-    consumer.assign([A])
-    consumer.position(A)
-    waker = threading.Timer(0.05, consumer.wakeup)
-    waker.start()
-    with pytest.raises(errors.WakeupError):
-        consumer.poll(None)
-    waker.join()
-    assert consumer.poll(0) == {}
-    consumer.wakeup()  # nobody waits: the next wait ends
-    with pytest.raises(errors.WakeupError):
-        consumer.poll(0)
-
-
 @pytest.mark.sync_only("a loop is one thread")
 def test_two_threads_at_once_are_refused(broker):
     produce(broker.address, "t", 0, [b"x"])

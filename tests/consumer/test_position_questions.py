@@ -8,7 +8,6 @@ from test_fetcher import FetchRig, filled
 
 from kafkacore import errors
 from kafkacore import protocol as p
-from kafkacore.consumer import offsets
 from kafkacore.consumer.subscription import EARLIEST, FetchState
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
@@ -146,20 +145,6 @@ def test_a_broker_that_answers_followers_only_is_not_asked():
     rig.cluster.refresh()
     assert read_on(rig) == [(20, b"new")]
     assert epoch_questions(rig) == []
-
-
-def test_a_question_that_is_asked_again_names_the_epoch_of_the_newest_metadata():
-    rig = FetchRig({A: two_epochs()})
-    query = offsets.EpochQuery(rig.cluster, rig.cluster, {A: 0}, retry_backoff_ms=100, retry_backoff_max_ms=1000)
-    query.step(0)
-    rig.log(A).elect()
-    rig.cluster.deliver()
-    rig.cluster.refresh()
-    query.step(0)
-    query.step(1_000)
-    rig.cluster.deliver()
-    assert epoch_questions(rig) == [(1, 0), (2, 0)]
-    assert query.results == {A: (0, 10)}
 
 
 def test_a_seek_during_a_lookup_fetches_with_the_newest_leader_epoch():

@@ -157,32 +157,3 @@ def test_a_seek_to_every_offset(cluster: EmbeddedCluster, where: TopicPartition,
         assert texts_until(consumer, at(consumer, where, 15)) == [value for at_, value in visible.items() if at_ >= offset], offset
         assert consumer.lag(where) == 0
     other.producer.close()
-
-
-def test_members_that_come_and_go_see_each_record_once(cluster: EmbeddedCluster, member: Any) -> None:
-    """While transactions of three producers are committed and aborted, one of them stays open over each change of members."""
-    tp = TopicPartition(f"t{next(_numbers)}", 0)
-    cluster.create_topic(tp.topic, partitions=2)
-    writers = [Writer(cluster, tp) for _ in range(3)]
-    got: list[str] = []
-    expected: list[str] = []
-    for round_ in range(4):
-        writers[2].open(f"{round_} open")
-        for nth, (writer, commit) in enumerate(itertools.product(writers[:2], (True, False))):
-            writer.write(f"{round_} {nth}", commit=commit)
-            expected += [f"{round_} {nth}"] * commit
-        consumer = member(tp)
-        texts_until(consumer, lambda consumer=consumer: tp in consumer.assignment() and bool(consumer.health().held_back))
-        consumer.close()
-        consumer = member(tp)
-        got += texts_until(consumer, lambda consumer=consumer: tp in consumer.assignment() and bool(consumer.health().held_back))
-        consumer.commit()
-        writers[2].end(commit=round_ % 2 == 0)
-        expected += [f"{round_} open"] * (round_ % 2 == 0)
-        [end] = consumer.end_offsets([tp]).values()
-        got += texts_until(consumer, at(consumer, tp, end))
-        consumer.commit()
-        consumer.close()
-    assert sorted(got) == sorted(expected)
-    for writer in writers:
-        writer.producer.close()

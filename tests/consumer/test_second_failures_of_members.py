@@ -10,9 +10,10 @@ from heartbeat_model import INTERVAL_MS, MAX_POLL_MS, Client, Coordinator
 
 from kafkacore import protocol as p
 from kafkacore.consumer.group import classic, modern
+from kafkacore.consumer.group.subscribed import WatchedTopics
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
-from kafkacore.types import TopicPartition
+from kafkacore.types import Node, TopicPartition
 from tests.kit.rows import each_row
 
 A = frozenset({"a"})
@@ -108,3 +109,22 @@ def test_the_coordinator_moves_twice_within_a_join(api: type, cooperative: bool)
     assert member.link.changes - changes == 2
     assert member.now_ms - began_ms < 2_000
     assert not member.failures
+
+
+def test_a_leader_sees_that_replicas_came_to_other_racks_and_forgets_no_broker_that_is_down() -> None:
+    def cluster(brokers: str, **replicas: str) -> ClusterSnapshot:
+        nodes = {ord(name): Node(ord(name), "h", 1, f"rack {name}") for name in brokers}
+        topics = {t: TopicInfo(t, partitions=[PartitionInfo(0, 1, 0, [ord(name) for name in on])]) for t, on in replicas.items()}
+        return ClusterSnapshot(nodes, topics=topics)
+
+    watched, without_racks = WatchedTopics(with_racks=True), WatchedTopics(with_racks=False)
+    for each in (watched, without_racks):
+        each.watch(["t", "u"])
+        each.note(cluster("abc", t="ab", u="bc"))
+        assert each.change(cluster("ac", t="ab", u="bc")) is None, "a restart"
+        assert each.change(cluster("abc", t="ab")) is None, "of u nothing is known for a moment"
+        assert each.change(cluster("abc", t="ba", u="cb")) is None
+    moved = cluster("abc", t="ab", u="ba")
+    assert (watched.change(moved), without_racks.change(moved)) == ("replicas of topic u came to other racks", None)
+    watched.note(moved)
+    assert watched.change(moved) is None

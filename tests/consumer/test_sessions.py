@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafkacore.consumer.sessions import ZERO_TOPIC_ID, FetchLimits, FetchPlan, FetchSession, FetchTarget
+from kafkacore.consumer.sessions import FetchLimits, FetchPlan, FetchSession, FetchTarget
 from kafkacore.errors import Code
 from kafkacore.protocol import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kafkacore.types import TopicPartition
@@ -51,25 +51,6 @@ def told(request) -> list[tuple[bytes, int, int]]:
     return [(t.topic_id, p.partition, p.fetch_offset) for t in request.topics for p in t.partitions]
 
 
-def test_a_session_tells_only_what_changed():
-    session = FetchSession(1)
-    plan = plan_for(session, {A: target(ID_T, 0), B: target(ID_T, 5), C: target(ID_U, 0)})
-    first = built(plan, 17)
-    assert (first.session_id, first.session_epoch) == (0, 0)
-    assert told(first) == [(ID_T, 0, 0), (ID_T, 1, 5), (ID_U, 0, 0)]
-    assert session.handle_response(plan, response(A, B, C), 17) is None
-
-    plan = plan_for(session, {A: target(ID_T, 10), B: target(ID_T, 5)})
-    second = built(plan, 17)
-    assert (second.session_id, second.session_epoch) == (7, 1)
-    assert told(second) == [(ID_T, 0, 10)]
-    assert [(f.topic_id, f.partitions) for f in second.forgotten_topics_data] == [(ID_U, [0])]
-    assert session.handle_response(plan, response(B), 17) is None  # a partition not told this time may still be answered
-
-    third = built(plan_for(session, {A: target(ID_T, 10), B: target(ID_T, 5)}), 17)
-    assert (third.session_epoch, third.topics, third.forgotten_topics_data) == (2, [], [])
-
-
 @pytest.mark.parametrize("new_id", [ID_T2, b"z" * 16])
 def test_a_recreated_topic_replaces_the_old_one(new_id):
     session = FetchSession(1)
@@ -79,18 +60,6 @@ def test_a_recreated_topic_replaces_the_old_one(new_id):
     assert told(request) == [(new_id, 0, 0)]
     assert [(f.topic_id, f.partitions) for f in request.forgotten_topics_data] == [(ID_T, [0])]
     assert request.session_epoch == 1
-
-
-def test_losing_topic_ids_starts_a_new_session():
-    session = FetchSession(1)
-    plan = plan_for(session, {A: target(ID_T, 0)})
-    assert plan.by_id
-    session.handle_response(plan, response(A), 17)
-    plan = plan_for(session, {A: target(ZERO_TOPIC_ID, 0)})
-    assert not plan.by_id
-    request = built(plan, 12)
-    assert (request.session_id, request.session_epoch) == (7, 0)
-    assert [t.topic for t in request.topics] == ["t"]
 
 
 @each_row(

@@ -150,26 +150,6 @@ def test_a_topic_that_nobody_knows_any_more_is_given_up(version: int, now: dict[
     assert rig.coordinator.kept.keys() == {C}
 
 
-@each_row("coordinator_knows", [True, False])
-@each_row("version", [9, 10])
-def test_metadata_of_a_broker_that_lags_behind_lose_no_commit(version: int, coordinator_knows: bool) -> None:
-    """Its answers leave out a topic that still is there; it may be the coordinator, too."""
-    rig = IdsRig(version=version)
-    if not coordinator_knows:
-        rig.coordinator.ids.pop("t")
-    rig.show(t=b"", u=OTHER)
-    commit = rig.commit(A, C)
-    rig.go()
-    if not commit.done:
-        rig.show(t=b"", u=OTHER)
-        assert rig.go(100) == []
-        rig.show(t=OLD, u=OTHER)
-        rig.coordinator.ids["t"] = OLD
-        rig.go(100)
-    assert (commit.done, commit.error) == (True, None)
-    assert rig.coordinator.kept.keys() == rig.taken.keys() | {A} == {A, C}
-
-
 def test_a_commit_that_is_not_tried_again_fails_at_once_and_asks_for_metadata() -> None:
     rig = IdsRig()
     rig.coordinator.ids.pop("t")
@@ -313,33 +293,6 @@ def test_a_deleted_topic_holds_nothing_up_and_is_read_from_its_start(request, ma
         consumer.poll(0)
         consumer.commit()
     assert world.committed()[world.a] == 3
-
-
-@pytest.mark.usefixtures("client_face")
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_commit_of_the_application_that_is_of_the_old_topic_says_so(made, shared, protocol: str) -> None:
-    """The consumer's metadata still name the old topic."""
-    world = made(shared)
-    with KafkaConsumer(**world.settings(protocol, metadata_max_age_ms=300_000, enable_auto_commit=False)) as consumer:
-        SUBSCRIBE["names"](consumer, world.prefix)
-        world.write("a", b"old0", b"old1")
-        world.write("b", b"beside")
-        world.until(consumer, lambda: len(world.got["a"] + world.got["b"]) == 3)
-        consumer.pause(world.a)  # so that no fetch says it first
-        consumer.poll(0)
-        world.delete()
-        world.create()
-        world.write("a", b"new0", b"new1", b"new2")
-        with pytest.raises(errors.UnknownTopicOrPartition) as caught:
-            consumer.commit({world.a: 2, world.b: 1})
-        assert (caught.value.topic, caught.value.partition, caught.value.offset) == (world.a.topic, 0, 2)
-        assert "created again" in str(caught.value)
-        assert world.committed() == {world.b: 1}
-        consumer.resume(world.a)
-        world.until(consumer, lambda: len(world.got["a"]) == 5)
-        assert world.got["a"][2:] == [b"new0", b"new1", b"new2"]
-        consumer.commit()
-        assert world.committed() == {world.a: 3, world.b: 1}
 
 
 @pytest.mark.usefixtures("client_face")

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_fetcher import FetchRig, filled
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore import protocol as p
@@ -138,7 +137,7 @@ def test_heartbeats_that_are_not_answered(cluster: EmbeddedCluster, api: str, gr
         assert any(f"has not answered {api} for " in problem for problem in health.problems), health.problems
 
 
-@pytest.mark.parametrize("code", [Code.NOT_LEADER_OR_FOLLOWER, Code.KAFKA_STORAGE_ERROR, Code.UNKNOWN_SERVER_ERROR])
+@pytest.mark.parametrize("code", [Code.NOT_LEADER_OR_FOLLOWER, Code.KAFKA_STORAGE_ERROR])
 def test_a_leader_that_refuses_for_ever(cluster: EmbeddedCluster, code: Code) -> None:
     """Errors that may pass are raised nowhere. The partition is at its end, as far as the consumer knows."""
     with ExitStack() as stack:
@@ -157,19 +156,8 @@ def test_a_leader_that_refuses_for_ever(cluster: EmbeddedCluster, code: Code) ->
             reader.clock.sleep(1_000)
         problems = reader.consumer.health().problems
         assert any(problem.startswith("t-") and "refused by its broker for " in problem and code.name in problem for problem in problems)
-
-
-def test_a_row_of_refusals_is_named_with_its_code() -> None:
-    tp = TopicPartition("t", 0)
-    rig = FetchRig({tp: filled()})
-    rig.log(tp).error = Code.KAFKA_STORAGE_ERROR
-    for _ in range(60):
-        rig.round(100)
-    ((state, (since_ms, code)),) = rig.fetcher.refusals.going_on(rig.now_ms).items()
-    assert (state.tp, code, rig.now_ms - since_ms > 5_000) == (tp, Code.KAFKA_STORAGE_ERROR, True)
-    rig.log(tp).error = 0
-    assert rig.poll()
-    assert rig.fetcher.refusals.going_on(rig.now_ms) == {}
+        cluster.control("Fetch", None)
+        reader.until(lambda: reader.consumer.health().ok)
 
 
 def test_a_throttle(cluster: EmbeddedCluster) -> None:
