@@ -46,15 +46,6 @@ async def polled(consumer: KafkaConsumer, count: int) -> list[Any]:
 
 
 @in_loop
-async def test_an_unknown_topic_is_an_error_in_time(servers: str, topic: str) -> None:
-    async with KafkaProducer(bootstrap_servers=servers, allow_auto_create_topics=False, max_block_ms=200) as producer:
-        with pytest.raises(errors.KafkaTimeoutError, match="no metadata"):
-            await producer.send(topic, b"x")
-        with pytest.raises(errors.KafkaTimeoutError, match="no metadata"):
-            await producer.send_many(topic, [b"x"])
-
-
-@in_loop
 async def test_a_listener_that_polls_is_refused_by_its_name(servers: str, topic: str) -> None:
     refused: list[str] = []
 

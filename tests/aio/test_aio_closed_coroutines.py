@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import sys
 import types
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 from cancelling import GUARD_S, run
 
-from kafkacore import errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.clusters import embedded
@@ -141,29 +139,6 @@ def test_a_block_that_is_closed_after_its_loop_is_aborted(cluster: EmbeddedClust
     assert all_values(cluster.bootstrap_servers, topic, isolation_level="read_committed") == [b"kept"]
 
 
-def test_a_block_that_is_closed_after_its_producer_says_nothing(
-    cluster: EmbeddedCluster, topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def work() -> None:
-        producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=topic, linger_ms=0)
-        await producer.init_transactions()
-
-        async def block() -> None:
-            async with producer.transaction():
-                await suspended()
-
-        coroutine = block()
-        coroutine.send(None)
-        await producer.close()
-        coroutine.close()
-        with pytest.raises(errors.ClosedError):
-            async with producer.transaction():
-                pass
-
-    asyncio.run(work())
-    assert "could not be aborted" not in caplog.text
-
-
 # ---- the other calls -------------------------------------------------------------------------------------------------------------
 
 
@@ -209,20 +184,3 @@ def test_a_client_whose_block_is_collected_without_a_loop(cluster: EmbeddedClust
     with pytest.warns(ResourceWarning, match="was never closed"):
         coroutine.close()
         gc.collect()
-
-
-@pytest.mark.parametrize("kind", ["producer", "consumer", "admin"])
-def test_a_client_in_a_generator_is_closed_with_it(cluster: EmbeddedCluster, topic: str, kind: str) -> None:
-    async def work() -> None:
-        made: Any = {"producer": KafkaProducer, "consumer": KafkaConsumer, "admin": KafkaAdminClient}[kind]
-
-        async def generator() -> AsyncIterator[Any]:
-            async with made(bootstrap_servers=cluster.bootstrap_servers) as client:
-                yield client
-
-        async with contextlib.aclosing(generator()) as clients:
-            client = await anext(clients)
-            assert not client.closed
-        assert client.closed
-
-    asyncio.run(asyncio.wait_for(work(), GUARD_S))

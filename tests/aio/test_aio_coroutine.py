@@ -10,7 +10,6 @@ import sys
 import threading
 import types
 import warnings
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -335,27 +334,6 @@ def test_one_that_is_never_awaited_says_so(servers: str, topic: str, way: str, s
 
 
 # ---- references and context ------------------------------------------------------------------------------------------------------
-
-
-def test_weak_references(servers: str, topic: str, way: str) -> None:
-    async def work() -> None:
-        async with await bound(servers, topic) as producer:
-            send = sends(producer, way)(topic, b"0")
-            ended: list[Any] = []
-            coroutine = weakref.ref(send, ended.append)
-            assert coroutine() is send
-            future = await send
-            waiting = weakref.WeakSet([future])
-            assert future in waiting
-            assert weakref.ref(future)() is future
-            await producer.flush()
-            del send, future
-            gc.collect()
-            assert ended == [coroutine]
-            assert coroutine() is None
-            assert not waiting
-
-    run(work())
 
 
 request: contextvars.ContextVar[str] = contextvars.ContextVar("request", default="nobody's")

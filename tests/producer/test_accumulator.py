@@ -102,20 +102,6 @@ def test_max_request_size_below_batch_size_holds_within_send_many(kind: str, lar
     assert progress.done == 30
 
 
-def test_retry_backs_off_unless_the_leader_changed() -> None:
-    bench = Bench(**PLAIN)
-    bench.send("t", b"x", partition=0)
-    ready(bench)
-    (batch,) = bench.accumulator.drain((1,), bench.clock.now_ms())[1]
-    bench.accumulator.reenqueue(batch, bench.clock.now_ms())
-    assert ready(bench) == (set(), 100)
-    bench.clock.advance(60)
-    assert ready(bench) == (set(), 40)
-    bench.epochs[0] = 1
-    bench.publish()
-    assert ready(bench)[0] == {1}
-
-
 def test_the_sticky_partition_moves_on_after_a_batch_of_bytes() -> None:
     bench = Bench(partitions=4, batch_size=1024, **PLAIN)
     order = iter([2, 3, 1, 0] * 10)

@@ -23,7 +23,6 @@ from kafkacore.producer import sender as sender_module
 from tests.kit.inside import retry_log_of, thread_of
 
 TIMEOUT_MS = 3000
-NEIGHBOURS = {"client", "metadata", "transactions", "retry_log"}
 NOT_STEPS = {"_run", "start", "join"}  # the thread itself, and those that wait for it
 
 
@@ -270,24 +269,3 @@ def test_each_step_of_the_recovery_raises(recovery: Counter[str], times: int, af
             assert run.steps.raised
             run.close()
             run.check()
-
-
-def test_a_step_that_always_raises(steps: Counter[str], recovery: Counter[str]) -> None:
-    """Then little is delivered; but the thread lives, and every record has its outcome in time."""
-    for step in sorted(name for name in steps if name.split(".")[0] in NEIGHBOURS and name not in recovery):
-        run = Run()
-        run.broker.faults.extend((Code.MESSAGE_TOO_LARGE, Code.NOT_LEADER_OR_FOLLOWER, Code.INVALID_RECORD))
-
-        def should_raise(name: str, call: int, step: str = step, run: Run = run) -> bool:
-            if name == step:
-                run.bench.clock.advance(50)  # as time does
-            return name == step
-
-        with naming(step):
-            run.steps.should_raise = should_raise
-            run.send(0, [b"a%02d" % number for number in range(6)])
-            run.bench.sender.start()
-            run.wait()
-            run.steps.should_raise = lambda name, call: False
-            run.close()
-            assert max(at_ms - run.due_ms[name] for name, (at_ms, _) in run.outcomes.items()) <= 50

@@ -17,7 +17,6 @@ from kafkacore.net.measure import NetworkStats, grouped
 from kafkacore.producer import KafkaProducer
 from kafkacore.producer.producer_metrics import TransactionStats, all_names, of_producer
 from kafkacore.testing import EmbeddedCluster
-from kafkacore.types import TopicPartition
 from tests.kit.inside import io_of, sender_of, topics_of
 
 
@@ -50,17 +49,6 @@ def test_batches_are_measured_when_they_leave() -> None:
     topic = metrics(bench)["producer-topic-metrics.topic-t"]
     assert (topic["record-send-total"], topic["byte-total"], topic["compression-rate"]) == (10, found["batch-size-max"], 1)
     assert found["record-error-total"] == found["record-retry-total"] == 0
-
-
-def test_compression_shows() -> None:
-    bench = started(compression_type="gzip", batch_size=1 << 20)
-    for _ in range(50):
-        bench.send("t", b"x" * 100, partition=0)
-    bench.step()
-    found = metrics(bench)
-    assert 0 < found["producer-metrics"]["compression-rate-avg"] < 0.2
-    assert found["producer-metrics"]["compression-rate-avg"] == found["producer-topic-metrics.topic-t"]["compression-rate"]
-    assert found["producer-metrics"]["batch-size-max"] < 1_000
 
 
 def test_retries_errors_and_splits_are_counted_in_all_and_by_topic() -> None:
@@ -144,21 +132,6 @@ def test_each_call_of_a_transaction_is_timed_and_ends_are_counted() -> None:
     assert ended() == (2, 1), "what did not end is not counted"
     bench.commit_transaction()
     assert ended() == (3, 1)
-
-
-def test_a_real_producer_measures_its_transactions() -> None:
-    with EmbeddedCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=1)
-        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="x") as producer:
-            producer.init_transactions()
-            with producer.transaction():
-                producer.send("t", b"x")
-                producer.send_offsets_to_transaction({TopicPartition("t", 0): 1}, "g")
-            producer.begin_transaction()
-            producer.abort_transaction()
-            found = producer.metrics(detail=True)["producer-metrics"]
-            assert all(found[f"txn-{name}-time-ns-total"] > 0 for name in ("init", "begin", "send-offsets", "commit", "abort"))
-            assert (producer.metrics()["transactions_committed"], producer.metrics()["transactions_aborted"]) == (1, 1)
 
 
 def test_a_real_producer_has_all_names_and_its_flat_ones_stay() -> None:

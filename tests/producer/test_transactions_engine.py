@@ -158,19 +158,6 @@ def test_an_abort_that_comes_while_the_failed_commit_ends() -> None:
     assert engine.at.phase is Phase.READY
 
 
-def test_an_abort_of_what_the_coordinator_never_heard_of() -> None:
-    engine = ready()
-    engine.begin(False)
-    engine.gate.wanted[QUEUES[0]] = None
-    answer(engine, ask(engine, True), errors.DisconnectError())
-    abort = engine.submit(StepKind.ABORT)
-    answer(engine, ask(engine), errors.InvalidTxnState())
-    bump = ask(engine)
-    assert bump.kind is Kind.INIT
-    answer(engine, bump, producer_id=7, epoch=1)
-    assert outcome_of(abort) == (True, None)
-
-
 def test_an_exhausted_epoch_brings_another_producer_id() -> None:
     engine = opened(True)
     engine.submit(StepKind.COMMIT)
@@ -308,21 +295,19 @@ def test_every_error_of_every_request(kind: Kind, code: int, remedy: Remedy) -> 
         engine.begin(False)
 
 
-@each_row("code", sorted(FATAL_OF_PRODUCE))
-def test_a_batch_that_fails_for_good_ends_the_producer(code: int) -> None:
-    engine = opened(True)
-    engine.batch_failed(errors.from_code(code), True)
-    assert engine.at.phase is Phase.FATAL
-
-
 @each_row(
-    "error", [errors.InvalidProducerEpoch(), errors.InvalidTxnState(), errors.KafkaTimeoutError(), errors.OutOfOrderSequence()], ids=repr
+    ("error", "phase"),
+    [
+        *((errors.from_code(code), Phase.FATAL) for code in sorted(FATAL_OF_PRODUCE)),
+        *((kind(), Phase.ABORTABLE) for kind in (errors.InvalidProducerEpoch, errors.InvalidTxnState, errors.KafkaTimeoutError)),
+        (errors.OutOfOrderSequence(), Phase.ABORTABLE),
+    ],
+    ids=repr,
 )
-def test_a_batch_that_fails_otherwise_can_be_aborted(error: KafkaError) -> None:
+def test_a_batch_that_fails_ends_the_producer_or_asks_for_an_abort(error: KafkaError, phase: Phase) -> None:
     engine = opened(True)
     engine.batch_failed(error, True)
-    assert engine.at.phase is Phase.ABORTABLE
-    assert not engine.at.error.retriable
+    assert (engine.at.phase, engine.at.error.retriable) == (phase, False)
 
 
 def test_a_commit_after_the_coordinator_has_aborted_can_be_aborted_by_version_2() -> None:
