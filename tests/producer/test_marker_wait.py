@@ -210,3 +210,10 @@ def test_a_producer_learns_by_its_own_answers(monkeypatch: pytest.MonkeyPatch) -
     with bench.transaction():
         bench.send("t", "x", partition=0)
     assert asked == ["Produce", "EndTxn"], "not in haste"
+
+
+def test_version_1_never_looks() -> None:
+    bench = TransactionalBench(1)
+    bench.init_transactions()
+    bench.engine.begin(False, True)
+    assert not bench.engine.gate.holds

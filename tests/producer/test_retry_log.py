@@ -82,23 +82,6 @@ def test_an_error_that_lasts_is_told_once_and_one_that_passes_never(caplog: pyte
     assert len(caplog.records) == 1
 
 
-def test_an_error_is_told_again_after_a_while_and_outlives_the_records_it_cost(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("WARNING", "kafkacore.producer")
-    bench = started(delivery_timeout_ms=3_000, request_timeout_ms=2_000)
-    told_ms = []
-    for now_ms in range(0, 40_000, 500):
-        if not bench.accumulator.has_incomplete:
-            bench.send("t", b"x", partition=0)
-        bench.step()
-        if bench.client.sent:
-            before = len(caplog.records)
-            refuse(bench, Code.NOT_ENOUGH_REPLICAS, 0)
-            told_ms += [now_ms] * (len(caplog.records) - before)
-        bench.step(500)
-    assert bench.sender.counters["expired_batches"] > 5
-    assert [round(each, -3) for each in told_ms] == [1_000, 31_000]
-
-
 def test_a_partition_that_stays_without_a_leader_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("WARNING", "kafkacore.producer")
     bench = started(leaders=(1, -1))

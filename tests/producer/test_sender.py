@@ -127,6 +127,8 @@ def test_who_waits_in_vain_is_told_what_went_wrong_so_far() -> None:
     for number in range(20):
         batch.delivery.tried(errors.KafkaStorage(str(number)))
     assert [attempt.message for attempt in batch.delivery.attempts()] == [str(number) for number in range(4, 20)]  # the newest
+    bench.step(200_000)
+    assert [attempt.message for attempt in future.exception(0).attempts] == [str(number) for number in range(4, 20)]
 
 
 def test_one_partition_failing_leaves_its_neighbour_alone_and_asks_for_metadata() -> None:
