@@ -23,11 +23,12 @@ from kafkacore import (
 )
 from kafkacore.broker.coordinator_shard import partition_for
 from kafkacore.broker.faults import Disconnect
+from kafkacore.clock import JumpingClock
 from kafkacore.errors import Code, IllegalStateError, UsageError
 from kafkacore.producer.two_phase import LAST_EPOCH, STATES, Ending, Seen, state_of
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.rows import each_row
-from tests.kit.waiting import fresh
+from tests.kit.waiting import fresh, until
 
 FACED = [transaction_support]
 
