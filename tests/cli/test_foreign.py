@@ -1,4 +1,4 @@
-"""Words of kcat, Kafka's scripts and rpk: from the table itself, and command lines as hands type them."""
+"""Words of kcat, Kafka's scripts and rpk, from the table itself; lines as hands type them: each works the same here, or is answered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from kafkacore import ProducerRecord
-from kafkacore.cli.app import application
+from kafkacore.cli.app import application, run
 from kafkacore.cli.foreign import translated
 from kafkacore.cli.foreign_words import SPELLINGS, TABLE, Foreign, Spelling
 from kafkacore.cli.options import separator_of, with_ports
@@ -77,25 +77,109 @@ def test_a_row_leads_to_words_of_ours(row: Spelling) -> None:
         assert translated(ROOT, typed) == path + expected
 
 
-@each_row(
-    ("typed", "ours"),
-    [
-        ("-C -b h -t flights -o beginning -c 3", "consume flights -b h --from beginning --max 3"),
-        ("-P -t flights file -K :", "produce flights file -k :"),
-        ("-G readers flights", "consume -g readers flights"),
-        ("topics -b h --topic flights --create --partitions 3", "topics create flights -b h --partitions 3"),
-        ("topic describe flights", "topics describe flights"),
-        ("groups --group g --reset-offsets --to-earliest --execute", "groups reset g --to earliest --execute"),
-        ("consume --topic=flights --from-beginning --max-messages=2", "consume flights --from earliest --max 2"),
-        ("consume flights -k -t", "consume flights -k -t"),
-        ("produce t -- -t", "produce t -- -t"),
-        ("topics list", "topics list"),
-        ("frobnicate -t x", "frobnicate -t x"),
-        ("", ""),
-    ],
-)
-def test_command_lines(typed: str, ours: str) -> None:
-    assert translated(ROOT, shlex.split(typed)) == shlex.split(ours)
+SCRIPTS = {
+    "kcat": "",
+    "rpk": "",
+    "kafka-topics.sh": "topics",
+    "kafka-console-consumer.sh": "consume",
+    "kafka-console-producer.sh": "produce",
+    "kafka-consumer-groups.sh": "groups",
+    "kafka-configs.sh": "configs",
+    "kafka-producer-perf-test.sh": "perf produce",
+    "kafka-transactions.sh": "transactions",
+    "kafka-cluster.sh": "cluster",
+}
+"""The command here in whose place a script stands."""
+
+SAME = [
+    ("kcat consume flights -k -t", "consume flights -k -t"),
+    ("kcat produce t -- -t", "produce t -- -t"),
+    ("kafka-topics.sh --topic ls --describe", "topics describe ls"),
+    ("kcat consume --topic=flights --from-beginning --max-messages=2", "consume flights --from earliest --max 2"),
+    ("kafka-consumer-groups.sh --delete-offsets --topic t --group g", "groups delete-offsets g t"),
+    ("rpk group offset-delete g -t t:0,1", "groups delete-offsets g t:0,1"),
+    ("rpk topic trim-prefix t -o 5 -p 0,1 --no-confirm", "topics trim t --to 5 -p 0,1 --yes"),
+    ("kcat -C -b h -t flights -o -5 -e", "consume flights -b h --from -5 -e"),
+    ("kcat -b h -C -t flights -p 0 -o 10 -c 1", "consume flights -b h -p 0 --from 10 --max 1"),
+    ("kcat -b h -t flights -C -q -u -e", "consume flights --from earliest -b h -e"),  # kcat's begins at the start
+    ("kcat -b h -G readers flights copy", "consume -g readers -b h flights copy"),
+    ("kcat -P -b h -t flights -K: -z snappy", "produce flights -b h -k : --compression snappy"),
+    ("kafka-topics.sh --bootstrap-server h --describe --exclude-internal", "topics describe --bootstrap-server h"),
+    ("kafka-console-consumer.sh --topic t --partition 0 --offset 5", "consume t --partition 0 --from 5"),
+    ("kafka-console-consumer.sh --topic t --consumer-property auto.offset.reset=earliest", "consume t -X auto.offset.reset=earliest"),
+    ("kafka-console-producer.sh --topic t --producer-property acks=all --compression-codec lz4", "produce t -X acks=all --compression lz4"),
+    ("kafka-consumer-groups.sh --bootstrap-server h --describe --all-groups", "groups describe --bootstrap-server h"),
+    ("kafka-consumer-groups.sh --describe --group g --members --verbose", "groups describe g"),
+    ("kafka-consumer-groups.sh --bootstrap-server h --delete --group g --group h2", "groups delete g h2 --bootstrap-server h"),
+    ("kafka-consumer-groups.sh --group g --reset-offsets --all-topics --to-latest --dry-run", "groups reset g --to latest --dry-run"),
+    (
+        "kafka-configs.sh --entity-type topics --entity-name t --alter --delete-config retention.ms,cleanup.policy",
+        "configs set --topic t --delete retention.ms --delete cleanup.policy",
+    ),
+    ("kafka-configs.sh --entity-type broker-loggers --entity-name 1 --describe", "configs describe --broker-logger 1"),
+    ("kafka-transactions.sh --bootstrap-server h describe --transactional-id x", "transactions describe x --bootstrap-server h"),
+    ("kafka-cluster.sh cluster-id --bootstrap-server h", "cluster --bootstrap-server h"),
+    ("rpk topic describe t -c", "topics describe t --configs"),
+    ("rpk topic consume t -o :end", "consume t --from earliest -e"),
+    ("rpk topic produce t -k key -z lz4 -H a:b", "produce t -k key --compression lz4 -H a:b"),
+    ("rpk group seek g --to end --topics t", "groups reset g --to end t"),
+    ("rpk cluster health", "cluster"),
+    ("rpk acl user create bob", "users set bob"),
+    ("rpk topic list --format json", "topics list --json"),
+]
+ANSWERED = [
+    ("kcat -b h -L", "-L: `kafkacore cluster` shows the brokers, `kafkacore topics describe [TOPIC...]` partitions"),
+    ("kcat -C -b h -t flights -s value=i", "-s value=i: --value-format avro|protobuf|json and --key-format, with --registry URL"),
+    ("kcat -Q -b h -t flights:0:1767225600000", "-Q: `kafkacore topics offsets TOPIC --time MS` shows offsets by time"),
+    ("kafka-producer-perf-test.sh --topic t --producer-props acks=1", "--producer-props: settings go one by one: -X KEY=VALUE"),
+    ("rpk profile use prod", "profile: profiles are tables of a file, [profiles.NAME]: `kafkacore cluster --profile NAME`"),
+    ("kafka-topics.sh --zookeeper z --list", "--zookeeper: Kafka has no ZooKeeper any more: -b HOST:PORT names a broker"),
+    ("kafka-console-producer.sh --topic t --compression-codec", "Option '--compression-codec' requires an argument."),
+    ("kafka-console-producer.sh --topic t --batch-size 100 --timeout 100 --sync", "--batch-size: -X batch.size=BYTES"),
+    ("kafka-consumer-groups.sh --group g --reset-offsets --topic t:0,1 --shift-by -10", "--topic t:0,1: all partitions of a topic "),
+    (
+        "kafka-configs.sh --entity-type users --entity-name a --alter --add-config 'SCRAM-SHA-256=[password=x]'",
+        "--entity-type users: quotas: `",
+    ),
+    ("rpk topic list -d", "-d: `kafkacore topics describe` shows partitions"),
+    ("rpk topic consume t -o +5", "-o +5: --from is earliest, latest, an offset, -N or @TIME; --to, -e and --max say where reading ends"),
+    ("rpk topic consume t -r '^a'", "-r ^a: topics are named one by one: `kafkacore consume TOPIC...`; --registry"),
+    ("rpk topic add-partitions t -n 3", "add-partitions: `kafkacore topics alter TOPIC --partitions N` with N in all"),
+    ("rpk topic describe-storage t", "describe-storage: KafkaAdminClient.describe_log_dirs shows sizes, from Python"),
+    ("rpk cluster config get log.retention.ms", "config: `kafkacore configs describe|set|unset --broker-defaults`, or --broker ID"),
+    ("rpk security user create bob -p x", "-p: others see a command line: type it, or --password secret://env/NAME"),
+    ("rpk topic list --user a --password b --sasl-mechanism SCRAM-SHA-256", "--user: -X security.protocol=SASL_SSL -X sasl.mechani"),
+    ("kafka-consumer-groups.sh --bootstrap-server h --list --state", "Option '--state' requires an argument."),
+    ("kcat -b h -t flights", "-b: say what to do: -C reads a topic, -P sends to one"),
+]
+
+
+def arguments(line: str) -> list[str]:
+    tool, *words = shlex.split(line)
+    return shlex.split(SCRIPTS[tool]) + words
+
+
+@each_row(("line", "ours"), SAME, ids=[line for line, _ in SAME])
+def test_a_line_that_means_the_same(line: str, ours: str) -> None:
+    """It becomes these words of ours, and they are a command line: with arguments, without an unknown option."""
+    words = translated(ROOT, arguments(line))
+    assert words == shlex.split(ours)
+    command, context = ROOT, None
+    while words:
+        name = words.pop(0)
+        command = command.commands[name]
+        if not hasattr(command, "commands"):
+            command.make_context(name, words, parent=context)
+            break
+    assert translated(ROOT, shlex.split(ours)) == shlex.split(ours)
+
+
+@each_row(("line", "answer"), ANSWERED, ids=[line for line, _ in ANSWERED])
+def test_a_line_that_is_answered(line: str, answer: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With status 2, before anything is asked of a cluster."""
+    assert run(arguments(line)) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"kafkacore: {answer}") and said.count("\n") == 1
 
 
 def test_the_table_in_the_docs() -> None:
