@@ -87,7 +87,7 @@ def test_a_group_joins_and_commits(at: str, topic: str, cli: Commands) -> None:
 def test_no_more_than_asked_and_all_without_a_number(topic: str, cli: Commands) -> None:
     cli("perf", "produce", topic, "-n", "2000", "--json")
     assert cli.json("perf", "consume", topic, "-n", "1234")["records"] == 1234
-    read = cli.json("perf", "consume", topic, "--timeout", "5")
+    read = cli.json("perf", "consume", topic, "--timeout", "3")
     assert read["records"] == 2000
     assert read["seconds"] * 1000 == pytest.approx(read["fetch_ms"], abs=0.1)
     assert cli.json("perf", "consume", topic, "--from", "latest", "--timeout", "0.2")["records"] == 0
@@ -129,30 +129,28 @@ def test_slices_keep_to_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     assert slow == [(70.0, 1), (72.0, 1), (74.0, 1)]
 
 
-def test_percentiles_are_of_the_samples() -> None:
+def test_percentiles_of_the_samples_and_rates_of_intervals() -> None:
     samples = Samples()
     assert samples.summary() == {}
     for ms in range(1, 1001):
         samples.add(float(ms))
     assert samples.summary() == {"mean": 500.5, "p50": 500.5, "p95": 950.05, "p99": 990.01, "p99_9": 999.001, "max": 1000.0}
 
-
-def test_the_rates_of_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     progress = Progress(0.0)
     progress.points = [(0.0, 0), (0.5, 100), (0.5, 100), (1.0, 400)]
     assert progress.rates() == [(0.5, 200.0), (1.0, 600.0)]
 
 
 def test_output_for_people_and_pictures(topic: str, tmp_path: Path, cli: Commands) -> None:
-    sent, read = tmp_path / "new" / "sent.png", tmp_path / "read.png"
+    sent = tmp_path / "new" / "sent.png"
     shown = cli("perf", "produce", topic, "-n", "3000", "--throughput", "3000", "--plot", str(sent))
     took = re.search(r"3,000 records, 300,000 bytes in ([\d.]+) s: [\d,]+ records/s", shown)
     assert took and float(took[1]) >= 0.98  # not faster than --throughput says
     assert "to the acknowledgement (3,000 samples), ms: mean" in shown and "p99.9" in shown
     assert "records/s over time" in shown
-    shown = cli("perf", "consume", topic, "-n", "3000", "-g", topic, "--plot", str(read))
+    shown = cli("perf", "consume", topic, "-n", "3000", "-g", topic)
     assert "joined in" in shown and "age of a record" in shown
-    assert sent.read_bytes()[:4] == read.read_bytes()[:4] == b"\x89PNG"
+    assert sent.read_bytes()[:4] == b"\x89PNG"
 
 
 @each_row(
@@ -182,14 +180,9 @@ def test_bad_input_is_one_clear_line(at: str, words: list[str], status: int, sai
     assert line.startswith("kafkacore: ") and said in line
 
 
-@pytest.mark.parametrize("columns", [[], ["--columns"]])
+@each_row("columns", [[], ["--columns"]])
 def test_records_that_are_refused_are_a_failure(
-    columns: list[str],
-    cluster: EmbeddedCluster,
-    at: str,
-    topic: str,
-    monkeypatch: pytest.MonkeyPatch,
-    cli: Commands,
+    columns: list[str], cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch, cli: Commands
 ) -> None:
     monkeypatch.setattr(perf_clients, "SAMPLED", 1)  # also those whose latency is not taken
 
@@ -202,8 +195,6 @@ def test_records_that_are_refused_are_a_failure(
 
     cluster.control("Produce", refuse)
     try:
-        cli("perf", "produce", topic, "-n", "3000", *columns, status=1)
+        assert "TOPIC_AUTHORIZATION_FAILED" in cli.fails("perf", "produce", topic, "-n", "3000", *columns)
     finally:
         cluster.control("Produce", None)
-    (line,) = cli.err.splitlines()
-    assert line.startswith("kafkacore: ") and "TOPIC_AUTHORIZATION_FAILED" in line
