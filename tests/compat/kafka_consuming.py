@@ -144,21 +144,6 @@ def forms_of_commits(k: Face) -> Any:
 
 
 @case
-def commits_without_waiting(k: Face) -> Any:
-    k.fill(3)
-    consumer = k.consumer(group_id=k.group, enable_auto_commit=False)
-    consumer.assign([k.tp()])
-    seen: list[Any] = []
-    wanted = {k.tp(): k.package.OffsetAndMetadata(2, "", -1)}
-    future = consumer.commit_async(wanted, lambda offsets, response: seen.append((dict(offsets), isinstance(response, Exception))))
-    for _ in range(100):
-        consumer.poll(100)
-        if seen:
-            break
-    return [(at.offset, failed) for found, failed in seen for at in found.values()], future.succeeded(), consumer.committed(k.tp())
-
-
-@case
 def a_callback_for_all_commits(k: Face) -> Any:
     k.fill(3)
     heard: list[Any] = []
@@ -196,10 +181,14 @@ def commits_of_the_program_are_not_for_the_callback_of_all(k: Face) -> Any:
         return list(heard)
 
     consumer.commit({k.tp(): k.package.OffsetAndMetadata(1, "", -1)})
-    consumer.commit_async({k.tp(): k.package.OffsetAndMetadata(2, "", -1)}, lambda offsets, _: heard.append("its own"))
+
+    def own_callback(offsets: Any, response: Any) -> None:
+        heard.append(([at.offset for at in offsets.values()], isinstance(response, Exception)))
+
+    consumer.commit_async({k.tp(): k.package.OffsetAndMetadata(2, "", -1)}, own_callback)
     own = until(1)
-    consumer.commit_async({k.tp(): k.package.OffsetAndMetadata(3, "", -1)})
-    return own, until(2)
+    future = consumer.commit_async({k.tp(): k.package.OffsetAndMetadata(3, "", -1)})
+    return own, until(2), future.succeeded(), consumer.committed(k.tp())
 
 
 @case

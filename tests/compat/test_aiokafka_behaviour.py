@@ -13,7 +13,7 @@ from tests.compat.both_packages import CLUSTERS, Servers, cluster_of, compare_pr
 pytest.importorskip("aiokafka", minversion="0.14")
 
 SUBJECTS = [aiokafka_producing, aiokafka_consuming, aiokafka_administering]
-ON_KAFKA = {"transactions", "offsets_in_a_transaction", "a_fenced_producer", "settings_of_a_topic", "stamps_of_the_broker", "local_state"}
+ON_KAFKA = {"transactions", "offsets_in_a_transaction", "a_fenced_producer", "settings_of_a_topic", "stamps_of_the_broker"}
 
 quiet_loggers = quiet("aiokafka", "kafkacore.compat")
 
