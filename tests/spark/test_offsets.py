@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafkacore.errors import ConfigError
 from kafkacore.spark import offsets
 from kafkacore.spark.offsets import OffsetRange
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 partitions = st.tuples(st.sampled_from(["a", "b.c", "über"]), st.integers(0, 12))
@@ -41,7 +44,11 @@ def test_limit_is_shared_out_by_backlog() -> None:
     assert offsets.limited({("t", 0): 0, ("t", 1): 0}, {("t", 0): 10_000, ("t", 1): 1}, 100) == {("t", 0): 99, ("t", 1): 1}
 
 
-@given(st.dictionaries(partitions, st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), min_size=1, max_size=8), st.integers(1, 10**6))
+limits = Reached("all", "limited", "a share below one", "nothing in a partition")
+
+
+@limits.by
+@given(st.dictionaries(partitions, st.tuples(st.integers(0, 9), st.sampled_from([0, 1, 70])), min_size=1, max_size=5), st.integers(1, 40))
 def test_limit_keeps_within_bounds_and_always_moves(backlogs: dict[tuple[str, int], tuple[int, int]], most: int) -> None:
     start = {each: low for each, (low, _) in backlogs.items()}
     end = {each: low + size for each, (low, size) in backlogs.items()}
@@ -50,18 +57,29 @@ def test_limit_keeps_within_bounds_and_always_moves(backlogs: dict[tuple[str, in
     assert all(start[each] <= until[each] <= end[each] for each in end)
     assert sum(until[each] - start[each] for each in end) <= most + len(end)
     assert until == end or any(until[each] > start[each] for each in end)
+    assert all(until[each] > start[each] for each in end if end[each] > start[each])
+    sizes = [size for _, size in backlogs.values()]
+    limits("all" if until == end else "limited")
+    limits("a share below one", any(0 < size * most < sum(sizes) for size in sizes))
+    limits("nothing in a partition", until != end and 0 in sizes)
 
 
-ranges = st.lists(
-    st.builds(lambda p, low, size: OffsetRange("t", p, low, low + size), st.integers(0, 9), st.integers(0, 10**9), st.integers(0, 10**5)),
-    unique_by=lambda each: each.partition,
-    max_size=8,
-)
+def ranges_of(*sizes: int, least: int = 0) -> st.SearchStrategy[list[OffsetRange]]:
+    drawn = st.lists(st.sampled_from(sizes), min_size=least, max_size=8)
+    return drawn.map(ranges_with)
 
 
-@given(ranges, st.none() | st.integers(1, 40), st.none() | st.integers(1, 5_000))
+def ranges_with(sizes: list[int]) -> list[OffsetRange]:
+    return [OffsetRange("t", partition, partition, partition + size) for partition, size in enumerate(sizes)]
+
+
+cuts = Reached("by records", "to have tasks enough", "a small one stays whole", "an empty one")
+
+
+@cuts.by
+@given(ranges_of(0, 1, 9, 1_000, least=2), st.sampled_from([None, 4, 9, 12]), st.sampled_from([None, None, 5, 90]))
+@example(ranges_with([9, 1_000]), 9, None)
 def test_pieces_cover_every_offset_once_in_order(wanted: list[OffsetRange], least: int | None, most: int | None) -> None:
-    most = None if most is None else max(most, sum(each.size for each in wanted) // 500)  # keeps the example small
     pieces = offsets.split(wanted, least, most)
     joined: dict[int, list[int]] = {}
     for piece in pieces:
@@ -70,24 +88,39 @@ def test_pieces_cover_every_offset_once_in_order(wanted: list[OffsetRange], leas
         bounds = joined.setdefault(piece.partition, [piece.start, piece.start])
         assert bounds[1] == piece.start
         bounds[1] = piece.end
-    assert joined == {each.partition: [each.start, each.end] for each in wanted if each.size}
+    whole = {each.partition: [each.start, each.end] for each in wanted if each.size}
+    assert joined == whole
     assert pieces == offsets.split(list(reversed(wanted)), least, most)
     if least is not None and sum(each.size for each in wanted) >= 100 * least and most is None:
         assert len(pieces) >= least - len(wanted)
+    for_tasks = most is None and len(pieces) > len(whole)
+    cuts("by records", most is not None and len(pieces) > len(whole))
+    cuts("to have tasks enough", for_tasks)
+    cuts("a small one stays whole", for_tasks and any(each in pieces for each in wanted))
+    cuts("an empty one", len(whole) < len(wanted))
 
 
-@given(ranges, st.integers(1, 12))
+shares = Reached("shared", "more than a task holds", "fewer pieces than tasks", "tasks for every core")
+
+
+@shares.by
+@given(ranges_of(1, 1, 300, 999, offsets.TASK_OFFSETS + 1, least=3), st.integers(2, 6))
+@example(ranges_with([1, 1, 1]), 6)
 def test_small_pieces_share_a_task_in_their_order_and_leave_tasks_enough(wanted: list[OffsetRange], least: int) -> None:
-    pieces = [each for each in sorted(wanted) if each.size]
+    pieces = sorted(wanted)
     tasks = offsets.joined(pieces, least)
     sizes = [sum(each.size for each in task) for task in tasks]
     assert [each for task in tasks for each in task] == pieces
     assert all(size <= offsets.TASK_OFFSETS or len(task) == 1 for task, size in zip(tasks, sizes, strict=True))
     assert len(tasks) >= min(least, len(pieces))
     fewest = offsets.joined(pieces, 1)
-    sizes = [sum(each.size for each in task) for task in fewest]
-    assert all(size + task[0].size > offsets.TASK_OFFSETS for size, task in zip(sizes, fewest[1:], strict=False))
+    fewest_sizes = [sum(each.size for each in task) for task in fewest]
+    assert all(size + task[0].size > offsets.TASK_OFFSETS for size, task in zip(fewest_sizes, fewest[1:], strict=False))
     assert len(tasks) >= len(fewest)
+    shares("shared", len(tasks) < len(pieces))
+    shares("more than a task holds", max(sizes, default=0) > offsets.TASK_OFFSETS)
+    shares("fewer pieces than tasks", len(pieces) < least)
+    shares("tasks for every core", len(fewest) < len(tasks) < len(pieces))
 
 
 def test_eight_small_partitions_are_a_task_for_every_core() -> None:
@@ -129,14 +162,34 @@ def test_a_topic_made_anew_is_a_loss_even_if_it_has_grown_past_the_query() -> No
     assert offsets.repaired({("t", 0): 500}, [loss], skip=False) == {("t", 0): 0}
 
 
-@given(st.lists(st.integers(1, 5_000), max_size=40), st.integers(1, 12))
+def tasks_needed(sizes: list[int], largest: int) -> float:
+    """How many neighbours-in-a-row there are of at most this size each."""
+    if max(sizes) > largest:
+        return math.inf
+    count, room = 0, 0
+    for size in sizes:
+        if size > room:
+            count, room = count + 1, largest
+        room -= size
+    return count
+
+
+few = Reached("as they are", "fewer", "more tasks than the sizes ask for")
+
+
+@few.by
+@given(st.lists(st.sampled_from([1, 2, 500]), min_size=3, max_size=12), st.integers(2, 8))
+@example([500, 1, 1, 1, 1], 4)
 def test_no_more_tasks_than_are_wanted(sizes: list[int], most: int) -> None:
     pieces = [OffsetRange("t", i, 0, size) for i, size in enumerate(sizes)]
     tasks = offsets.at_most([[each] for each in pieces], most)
     assert [each for task in tasks for each in task] == pieces  # nothing is lost, cut or moved
     assert len(tasks) == min(most, len(sizes)) and all(tasks)
-    largest = max((sum(each.size for each in task) for task in tasks), default=0)
-    assert largest <= sum(sizes) / most + max(sizes, default=0)  # within one piece of the best there can be
+    found = [sum(each.size for each in task) for task in tasks]
+    sums = {sum(sizes[low:high]) for low in range(len(sizes)) for high in range(low + 1, len(sizes) + 1)}
+    assert len(sizes) <= most or max(found) == min(each for each in sums if tasks_needed(sizes, each) <= most)
+    few("as they are" if len(sizes) <= most else "fewer")
+    few("more tasks than the sizes ask for", len(sizes) > most and any(one + two <= max(found) for one, two in itertools.pairwise(found)))
 
 
 def test_the_largest_of_few_tasks_is_as_small_as_possible() -> None:
@@ -150,11 +203,15 @@ def test_the_largest_of_few_tasks_is_as_small_as_possible() -> None:
 # ---- where batches end
 
 
+ends = Reached("limited", "waits", "waits no longer", "a goal", "nothing at first")
+
+
+@ends.by
 @given(
-    st.dictionaries(partitions, st.tuples(st.integers(0, 1_000), st.integers(0, 1_000)), min_size=1, max_size=6),
-    st.none() | st.integers(1, 500),
-    st.none() | st.integers(1, 500),
-    st.booleans(),
+    st.dictionaries(partitions, st.tuples(st.integers(0, 9), st.sampled_from([0, 1, 40])), min_size=1, max_size=4),
+    st.sampled_from([None, 3, 10, 30]),
+    st.sampled_from([None, 30, 60]),
+    st.sampled_from([False, False, True]),
 )
 def test_batches_reach_the_end_and_never_pass_the_goal(
     backlogs: dict[tuple[str, int], tuple[int, int]], most: int | None, least: int | None, with_goal: bool
@@ -164,14 +221,27 @@ def test_batches_reach_the_end_and_never_pass_the_goal(
     newest = {each: low + size for each, (low, size) in backlogs.items()}
     admission.goal = dict(newest) if with_goal else None
     later = {each: offset + 10 for each, offset in newest.items()} | {("new", 0): 5} if with_goal else newest
-    now_ms = 0
+    ends("nothing at first", begin == newest)
+    now_ms, last_ms = 0, -1_000
     while True:
         end = admission.end(begin, later, most, True, now_ms)
         assert end.keys() == newest.keys() and all(begin[each] <= end[each] <= newest[each] for each in end)
+        left = sum(newest[each] - begin[each] for each in begin)
+        short = least is not None and left < least
         if end == begin:
-            break
-        assert most is None or sum(end[each] - begin[each] for each in end) <= most + len(end)
-        begin, now_ms = end, now_ms + 1_000
+            if not left:
+                break
+            assert short and not with_goal and 0 < now_ms - last_ms < 1_000
+            ends("waits")
+            now_ms += 500
+            continue
+        assert with_goal or not short or now_ms - last_ms >= 1_000
+        took = sum(end[each] - begin[each] for each in end)
+        assert most is None or took <= most + len(end)
+        ends("limited", took < left)
+        ends("waits no longer", short and last_ms >= 0)
+        ends("a goal", with_goal)
+        begin, last_ms, now_ms = end, now_ms, now_ms + 500
     assert begin == newest
 
 
