@@ -379,3 +379,8 @@ def getting_of(registry: Any) -> Any:
 def watched_by(selector: Any) -> Any:
     """Muted peers whose end it looks for."""
     return selector._watched
+
+
+def authority_of(certificates: Any) -> Any:
+    """What signs them."""
+    return certificates._authority

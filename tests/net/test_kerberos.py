@@ -389,10 +389,24 @@ def test_a_kdc_that_hangs_holds_a_few_threads(waiting):
     for _ in range(TICKETS_ASKED):
         assert waiting.tickets.asked.acquire(timeout=GUARD_S)
     assert len(waiting.tickets.calls) == TICKETS_ASKED
+    assert not waiting.ready(ids[-1], "other")  # its node has moved: what it waited for is not asked for
     waiting.tickets.hanging.set()
-    for id in ids:
+    for id in ids[:-1]:
         waiting.until_ready(id)
-    assert len(waiting.tickets.calls) == len(ids)
+    waiting.until_ready(ids[-1], "other")
+    assert sorted(waiting.tickets.calls) == ["localhost"] * (len(ids) - 1) + ["other"]
+
+
+def test_of_two_tickets_one_fails(waiting):
+    waiting.tickets.hanging = threading.Event()
+    assert not waiting.ready(1) and not waiting.ready(2, "nowhere")
+    waiting.tickets.hanging.set()
+    for _ in range(2):
+        assert waiting.answered.acquire(timeout=GUARD_S)
+    assert waiting.ready(1)
+    with pytest.raises(AuthenticationFailedError, match="no Kerberos ticket for kafka/nowhere"):
+        waiting.ready(2, "nowhere")
+    assert waiting.ready(1)
 
 
 def test_a_ticket_that_a_broker_refuses_is_not_shown_for_ever(waiting, keytabs, realm):

@@ -675,8 +675,8 @@ def test_topics_that_come_one_after_the_other_cost_what_they_are(case: Case) -> 
 
 def test_a_topic_that_was_not_described_is_asked_for_again_without_the_others(case: Case) -> None:
     case.update()
-    assert needs(case, "whole", "open") == ["open", "whole"]
-    answer_with(case, topic("whole", (1, 5)), topic("open", error=5))
+    assert needs(case, "whole", "open", "shut") == ["open", "shut", "whole"]
+    answer_with(case, topic("whole", (1, 5)), topic("open", error=5), topic("shut", error=5))
     assert 80 <= case.due_ms() <= 120
     case.metadata.request_topic("open")
     assert 80 <= case.due_ms() <= 120  # a caller that waits for it does not hurry it
@@ -760,9 +760,10 @@ def begin(case: Case) -> tuple[list[str] | None, bool]:
 def test_a_request_that_may_create_names_no_topic_of_a_question(case: Case) -> None:
     case.update()
     case.metadata.add_topic("written", 0, create=True)
+    case.metadata.add_topic("made", 0, create=True)
     case.metadata.add_topic("asked", 0)
-    assert begin(case) == (["written"], True)
-    answer_with(case, topic("written", error=3))
+    assert begin(case) == (["made", "written"], True)
+    answer_with(case, topic("made", (1, 5)), topic("written", error=3))
     assert begin(case) == (["asked"], False)  # at once: a caller waits for it
     answer_with(case, topic("asked", error=3))
     seen = []

@@ -22,6 +22,7 @@ from kafkacore.metadata import NEVER_MS
 from kafkacore.net.background import resolve
 from kafkacore.net.client import ClientResponse, NetworkClient
 from kafkacore.net.transport import Address, SocketTransports, Transport
+from kafkacore.net.waits import Pieces
 from kafkacore.types import Node
 from tests.kit.rows import each_row
 from tests.net.net_support import Cluster
@@ -595,6 +596,31 @@ def test_the_log_is_told_of_an_outage_once(cluster: Cluster, caplog: pytest.LogC
     outage("Connection refused")
 
 
+def test_of_two_brokers_that_are_down_the_one_that_was_back_is_told_again(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster((1, 2))
+    cluster.poll(10)
+
+    def outage() -> list[int | None]:
+        caplog.clear()
+        for _ in range(5):
+            for id in (1, 2):
+                cluster.client.ready(cluster.node(id), cluster.now_ms)
+            cluster.clock.advance(5_000)
+        return [id for id in (1, 2) for record in caplog.records if f"[broker {id}]; trying again" in record.getMessage()]
+
+    cluster.refuse.update(("broker-1", "broker-2"))
+    caplog.set_level("WARNING")
+    assert outage() == [1, 2]
+    assert outage() == []
+    cluster.refuse.remove("broker-1")
+    cluster.until_ready(1)
+    cluster.client.disconnect(1)
+    cluster.refuse.add("broker-1")
+    cluster.clock.advance(5_000)
+    assert outage() == [1]
+    cluster.close()
+
+
 @pytest.mark.parametrize("answers_versions", [True, False], ids=["SASL is wanted", "TLS is wanted"])
 def test_a_listener_that_wants_another_protocol_is_told_once_within_a_second(
     answers_versions: bool, caplog: pytest.LogCaptureFixture
@@ -761,6 +787,23 @@ def test_a_host_that_idna_refuses_is_a_host_that_cannot_be_resolved(cluster: Clu
     (error,) = cluster.client.connection_errors(node)
     assert isinstance(error, NetworkError)
     assert host in str(error)
+
+
+def test_of_two_large_answers_the_one_that_stands_still_is_known() -> None:
+    cluster, pieces = Cluster((1, 2)), Pieces()
+    for id in (1, 2):
+        cluster.until_ready(id)
+    cluster.poll(3)
+    peers = [cluster.peer(f"broker-{id}") for id in (1, 2)]
+    for id, peer in enumerate(peers, 1):
+        cluster.send(id)
+        peer.transport.write([(500_000).to_bytes(4, "big") + bytes(70_000)], 0)
+    began_ms = cluster.now_ms
+    assert pieces.take_in(cluster.client, began_ms) == {1: began_ms, 2: began_ms}
+    cluster.clock.advance(1_000)
+    peers[1].transport.write([bytes(70_000)], 0)
+    assert pieces.take_in(cluster.client, cluster.now_ms) == {1: began_ms, 2: cluster.now_ms}
+    cluster.close()
 
 
 @pytest.mark.parametrize("port", [-1, 70_000])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -18,7 +19,7 @@ from kafkacore.errors import CorruptDataError, DisconnectError, IllegalStateErro
 from kafkacore.net.channel import MuteEvent, NetworkSend
 from kafkacore.net.selector import IdleDisconnect, Selector, SelectorsPoller
 from kafkacore.net.transport import READ, WRITE, Address, MemoryTransport, PlaintextTransport, Transport, memory_pair
-from tests.kit.inside import listeners_of, poller_of, starved_of
+from tests.kit.inside import listeners_of, poller_of, starved_of, watched_by
 from tests.kit.wire import sized
 
 ADDRESS = Address(socket.AF_INET, ("192.0.2.1", 9092), "broker")
@@ -180,6 +181,31 @@ def test_muted_channels_are_not_read(selector: Selector, script: Script) -> None
     selector.unmute(1)
     selector.poll(60_000)
     assert bytes(selector.completed_receives[0].payload) == b"two"
+
+
+def test_of_muted_peers_each_is_read_again_in_its_own_time(selector: Selector, script: Script) -> None:
+    ids = (1, 2, 3)
+    for id in ids:
+        connect(selector, id)
+    for id, far in zip(ids, script.far, strict=True):
+        far.write([sized(b"first of %d" % id) + sized(b"second of %d" % id)], 0)
+    selector.poll(0)
+    for id in (1, 2):
+        selector.mute(id)
+
+    def seen() -> list[bytes]:
+        selector.poll(0)
+        return [bytes(one.payload) for one in selector.completed_receives]
+
+    assert seen() == [b"second of 3"]
+    script.far[1].close()
+    selector.unmute(1)
+    assert seen() == [b"second of 1"]
+    assert not selector.disconnected  # what peer 2 has sent is to be read first
+    selector.unmute(2)
+    assert seen() == [b"second of 2"]
+    selector.poll(0)
+    assert [*selector.disconnected] == [2] and selector.is_channel_ready(1)
 
 
 def test_frames_before_the_end_are_delivered_before_the_disconnect(selector: Selector, script: Script) -> None:
@@ -455,6 +481,28 @@ def test_a_quiet_selector_returns_for_whole_frames_only() -> None:
         serving.close()
 
 
+def test_the_end_of_one_of_two_muted_peers_is_reported(server: tuple[Selector, tuple[str, int]]) -> None:
+    serving, address = server
+    ids = []
+    with socket.create_connection(address) as first, socket.create_connection(address) as second:
+        while len(ids) < 2:
+            serving.poll(5_000)
+            ids += map(str, serving.accepted)
+        for id in ids:
+            serving.mute(id)
+            serving.watch(id)
+        peers = {f"{host}:{port}": peer for peer in (first, second) for host, port in [peer.getsockname()]}
+        gone, stays = (peers[id.split("-")[1]] for id in ids)
+        gone.close()
+        while not serving.disconnected:
+            serving.poll(5_000)
+        assert [*serving.disconnected] == ids[:1]
+        assert watched_by(serving) == {serving.channels[ids[1]]}
+        stays.sendall(sized(b"still here"))
+        serving.unmute(ids[1])
+        assert until_received(serving) == b"still here"
+
+
 def test_a_reset_peer_is_reported(server: tuple[Selector, tuple[str, int]]) -> None:
     serving, address = server
     peer = socket.create_connection(address)
@@ -503,20 +551,25 @@ def test_all_listeners_that_were_left_alone_are_listened_to_again() -> None:
         def closed(self, id: object) -> None:
             """Nothing is counted."""
 
-    admits, serving = Admits(), Selector(SystemClock())
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-        for listener in (one, two):
-            serving.listen(listener, admission=admits)  # type: ignore[arg-type]
-        with socket.create_connection(one.getsockname()), socket.create_connection(two.getsockname()):
-            while len(starved_of(serving)) < 2:
-                serving.poll(5_000)
-            admits.ms = 0
-            serving.rearm_listeners()
-            accepted: list[str] = []
-            while len(accepted) < 2:
-                serving.poll(5_000)
-                accepted += map(str, serving.accepted)
-        assert {id.partition("-")[0] for id in accepted} == {f"127.0.0.1:{listener.getsockname()[1]}" for listener in (one, two)}
+    serving = Selector(SystemClock())
+    with contextlib.ExitStack() as stack:
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        admits = [Admits() for _ in listeners]
+        for listener, admission in zip(listeners, admits, strict=True):
+            serving.listen(listener, admission=admission)  # type: ignore[arg-type]
+            stack.enter_context(socket.create_connection(listener.getsockname()))
+        while len(starved_of(serving)) < 3:
+            serving.poll(5_000)
+        for admission in admits[::2]:  # the one between them refuses on
+            admission.ms = 0
+        serving.rearm_listeners()
+        accepted: list[str] = []
+        while len(accepted) < 2 or not starved_of(serving):
+            serving.poll(5_000)
+            accepted += map(str, serving.accepted)
+        addresses = [f"127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
+        assert {id.partition("-")[0] for id in accepted} == {*addresses[::2]}
+        assert starved_of(serving) == [listeners[1].fileno()]
         serving.close()
 
 

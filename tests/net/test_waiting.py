@@ -184,12 +184,35 @@ def test_a_poll_takes_in_all_that_helper_threads_have_found_out(cluster, resolve
     resolver.hangs(*hosts)
     for node_id in (1, 2):
         assert not cluster.client.ready(cluster.node(node_id), cluster.now_ms)
-    for host in hosts:
-        resolver.answer(host, host)
+    resolver.answer("broker-1")
+    resolver.answer("broker-2", "broker-2")
     while len(found_out_of(cluster.client)) < 2:
         assert cluster.woken.acquire(timeout=WAIT_S)
     cluster.client.poll(0, cluster.now_ms)
-    assert [connections_of(cluster.client)[node_id].state == RESOLVING for node_id in (1, 2)] == [False, False]
+    assert cluster.client.connection_failed(cluster.node(1)) and not cluster.client.connection_failed(cluster.node(2))
+    cluster.until_ready(2)
+    assert resolver.calls.count("broker-2") == 1
+
+
+def test_answers_that_come_late_are_each_used_by_its_own_next_attempt(cluster, resolver):
+    nodes = {id: cluster.node(id) for id in (1, 2)}
+    resolver.hangs("broker-1", "broker-2")
+    for node in nodes.values():
+        assert not cluster.client.ready(node, cluster.now_ms)
+    while not all(cluster.client.connection_failed(node) for node in nodes.values()):
+        cluster.metadata.next_update_ms = NEVER_MS  # no third party that asks for them
+        cluster.clock.advance(1_000)
+        cluster.client.poll(0, cluster.now_ms)
+    resolver.answer("broker-1")
+    resolver.answer("broker-2", "broker-2")
+    while running_lookups(cluster.client):
+        assert cluster.woken.acquire(timeout=WAIT_S)
+        cluster.client.poll(0, cluster.now_ms)
+    cluster.clock.advance(60_000)
+    cluster.until_ready(2)
+    assert not cluster.client.ready(nodes[1], cluster.now_ms)
+    assert "Name or service not known" in str(cluster.client.connection_errors(nodes[1])[-1])
+    assert [resolver.calls.count(f"broker-{id}") for id in nodes] == [1, 1]
 
 
 def test_an_answer_whose_step_ctrl_c_has_ended_is_used_by_the_next_attempt(cluster, resolver, monkeypatch):

@@ -27,7 +27,7 @@ from kafkacore.config_tls import make_context
 from kafkacore.errors import KafkaError, SaslAuthentication, SslAuthenticationFailed
 from kafkacore.net.transport import TlsTransport
 from kafkacore.testing import EmbeddedCluster
-from tests.kit.inside import brokers_of, certificates_of
+from tests.kit.inside import authority_of, brokers_of, certificates_of
 from tests.kit.tls import client_hello
 from tests.kit.waiting import until
 from tests.kit.wire import Wire
@@ -99,7 +99,7 @@ def test_certificates(
     context = context_of(cluster, own=False)
     context.maximum_version = ssl.TLSVersion.TLSv1_2 if version == "1.2" else ssl.TLSVersion.TLSv1_3
     if shown != "none":
-        authority = certificates_of(cluster)._authority if shown == "expired" else trustme.CA()
+        authority = authority_of(certificates_of(cluster)) if shown == "expired" else trustme.CA()
         past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
         end = past + datetime.timedelta(1 if shown == "expired" else 40_000)
         authority.issue_cert(common_name="mallory", not_before=past, not_after=end).configure_cert(context)
