@@ -17,6 +17,7 @@ from kafkacore.broker.sessions import FetchSession
 from kafkacore.broker.state import Outcome
 from tests.kit.batches import batch
 from tests.kit.inside import sessions_of
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 PARTITIONS = 5
@@ -99,6 +100,17 @@ def alike(bench, answer):
     )
 
 
+walked = Reached(
+    "records in an incremental answer",
+    "an incremental answer that names nothing",
+    "an error in an incremental answer",
+    "a wait that ends with records",
+    "a wait that ends without",
+    "a topic made again while its partitions are in a session",
+    "another broker leads a partition of a session",
+)
+
+
 class Pair:
     """Two brokers that are asked the same; the sessions and the ISR checks of the second leave nothing out."""
 
@@ -135,7 +147,7 @@ class Pair:
         topic, index = rnd.choice(TOPICS), rnd.randrange(PARTITIONS)
         what = rnd.choices(
             ["fetch", "produce", "delete_records", "elect", "isr", "advance", "recreate", "checks", "roll", "sessionless"],
-            [40, 16, 3, 3, 5, 8, 1, 2, 2, 2],
+            [40, 16, 3, 2, 5, 8, 1, 2, 2, 2],
         )[0]
         if what == "fetch":
             self.fetch(rnd.choice(self.readers))
@@ -146,10 +158,11 @@ class Pair:
             self.both(lambda bench: self.delete_records(bench, topic, index))
         elif what == "elect":
             self.leader_epoch += 1
-            leader, isr = rnd.choice([1, 1, 2]), rnd.choice([[1], [1, 2], [1, 2, 3]])
+            leader, isr = rnd.choice([1, 1, 1, 2]), rnd.choice([[1], [1, 2], [1, 2, 3]])
             replicas = rnd.choice([[1, 2, 3], [1, 2, 3], [1, 2], [2, 3]])
             if leader not in replicas or set(isr) - set(replicas):
                 leader, isr = 2, [2]
+            walked("another broker leads a partition of a session", leader != 1 and any(each.session_id for each in self.readers))
             self.both(lambda bench: self.elect(bench, topic, index, self.leader_epoch, leader=leader, isr=isr, replicas=replicas))
         elif what == "isr":
             isr = rnd.choice([[1], [1, 2], [1, 3], [1, 2, 3]])
@@ -158,6 +171,7 @@ class Pair:
             ms = rnd.choice([10, 100, 600])
             self.both(lambda bench: (bench.clock.advance(ms), [each.advance_clock() for each in bench.state.clocked]))
         elif what == "recreate":
+            walked("a topic made again while its partitions are in a session", any(each.session_id for each in self.readers))
             self.both(lambda bench: (delete_topic(bench.state.controller, topic), self.create(bench, topic)))
         elif what == "checks":
             self.both(self.check_isrs)
@@ -197,7 +211,8 @@ class Pair:
             return
         if reader.epoch and rnd.random() < 0.03:
             reader.epoch = 0  # begins again
-        everything = [(topic, index) for topic in TOPICS for index in range(PARTITIONS + 1)]
+        missing = rnd.random() < 0.02
+        everything = [(topic, index) for topic in TOPICS for index in range(PARTITIONS + missing)]
         wanted = everything if reader.epoch == 0 and rnd.random() < 0.7 else rnd.sample(everything, rnd.randint(0, 4))
         named = {key: self.place(reader, key) for key in wanted}
         forgotten = rnd.sample(everything, rnd.choice([0, 0, 0, 1, 3]))
@@ -216,6 +231,10 @@ class Pair:
         elif first[0]:
             reader.session_id = reader.epoch = 0
         else:
+            if reader.epoch:
+                walked("records in an incremental answer", any(records for _, records, _ in first[2]))
+                walked("an incremental answer that names nothing", not first[2])
+                walked("an error in an incremental answer", any(part.error_code for _, _, part in first[2]))
             reader.session_id = first[1]
             reader.epoch = reader.epoch + 1 if first[1] else 0
 
@@ -225,10 +244,10 @@ class Pair:
         if partition is None:
             return 0, -1, -1
         end = partition.log.end_offset if reader.replica_id >= 0 else partition.high_watermark
-        offset = end if self.random.random() < 0.8 else self.random.randint(0, partition.log.end_offset + 1)
-        epoch = self.random.choice([-1, partition.leader_epoch, partition.leader_epoch, max(partition.leader_epoch - 1, 0)])
-        last = self.random.choice([-1, -1, partition.log.epochs[-1][0] if partition.log.epochs else -1, partition.leader_epoch + 1])
-        return offset, epoch, last
+        rnd, epoch = self.random, partition.leader_epoch
+        offset = end if rnd.random() < 0.9 else rnd.randint(0, partition.log.end_offset + (rnd.random() < 0.1))
+        last = partition.log.epochs[-1][0] if partition.log.epochs else -1
+        return offset, rnd.choice([-1, epoch] * 10 + [max(epoch - 1, 0)]), rnd.choice([-1, last] * 10 + [epoch + 1])
 
     def compare(self):
         first, second = self.benches
@@ -238,6 +257,8 @@ class Pair:
             for bench in self.benches:
                 bench.late.clear()
             for answer in late[0]:
+                ends_with = any(records for _, records, _ in answer[2])
+                walked("a wait that ends with records" if ends_with else "a wait that ends without")
                 for reader in self.readers:
                     if reader.waits and (reader.session_id or answer[1]) == answer[1]:
                         reader.waits, reader.session_id = False, answer[1]
@@ -264,6 +285,7 @@ def walk_all(monkeypatch, sessions):
     monkeypatch.setattr(FetchSession, "leave_out", keep)
 
 
+@walked.by
 @given(seed=st.integers(0, 2**32))
 @example(seed=718)  # a fetch by id waits for two partitions of a topic that is deleted
 @settings(max_examples=60, deadline=None)
@@ -398,6 +420,24 @@ def test_a_follower_is_caught_up_in_what_its_fetches_leave_out(bench):
         assert (replica.log_end_offset, replica.is_caught_up(3, bench.clock.now_ms(), 2_000)) == (0, True)
     bench.clock.advance(1_000)
     assert not replica.is_caught_up(3, bench.clock.now_ms(), 2_000)
+
+
+def test_a_follower_that_waited_through_an_election_shows_again_how_far_it_is(bench):
+    """Else a consumer of its rack is not sent to it until the next record comes."""
+    topic = bench.topic(partitions=2)
+    for index in range(2):
+        Pair.elect(bench, topic.name, index, 0, replicas=[1, 2], isr=[1, 2])
+    reader = Reader(NAMES, 2)
+    reader.asks(bench, {("t", index): (0, -1, -1) for index in range(2)})
+    reader.asks(bench)
+    assert reader.asks(bench, max_wait_ms=500) is Outcome.LATER
+    Pair.elect(bench, topic.name, 0, 1, replicas=[1, 2], isr=[1, 2])
+    remotes = [bench.state.replicas.partition("t", index).remotes[2] for index in range(2)]
+    assert [remote.log_end_offset for remote in remotes] == [-1, 0]
+    bench.clock.advance(500)
+    bench.state.fetches.advance_clock()
+    reader.asks(bench)
+    assert [remote.log_end_offset for remote in remotes] == [0, 0]
 
 
 @pytest.fixture

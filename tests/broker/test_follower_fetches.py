@@ -16,6 +16,7 @@ from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, DisconnectError, KafkaStorage
 from kafkacore.net.connection import ExponentialBackoff
 from kafkacore.timer import LoopTimer
+from tests.kit.reached import Reached
 
 LEADER = 2
 
@@ -92,6 +93,20 @@ def data(index, **fields):
     return p.PartitionData(partition_index=index, **{"records": b"", **fields})
 
 
+followed = Reached(
+    "records while others wait",
+    "the log diverges",
+    "an offset out of range",
+    "a partition is refused",
+    "a partition breaks",
+    "a lost connection",
+    "a session refused",
+    "no session given",
+    "a partition dropped while it is asked for",
+    "another leader while it is asked for",
+)
+
+
 class Run:
     """A leader as a dictionary: what its session with the follower holds, as far as the follower has said."""
 
@@ -129,10 +144,12 @@ class Run:
                 copy = self.copies.setdefault(index, Copy(index))
                 copy.leader_epoch += rnd.choice([0, 1])
                 copy.leader = rnd.choice([LEADER, LEADER, LEADER, 3, -1])
+                followed("another leader while it is asked for", copy.leader != LEADER and index in self.session)
                 self.follower.fetchers.follow(copy)
             self.follower.fetchers.wake()
         elif what == "drop" and self.copies:
             index = rnd.choice(sorted(self.copies))
+            followed("a partition dropped while it is asked for", index in self.session and LONG_LANE in self.follower.lanes())
             self.follower.fetchers.unfollow(self.copies.pop(index).key)
         elif what == "advance":
             self.follower.clock.advance(rnd.choice([5, 30, 2_000]))
@@ -176,18 +193,26 @@ class Run:
             return
         outcome = rnd.choices(["data", "lost", "refused", "no session"], [12, 1, 1, 1])[0]
         if outcome == "lost":
+            followed("a lost connection")
             done(DisconnectError("cut"))
             return
         if outcome == "refused" and lane == LONG_LANE:
+            followed("a session refused")
             done(p.FetchResponse(error_code=rnd.choice([Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH]), responses=[]))
             return
         read = sorted(self.session if lane == LONG_LANE else asked_for(request))
         parts = [self.part(index) for index in rnd.sample(read, rnd.randint(0, len(read)))]
+        followed("no session given", outcome == "no session")
+        followed("records while others wait", 0 < len(parts) < len(read) and any(part.records for part in parts))
         done(fetch_answer(parts, 0 if outcome == "no session" else 9))
 
     def part(self, index):
         rnd = self.random
         kind = rnd.choice(["records", "records", "watermark", "error", "out of range", "diverging", "breaks"])
+        followed("a partition breaks", kind == "breaks" and index in self.copies)
+        followed("a partition is refused", kind == "error")
+        followed("an offset out of range", kind == "out of range")
+        followed("the log diverges", kind == "diverging")
         if kind == "breaks" and index in self.copies:
             self.copies[index].breaks = KafkaStorage("the disk is busy")
         if kind == "diverging":
@@ -196,6 +221,7 @@ class Run:
         return data(index, error_code=code, records=b"r" * rnd.randint(1, 4) if kind == "records" else b"", high_watermark=5)
 
 
+@followed.by
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=150, deadline=None)
 def test_a_leaders_session_holds_what_a_full_fetch_would_name(seed):

@@ -375,6 +375,8 @@ class _Reading:
             if reader.replica_id not in partition.isr or partition.high_watermark < log.end_offset:
                 return  # its next fetch may be what lets it into the ISR, or the high watermark rise
             replica = partition.remotes[reader.replica_id]
+            if replica.log_end_offset != wanted.fetch_offset:
+                return  # it waited through an election: its next fetch shows how far it is
         session.leave_out((topic, wanted.partition), wanted, answer, log.segment_base(wanted.fetch_offset), replica)
 
     def response(self, answers: list[tuple[TopicKey, PartitionData]]) -> FetchResponse:
