@@ -109,9 +109,9 @@ def test_a_new_epoch_starts_at_zero_and_fences_the_old_one(log):
     with pytest.raises(errors.OutOfOrderSequence):
         log.append(3, epoch=1)
     assert log.append(0, epoch=1) is None
-    for transactional in (False, True):  # it hears of its epoch before anything else
+    for sequence, transactional in ((0, False), (3, False), (3, True)):  # it hears of its epoch before anything else
         with pytest.raises(errors.InvalidProducerEpoch):
-            log.append(3, transactional=transactional)
+            log.append(sequence, transactional=transactional)
     with pytest.raises(errors.InvalidProducerEpoch):  # a zombie holds nobody up
         log.states.start_verification(PID, 0, 0, 0, True)
 

@@ -5,26 +5,42 @@ With KAFKACORE_SEEDS there are more examples, and longer ones.
 
 import os
 import random
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from replication_model import Model
 
 from kafkacore import errors
 from kafkacore.broker.partition import Partition
+from tests.kit.reached import Reached
+
+BRANCHES = "the ISR shrinks", "the ISR grows", "another leader", "a replica truncates", "acknowledged by two of three"
+reached, reached_unclean = Reached(*BRANCHES), Reached(*BRANCHES)
+
+
+TRUNCATE = Partition.truncate
 
 
 class Replication(RuleBasedStateMachine):
     """Elections are clean: whatever happens, no record below a high watermark is lost or replaced."""
 
     unclean = False
+    reached = staticmethod(reached)
 
     @initialize(min_isr=st.sampled_from([1, 2]))
     def begin(self, min_isr):
         self.model = Model(min_insync_replicas=min_isr, replica_lag_time_max_ms=2_000, unclean_leader_election_enable=self.unclean)
         self.high_watermarks = {}
+        self.before = self.model.registration
+        self.watched = mock.patch.object(Partition, "truncate", lambda partition, offset: self.truncate(partition, offset))
+        self.watched.start()
+
+    def truncate(self, partition, offset):
+        self.reached("a replica truncates", offset < partition.log.end_offset)
+        TRUNCATE(partition, offset)
 
     @rule(data=st.data(), count=st.integers(1, 6))
     def deliver(self, data, count):
@@ -60,10 +76,10 @@ class Replication(RuleBasedStateMachine):
             if moves:
                 self.model.move(*order.choice(moves))
 
-    @precondition(lambda self: self.model.lanes)
     @rule(data=st.data())
     def cut(self, data):
-        self.model.cut(data.draw(st.sampled_from(sorted(self.model.lanes))))
+        if self.model.lanes:
+            self.model.cut(data.draw(st.sampled_from(sorted(self.model.lanes))))
 
     @rule(node=st.integers(1, 3))
     def tell(self, node):
@@ -76,19 +92,40 @@ class Replication(RuleBasedStateMachine):
         if target in self.model.alive:
             self.model.produce(target, acks, records)
 
-    @precondition(lambda self: len(self.model.alive) > 1)
     @rule(data=st.data())
     def kill(self, data):
-        self.model.kill(data.draw(st.sampled_from(sorted(self.model.alive))))
+        if len(self.model.alive) > 1:
+            self.model.kill(data.draw(st.sampled_from(sorted(self.model.alive))))
 
-    @precondition(lambda self: len(self.model.alive) < 3)
     @rule(data=st.data())
     def restart(self, data):
-        self.model.start(data.draw(st.sampled_from(sorted(set(self.model.news) - self.model.alive))))
+        if len(self.model.alive) < 3:
+            self.model.start(data.draw(st.sampled_from(sorted(set(self.model.news) - self.model.alive))))
+
+    @rule(acks=st.sampled_from([-1, 1]), comes_back=st.booleans())
+    def die_with_a_tail(self, acks, comes_back):
+        """The leader goes with records that no other broker has."""
+        leader = self.model.registration.leader
+        if leader in self.model.alive and len(self.model.alive) > 1:
+            self.model.produce(leader, acks, records=3)
+            self.model.kill(leader)
+            if comes_back:
+                self.model.start(leader)
+                for node in self.model.news:
+                    while self.model.news[node] and node in self.model.alive:
+                        self.model.tell(node)
 
     @rule(ms=st.sampled_from([10, 100, 600, 1_500]))
     def advance(self, ms):
         self.model.advance(ms)
+
+    @invariant()
+    def branches(self):
+        now, before, self.before = self.model.registration, self.before, self.model.registration
+        self.reached("the ISR shrinks", len(now.isr) < len(before.isr))
+        self.reached("the ISR grows", len(now.isr) > len(before.isr))
+        self.reached("another leader", -1 != now.leader != before.leader)
+        self.reached("acknowledged by two of three", self.model.acked and len(now.isr) == 2)
 
     @invariant()
     def committed_records_are_on_every_in_sync_replica(self):
@@ -130,6 +167,8 @@ class Replication(RuleBasedStateMachine):
         if not hasattr(self, "model"):
             return
         self.model.settle()
+        self.watched.stop()
+        self.branches()
         registration = self.model.registration
         assert self.model.settled, {node: vars(self.model.partition(node)) for node in self.model.news} | {"controller": registration}
         self.committed_records_are_on_every_in_sync_replica()
@@ -141,14 +180,15 @@ class UncleanReplication(Replication):
     """With unclean elections records may be lost, but in the end the replicas are alike all the same."""
 
     unclean = True
+    reached = staticmethod(reached_unclean)
 
 
 AT_LENGTH = "KAFKACORE_SEEDS" in os.environ
-EXAMPLES, STEPS = (200, 100) if AT_LENGTH else (40, 60)
-SETTINGS = settings(max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, suppress_health_check=list(HealthCheck))
+ROUNDS, STEPS = (20, 100) if AT_LENGTH else (4, 50)
+SETTINGS = settings(max_examples=10, stateful_step_count=STEPS, deadline=None, suppress_health_check=list(HealthCheck))
 Replication.TestCase.settings = UncleanReplication.TestCase.settings = SETTINGS
-TestReplication = Replication.TestCase
-TestUncleanReplication = UncleanReplication.TestCase
+TestReplication = reached.by(Replication, rounds=ROUNDS)
+TestUncleanReplication = reached_unclean.by(UncleanReplication, rounds=ROUNDS)
 
 
 def test_a_planted_fault_is_found(monkeypatch):
