@@ -123,11 +123,13 @@ class CommitsRig:
         if metadata is None:
             metadata = Metadata(ConsumerConfig(bootstrap_servers="127.0.0.1:1"), ManualClock())
             metadata.answered = 1
+        self.subscription = SubscriptionState(ResetStrategy("earliest"))
+        self.topics = TopicIds(self.subscription, metadata)
         self.commits = OffsetCommits(
             self.coordinator,  # type: ignore[arg-type]
             "g",
             lambda: self.member,
-            TopicIds(SubscriptionState(ResetStrategy("earliest")), metadata),
+            self.topics,
             retry_backoff_ms=100,
             retry_backoff_max_ms=backoff_max_ms,
             refused=self._hear,

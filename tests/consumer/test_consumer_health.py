@@ -17,6 +17,8 @@ from kafkacore.consumer.group.classic import Phase as ClassicPhase
 from kafkacore.consumer.group.member_health import _WAITS_FOR, MemberHealth, member_problems
 from kafkacore.consumer.group.membership import GroupSettings
 from kafkacore.consumer.group.modern import Phase as ModernPhase
+from kafkacore.consumer.health import HeldBack, StallWatch
+from kafkacore.consumer.subscription import ResetStrategy, SubscriptionState
 from kafkacore.errors import Code
 from kafkacore.protocol import FindCoordinatorResponse, ListOffsetsResponse
 from kafkacore.protocol.data import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
@@ -191,6 +193,26 @@ def stands(**changes: Any) -> MemberHealth:
 )
 def test_what_is_wrong_with_a_member(member, joined, said):
     assert member_problems(member, GroupSettings("g"), joined=joined) == said
+
+
+def test_of_two_partitions_that_are_held_back_one_goes_on():
+    tps = [TopicPartition("t", 0), TopicPartition("t", 1)]
+    subscription = SubscriptionState(ResetStrategy("earliest"))
+    subscription.assign_manual(tps)
+    watch = StallWatch(subscription, lambda tp: [], read_committed=True, fetch_max_wait_ms=500)
+
+    def stand(tp: TopicPartition, stable: int) -> None:
+        subscription.seek(tp, stable)
+        state = subscription.partitions[tp]
+        state.high_watermark, state.last_stable_offset = 10, stable
+
+    for tp in tps:
+        stand(tp, 3)
+    assert watch.held_back(-1, 1_000) == tuple(HeldBack(tp, 3, 7, 0) for tp in tps)
+    stand(tps[0], 5)
+    assert watch.held_back(-1, 7_000) == (HeldBack(tps[0], 5, 5, 0), HeldBack(tps[1], 3, 7, 6_000))
+    stand(tps[0], 10)
+    assert watch.held_back(-1, 8_000) == (HeldBack(tps[1], 3, 7, 7_000),)
 
 
 def test_every_state_says_what_it_waits_for():

@@ -121,21 +121,24 @@ def test_gives_up_and_reports_before_it_takes():
 
 
 def test_what_is_taken_away_is_given_up_and_reported_before_what_is_new_is_taken():
-    coordinator = Coordinator(t=1, u=1)
-    client = Client(coordinator, "t", "u")
-    given = ["t"]
+    """What stays is reported with both."""
+    coordinator = Coordinator(t=1, u=1, v=1)
+    client = Client(coordinator, "t", "u", "v")
+    given = ["t", "u"]
 
     def give(member, _owned):
         member.epoch, member.assigned = coordinator.epoch, {(coordinator.topics[name][0], 0) for name in given}
 
     coordinator.give = give  # type: ignore[method-assign]
     settled(client)
-    given[:] = ["u"]
+    given[:] = ["u", "v"]
     reports = len(coordinator.seen)
     settled(client)
-    assert client.calls == [("assigned", tps("t", 0)), ("revoked", tps("t", 0)), ("assigned", tps("u", 0))]
+    assert client.calls == [("assigned", tps("t", 0) | tps("u", 0)), ("revoked", tps("t", 0)), ("assigned", tps("v", 0))]
+    assert client.reads == tps("u", 0) | tps("v", 0)
     reported = [seen.topic_partitions for seen in coordinator.seen[reports:] if seen.topic_partitions is not None]
-    assert [[bytes(topic.topic_id) for topic in topics] for topics in reported[-2:]] == [[], [coordinator.topics["u"][0]]]
+    names = [{coordinator.name(bytes(topic.topic_id)) for topic in topics} for topics in reported[-2:]]
+    assert names == [{"u"}, {"u", "v"}]
 
 
 def test_one_request_is_under_way_at_a_time():

@@ -514,17 +514,17 @@ def test_an_error_pins_no_fetched_memory(short_cuts):
 
 @pytest.mark.parametrize("columns", [False, True])
 def test_an_error_that_comes_with_records_of_another_partition_is_owed(columns):
-    rig = FetchRig({A: filled(), B: filled()})
-    rig.log(B).error = Code.TOPIC_AUTHORIZATION_FAILED
+    rig = FetchRig({A: filled(), C: filled()})
+    rig.log(C).error = Code.TOPIC_AUTHORIZATION_FAILED
     rig.round()
     collect = rig.fetcher.collect_columns if columns else lambda: rig.fetcher.collect(500)
     assert collect()  # the records of A
-    rig.log(B).error = 0
+    rig.log(C).error = 0
     with pytest.raises(errors.TopicAuthorization) as raised:
         collect()
-    assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("t", 1, 0)
+    assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("u", 0, 0)
     assert not collect()
-    assert rig.poll() == {B: numbers(0, 10)}
+    assert rig.poll() == {C: numbers(0, 10)}
 
 
 def test_an_error_that_is_owed_ends_with_the_assignment():

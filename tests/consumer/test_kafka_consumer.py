@@ -23,7 +23,7 @@ from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
 from kafkacore.types import NewTopic, Node, TopicPartition
 from tests.kit.failing_once import VALUES, FailingOnce
-from tests.kit.inside import fetcher_of, metadata_of, topics_of
+from tests.kit.inside import fetcher_of, metadata_of, subscription_of, topics_of
 from tests.kit.waiting import until
 from tests.kit.waits import interrupt
 
@@ -502,24 +502,68 @@ def test_a_metadata_answer_costs_the_topics_that_it_changes(monkeypatch):
         assert len(reader.assignment()) == 40
 
 
+def seen_by(reader, **topics):
+    """The consumer's metadata are these: topics with one partition, or refused by an error."""
+    known = {
+        name: TopicInfo(name, error=found) if found else TopicInfo(name, name.encode() * 16, [PartitionInfo(0, 1, 0)])
+        for name, found in topics.items()
+    }
+    metadata_of(reader).snapshot = ClusterSnapshot({1: Node(1, "127.0.0.1", 1)}, topics=known)
+    topics_of(reader).follow()
+
+
 @pytest.mark.sync_only("makes no call that waits")
 def test_a_refusal_of_the_cluster_is_raised_once_and_asked_for_again(monkeypatch):
-    denied = TopicInfo("t", error=errors.TopicAuthorization("no", topic="t"))
-    topics = {"t": denied, "u": TopicInfo("u", bytes(16), [PartitionInfo(0, 1, 0)])}
+    """Of two that are refused one is allowed later, and read."""
+    denied, invalid = errors.TopicAuthorization("no", topic="t"), errors.InvalidTopic("no", topic="v")
     asked = []
     with KafkaConsumer(bootstrap_servers="127.0.0.1:1") as reader:
         watch = topics_of(reader)
-        reader.subscribe(topics)
+        reader.subscribe(["t", "u", "v"])
         monkeypatch.setattr(metadata_of(reader), "request_update", lambda: asked.append("t"))
-        for answers in (1, 2):
-            metadata_of(reader).snapshot = ClusterSnapshot({1: Node(1, "127.0.0.1", 1)}, topics=topics)
-            watch.follow()
+        for answers, of_v in ((1, invalid), (2, invalid), (3, None)):
+            seen_by(reader, t=denied, u=None, v=of_v)
             assert len(asked) == answers
             if answers == 1:
-                with pytest.raises(errors.TopicAuthorization):
+                assert watch.owed == {"t": denied, "v": invalid}
+                with pytest.raises((errors.TopicAuthorization, errors.InvalidTopic)):
                     watch.raise_owed()
             watch.raise_owed()
+        assert reader.assignment() == {("u", 0), ("v", 0)}
+
+
+@pytest.mark.sync_only("makes no call that waits")
+def test_of_two_topics_that_do_not_exist_one_is_created(caplog):
+    clock = JumpingClock()
+    absent = [errors.UnknownTopicOrPartition(f"no {nth}") for nth in range(6)]  # each answer is another one
+    with KafkaConsumer(bootstrap_servers="127.0.0.1:1", clock=clock) as reader:
+        watch = topics_of(reader)
+        reader.subscribe(["t", "u"])
+        for nth in (0, 1):
+            seen_by(reader, t=absent[nth], u=absent[nth])
+        seen_by(reader, t=absent[2], u=None)
+        assert [problem.partition(":")[0] for problem in watch.problems(clock.now_ms())] == ["topic t does not exist"]
         assert reader.assignment() == {("u", 0)}
+        for nth in (3, 4):
+            seen_by(reader, t=absent[nth], u=absent[nth])
+        assert [caplog.text.count(f"topic {name} does not exist") for name in "tu"] == [1, 2]
+
+
+@pytest.mark.sync_only("makes no call that waits")
+def test_of_two_topics_that_were_deleted_while_stretches_are_read_one_comes_back():
+    clock = JumpingClock()
+    absent = [errors.UnknownTopicOrPartition(f"no {nth}") for nth in range(2)]
+    with KafkaConsumer(bootstrap_servers="127.0.0.1:1", clock=clock) as reader:
+        watch = topics_of(reader)
+        reader.assign([("t", 0), ("u", 0)])
+        subscription_of(reader).begin_stretches()
+        seen_by(reader, t=absent[0], u=absent[0])
+        clock.sleep(4_000)
+        seen_by(reader, t=absent[1], u=None)
+        clock.sleep(2_000)
+        assert watch.owed == {}
+        seen_by(reader, t=absent[0], u=absent[0])
+        assert watch.owed.keys() == {"t"}
 
 
 @pytest.mark.sync_only("makes no call that waits")

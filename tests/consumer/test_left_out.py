@@ -73,7 +73,8 @@ def test_metadata_are_asked_for_with_a_back_off() -> None:
 
 
 def test_a_partition_is_read_once_its_topic_has_it() -> None:
-    consumer = rig(FAR)
+    farther = TopicPartition("t", 9)
+    consumer = rig(FAR, farther)
     consumer.subscription.request_reset(FAR, EARLIEST)
     consumer.round()
     assert consumer.poll() | consumer.poll() == {A: numbers(0, 10), B: numbers(0, 10)}
@@ -83,6 +84,9 @@ def test_a_partition_is_read_once_its_topic_has_it() -> None:
         consumer.cluster.logs[TopicPartition("t", index)] = filled(2)
     consumer.cluster.refresh()
     assert consumer.poll() == {FAR: numbers(0, 20)}
+    assert "the topic has 8 partitions" in str(consumer.positions.attempts(farther))
+    consumer.subscription.remove([farther])
+    consumer.round()
     assert consumer.positions.idle
 
 

@@ -263,10 +263,16 @@ def test_unlike_errors_of_partitions_are_all_raised_and_all_are_asked_about_agai
         with pytest.raises(kind):
             rig.positions.raise_failure()
     rig.positions.raise_failure()
-    rig.log(A).error = rig.log(B).error = rig.log(C).error = 0
+    rig.log(A).error = rig.log(B).error = 0
     rig.now_ms += 100
     steps(rig)
-    assert {state.state for state in rig.subscription.partitions.values()} == {FetchState.FETCHING}
+    assert {tp for tp, state in rig.subscription.partitions.items() if state.state is FetchState.FETCHING} == {A, B}
+    with pytest.raises(errors.UnsupportedForMessageFormat):
+        rig.positions.raise_failure()
+    rig.log(C).error = 0
+    rig.now_ms += 100
+    steps(rig)
+    assert not rig.subscription.unsettled
 
 
 def test_a_question_for_committed_offsets_that_is_refused_fails_each_of_its_partitions() -> None:
@@ -332,3 +338,161 @@ def test_no_partition_of_an_answer_that_cannot_be_used_is_asked_for_again_at_onc
     rig.now_ms += 1
     rig.fetcher.send_fetches(rig.now_ms)
     assert [q.partition for topic in rig.fetches()[1].topics for q in topic.partitions] == [0, 1]
+
+
+# -- two brokers, of which one fails; two partitions, of which one waits ---------------------------------------------------------------
+
+
+def asked_now(rig: FetchRig) -> dict[int, list[TopicPartition]]:
+    """What the fetches that go out now tell: partitions by broker."""
+    before = len(rig.cluster.requests)
+    rig.fetcher.send_fetches(rig.now_ms)
+    names = {rig.cluster.topic_id(tp.topic): tp.topic for tp in rig.cluster.logs}
+    return {
+        node_id: [TopicPartition(names[topic.topic_id], q.partition) for topic in request.topics for q in topic.partitions]
+        for node_id, _, request in rig.cluster.requests[before:]
+        if isinstance(request, p.FetchRequest) and request.topics
+    }
+
+
+def test_of_two_fetches_in_flight_one_is_refused_and_one_breaks_off() -> None:
+    """Each partition is asked for again at its own time, and the rest of the refused answer is read."""
+    rig = FetchRig({A: filled(), B: filled(), C: filled(leader=2)})
+    rig.log(A).error = Code.UNKNOWN_LEADER_EPOCH
+    assert asked_now(rig) == {1: [A, B], 2: [C]}
+    assert rig.fetcher.in_flight == {1, 2}
+    (_, _, _, of_c), _, version = rig.cluster.pending.pop()
+    rig.cluster.deliver()
+    assert rig.fetcher.in_flight == {2}
+    assert asked_now(rig) == {1: [B]}, "behind what is held of it"
+    rig.cluster.deliver()
+    rig.log(A).error = 0
+    rig.now_ms += 50
+    of_c["callback"](Reply(None, errors.CorruptDataError("broken"), version))
+    with pytest.raises(errors.CorruptDataError):
+        rig.fetcher.collect(1)
+    assert asked_now(rig) == {}
+    rig.cluster.deliver()
+    rig.now_ms += 50
+    assert asked_now(rig) == {1: [A]}
+    rig.cluster.deliver()
+    rig.now_ms += 50
+    assert asked_now(rig)[2] == [C]
+    rig.cluster.deliver()
+    assert rig.values() == {A: numbers(0, 10), B: numbers(0, 10), C: numbers(0, 10)}
+
+
+def test_of_two_partitions_without_a_leader_one_gets_one() -> None:
+    rig = FetchRig({A: filled(), B: filled()})
+    rig.log(A).leader = rig.log(B).leader = -1
+    rig.cluster.refresh()
+    assert asked_now(rig) == {}
+    rig.log(B).leader = 2
+    rig.cluster.refresh()
+    updates = rig.cluster.update_requests
+    assert asked_now(rig) == {2: [B]}
+    rig.cluster.deliver()
+    assert rig.values() == {B: numbers(0, 10)}
+    assert rig.cluster.update_requests > updates, "for A"
+
+
+def test_of_two_brokers_that_are_not_connected_one_comes() -> None:
+    rig = FetchRig({A: filled(), C: filled(leader=2)})
+    rig.cluster.unready = {1, 2}
+    assert asked_now(rig) == {}
+    assert rig.fetcher.waits_for_nodes and rig.fetcher.next_wake_ms(rig.now_ms) == 50
+    rig.cluster.unready = {2}
+    assert asked_now(rig) == {1: [A]}
+    assert rig.fetcher.waits_for_nodes and rig.fetcher.next_wake_ms(rig.now_ms) == 50
+    rig.cluster.deliver()
+    assert rig.values() == {A: numbers(0, 10)}
+
+
+def test_of_two_nearer_replicas_one_is_given_up_and_one_ends_later() -> None:
+    rig = FetchRig({A: filled(), B: filled(), C: filled(leader=3)})
+    for log in rig.cluster.logs.values():
+        log.preferred = 2
+    rig.subscription.pause(C)
+    assert asked_now(rig) == {1: [A, B]}
+    rig.cluster.deliver()
+    rig.subscription.remove([A])  # between the answer and the next fetch
+    rig.subscription.resume(C)
+    assert asked_now(rig) == {2: [B], 3: [C]}
+    rig.cluster.deliver()
+    rig.now_ms += 1_000
+    assert C in asked_now(rig)[2]
+    rig.cluster.deliver()
+    assert rig.values() == {B: numbers(0, 10), C: numbers(0, 10)}
+    rig.round()
+    for log in rig.cluster.logs.values():
+        log.preferred = -1
+    rig.now_ms += 299_000
+    assert asked_now(rig) == {1: [B]}, "C has its replica for a second more"
+    rig.cluster.deliver()
+    rig.now_ms += 1_000
+    assert asked_now(rig) == {3: [C]}
+
+
+def test_of_two_partitions_that_a_broker_does_not_take_one_is_taken_then() -> None:
+    """The other one comes after the back-off."""
+    rig = FetchRig({A: filled(), B: filled()})
+    rig.log(A).preferred = rig.log(B).preferred = 2
+    rig.round()
+    for tp in (A, B):
+        rig.log(tp).error = Code.NOT_LEADER_OR_FOLLOWER
+    for round_ in range(4):
+        asked = asked_now(rig)
+        rig.cluster.deliver()
+        rig.log(A).error = 0
+        rig.log(A).preferred = rig.log(B).preferred = -1
+        if round_ == 0:
+            assert asked == {2: [A, B]}
+    assert rig.values() == {A: numbers(0, 10)}
+    rig.log(B).error = 0
+    rig.now_ms += 100
+    assert rig.poll() == {B: numbers(0, 10)}
+
+
+def test_of_two_partitions_that_are_refused_again_and_again_one_is_read_at_last() -> None:
+    rig = FetchRig({A: filled(), B: filled(), C: filled()})
+    rig.log(A).error, rig.log(B).error = Code.KAFKA_STORAGE_ERROR, Code.UNKNOWN_SERVER_ERROR
+    for _ in range(60):
+        rig.round(100)
+    found = {
+        state.tp: (code, rig.now_ms - since_ms > 5_000) for state, (since_ms, code) in rig.fetcher.refusals.going_on(rig.now_ms).items()
+    }
+    assert found == {A: (Code.KAFKA_STORAGE_ERROR, True), B: (Code.UNKNOWN_SERVER_ERROR, True)}
+    assert rig.values() == {C: numbers(0, 10)}
+    rig.log(A).error = 0
+    assert rig.poll() == {A: numbers(0, 10)}
+    assert [state.tp for state in rig.fetcher.refusals.going_on(rig.now_ms)] == [B]
+
+
+def test_of_two_positions_that_wait_for_a_newer_leader_one_gets_it() -> None:
+    rig = FetchRig({A: filled(), B: filled()})
+    rig.positions.seek(A, 5, 1)
+    rig.positions.seek(B, 5, 2)
+    rig.positions.step(rig.now_ms, 0)
+    assert "leader epoch 1" in str(rig.positions.attempts(A)) and "leader epoch 2" in str(rig.positions.attempts(B))
+    rig.log(A).elect()
+    rig.log(B).elect()
+    rig.cluster.refresh()
+    rig.now_ms += 100
+    steps(rig)
+    assert {tp: state.state for tp, state in rig.subscription.partitions.items()} == {
+        A: FetchState.FETCHING,
+        B: FetchState.AWAIT_VALIDATION,
+    }
+    assert rig.positions.attempts(A) == [] and "leader epoch 2, metadata have 1" in str(rig.positions.attempts(B))
+
+
+def test_of_three_questions_one_is_withdrawn_by_a_seek_and_one_with_its_partition() -> None:
+    rig = FetchRig({A: filled(), B: filled(), C: filled(leader=2)}, seek=False)
+    rig.positions.step(rig.now_ms, 0)
+    rig.subscription.seek(A, 4)
+    rig.subscription.remove([B])
+    steps(rig)
+    assert {tp: state.offset for tp, state in rig.subscription.partitions.items()} == {A: 4, C: 0}
+    rig.now_ms += 5_000
+    steps(rig)
+    assert asked_about(rig) == [(1, [A, B]), (2, [C])] and rig.positions.idle

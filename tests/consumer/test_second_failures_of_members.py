@@ -8,8 +8,10 @@ import pytest
 from group_model import Member
 from heartbeat_model import INTERVAL_MS, MAX_POLL_MS, Client, Coordinator
 
+from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.consumer.group import classic, modern
+from kafkacore.consumer.group.assignor import MemberSubscription, decode_assignment, encode_subscription
 from kafkacore.consumer.group.subscribed import WatchedTopics
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
@@ -86,6 +88,29 @@ def test_a_modern_member_misses_its_poll_interval_twice() -> None:
         assert client.engine.next_wake_ms(client.now_ms) is None
         settled()
         assert [kind for kind, found in client.calls[calls:] if found] == ["lost", "assigned"]
+
+
+def test_a_leader_assigns_to_each_member_also_to_one_that_wants_what_does_not_exist() -> None:
+    member = Member()
+    member.engine.subscribe(A)
+    strangers = [
+        p.group.JoinGroupResponseMember(member_id=name, metadata=encode_subscription(MemberSubscription(topics)))
+        for name, topics in {"other": ("nosuch",), "third": ("b", "nosuch")}.items()
+    ]
+    member.model.strict = False
+    member.model.bend = lambda request, reply: (
+        reply._replace(members=[*reply.members, *strangers]) if isinstance(request, JOIN) and reply.members else reply
+    )
+    member.run(lambda: member.engine.phase is classic.Phase.ASSIGNING)
+    old = member.model.snapshot
+    absent = TopicInfo("nosuch", error=errors.UnknownTopicOrPartition("no"))
+    for _ in range(2):  # answers to the leader's question for all topics
+        member.model.snapshot = ClusterSnapshot(old.nodes, topics={**old.topics, "nosuch": absent})
+        member.poll()
+    member.run()
+    (sync,) = [m for _, m in member.model.sent if isinstance(m, SYNC)]
+    found = {each.member_id: {tp.topic for tp in decode_assignment(each.assignment).partitions} for each in sync.assignments}
+    assert found == {"m1": {"a"}, "other": set(), "third": {"b"}}
 
 
 @each_row("cooperative", [False, True], ids=["eager", "cooperative"])

@@ -194,7 +194,33 @@ def test_a_question_by_an_id_of_before_is_asked_again_by_that_of_now() -> None:
     assert (query.done, rig.metadata.times) == (False, 1)
     rig.show(t=NEW, u=OTHER)
     rig.go(100)
-    assert (query.results[A], query.topic_ids[A]) == (OffsetAndMetadata(7), NEW)
+    assert (query.results, query.topic_ids) == ({A: OffsetAndMetadata(7), C: None}, {A: NEW, C: OTHER})
+
+
+def test_of_partitions_that_are_of_several_topics_of_one_name_those_of_today_are_committed() -> None:
+    rig = IdsRig()
+    old, today, older = A, B, TopicPartition("t", 2)
+    rig.subscription.assign_manual([old, today, older])
+    for tp, topic_id in ((old, OLD), (today, NEW), (older, OTHER)):
+        rig.subscription.partitions[tp].topic_id = topic_id
+    rig.show(t=NEW)
+    rig.coordinator.ids = {"t": NEW}
+    commit = rig.commit(old, today, older)
+    while not commit.done:
+        rig.go(100)
+    assert rig.coordinator.kept.keys() == rig.taken.keys() == {today}
+    assert isinstance(commit.error, errors.UnknownTopicOrPartition)
+
+
+def test_of_two_partitions_with_records_of_the_old_topic_in_hand_one_goes_on_to_the_new_one() -> None:
+    rig = IdsRig()
+    rig.subscription.assign_manual([A, B])
+    for tp in (A, B):
+        rig.subscription.partitions[tp].topic_id = NEW
+        rig.topics.started_over(tp, OLD)
+    rig.subscription.partitions[A].handed_records = True
+    assert [rig.topics.is_before(tp) for tp in (A, B)] == [False, True]
+    assert [rig.topics.of(tp) for tp in (A, B)] == [NEW, OLD]
 
 
 # -- from one end to the other -----------------------------------------------------------------------------------------------------------
@@ -292,7 +318,7 @@ def test_a_deleted_topic_holds_nothing_up_and_is_read_from_its_start(request, ma
         world.cluster.control("OffsetCommit", None)
         consumer.poll(0)
         consumer.commit()
-    assert world.committed()[world.a] == 3
+    assert world.committed() == {world.a: 3, world.b: 1}
 
 
 @pytest.mark.usefixtures("client_face")
