@@ -24,7 +24,7 @@ Rules:
    [test_a_leader_change_of_one_partition_looks_at_that_one, TestBothWays,
    test_changing_all_partitions_one_by_one_looks_at_each_a_few_times]
 6. An answer whose turn comes while its partition is paused or has no position is parked until the partition is touched.
-   [test_answers_of_paused_partitions_are_not_looked_at_with_every_poll, test_paused_partitions_are_held_and_not_asked_for]
+   [test_answers_of_paused_partitions_are_not_looked_at_with_every_poll, TestBothWays]
 7. What is held, and what has to be looked at, is in `FetchQueue` (compiled: native/fetch_queue.pxi). It has a short cut for the plain
    case of placing a partition, taking in its answer and handing that out; whatever is not plain goes the general way here. Both do the
    same to the same books: tests/consumer/test_fetch_upkeep.py sends one history through both. [TestBothWays]

@@ -6,7 +6,7 @@ Rules:
    [test_an_answer_to_an_abandoned_question_is_not_asked_for_again, test_a_partition_reads_on_after_anything_that_happens_to_its_question]
 2. Leader epochs are compared once per metadata snapshot, not per poll, and of the partitions alone of which it says something else than the
    one before. A position that ListOffsets found is compared with the newest
-   metadata at once: the leader may have changed since it was asked. [test_ten_thousand_partitions_are_compared_once_per_snapshot,
+   metadata at once: the leader may have changed since it was asked. [test_an_idle_consumer_looks_at_no_partition,
    test_a_position_that_was_found_under_an_old_epoch_is_validated_at_once]
 3. A position is validated when the epoch of the record before it is known. `seek(offset)` names none, so the first leader change is not
    validated until a record was read, as in Kafka. [test_a_seek_that_names_no_epoch_is_not_validated_before_a_record_was_read,

@@ -18,7 +18,7 @@ Rules:
 4. What goes wrong in the background is raised by the next call. The thread itself goes on with heartbeats.
    [test_a_failure_in_the_background_is_raised_and_heartbeats_go_on]
 5. Records that the fetcher has given are in hand until the caller has them: an error or Ctrl+C on the way gives them back.
-   [test_ctrl_c_in_a_deserializer_loses_no_record, test_ctrl_c_on_the_way_out_loses_no_record]
+   [test_ctrl_c_in_a_deserializer_loses_no_record, test_ctrl_c_at_every_line_that_hands_records_over]
 
 Source: Kafka's KafkaConsumer.poll and ConsumerNetworkThread.
 """

@@ -31,7 +31,7 @@ def settled(*clients: Client, rounds: int = 40) -> None:
     assert [c.engine.phase for c in clients] == [Phase.STABLE] * len(clients)
 
 
-def in_group(*, t: int = 2, u: int = 0, **settings: Any) -> tuple[Coordinator, Client]:
+def stable_member(*, t: int = 2, u: int = 0, **settings: Any) -> tuple[Coordinator, Client]:
     """A member of a group of its own that has all of t."""
     coordinator = Coordinator(t=t, u=u) if u else Coordinator(t=t)
     client = Client(coordinator, "t", **settings)
@@ -142,7 +142,7 @@ def test_what_is_taken_away_is_given_up_and_reported_before_what_is_new_is_taken
 
 
 def test_one_request_is_under_way_at_a_time():
-    _, client = in_group(u=1)
+    _, client = stable_member(u=1)
     client.step(INTERVAL_MS)
     client.engine.subscribe(frozenset({"t", "u"}))
     client.step(INTERVAL_MS)
@@ -177,7 +177,7 @@ def test_topic_ids_without_a_name_wait_and_the_rest_does_not():
 
 
 def test_a_topic_that_is_created_again_changes_hands_by_its_id_only():
-    coordinator, client = in_group(t=1)
+    coordinator, client = stable_member(t=1)
     calls = list(client.calls)
     coordinator.topics["t"] = (b"n" * 16, 1)
     coordinator.members["m"].assigned = coordinator.target["m"] = {(b"n" * 16, 0)}
@@ -225,7 +225,7 @@ def test_nothing_is_added_while_a_report_without_it_has_no_answer():
 
 
 def test_a_request_that_failed_is_sent_again_with_every_field():
-    coordinator, client = in_group()
+    coordinator, client = stable_member()
     client.step(INTERVAL_MS)
     client.link.cut()
     sent = len(coordinator.seen)
@@ -241,7 +241,7 @@ def test_a_request_that_failed_is_sent_again_with_every_field():
 
 
 def test_another_subscription_is_reported_at_once():
-    coordinator, client = in_group(t=1, u=1)
+    coordinator, client = stable_member(t=1, u=1)
     client.engine.subscribe(frozenset({"t", "u"}))
     client.round()
     assert last(coordinator).subscribed_topic_names == ["t", "u"]
@@ -256,7 +256,7 @@ def test_another_subscription_is_reported_at_once():
 
 @each_row("code", [Code.FENCED_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID, Code.GROUP_ID_NOT_FOUND])
 def test_a_fenced_member_loses_everything_and_joins_again(code):
-    coordinator, client = in_group()
+    coordinator, client = stable_member()
     coordinator.refuse.append(code)
     client.step(INTERVAL_MS)
     client.exchange()
@@ -278,7 +278,7 @@ def test_a_fenced_member_loses_everything_and_joins_again(code):
 
 @each_row("code", [Code.FENCED_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID])
 def test_a_refused_commit_has_the_member_join_again_without_a_heartbeat(code):
-    coordinator, client = in_group()
+    coordinator, client = stable_member()
     sent, me = len(coordinator.seen), client.engine.metadata
     client.engine.commit_refused(errors.from_code(code), me._replace(generation_id=me.generation_id - 1))
     client.step()
@@ -302,7 +302,7 @@ def test_a_refused_commit_has_the_member_join_again_without_a_heartbeat(code):
 
 
 def test_a_commit_with_a_stale_epoch_brings_the_next_heartbeat_forward():
-    coordinator, client = in_group()
+    coordinator, client = stable_member()
     sent = len(coordinator.seen)
     client.step()
     assert len(coordinator.seen) == sent
@@ -367,7 +367,7 @@ def test_what_is_refused_for_good_is_raised_and_tried_again(code, joined):
 
 
 def test_a_topic_that_may_not_be_read_is_raised_and_costs_no_membership():
-    coordinator, client = in_group()
+    coordinator, client = stable_member()
     coordinator.refuse.append(Code.TOPIC_AUTHORIZATION_FAILED)
     client.step(INTERVAL_MS)
     client.exchange()
@@ -377,7 +377,7 @@ def test_a_topic_that_may_not_be_read_is_raised_and_costs_no_membership():
 
 @each_row("code", [Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS])
 def test_a_coordinator_that_moves_or_loads_costs_nothing(code):
-    coordinator, client = in_group()
+    coordinator, client = stable_member()
     calls, epoch = list(client.calls), client.engine.metadata.generation_id
     coordinator.refuse.append(code)
     client.step(INTERVAL_MS)
@@ -428,7 +428,7 @@ def test_the_brokers_pattern_needs_version_1():
 
 
 def test_version_0_leaves_the_member_id_to_the_broker():
-    coordinator, client = in_group(version=0)
+    coordinator, client = stable_member(version=0)
     assert coordinator.seen[0].member_id == ""
     assert client.engine.metadata.member_id == "given-1"
     assert {r.member_id for r in coordinator.seen[1:]} == {"given-1"}
@@ -437,7 +437,7 @@ def test_version_0_leaves_the_member_id_to_the_broker():
 @pytest.mark.parametrize("removed", [False, True])
 def test_the_clock_jumps_an_hour_while_the_application_waits_in_poll(removed):
     """A machine was suspended: who waits in poll has polled, and only the coordinator knows whether it is a member still."""
-    coordinator, client = in_group()
+    coordinator, client = stable_member()
     calls, sent = list(client.calls), len(coordinator.seen)
     client.now_ms += 3_600_000
     if removed:
@@ -451,7 +451,7 @@ def test_the_clock_jumps_an_hour_while_the_application_waits_in_poll(removed):
 
 
 def test_a_static_member_goes_for_a_while_and_its_partitions_wait():
-    coordinator, client = in_group(group_instance_id="i")
+    coordinator, client = stable_member(group_instance_id="i")
     client.engine.leave(client.now_ms, "closed")
     assert client.engine.leaving
     client.exchange()
@@ -489,7 +489,7 @@ def test_a_static_member_whose_join_had_no_answer_releases_itself():
 
 
 def test_the_coordinator_hears_of_a_leave_when_it_can_be_reached():
-    coordinator, client = in_group()
+    coordinator, client = stable_member()
     client.link.reachable = False
     client.engine.leave(client.now_ms, "unsubscribed")
     client.engine.subscribe(frozenset({"t"}))
@@ -510,7 +510,7 @@ def test_the_coordinator_hears_of_a_leave_when_it_can_be_reached():
 
 @pytest.mark.parametrize("code", [None, Code.NETWORK_EXCEPTION], ids=["no answer", "an error that passes"])
 def test_a_leave_that_failed_is_sent_again_after_a_back_off(code: Code | None):
-    coordinator, client = in_group()
+    coordinator, client = stable_member()
     client.engine.leave(client.now_ms, "closed")
     client.step()
     if code is None:

@@ -20,12 +20,11 @@ Rules:
 3. Heartbeats go out whenever there is a generation, also while the polling thread is busy with a change; not while JoinGroup is under way,
    which takes their place. [test_heartbeats_go_out_during_a_change_and_not_while_a_join_is_under_way]
 4. A JoinGroup or SyncGroup on its way is waited for, whatever changes until then: the coordinator reads no second request of a connection
-   while it holds the first one back. A member that leaves does not wait, it takes another connection. [test_one_join_at_a_time,
+   while it holds the first one back. A member that leaves does not wait, it takes another connection. [TestAnythingHappens,
    test_a_member_that_leaves_takes_another_connection]
 5. A member that commits before it leaves (`hold`) joins no more. With a JoinGroup under way it takes another connection: commits of its
    generation are taken until all have joined. With a SyncGroup it goes on: they are refused until the leader has assigned.
-   [test_a_member_that_commits_before_it_leaves_gives_a_join_up_and_waits_for_an_assignment, test_while_the_coordinator_holds_the_join_back,
-   test_while_the_leader_assigns]
+   [test_a_member_that_commits_before_it_leaves_gives_a_join_up_and_waits_for_an_assignment, test_while_the_leader_assigns]
 6. A static member that was fenced stays out until the owner leaves: else two processes with one group_instance_id would throw each other
    out. [test_a_fenced_static_member_stays_out]
 

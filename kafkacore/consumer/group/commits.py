@@ -9,8 +9,7 @@ Rules:
 3. A commit carries the generation of the time it is sent, not of the time it was asked for: what was processed stays processed. A member
    that has lost its generation commits nothing, since another member may read on from an earlier offset. Nor does a commit that has waited
    for another generation, if it names a partition that was given up since: its new owner may have committed more.
-   [test_what_is_still_assigned_is_committed_in_the_generation_of_now, test_who_is_no_member_any_more_commits_nothing,
-   test_what_was_given_up_since_is_not_committed]
+   [test_what_is_still_assigned_is_committed_in_the_generation_of_now, test_what_was_given_up_since_is_not_committed]
 4. A commit that a rebalance refuses is its caller's to repeat, after the poll that takes part in the rebalance. A member that leaves does
    not poll again: its last commits are tried again by themselves, while it is a member.
    [test_a_commit_that_the_rebalance_refuses_is_tried_again,
@@ -21,7 +20,7 @@ Rules:
    it. It is refused once they have another one under its name, or none three times in a row: a broker may lag behind. Before partitions
    are given up, which may be because of a new topic of that name, a commit by name waits for newer metadata at once.
    [test_topics_go_by_id_where_all_have_one, test_all_topics_go_by_name_where_one_has_no_id, test_a_commit_that_waited_while_its_topic_went,
-   test_a_topic_that_only_the_coordinator_does_not_know_is_asked_for_again, test_metadata_of_a_broker_that_lags_behind_lose_no_commit,
+   test_a_topic_that_only_the_coordinator_does_not_know_is_asked_for_again,
    test_before_partitions_are_given_up_a_commit_by_name_waits_for_metadata]
 
 Source: Kafka's ConsumerCoordinator (sendOffsetCommitRequest, OffsetFetchResponseHandler) and CommitRequestManager; KIP-447 (stable
