@@ -25,6 +25,7 @@ from kafkacore.legacy import (
 )
 from kafkacore.protocol import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkacore.records import BatchBuilder, read_batches
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 CODECS = [NoCompressionCodec, GZIPCompressionCodec, SnappyCompressionCodec, LZ4CompressionCodec]
@@ -176,11 +177,24 @@ def test_arguments_that_make_no_set(arguments):
 # -- on the wire --------------------------------------------------------------------------------------------------------------------
 
 
-@given(messages=lists.filter(bool), codec=st.sampled_from(CODECS), max_bytes=st.integers(1, 400))
+pieces = Reached("one piece", "several pieces", "a piece of several messages among others", "a compressed set in pieces")
+
+
+@pieces.by
+@given(
+    messages=st.lists(st.tuples(parts, parts), min_size=3, max_size=12),
+    codec=st.sampled_from(CODECS),
+    max_bytes=st.sampled_from([1, 100, 130, 400]),
+)
 def test_pieces_of_record_batches_hold_all_messages_once(messages, codec, max_bytes):
     one = ByteBufferMessageSet(messages=messages, compression_codec=codec, timestamp_ms=77)
     found, at = [], 0
-    for piece in one.pieces(2, max_bytes):
+    made = list(one.pieces(2, max_bytes))
+    pieces("one piece", len(made) == 1)
+    pieces("several pieces", len(made) > 1)
+    pieces("a piece of several messages among others", len(made) > 1 and max(piece.count for piece in made) > 1)
+    pieces("a compressed set in pieces", len(made) > 1 and codec != NoCompressionCodec)
+    for piece in made:
         (batch,) = read_batches(piece.buffer)
         assert (piece.first, piece.count, batch.magic, batch.record_count) == (at, len(batch.records()), 2, piece.count)
         assert {r.timestamp_ms for r in batch.records()} == {77}

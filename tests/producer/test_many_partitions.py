@@ -21,6 +21,7 @@ from kafkacore.protocol import MetadataResponse, MetadataResponseBroker, Metadat
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import Node, TopicPartition
 from tests.kit.inside import is_wanted, metadata_of, retry_log_of
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 MANY = 2_000
@@ -262,22 +263,38 @@ def test_what_lingers_is_not_looked_at_for_each_new_topic() -> None:
     assert len(request.topic_data) == topics
 
 
+SENDS = st.tuples(st.just("send"), st.integers(0, 1), st.sampled_from([10, 60, 150, 400]))
+ANSWERS = st.tuples(st.just("answer"), st.sampled_from([0, int(Code.NOT_LEADER_OR_FOLLOWER)]), st.just(0))
 OPS = st.lists(
     st.one_of(
-        st.tuples(st.just("send"), st.integers(0, 1), st.sampled_from([10, 60, 150, 400])),
+        SENDS,
+        SENDS,
         st.tuples(st.just("many"), st.integers(2, 3), st.integers(1, 12)),
         st.tuples(st.just("step"), st.sampled_from([0, 1, 4, 10, 25, 130]), st.just(0)),
-        st.tuples(st.just("leader"), st.integers(0, 3), st.sampled_from([-1, 1, 2])),
-        st.tuples(st.just("answer"), st.sampled_from([0, 0, 0, int(Code.NOT_LEADER_OR_FOLLOWER)]), st.just(0)),
+        st.tuples(st.just("leader"), st.integers(0, 2), st.sampled_from([-1, 1, 2])),
+        ANSWERS,
+        ANSWERS,
         st.tuples(st.just("block"), st.sampled_from([1, 2]), st.just(0)),
         st.tuples(st.just("flush"), st.just(0), st.just(0)),
     ),
+    min_size=12,
     max_size=40,
 )
 
 
+reached = Reached(
+    "a partition that has batches loses its leader",
+    "a partition that has batches gets another leader",
+    "a broker cannot be reached while batches wait",
+    "a flush while batches linger",
+    "a request refused, and another one under way",
+    "a batch is full before it has lingered",
+)
+
+
+@reached.by
 @settings(deadline=None, max_examples=150)
-@given(OPS, st.booleans())
+@given(OPS, st.sampled_from([False, False, True]))
 def test_a_look_at_what_is_new_finds_what_a_look_at_all_finds(ops: list[tuple[str, int, int]], in_order: bool) -> None:
     benches = []
     for _ in range(2):
@@ -288,9 +305,11 @@ def test_a_look_at_what_is_new_finds_what_a_look_at_all_finds(ops: list[tuple[st
         benches.append(bench)
     general = benches[1]
     traces: list[list[Any]] = [[], []]
+    waits: list[list[int]] = [[], []]
     flushing = False
     for what, a, b in [*ops, ("step", 10, 0), ("step", 200, 0)]:
         flushing = flushing != (what == "flush")
+        look_at(benches[0], what, a, b)
         for bench, trace in zip(benches, traces, strict=True):
             if what == "send":
                 bench.send("t", b"x" * b, partition=a, timestamp_ms=5)
@@ -314,8 +333,22 @@ def test_a_look_at_what_is_new_finds_what_a_look_at_all_finds(ops: list[tuple[st
                 bench.step(a)
                 sent = [(request.node_id, sorted(read_request(message))) for request, message in bench.client.sent]
                 wait_ms = bench.sender.send_producer_data(bench.clock.now_ms())
-                trace.append((sent, wait_ms, is_wanted(bench.metadata), dict(bench.sender.counters)))
+                trace.append((sent, is_wanted(bench.metadata), dict(bench.sender.counters)))
+                waits[bench is general].append(wait_ms)
     assert traces[0] == traces[1]
+    assert all(new <= every for new, every in zip(*waits, strict=True))  # one that has lost its leader is waited for no longer
+
+
+def look_at(bench: Bench, what: str, a: int, b: int) -> None:
+    """Which branch the next operation is."""
+    waits = [len(queue.batches) for queue in bench.topic.partitions]
+    if what == "leader" and waits[a]:
+        reached("a partition that has batches loses its leader", b < 0)
+        reached("a partition that has batches gets another leader", b > 0 and b != bench.leaders[a])
+    reached("a broker cannot be reached while batches wait", what == "block" and any(waits))
+    reached("a flush while batches linger", what == "flush" and any(waits))
+    reached("a request refused, and another one under way", what == "answer" and a and len(bench.client.sent) > 1)
+    reached("a batch is full before it has lingered", what == "send" and max(waits) > 1)
 
 
 def test_after_a_pass_that_was_cut_short_the_sender_waits_again() -> None:
