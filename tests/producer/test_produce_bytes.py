@@ -59,9 +59,7 @@ requests = Reached("several topics", "several partitions of a topic", "ids", "na
 @requests.by
 @settings(deadline=None, max_examples=80)
 @given(SENDS, st.sampled_from(ASKED), st.sampled_from(["none", "gzip"]))
-def test_a_request_has_the_bytes_of_the_general_encoder(
-    sends: list[tuple[str, int, bytes]], asked: tuple[int, bool], codec: str
-) -> None:
+def test_a_request_has_the_bytes_of_the_general_encoder(sends: list[tuple[str, int, bytes]], asked: tuple[int, bool], codec: str) -> None:
     version, with_ids = asked
     bench = bench_of(["t", "u", "größer", "x" * 249], with_ids=with_ids, compression_type=codec)
     bench.client.version_limit = version
