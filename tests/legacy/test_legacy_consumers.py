@@ -128,15 +128,21 @@ def test_an_answer_without_the_partition_says_which(cluster, topic, simple):
 
 
 def test_a_leader_that_moved_is_an_error_once(cluster, topic, simple):
-    in_partition(cluster, topic, 0, [b"m"])
-    before = cluster.leader(topic, 0)
-    assert simple.find_leader(topic, 0).id == before
-    simple.fetch(topic, 0, 0)
-    cluster.move_leader(topic, 0, 3 - before)
-    with pytest.raises(errors.NotLeaderOrFollower):
-        simple.fetch(topic, 0, 0)
-    assert [m.value for m in simple.fetch(topic, 0, 0)] == [b"m"]
-    assert simple.find_leader(topic, 0).id == 3 - before
+    """For each topic: what is found out about one does not count for the other."""
+    other = next(names)
+    cluster.create_topic(other, partitions=1, replication_factor=2)
+    before = {name: cluster.leader(name, 0) for name in (topic, other)}
+    for name in before:
+        in_partition(cluster, name, 0, [b"m"])
+        assert simple.find_leader(name, 0).id == before[name]
+        simple.fetch(name, 0, 0)
+    for name in before:
+        cluster.move_leader(name, 0, 3 - before[name])
+        with pytest.raises(errors.NotLeaderOrFollower):
+            simple.fetch(name, 0, 0)
+    for name in before:
+        assert [m.value for m in simple.fetch(name, 0, 0)] == [b"m"]
+        assert simple.find_leader(name, 0).id == 3 - before[name]
 
 
 def test_offsets_before_a_time(cluster, topic, simple):

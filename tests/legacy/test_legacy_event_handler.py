@@ -10,8 +10,9 @@ import pytest
 from kafkacore import errors
 from kafkacore.clock import ManualClock
 from kafkacore.legacy import DefaultEventHandler, FailedToSendMessageError, KeyedMessage, UnknownCodecError
-from kafkacore.legacy.brokers import Failure, ProduceCall
+from kafkacore.legacy.brokers import Failure, NetworkBrokers, ProduceCall
 from kafkacore.legacy.message_set import ByteBufferMessageSet, Piece
+from kafkacore.legacy.settings import EventHandlerConfig
 from kafkacore.legacy.statistics import Counts
 from kafkacore.metadata import PartitionInfo
 from kafkacore.types import TopicPartition as Tp
@@ -426,6 +427,33 @@ def test_closing_closes_the_way_to_the_cluster():
     with handler_of(brokers):
         assert not brokers.closed
     assert brokers.closed
+
+
+def test_of_two_brokers_one_is_gone_and_the_other_says_that_all_arrived():
+    """With acks=0, when the way to them is closed."""
+    brokers = NetworkBrokers(EventHandlerConfig.from_user(bootstrap_servers="nowhere:1"), Counts())
+    asked = []
+
+    def send(request, now_ms):
+        asked.append(request.node_id)
+        request.callback(SimpleNamespace(request=request))
+
+    client = SimpleNamespace(
+        connection_failed=lambda node: node == "gone",
+        is_ready=lambda node, now_ms: True,
+        new_client_request=lambda node_id, api, build, now_ms, callback, min_version: SimpleNamespace(node_id=node_id, callback=callback),
+        send=send,
+    )
+
+    def run(step, is_done, wait_ms):
+        step(0)
+        assert is_done()
+
+    metadata = SimpleNamespace(snapshot=SimpleNamespace(nodes={1: "gone", 2: "there"}), topics=["t"])
+    brokers._driver = SimpleNamespace(client=client, metadata=metadata, run=run)
+    brokers._unconfirmed.update((1, 2, 3))  # 3 has left the cluster
+    brokers._confirm()
+    assert asked == [2]
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["before the first request", "between two requests"])

@@ -144,14 +144,19 @@ def test_a_leader_that_moves_is_found_in_old_bytes(cluster, release):
 
 
 def test_what_failed_names_the_old_request(cluster, release):
+    """And only that fails: the other partition of its request arrives."""
     with SyncProducer(**settings_of(cluster, release, message_send_max_retries=0)) as producer:
-        cluster.create_topic("small", partitions=1, replication_factor=1, configs={"max.message.bytes": "1000"})
+        for name, limit in (("small", "1000"), ("large", "100000")):
+            cluster.create_topic(name, partitions=1, replication_factor=2, configs={"max.message.bytes": limit})
+            cluster.move_leader(name, 0, 1)
         with pytest.raises(FailedToSendMessageError) as failed:
-            producer.send(KeyedMessage("small", b"m" * 5000))
+            producer.send(KeyedMessage("large", b"l" * 5000), KeyedMessage("small", b"m" * 5000), KeyedMessage("large", b"l"))
         producer.send(KeyedMessage("small", b"m" * 500))
-    cause = failed.value.failed["small", 0]
+        assert producer.statistics().requests.count == 2
+    (cause,) = failed.value.failed.values()
     assert isinstance(cause, errors.RecordTooLarge) and cause.api == f"Produce v{PRODUCE[release]}"
     with SimpleConsumer(**settings_of(cluster, release)) as consumer:
+        assert [m.value for m in consumer.fetch("large", 0, 0)] == [b"l" * 5000, b"l"]
         assert consumer.get_offsets_before("small", 0, LATEST_TIME, 5) == [1, 0]
         if MAGIC[release] == 0:  # later a fetch brings the first message whole
             small = consumer.fetch("small", 0, 0, max_bytes=100)

@@ -35,6 +35,26 @@ def test_an_error_is_news_again_after_a_while(later_ms: int) -> None:
     assert not log.is_news(ERROR, 7 + REPEAT_MS + later_ms + 1)
 
 
+def test_of_two_kinds_of_errors_each_is_news_in_its_time() -> None:
+    log, other = retry_log(), errors.KafkaStorage("the disk is full", broker=1)
+    assert log.is_news(ERROR, 0)
+    assert log.is_news(other, 100)
+    assert log.is_news(ERROR, REPEAT_MS)
+    assert not log.is_news(other, REPEAT_MS)
+    assert log.is_news(other, REPEAT_MS + 100)
+
+
+def test_of_two_partitions_that_fail_one_recovers_and_the_other_is_told_alone(caplog: pytest.LogCaptureFixture) -> None:
+    log = retry_log()
+    first, second = delivery(0), delivery(1)
+    for each in (first, second):
+        log.failed(each, ERROR, 0)
+    first.resolved = True
+    log.failed(second, ERROR, PATIENCE_MS)
+    (told,) = (record.getMessage() for record in caplog.records)
+    assert told.startswith("records for t-1 wait and are retried")
+
+
 @pytest.mark.parametrize(("silent_ms", "warnings"), [(SILENCE_MS - 1, 1), (SILENCE_MS, 1), (SILENCE_MS + 1, 2), (SILENCE_MS + 500, 2)])
 def test_an_outage_that_has_been_silent_for_long_is_another_one(caplog: pytest.LogCaptureFixture, silent_ms: int, warnings: int) -> None:
     log = retry_log()

@@ -291,3 +291,17 @@ def test_with_acks_0_a_close_asks_whether_all_arrived() -> None:
     assert bench.client.closed
     assert bench.client.sent == []
     assert bench.sender.counters["unconfirmed_records"] == 0
+
+
+def test_of_two_brokers_one_cannot_take_batches_and_the_other_stays_available() -> None:
+    bench = started(leaders=(1, 2), partitioner_availability_timeout_ms=100)
+    for partition in (0, 1):
+        bench.send("t", b"x", partition=partition)
+    bench.client.blocked.add(1)
+    bench.step()
+    bench.send("t", b"x", partition=1)
+    bench.step(150)
+    assert bench.sender.unavailable_nodes() == {1}
+    bench.client.blocked.clear()
+    bench.step(1)
+    assert bench.sender.unavailable_nodes() == set()

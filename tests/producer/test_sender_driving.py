@@ -233,3 +233,15 @@ def test_work_that_a_pass_does_first_is_done_although_other_work_was_cut_short(
             bench.sender.guarded_pass(bench.clock.now_ms(), 0)
     assert made == ["cut short", "done"]
     assert cut.finished and other.finished
+
+
+def test_of_two_callers_in_line_one_leaves_and_the_other_drives() -> None:
+    sender = started().sender
+    gates = [threading.Lock() for _ in range(2)]
+    for gate in gates:
+        gate.acquire()
+        sender.stand_in_line(gate)
+    sender.leave_line(gates[0])  # its time is over
+    sender._leave()
+    assert [gate.locked() for gate in gates] == [True, False]
+    sender.leave_line(gates[1])
