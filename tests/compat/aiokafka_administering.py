@@ -88,3 +88,22 @@ async def groups_and_records(k: Face) -> Any:
         [*(await admin.delete_records({k.tp(): kinds.RecordsToDelete(2)})).values()],
         (await member.beginning_offsets([k.tp()]))[k.tp()],
     )
+
+
+@case
+async def two_of_which_one_fails(k: Face) -> Any:
+    """What is raised, or in the answer; the other one is done all the same."""
+    admin, kinds, other, absent = await k.admin(), k.module("admin"), f"{k.topic}-other", f"{k.topic}-absent"
+    resource = k.module("admin.config_resource").ConfigResource
+    made = await admin.create_topics([kinds.NewTopic(name, 1, 1) for name in (k.topic, other)])
+    found: list[Any] = [sorted(each[:2] for each in made.topic_errors)]
+    grown = {name: kinds.NewPartitions(3) for name in (absent, other)}
+    found.append(await k.raised(lambda: admin.create_partitions(grown)))
+    found.append(await k.raised(lambda: admin.create_partitions({other: kinds.NewPartitions(2)})))
+    while len((await admin.describe_topics([other]))[0]["partitions"]) < 3:
+        await asyncio.sleep(0.02)
+    found.append(sorted((each["topic"], each["error_code"]) for each in await admin.describe_topics([absent, other])))
+    altered = await admin.alter_configs([resource("topic", name, {"retention.ms": "5000"}) for name in (absent, other)])
+    found.append(sorted((each[0], each[3]) for answer in altered for each in answer.resources))
+    deleted = await admin.delete_topics([absent, other])
+    return found, sorted(deleted.topic_error_codes), other in await admin.list_topics()

@@ -183,3 +183,25 @@ def settings_that_are_set_as_a_whole(k: Face) -> Any:
     ]
     found = admin.describe_configs([resource(["retention.ms", "max.message.bytes"])])["topic"][k.topic]
     return first, second, refused, {name: found[name]["value"] for name in sorted(found)}
+
+
+@case
+def two_of_which_one_fails(k: Face) -> Any:
+    """What is raised, or in the answer; the other one is done all the same."""
+    k.fill(3)
+    admin, other, absent = k.admin(), f"{k.topic}-other", f"{k.topic}-absent"
+    nowhere, at = k.package.TopicPartition(absent, 0), k.package.OffsetAndMetadata
+    found: list[Any] = [k.raised(lambda: admin.create_topics([k.topic, other]))]
+    admin.wait_for_topics([other])
+    made = admin.create_topics([k.topic, f"{other}-2"], raise_errors=False)["topics"]
+    found.append(sorted((each["name"], each["error_code"]) for each in made))
+    found.append([k.raised(lambda: admin.create_partitions({absent: 3, other: 3})), k.raised(lambda: admin.create_partitions({other: 2}))])
+    found.append(sorted(each["error_code"] for each in admin.describe_topics([absent, other])))
+    for offsets in ({k.tp(): at(2, "", -1), nowhere: at(1, "", -1)}, {k.tp(): at(1, "", -1)}):
+        found.append(sorted((tp.partition, kind.__name__) for tp, kind in admin.alter_group_offsets(k.group, offsets).items()))
+    described = admin.describe_groups([k.group, f"{k.group}-absent"])
+    found.append(sorted((name, each["group_state"], each["error"]) for name, each in described.items()))
+    spec = k.package.OffsetSpec.LATEST
+    found.append(k.raised(lambda: admin.list_partition_offsets({k.tp(): spec, nowhere: spec})))
+    found.append(k.raised(lambda: admin.delete_topics([absent, other])))
+    return found, other in admin.list_topics()
