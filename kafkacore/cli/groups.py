@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from kafkacore import KafkaAdminClient, OffsetAndMetadata, TopicPartition
-from kafkacore.admin import GroupDescription, GroupListing, Listed
+from kafkacore.admin import GroupDescription, GroupListing, ItemResults, Listed
 from kafkacore.cli import completion
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
@@ -24,6 +24,7 @@ from kafkacore.cli.options import (
     admin_client,
     check_listed,
     checked,
+    checked_items,
     confirm,
     confirm_or_yes,
     print_json,
@@ -329,21 +330,23 @@ def reset(
             if missing:
                 raise Failure(f"{missing[0].topic}-{missing[0].partition} has no offset to count from")
             wanted = {tp: spans.nearest(tp, max(committed[tp].offset + (by or 0), 0)) for tp in partitions}
+        results = ItemResults(wanted, {})
         if execute:
-            results = admin.alter_group_offsets(group, {(tp.topic, tp.partition): offset for tp, offset in wanted.items()})
-            for tp, error in results.errors.items():
-                raise Failure(f"{tp.topic}-{tp.partition}: {error}")
-    if found is None:
+            failed = admin.alter_group_offsets(group, {(tp.topic, tp.partition): offset for tp, offset in wanted.items()}).errors
+            results = ItemResults({tp: offset for tp, offset in wanted.items() if tp not in failed}, dict(failed))
+    if found is None and results.succeeded:
         say(f"there {'was' if execute else 'is'} no group {group}: with these offsets there is one", err=True)
     if json:
-        print_json([{"topic": tp.topic, "partition": tp.partition, "offset": offset} for tp, offset in sorted(wanted.items())])
-        return
-    table = Table("topic", "partition", "was", "is" if execute else "would be")
-    for tp, offset in sorted(wanted.items()):
-        table.add_row(tp.topic, str(tp.partition), f"{committed[tp].offset:,}" if tp in committed else "-", f"{offset:,}")
-    console.print(table)
-    if not execute:
-        say("nothing was changed; --execute does it", err=True)
+        moved = sorted(results.succeeded.items())
+        print_json([{"topic": tp.topic, "partition": tp.partition, "offset": offset} for tp, offset in moved])
+    elif results.succeeded or not results.errors:
+        table = Table("topic", "partition", "was", "is" if execute else "would be")
+        for tp, offset in sorted(results.succeeded.items()):
+            table.add_row(tp.topic, str(tp.partition), f"{committed[tp].offset:,}" if tp in committed else "-", f"{offset:,}")
+        console.print(table)
+        if not execute:
+            say("nothing was changed; --execute does it", err=True)
+    checked_items(results, _named)
 
 
 @app.command("delete-offsets")

@@ -27,7 +27,6 @@ from kafkacore.cli.options import (
     report,
     say,
     sentence,
-    told,
 )
 from kafkacore.cli.places import offsets_at, place_of, spans_of
 from kafkacore.cli.terminal import console
@@ -209,12 +208,14 @@ def offsets(
     wanted = None if partitions is None else _numbers(partitions)
     with admin_client(bootstrap_server, setting) as admin:
         tps = _partitions(admin, topic, wanted)
-        found = checked(admin.list_offsets(dict.fromkeys(tps, spec), read_committed=read_committed))
+        found = admin.list_offsets(dict.fromkeys(tps, spec), read_committed=read_committed)
+    there = [(tp, found.succeeded[tp]) for tp in tps if tp in found.succeeded]
     if json:
-        print_json([{"topic": tp.topic, "partition": tp.partition, **found[tp]._asdict()} for tp in tps])
-        return
-    for tp in tps:
-        say(f"{tp.topic}:{tp.partition}:{found[tp].offset}")
+        print_json([{"topic": tp.topic, "partition": tp.partition, **each._asdict()} for tp, each in there])
+    else:
+        for tp, each in there:
+            say(f"{tp.topic}:{tp.partition}:{each.offset}")
+    checked_items(found, lambda tp: f"{tp.topic}-{tp.partition}")
 
 
 def _place(time: str) -> str | int:
@@ -257,12 +258,14 @@ def alter(
     changes: dict[str, str | None] = {**assignments(config, "--config"), **dict.fromkeys(delete_config or ())}
     if partitions is None and not changes:
         raise typer.BadParameter("nothing to change: give --partitions, --config or --delete-config")
+    failed: dict[str, errors.KafkaError] = {}
     with admin_client(bootstrap_server, setting) as admin:
         if changes:
-            checked(admin.alter_configs({("topic", name): changes for name in topics}))
-        if partitions is not None:
-            checked(admin.create_partitions(dict.fromkeys(topics, partitions)))
-    told("altered", topics, json)
+            failed = {each.name: error for each, error in admin.alter_configs({("topic", name): changes for name in topics}).errors.items()}
+        rest = [name for name in topics if name not in failed]
+        if partitions is not None and rest:
+            failed |= admin.create_partitions(dict.fromkeys(rest, partitions)).errors
+    report(ItemResults({name: None for name in topics if name not in failed}, failed), "altered", topics, json)
 
 
 @app.command("delete")

@@ -66,20 +66,20 @@ def describe(
 ) -> None:
     """Show producer, epoch, time-out, age and partitions of transactions."""
     with admin_client(bootstrap_server, setting) as admin:
-        described = checked(admin.describe_transactions(ids))
+        described = admin.describe_transactions(ids)
     now_ms = time.time_ns() // 1_000_000
     if json:
-        print_json({name: _as_json(each, now_ms) for name, each in described.items()})
-        return
-    table = Table("transactional id", "state", "producer id", "epoch", "time-out s", "open for s", "partitions")
-    for name, each in described.items():
-        age_ms = _as_json(each, now_ms)["open_for_ms"]
-        age = "-" if age_ms is None else f"{age_ms / 1000:,.1f}"
-        where = ", ".join(f"{topic}-{index}" for topic, index in sorted(each.partitions)) or "-"
-        table.add_row(
-            name, each.state, str(each.producer_id), str(each.producer_epoch), f"{each.timeout_ms / 1000:,.1f}", age, where
-        )
-    console.print(table)
+        print_json({name: _as_json(each, now_ms) for name, each in described.succeeded.items()})
+    elif described.succeeded:
+        table = Table("transactional id", "state", "producer id", "epoch", "time-out s", "open for s", "partitions")
+        for name, each in described.succeeded.items():
+            age_ms = _as_json(each, now_ms)["open_for_ms"]
+            age = "-" if age_ms is None else f"{age_ms / 1000:,.1f}"
+            where = ", ".join(f"{topic}-{index}" for topic, index in sorted(each.partitions)) or "-"
+            figures = (str(each.producer_id), str(each.producer_epoch), f"{each.timeout_ms / 1000:,.1f}")
+            table.add_row(name, each.state, *figures, age, where)
+        console.print(table)
+    checked(described)
 
 
 def _as_json(each: TransactionDescription, now_ms: int) -> dict[str, Any]:
@@ -100,16 +100,18 @@ def open_transactions(
     """Show the open transactions of topics: the first of a partition holds back readers of committed data; one that no coordinator knows of
     hangs, and only abort ends it."""
     with admin_client(bootstrap_server, setting) as admin:
-        rows = open_in(admin, topics)
+        there = admin.describe_topics(topics)
+        rows = open_in(admin, list(there.succeeded)) if there.succeeded else []
     if json:
         print_json(rows)
-        return
-    table = Table("topic", "partition", "first offset", "producer id", "epoch", "transactional id", "")
-    for row in rows:
-        notes = ", ".join(row["notes"])
-        figures = (f"{row['first_offset']:,}", str(row["producer_id"]), str(row["producer_epoch"]))
-        table.add_row(row["topic"], str(row["partition"]), *figures, row["transactional_id"] or "-", notes)
-    console.print(table)
+    elif there.succeeded:
+        table = Table("topic", "partition", "first offset", "producer id", "epoch", "transactional id", "")
+        for row in rows:
+            notes = ", ".join(row["notes"])
+            figures = (f"{row['first_offset']:,}", str(row["producer_id"]), str(row["producer_epoch"]))
+            table.add_row(row["topic"], str(row["partition"]), *figures, row["transactional_id"] or "-", notes)
+        console.print(table)
+    checked(there)
 
 
 def open_in(admin: KafkaAdminClient, topics: list[str]) -> list[dict[str, Any]]:
