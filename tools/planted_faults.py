@@ -308,8 +308,8 @@ FAULTS = (
     Fault(
         "stored-replaced", "confluent", "a second store_offsets forgets the first one's partition",
         "kafkacore/compat/confluent/consumer.py",
-        "self._stored |= {engines(each)",
-        "self._stored = {engines(each)",
+        "self._stored |= stored",
+        "self._stored = stored",
         ("tests/compat/test_confluent_behaviour.py",),
     ),
     Fault(

@@ -176,3 +176,25 @@ def statistics_of_an_admin_client(f: Face) -> Any:
     served = client.poll(WAIT_S) > 0  # on a busy machine there may be two
     found = json.loads(seen[0])
     return served, found["type"], found["client_id"], found["tx"] > 0, len(found["brokers"]) > 0
+
+
+@case
+def two_partitions_of_which_one_fails(f: Face) -> Any:
+    f.fill(3)
+    consumer = f.reader(f.tp(0, 0), **{"enable.auto.offset.store": False, "enable.auto.commit": False})
+    f.read(consumer, 3)
+    absent = f.k.TopicPartition(f"{f.topic}-no-such", 0, 1)
+
+    def shown(fn: Callable[[], Any]) -> Any:
+        return f.raised(lambda: [(p.topic, p.partition, p.offset, p.error and p.error.name()) for p in fn() or ()])
+
+    def assigned() -> list[int]:
+        return [p.partition for p in consumer.assignment()]
+
+    return [
+        shown(lambda: consumer.store_offsets(offsets=[f.tp(1, 2), f.tp(0, 2)])), shown(lambda: consumer.commit(asynchronous=False)),
+        shown(lambda: consumer.committed([absent, f.tp(0)], timeout=WAIT_S)), shown(lambda: consumer.position([f.tp(1), f.tp(0)])),
+        shown(lambda: consumer.incremental_assign([f.tp(1, 0), f.tp(0, 0)])), assigned(),
+        shown(lambda: consumer.incremental_unassign([f.tp(0), absent])), assigned(),
+        shown(lambda: consumer.pause([f.tp(1), f.tp(0)])), shown(lambda: consumer.resume([absent, f.tp(0)])),
+    ]  # fmt: skip

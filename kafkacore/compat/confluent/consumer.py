@@ -509,7 +509,10 @@ class Consumer:
 
         Args:
             message: the offset behind it; or
-            offsets: of TopicPartition.
+            offsets: of TopicPartition. Those of partitions that are not assigned are left out.
+
+        Raises:
+            KafkaException: _STATE or _UNKNOWN_PARTITION when none of them is assigned.
         """
         engine = self._open()
         wanted = _one_of(message, offsets)
@@ -518,12 +521,13 @@ class Consumer:
         if self._auto_store:
             raise local("_INVALID_ARG", "StoreOffsets failed: enable.auto.offset.store must be set to False")
         assigned = engine.assignment()
-        if missing := [tp for tp in map(engines, wanted) if tp not in assigned]:
-            topic = missing[0].topic
+        stored = {tp: engines_offset(each) for each in wanted if (tp := engines(each)) in assigned}
+        if wanted and not stored:
+            topic, partition = engines(wanted[0])
             known = topic in engine._driver.client.metadata.snapshot.topics or any(tp.topic == topic for tp in assigned)
             name = "_STATE" if known else "_UNKNOWN_PARTITION"
-            raise local(name, f"StoreOffsets failed: {missing[0].topic}-{missing[0].partition} is not assigned")
-        self._stored |= {engines(each): engines_offset(each) for each in wanted}
+            raise local(name, f"StoreOffsets failed: {topic}-{partition} is not assigned")
+        self._stored |= stored
 
     def commit(self, message: Any = None, offsets: Any = None, asynchronous: bool = True) -> Any:
         """Commits the offset behind a message, offsets, or what is stored.
