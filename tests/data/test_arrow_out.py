@@ -8,11 +8,12 @@ import os
 import signal
 import sys
 import weakref
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkacore import KafkaConsumer, KafkaProducer, errors
@@ -22,6 +23,7 @@ from kafkacore.testing import EmbeddedCluster
 from tests.kit.inside import subscription_of
 from tests.kit.late import late
 from tests.kit.programs import run_python
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 pl = late("polars")
@@ -61,15 +63,15 @@ def columns_of(data, topic="t", partition=3, **more):
     return PartitionReader(data, topic=topic, partition=partition, **more).columns()
 
 
-some_bytes = st.none() | st.binary(max_size=20) | st.text(max_size=20).map(str.encode)
+some_bytes = st.sampled_from([None, b"", b"twelve bytes", b"a byte more..", b"longer than a view"]) | st.binary(max_size=20)
 text = st.none() | st.text(max_size=20).map(str.encode)
-headers_of = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2)
+headers_of = st.lists(st.tuples(st.sampled_from(["h", "", "é"]), st.sampled_from([None, b"h"])), max_size=2)
 times = st.integers(0, 2**42) | st.integers(-(2**61), 2**61)
 
 
 def batches_of(values):
-    records = st.lists(st.tuples(values, values, headers_of, times), max_size=8)
-    return st.lists(st.tuples(records, st.sampled_from(["none", "none", "lz4"]), st.sampled_from([0, 1])), max_size=4)
+    records = st.lists(st.tuples(values, values, headers_of, times), max_size=6)
+    return st.lists(st.tuples(records, st.sampled_from(["none", "none", "lz4"]), st.sampled_from([0, 1])), min_size=1, max_size=3)
 
 
 def expected_batch(records, types, key, value, headers, topic="t", partition=3, start=0):
@@ -89,16 +91,28 @@ def expected_batch(records, types, key, value, headers, topic="t", partition=3, 
     return pa.record_batch(arrays, schema=schema_of(key, value, headers))
 
 
-@given(batches_of(some_bytes), st.sampled_from(["binary", "view"]), st.sampled_from(["binary", "view"]), st.booleans(), st.data())
+out = Reached("null", "longer than a view", "compressed", "LogAppendTime", "cut at the start", "cut at the end", "a header without value")
+
+
+@partial(out.by, rounds=12)
+@settings(max_examples=12)
+@given(batches_of(some_bytes), *[st.sampled_from(["binary", "view"])] * 2, st.sampled_from([True, True, False]), st.data())
 def test_what_pyarrow_reads_is_what_was_written(batches, key, value, headers, draw):
     data, types = built_batches(batches)
     records = [each for batch, _, _ in batches for each in batch]
     start = draw.draw(st.integers(0, len(records)))
     columns = columns_of(data, start_offset=start)
+    out("cut at the start", 0 < start < len(records))
+    out("compressed", any(batch and codec != "none" for batch, codec, _ in batches))
     records, types = records[start:], types[start:]
     stamps = columns.timestamps_ms.tolist()
     records = [(each[0], each[1], each[2], stamp) for each, stamp in zip(records, stamps, strict=True)]  # of LogAppendTime the batch's
     rows = draw.draw(st.integers(0, len(records)))
+    out("cut at the end", 0 < rows < len(records))
+    out("null", any(None in each[:2] for each in records[:rows]))
+    out("longer than a view", any(len(each[0] or b"") > 12 for each in records[:rows]))
+    out("LogAppendTime", 1 in types[:rows])
+    out("a header without value", headers and any(header is None for each in records[:rows] for _, header in each[2]))
     found = pa.record_batch(ArrowBatch(columns, rows, key, value, headers))
     found.validate(full=True)
     assert found.schema.equals(schema_of(key, value, headers), check_metadata=True)
@@ -120,7 +134,14 @@ def test_text_columns(batches, kind):
         assert found[name].to_pylist() == [None if each[at] is None else each[at].decode() for each in records]
 
 
-@given(st.lists(st.binary(max_size=8), min_size=1, max_size=6))
+TEXTS = [b"", b"a", "é".encode(), "a😀".encode()]
+NO_TEXTS = [b"\xff", b"a\xff", b"\xc3", b"a\xf0\x9f", b"\xed\xa0\x80", b"a\xed\xa0\x80b", b"\xc0\x80"]
+utf_8 = Reached("text", "no text", "behind text in the same value", "a surrogate", "cut short")
+
+
+@partial(utf_8.by, rounds=12)
+@settings(max_examples=12)
+@given(st.lists(st.sampled_from(TEXTS + NO_TEXTS) | st.binary(max_size=3), min_size=1, max_size=3))
 def test_text_is_what_python_takes_for_utf_8(values):
     data, _ = built_batches([([(each, None, [], 0) for each in values], "none", 0)])
     columns = columns_of(data)
@@ -133,6 +154,11 @@ def test_text_is_what_python_takes_for_utf_8(values):
         return False
 
     bad = [row for row, each in enumerate(values) if refused(each)]
+    utf_8("no text" if bad else "text")
+    for each in (values[row] for row in bad):
+        utf_8("behind text in the same value", each[:1] == b"a")
+        utf_8("a surrogate", b"\xed\xa0" in each)
+        utf_8("cut short", each.endswith((b"\xc3", b"\xf0\x9f")))
     if bad:
         with pytest.raises(errors.SerializationError, match="the value is not UTF-8: byte") as found:
             pa.record_batch(ArrowBatch(columns, len(columns), "view", "string view", True))
@@ -254,6 +280,7 @@ def test_ten_thousand_exports_leave_nothing():
             columns.values.__arrow_c_array__()
 
     export(300)
+    gc.collect()  # what other tests left
     counts = sys.getrefcount(columns), len(gc.get_objects())
     before = resident_bytes()
     export(2_000)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
+
 import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
@@ -13,6 +16,7 @@ from kafkacore.producer.many_call import one_array
 from kafkacore.records import ColumnSource
 from tests.kit.clusters import embedded
 from tests.kit.late import late
+from tests.kit.reached import Reached
 
 datafusion = late("datafusion")
 duckdb = late("duckdb")
@@ -133,18 +137,27 @@ def test_what_is_no_column_of_bytes_is_refused_by_name(cluster):
             producer.send_many("refused", pl.Series([1, 2]))
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+taken = Reached("several chunks", "an empty chunk", "null", "cut within a chunk", "a dictionary", "views")
+
+
+@partial(taken.by, rounds=12)
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    st.lists(st.lists(st.none() | st.binary(max_size=20), max_size=6), max_size=5),
-    st.sampled_from([pa.binary(), pa.large_binary(), pa.binary_view(), pa.dictionary(pa.int8(), pa.binary())]),
+    st.lists(st.lists(st.sampled_from([None, None, b"", b"longer than a view"]), max_size=4), min_size=2, max_size=4),
+    st.sampled_from([pa.dictionary(pa.int8(), pa.binary()), pa.binary_view(), pa.large_binary()]),
     st.data(),
 )
 def test_any_chunks_slices_and_nulls_are_read_as_they_are(chunks, kind, data):
     plain = [pa.array(each, pa.binary()) for each in chunks]
     arrays = [each.dictionary_encode() if pa.types.is_dictionary(kind) else each.cast(kind) for each in plain]
-    kind = arrays[0].type if arrays else pa.binary()
-    column = pa.chunked_array(arrays, kind)
-    start = data.draw(st.integers(0, len(column)))
-    column = column.slice(start, data.draw(st.integers(0, len(column) - start)))
+    column = pa.chunked_array(arrays, arrays[0].type)
+    start = data.draw(st.integers(0, min(3, len(column))))
+    column = column.slice(start, data.draw(st.integers(0, len(column) - start).map(lambda left: len(column) - start - left)))
+    taken("several chunks", sum(map(bool, chunks)) > 1)
+    taken("an empty chunk", [] in chunks)
+    taken("null", column.null_count)
+    taken("cut within a chunk", len(column) and start not in itertools.accumulate(map(len, chunks), initial=0))
+    taken("a dictionary", len(column) and pa.types.is_dictionary(kind))
+    taken("views", len(column) and kind == pa.binary_view())
     source = ColumnSource(one_array(column))
     assert [source[i] for i in range(len(source))] == column.to_pylist()

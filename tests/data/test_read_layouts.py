@@ -15,6 +15,7 @@ from kafkacore.consumer.decoding import TEXTS, decoding_of
 from kafkacore.consumer.stretches import NO_END, ColumnStream, Layout
 from kafkacore.records import BatchBuilder, PartitionReader, json_batch
 from tests.kit.late import late
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 datafusion = late("datafusion")
@@ -217,7 +218,7 @@ def test_arguments_that_cannot_be():
         json_batch(columns, 5, ("n",), "i", (), "binary", None)
 
 
-some_text = st.none() | st.text(max_size=20) | st.sampled_from(["a" * n for n in range(10, 18)]) | st.integers(0, 400).map("ä".__mul__)
+some_text = st.sampled_from([None, "", "é", "twelve bytes", "a byte more..", "ä" * 400, 'es"c\n']) | st.text(max_size=20)
 some_rows = st.fixed_dictionaries(
     {},
     optional={
@@ -231,17 +232,30 @@ some_rows = st.fixed_dictionaries(
 )
 
 
+drawn = Reached("several batches", "no value", "no field", "null field", "longer than a view", "another field", "cut", "escaped")
+
+
+@drawn.by
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(st.lists(st.none() | some_rows, max_size=9), max_size=4),
+    st.lists(st.lists(st.none() | some_rows, max_size=5), min_size=1, max_size=3),
     st.sampled_from(list(TEXTS)),
     st.sampled_from([(",", ":"), (", ", ": ")]),
     st.booleans(),
-    st.integers(0, 40),
+    st.sampled_from([1, 2, 5, 40]),
 )
 def test_any_rows(batches, text, separators, ascii_only, end):
     columns = fetched_batches([as_json(rows, separators=separators, ensure_ascii=ascii_only) for rows in batches])
-    rows = [row or {} for each in batches for row in each][:end]
+    every = [row for each in batches for row in each]
+    rows = [row or {} for row in every][:end]
+    drawn("several batches", len(batches) > 1)
+    drawn("no value", None in every)
+    drawn("no field", {} in every)
+    drawn("null field", any(None in row.values() for row in rows))
+    drawn("longer than a view", any(len((row.get(name) or "").encode()) > 12 for row in rows for name in ("name", "more")))
+    drawn("another field", any("other" in row for row in rows))
+    drawn("cut", 0 < end < len(every))
+    drawn("escaped", ascii_only and any(not (row.get(name) or "").isascii() for row in rows for name in ("name", "more")))
     table = pa.table(Given([columns], end, text=text, record_columns=False))
     table.validate(full=True)
     names = ("name", "n", "x", "ok", "more")
