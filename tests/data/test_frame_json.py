@@ -20,11 +20,8 @@ from kafkacore._codec import json_rows
 from kafkacore.errors import SerializationError
 from kafkacore.producer import frame_json
 from kafkacore.producer.frame_json import json_column
-from tests.kit.late import late
 from tests.kit.reached import Reached
 from tests.kit.rows import each_row
-
-pl = late("polars")
 
 UTC = datetime.UTC
 MS = datetime.timedelta(milliseconds=1)
@@ -218,16 +215,6 @@ def arrays(draw):
     made = pa.array(draw(st.lists(values_of_kind(kind), min_size=1, max_size=8)), kind)
     start = draw(st.integers(0, min(2, len(made))))
     return made.slice(start, len(made) - start - draw(st.integers(0, min(2, len(made) - start))))
-
-
-def test_polars_reads_what_was_there():
-    frame = pl.DataFrame(
-        {"i": [1, None, -5], "f": [0.1, 2.5e-7, None], "s": ['a"\n', "é😀", None], "l": [[1], [], None], "b": [True, None, False]},
-        schema={"i": pl.Int64, "f": pl.Float64, "s": pl.String, "l": pl.List(pl.Int64), "b": pl.Boolean},
-    )
-    for null_fields in (True, False):
-        rows = json_column(pa.table(frame).combine_chunks().to_batches()[0].to_struct_array(), null_fields)
-        assert pl.read_ndjson(b"\n".join(rows.to_pylist()), schema=frame.schema).equals(frame)
 
 
 def general(array, null_fields=True):

@@ -50,18 +50,6 @@ def test_console_producer_and_consumer(java: JavaTools, bootstrap_servers: str, 
     assert tail.splitlines() == ["null", "schlüssel"]
 
 
-def test_consumer_performance_and_end_to_end_latency(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic, single = make_topic(3), make_topic()
-    load = ("--topic", topic, "--num-records", 20_000, "--record-size", 100, "--throughput", -1)
-    java.run("ProducerPerformance", *load, "--bootstrap-server", bootstrap_servers, "--command-property", "compression.type=lz4").ok()
-    said = java.run(
-        "ConsumerPerformance", "--bootstrap-server", bootstrap_servers, "--topic", topic, "--num-records", 20_000, "--hide-header"
-    ).ok()
-    assert int(said.split(",")[4]) >= 20_000
-    said = java.run("EndToEndLatency", bootstrap_servers, single, 200, "all", 100).ok()
-    assert re.search(r"Percentiles: 50th = \d+, 99th = \d+", said)
-
-
 def events(said: str, name: str) -> list[dict[str, object]]:
     return [event for line in said.splitlines() if line.startswith("{") and (event := json.loads(line)).get("name") == name]
 
@@ -94,21 +82,6 @@ def test_verifiable_producer_and_consumer(java: JavaTools, bootstrap_servers: st
     assert commits and all(commit["success"] for commit in commits)
 
 
-def test_client_compatibility(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    wanted = {
-        "offsets-for-times-supported": "True",
-        "cluster-id-supported": "True",
-        "expect-record-too-large-exception": "False",
-        "num-cluster-nodes": 1,
-        "create-topics-supported": "True",
-        "describe-acls-supported": "True",
-        "describe-configs-supported": "True",
-        "idempotent-producer-supported": "True",
-    }
-    options = [word for name, value in wanted.items() for word in (f"--{name}", value)]
-    java.run("ClientCompatibilityTest", "--topic", make_topic(), "--bootstrap-server", bootstrap_servers, *options).ok()
-
-
 def test_get_offset_shell(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic(2)
     for n in range(5):
@@ -116,13 +89,6 @@ def test_get_offset_shell(java: JavaTools, bootstrap_servers: str, make_topic: M
     for when, offsets in (("latest", (0, 5)), ("earliest", (0, 0)), (1_600_000_000_003, (None, 3)), ("max-timestamp", (None, 4))):
         said = java.run("GetOffsetShell", "--bootstrap-server", bootstrap_servers, "--topic", topic, "--time", when).ok()
         assert said.split() == [f"{topic}:{n}:{offset}" for n, offset in enumerate(offsets) if offset is not None], when
-
-
-def test_broker_api_versions(java: JavaTools, bootstrap_servers: str) -> None:
-    """The tool knows every API of Kafka 4.3: none that clients use may be missing, none may have a lower or higher limit."""
-    said = java.run("BrokerApiVersionsCommand", "--bootstrap-server", bootstrap_servers).ok()
-    assert said.startswith(f"{bootstrap_servers} (id: 1 rack: null isFenced: false) -> (")
-    assert re.search(r"Produce\(0\): 0 to 13 \[usable: 13\]", said)
 
 
 def test_transactions_command(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:

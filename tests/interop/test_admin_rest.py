@@ -131,20 +131,6 @@ def test_directories_of_replicas(admin: KafkaAdminClient, make_topic: Callable[.
         admin.alter_replica_log_dirs({(topic, 0, broker): "/nowhere"}).check()
 
 
-def test_tokens_need_authentication(admin: KafkaAdminClient) -> None:
-    refusals = (errors.DelegationTokenDisabled, errors.UnsupportedByAuthentication)
-    for call in (
-        lambda: admin.create_delegation_token(renewers=["User:a"]),
-        lambda: admin.renew_delegation_token(b"x"),
-        lambda: admin.expire_delegation_token(b"x"),
-        lambda: admin.describe_delegation_tokens(["User:a"]),
-    ):
-        with pytest.raises(refusals):
-            call()
-    with pytest.raises(errors.UsageError, match="User:alice"):
-        admin.create_delegation_token(owner="alice")
-
-
 def test_offsets_in_tiered_storage(admin: KafkaAdminClient, make_topic: Callable[..., str]) -> None:
     topic = make_topic()
     results = admin.list_offsets({(topic, 0): "earliest_local"})

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -69,10 +69,10 @@ def flights_topic(servers: str) -> str:
     return new_topic(servers, PARTITIONS, prefix="flights", retention_ms=-1)  # they are of 2013
 
 
-def by_carrier(flights: Flights, change: Callable[[bytes], bytes]) -> ByKey:
+def copied_of(flights: Flights) -> ByKey:
     found: ByKey = defaultdict(list)
     for carrier, document in zip(flights.carriers, flights.documents, strict=True):
-        found[carrier].append(change(document))
+        found[carrier].append(document.upper())
     return found
 
 
@@ -234,7 +234,7 @@ def copy_and_check(servers: str, flights: Flights, rng: random.Random, java: Jav
         copier.finish(len(flights.documents))
     finally:
         copier.kill()
-    assert_exact(java, servers, target, by_carrier(flights, bytes.upper))
+    assert_exact(java, servers, target, copied_of(flights))
 
 
 def test_killed_copiers_on_kafka(real_kafka: KafkaServer, flights: Flights, rng: random.Random, java: JavaTools) -> None:

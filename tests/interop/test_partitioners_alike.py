@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import confluent_kafka
 import pytest
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
@@ -92,23 +91,6 @@ def test_what_null_and_empty_keys_are(embedded: str, key: Key, mine: str, theirs
     else:
         assert found == expected
         assert len(found) == 1
-
-
-HASHES: dict[str, Callable[[bytes, int], int]] = {
-    "consistent": confluent_kafka.consistent,
-    "murmur2_null_too": confluent_kafka.murmur2,
-    "fnv1a": confluent_kafka.fnv1a,
-}
-
-
-@each_row("name", HASHES)
-def test_a_column_of_keys_goes_where_the_functions_say(embedded: str, keys: list[bytes], name: str) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    topic = new_topic(embedded, PARTITIONS)
-    with KafkaProducer(bootstrap_servers=embedded, partitioner=name) as producer:
-        values = pyarrow.array([b"%d" % number for number in range(len(keys))])
-        producer.send_many(topic, values, keys=pyarrow.array(keys)).result(60)
-    assert places(embedded, topic, len(keys)) == {b"%d" % n: HASHES[name](key, PARTITIONS) for n, key in enumerate(keys)}
 
 
 @pytest.mark.kafka
