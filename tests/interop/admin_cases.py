@@ -163,6 +163,11 @@ def cases(topic: str) -> Cases:
             )
         ],
         "create-nothing": [(create(), 7)],
+        "create-what-is-kafkas-own": [
+            (create(new("__cluster_metadata")), 7),
+            (grow(("__cluster_metadata", 6, None)), 3),
+            (delete("__cluster_metadata"), 6),
+        ],
         "delete-a-topic": [(create(new(topic)), 7), (delete(topic), 6), (delete(topic), 6)],
         "delete-by-name-in-old-versions": [
             step
