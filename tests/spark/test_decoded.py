@@ -64,7 +64,7 @@ def test_values_beside_kafkas_columns(cluster: EmbeddedCluster) -> None:
     assert [(each["_topic"], each["_partition"], each["_offset"], each["_key"]) for each in found] == [
         ("t", 1, at, b"k%d" % at) for at in range(6)
     ]
-    assert [each["_timestamp"].microsecond for each in found] == [at * 1000 for at in range(6)]
+    assert [(each["_timestamp"].microsecond, each["_timestampType"]) for each in found] == [(at * 1000, 0) for at in range(6)]
     assert [each["_headers"] for each in found] == [None, [{"key": "h", "value": b"1"}], None, None, None, None]
 
 

@@ -427,14 +427,14 @@ def test_constructors_ask_nobody():
 def test_batches_have_sparks_types_exactly(cluster, producer):
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    cluster.create_topic("types", partitions=1)
+    cluster.create_topic("types", partitions=1, configs={"message.timestamp.type": "LogAppendTime"})
     send(producer, "types", range(3))
     producer.send("types", None, partition=0, headers=[("h", b"x"), ("n", None)], timestamp_ms=-1 & 0x7FFFFFFF)
     producer.flush()
     query = Query(cluster, subscribe="types")
     [batch] = query.reader.read(*(query.plan() or []))
     assert batch.schema == to_arrow_schema(WITH_HEADERS, timezone="UTC")
-    assert isinstance(batch, pa.RecordBatch)
+    assert isinstance(batch, pa.RecordBatch) and batch.column("timestampType").to_pylist() == [1] * 4
     assert batch.column("headers").to_pylist() == [None, None, None, [{"key": "h", "value": b"x"}, {"key": "n", "value": None}]]
 
 
