@@ -9,6 +9,7 @@ import json
 import re
 import struct
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from kafkacore.decode import avro, base, ddl, protobuf, registry
 from kafkacore.errors import ConfigError
 from tests.decode.support import rows
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 UTC = dt.UTC
@@ -326,17 +328,29 @@ def framed(number: int, data: bytes) -> bytes:
     return struct.pack(">bI", 0, number) + data
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.binary(max_size=60), max_size=5), st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4))
+garbage = Reached("a changed value is refused", "a changed value is read", "garbage is read as Protobuf", "garbage is refused as Protobuf")
+
+
+@partial(garbage.by, rounds=4)
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.binary(max_size=60) | st.sampled_from([b"\x08\x05", b"\x12\x01a"]), max_size=5),
+    st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4),
+)
 def test_garbage_raises_nothing(values: list[bytes], flips: list[tuple[int, int]]) -> None:
     good = bytearray(avro_written(SCHEMA, RECORD))
     for at, byte in flips:
         good[at % len(good)] = byte
-    found, _ = rows(avro_decoder(SCHEMA), [*values, bytes(good), avro_written(SCHEMA, RECORD)])
+    written = avro_written(SCHEMA, RECORD)
+    found, faults = rows(avro_decoder(SCHEMA), [*values, bytes(good), written])
     assert found[-1][0] == -1
+    garbage("a changed value is refused", len(values) in faults)
+    garbage("a changed value is read", len(values) not in faults and good != written)
     pool = protobuf.pool_of([proto_file()], "x").FindMessageTypeByName("p.M")
-    found, _ = rows(protobuf.ProtobufDecoder(list(protobuf.derived(pool)), pool, None, framed=False), list(values))
+    found, faults = rows(protobuf.ProtobufDecoder(list(protobuf.derived(pool)), pool, None, framed=False), list(values))
     assert len(found) == len(values)
+    garbage("garbage is read as Protobuf", any(value and at not in faults for at, value in enumerate(values)))
+    garbage("garbage is refused as Protobuf", faults)
 
 
 def test_each_value_is_read_with_the_schema_it_names(registry_server: Any) -> None:

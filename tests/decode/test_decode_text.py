@@ -9,6 +9,7 @@ import io
 import json
 import math
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from kafkacore.decode.jsons import JsonDecoder
 from kafkacore.decode.strings import StringDecoder
 from kafkacore.errors import ConfigError
 from tests.decode.support import rows
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 from tests.spark import from_json
 
@@ -241,11 +243,16 @@ _OBJECT = st.fixed_dictionaries(
         "foreign": st.recursive(st.none() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=2)),
     },
 )
+_RIGHT = _OBJECT.map(lambda each: json.dumps(each, ensure_ascii=False).encode())
 _WRONG = st.sampled_from([b"{", b"", b"null", b'{"f0":"x"}', b'{"f2":5}', b'{"f0":1}{"f0":2}', b'"', b"}\n{"]) | st.binary(max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.none() | _WRONG | _OBJECT.map(lambda each: json.dumps(each, ensure_ascii=False).encode()), max_size=12))
+batches = Reached("a bad value between good ones", "bad values side by side", "no bad value", "a null", "a fault alone")
+
+
+@partial(batches.by, rounds=4)
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.none() | _RIGHT | _WRONG | _RIGHT.map(bytes) | _RIGHT.map(bytes.strip), max_size=12))
 def test_in_a_batch_as_row_by_row(values: list[bytes | None]) -> None:
     """Arrow for all at once, and Python for each: they agree on every value, in whatever company it is."""
     decoder = json_decoder(_SCHEMA)
@@ -255,6 +262,12 @@ def test_in_a_batch_as_row_by_row(values: list[bytes | None]) -> None:
     expected, wrong = rows(alone, values)
     assert sorted(faults) == sorted(wrong)
     assert repr(found) == repr(expected)
+    good = {at for at, value in enumerate(values) if value is not None} - faults.keys()
+    batches("a bad value between good ones", any({at - 1, at + 1} <= good for at in faults))
+    batches("bad values side by side", any(at + 1 in faults for at in faults))
+    batches("no bad value", good and not faults)
+    batches("a null", None in values)
+    batches("a fault alone", len(faults) == 1)
 
 
 class Counting(JsonDecoder):
@@ -350,7 +363,11 @@ def test_csv_refuses_types_that_no_cell_holds() -> None:
         csv_decoder("a INT, b ARRAY<INT>")
 
 
-@settings(max_examples=60, deadline=None)
+amid_rows = Reached("a fault", "a row", "nothing but nulls")
+
+
+@partial(amid_rows.by, rounds=4)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(-5, 5), st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5)), min_size=1, max_size=8
@@ -364,9 +381,12 @@ def test_csv_as_pythons_csv_writes_it(lines: list[tuple[int, str]], data: Any) -
         csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="").writerow(line)
         values.append(out.getvalue().encode())
     at = data.draw(st.integers(0, len(values)))
-    values.insert(at, data.draw(st.binary(max_size=6)))
-    found, _ = rows(csv_decoder("a INT, b STRING"), values)
+    values.insert(at, data.draw(st.binary(max_size=6) | st.sampled_from([b"5,x", b"-1,", b'5,"x']) | st.sampled_from([b",", b",,"])))
+    found, faults = rows(csv_decoder("a INT, b STRING"), values)
     assert found[:at] + found[at + 1 :] == lines
+    amid_rows("a fault", faults)
+    amid_rows("a row", found[at] != (None, None))
+    amid_rows("nothing but nulls", not faults and found[at] == (None, None))
 
 
 # ---- text, and large values ----------------------------------------------------------------------------------------------------------

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkacore.decode.ddl import spark_list
@@ -14,6 +15,7 @@ from kafkacore.decode.infer import inferred
 from kafkacore.decode.jsons import JsonDecoder
 from kafkacore.errors import ConfigError
 from tests.decode.support import rows
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 S, L, D, B = pa.string(), pa.int64(), pa.float64(), pa.bool_()
@@ -62,15 +64,30 @@ def any_nested(inner):
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3)
 JSON = st.recursive(PLAIN, any_nested)
+NUMBERS = st.none() | st.integers(-3, 3) | st.sampled_from([0.5, 1.0, 1e300])
 
 
-@given(st.lists(st.dictionaries(st.sampled_from("xyz"), JSON, max_size=3), max_size=6))
+columns = Reached("numbers of two kinds", "a text of different kinds", "objects in objects", "a field that some lack")
+
+
+@partial(columns.by, rounds=4)
+@settings(max_examples=25)
+@given(
+    st.sampled_from([JSON, NUMBERS]).flatmap(lambda kind: st.lists(st.dictionaries(st.sampled_from("xyz"), kind, max_size=3), max_size=6))
+)
 def test_the_decoder_reads_all_values_that_the_columns_came_from(objects):
     values = [json.dumps(each).encode() for each in objects]
     schema = inferred(values)
     assert {each.name: each.type for each in inferred(values[::-1])}.keys() == {each.name: each.type for each in schema}.keys()
     found, faults = rows(JsonDecoder(list(schema)), values)
     assert faults == {}
+    for field in schema:
+        there = [each[field.name] for each in objects if field.name in each]
+        kinds = {type(each) for each in there} - {type(None)}
+        columns("numbers of two kinds", kinds == {int, float})
+        columns("a text of different kinds", len(kinds) > 1 and field.type == S)
+        columns("objects in objects", dict in kinds and field.type != S)
+        columns("a field that some lack", len(there) < len(objects))
     for row, data in zip(found, objects, strict=True):
         for field, value in zip(schema, row, strict=True):
             there = data.get(field.name)

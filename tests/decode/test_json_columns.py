@@ -7,6 +7,7 @@ import json
 import math
 import re
 import struct
+from functools import partial
 from typing import Any
 
 import numpy
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from kafkacore._codec import json_columns
 from kafkacore.decode import base, ddl, jsons
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 KINDS = {
@@ -188,9 +190,14 @@ def test_every_beginning_of_a_value_is_left() -> None:
     assert scan([value], a="g", s="u", b="b", i="i") == ([[-125.0], ["x\U0001f600 ä"], [True], [123]], [])
 
 
+utf_8 = Reached("of several bytes", "broken", "bytes that are right at the end")
+
+
+@utf_8.by
 @settings(max_examples=300, deadline=None)
 @given(
-    st.binary(max_size=12)
+    st.text("aé€\U0001f600", min_size=1, max_size=4).map(str.encode)
+    | st.binary(max_size=12)
     | st.lists(
         st.sampled_from(b"\x7f\x80\x8f\x90\x9f\xa0\xbf\xc0\xc1\xc2\xdf\xe0\xe1\xec\xed\xee\xef\xf0\xf1\xf4\xf5\xff"), max_size=10
     ).map(bytes)
@@ -198,7 +205,10 @@ def test_every_beginning_of_a_value_is_left() -> None:
 def test_utf_8_as_python_sees_it(data: bytes) -> None:
     try:
         text = data.decode()
+        utf_8("of several bytes", len(text) < len(data))
     except UnicodeDecodeError:
+        utf_8("broken", any(byte < 0x80 for byte in data))
+        utf_8("bytes that are right at the end", data[-1] < 0x80)
         assert scan([b'{"a":1,"x":"' + data + b'"}', b'{"x":"' + data + b'","a":1,"y":"more text behind"}'], a="l")[1] == [0, 1]
     else:
         if not re.search(r'[\0-\x1f"\\]', text):
@@ -303,10 +313,24 @@ _NO_SIGN = re.compile(rb"-0(?![0-9.eE])")
 """A zero whose sign the long way keeps or not, according to the values beside it."""
 
 
-@settings(max_examples=80, deadline=None)
+passes = Reached("all are taken", "some are left", "what is left is right", "what is left is wrong")
+
+
+@partial(passes.by, rounds=4)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.none() | _VALUE | _mutated(), max_size=8), st.integers(0, 3))
 def test_as_without_the_compiled_pass(values: list[bytes | None], skip: int) -> None:
     assume(not any(value and _NO_SIGN.search(value) for value in values))
+    decoder, array, there = jsons.JsonDecoder(list(ddl.parse(SCHEMA, "o"))), pa.array(values, pa.binary()), len(values) - values.count(None)
+    flags = json_columns(array, *decoder.plain)[1]
+    left, wrong = (
+        0 if flags is None else int(numpy.unpackbits(numpy.frombuffer(flags, numpy.uint8)).sum()),
+        len(decoder.decode(array).faults),
+    )
+    passes("all are taken", there and not left)
+    passes("some are left", 0 < left < there)
+    passes("what is left is right", left > wrong)
+    passes("what is left is wrong", wrong)
     compare(SCHEMA, values)
     compare(SCHEMA, pa.array(values, pa.binary())[skip:])
 

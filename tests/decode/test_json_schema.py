@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkacore.decode.ddl import name_of
 from kafkacore.decode.json_schema import derived
 from kafkacore.errors import ConfigError
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 # As Confluent's serializer makes it of a class, with a few words more.
@@ -114,10 +116,25 @@ ANY = st.recursive(
 )
 
 
-@given(ANY)
-def test_any_other_json_is_refused_too(schema: Any) -> None:
+KINDS = st.recursive(
+    st.sampled_from([{"type": "string"}, {"type": ["null", "integer"]}, {"const": 1}, {"$ref": "#/properties/a"}]) | ANY,
+    lambda kind: (
+        kind.map(lambda item: {"type": "array", "items": item})
+        | kind.map(lambda value: {"type": "object", "additionalProperties": value})
+        | st.tuples(kind, kind).map(lambda pair: {"properties": dict(zip("ab", pair, strict=True))})
+    ),
+    max_leaves=4,
+)
+schemas = Reached("columns", "refused")
+
+
+@partial(schemas.by, rounds=4)
+@settings(max_examples=25)
+@given(KINDS)
+def test_any_json_has_columns_or_is_refused(schema: Any) -> None:
     for text in (json.dumps(schema), of(schema)):
         try:
             assert derived(text, "it").names
+            schemas("columns")
         except ConfigError:
-            pass
+            schemas("refused")

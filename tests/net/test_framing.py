@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkacore._codec import buffer_pool_trim
 from kafkacore.errors import CorruptDataError
 from kafkacore.net.frames import FIRST_STEP_BYTES, STAGING_BYTES, FrameReader
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 from tests.kit.wire import sized
 
@@ -30,10 +34,17 @@ def feed(reader: FrameReader, data: bytes, step: int = 1 << 30) -> list[bytes]:
 
 
 SIZES = [0, 1, 3, 4, 5, 1000, STAGING_BYTES - 5, STAGING_BYTES - 4, STAGING_BYTES - 3, 70_000]
+cuts = Reached("within a size", "several frames at once", "a frame larger than the staging behind another", "within a small frame")
 
 
-@given(st.lists(st.sampled_from(SIZES), max_size=6), st.integers(1, 40_000))
+@partial(cuts.by, rounds=4)
+@settings(max_examples=25)
+@given(st.lists(st.sampled_from(SIZES), max_size=6), st.sampled_from([1, 2, 3, 7, 1_000, STAGING_BYTES, 100_000]))
 def test_any_cut_gives_the_same_frames(sizes: list[int], step: int) -> None:
+    cuts("within a size", sizes and step < 4)
+    cuts("several frames at once", any(left + right + 8 <= step for left, right in itertools.pairwise(sizes)))
+    cuts("a frame larger than the staging behind another", any(size + 4 > STAGING_BYTES for size in sizes[1:]))
+    cuts("within a small frame", any(step < size + 4 <= STAGING_BYTES for size in sizes))
     bodies = [bytes([index & 255]) * size for index, size in enumerate(sizes)]
     reader = FrameReader()
     assert feed(reader, b"".join(map(sized, bodies)), step) == bodies

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kafkacore import protocol
 from kafkacore._codec import NodeStats, SampledStat
 from kafkacore.net.measure import Measured, NetworkStats, dotted_group, grouped, of_network
+from tests.kit.reached import Reached
 from tests.net.net_support import Cluster
 
 
@@ -74,8 +76,22 @@ class StatModel:
         return [v for begin_ms, values in self.samples[-2:] if now_ms - begin_ms < 60_000 for v in values]
 
 
+windows = Reached("two samples", "an older sample does not count", "a value for the last bucket", "nothing is left")
+
+
+@partial(windows.by, rounds=4)
+@settings(max_examples=25)
 @example([(0, 15 << 16), (0, 2_000_000), (0, (15 << 16) - 1)], 0)
-@given(st.lists(st.tuples(st.integers(0, 25_000), st.integers(0, 2_000_000)), max_size=60), st.integers(0, 70_000))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([0, 1, 9_999, 15_000, 30_000]),
+            st.integers(0, 2_000_000) | st.sampled_from([0, 1, 50, (15 << 16) - 1, 15 << 16, 2_000_000]),
+        ),
+        max_size=60,
+    ),
+    st.sampled_from([0, 1, 29_999, 30_000, 59_999, 60_000]),
+)
 def test_windows_and_percentiles_are_those_of_a_model(steps: list[tuple[int, int]], later_ms: int) -> None:
     stat, model, now_ms = SampledStat(True), StatModel(), 0
     for ms, value in steps:
@@ -84,6 +100,11 @@ def test_windows_and_percentiles_are_those_of_a_model(steps: list[tuple[int, int
         model.record(value, now_ms)
     now_ms += later_ms
     values = sorted(model.values(now_ms))
+    ages_ms = [now_ms - begin_ms for begin_ms, _ in model.samples]
+    windows("two samples", sum(age_ms < 60_000 for age_ms in ages_ms[-2:]) == 2)
+    windows("an older sample does not count", values and len(ages_ms) > 1 and ages_ms[-2] >= 60_000)
+    windows("a value for the last bucket", values and values[-1] >= 15 << 16)
+    windows("nothing is left", steps and not values)
     assert stat.count == len(steps)
     if not values:
         assert math.isnan(stat.max(now_ms))

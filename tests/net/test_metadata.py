@@ -21,6 +21,7 @@ from kafkacore.errors import AuthenticationFailedError, ClosedError, CorruptData
 from kafkacore.metadata import ClusterSnapshot, LeaderHint, Metadata, PartitionInfo, TopicInfo
 from kafkacore.types import Node, TopicPartition
 from tests.kit.lines import lines_of
+from tests.kit.reached import Reached
 
 ID_A, ID_B = bytes([1]) * 16, bytes([2]) * 16
 TP = TopicPartition("t", 0)
@@ -501,12 +502,25 @@ def topics_of_an_answer(draw: st.DrawFn) -> Any:
 
 
 ANSWERS = st.lists(st.lists(topics_of_an_answer(), max_size=2, unique_by=lambda t: t.name), max_size=5)
+answers_met = Reached("an older epoch", "another id", "an error of a topic that was known", "no leader", "a partition less")
 
 
+@answers_met.by
 @given(ANSWERS, st.sampled_from([1, 5, 7, 9, 10, 12, 13]))
 def test_bytes_and_structs_come_to_the_same(answers: list[list[Any]], version: int) -> None:
     """Whatever a series of answers says, in whatever version."""
     left, right = Case(), Case()
+    known: dict[str, Any] = {}
+    for each in (each for topics in answers for each in topics):
+        before, epochs = known.get(each.name), {part.partition_index: part.leader_epoch for part in each.partitions}
+        if before is not None:
+            earlier = {part.partition_index: part.leader_epoch for part in before.partitions}
+            answers_met("another id", before.topic_id != each.topic_id)
+            answers_met("an older epoch", any(epoch < earlier.get(index, -1) for index, epoch in epochs.items()))
+            answers_met("an error of a topic that was known", each.error_code and not before.error_code)
+            answers_met("a partition less", earlier.keys() - epochs.keys())
+        answers_met("no leader", any(part.leader_id == -1 for part in each.partitions))
+        known[each.name] = each
     for topics in answers:
         raw = b"".join(bytes(part) for part in metadata_answer(*topics).encode(version))
         plan = protocol.MetadataResponse.plan(version)
@@ -518,10 +532,15 @@ def test_bytes_and_structs_come_to_the_same(answers: list[list[Any]], version: i
             assert getattr(left.metadata, name) == getattr(right.metadata, name)
 
 
+changed_bytes = Reached("refused", "another answer")
+
+
+@changed_bytes.by
 @given(st.data(), st.sampled_from([1, 7, 9, 12]))
 def test_hostile_answers_are_refused_alike(data: st.DataObject, version: int) -> None:
     """Bytes that stay bytes have been through all checks of decoding, and are refused in the same words."""
-    raw = bytearray(b"".join(bytes(part) for part in many_topics(2).encode(version)))
+    good = b"".join(bytes(part) for part in many_topics(2).encode(version))
+    raw = bytearray(good)
     for _ in range(data.draw(st.integers(1, 3))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.sampled_from([0, 1, 2, 3, 0x7F, 0x80, 0xFF]))
     del raw[data.draw(st.one_of(st.just(len(raw)), st.integers(0, len(raw)))) :]
@@ -535,6 +554,8 @@ def test_hostile_answers_are_refused_alike(data: st.DataObject, version: int) ->
         else:
             outcomes.append([(name, parts.structs() if isinstance(parts, PartitionTable) else parts) for name, parts in found])
     assert outcomes[0] == outcomes[1]
+    changed_bytes("refused", isinstance(outcomes[0], str))
+    changed_bytes("another answer", not isinstance(outcomes[0], str) and raw != good)
 
 
 # ---- waiting
@@ -731,6 +752,10 @@ def test_what_changed_since_a_version(case: Case) -> None:
     assert "b" not in metadata.changed_since(version + 2)[1]
 
 
+layers = Reached("a layer over all", "a topic replaced in a layer", "layers become one", "a topic replaced below a layer")
+
+
+@layers.by
 @given(st.lists(st.dictionaries(st.text("abc", max_size=2), st.integers(), max_size=20), max_size=8), st.integers(0, 4))
 def test_a_snapshot_stays_as_it_was_while_later_ones_share_its_topics(steps: list[dict[str, int]], least: int) -> None:
     model: dict[str, Any] = {}
@@ -740,7 +765,12 @@ def test_a_snapshot_stays_as_it_was_while_later_ones_share_its_topics(steps: lis
         patched.setattr("kafkacore.cluster_snapshot._LAYER_MIN", least)
         for step in steps:
             changed: dict[str, Any] = {name: (number,) for name, number in step.items()}
+            below, above = getattr(topics, "base", topics), getattr(topics, "recent", {})
+            layers("a topic replaced in a layer", above.keys() & changed.keys())
+            layers("a topic replaced below a layer", above and (below.keys() - above.keys()) & changed.keys())
             model, topics = {**model, **changed}, changed_topics(topics, changed)
+            layers("a layer over all", hasattr(topics, "recent") and below)
+            layers("layers become one", above and not hasattr(topics, "recent"))
             made.append((model, topics))
     for expected, known in made:
         assert dict(known) == expected

@@ -16,6 +16,7 @@ from kafkacore._codec import FetchedPartitions, FetchQueue, FetchRow, FetchRows,
 from kafkacore.errors import CorruptDataError
 from kafkacore.protocol import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kafkacore.types import TopicPartition
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 ID = b"t" * 16
@@ -94,10 +95,15 @@ def test_partitions_left_as_bytes_are_the_structs(version: int, data: st.DataObj
                 same.partitions[nth]
 
 
+changed_bytes = Reached("refused", "another answer")
+
+
+@changed_bytes.by
 @given(st.data(), st.sampled_from([4, 7, 12, 17]))
 def test_hostile_answers_are_refused_alike(data: st.DataObject, version: int) -> None:
     parts = [protocol.PartitionData(partition_index=nth, records=b"x" * nth, aborted_transactions=[]) for nth in range(3)]
-    raw = bytearray(whole(FetchResponse(responses=[protocol.FetchableTopicResponse(topic="t", partitions=parts)] * 2).encode(version)))
+    good = whole(FetchResponse(responses=[protocol.FetchableTopicResponse(topic="t", partitions=parts)] * 2).encode(version))
+    raw = bytearray(good)
     for _ in range(data.draw(st.integers(1, 3))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.sampled_from([0, 1, 2, 3, 0x7F, 0x80, 0xFF]))
     del raw[data.draw(st.one_of(st.just(len(raw)), st.integers(0, len(raw)))) :]
@@ -111,6 +117,8 @@ def test_hostile_answers_are_refused_alike(data: st.DataObject, version: int) ->
         else:
             outcomes.append([(name, [parts[nth] for nth in range(len(parts))]) for name, parts in found])
     assert outcomes[0] == outcomes[1]
+    changed_bytes("refused", isinstance(outcomes[0], str))
+    changed_bytes("another answer", not isinstance(outcomes[0], str) and raw != good)
 
 
 def test_rows_are_those_of_the_answer() -> None:
