@@ -647,6 +647,19 @@ def test_a_listener_that_wants_another_protocol_is_told_once_within_a_second(
     cluster.close()
 
 
+def test_a_connection_with_tls_that_ends_early_again_and_again_may_want_a_certificate(cluster: Cluster) -> None:
+    """In TLS 1.3 the refusal comes behind the handshake, and a reset may take it away."""
+    cluster.ssl_context = object()  # type: ignore[attr-defined]
+    cluster.auto = False
+    for _ in range(3):
+        cluster.client.ready(cluster.node(), cluster.now_ms)
+        cluster.poll()
+        cluster.peer().close()
+        cluster.poll()
+        cluster.clock.advance(5_000)
+    assert "may want SASL, or refuse the client certificate" in str(cluster.client.connection_errors(cluster.node())[-1])
+
+
 def test_an_alert_of_tls_says_what_the_listener_wants(cluster: Cluster) -> None:
     cluster.auto = False
     cluster.client.ready(cluster.node(), cluster.now_ms)

@@ -2,8 +2,6 @@
 
 import random
 
-from hypothesis import strategies as st
-
 from kafkacore import protocol
 from kafkacore.protocol import stored
 from kafkacore.protocol.schema import Message, Struct
@@ -55,37 +53,6 @@ INTS = {
     "uint32": (0, 2**32 - 1),
     "int64": (-(2**63), 2**63 - 1),
 }
-
-
-def value_strategy(field, version):
-    """Values of one element of a field."""
-    if is_struct(field):
-        return struct_strategy(field.type, version)
-    name = field.type.name
-    if name in INTS:
-        return st.integers(*INTS[name])
-    return {
-        "bool": st.booleans(),
-        "float64": st.floats(allow_nan=False),
-        "string": st.text(max_size=8),
-        "bytes": st.binary(max_size=8),
-        "records": st.binary(max_size=8),
-        "uuid": st.binary(min_size=16, max_size=16),
-    }[name]
-
-
-def struct_strategy(kind, version):
-    """Structs with a value in every field that the version has, and defaults elsewhere."""
-    values = {}
-    for name, field in kind.FIELDS.items():
-        if not field.versions.has(version):
-            continue
-        values[name] = value_strategy(field, version)
-        if field.is_array:
-            values[name] = st.lists(values[name], max_size=3)
-        if field.nullable.has(version):
-            values[name] = st.none() | values[name]
-    return st.builds(kind, **values)
 
 
 def sample(kind, version, seed=0, depth=0):

@@ -1,6 +1,5 @@
 """Whatever bytes come in, CorruptDataError is all that comes out, and no memory is taken on a length's word."""
 
-import array
 import gc
 import random
 import tracemalloc
@@ -14,7 +13,6 @@ from protocol_kit import MESSAGES, name_of, sample, whole
 from kafkacore import protocol
 from kafkacore.errors import CorruptDataError, UnsupportedVersion, UsageError
 from kafkacore.protocol import stored
-from kafkacore.protocol.schema import Struct
 from tests.kit.rows import each_row
 
 
@@ -118,47 +116,6 @@ def test_random_bytes(data, api_key, version):
             read()
         except (CorruptDataError, UnsupportedVersion):
             pass
-
-
-class Awkward:
-    """Equal to nothing, not even without raising."""
-
-    def __eq__(self, other):
-        raise ValueError("not comparable")
-
-    __hash__ = None
-
-
-ZOO = [
-    *(None, True, -1, 1 << 15, 1 << 40, 1 << 70, 1.5, "text", "\ud800", "x" * 40_000),
-    *(b"", b"x" * 16, bytearray(16), memoryview(b"abcd")[::2], array.array("i", [1, 2])),
-    *([], [None], [1, "a"], [[]], (), (1, 2), {}, object(), Awkward(), protocol.Cursor(), [protocol.Cursor()]),
-]
-
-
-def with_odd_values(kind, version, rng):
-    """A sample in which some fields, at any depth, hold something else."""
-    values = {}
-    for name, value in zip(kind.FIELDS, tuple(sample(kind, version, rng.randrange(20))), strict=True):
-        if rng.random() < 0.2:
-            value = rng.choice(ZOO)
-        elif isinstance(value, list) and value and isinstance(value[0], Struct):
-            value = [with_odd_values(type(item), version, rng) for item in value]
-        values[name] = value
-    return kind(**values)
-
-
-@each_row("kind", MESSAGES, ids=name_of)
-def test_any_python_object_may_be_given(kind):
-    rng = random.Random(kind.__name__)
-    for version in picked_versions(kind):
-        for _ in range(30):
-            try:
-                whole(with_odd_values(kind, version, rng).encode(version))
-            except UsageError as error:
-                assert str(error).startswith(kind.label(version))
-            except ValueError as error:
-                assert str(error) == "not comparable"
 
 
 def test_nothing_is_leaked():

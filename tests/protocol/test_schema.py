@@ -171,7 +171,19 @@ def test_the_bytes_of_each_type(type_, value, classic, flexible):
     assert whole(Box(value=value).encode(1)).hex() == flexible + "00"
 
 
+class Awkward:
+    """Equal to nothing, not even without raising."""
+
+    def __eq__(self, other):
+        raise ValueError("not comparable")
+
+    __hash__ = None
+
+
 def test_encoding_refuses_what_is_not_the_message():
+    with pytest.raises(ValueError, match="not comparable"):
+        Shape(secret=Awkward()).encode(0)
+
     class Sly(tuple):
         __slots__ = ()
 

@@ -171,19 +171,6 @@ def confluent_read(address: str, seconds: float, settings: dict[str, Any], faile
             consumer.close()
 
 
-def confluent_write(address: str, seconds: float, settings: dict[str, Any], failed: Failed) -> None:
-    producer = confluent.Producer({"bootstrap.servers": address, "message.timeout.ms": 1000})
-
-    def produce() -> None:
-        producer.produce("t", b"x" * 1000, on_delivery=lambda error, message: error is not None and failed(confluent.KafkaException(error)))
-        producer.flush(STEP_S)
-        time.sleep(PAUSE_S)
-
-    _tries(produce, seconds, (confluent.KafkaException, BufferError), failed)
-    producer.purge()
-    producer.flush(CLOSE_S)
-
-
 # ---- kafka-python's names
 
 SHORT: dict[str, Any] = {"bootstrap_timeout_ms": 500}
@@ -204,19 +191,6 @@ def kafka_read(address: str, seconds: float, settings: dict[str, Any], failed: F
     finally:
         with contextlib.suppress(kafka.errors.KafkaError):
             consumer.close(autocommit=False)
-
-
-def kafka_write(address: str, seconds: float, settings: dict[str, Any], failed: Failed) -> None:
-    times = {"max_block_ms": 500, "delivery_timeout_ms": 1000, "request_timeout_ms": 500, "linger_ms": 0}
-    try:
-        producer = kafka.KafkaProducer(bootstrap_servers=address, **times, **SHORT)
-    except kafka.errors.KafkaError as error:
-        return failed(error)
-    try:
-        _tries(lambda: producer.send("t", b"x" * 1000).get(seconds), seconds, (kafka.errors.KafkaError,), failed)
-    finally:
-        with contextlib.suppress(kafka.errors.KafkaError):
-            producer.close(CLOSE_S)
 
 
 # ---- aiokafka's names
@@ -250,35 +224,13 @@ def aiokafka_read(address: str, seconds: float, settings: dict[str, Any], failed
     asyncio.run(use())
 
 
-def aiokafka_write(address: str, seconds: float, settings: dict[str, Any], failed: Failed) -> None:
-    async def use() -> None:
-        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=address, request_timeout_ms=500)
-        try:
-            await producer.start()
-            for _ in _until(seconds):
-                try:
-                    await asyncio.wait_for(producer.send_and_wait("t", b"x" * 1000), seconds)
-                except TimeoutError:
-                    pass
-                except aiokafka.errors.KafkaError as error:
-                    failed(error)
-                    await asyncio.sleep(PAUSE_S)
-        except aiokafka.errors.KafkaError as error:
-            failed(error)
-        finally:
-            with contextlib.suppress(aiokafka.errors.KafkaError):
-                await asyncio.wait_for(producer.stop(), 30)
-
-    asyncio.run(use())
-
-
 FACES: dict[str, dict[str, Drive]] = {
     "kafkacore": {"read": read, "group": read, "write": write, "transact": transact},
     "aio": {"read": in_aio(read), "group": in_aio(read), "write": in_aio(write)},
     "legacy": {"read": legacy_read, "group": legacy_group, "write": legacy_write},
-    "confluent": {"read": confluent_read, "group": confluent_read, "write": confluent_write},
-    "kafka-python": {"read": kafka_read, "group": kafka_read, "write": kafka_write},
-    "aiokafka": {"read": aiokafka_read, "group": aiokafka_read, "write": aiokafka_write},
+    "confluent": {"read": confluent_read, "group": confluent_read},
+    "kafka-python": {"read": kafka_read, "group": kafka_read},
+    "aiokafka": {"read": aiokafka_read, "group": aiokafka_read},
 }
 """The settings of a member name its group."""
 OTHERS = ("confluent", "kafka-python", "aiokafka")

@@ -153,18 +153,14 @@ LIES: dict[str, Lie] = {
     ),
     "no version of the API is spoken": Lie(READ, {"ApiVersions": _code("ApiVersionsResponse", Code.UNSUPPORTED_VERSION, api_keys=[])}),
     "every answer throttles for ever": Lie((*READ, *WRITE, *GROUP), {"*": {"*": {"throttle_time_ms": 2**31 - 1}}}),
-    "every answer throttles for less than no time": Lie((*READ, *GROUP), {"*": {"*": {"throttle_time_ms": -1}}}),
     "produce: not the leader, which is this one, with a rising epoch": Lie(
         WRITE, {"Produce": {**_code("PartitionProduceResponse", Code.NOT_LEADER_OR_FOLLOWER), **_HINT}}
     ),
     "produce: not the leader, which is the other one, with a rising epoch": Lie(
         WRITE, {"Produce": {**_code("PartitionProduceResponse", Code.NOT_LEADER_OR_FOLLOWER), **_MEANDER}}, 2
     ),
-    "produce: the producer's epoch is old": Lie(WRITE, {"Produce": _code("PartitionProduceResponse", Code.INVALID_PRODUCER_EPOCH)}),
     "produce: the producer is not known": Lie(WRITE, {"Produce": _code("PartitionProduceResponse", Code.UNKNOWN_PRODUCER_ID)}),
-    "produce: out of order": Lie(WRITE, {"Produce": _code("PartitionProduceResponse", Code.OUT_OF_ORDER_SEQUENCE_NUMBER)}),
     "produce: the batch is too large": Lie(WRITE, {"Produce": _code("PartitionProduceResponse", Code.MESSAGE_TOO_LARGE)}),
-    "produce: storage failed": Lie(WRITE, {"Produce": _code("PartitionProduceResponse", Code.KAFKA_STORAGE_ERROR)}),
     "coordinators that name each other": Lie(
         GROUP,
         {
@@ -186,7 +182,6 @@ LIES: dict[str, Lie] = {
     "join: another member id each time": Lie(GROUP, {"JoinGroup": _code("JoinGroupResponse", Code.MEMBER_ID_REQUIRED, member_id=_name)}),
     "join: the member is not known": Lie(GROUP, {"JoinGroup": _code("JoinGroupResponse", Code.UNKNOWN_MEMBER_ID)}),
     "sync: the group rebalances": Lie(GROUP, {"SyncGroup": _code("SyncGroupResponse", Code.REBALANCE_IN_PROGRESS)}),
-    "sync: the generation is old": Lie(GROUP, {"SyncGroup": _code("SyncGroupResponse", Code.ILLEGAL_GENERATION)}),
     "sync: 100,000 partitions of a topic that has three": Lie(
         GROUP, {"SyncGroup": {"SyncGroupResponse": {"assignment": _assignment(100_000)}}}
     ),
@@ -195,29 +190,17 @@ LIES: dict[str, Lie] = {
     "committed offsets beyond the log": Lie(
         GROUP, {"OffsetFetch": {each: {"committed_offset": 1 << 40} for each in _COMMITTED}}
     ),
-    "committed offsets at the end of numbers": Lie(
-        GROUP, {"OffsetFetch": {each: {"committed_offset": 2**63 - 1} for each in _COMMITTED}}
-    ),
     "committed offsets that are not stable": Lie(
         GROUP, {"OffsetFetch": {each: {"error_code": int(Code.UNSTABLE_OFFSET_COMMIT)} for each in _COMMITTED}}
     ),
     "consumer protocol: heartbeats without a pause": Lie(
         GROUP, {"ConsumerGroupHeartbeat": {"ConsumerGroupHeartbeatResponse": {"heartbeat_interval_ms": 0}}}, 1, MODERN
     ),
-    "consumer protocol: a pause below no time": Lie(
-        GROUP, {"ConsumerGroupHeartbeat": {"ConsumerGroupHeartbeatResponse": {"heartbeat_interval_ms": -1}}}, 1, MODERN
-    ),
     "consumer protocol: the member is fenced": Lie(
         GROUP, {"ConsumerGroupHeartbeat": _code("ConsumerGroupHeartbeatResponse", Code.FENCED_MEMBER_EPOCH)}, 1, MODERN
     ),
-    "consumer protocol: the member is not known": Lie(
-        GROUP, {"ConsumerGroupHeartbeat": _code("ConsumerGroupHeartbeatResponse", Code.UNKNOWN_MEMBER_ID)}, 1, MODERN
-    ),
     "transactions: the last one goes on": Lie(
         TRANSACT, {"InitProducerId": _code("InitProducerIdResponse", Code.CONCURRENT_TRANSACTIONS)}
-    ),
-    "transactions: the coordinator is loading": Lie(
-        TRANSACT, {"InitProducerId": _code("InitProducerIdResponse", Code.COORDINATOR_LOAD_IN_PROGRESS)}
     ),
     "transactions: coordinators that name each other": Lie(
         TRANSACT,

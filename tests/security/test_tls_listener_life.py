@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 import trustme
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 
 from kafkacore import KafkaAdminClient, KafkaProducer, protocol
-from kafkacore.errors import ConfigError, InvalidRequest
+from kafkacore.errors import InvalidRequest
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.inside import controller_of
 from tests.kit.tls import OpenSsl
@@ -160,26 +159,6 @@ def test_altered_certificates(directory: Directory) -> None:
         for name in ("listener.name.ssl.ssl.cipher.suites", "listener.name.ssl.ssl.nonsense"):  # which wait for a start, or a plug-in
             admin.alter_configs({resource: {name: "x"}}).check()
             assert directory.shown(cluster) == before
-
-
-def test_a_key_store_of_java(directory: Directory, tmp_path: Path) -> None:
-    leaf = directory.authority.issue_cert("127.0.0.1", "localhost")
-    key: Any = load_pem_private_key(leaf.private_key_pem.bytes(), None)
-    certificate = x509.load_pem_x509_certificate(leaf.cert_chain_pems[0].bytes())
-    store = tmp_path / "own.p12"
-    store.write_bytes(pkcs12.serialize_key_and_certificates(b"own", key, certificate, None, BestAvailableEncryption(b"hush")))
-    more = {"ssl.keystore.location": str(store), "ssl.keystore.password": "hush", "ssl.keystore.type": "PKCS12"}
-    with EmbeddedCluster(config=directory.config(**more)) as cluster:
-        assert directory.shown(cluster) == f"{certificate.serial_number:X}"
-    for wrong, why in (
-        ({"ssl.keystore.password": "other"}, "its password is another"),
-        ({"ssl.keystore.type": "PEM", "ssl.keystore.password": None}, "is not PEM, and its type is set to PEM"),
-        ({"ssl.keystore.location": str(directory.own)}, "is PEM, and its type is set to PKCS12"),
-        ({"ssl.keystore.type": "JKS"}, "keytool -importkeystore"),
-    ):
-        with pytest.raises(ConfigError, match=why) as caught:
-            EmbeddedCluster(config=directory.config(**{**more, **wrong}))
-        assert "hush" not in str(caught.value)
 
 
 def test_brokers_at_other_names(directory: Directory, caplog: pytest.LogCaptureFixture) -> None:

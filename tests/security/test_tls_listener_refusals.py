@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from kafkacore import KafkaAdminClient, KafkaProducer
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.broker.server import Broker
 from kafkacore.clock import JumpingClock
 from kafkacore.config import BrokerConfig
@@ -103,9 +103,13 @@ def test_certificates(
         past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
         end = past + datetime.timedelta(1 if shown == "expired" else 40_000)
         authority.issue_cert(common_name="mallory", not_before=past, not_after=end).configure_cert(context)
-    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers, security_protocol="SSL", ssl_context=context) as admin:
-        with pytest.raises(SslAuthenticationFailed, match=r"(?i)alert"):
-            admin.list_topics()
+    settings = {"bootstrap_servers": cluster.bootstrap_servers, "security_protocol": "SSL", "ssl_context": context}
+    with KafkaAdminClient(**settings) as admin, pytest.raises(SslAuthenticationFailed, match=r"(?i)alert"):
+        admin.list_topics()
+    with KafkaProducer(**settings) as producer, pytest.raises(SslAuthenticationFailed, match=r"(?i)alert"):
+        producer.partitions_for("t")
+    with KafkaConsumer("t", **settings) as consumer, pytest.raises(SslAuthenticationFailed, match=r"(?i)alert"):
+        consumer.poll(60)
     served.send("t", b"v").result(60)
     why = {"none": "the client shows no certificate, and ssl.client.auth is required", "expired": "certificate has expired"}
     said = until(lambda: warned(caplog))

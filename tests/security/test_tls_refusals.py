@@ -1,4 +1,4 @@
-"""A TLS listener that refuses the client, renegotiates, or changes its keys: what clients raise, and how soon."""
+"""TLS after the handshake: a real server that changes its keys and renegotiates."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import contextlib
 import shutil
 import socket
 import ssl
-import struct
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +13,9 @@ from typing import Any
 import pytest
 import trustme
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.config import ClientConfig
-from kafkacore.errors import KafkaError, SslAuthenticationFailed
 from kafkacore.net.transport import TlsTransport
 from tests.kit.tls import OpenSsl, is_readable
-from tests.kit.waiting import until
 
 WAIT_S = 90
 needs_openssl = pytest.mark.skipif(not (shutil.which("openssl") and shutil.which("stdbuf")), reason="needs the openssl command")
@@ -29,119 +24,6 @@ needs_openssl = pytest.mark.skipif(not (shutil.which("openssl") and shutil.which
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
     return trustme.CA()
-
-
-class Listener:
-    """Lets nobody in. With `reset` its TCP stack says so with a reset, which may overtake what TLS said."""
-
-    def __init__(self, authority: trustme.CA, version: ssl.TLSVersion, *, reset: bool) -> None:
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("localhost").configure_cert(self._context)
-        authority.configure_trust(self._context)
-        self._context.verify_mode = ssl.CERT_REQUIRED
-        self._context.minimum_version = self._context.maximum_version = version
-        self._reset = reset
-        self._sock = socket.create_server(("127.0.0.1", 0))
-        self.bootstrap = f"localhost:{self._sock.getsockname()[1]}"
-        self.connections = 0
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                sock, _ = self._sock.accept()
-            except OSError:
-                return
-            self.connections += 1
-            sock.settimeout(WAIT_S)
-            with contextlib.suppress(OSError):
-                self._answer(sock)
-            sock.close()
-
-    def _answer(self, sock: socket.socket) -> None:
-        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        stream = self._context.wrap_bio(incoming, outgoing, server_side=True)
-        refused = False
-        while data := sock.recv(65_536):
-            incoming.write(data)
-            try:
-                refused or stream.do_handshake()
-            except ssl.SSLWantReadError:
-                pass
-            except ssl.SSLError:
-                refused = True
-            if outgoing.pending:
-                sock.sendall(outgoing.read())
-            if refused and self._reset:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                break
-
-    def close(self) -> None:
-        self._sock.shutdown(socket.SHUT_RDWR)
-        self._sock.close()
-        self._thread.join()
-
-
-@pytest.fixture(params=["1.2", "1.3"])
-def listener(request: pytest.FixtureRequest, authority: trustme.CA) -> Iterator[Listener]:
-    made = Listener(authority, ssl.TLSVersion.TLSv1_2 if request.param == "1.2" else ssl.TLSVersion.TLSv1_3, reset=False)
-    yield made
-    made.close()
-
-
-def use_admin(settings: dict[str, Any]) -> None:
-    with KafkaAdminClient(settings) as client:
-        client.list_topics(timeout=WAIT_S)
-
-
-def use_producer(settings: dict[str, Any]) -> None:
-    with KafkaProducer({**settings, "max.block.ms": WAIT_S * 1000}) as client:
-        client.send("t", b"x").result(WAIT_S)
-
-
-def use_consumer(settings: dict[str, Any]) -> None:
-    with KafkaConsumer("t", **{name.replace(".", "_"): value for name, value in settings.items()}, group_id="g") as client:
-        client.poll(WAIT_S)
-
-
-@pytest.mark.parametrize(("use", "protocol"), [(use_admin, "SSL"), (use_producer, "SSL"), (use_consumer, "SSL"), (use_admin, "SASL_SSL")])
-def test_a_client_without_a_certificate_or_with_a_foreign_one_is_refused_at_once(
-    use: Callable[[dict[str, Any]], None], protocol: str, listener: Listener, authority: trustme.CA, tmp_path: Path
-) -> None:
-    ca = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(str(ca))
-    settings: dict[str, Any] = {"bootstrap.servers": listener.bootstrap, "security.protocol": protocol, "ssl.cafile": str(ca)}
-    if protocol == "SASL_SSL":
-        settings |= {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "secret"}
-    with pytest.raises(SslAuthenticationFailed, match=r"(?i)alert") as caught:
-        use(settings)
-    assert f"localhost:{listener.bootstrap.rpartition(':')[2]}" in str(caught.value)
-    assert "security_protocol" not in str(caught.value)
-    assert listener.connections <= 3  # "localhost" may be two addresses; a producer's thread may have begun another attempt
-    trustme.CA().issue_cert("client").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "foreign.pem"))
-    with pytest.raises(SslAuthenticationFailed, match=r"(?i)unknown.ca"):
-        use({**settings, "ssl.certfile": str(tmp_path / "foreign.pem")})
-
-
-def test_where_a_reset_takes_the_refusal_away_the_certificate_is_named(authority: trustme.CA, tmp_path: Path) -> None:
-    listener = Listener(authority, ssl.TLSVersion.TLSv1_3, reset=True)
-    ca = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(str(ca))
-    settings = {"bootstrap.servers": listener.bootstrap, "security.protocol": "SSL", "ssl.cafile": str(ca), "reconnect.backoff.ms": 1}
-
-    def is_named() -> bool:
-        with KafkaAdminClient(settings) as client, pytest.raises(KafkaError) as caught:
-            client.list_topics(timeout=0.5)
-        return "client certificate" in str(caught.value)
-
-    try:
-        until(is_named)
-    finally:
-        listener.close()
-
-
-# ---- TLS after the handshake: a real server that changes keys and renegotiates
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import trustme
 from kafkacore.clock import ManualClock
 from kafkacore.config import ClientConfig
 from kafkacore.config_security import SaslSettings
-from kafkacore.errors import ConfigError, SaslAuthentication
+from kafkacore.errors import ConfigError
 from kafkacore.net.authentication import authenticators
 from kafkacore.net.transport import Address, PlaintextTransport, SocketTransports
 from tests.kit.tls import shake_hands
@@ -85,21 +85,6 @@ class SecuredCluster(SaslCluster):
     @property
     def authentications(self):
         return sum(key == 36 for broker in self.brokers.values() for key, _ in broker.asked)
-
-
-def test_a_wrong_password_is_tried_at_the_pace_of_the_back_off():
-    cluster = SecuredCluster(SaslSettings("PLAIN", "alice", "wrong"), **{"reconnect.backoff.ms": 100, "reconnect.backoff.max.ms": 10_000})
-    node = cluster.node()
-    end_ms = cluster.now_ms + 60_000
-    while cluster.now_ms < end_ms:
-        for _ in range(2):  # as a caller that asks all the time
-            cluster.client.ready(node, cluster.now_ms)
-            cluster.poll()
-        assert isinstance(cluster.client.authentication_exception(node) or SaslAuthentication(), SaslAuthentication)
-        cluster.clock.advance(100)
-    # 100, 200 ... 6400 ms and then 10 s each, give or take 20%; Metadata, which is due all the time, asks a bootstrap node at its own pace
-    assert 7 <= sum(peer.address.host == "broker-1" for peer in cluster.peers) <= 14
-    assert cluster.authentications <= 28
 
 
 def test_a_session_of_a_millisecond_leaves_time_for_requests():
