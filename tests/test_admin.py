@@ -162,6 +162,14 @@ def test_a_coordinator_that_loads_moves_or_goes_away_is_looked_for_again():
             cluster.control(p.DescribeTransactionsRequest.API_KEY, lambda request: answers.pop(0))
             found = admin.describe_transactions(["t"], timeout=60)
             assert (type(found.errors["t"]), places, answers) == (errors.TransactionalIdNotFound, [], [])
+            cluster.control(p.DescribeTransactionsRequest.API_KEY, lambda request: state(Code.NOT_COORDINATOR))
+            for timeout in (0.1, 1, 10):  # on a machine that is busy the first answer may be late
+                places[:] = [1] * 1000
+                late = admin.describe_transactions(["t"], timeout=timeout).errors["t"]
+                assert isinstance(late, errors.KafkaTimeoutError)
+                if late.attempts and isinstance(late.attempts[0], errors.NotCoordinator):
+                    return
+            raise AssertionError(f"the cause is not named: {late}")
 
 
 def test_lists_wait_for_coordinators_that_are_still_reading(admin, broker):

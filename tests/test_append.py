@@ -17,6 +17,7 @@ from kafkacore.errors import KafkaError, UsageError
 from kafkacore.producer import futures
 from kafkacore.records import read_batches
 from kafkacore.types import RecordMetadata, TopicPartition
+from tests.kit.reached import Reached
 
 BATCH_BYTES = 4096
 
@@ -55,9 +56,13 @@ def sealed(batch: ProducerBatch, codec: int = 0) -> bytes:
     return b"".join(bytes(piece) for piece in batch.seal(codec, body, False))
 
 
-values = st.one_of(st.none(), st.binary(max_size=300), st.text(max_size=50))
+values = st.sampled_from([None, b"", b"x" * 300, b"y" * 290, "schl\u00fcssel"]) | st.binary(max_size=9) | st.text(max_size=9)
 
 
+landed = Reached("several batches", "one batch", "a null", "an empty value")
+
+
+@landed.by
 @given(st.lists(st.tuples(values, values, st.integers(0, 2**44)), min_size=1, max_size=60))
 def test_every_record_lands_once_in_order(records: list[tuple[Any, Any, int]]) -> None:
     core = Core(partitions=1, batch_bytes=1024)
@@ -69,8 +74,16 @@ def test_every_record_lands_once_in_order(records: list[tuple[Any, Any, int]]) -
 
     assert [(r.value, r.key, r.timestamp_ms) for r in read] == [(raw(v), raw(k), ts) for v, k, ts in records]
     assert len(sent) == len(records)
+    landed("several batches", len(core.batches()) > 1)
+    landed("one batch", len(core.batches()) == 1)
+    landed("a null", any(value is None for value, _, _ in records))
+    landed("an empty value", any(value in (b"", "") for value, _, _ in records))
 
 
+many_sent = Reached("several batches", "several partitions", "a null")
+
+
+@many_sent.by
 @settings(deadline=None)  # the first example imports pyarrow
 @given(st.lists(values, min_size=1, max_size=80), st.sampled_from(["list", "pair", "keyed", "arrow"]), st.booleans())
 def test_send_many_writes_what_send_writes(items: list[Any], shape: str, own_times: bool) -> None:
@@ -91,6 +104,9 @@ def test_send_many_writes_what_send_writes(items: list[Any], shape: str, own_tim
     key_column = None if keys is None else _codec.ColumnSource(keys)
     many._append_many(many.queue, _codec.ColumnSource(source), key_column, None, None, 100, times, progress)
     assert progress.done == len(raw)
+    many_sent("several batches", len(many.batches()) > 1)
+    many_sent("several partitions", len({batch.queue.index for batch in many.batches()}) > 1)
+    many_sent("a null", None in raw)
     assert [sealed(batch) for batch in many.batches()] == [sealed(batch) for batch in one.batches()]
     for number, batch in enumerate(many.batches()):
         batch.delivery.resolve(1000 * number, -1, None)
@@ -189,13 +205,20 @@ def test_await_costs_one_wakeup_per_batch_and_loop() -> None:
     assert asyncio.run(run()) == list(range(1000, 1050))
 
 
-@given(st.lists(st.binary(max_size=200), min_size=2, max_size=50), st.integers(200, 900))
+divided = Reached("in two", "in more", "not at all")
+
+
+@divided.by
+@given(st.lists(st.sampled_from([0, 1, 50, 190]).map(bytes), min_size=2, max_size=50), st.sampled_from([200, 210, 300, 900]))
 def test_split_keeps_records_order_and_futures(items: list[bytes], target: int) -> None:
     core = Core(partitions=1, batch_bytes=32_768)
     sent = [core.send("t", item, b"k", timestamp_ms=1000 - i, headers=[("h", b"1")] if i % 3 else None) for i, item in enumerate(items)]
     (batch,) = core.batches()
     batch.close()
     parts = batch.split(target, lambda nbytes: ProducerBatch(batch.queue, PooledBuffer(nbytes), nbytes, None, 0))
+    divided("in two", len(parts) == 2)
+    divided("in more", len(parts) > 2)
+    divided("not at all", len(parts) == 1)
     read = [record for part in parts for record in next(iter(read_batches(sealed(part)))).records()]
     expected = [(item, 1000 - i, (("h", b"1"),) if i % 3 else ()) for i, item in enumerate(items)]
     assert [(r.value, r.timestamp_ms, r.headers) for r in read] == expected

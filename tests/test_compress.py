@@ -17,6 +17,7 @@ from kafka import codec as kafka_codec
 
 from kafkacore import compress as c
 from kafkacore.errors import CorruptDataError, DecompressedTooLarge
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 CODECS = [c.GZIP, c.SNAPPY, c.LZ4, c.ZSTD]
@@ -144,18 +145,24 @@ def test_bombs_cost_no_more_than_the_cap(codec, bomb):
     assert peak < 4 * CAP
 
 
+broken = Reached("cut", "changed and read", "changed and refused")
+
+
+@broken.by
 @settings(max_examples=300)
 @given(codec=st.sampled_from(CODECS), data=st.data())
 def test_broken_bytes_give_errors_of_ours(codec, data):
     packed = bytearray(c.compress(codec, b"0123456789" * 30))
-    if data.draw(st.booleans()):
+    if is_cut := data.draw(st.booleans()):
+        broken("cut")
         del packed[data.draw(st.integers(0, len(packed) - 1)) :]
     else:
         packed[data.draw(st.integers(0, len(packed) - 1))] ^= data.draw(st.integers(1, 255))
     try:
         c.decompress(codec, packed, 10_000)
+        broken("changed and read", not is_cut)
     except (CorruptDataError, DecompressedTooLarge):
-        pass
+        broken("changed and refused", not is_cut)
 
 
 def test_a_size_that_the_bytes_cannot_have_is_corrupt_and_not_too_large():

@@ -18,6 +18,7 @@ from kafkacore.errors import UsageError
 from kafkacore.producer.many_call import partition_numbers
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.clusters import embedded
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12}
@@ -25,9 +26,17 @@ SECONDS = {"W": 604_800, "D": 86_400, "h": 3_600, "m": 60}
 UTC = datetime.UTC
 
 
-@given(st.sampled_from([*PER_SECOND, *SECONDS]), st.lists(st.integers(-(2**33), 2**33), max_size=5))
+rounded = Reached("before 1970", "between two milliseconds", "between two of them before 1970")
+
+
+@rounded.by
+@given(st.sampled_from(["us", "ns", *PER_SECOND, *SECONDS]), st.lists(st.integers(-2, 2) | st.integers(-(2**33), 2**33), max_size=5))
 def test_datetime64_of_any_unit_is_rounded_down_to_milliseconds(unit: str, counts: list[int]) -> None:
     wanted = [n * SECONDS[unit] * 1000 if unit in SECONDS else n * 1000 // PER_SECOND[unit] for n in counts]
+    finer = PER_SECOND.get(unit, 1) > 1000
+    rounded("before 1970", any(n < 0 for n in counts))
+    rounded("between two milliseconds", finer and any(n * 1000 % PER_SECOND[unit] for n in counts))
+    rounded("between two of them before 1970", finer and any(n < 0 and n * 1000 % PER_SECOND[unit] for n in counts))
     column = np.array(counts, np.int64).view(f"datetime64[{unit}]")
     assert epoch_column_ms(column, "t").tolist() == wanted
     assert [epoch_ms(item, "t") for item in column] == wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import random
 import socket
@@ -17,6 +18,7 @@ from kafkacore._codec import FileSlice, SharedFile, buffer_pool_stats, recv_into
 from kafkacore.errors import KafkaStorage, UsageError
 from kafkacore.protocol import FetchResponse, decode_response_header, encode_response
 from kafkacore.protocol.data import FetchableTopicResponse, PartitionData
+from tests.kit.reached import Reached
 
 CONTENT = random.Random(7).randbytes(3_000_000)
 STEP_BYTES = 1024 * 1024
@@ -162,7 +164,11 @@ def test_an_owner_of_another_kind_is_asked_each_time(path: Path, pair: tuple[soc
 # ---- sending -------------------------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.one_of(st.binary(max_size=40), st.tuples(st.integers(0, 1000), st.integers(0, 60))), max_size=12), st.data())
+mixed = Reached("begins inside a slice", "begins at a slice", "an empty slice", "two slices side by side", "all is sent before")
+
+
+@mixed.by
+@given(st.lists(st.one_of(st.binary(max_size=9), st.tuples(st.integers(0, 1000), st.integers(0, 9))), max_size=12), st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_mixture_from_any_byte(file: SharedFile, parts: list[bytes | tuple[int, int]], data: st.DataObject) -> None:
     buffers: list[object] = [
@@ -170,7 +176,14 @@ def test_any_mixture_from_any_byte(file: SharedFile, parts: list[bytes | tuple[i
         for part in parts
     ]
     whole = plain(buffers)
-    skip = data.draw(st.integers(0, len(whole)))
+    ends = list(itertools.accumulate(len(part) for part in buffers))  # type: ignore[arg-type]
+    skip = data.draw(st.sampled_from([0, *ends, len(whole)]) | st.integers(0, len(whole)))
+    slices = [(end - len(part), end) for part, end in zip(buffers, ends, strict=True) if isinstance(part, FileSlice)]
+    mixed("begins inside a slice", any(begin < skip < end for begin, end in slices))
+    mixed("begins at a slice", any(begin == skip < end for begin, end in slices))
+    mixed("an empty slice", any(begin == end for begin, end in slices))
+    mixed("two slices side by side", any(isinstance(x, FileSlice) and isinstance(y, FileSlice) for x, y in itertools.pairwise(buffers)))
+    mixed("all is sent before", whole and skip == len(whole))
     a, b = socket.socketpair()
     a.setblocking(False)
     b.setblocking(False)

@@ -13,8 +13,10 @@ from kafkacore.errors import UsageError
 from kafkacore.testing.group_history import GroupHistory, Member
 from kafkacore.testing.history import History, Kind
 from tests.kit.histories import after
+from tests.kit.reached import Reached
 
 TOPIC = "t"
+reached = Reached("moved from a member that knows", "moved from one that does not", "commit refused", "commit lost", "learns of it late")
 
 
 @dataclass
@@ -66,8 +68,10 @@ class Scene:
             return
         if before is not None:
             if self.rng.random() < 0.5:
+                reached("moved from one that does not")
                 before.held[partition].expelled = True
             else:
+                reached("moved from a member that knows")
                 self.commit(before, partition)
                 self.give_up(before, partition)
         self.assign(after, partition)
@@ -91,11 +95,14 @@ class Scene:
         """What an expelled member commits is refused; also another answer may be lost."""
         held = actor.held[partition]
         call = actor.member.commit({(TOPIC, partition): held.processed})
+        reached("commit refused", held.expelled)
         if held.expelled or self.rng.random() < 0.2:
             return
         self.committed[partition] = held.processed
         if self.rng.random() < 0.7:
             call.taken()
+        else:
+            reached("commit lost")
 
     def step(self) -> None:
         partition = self.rng.randrange(len(self.logs))
@@ -112,6 +119,7 @@ class Scene:
         elif what == "learn":
             for actor in owners:
                 if actor.held[partition].expelled:
+                    reached("learns of it late")
                     self.give_up(actor, partition)
         else:
             getattr(self, what)(self.rng.choice(owners), partition)
@@ -145,6 +153,7 @@ def fresh(made: Scene) -> tuple[Actor, Actor]:
     return first, second
 
 
+@reached.by
 @given(st.integers(0, 2**32), st.integers(0, 80))
 def test_a_group_that_keeps_its_promises_gives_no_finding(seed: int, steps: int) -> None:
     made = after(Scene(random.Random(seed)), steps)

@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 from kafkacore.errors import UsageError
 from kafkacore.testing.history import History, Kind, Reader, Transaction, Writer
 from tests.kit.histories import after
+from tests.kit.reached import Reached
 
 TOPIC = "t"
+reached = Reached(
+    *("acknowledged", "failed", "nobody knows", "committed", "aborted", "committed and not told"),
+    *("read again", "read behind an abort"),
+)
 OF_OTHER_CHECKERS = (
     *(Kind.UNOWNED, Kind.UNPROCESSED, Kind.UNFENCED),
     *(Kind.FENCED, Kind.OFFSETS_LEAKED, Kind.OFFSETS_LOST, Kind.REPEATED, Kind.UNWRITTEN),
@@ -63,6 +68,7 @@ class Scene:
         chosen = self.rng.randrange(len(self.logs)) if partition is None else partition
         send = client.writer.send(TOPIC, value, chosen if self.rng.random() < 0.7 else None)
         outcome = self.rng.choice(["acked"] * 5 + ["failed", "unknown", "lost"])
+        reached({"acked": "acknowledged", "failed": "failed"}.get(outcome, "nobody knows"))
         if outcome in ("acked", "unknown"):
             offset = self.append(client, chosen, value)
             if outcome == "acked":
@@ -92,6 +98,7 @@ class Scene:
         if told and not commit:
             client.transaction.aborted()
         committed = commit and (told or self.rng.random() < 0.5)
+        reached("committed" if told and committed else "committed and not told" if committed else "aborted")
         for partition in client.touched:
             self.logs[partition].append(Entry(None))
         for entry in client.entries:
@@ -114,12 +121,14 @@ class Scene:
             for offset, entry in list(enumerate(self.logs[partition]))[positions[partition] : end]
             if entry.value is not None and not (reader.read_committed and entry.decided is False)
         ]
+        reached("read behind an abort", any(entry.decided is False for entry in self.logs[partition][:end]))
         positions[partition] = max(end, positions[partition])
         reader.polled(TOPIC, partition, rows)
 
     def jump(self, nth: int, partition: int) -> None:
         reader, positions = self.readers[nth]
-        positions[partition] = self.rng.randrange(self.stable_end(partition) + 1)
+        before, positions[partition] = positions[partition], self.rng.randrange(self.stable_end(partition) + 1)
+        reached("read again", positions[partition] < before)
         reader.positioned(TOPIC, partition, positions[partition] if self.rng.random() < 0.7 else None)
 
     def step(self) -> None:
@@ -226,6 +235,7 @@ class Scene:
         return partition, value
 
 
+@reached.by
 @given(st.randoms(use_true_random=False), st.integers(0, 60))
 def test_a_correct_log_gives_no_finding(rng: random.Random, steps: int) -> None:
     made = after(Scene(rng), steps)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kafkacore.errors import ConfigError, CorruptDataError
 from kafkacore.principals import MappingRules, name_of, subject_of
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 ALICE = trustme.CA().issue_cert(common_name="alice", organization_name="acme")
@@ -57,6 +58,10 @@ def test_subjects() -> None:
     assert shown.startswith("CN=alice,OU=Testing cert \\#") and shown.endswith(",O=acme")
 
 
+garbage = Reached("read", "refused")
+
+
+@garbage.by
 @given(st.data())
 def test_garbage_is_corrupt_data_and_nothing_else(data: st.DataObject) -> None:
     changed = bytearray(CERTIFICATE)
@@ -66,8 +71,9 @@ def test_garbage_is_corrupt_data_and_nothing_else(data: st.DataObject) -> None:
         for read in (subject_of, name_of):
             try:
                 assert isinstance(read(each), str)
+                garbage("read")
             except CorruptDataError:
-                pass
+                garbage("refused")
 
 
 @each_row(

@@ -28,6 +28,7 @@ from kafkacore.records import (
     set_log_append_time,
 )
 from tests.kit.batches import records_of as read
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 # From a Kafka 0.11 broker: one record "123".
@@ -37,7 +38,7 @@ GOLDEN = bytes.fromhex(
 )
 BIG = 1 << 22
 
-byte_values = st.one_of(st.none(), st.binary(max_size=40), st.integers(120, 400).map(lambda n: b"v" * n))
+byte_values = st.one_of(st.none(), st.just(b""), st.binary(max_size=40), st.integers(120, 400).map(lambda n: b"v" * n))
 headers_of = st.lists(st.tuples(st.text(max_size=5), st.one_of(st.none(), st.binary(max_size=5))), max_size=3)
 timestamps = st.one_of(st.integers(0, 2**42), st.integers(-(2**63), 2**63 - 1))
 records_of = st.lists(st.tuples(byte_values, byte_values, headers_of, timestamps), max_size=30)
@@ -141,6 +142,10 @@ def test_objects_and_columns_round_trip(records, codec_name):
     assert batch.record_count == len(records) and batch.max_timestamp_ms == max((r[3] for r in records), default=-1)
 
 
+spread = Reached("several batches", "a record of its own", "null and empty")
+
+
+@spread.by
 @given(records=records_of.filter(bool), cuts=st.lists(st.integers(1, 9), min_size=1))
 def test_append_many_equals_append(records, cuts):
     values, keys, headers, times = (list(column) for column in zip(*records, strict=True))
@@ -152,8 +157,11 @@ def test_append_many_equals_append(records, cuts):
         builder = BatchBuilder(max_bytes=100 * cuts[i % len(cuts)])
         n = builder.append_many(source, keys, headers, np.array(times), start=at)
         assert n >= 1
+        spread("a record of its own", n == 1 and at + 1 < len(records))
         at, i = at + n, i + 1
         out += fields(read(builder.build()))
+    spread("several batches", i > 1)
+    spread("null and empty", {None, b""} <= {*values})
     assert out == records
 
 
@@ -166,6 +174,10 @@ def offsets_and_list(lengths, wide):
     return (data, ends), [data[a:b] for a, b in zip(ends.tolist(), ends.tolist()[1:], strict=False)]
 
 
+framed = Reached("the batch is full", "all fit", "nothing fits")
+
+
+@framed.by
 @given(RUNS, st.integers(0, 80), st.sampled_from([0, 1, 100, 10**6, 10**12]), st.integers(200, 20_000), st.booleans())
 def test_values_behind_offsets_are_framed_like_those_of_a_list(runs, before, later_ms, max_bytes, wide):
     """Lengths that are alike, and that are not; before, others move the offset delta; the batch ends anywhere."""
@@ -177,6 +189,9 @@ def test_values_behind_offsets_are_framed_like_those_of_a_list(runs, before, lat
             builder.append(b"b", timestamp_ms=5)
         taken = builder.append_many(values, timestamps_ms=5 + later_ms)
         built.append((taken, bytes(builder.build()) if taken or before else b""))
+    framed("the batch is full", 0 < taken < len(items))
+    framed("all fit", taken == len(items))
+    framed("nothing fits", not taken)
     assert built[0] == built[1]
 
 
@@ -404,7 +419,12 @@ def fetched(*parts):
     return b"".join(bytes(p) for p in parts)
 
 
-@given(portion=st.integers(1, 50), start=st.integers(0, 250), name=st.sampled_from(compress.NAMES))
+STARTS = [0, 1, 69, 70, 71, 99, 100, 101, 228, 229, 250]
+portioned = Reached("inside a batch", "at the beginning of one", "in a gap between offsets", "behind the end", "a portion over two batches")
+
+
+@portioned.by
+@given(portion=st.integers(1, 50), start=st.sampled_from(STARTS), name=st.sampled_from(compress.NAMES))
 def test_portions_over_several_batches(portion, start, name):
     parts = [
         build(SAMPLE[:70], compression=name),
@@ -413,6 +433,11 @@ def test_portions_over_several_batches(portion, start, name):
     ]
     parts.append(parts[0][:-1])  # a broker cuts the last one off
     expected = [r for r in PartitionReader(fetched(*parts), topic="t", partition=1).records() if r.offset >= start]
+    portioned("inside a batch", start in (1, 69, 101, 228))
+    portioned("at the beginning of one", start in (0, 70, 100))
+    portioned("in a gap between offsets", start in (71, 99))
+    portioned("behind the end", start >= 229)
+    portioned("a portion over two batches", start < 70 and (70 - start) % portion)
     for columnar in (False, True):
         reader = PartitionReader(fetched(*parts), topic="t", partition=1, start_offset=start)
         got = []

@@ -1,6 +1,7 @@
 """send_gather and recv_into over a socket pair: what the kernel takes, refuses and ends."""
 
 import errno
+import itertools
 import socket
 from collections.abc import Iterator
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore._codec import PooledBuffer, recv_into, send_gather
+from tests.kit.reached import Reached
 
 
 @pytest.fixture
@@ -28,10 +30,19 @@ def drain(sock: socket.socket) -> bytes:
     return bytes(out)
 
 
-@given(st.lists(st.binary(max_size=30), max_size=12), st.data())
+skipped = Reached("inside a buffer", "to the beginning of one", "everything", "an empty buffer")
+
+
+@skipped.by
+@given(st.lists(st.binary(max_size=5), max_size=8), st.data())
 def test_any_skip(buffers: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(buffers)
-    skip = data.draw(st.integers(0, len(whole)))
+    begins = list(itertools.accumulate(map(len, buffers)))
+    skip = data.draw(st.sampled_from([0, *begins, len(whole)]) | st.integers(0, len(whole)))
+    skipped("inside a buffer", skip < len(whole) and skip not in (0, *begins))
+    skipped("to the beginning of one", 0 < skip < len(whole) and skip in begins)
+    skipped("everything", whole and skip == len(whole))
+    skipped("an empty buffer", b"" in buffers)
     kinds = [data.draw(st.sampled_from([bytes, bytearray, memoryview]))(x) for x in buffers]
     a, b = socket.socketpair()
     with a, b:

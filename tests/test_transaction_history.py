@@ -15,9 +15,14 @@ from kafkacore.errors import UsageError
 from kafkacore.testing.history import History, Kind, Send, Transaction
 from kafkacore.testing.transaction_history import Producer, TransactionHistory
 from tests.kit.histories import after
+from tests.kit.reached import Reached
 
 GROUP, SOURCE, TARGET = "g", ("in", 0), "out"
 PARTITIONS = 2
+reached = Reached(
+    *("committed", "aborted", "committed and not told", "nothing is stored"),
+    *("replaced in a transaction", "a zombie goes on", "no answer to a look"),
+)
 
 
 @dataclass
@@ -98,20 +103,24 @@ class Scene:
         known = self.rng.random() < 0.7
         if self.rng.random() < 0.6:
             copy.transaction.commit()
-            if known or self.rng.random() < 0.5:
+            stored = known or self.rng.random() < 0.5
+            reached("committed" if known else "committed and not told" if stored else "nothing is stored")
+            if stored:
                 self.store(copy)
             if known:
                 copy.transaction.committed()
         elif known:
+            reached("aborted")
             copy.transaction.aborted()
         if not known:
             self.replace(copy.producer)
 
     def replace(self, producer: Producer) -> Producer:
         """Another producer takes the transactional id over; what is open is aborted."""
-        self.open.pop(producer, None)
+        reached("replaced in a transaction", self.open.pop(producer, None))
         heir = self.producers[producer.transactional_id] = self.live(producer.transactional_id)
         if self.rng.random() < 0.5:  # the zombie goes on, and is refused
+            reached("a zombie goes on")
             zombie = producer.begin()
             producer.send(TARGET, f"v{next(self.values)}", 0)
             zombie.commit()
@@ -121,6 +130,8 @@ class Scene:
         look = self.transactions.look(GROUP)
         if self.rng.random() < 0.9:
             look.found({SOURCE: self.committed})
+        else:
+            reached("no answer to a look")
 
     def poll(self) -> None:
         partition = self.rng.randrange(PARTITIONS)
@@ -154,6 +165,7 @@ class Scene:
         self.transactions.look(GROUP).found({SOURCE: self.committed})
 
 
+@reached.by
 @given(st.integers(0, 2**32), st.integers(0, 80))
 def test_transactions_that_keep_their_promises_give_no_finding(seed: int, steps: int) -> None:
     made = after(Scene(random.Random(seed)), steps)

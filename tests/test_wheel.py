@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafkacore.timer import TaskCounter, TimerTask, TimerTaskEntry, TimerTaskList, TimingWheel
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 from tests.kit.timers import entry, noop
 
@@ -354,9 +355,13 @@ def test_references_and_the_counter_come_back_to_where_they_were():
 # ---- the model ---------------------------------------------------------------------------------------------------------------------
 
 TIMES = st.one_of(
-    st.integers(-50, 3_000),
+    st.integers(-2, 22),
+    st.sampled_from([0, 1, 5, 19, 20, 40, 399, 400, 401, 8000, 8001, FAR_MS, -FAR_MS, 2**61, -(2**61), 2**60]),
     st.integers(-(10**6), 10**9),
-    st.sampled_from([0, 1, 19, 20, 21, 399, 400, 401, 7999, 8000, 8001, FAR_MS, -FAR_MS, 2**61, -(2**61), 2**60]),
+)
+reached = Reached(
+    *("due at once", "added again", "cancelled when due", "beyond the last level"),
+    *("in the place of another", "two at once", "tasks and handles at once"),
 )
 
 
@@ -371,24 +376,27 @@ class WheelAgainstHeap(RuleBasedStateMachine):
     def begin(self, tick, size, start):
         self.counter = TaskCounter()
         self.wheel = TimingWheel(tick, size, start, self.counter)
-        self.tick, self.now, self.start = tick, start, start
+        self.tick, self.now = tick, start
         self.floor = start - start % tick
         self.tasks = {}  # task -> expiration
         self.handles = {}  # handle -> (expiration, task or None)
         self.gone = []
 
     def when(self, offset):
-        return max(min(self.start + offset, FOREVER_MS), -FOREVER_MS)
+        """Near the time that it is, or far away."""
+        return max(min(self.now + offset, FOREVER_MS), -FOREVER_MS)
 
-    @rule(offset=TIMES)
-    def add_entry(self, offset):
-        when = self.when(offset)
-        task = TimerTask(0, noop)
-        if self.wheel.add(TimerTaskEntry(task, when)):
-            self.tasks[task] = when
-            assert when >= self.floor + self.tick
-        else:
-            assert when < self.floor + self.tick
+    @rule(offsets=st.lists(TIMES, min_size=1, max_size=5))
+    def add_entries(self, offsets):
+        for when in map(self.when, offsets):
+            task = TimerTask(0, noop)
+            reached("beyond the last level", when == FOREVER_MS)
+            if self.wheel.add(TimerTaskEntry(task, when)):
+                self.tasks[task] = when
+                assert when >= self.floor + self.tick
+            else:
+                reached("due at once")
+                assert when < self.floor + self.tick
 
     @precondition(lambda self: self.tasks)
     @rule(data=st.data(), offset=TIMES)
@@ -396,6 +404,7 @@ class WheelAgainstHeap(RuleBasedStateMachine):
         task = data.draw(st.sampled_from(list(self.tasks)))
         when = self.when(offset)
         if self.wheel.add(TimerTaskEntry(task, when)):
+            reached("added again")
             self.tasks[task] = when
         else:
             del self.tasks[task]
@@ -408,13 +417,16 @@ class WheelAgainstHeap(RuleBasedStateMachine):
             task.cancel()
         else:
             task.timer_task_entry.remove()
-        del self.tasks[task]
+        reached("cancelled when due", self.tasks.pop(task) <= self.now)
 
-    @rule(offset=TIMES)
-    def add_handle(self, offset):
-        when = self.when(offset)
-        task = Holder()
-        self.handles[self.wheel.call_at(when, task)] = when, task
+    @rule(offsets=st.lists(TIMES, min_size=1, max_size=5))
+    def add_handles(self, offsets):
+        for when in map(self.when, offsets):
+            task = Holder()
+            handle = self.wheel.call_at(when, task)
+            reached("in the place of another", any(handle & 0xFFFFFFFF == old & 0xFFFFFFFF for old in self.gone))
+            assert handle not in self.gone
+            self.handles[handle] = when, task
 
     @rule(offsets=st.lists(TIMES, max_size=20))
     def add_many(self, offsets):
@@ -441,13 +453,13 @@ class WheelAgainstHeap(RuleBasedStateMachine):
             del self.handles[handle]
         self.gone += live
 
-    @rule(step=st.one_of(st.just(0), st.integers(-100, 3000), st.integers(0, 10**9), st.sampled_from([2**40, 2**61])))
+    @rule(step=st.one_of(st.integers(-2, 22), st.integers(0, 10**9), st.sampled_from([400, 2**40, 2**61])))
     def move(self, step):
         self.now = min(max(self.now, self.now + step), FOREVER_MS)
         self.wheel.advance_clock(self.now + min(step, 0))
         self.floor = max(self.floor, self.now - self.now % self.tick)
 
-    @rule(step=st.one_of(st.just(0), st.integers(0, 3000), st.integers(0, 10**9)), many_first=st.booleans())
+    @rule(step=st.one_of(st.integers(0, 22), st.integers(0, 10**9)), many_first=st.booleans())
     def pop(self, step, many_first):
         self.now = min(self.now + step, FOREVER_MS)
         self.floor = max(self.floor, self.now - self.now % self.tick)
@@ -464,6 +476,8 @@ class WheelAgainstHeap(RuleBasedStateMachine):
         handles = {by_task[task] for task in popped if not isinstance(task, TimerTask)} | set(many)
         assert must_tasks <= tasks <= may_tasks
         assert must_handles <= handles <= may_handles
+        reached("two at once", len(tasks) + len(handles) > 1)
+        reached("tasks and handles at once", tasks and handles)
         for task in tasks:
             del self.tasks[task]
         for handle in handles:
@@ -499,7 +513,7 @@ class WheelAgainstHeap(RuleBasedStateMachine):
             assert self.wheel.next_deadline_ms() is None
 
 
-TestWheelAgainstHeap = WheelAgainstHeap.TestCase
+TestWheelAgainstHeap = reached.by(WheelAgainstHeap)
 TestWheelAgainstHeap.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=50, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
