@@ -90,6 +90,24 @@ def test_offsets_of_partitions_and_of_what_is_none(admin):
         assert (caught.value.topic, caught.value.partition) == ("t", 7)
 
 
+def test_partitions_of_one_leader_have_an_outcome_each(admin, broker):
+    """What is known already stays while one partition is asked for again, and another fails."""
+    admin.create_topics([NewTopic("t", 3, 1)]).check()
+    codes = [{1: Code.TOPIC_AUTHORIZATION_FAILED, 2: Code.NOT_LEADER_OR_FOLLOWER}, {}]
+    asked = []
+
+    def answer(request):
+        asked.append([part.partition_index for part in request.topics[0].partitions])
+        found = codes.pop(0)
+        parts = [p.ListOffsetsPartitionResponse(partition_index=index, error_code=found.get(index, 0), offset=7) for index in asked[-1]]
+        return p.ListOffsetsResponse(topics=[p.ListOffsetsTopicResponse(name="t", partitions=parts)])
+
+    broker.control(p.ListOffsetsRequest.API_KEY, answer)
+    results = admin.list_offsets({("t", index): "latest" for index in range(3)})
+    assert ({tp.partition: found.offset for tp, found in results.items()}, asked) == ({0: 7, 2: 7}, [[0, 1, 2], [2]])
+    assert {tp.partition: type(error) for tp, error in results.errors.items()} == {1: errors.TopicAuthorization}
+
+
 def test_a_controller_that_moved_is_asked_again(admin, broker):
     answers = iter([41, None])
 

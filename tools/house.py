@@ -13,6 +13,7 @@ CYTHON_IMPORT = re.compile(r"^(\s*)(?:from\s+([\w.]+)\s+c?import\s+(.+)|c?import
 DYNAMIC = {"__import__", "importlib.import_module", "import_module", "pytest.importorskip"}
 FIXTURES_BY_NAME = ("usefixtures", "getfixturevalue")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+LEAVES = (ast.Constant, ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 
 
 class Import(NamedTuple):
@@ -107,7 +108,7 @@ def read(path: Path, root: Path, modules: set[str]) -> Source:
                 note(known(alias.name), node.lineno, at_top, "", alias.asname or alias.name)
         elif isinstance(node, ast.ImportFrom):
             note_from(node, at_top)
-        elif name := dotted(node):
+        elif isinstance(node, (ast.Name, ast.Attribute)) and (name := dotted(node)):
             used.add(name)
             return
         elif isinstance(node, ast.Call):
@@ -120,7 +121,7 @@ def read(path: Path, root: Path, modules: set[str]) -> Source:
         for field, value in ast.iter_fields(node):
             if field not in ("annotation", "returns"):
                 for each in value if isinstance(value, list) else [value]:
-                    if isinstance(each, ast.AST):
+                    if isinstance(each, ast.AST) and not isinstance(each, LEAVES):
                         walk(each, inside)
 
     uses: dict[str, set[str]] = {}
