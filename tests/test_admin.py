@@ -99,12 +99,12 @@ def test_partitions_of_one_leader_have_an_outcome_each(admin, broker):
     def answer(request):
         asked.append([part.partition_index for part in request.topics[0].partitions])
         found = codes.pop(0)
-        parts = [p.ListOffsetsPartitionResponse(partition_index=index, error_code=found.get(index, 0), offset=7) for index in asked[-1]]
-        return p.ListOffsetsResponse(topics=[p.ListOffsetsTopicResponse(name="t", partitions=parts)])
+        parts = [p.DeleteRecordsPartitionResult(partition_index=i, error_code=found.get(i, 0), low_watermark=7) for i in asked[-1]]
+        return p.DeleteRecordsResponse(topics=[p.DeleteRecordsTopicResult(name="t", partitions=parts)])
 
-    broker.control(p.ListOffsetsRequest.API_KEY, answer)
-    results = admin.list_offsets({("t", index): "latest" for index in range(3)})
-    assert ({tp.partition: found.offset for tp, found in results.items()}, asked) == ({0: 7, 2: 7}, [[0, 1, 2], [2]])
+    broker.control(p.DeleteRecordsRequest.API_KEY, answer)
+    results = admin.delete_records({("t", index): 7 for index in range(3)})
+    assert ({tp.partition: low for tp, low in results.items()}, asked) == ({0: 7, 2: 7}, [[0, 1, 2], [2]])
     assert {tp.partition: type(error) for tp, error in results.errors.items()} == {1: errors.TopicAuthorization}
 
 

@@ -58,9 +58,10 @@ def test_each_piece_runs_once() -> None:
     assert "passed" in done.stdout
 
 
+@pytest.mark.night
 @pytest.mark.slow
 @pytest.mark.timeout(GUARD_S + 60)
-@pytest.mark.parametrize("rooms", [pytest.param(rooms, marks=() if "timers" in rooms else pytest.mark.night) for rooms in TABLES])
+@pytest.mark.parametrize("rooms", TABLES)
 def test_the_bench_of_growth_measures_every_row(rooms: str) -> None:
     if rooms == "producer" and shutil.which(COMPILER) is None:
         pytest.skip("the null broker needs a C compiler")
@@ -79,6 +80,7 @@ def test_the_bench_of_growth_measures_two_checkouts_by_turns_and_draws_them(tmp_
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.night
 @pytest.mark.slow
 @pytest.mark.timeout(GUARD_S + 60)
 @compiles
@@ -118,8 +120,9 @@ def test_the_other_benches_measure_every_case(tmp_path: Path, script: str, optio
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.night
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", [*(pytest.param(name, marks=pytest.mark.night) for name in ("eager", "cooperative")), "KIP-848"])
+@pytest.mark.parametrize("protocol", ["eager", "cooperative", "KIP-848"])
 def test_gaps_of_changing_groups_are_measured(protocol: str) -> None:
     (table,) = quick("churn", "--only", protocol)
     assert table["title"].startswith(f"{protocol}: ")

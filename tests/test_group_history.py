@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkacore.errors import UsageError
@@ -177,6 +177,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @given(seed=st.integers(0, 2**32), steps=st.integers(0, 30))
+@settings(max_examples=25)
 def test_every_fault_planted_in_a_group_is_found_and_nothing_else(fault: str, seed: int, steps: int) -> None:
     made = after(Scene(random.Random(seed)), steps)
     bad, other = fresh(made)

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkacore.errors import UsageError
@@ -247,6 +247,7 @@ def test_a_correct_log_gives_no_finding(rng: random.Random, steps: int) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in OF_OTHER_CHECKERS])
 @given(rng=st.randoms(use_true_random=False), steps=st.integers(0, 30))
+@settings(max_examples=25)
 def test_every_fault_planted_in_a_log_is_found_and_nothing_else(kind: Kind, rng: random.Random, steps: int) -> None:
     made = after(Scene(rng), steps)
     for client in made.clients:

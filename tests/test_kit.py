@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parent
@@ -16,6 +17,7 @@ PUBLIC = {"_asdict", "_exit", "_field_defaults", "_fields", "_import_from_c_caps
 """Of tuples with names, of os and of pyarrow."""
 
 
+@cache
 def helpers() -> dict[str, list[tuple[str, str]]]:
     """By name: the files that define it at their top, and what the definition says without its docstring."""
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkacore.errors import UsageError
@@ -278,6 +278,7 @@ BESIDE = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @given(seed=st.integers(0, 2**32), steps=st.integers(0, 30))
+@settings(max_examples=25)
 def test_every_fault_planted_in_a_transaction_is_found_and_nothing_else(
     fault: Callable[[Scene, Copy], None], seed: int, steps: int
 ) -> None:

@@ -515,5 +515,5 @@ class WheelAgainstHeap(RuleBasedStateMachine):
 
 TestWheelAgainstHeap = reached.by(WheelAgainstHeap)
 TestWheelAgainstHeap.settings = settings(
-    max_examples=50, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
