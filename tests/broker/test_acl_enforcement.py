@@ -20,7 +20,7 @@ from kafkacore.broker import authorizer as a
 from kafkacore.broker.limits import full_address
 from kafkacore.broker.state import Outcome
 from kafkacore.config_authorizer import ANONYMOUS, STANDARD_AUTHORIZER
-from kafkacore.errors import Code
+from kafkacore.errors import Code, InvalidTxnState
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.batches import batch
 from tests.kit.rows import each_row
@@ -174,6 +174,22 @@ def test_a_topic_that_this_broker_does_not_know_yet_is_not_written_once_it_does(
     answer = {each.topic_id: each.partition_responses[0].error_code for each in bench.late.pop().responses}
     assert answer[new] == Code.UNKNOWN_TOPIC_ID
     assert bench.state.replicas.partitions["t", 0].log.end_offset == 3
+
+
+def test_of_partitions_that_begin_a_transaction_one_is_refused(bench):
+    bench.allow(bench.entry(a.WRITE), bench.entry(a.WRITE, "x", resource_type=a.TRANSACTIONAL_ID))
+    bench.topic("u")
+    asked = []
+    bench.state.transactions.verifier.ask = lambda *given: asked.append(given)
+    begins = batch(producer_id=1, epoch=0, sequence=0, is_transactional=True)
+    request = produce_request(begins)._replace(transactional_id="x")
+    bench.allow(bench.entry(a.WRITE, "u"))
+    both = request._replace(topic_data=[*request.topic_data, *produce_request(begins, topic="u").topic_data])
+    assert bench.ask(both, 9) is Outcome.LATER
+    asked.pop()[-1]({("u", 0): InvalidTxnState("it has ended")})
+    codes = {each.name: each.partition_responses[0].error_code for each in bench.late.pop().responses}
+    assert codes == {"t": Code.NONE, "u": Code.INVALID_TXN_STATE}
+    assert [bench.state.replicas.partitions[name, 0].log.end_offset for name in "tu"] == [3, 0]
 
 
 def test_a_topic_that_this_broker_does_not_know_yet_is_not_deleted_by_its_id(bench):

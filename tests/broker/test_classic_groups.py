@@ -15,9 +15,12 @@ def code(pending):
 
 def test_an_id_that_nobody_came_back_with_is_forgotten():
     bench = GroupBench()
-    member_id = bench.known_id(session_ms=100)
+    first, second = bench.known_id(session_ms=100), bench.known_id()
     bench.advance(100)
-    assert code(bench.join(member_id)) == Code.UNKNOWN_MEMBER_ID
+    assert code(bench.join(first)) == Code.UNKNOWN_MEMBER_ID
+    waiting = bench.join(second)
+    bench.advance()
+    assert code(waiting) == Code.NONE
 
 
 def test_the_first_rebalance_is_not_put_off_beyond_the_rebalance_timeout():

@@ -189,8 +189,10 @@ def test_a_topic_made_anew_in_one_batch_is_another_topic():
     assert ([each.topic_id for each in delta.deleted_topics], [each.topic_id for each in delta.created_topics]) == ([ID], [OTHER_ID])
     assert [(each.topic.topic_id, each.before) for each in delta.partitions] == [(OTHER_ID, None)]
     assert image.topic("t").config.overrides == {}
-    image.apply([m.TopicRecord(name="v", topic_id=ID), partition(0), m.RemoveTopicRecord(topic_id=ID)], 19)
-    assert (recorder.deltas[1].created_topics, recorder.deltas[1].deleted_topics, recorder.deltas[1].partitions) == ([], [], [])
+    stays = m.TopicRecord(name="w", topic_id=ACL_ID)
+    image.apply([stays, m.TopicRecord(name="v", topic_id=ID), partition(0), m.RemoveTopicRecord(topic_id=ID)], 20)
+    assert [topic.name for topic in recorder.deltas[1].created_topics] == ["w"]
+    assert (recorder.deltas[1].deleted_topics, recorder.deltas[1].partitions) == ([], [])
 
 
 @each_row(

@@ -505,20 +505,26 @@ def test_a_log_that_could_not_be_compacted_is_tried_again_later_and_later(store,
 
 def test_a_log_that_stays_damaged_is_tried_once_an_hour_keeps_no_other_waiting_and_is_forgotten_with_its_topic(monkeypatch):
     store = Disk()
-    damaged, healthy = store.log(**COMPACT), store.log("h", **COMPACT)
-    real = compactor.cleanable
+    damaged, repaired, healthy = store.log(**COMPACT), store.log("r", **COMPACT), store.log("h", **COMPACT)
+    real, broken = compactor.cleanable, {damaged, repaired}
 
     def cleanable_or_not(log, *args):
-        if log is damaged:
+        if log in broken:
             raise CorruptDataError("a bad index")
         return real(log, *args)
 
     monkeypatch.setattr(compactor, "cleanable", cleanable_or_not)
-    for log in (damaged, healthy):
+    for log in (damaged, repaired, healthy):
         for nth in range(20):
             put(log, (b"k", b"%d" % nth * 150))
     wait(store)
     assert store.manager.compactor.cleaned_to == {("h", 0): healthy.segments[-1].base_offset}
+    assert store.manager.compactor.uncleanable == 2
+    broken.remove(repaired)
+    store.advance(60_000)
+    for _ in range(3):
+        store.manager.advance_clock()
+    assert store.manager.compactor.cleaned_to.keys() == {("h", 0), ("r", 0)} and store.manager.compactor.uncleanable == 1
     gaps = []
     for _ in range(10):
         before = store.clock.now_ms()

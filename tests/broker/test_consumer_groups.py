@@ -209,7 +209,9 @@ def test_an_expression_of_several_members_is_matched_once_and_goes_with_the_last
     bench = ConsumerGroupBench()
     epoch = bench.beat("m1", 0, regex="a.*").member_epoch
     bench.beat("m2", 0, regex="a.*")
-    assert list(bench.group().regexes) == ["a.*"]
+    bench.beat("m3", 0, regex="b.*")
+    assert list(bench.group().regexes) == ["a.*", "b.*"]
+    bench.beat("m3", -1)
     bench.beat("m2", -1)
     assert list(bench.group().regexes) == ["a.*"]
     assert bench.beat("m1", epoch, regex="[").error_code == Code.INVALID_REGULAR_EXPRESSION

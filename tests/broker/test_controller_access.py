@@ -25,6 +25,7 @@ from kafkacore.net.authentication import SaslOpening
 from kafkacore.net.sasl import PlainClient, ScramClient
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.inside import brokers_of, host_of, thread_of
+from tests.kit.waiting import until
 from tests.kit.wire import Wire
 
 CONFIG = BrokerConfig()
@@ -111,6 +112,23 @@ def test_who_has_the_secret_is_served(controller):
         wire.log_in(controller.broker_address.logins()())
         request, version = next(each for each in foreign_requests(controller) if each[0].API_KEY == 1)
         assert wire.ask(request, version).responses[0].partitions[0].high_watermark == host_of(controller).end_offset()
+
+
+def test_of_brokers_that_wait_for_the_log_one_that_goes_leaves_the_other_its_answer():
+    host = ControllerHost(CONFIG, has_log=True)
+    with ControllerServer(host) as server, Wire(server.address) as stays:
+        wanted = p.FetchPartition(partition=0, fetch_offset=host.end_offset(), partition_max_bytes=1 << 20)
+        request = p.FetchRequest(max_wait_ms=600_000, min_bytes=0, topics=[p.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[wanted])])
+        entity = p.ClientQuotaEntityPart(entity_type="user", entity_name="u")
+        quota = p.ClientQuotaAlteration(entity=[entity], ops=[p.ClientQuotaOp(key="producer_byte_rate", value=1.0, remove=False)])
+        with Wire(server.address) as goes:
+            for wire in (goes, stays):
+                wire.log_in(server.broker_address.logins()())
+                wire.send(request, 17)
+            until(lambda: server.call(lambda: len(server.state.waiting)) == 2)
+        host.submit(p.AlterClientQuotasRequest(entries=[quota]), 1)
+        assert stays.receive(p.FetchRequest, 17)[1].responses[0].partitions[0].high_watermark == host.end_offset()
+    host.close()
 
 
 def test_secrets_differ_and_are_not_shown(controller):

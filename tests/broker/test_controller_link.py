@@ -8,6 +8,7 @@ from kafkacore.broker.cluster import ClusterImage, ImageListener
 from kafkacore.broker.controller import ControllerHost, LocalControllerLink
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
+from kafkacore.errors import Code
 from kafkacore.timer import LoopTimer
 from tests.kit.inside import host_of, lock_of
 
@@ -103,7 +104,7 @@ def test_an_image_changes_only_when_its_broker_turns_to_it():
 
 
 class Busy(ImageListener):
-    """Asks for another topic while it hears of the first one."""
+    """Asks for two topics while it hears of the first one, which is one of them."""
 
     def __init__(self, state):
         self.state, self.heard, self.answers = state, [], []
@@ -112,7 +113,8 @@ class Busy(ImageListener):
         names = [topic.name for topic in delta.created_topics]
         self.heard.append(("begins", *names))
         if names == ["t"]:
-            self.state.controller.submit(topic_request("u"), 7, self.answers.append)
+            for name in ("t", "u"):
+                self.state.controller.submit(topic_request(name), 7, self.answers.append)
             assert self.answers == [] and "u" not in self.state.cluster.topics
         self.heard.append(("ends", *names))
 
@@ -123,7 +125,22 @@ def test_what_a_listener_asks_for_is_applied_and_answered_after_the_change_it_he
     state.cluster.listeners.append(busy)
     create_topic(state.controller, "t", 1)
     assert busy.heard == [("begins", "t"), ("ends", "t"), ("begins", "u"), ("ends", "u")]
-    assert [answer.topics[0].name for answer in busy.answers] == ["u"]
+    found = [(topic.name, topic.error_code) for answer in busy.answers for topic in answer.topics]
+    assert found == [("t", Code.TOPIC_ALREADY_EXISTS), ("u", Code.NONE)]
+    state.ended()
+
+
+def test_who_creates_topics_is_answered_when_all_partitions_are_open():
+    state, answers = broker_state(CONFIG, ManualClock()), []
+    opening = True
+    state.controller.is_opening = lambda: opening
+    for name in ("t", "t", "u"):
+        state.controller.submit(topic_request(name), 7, answers.append)
+    state.controller.opened()
+    assert answers == []
+    opening = False
+    state.controller.opened()
+    assert [answer.topics[0].error_code for answer in answers] == [Code.NONE, Code.TOPIC_ALREADY_EXISTS, Code.NONE]
     state.ended()
 
 

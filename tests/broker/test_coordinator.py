@@ -163,17 +163,23 @@ def test_an_answer_waits_for_the_records_of_its_own_key_and_for_those_about_seve
         stage.runtime.read(0, lambda shard: None, lambda _: answers.append(f"read {key}"), key)
 
     stage.runtime.write(0, adding(b"x", 1), lambda _: answers.append("a is written"), "a")
+    stage.runtime.write(0, adding(b"x", 1), lambda _: answers.append("c is written"), "c")
     for key in ("a", "b", None):
         ask(key)
     assert answers == ["write b", "read b"]
     answers.clear()
     stage.runtime.write(0, adding(b"x", 1), lambda _: answers.append("all is written"))
     ask("b")
-    stage.replicas.uncommitted[0](None)
-    assert answers == ["a is written", "write a", "read a", "write None", "read None"]
-    answers.clear()
-    stage.replicas.uncommitted[1](None)
-    assert answers == ["all is written", "write b", "read b"]
+    for nth, expected in enumerate(
+        [
+            ["a is written", "write a", "read a"],
+            ["c is written", "write None", "read None"],
+            ["all is written", "write b", "read b"],
+        ]
+    ):
+        answers.clear()
+        stage.replicas.uncommitted[nth](None)
+        assert answers == expected
 
 
 def test_an_operation_is_told_of_the_append_and_of_the_commit():
@@ -212,12 +218,13 @@ def test_an_operation_may_ask_for_another_which_runs_after_it():
     order = []
 
     def outer(shard):
+        stage.runtime.write(0, lambda inner: 1 // 0, lambda outcome: order.append(type(outcome)))
         stage.runtime.write(0, lambda inner: CoordinatorResult([], order.append(("inner", dict(inner.amounts)))), lambda _: None)
         order.append("outer")
         return CoordinatorResult([CoordinatorRecord(b"x", b"\0\0\0\1")], None)
 
     stage.runtime.write(0, outer, lambda outcome: order.append("answered"))
-    assert order == ["outer", "answered", ("inner", {b"x": 1})]
+    assert order == ["outer", "answered", errors.UnknownServer, ("inner", {b"x": 1})]
 
 
 def test_errors_of_an_operation_are_its_answer_and_a_bug_stops_nobody(caplog):

@@ -176,7 +176,7 @@ class Pair:
         elif what == "checks":
             self.both(self.check_isrs)
         elif what == "roll":
-            self.both(lambda bench: self.roll(bench, topic, index))
+            self.both(lambda bench: (self.roll(bench, topic, index), bench.produce(topic=topic, partition=index, acks=1)))
         else:
             self.fetch(Reader(NAMES, rnd.choice([-1, *FOLLOWERS])))
         self.compare()
@@ -201,6 +201,7 @@ class Pair:
 
     @staticmethod
     def roll(bench, topic, index):
+        """The next batch begins a segment."""
         partition = bench.state.replicas.partitions.get((topic, index))
         if partition is not None and partition.log.segments:
             partition.log.roll(bench.clock.wall_ms())

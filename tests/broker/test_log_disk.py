@@ -471,12 +471,16 @@ def test_flush_messages_and_flush_ms(disk, monkeypatch):
     append(log, [b"c"])
     assert log.recovery_point == 3 and str(log.segments[0].path(".log")) in synced
     synced.clear()
-    later = disk.log("later", flush_ms=500)
-    append(later)
+    later, deleted = disk.log("later", flush_ms=500), disk.log("deleted", flush_ms=500)
+    for each in (deleted, later):
+        append(each)
+    disk.manager.delete("deleted", 0)
+    synced.clear()
     disk.advance(499)
     assert (later.recovery_point, synced) == (0, [])
     disk.advance(1)
     assert later.recovery_point == 3 and str(later.segments[0].path(".log")) in synced
+    assert deleted.recovery_point == 0 and not [name for name in synced if "deleted" in name]
 
 
 def test_an_idle_manager_has_no_deadline_and_a_busy_one_checkpoints(disk):
