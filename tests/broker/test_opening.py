@@ -1,10 +1,12 @@
 """Many new partitions on disk are opened in turns of the loop: other clients are served between, and their maker is answered at the end."""
 
+import errno
+
 import pytest
 from controlling import broker_state, create_topic, delete_topic, topic_request
 
 from kafkacore import protocol as p
-from kafkacore.broker.replicas import OPENED_PER_TURN
+from kafkacore.broker.replicas import OPENED_PER_TURN, RETRY_OFFLINE_MS
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition
@@ -81,23 +83,27 @@ def test_what_is_asked_in_between_is_answered_in_its_turn(bench):
 
 def test_a_topic_that_is_deleted_before_its_turn_is_not_opened(bench):
     bench.create("t")
+    bench.create("other", 1)
     delete_topic(bench.state.controller, "t")
     assert bench.replicas.partitions == {}
-    assert bench.turn() == 0
-    assert len(bench.answers) == 1
+    assert bench.turn() == 1
+    assert bench.write("other", 0) == 0
+    assert len(bench.answers) == 2
     with pytest.raises(UnknownTopicOrPartition):
         bench.write("t", MANY - 1)
     bench.create("t", 2)  # another topic of the name
     assert bench.write("t", 1) == 0
-    assert len(bench.replicas.partitions) == 2
+    assert len(bench.replicas.partitions) == 3
 
 
 def test_one_that_cannot_be_opened_holds_up_no_other(bench, monkeypatch):
     opened = bench.state.logs.open
 
+    refused = list(range(3, MANY, 7))
+
     def open_log(topic, topic_id, index, config, **options):
-        if index % 7 == 3:
-            raise KafkaStorage("the disk says no")
+        if index in refused:
+            raise OSError(errno.EMFILE, "no descriptor is left")
         return opened(topic, topic_id, index, config, **options)
 
     monkeypatch.setattr(bench.state.logs, "open", open_log)
@@ -105,4 +111,24 @@ def test_one_that_cannot_be_opened_holds_up_no_other(bench, monkeypatch):
     for _ in range(MANY):
         bench.state.timer.advance_clock()
     assert len(bench.answers) == 1
-    assert len(bench.replicas.partitions) == MANY - len(range(3, MANY, 7))
+    assert len(bench.replicas.partitions) == MANY - len(refused)
+    mended = refused.pop(0)
+    bench.clock.advance(RETRY_OFFLINE_MS)
+    bench.turn()
+    assert bench.replicas.offline.keys() == {("t", index) for index in refused}
+    assert bench.write("t", mended) == 0
+    with pytest.raises(KafkaStorage):
+        bench.write("t", refused[0])
+
+
+def test_a_bug_met_with_one_partition_that_changed_keeps_no_other_write_from_its_outcome(bench, monkeypatch, caplog):
+    bench.create("t", 3)
+    first, other, failing = (bench.replicas.partition("t", index) for index in range(3))
+    outcomes = []
+    first.when_committed(0, lambda _: [bench.replicas.changed(each) for each in (other, failing)])
+    for each in (other, failing):
+        each.when_committed(0, outcomes.append)
+    monkeypatch.setattr(failing, "settle", lambda: 1 / 0)
+    bench.replicas.changed(first)
+    assert outcomes == [None]
+    assert "the requests that wait for partition t-2" in caplog.text

@@ -219,6 +219,7 @@ def test_commits_are_told_in_order_and_a_bug_in_one_keeps_nobody_from_hearing(st
     stage.partition.settle()
     assert told == [None]
     assert "callback" in caplog.text
+    stage.partition.when_committed(stage.write().required_offset, lambda error: 1 / 0)
     stage.partition.when_committed(stage.write().required_offset, told.append)
     stage.decide(leader=2, epoch=1, isr=[2, 3])
     stage.partition.settle()

@@ -6,7 +6,7 @@ from kafkacore import protocol as p
 from kafkacore.broker.handlers import SERVED
 from kafkacore.broker.server import Broker
 from kafkacore.broker.slices import PartsJob, Slices
-from kafkacore.broker.state import Call
+from kafkacore.broker.state import Call, Outcome
 from kafkacore.errors import Code
 from tests.kit.wire import Wire
 
@@ -48,28 +48,35 @@ def found_in(api_key, answer):
     return found
 
 
+@pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.parametrize("refused", [{0}, {5}, {0, 2, 4}, {0, 1, 2, 3, 4, 5}], ids=str)
 @pytest.mark.parametrize("api_key", CASES)
-def test_what_the_other_parts_did_is_answered(api_key, refused):
-    """A request that is refused in all parts is refused as a whole."""
+def test_what_the_other_parts_did_is_answered(api_key, refused, is_late):
+    """A request that is refused in all parts is refused as a whole. Answers may come late, the last one first."""
     [parts] = SERVED[api_key].parts
     response, (rows, _) = p.APIS[api_key].response, ANSWERS[api_key]
     message = MESSAGE if api_key == 45 else None
-    expected, answers, calls = {}, [], []
+    expected, answers, calls, late = {}, [], [], []
 
     def handler(_state, call, request):
         nth = len(calls)
         calls.append(call)
         carried_out = response(error_code=0, **{rows: parts.refused(request, 0, None)})
         expected.update(dict.fromkeys(found_in(api_key, carried_out), (Code.NOT_CONTROLLER, message) if nth in refused else (0, None)))
-        if nth not in refused:
-            return carried_out
-        return response(error_code=Code.NOT_CONTROLLER, **({"error_message": MESSAGE} if message else {}), **{rows: []})
+        answer = carried_out
+        if nth in refused:
+            answer = response(error_code=Code.NOT_CONTROLLER, **({"error_message": MESSAGE} if message else {}), **{rows: []})
+        if is_late:
+            late.append((call, answer))
+        return Outcome.LATER if is_late else answer
 
     call = Call(0, "bench", 0, 0, answers.append, pytest.fail, "/127.0.0.1")
     job = PartsJob(parts, handler, None, call, CASES[api_key](), Slices(), lambda: (0, 0), answers.append)
     while job.step():
         assert not answers
+    while late:
+        part, answer = late.pop()
+        part.respond(answer)
     [answer] = answers
     assert len(calls) == 6 and expected.keys() == ALL
     if len(refused) == 6:

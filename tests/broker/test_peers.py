@@ -201,15 +201,22 @@ def test_a_refused_connection_fails_what_waits_and_back_off_grows(peers, listene
 
 def test_a_request_that_is_not_answered_ends_its_connection_and_those_behind_it(peers, listener):
     peers.nodes[2] = address(listener)
+    peers.send(name="never written", timeout_ms=100)
+    peers.send(name="answered", timeout_ms=60_000)
     peers.send(name="first", timeout_ms=500)
     peers.send(name="second", timeout_ms=60_000)
+    peers.clock.advance(101)  # ends what waits, and not the connection
+    peers.client.advance_clock()
     with peers.served_by(listener) as peer:
-        assert peers.client.in_flight_count(2) == 2 and len(peers.selector.channels) == 1
+        assert peers.client.in_flight_count(2) == 3 and len(peers.selector.channels) == 1
+        answer_to(peer, frame_of(peer))
+        peers.wait(2)
         frame_of(peer)
         peers.clock.advance(501)
-        peers.wait(2)
-        kinds = {name: type(outcome) for name, outcome in peers.outcomes}
-        assert kinds == {"first": RequestTimedOut, "second": DisconnectError}
+        peers.wait(4)
+        kinds = [(name, type(outcome)) for name, outcome in peers.outcomes]
+        assert kinds[:2] == [("never written", RequestTimedOut), ("answered", p.MetadataResponse)]
+        assert dict(kinds[2:]) == {"first": RequestTimedOut, "second": DisconnectError}
         frame_of(peer)
         assert peer.recv(1) == b""
     peers.send(name="again")
@@ -217,7 +224,7 @@ def test_a_request_that_is_not_answered_ends_its_connection_and_those_behind_it(
     peers.turn()
     with peers.served_by(listener) as peer:
         answer_to(peer, frame_of(peer))
-        assert peers.wait(3)[2].controller_id == 7
+        assert peers.wait(5)[4].controller_id == 7
 
 
 @pytest.mark.parametrize("fault", ["correlation id", "rubbish", "nothing asked"])

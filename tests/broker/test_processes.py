@@ -101,12 +101,16 @@ def test_control_functions_of_this_process_stand_before_the_brokers_of_others(ca
             cluster.control(METADATA, None)  # nobody answers now
             cluster.resume_broker(1)
             assert wire.ask(p.MetadataRequest(topics=None), 12).cluster_id == cluster.cluster_id
+        cluster.control(METADATA, lambda request: p.MetadataResponse(brokers=[], cluster_id="still", topics=[]))
         for wrong, reason in ((lambda request: "nonsense", "nonsense"), (lambda request: cluster.end_offset("t", 0, 1), "waits for this")):
             cluster.control(LIST_OFFSETS, wrong)
             with Wire(cluster.bootstrap_servers) as wire, pytest.raises((ConnectionError, EOFError)):
                 wire.ask(p.ListOffsetsRequest(topics=[]), 7)
             assert reason in caplog.text
         cluster.control(LIST_OFFSETS, None)
+        with Wire(cluster.bootstrap_servers) as wire:
+            assert wire.ask(p.MetadataRequest(topics=None), 12).cluster_id == "still"
+        cluster.control(METADATA, None)
         assert values_of(read(cluster.bootstrap_servers, "t", 2)) == [b"0", b"1"]
         with pytest.raises(UsageError, match="not served"):
             cluster.control(76, None)

@@ -208,9 +208,13 @@ def test_a_first_batch_needs_its_guard(log):
 
 def test_a_marker_between_verification_and_batch_takes_the_guard_away(log):
     guard = log.states.start_verification(PID, 0, 0, 0, False)
+    others = log.states.start_verification(8, 0, 0, 0, False)
     log.mark(False)
+    assert log.append(0, pid=8, transactional=True, guard=others) is None
+    log.mark(True, pid=8)
     with pytest.raises(errors.InvalidTxnState):
         log.append(0, transactional=True, guard=guard)
+    log.states.high_watermark_updated(log.end)
     assert log.index == [] and log.states.first_unstable_offset() is None  # it ended nothing
     assert (log.entry.epoch, log.entry.last_timestamp_ms, len(log.entry.batches)) == (0, 5, 0)
     with pytest.raises(errors.OutOfOrderSequence, match="expected 0"):

@@ -194,6 +194,7 @@ def test_a_failing_control_function_closes_the_connection_and_is_logged(broker, 
         raise ZeroDivisionError
 
     broker.control(3, fail)
+    broker.control(18, lambda request: Disconnect(handle=True))
     with caplog.at_level(logging.ERROR, "kafkacore"):
         wire.send(ALL_TOPICS, 12)
         assert wire.closed_by_peer
@@ -201,6 +202,11 @@ def test_a_failing_control_function_closes_the_connection_and_is_logged(broker, 
     broker.control(3, lambda request: "nonsense")
     with Wire(broker.address) as other:
         other.send(ALL_TOPICS, 12)
+        assert other.closed_by_peer
+    broker.control(3, None)
+    with Wire(broker.address) as other:
+        assert other.ask(ALL_TOPICS, 12).brokers
+        other.send(VERSIONS, 3)
         assert other.closed_by_peer
 
 
@@ -277,11 +283,11 @@ def test_functions_from_many_threads_run_one_at_a_time(broker):
     def many(_):
         for _ in range(200):
             broker.call(bump)
+            with pytest.raises(ZeroDivisionError):
+                broker.call(lambda: 1 / 0)
 
     in_threads(4, many)
     assert count == 800
-    with pytest.raises(ZeroDivisionError):
-        broker.call(lambda: 1 / 0)
     with pytest.raises(UsageError):  # it cannot stop itself
         broker.call(broker.stop)
     assert broker.running

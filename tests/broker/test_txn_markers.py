@@ -262,6 +262,23 @@ def test_more_stuck_partitions_than_lanes_delay_the_others_by_one_deadline(stage
     assert len(stage.marked) == 10
 
 
+def test_a_broker_that_is_away_holds_back_the_markers_of_no_other(stage):
+    stage.leaders = {P0: THERE, P1: 3}
+    first, second, third, fourth = (stage.prepared(target) for target in (P0, P0, P1, P1))
+    for keeper in (first, second, third, fourth):
+        stage.send(keeper)
+    node_id, _, respond = stage.peers.take()
+    stage.answer_next()
+    stage.answer_next()
+    assert (node_id, stage.marked) == (THERE, [third.txn, fourth.txn])
+    respond(errors.DisconnectError("cut"))
+    stage.answer_next()
+    stage.later()
+    stage.answer_next()
+    assert stage.marked[2:] == [second.txn, first.txn]
+    assert stage.sender._in_flight == {} and stage.sender._queues == {}
+
+
 def test_a_partition_led_here_that_is_stuck_holds_back_no_other(stage):
     stage.leaders[P1] = HERE
     stuck, other = stage.prepared(P0, P1), stage.prepared(P1)

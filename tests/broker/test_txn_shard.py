@@ -246,9 +246,12 @@ def test_unused_transactional_ids_expire_but_not_inside_a_transaction(keeper):
     keeper.complete()
     for nth in range(MAX_EXPIRED):
         keeper.apply(keeper.shard.init_producer_id(f"t{nth}", 1, None, T0))
+    stays = keeper.apply(keeper.shard.init_producer_id("stays", 1, None, T0)).producer
+    after = keeper.apply(keeper.shard.init_producer_id("stays", 1, stays, T0)).producer
+    keeper.apply(keeper.shard.add_partitions("stays", after, (P0,), 2, T0))
     assert keeper.apply(keeper.shard.expire(T0 + 1000, 1000)) == MAX_EXPIRED  # at a time
     assert keeper.apply(keeper.shard.expire(T0 + 1000, 1000)) == 1
-    assert not keeper.shard.transactions and not keeper.shard.last_epochs
+    assert keeper.shard.transactions.keys() == keeper.shard.last_epochs.keys() == {"stays"}
     assert keeper.outcome(lambda: keeper.add(producer)) == Code.INVALID_PRODUCER_ID_MAPPING
 
 
@@ -257,11 +260,15 @@ def test_markers_are_ticked_off(keeper):
     keeper.add(producer, P0, P1)
     keeper.end(producer, True)
     prepared = keeper.txn
+    other = keeper.apply(keeper.shard.init_producer_id("other", 1, None, T0)).producer
+    keeper.apply(keeper.shard.add_partitions("other", other, (P0,), 2, T0))
+    keeper.apply(keeper.shard.end("other", other, False, 2, T0))
     assert not keeper.shard.marked(prepared, [P0])
     assert keeper.shard.partitions_of(prepared) == {P1}
     assert keeper.shard.marked(prepared, [P1])
     keeper.apply(keeper.shard.complete(prepared, T0))
     assert keeper.state == "CompleteCommit"
+    assert keeper.shard.partitions_of(keeper.shard.transactions["other"]) == {P0}
     assert not keeper.shard.marked(prepared, [P1])  # a late confirmation
     assert keeper.shard.complete(prepared, T0).records == []
 

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 from controlling import broker_state
+from test_fetch_sessions import NAMES, Pair, Reader
+from test_handlers import Bench
 
 from kafkacore import errors
 from kafkacore import protocol as p
@@ -21,11 +23,15 @@ from kafkacore.broker.isr import IsrProposals
 from kafkacore.broker.limits import WAIT_FOR_A_CLOSE, ConnectionQuotas
 from kafkacore.broker.pauses import Pauses
 from kafkacore.broker.producer_ids import ProducerIds
+from kafkacore.broker.quotas import ConnectionRateQuota
+from kafkacore.broker.slices import Slices
+from kafkacore.broker.state import Outcome
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 from kafkacore.protocol.stored import OffsetCommitKey, OffsetCommitValue
 from kafkacore.timer import LoopTimer
+from tests.kit.batches import batch
 from tests.kit.inside import host_of
 
 T, U = b"t" * 16, b"u" * 16
@@ -178,16 +184,20 @@ class Selector:
 
 def test_a_connection_that_goes_while_it_is_paused_leaves_the_pauses_of_others(clock):
     pauses, done = Pauses(clock), []
-    pauses.selector = selector = Selector("closed", "throttled", "delayed", "doomed", "free")
+    pauses.selector = selector = Selector("closed", "throttled", "delayed", "late", "doomed", "gone", "free")
     pauses.throttle("closed", 100)
     pauses.throttle("throttled", 100)
     pauses.delay("delayed", 50, lambda: done.append("delayed"))
-    pauses.doom("doomed", 100, done.append)
+    pauses.delay("late", 50, lambda: done.append("late"))
+    for each in ("doomed", "gone"):
+        pauses.doom(each, 100, done.append)
     pauses.mute("free")
     pauses.unmute("free")
     assert selector.read == {"free"}
-    del selector.channels["closed"]
-    pauses.forget("closed")
+    for each in ("closed", "late", "gone"):
+        del selector.channels[each]
+        pauses.forget(each)
+    assert pauses.silenced == {"doomed"} and set(pauses.throttled) == {"throttled", "doomed"}
     pauses.unmute("throttled")  # its answer is sent; it waits all the same
     clock.advance(50)
     pauses.timer.advance_clock()
@@ -214,6 +224,76 @@ def test_a_listener_that_is_full_keeps_no_other_from_taking_connections():
     a.closed(1)
     assert a.wait_ms(0) == 0 and a.opened(4, "10.0.0.1") and b.opened(5, "10.0.0.2") and b.opened(6, "10.0.0.2")
     assert (a.wait_ms(0), b.wait_ms(0)) == (WAIT_FOR_A_CLOSE, WAIT_FOR_A_CLOSE)
+
+
+def test_of_addresses_that_connect_too_fast_each_connection_is_doomed_for_itself():
+    rate = ConnectionRateQuota(11, 1)
+    rate.update({frozenset({("ip", "10.0.0.1")}): {"connection_creation_rate": 0.1}})
+    quotas = ConnectionQuotas(BrokerConfig.from_user({"max.connections.per.ip": 2}), rate)
+    assert quotas.wait_ms(0) == 0
+    for id, host in enumerate(["10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2"]):
+        assert quotas.opened(id, host)
+    assert quotas.doomed == {1: 1_000, 2: 1_000} and quotas.hosts == {0: "10.0.0.1", 3: "10.0.0.2", 4: "10.0.0.2"}
+    quotas.closed(1)  # it was never counted
+    assert quotas.opened(5, "10.0.0.2") is False
+    quotas.closed(3)
+    assert quotas.opened(6, "10.0.0.2")
+
+
+class Steps:
+    """A job of some steps, the last of which may fail."""
+
+    meter = None
+
+    def __init__(self, count, error=None):
+        self.left, self.error, self.failed = count, error, False
+
+    def step(self):
+        self.left -= 1
+        if not self.left and self.error is not None:
+            raise self.error
+        return self.left > 0
+
+    def is_completed(self):
+        return False
+
+    def fail(self):
+        self.failed = True
+
+
+def test_a_job_that_fails_keeps_no_other_from_its_end(caplog):
+    slices, now = Slices(), iter(range(0, 10**6, 1_000))  # each look at the clock ends a slice
+    jobs = [Steps(2, ZeroDivisionError()), Steps(3, errors.InvalidRequest("too long")), Steps(5)]
+    for job in jobs:
+        slices.add(job)
+    while slices.ready:
+        slices.run(now.__next__)
+    assert [job.left for job in jobs] == [0, 0, 0] and [job.failed for job in jobs] == [True, True, False]
+    assert caplog.text.count("a request is given up") == 2
+
+
+def test_of_fetches_that_wait_each_ends_by_its_own_news():
+    """Two followers, of which one asks again, and two consumers of one partition, of which one waits for more."""
+    bench = Bench()
+    topic = bench.topic()
+    Pair.elect(bench, topic.name, 0, 0, replicas=[1, 2, 3], isr=[1, 2, 3])
+    followers, consumers = [Reader(NAMES, node) for node in (2, 3)], [Reader(NAMES), Reader(NAMES)]
+    for reader in (*followers, *consumers):
+        reader.asks(bench, {(topic.name, 0): (0, -1, -1)})
+        reader.asks(bench)
+    for reader, min_bytes in zip((*followers, *consumers), (1, 1, 1, 2 * len(batch())), strict=True):
+        assert reader.asks(bench, max_wait_ms=10_000, min_bytes=min_bytes) is Outcome.LATER
+    again = Reader(NAMES, 2)
+    again.asks(bench, {(topic.name, 0): (0, -1, -1)}, max_wait_ms=0)
+    assert [answer.session_id for answer in bench.late] == [followers[0].session_id]
+    assert bench.state.follower_fetches.keys() == {3}
+    for committed, ended in ((3, [followers[1], consumers[0]]), (6, [consumers[1]])):
+        bench.late.clear()
+        bench.produce(acks=1)
+        for node in (2, 3):
+            bench.state.replicas.partition(topic.name, 0).follower_fetched(node, committed, 0, committed, -1, bench.clock.now_ms())
+        bench.state.replicas.changed(bench.state.replicas.partition(topic.name, 0))
+        assert [answer.session_id for answer in bench.late] == [reader.session_id for reader in ended]
 
 
 # ---- offsets
