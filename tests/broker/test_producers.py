@@ -127,7 +127,7 @@ consecutive = Reached("goes on from 0", "ends with the largest", "has the larges
 
 
 @partial(consecutive.by, rounds=8)
-@given(st.lists(st.integers(1, 3), min_size=1, max_size=6), st.integers(0, 6))
+@given(st.lists(st.integers(1, 3), min_size=3, max_size=6), st.integers(0, 5))
 @settings(max_examples=10)
 def test_consecutive_batches_are_always_accepted_once(counts, below_largest):
     log = Written()
@@ -347,16 +347,34 @@ def play(log, history):
     return stored
 
 
-@given(histories(), st.integers(0, 30))
+snapshots = Reached(
+    "inside a transaction",
+    "between two transactions",
+    "behind a marker without records",
+    "before the first batch",
+    "behind the last batch",
+    "an abort behind it",
+)
+
+
+@partial(snapshots.by, rounds=20)
+@given(histories(), st.integers(0, 12))
+@settings(max_examples=10)
 def test_a_snapshot_and_the_rest_of_the_log_give_the_same_state(history, cut):
     log = Written()
     batches = play(log, history)
     replayed = ProducerStates()
     for each in batches[:cut]:
         replayed.replay(each)
+    snapshots("inside a transaction", replayed.ongoing)
+    snapshots("between two transactions", not replayed.ongoing and any(each.is_transactional for each in batches[:cut]))
+    snapshots("behind a marker without records", any(not entry.batches for entry in replayed.entries.values()))
+    snapshots("before the first batch", batches and cut == 0)
+    snapshots("behind the last batch", cut >= len(batches))
     replayed = ProducerStates.from_snapshot(replayed.to_snapshot())
     index = [entry for each in batches[cut:] if (entry := replayed.replay(each)) is not None]
     assert kept_of_producers(replayed) == kept_of_producers(log.states)
+    snapshots("an abort behind it", index)
     assert index == log.index[len(log.index) - len(index) :]
     log.states.high_watermark_updated(log.end)
     replayed.high_watermark_updated(log.end)
@@ -374,13 +392,15 @@ collecting = Reached(
 )
 
 
-@partial(collecting.by, rounds=10)
-@given(histories(), st.integers(0, 12), st.integers(0, 12))
+@partial(collecting.by, rounds=30)
+@given(histories(), st.data())
 @settings(max_examples=10)
-def test_collecting_from_the_index_finds_what_a_scan_finds(history, offset, length):
+def test_collecting_from_the_index_finds_what_a_scan_finds(history, data):
     log = Written()
     play(log, history)
-    upper = offset + length
+    edges = sorted({0, log.end} | {at + by for each in log.index for at in each[1:3] for by in (0, 1)})
+    at = data.draw(st.integers(0, len(edges) - 1))
+    offset, upper = edges[at], edges[min(at + data.draw(st.sampled_from([1, 1, 2, 3])), len(edges) - 1)]
     found, is_done = collect_aborted(log.index, offset, upper)
     collecting("a transaction that began before what is read", any(each.first_offset < offset <= each.last_offset for each in log.index))
     collecting("one that ends behind what is read", any(each.first_offset < upper <= each.last_offset for each in log.index))
@@ -389,7 +409,7 @@ def test_collecting_from_the_index_finds_what_a_scan_finds(history, offset, leng
     collecting("one that begins where what is read ends", any(each.first_offset == upper for each in log.index))
     collecting("one whose marker is the first that is read", any(each.last_offset == offset for each in log.index))
     collecting("a scan that stops early", is_done and found and found[-1] is not log.index[-1])
-    assert is_done == any(each.last_stable_offset >= upper for each in log.index if each.last_offset >= offset)
+    assert is_done == any(each.last_stable_offset >= upper for each in log.index)
     # Beyond an entry whose last stable offset is at or after the upper end no transaction begins below that end.
     assert found == [entry for entry in log.index if entry.last_offset >= offset and entry.first_offset < upper]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from test_handlers import Bench, fetch_request
 from kafkacore.broker.delayed import DelayedFetch
 from kafkacore.broker.handlers import fetch as fetch_handlers
 from kafkacore.broker.state import Call, Outcome
+from tests.kit.reached import Reached
 
 __all__ = ["reads"]
 COUNT = 150
@@ -92,12 +95,27 @@ class Turns(Pair):
         return tuple(found)
 
 
+reached = Reached("answers what was read before", "reads again what has changed", "reads again what was too little")
+
+
+@partial(reached.by, rounds=4)
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_a_fetch_answers_what_a_second_read_would(seed):
     with pytest.MonkeyPatch.context() as monkeypatch:
         pair = Turns(seed)
         pair.readers = [Sessionless(NAMES), Sessionless(IDS, isolation_level=1), Sessionless(NAMES, 2), Sessionless(IDS, 3)]
-        monkeypatch.setattr(fetch_handlers, "DelayedFetch", lambda *args: pair.waits(*args))
+
+        def wait(delay_ms, min_bytes, partitions, answer, *more):
+            def answered():
+                reached("answers what was read before", made.found_nothing)
+                reached("reads again what has changed", min_bytes <= 1 and not made.found_nothing)
+                reached("reads again what was too little", min_bytes > 1 and not made.found_nothing)
+                answer()
+
+            made = pair.waits(delay_ms, min_bytes, partitions, answered, *more)
+            return made
+
+        monkeypatch.setattr(fetch_handlers, "DelayedFetch", wait)
         for _ in range(120):
             pair.step()

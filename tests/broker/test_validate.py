@@ -1,7 +1,9 @@
 """What a leader checks and changes before it writes a batch."""
 
+from functools import partial
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import topic_config
 
@@ -11,6 +13,7 @@ from kafkacore.broker.log.headers import stamped
 from kafkacore.broker.log.rewrite import emptied, filtered
 from kafkacore.records import BatchBuilder, read_batches
 from tests.kit.batches import T0, batch
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -91,7 +94,12 @@ def test_zstd_needs_a_client_that_knows_it():
         validated(batch(compression="zstd"), version=6)
 
 
-@given(st.lists(st.booleans(), min_size=1, max_size=8), st.sampled_from(["none", "gzip", "lz4"]), st.none() | st.integers(0, 2**45))
+kept_of_batch = Reached("all", "not the first", "not the last", "one", "until a time", "compressed")
+
+
+@partial(kept_of_batch.by, rounds=14)
+@given(st.lists(st.booleans(), min_size=1, max_size=5), st.sampled_from(["none", "gzip", "lz4"]), st.sampled_from([None, 0, T0, 2**45]))
+@settings(max_examples=10)
 def test_a_filtered_batch_has_the_kept_records_unchanged(keep, codec, horizon_ms):
     values = [b"v%d" % nth for nth in range(len(keep))]
     (whole,) = read_batches(batch(values, compression=codec, producer_id=3, epoch=1, sequence=0))
@@ -99,6 +107,12 @@ def test_a_filtered_batch_has_the_kept_records_unchanged(keep, codec, horizon_ms
     (stored,) = read_batches(bytes(head) + bytes(rest), check_crcs=True)
     if not any(keep):
         keep[0] = True
+    kept_of_batch("all", all(keep))
+    kept_of_batch("not the first", not keep[0])
+    kept_of_batch("not the last", not keep[-1])
+    kept_of_batch("one", sum(keep) == 1 < len(keep))
+    kept_of_batch("until a time", horizon_ms is not None)
+    kept_of_batch("compressed", codec != "none")
     (made,) = read_batches(filtered(stored, keep, horizon_ms), check_crcs=True)
     assert [(r.offset, r.timestamp_ms, r.value) for r in made.records()] == [
         (r.offset, r.timestamp_ms, r.value) for r, kept in zip(stored.records(), keep, strict=True) if kept
