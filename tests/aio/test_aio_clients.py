@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkacore import NewPartitions, NewTopic, TopicPartition, errors
+from kafkacore import NewTopic, TopicPartition, errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
 from kafkacore.aio import testing as aio_testing
 from kafkacore.aio.calls import CallThread, Ending, Job
@@ -355,15 +355,3 @@ async def test_of_two_topics_that_are_not_known_one_is_refused_and_the_other_app
         async with KafkaAdminClient(bootstrap_servers=servers) as admin:
             (await admin.create_topics([NewTopic(topic, 1)])).check()
         assert (await (await sends[0])).offset == 0
-
-
-@in_loop
-async def test_of_two_partitions_that_are_not_known_one_was_added_and_the_other_is_refused(servers: str, topic: str) -> None:
-    async with KafkaProducer(bootstrap_servers=servers) as producer, KafkaAdminClient(bootstrap_servers=servers) as admin:
-        (await admin.create_topics([NewTopic(topic, 2)])).check()
-        await (await producer.send(topic, b"known"))
-        (await admin.create_partitions({topic: NewPartitions(5)})).check()
-        sends = [asyncio.create_task(producer.send(topic, b"x", partition=number)) for number in (7, 4)]
-        with pytest.raises(errors.UsageError, match=r"partition 7 of topic .* does not exist: it has 5"):
-            await sends[0]
-        assert (await (await sends[1])).partition == 4

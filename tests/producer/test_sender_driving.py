@@ -173,16 +173,22 @@ def test_the_sender_sleeps_while_a_caller_drives() -> None:
     assert not sender._watching
 
 
+class NapGate:
+    """Of a thread that does not sleep."""
+
+    def __init__(self, order: list[str]) -> None:
+        self.order = order
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        self.order.append("nap" if blocking else "what was urgent is forgotten")
+        return True
+
+
 @each_row("callers", [0, 1])
 def test_what_was_urgent_before_a_caller_came_leaves_the_driving_to_it(callers: int) -> None:
     """Else the thread drove on, and each answer that the caller waits for would cost two switches of threads."""
     sender = started().sender
     order: list[str] = []
-
-    class NapGate:
-        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-            order.append("nap" if blocking else "what was urgent is forgotten")
-            return True
 
     class CallersGate:
         def locked(self) -> bool:
@@ -191,7 +197,7 @@ def test_what_was_urgent_before_a_caller_came_leaves_the_driving_to_it(callers: 
         def release(self) -> None:
             order.append("the caller is told")
 
-    sender._nap_gate = NapGate()
+    sender._nap_gate = NapGate(order)
     sender._callers.extend(CallersGate() for _ in range(callers))
     sender._calls = 1
     assert sender._nap_or_pass(0) == 1
@@ -237,11 +243,14 @@ def test_work_that_a_pass_does_first_is_done_although_other_work_was_cut_short(
 
 def test_of_two_callers_in_line_one_leaves_and_the_other_drives() -> None:
     sender = started().sender
+    sender._nap_gate = NapGate([])
     gates = [threading.Lock() for _ in range(2)]
     for gate in gates:
         gate.acquire()
         sender.stand_in_line(gate)
+    assert sender._nap_or_pass(0) == 2
+    assert [gate.locked() for gate in gates] == [False, True]
     sender.leave_line(gates[0])  # its time is over
     sender._leave()
-    assert [gate.locked() for gate in gates] == [True, False]
+    assert not gates[1].locked()
     sender.leave_line(gates[1])
