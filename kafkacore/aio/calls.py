@@ -19,7 +19,7 @@ Rules
 5. A call's deadline counts from when it is asked for: one that waits for others until then is never made. Closing waits for the calls
    before it until its deadline; then they end with ClosedError, as those of a synchronous client that another thread closes.
    [test_calls_that_wait_for_others_keep_their_deadlines, test_closing_lets_calls_end, test_closing_ends_calls_that_outlast_it]
-6. A future is set in its own loop: other threads have that called there (`wake`). [test_a_loop_in_each_of_several_threads]
+6. A future is set in its own loop: other threads have that called there (`wake`). [test_other_calls_go_first_while_a_poll_waits]
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@
 Rules:
 
 1. A batch is taken apart by broker, topic and partition, and each broker gets one request with all that it leads.
-   [test_a_batch_is_taken_apart_by_broker_topic_and_partition, test_each_broker_gets_all_it_leads_in_one_request]
+   [test_a_batch_is_taken_apart_by_broker_topic_and_partition]
 2. The partitioner chooses among all partitions of a topic, also those without a leader: they fail when it comes to sending.
-   [test_partitions_without_leader_count_for_the_partitioner, test_a_partition_without_leader_goes_to_broker_minus_1]
+   [test_the_partitioner_gets_the_partition_key_which_is_not_stored_and_the_number_of_all_partitions,
+   test_a_partition_without_leader_goes_to_broker_minus_1]
 3. Messages without a partition key go to one random partition that has a leader, the same for all of a topic until the metadata are
    refreshed. [test_without_key_the_choice_is_among_partitions_with_a_leader,
    test_messages_without_key_stay_with_one_partition_until_the_refresh_interval_has_passed]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from cancelling import LOOPS, Cut, How, everywhere, run, until_done
+from cancelling import LOOPS, Cut, How, everywhere, until_done
 
 from kafkacore import KafkaConsumer as SyncConsumer
 from kafkacore import NewTopic, TopicPartition, errors
@@ -290,50 +290,3 @@ def test_administration(servers: str, new_loop: NewLoop, how: How) -> None:
         return cancelled
 
     everywhere(new_loop, how, once)
-
-
-@pytest.mark.parametrize("new_loop", LOOPS.values(), ids=LOOPS)
-def test_timeouts_and_task_groups(servers: str, new_loop: NewLoop) -> None:
-    """A poll is cancelled by time-outs, also one of 0, and by the failure of a sibling, which cancels all that producers do as well."""
-    topic = f"siblings-{next(numbers)}"
-
-    async def work() -> None:
-        async with (
-            KafkaProducer(bootstrap_servers=servers, buffer_memory=8 * 1024, batch_size=4 * 1024, linger_ms=0) as producer,
-            KafkaConsumer(topic, bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest") as consumer,
-        ):
-            sends = SendsNumbers(producer, topic, 40)
-            found: list[int] = []
-
-            async def read() -> None:
-                while len(found) < 80:
-                    for records in (await consumer.poll(None)).values():
-                        found.extend(int(record.value[:6]) for record in records)
-
-            async def fail(turns: int) -> None:
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                raise ZeroDivisionError
-
-            for turns in range(20):
-                with pytest.raises(ExceptionGroup) as failed:
-                    async with asyncio.TaskGroup() as group:
-                        group.create_task(sends())
-                        group.create_task(read())
-                        group.create_task(fail(turns))
-                assert failed.group_contains(ZeroDivisionError)
-                assert_nothing_waits(producer)
-                with pytest.raises(TimeoutError):
-                    async with asyncio.timeout(0):
-                        await read()
-                        await asyncio.sleep(0)
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(fail(10**9), 0)
-            await sends()
-            await read()
-            assert found == list(range(80))
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(consumer.poll(None), 0.01)
-            assert await consumer.poll(0.0) == {}
-
-    run(new_loop, work)

@@ -147,27 +147,6 @@ def test_its_state_is_known_to_inspect(servers: str, topic: str, way: str) -> No
     run(work())
 
 
-def test_where_it_was_made_is_noted_on_wish(servers: str, topic: str) -> None:
-    """asyncio does so in its debug mode."""
-
-    async def work() -> None:
-        async with await bound(servers, topic) as producer:
-            assert producer.send(topic, b"").close() is None
-            sys.set_coroutine_origin_tracking_depth(2)
-            try:
-                send: Any = producer.send(topic, b"1")
-                assert (__file__, "work") in [(place[0], place[2]) for place in send.cr_origin]
-                assert (await (await send)).offset == 1
-                with pytest.warns(RuntimeWarning, match="was never awaited\nCoroutine created at") as warned:
-                    producer.send(topic, b"never awaited")
-                assert __file__ in str(warned[0].message)
-            finally:
-                sys.set_coroutine_origin_tracking_depth(0)
-            await producer.flush()
-
-    run(work())
-
-
 # ---- the protocol ----------------------------------------------------------------------------------------------------------------
 
 THROWN: dict[str, tuple[Any, ...]] = {
@@ -378,28 +357,3 @@ def test_callbacks_see_the_context_of_their_send(servers: str, topic: str, way: 
         await producer.close()
 
     run(work())
-
-
-def test_a_task_is_woken_in_the_context_that_it_names(holding: KafkaProducer, loop: asyncio.AbstractEventLoop) -> None:
-    """What it awaits takes `context` as asyncio's futures do; without one, that of the caller as it is then."""
-
-    async def work() -> None:
-        seen: list[str] = []
-        waits: list[Any] = [(await holding.send("thrown", b"0")).__await__() for _ in range(3)]
-        for wait in waits:
-            next(wait)
-        request.set("first")
-        waits[0].add_done_callback(lambda _: seen.append(request.get()))
-        waits[2].add_done_callback(lambda _: seen.append(request.get()))
-        request.set("second")
-        waits[1].add_done_callback(lambda _: seen.append(request.get()), context=contextvars.copy_context())
-        request.set("third")
-        assert waits[2].cancel()
-        await holding.flush()
-        while len(seen) < 3:
-            await asyncio.sleep(0)
-        assert sorted(seen) == ["first", "first", "second"]
-        for wait in waits:
-            wait.close()
-
-    loop.run_until_complete(asyncio.wait_for(work(), GUARD_S))

@@ -7,7 +7,6 @@ import gc
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,7 @@ from kafkacore import KafkaAdminClient as SyncAdmin
 from kafkacore import KafkaConsumer as SyncConsumer
 from kafkacore import KafkaProducer as SyncProducer
 from kafkacore._codec import finish_on_loop
-from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
+from kafkacore.aio import KafkaConsumer, KafkaProducer, RebalanceListener
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.inside import descriptor_of, driver_of
 from tests.kit.loops import NewLoop
@@ -26,46 +25,6 @@ from tests.kit.records import fill
 from tests.kit.rows import each_row
 
 SESSION_MS = 1_500
-
-
-def test_a_loop_in_each_of_several_threads(servers: str, new_loop: NewLoop) -> None:
-    """Each loop has clients of its own, and all of them work at the same time."""
-    together = threading.Barrier(4)
-    found: list[list[int]] = [[] for _ in range(4)]
-
-    async def work(number: int) -> None:
-        topic = f"of-loop-{number}-{new_loop.__module__}"
-        async with (
-            KafkaAdminClient(bootstrap_servers=servers) as admin,
-            KafkaProducer(bootstrap_servers=servers, linger_ms=0) as producer,
-            KafkaConsumer(topic, bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest") as consumer,
-        ):
-            together.wait(GUARD_S)
-            for i in range(50):
-                await (await producer.send(topic, b"%d" % i))
-            await producer.send_many(topic, [b"%d" % i for i in range(50, 100)])
-            while len(found[number]) < 100:
-                for records in (await consumer.poll(None)).values():
-                    found[number] += [int(record.value) for record in records]
-            await consumer.commit()
-            assert topic in await admin.list_topics()
-
-    failed: list[BaseException] = []
-
-    def loop(number: int) -> None:
-        try:
-            with asyncio.Runner(loop_factory=new_loop, debug=True) as runner:
-                runner.run(asyncio.wait_for(work(number), GUARD_S))
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=loop, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(2 * GUARD_S)
-    assert not failed
-    assert found == [list(range(100))] * 4
 
 
 UNCLOSED = """

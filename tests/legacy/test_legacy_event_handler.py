@@ -41,11 +41,7 @@ def test_a_batch_is_taken_apart_by_broker_topic_and_partition():
         2: {Tp("b", 0): [b"0", b"2"], Tp("a", 1): [b"1", b"3"]},
     }
     assert list(found[1]) and all(isinstance(tp, Tp) for parts in found.values() for tp in parts)
-
-
-def test_each_broker_gets_all_it_leads_in_one_request():
-    brokers = brokers_of(a=[1, 2], b=[2, 1])
-    handler_of(brokers, partitioner=by_length).handle([KeyedMessage(topic, "k" * n, b"%d" % n) for n in range(4) for topic in "ab"])
+    handler.handle(messages)
     assert brokers.produced == [
         {
             1: {Tp("a", 0): [(b"", b"0"), (b"kk", b"2")], Tp("b", 1): [(b"k", b"1"), (b"kkk", b"3")]},
@@ -57,30 +53,16 @@ def test_each_broker_gets_all_it_leads_in_one_request():
 # -- the partition ------------------------------------------------------------------------------------------------------------------
 
 
-def test_the_partitioner_gets_the_partition_key_and_the_number_of_partitions():
+def test_the_partitioner_gets_the_partition_key_which_is_not_stored_and_the_number_of_all_partitions():
+    """Also of those without a leader."""
     asked = []
-    brokers = brokers_of(t=[1, 1, 1])
-    handler_of(brokers, partitioner=lambda key, count: asked.append((key, count)) or 2).handle(
-        [KeyedMessage("t", "key", b"m"), KeyedMessage("t", "key", ("part", 1), b"m"), KeyedMessage("t", "key", None, b"m")]
-    )
-    assert asked == [("key", 3), (("part", 1), 3), ("key", 3)]
-    assert list(brokers.produced[0][1]) == [Tp("t", 2)]
-
-
-def test_the_partition_key_is_not_stored():
-    brokers = brokers_of(t=[1])
-    handler_of(brokers, partitioner=lambda key, count: 0).handle(
-        [KeyedMessage("t", "key", "part", b"m"), KeyedMessage("t", None, "part", b"m")]
-    )
-    assert brokers.produced == [{1: {Tp("t", 0): [(b"key", b"m"), (None, b"m")]}}]
-    assert b"part" not in bytes(brokers.sets()[Tp("t", 0)].buffer)
-
-
-def test_partitions_without_leader_count_for_the_partitioner():
-    counts = []
-    brokers = brokers_of(t=[NO_LEADER, 1, NO_LEADER])
-    handler_of(brokers, partitioner=lambda key, count: counts.append(count) or 1).handle([KeyedMessage("t", "k", b"m")])
-    assert counts == [3]
+    brokers = brokers_of(t=[NO_LEADER, 1, 1])
+    keys = [("key",), ("key", "part"), ("key", None), (None, "part")]
+    handler = handler_of(brokers, partitioner=lambda key, count: asked.append((key, count)) or 2)
+    handler.handle([KeyedMessage("t", *each, b"m") for each in keys])
+    assert asked == [("key", 3), ("part", 3), ("key", 3), ("part", 3)]
+    assert brokers.produced == [{1: {Tp("t", 2): [(b"key", b"m")] * 3 + [(None, b"m")]}}]
+    assert b"part" not in bytes(brokers.sets()[Tp("t", 2)].buffer)
 
 
 def test_without_partitions_the_topic_is_unknown():

@@ -44,6 +44,7 @@ ELSEWHERE = {
     "https_ca_location": "tests/security/test_token_endpoints.py",
     "sasl_kerberos_": "tests/test_config_kerberos.py",
     "retries": "tests/producer/test_sender.py",
+    "broker_version": "tests/legacy/test_legacy_old_kafka.py",
 }
 """Settings that begin so are checked there."""
 
@@ -385,19 +386,6 @@ def transactions_without_a_timeout(cluster: Any) -> None:
         assert refused.value.fatal
     with producer(cluster, transactional_id="no timeout", transaction_two_phase_commit_enable=False) as p:
         p.init_transactions()
-
-
-@check("broker_version")
-def a_broker_too_old_to_say_what_it_speaks(cluster: Any) -> None:
-    """Without it the broker closes the connection of who asks; with it the client knows that nothing it writes is taken there."""
-    with EmbeddedCluster(emulate="0.9") as old:
-        old.create_topic("t")
-        with producer(old, broker_version="0.9", enable_idempotence=False, max_block_ms=10_000) as p:
-            assert p.partitions_for("t") == {0}
-            with pytest.raises(UnsupportedVersion, match="Produce"):
-                p.send("t", b"x").result(60)
-        with producer(old, enable_idempotence=False, max_block_ms=300) as p, pytest.raises(KafkaTimeoutError):
-            p.partitions_for("t")
 
 
 def test_every_setting_has_its_check() -> None:

@@ -160,34 +160,6 @@ def test_a_forced_close_among_senders_without_answers(cluster: Any, timeout: flo
     assert p.metrics()["buffer_available_bytes"] == 8_192
 
 
-def test_a_close_among_many_callers_that_wait(cluster: Any) -> None:
-    p = small(cluster)
-    p.partitions_for("t")
-    outcomes: list[Any] = []
-
-    def synchronous() -> None:
-        while True:
-            try:
-                outcomes.append(p.send("t", b"x").result(60).offset)
-            except ClosedError as end:
-                outcomes.append(end)
-                return
-
-    threads = [threading.Thread(target=synchronous, daemon=True) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    while len(outcomes) < 100:
-        pass
-    closers = [threading.Thread(target=p.close, daemon=True) for _ in range(3)]
-    for thread in closers:
-        thread.start()
-    for thread in closers + threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    assert sum(isinstance(one, ClosedError) for one in outcomes) == 6
-    assert p.metrics()["buffer_available_bytes"] == 8_192
-
-
 @pytest.mark.sync_only("it runs a program")
 def test_the_interpreter_ends_while_threads_send(cluster: Any) -> None:
     done = run_program(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from kafkacore.errors import BufferFullError, Code
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.clusters import embedded
-from tests.kit.inside import accumulator_of, topics_of
+from tests.kit.inside import topics_of
 from tests.kit.rows import each_row
 
 PLAIN = {"enable_idempotence": False}
@@ -96,13 +95,6 @@ def test_a_list_that_is_changed_while_it_is_read_is_not_read_beyond_its_end() ->
         bench.append_many(values)
 
 
-def test_many_partitions_share_a_quarter_of_the_memory() -> None:
-    bench = Bench(partitions=200, buffer_memory=64 * MIB, **PLAIN)
-    bench.append_many(column(100_000), partitions=np.arange(100_000, dtype=np.int32) % 200)
-    assert bench.pool.total_bytes - bench.pool.available_bytes <= 16 * MIB
-    assert max(reserved(bench)) == 64 * KIB
-
-
 # ---- what bounds a batch ---------------------------------------------------------------------------------------------------------------
 
 
@@ -126,19 +118,6 @@ def test_the_smallest_limit_rules_and_a_larger_batch_size(settings: dict[str, in
     bench.append_many(column(10_000 + 3 * largest // 200))
     assert max(reserved(bench)) == largest
     assert all(batch.size_bytes <= bench.config.max_request_size for batch in bench.accumulator.incomplete())
-
-
-@each_row("codec", ["none", "snappy", "zstd"])
-def test_with_a_codec_a_batch_is_what_a_pass_compresses(cluster: EmbeddedCluster, codec: str) -> None:
-    topic = f"codec-{codec}"
-    cluster.create_topic(topic, partitions=1)
-    rows = [random.Random(i).randbytes(500) for i in range(8_000)]  # does not get smaller
-    with producer(cluster, compression_type=codec) as p:
-        assert accumulator_of(p).many_bytes == (MIB if codec == "none" else 256 * KIB)
-        assert not p.send_many(topic, rows).result(30).errors
-        assert p.metrics()["splits"] == 0
-        assert p.metrics()["bytes"] / p.metrics()["batches"] > 100 * KIB
-    assert [record.value for record in cluster.records(topic)] == rows
 
 
 @each_row(("limit", "idempotent"), [(20_000, True), (600_000, False)])
