@@ -21,7 +21,6 @@ from kafkacore.legacy import (
 )
 from kafkacore.protocol import FetchResponse
 from kafkacore.testing import EmbeddedCluster
-from tests.kit.inside import consumer_in
 from tests.kit.rows import each_row
 from tests.kit.waiting import until
 
@@ -345,22 +344,6 @@ def test_streams_are_made_once(cluster, topic):
 def test_settings_of_a_connector_are_checked(cluster, settings, match):
     with pytest.raises(errors.ConfigError, match=match):
         ConsumerConnector(bootstrap_servers=cluster.bootstrap_servers, **settings).create_message_streams({"t": 1})
-
-
-def test_a_connector_takes_the_old_names(cluster, topic):
-    config = {
-        "bootstrap.servers": cluster.bootstrap_servers,
-        "group.id": "g",
-        "auto.offset.reset": "smallest",
-        "auto.commit.enable": False,
-        "consumer.timeout.ms": 5,
-    }
-    with ConsumerConnector(config) as connector:
-        (stream,) = connector.create_message_streams({topic: 1})[topic]
-        found = consumer_in(stream).config
-        assert (found.auto_offset_reset, found.enable_auto_commit, found.auto_commit_interval_ms) == ("earliest", False, 60_000)
-        with pytest.raises(ConsumerTimeoutError):
-            next(iter(stream))
 
 
 @each_row("count", [0, -1, True, "2"])

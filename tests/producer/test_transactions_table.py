@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,40 +79,6 @@ def test_the_rows_are_what_the_engine_knows() -> None:
         assert (row.seen == "nothing") is (row.kind in ("retriable", "refresh")), row
         if row.seen not in ("nothing", "this error"):
             assert issubclass(getattr(errors, row.seen.strip("`")), KafkaError), row
-
-
-# ---- the table of what happens -------------------------------------------------------------------------------------------------------
-
-END_TO_END, SENDER, ENGINE, REFUSED, OURS = (
-    "tests/producer/test_transactions_end_to_end.py",
-    "tests/producer/test_transactions_sender.py",
-    "tests/producer/test_transactions_engine.py",
-    "tests/producer/test_refused_in_transaction.py",
-    "tests/interop/test_our_transactions.py",
-)
-TESTS = {
-    "the coordinator moves": [(END_TO_END, "test_a_coordinator_that_errs_in_each_phase")],
-    "no answer within the time": [(END_TO_END, "test_a_commit_that_timed_out_can_be_called_again")],
-    "`send`, `send_many` or `send_frame` refused": [(REFUSED, "test_a_refused_record_leaves_only_the_abort")],
-    "a record was not delivered": [(END_TO_END, "test_a_send_that_failed_makes_the_commit_fail")],
-    "the broker wants an abort": [(ENGINE, "test_every_error_of_every_request")],
-    "the group refuses the offsets": [(END_TO_END, "test_a_member_of_an_old_generation_commits_nothing")],
-    "another producer has the transactional id": [(END_TO_END, "test_a_zombie_is_fenced")],
-    "the transaction was open for longer": [(END_TO_END, "test_a_transaction_that_lasts_too_long_is_aborted_and_the_producer_goes_on")],
-    "no right to the transactional id": [(OURS, "test_a_timeout_that_the_broker_does_not_allow")],
-    "`send` without a transaction": [(ENGINE, "test_calls_in_the_wrong_order")],
-    "`send` on its way while": [(SENDER, "test_a_batch_that_waits_for_a_retry_is_not_sent_after_the_abort")],
-}
-
-
-def test_everything_that_happens_has_a_test() -> None:
-    rows = [cells[0] for cells in table("Errors")]
-    missing = [row for row in rows if not [begin for begin in TESTS if row.startswith(begin)]]
-    unused = [begin for begin in TESTS if not [row for row in rows if row.startswith(begin)]]
-    assert (missing, unused) == ([], [])
-    for file, name in (each for tests in TESTS.values() for each in tests):
-        defined = [node.name for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.FunctionDef)]
-        assert name in defined, (file, name)
 
 
 REFUSALS = {
