@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from kafkacore import NewTopic, TopicPartition, errors
+from kafkacore import NewPartitions, NewTopic, TopicPartition, errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
 from kafkacore.aio import testing as aio_testing
 from kafkacore.aio.calls import CallThread, Ending, Job
 from kafkacore.net import block_end
 from kafkacore.testing import EmbeddedCluster
-from tests.kit.inside import driver_of, producer_in, sender_of
+from tests.kit.inside import driver_of, metadata_of, producer_in, sender_of
 from tests.kit.records import fill, numbered
 
 GUARD_S = 60
@@ -355,3 +355,20 @@ async def test_of_two_topics_that_are_not_known_one_is_refused_and_the_other_app
         async with KafkaAdminClient(bootstrap_servers=servers) as admin:
             (await admin.create_topics([NewTopic(topic, 1)])).check()
         assert (await (await sends[0])).offset == 0
+
+
+@in_loop
+async def test_a_send_that_is_cancelled_while_it_asks_for_a_partition_leaves_the_next_one_to_ask(servers: str, topic: str) -> None:
+    async with KafkaProducer(bootstrap_servers=servers) as producer, KafkaAdminClient(bootstrap_servers=servers) as admin:
+        (await admin.create_topics([NewTopic(topic, 2)])).check()
+        await (await producer.send(topic, b"known"))
+        metadata = metadata_of(producer_in(producer))
+        before, asking = metadata.version, asyncio.create_task(producer.send(topic, b"x", partition=4))
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait([asking])
+        assert asking.cancelled()
+        while metadata.version == before:
+            await asyncio.sleep(0)
+        (await admin.create_partitions({topic: NewPartitions(5)})).check()
+        assert (await (await producer.send(topic, b"x", partition=4))).partition == 4

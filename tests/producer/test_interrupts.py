@@ -100,8 +100,8 @@ def test_the_driver_hears_of_a_record_although_its_send_was_interrupted() -> Non
     assert at_every_step(scenario, check) > 2
 
 
-@pytest.mark.parametrize("code", [0, Code.NOT_LEADER_OR_FOLLOWER, Code.INVALID_RECORD])
-def test_a_caller_that_drives(code: int) -> None:
+@pytest.mark.parametrize(("code", "in_flight"), [(0, 1), (Code.NOT_LEADER_OR_FOLLOWER, 5), (Code.INVALID_RECORD, 5)])
+def test_a_caller_that_drives(code: int, in_flight: int) -> None:
     """Whatever the step, the records come to an end: delivered, or failed with their cause."""
 
     def scenario(bench: Bench) -> Callable[[], object]:
@@ -127,7 +127,7 @@ def test_a_caller_that_drives(code: int) -> None:
         settled(bench)
         assert all(future.done() for future in bench.futures)  # type: ignore[attr-defined]
 
-    assert at_every_step(scenario, check) > 12
+    assert at_every_step(scenario, check, max_in_flight_requests_per_connection=in_flight) > 12
 
 
 class TakenAtFirst:

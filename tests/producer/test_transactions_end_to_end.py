@@ -62,6 +62,8 @@ def test_offsets_are_committed_with_the_records(cluster: Any) -> None:
     partition = TopicPartition(topic, 0)
     with transactional(servers) as producer, KafkaConsumer(bootstrap_servers=servers, group_id=group) as consumer:
         consumer.assign([partition])
+        with pytest.raises(TypeError, match="offsets must be a mapping"):
+            producer.send_offsets_to_transaction([(topic, 0, 7)], group)
         producer.begin_transaction()
         producer.send(topic, "a", partition=1)
         producer.send_offsets_to_transaction({partition: OffsetAndMetadata(3, None, "note")}, group)

@@ -64,10 +64,13 @@ def test_of_two_topics_one_is_refused_and_the_other_appears() -> None:
     assert rig.face.placed == [("here", b"1")]
     assert rig.face.failed[1:] == [("absent", b"1", UnknownTopicOrPartition)]
     assert not rig.unplaced
-    rig.answered(1, here=1, wrong=InvalidTopic(), absent=1)
-    assert not rig.hold("absent", b"2"), "it is there now"
+    rig.answered(1, here=1, wrong=InvalidTopic())
+    assert rig.hold("absent", b"2"), "it is asked for again"
     with pytest.raises(InvalidTopic):
         rig.hold("wrong", b"2")
+    rig.answered(1, here=1, wrong=InvalidTopic(), absent=1)
+    assert rig.face.placed[1:] == [("absent", b"2")]
+    assert not rig.hold("absent", b"3"), "it is there now"
 
 
 def test_of_two_records_of_a_topic_one_is_late_and_the_other_is_placed() -> None:
