@@ -36,7 +36,7 @@ from kafkacore.cli.options import (
 from kafkacore.cli.places import offsets_at, place_of, spans_of
 from kafkacore.cli.terminal import console
 from kafkacore.config_listeners import joined
-from kafkacore.errors import KafkaError
+from kafkacore.errors import KafkaError, UnknownTopicOrPartition
 from kafkacore.plurals import counted
 
 app = typer.Typer(help="List, describe, reset and delete consumer groups and their offsets.", no_args_is_help=True)
@@ -105,7 +105,7 @@ def describe(
         groups = [name for name in names if name in described]
         committed = _committed_of(admin, groups, failed)
         owned = {tp for group in described.values() for member in group.members for tp in member.partitions}
-        ends = _ends(admin, owned.union(*committed.values()))
+        ends = _ends(admin, owned.union(*committed.values()), failed)
     rows = {name: _rows(described[name], committed[name], ends) for name in groups}
     if json:
         print_json({name: _as_json(described[name], rows[name]) for name in groups})
@@ -196,9 +196,12 @@ def _committed_of(admin: KafkaAdminClient, groups: list[str], failed: dict[str, 
     return {group: {tp: each for tp, each in found.get(group, {}).items() if each is not None} for group in groups}
 
 
-def _ends(admin: KafkaAdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where partitions end; those whose topic is gone are left out."""
-    return {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(partitions, "latest")).succeeded.items()}
+def _ends(admin: KafkaAdminClient, partitions: Iterable[TopicPartition], failed: dict[str, KafkaError]) -> dict[TopicPartition, int]:
+    """Where partitions end; those whose topic is not there any more are left out, and why another's is not known goes into `failed`."""
+    found = admin.list_offsets(dict.fromkeys(partitions, "latest"))
+    unknown = {tp: error for tp, error in found.errors.items() if not isinstance(error, UnknownTopicOrPartition)}
+    failed |= {f"partition {tp.topic}-{tp.partition}": error for tp, error in unknown.items()}
+    return {tp: end.offset for tp, end in found.succeeded.items()}
 
 
 @app.command("lag")
@@ -228,7 +231,7 @@ def lag(
                 committed = _committed_of(admin, names, failed)
                 if without := [name for name in groups or () if not committed[name] and name not in failed]:
                     failed |= admin.describe_groups(without).errors    # Kafka answers no offsets for a group that is not there
-                ends = _ends(admin, set().union(*committed.values()))
+                ends = _ends(admin, set().union(*committed.values()), failed)
             except KafkaError as error:
                 if watch is None:
                     raise

@@ -40,6 +40,12 @@ def denied_first(request: Any) -> tuple[Any, dict[int, int]]:
     return topic, {each.partition_index: 0 if each.partition_index else DENIED for each in topic.partitions}
 
 
+def one_end(request: p.ListOffsetsRequest) -> p.ListOffsetsResponse:
+    topic, codes = denied_first(request)
+    parts = [p.ListOffsetsPartitionResponse(partition_index=n, error_code=code, offset=2) for n, code in codes.items()]
+    return p.ListOffsetsResponse(topics=[p.ListOffsetsTopicResponse(name=topic.name, partitions=parts)])
+
+
 def commit_offsets(at: str, group: str, *topics: str) -> None:
     with KafkaAdminClient(bootstrap_servers=at) as admin:
         admin.alter_group_offsets(group, {(topic, partition): 1 for topic in topics for partition in (0, 1)}).check()
@@ -55,12 +61,7 @@ def test_topics_are_altered(at: str, cli: Commands) -> None:
 
 
 def test_offsets_of_partitions_are_shown(cluster: EmbeddedCluster, at: str, cli: Commands) -> None:
-    def answer(request: p.ListOffsetsRequest) -> p.ListOffsetsResponse:
-        topic, codes = denied_first(request)
-        parts = [p.ListOffsetsPartitionResponse(partition_index=n, error_code=code, offset=2) for n, code in codes.items()]
-        return p.ListOffsetsResponse(topics=[p.ListOffsetsTopicResponse(name=topic.name, partitions=parts)])
-
-    with refusing(cluster, "ListOffsets", answer):
+    with refusing(cluster, "ListOffsets", one_end):
         cli("topics", "offsets", "good", status=1)
         assert cli.out == "good:1:2\n" and "good-0: TOPIC_AUTHORIZATION_FAILED" in cli.err
         (found,) = cli.json("topics", "offsets", "good", status=1)
@@ -127,6 +128,15 @@ def test_groups_are_described_and_their_lag_shown(cluster: EmbeddedCluster, at: 
         shown = cli.json("groups", "lag", "denied", "seen", status=1)
         assert (shown["group"], [(each["partition"], each["lag"]) for each in shown["partitions"]]) == ("seen", [(0, 1)])
         assert "denied: GROUP_AUTHORIZATION_FAILED" in cli.err and "seen, good-1: " in cli.err
+
+
+def test_a_lag_that_is_not_known_is_not_left_out_without_a_word(cluster: EmbeddedCluster, at: str, cli: Commands) -> None:
+    commit_offsets(at, "behind", "good")
+    with refusing(cluster, "ListOffsets", one_end):
+        shown = cli.json("groups", "lag", "behind", status=1)
+        assert [(each["partition"], each["lag"]) for each in shown["partitions"]] == [(1, 1)] and "partition good-0: TOPIC_AUTH" in cli.err
+        rows = cli.json("groups", "describe", "behind", status=1)["behind"]["offsets"]
+    assert [each["lag"] for each in rows] == [None, 1] and "partition good-0: TOPIC_AUTH" in cli.err
 
 
 def test_transactions_are_described_and_looked_for(at: str, cli: Commands) -> None:

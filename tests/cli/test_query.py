@@ -151,7 +151,7 @@ def test_a_timeout_while_rows_are_read_is_one_line(ask, monkeypatch, topic, form
         (["attach 'x.db'"], 1, "attach is no query"),
         (["set memory_limit = '1TB'"], 1, "set is no query"),
         (["select * from flights; drop table flights"], 1, "drop is no query"),
-        (["select * from not_there"], 1, "not_there"),
+        (["select * from flights, not_there"], 1, "not_there"),
         (["select * from arguments"], 1, "arguments"),  # a topic and never a variable
         (["select (case when delay > 40 then 'x' else '1' end)::int as n from flights", "--json"], 1, "Could not convert string 'x'"),
         (["select * from empty"], 1, "no value yet"),
