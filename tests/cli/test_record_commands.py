@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from kafkacore.cli.record_text import ObjectReader, Sent, Wrong, as_json, from_j
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.clusters import embedded
 from tests.kit.commands import Commands
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 cluster = embedded()
@@ -39,7 +41,7 @@ def held(cluster: EmbeddedCluster, topic: str) -> list[tuple[object, ...]]:
     return [(r.partition, r.key, r.value, list(r.headers), r.timestamp_ms) for r in records]
 
 
-_bytes = st.none() | st.binary(max_size=20) | st.text(max_size=20).map(str.encode)
+_bytes = st.none() | st.sampled_from([b"", b"v"]) | st.binary(max_size=20) | st.text(max_size=20).map(str.encode)
 _records = st.builds(
     Sent,
     key=_bytes,
@@ -58,12 +60,20 @@ def test_every_record_comes_back_from_its_object(record: Sent) -> None:
     assert from_json(line) == record
 
 
+calls = Reached("one call for several", "a call for each partition or none", "a call for each time or none")
+
+
+@calls.by
 @given(st.lists(_records | _records.map(lambda r: r._replace(partition=None)) | _records.map(lambda r: r._replace(timestamp_ms=None))))
 def test_calls_keep_the_order(records: list[Sent]) -> None:
+    several = [*itertools.pairwise(records)]
+    calls("a call for each partition or none", any((a.partition is None) != (b.partition is None) for a, b in several))
+    calls("a call for each time or none", any((a.timestamp_ms is None) != (b.timestamp_ms is None) for a, b in several))
     lines = [json_line(as_json(SimpleNamespace(topic="t", offset=7, **record._asdict()))).encode() for record in records]  # type: ignore[arg-type]
     found = []
     for call in ObjectReader(keep_partitions=True).calls(lines):
         count = len(call["values"])
+        calls("one call for several", count > 1)
         columns = [call[name] or [none] * count for name, none in (("headers", []), ("partitions", None), ("timestamps_ms", None))]
         found += map(Sent, call["keys"], call["values"], *columns)
     assert found == records

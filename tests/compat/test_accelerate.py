@@ -18,11 +18,12 @@ from kafkacore.compat.acceleration import PACKAGES, accelerate
 from kafkacore.errors import ConfigError
 from kafkacore.records import BatchBuilder, control_batch, read_batches
 from tests.kit.clusters import addresses
+from tests.kit.reached import Reached
 from tests.kit.records import numbered
 from tests.kit.rows import each_row
 
 NAMES = tuple(PACKAGES)
-Bytes = st.none() | st.binary(max_size=300)
+Bytes = st.none() | st.sampled_from([b"", b"v"]) | st.binary(max_size=300)
 Headers = st.lists(st.tuples(st.text(max_size=5), Bytes), max_size=3)
 Records = st.lists(st.tuples(st.integers(0, 2**41), Bytes, Bytes, Headers), min_size=1, max_size=8)
 FIELDS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers", "checksum")
@@ -51,16 +52,24 @@ def built_batch(builder: type, records: list[Any], codec: int = 0, limit: int = 
     return bytes(made.build()), [None if one is None else (one.offset, one.size, one.timestamp, one.crc) for one in said]
 
 
+built = Reached("the batch is full", "all records fit", "null key and value", "headers")
+
+
 @pytest.mark.parametrize("package", NAMES)
-@given(records=Records, limit=st.integers(61, 2000), transactional=st.booleans())
+@built.by
+@given(records=Records, limit=st.sampled_from([61, 75, 100, 200, 400, 2000]), transactional=st.booleans())
 @example(records=[(0, None, None, []), (0, None, None, [])], limit=75, transactional=False)
-@settings(max_examples=50)
+@settings(max_examples=80)
 def test_what_is_built_has_the_same_bytes(package: str, records: list[Any], limit: int, transactional: bool) -> None:
     theirs, _ = THEIRS[package]
     # aiokafka's compiled builder refuses a record that fills its batch; its Python builder, kafka-python's and ours take it
     expected, said = built_batch(theirs, records, limit=limit + (package == "aiokafka"), last=transactional)
     found, ours_said = built_batch(ForeignBatchBuilder, records, limit=limit, last=transactional)
     full = ours_said.index(None) if None in ours_said else len(records)
+    built("the batch is full", full < len(records))
+    built("all records fit", full == len(records))
+    built("null key and value", any(key is value is None for _, key, value, _ in records[:full]))
+    built("headers", any(headers for *_, headers in records[:full]))
     assert ours_said[: full + 1] == said[: full + 1]
     if full == len(records):
         assert (found[:12], found[16:]) == (expected[:12], expected[16:])  # the leader epoch, which brokers fill in, may differ

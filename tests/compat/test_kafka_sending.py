@@ -16,6 +16,7 @@ from kafkacore.compat.kafka.future import FutureRecordMetadata, HeldRecord, Queu
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.clusters import embedded
 from tests.kit.inside import general_send_of, producer_in
+from tests.kit.reached import Reached
 
 TOPIC = "sending"
 
@@ -46,15 +47,17 @@ def stored_record(reader: KafkaConsumer, partition: int, offset: int) -> Any:
                     return record
 
 
-VALUES = st.one_of(st.none(), st.binary(max_size=40))
+VALUES = st.sampled_from([None, None, b"", b"v", b"a longer one"])
+reached = Reached("a partition that there is not", "a partition that is given", "the key chooses", "nothing chooses", "a tombstone")
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@reached.by
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     value=VALUES,
     key=VALUES,
-    partition=st.one_of(st.none(), st.integers(-1, 3)),
-    timestamp_ms=st.one_of(st.none(), st.integers(0, 1_700_000_000_000)),
+    partition=st.sampled_from([None, None, None, 0, 2, -1, 3]),
+    timestamp_ms=st.sampled_from([None, 0, 1_700_000_000_000]),
 )
 def test_both_ways_do_the_same(
     producer: KafkaProducer, reader: KafkaConsumer, value: bytes | None, key: bytes | None, partition: int | None, timestamp_ms: int | None
@@ -69,6 +72,11 @@ def test_both_ways_do_the_same(
         stamped = found.timestamp if timestamp_ms is not None else None
         return chosen, stamped, tuple(found[-4:]), record.value, record.key, record.headers, record.timestamp == found.timestamp
 
+    reached("a partition that there is not", partition in (-1, 3))
+    reached("a partition that is given", partition in (0, 2))
+    reached("the key chooses", partition is None and key is not None)
+    reached("nothing chooses", partition is None and key is None)
+    reached("a tombstone", value is None and partition not in (-1, 3))
     assert outcome(producer.send) == outcome(general_send_of(producer))
 
 
