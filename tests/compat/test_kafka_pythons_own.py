@@ -99,6 +99,7 @@ def run_its_tests(source: Path, servers: str, out: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.night  # programs over both packages (test_kafka_behaviour.py) are compared in each run
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_its_tests_pass(source: Path, cluster: str, tmp_path: Path) -> None:
