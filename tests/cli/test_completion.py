@@ -119,24 +119,6 @@ def test_the_shape_of_a_usage_line(cli: Commands) -> None:
     assert "Missing argument 'TOPIC...'" in cli.err
 
 
-def test_a_document_is_one(at: str, cli: Commands) -> None:
-    for words in (
-        ["topics", "list"],
-        ["topics", "describe"],
-        ["topics", "offsets", "flights"],
-        ["groups", "list"],
-        ["groups", "describe", "readers"],
-        ["groups", "reset", "readers", "--to", "latest"],
-        ["configs", "describe"],
-        ["quotas", "describe"],
-        ["users", "list"],
-        ["transactions", "list"],
-        ["transactions", "open", "flights"],
-        ["cluster"],
-    ):
-        cli.json(*words, "-b", at)
-
-
 @each_row(
     ("typed", "named"),
     [

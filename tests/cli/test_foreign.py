@@ -237,8 +237,3 @@ def test_groups_are_moved_to_the_places_that_reading_begins_at(at: str, cli: Com
         for wrong in ("@yesterday", "@-1x", "@-", "soon", "-"):
             cli("groups", "reset", "g", "places", "--to", wrong, *where, status=2)
             assert "--to" in cli.err
-        for group in ("one", "two"):
-            cli("groups", "reset", group, "places", "--to", "end", "--execute", *where)
-        assert list(json.loads(cli("groups", "describe", *where))) == ["one", "two"]
-        cli("groups", "describe", "one", "three", *where, status=1)
-        assert list(json.loads(cli.out)) == ["one"] and "three" in cli.err

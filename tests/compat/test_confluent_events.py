@@ -140,26 +140,32 @@ def test_throttled_requests() -> None:
     assert (event.broker_id, event.throttle_time, str(event)) == (1, 0.25, f"{event.broker_name}/1 throttled for 250 ms")
 
 
-def test_a_logger_gets_lines_from_its_level_on_and_as_long_as_the_client_lives() -> None:
-    lines: list[int] = []
+def keeping_logger() -> tuple[logging.Logger, list[tuple[str, int]]]:
+    """A program's logger, and the names and levels of what it gets."""
+    lines: list[tuple[str, int]] = []
+    logger = logging.Logger("of a program")
 
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            lines.append(record.levelno)
+            lines.append((record.name, record.levelno))
 
-    logger = logging.Logger("of a program")
     logger.addHandler(Keep())
+    return logger, lines
+
+
+def test_a_logger_gets_lines_from_its_level_on_and_as_long_as_the_client_lives() -> None:
+    logger, lines = keeping_logger()
     engine = logging.getLogger("kafkacore.net")
     handlers = list(logging.getLogger("kafkacore").handlers)
     producer = Producer({"bootstrap.servers": NOBODY, "logger": logger, "log_level": 3})
     engine.error("an error")
     engine.warning("a warning")
-    assert lines == [logging.ERROR]
+    assert [level for _, level in lines] == [logging.ERROR]
     producer.close()
     del producer
     gc.collect()
     engine.error("nobody hears this")
-    assert lines == [logging.ERROR]
+    assert [level for _, level in lines] == [logging.ERROR]
     assert logging.getLogger("kafkacore").handlers == handlers
 
 
@@ -176,14 +182,7 @@ def test_what_cannot_be_honoured_is_refused(settings: Any) -> None:
 
 
 def test_debug_writes_until_the_last_client_with_it_has_gone() -> None:
-    lines: list[tuple[str, int]] = []
-
-    class Keep(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            lines.append((record.name, record.levelno))
-
-    logger = logging.Logger("of a program")
-    logger.addHandler(Keep())
+    logger, lines = keeping_logger()
     net, producers = logging.getLogger("kafkacore.net"), logging.getLogger("kafkacore.producer")
     before = net.level, producers.level
     clients = [Producer({"bootstrap.servers": NOBODY, "logger": logger, "debug": each}) for each in ("broker", "protocol,msg")]
