@@ -63,15 +63,9 @@ async def flush_and_stop_deliver_what_is_queued(k: Face) -> Any:
 @case
 async def values_that_are_refused(k: Face) -> Any:
     producer = await k.producer()
-    return [
-        await k.raised(lambda: producer.send(k.topic)),
-        await k.raised(lambda: producer.send(k.topic, "text")),
-        await k.raised(lambda: producer.send(k.topic, 7)),
-        await k.raised(lambda: producer.send(k.topic, b"v", key="text")),
-        await k.raised(lambda: producer.send(k.topic, b"v", partition=9)),
-        await k.raised(lambda: producer.send(k.topic, b"v", partition=-1)),
-        await k.raised(lambda: producer.send(k.topic, b"v" * 2_000_000)),
-    ]
+    wrong: list[dict[str, Any]] = [{}, {"value": "text"}, {"value": 7}, {"value": b"v", "key": "text"}, {"value": b"v" * 2_000_000}]
+    wrong += [{"value": b"v", "partition": each} for each in (9, -1)]
+    return [await k.raised(lambda each=each: producer.send(k.topic, **each)) for each in wrong]
 
 
 @case
@@ -206,16 +200,11 @@ async def a_fenced_producer(k: Face) -> Any:
 
 @case
 async def settings_that_are_refused(k: Face) -> Any:
-    return [
-        await k.raised(lambda: k.new_producer(compression_type="zip")),
-        await k.raised(lambda: k.new_producer(acks=7)),
-        await k.raised(lambda: k.new_producer(acks=1, enable_idempotence=True)),
-        await k.raised(lambda: k.new_producer(nonsense=1)),
-        await k.raised(lambda: k.new_producer(security_protocol="SSL")),
-        await k.raised(lambda: k.new_producer(security_protocol="TLS")),
-        await k.raised(lambda: k.new_producer(security_protocol="SASL_PLAINTEXT")),
-        await k.raised(lambda: k.new_consumer(nonsense=1)),
-        await k.raised(lambda: k.new_consumer(max_poll_records=0)),
+    wrong: list[dict[str, Any]] = [{"compression_type": "zip"}, {"acks": 7}, {"acks": 1, "enable_idempotence": True}, {"nonsense": 1}]
+    wrong += [{"security_protocol": each} for each in ("SSL", "TLS", "SASL_PLAINTEXT")]
+    consumers: list[dict[str, Any]] = [{"nonsense": 1}, {"max_poll_records": 0}]
+    return [await k.raised(lambda each=each: k.new_producer(**each)) for each in wrong] + [
+        await k.raised(lambda each=each: k.new_consumer(**each)) for each in consumers
     ]
 
 

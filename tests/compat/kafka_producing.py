@@ -61,21 +61,11 @@ def get_that_takes_too_long(k: Face) -> Any:
 @case
 def values_that_are_refused(k: Face) -> Any:
     producer = k.producer()
-    return [
-        k.raised(lambda: producer.send(k.topic)),
-        k.raised(lambda: producer.send(k.topic, "text")),
-        k.raised(lambda: producer.send(k.topic, 7)),
-        k.raised(lambda: producer.send(k.topic, b"v", key="text")),
-        k.raised(lambda: producer.send(k.topic, b"v", headers={"a": b"1"})),
-        k.raised(lambda: producer.send(k.topic, b"v", headers=[("a", "1")])),
-        k.raised(lambda: producer.send(k.topic, b"v", headers=[("a",)])),
-        k.raised(lambda: producer.send(None, b"v")),
-        k.raised(lambda: producer.send("", b"v")),
-        k.raised(lambda: producer.send("no spaces", b"v")),
-        k.raised(lambda: producer.send(k.topic, b"v", partition=9)),
-        k.raised(lambda: producer.send(k.topic, b"v", partition=-1)),
-        k.raised(lambda: producer.send(k.topic, b"v" * 2_000_000)),
-    ]
+    wrong: list[dict[str, Any]] = [{}, {"value": "text"}, {"value": 7}, {"value": b"v", "key": "text"}, {"value": b"v" * 2_000_000}]
+    wrong += [{"value": b"v", "headers": each} for each in ({"a": b"1"}, [("a", "1")], [("a",)])]
+    wrong += [{"value": b"v", "partition": each} for each in (9, -1)]
+    names = [k.raised(lambda name=name: producer.send(name, b"v")) for name in (None, "", "no spaces")]  # type: ignore[misc]
+    return [k.raised(lambda each=each: producer.send(k.topic, **each)) for each in wrong], names  # type: ignore[misc]
 
 
 @case
@@ -137,25 +127,20 @@ def acks_of_none(k: Face) -> Any:
 
 @case
 def settings_that_are_refused(k: Face) -> Any:
-    return [
-        k.raised(lambda: k.producer(nonsense=1)),
-        k.raised(lambda: k.producer(compression_type="zip")),
-        k.raised(lambda: k.producer(acks=1, enable_idempotence=True)),
-        k.raised(lambda: k.producer(transactional_id="t", enable_idempotence=False)),
-        k.raised(lambda: k.consumer(nonsense=1)),
-        k.raised(lambda: k.consumer(group_instance_id="i")),
-        k.raised(lambda: k.consumer(fetch_max_wait_ms=40_000)),
+    wrong: list[dict[str, Any]] = [{"nonsense": 1}, {"compression_type": "zip"}, {"acks": 1, "enable_idempotence": True}]
+    wrong += [{"transactional_id": "t", "enable_idempotence": False}]
+    consumers: list[dict[str, Any]] = [{"nonsense": 1}, {"group_instance_id": "i"}, {"fetch_max_wait_ms": 40_000}]
+    return (
+        [k.raised(lambda each=each: k.producer(**each)) for each in wrong],  # type: ignore[misc]
+        [k.raised(lambda each=each: k.consumer(**each)) for each in consumers],  # type: ignore[misc]
         k.raised(lambda: k.open(k.package.KafkaAdminClient(bootstrap_servers=k.servers, nonsense=1))),
-    ]
+    )
 
 
 @case
 def no_broker(k: Face) -> Any:
-    return [
-        k.raised(lambda: k.package.KafkaProducer(bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=200)),
-        k.raised(lambda: k.package.KafkaConsumer(bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=200)),
-        k.raised(lambda: k.package.KafkaAdminClient(bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=200)),
-    ]
+    kinds = (k.package.KafkaProducer, k.package.KafkaConsumer, k.package.KafkaAdminClient)
+    return [k.raised(lambda each=each: each(bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=200)) for each in kinds]  # type: ignore[misc]
 
 
 @case

@@ -70,7 +70,7 @@ def test_the_order_of_a_partition_is_kept(cluster: EmbeddedCluster, idempotent: 
             assert mine == list(range(partition, sent[thread], 3))
 
 
-def test_keys_choose_the_partition_that_they_have_later(cluster: EmbeddedCluster) -> None:
+def test_records_are_those_of_produce_and_keys_choose_the_partition_that_they_have_later(cluster: EmbeddedCluster) -> None:
     where: dict[bytes, set[int]] = defaultdict(set)
     with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
         for round_ in range(2):
@@ -80,17 +80,13 @@ def test_keys_choose_the_partition_that_they_have_later(cluster: EmbeddedCluster
                 assert len(producer) == 20
                 cluster.create_topic("t", partitions=5)
             assert producer.flush(WAIT_S) == 0
+        producer.produce("u", "text", "key", timestamp=1_700_000_000_000, headers={"a": "b", "c": None})
+        producer.produce("u", None)
+        cluster.create_topic("u")
+        assert producer.flush(WAIT_S) == 0
     assert {len(each) for each in where.values()} == {1}
     assert len(set.union(*where.values())) > 1
-
-
-def test_times_and_headers_are_those_of_produce(cluster: EmbeddedCluster) -> None:
-    with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
-        producer.produce("t", "text", "key", timestamp=1_700_000_000_000, headers={"a": "b", "c": None})
-        producer.produce("t", None)
-        cluster.create_topic("t")
-        assert producer.flush(WAIT_S) == 0
-    first, second = cluster.records("t")
+    first, second = cluster.records("u")
     assert (first.key, first.value, first.timestamp_ms) == (b"key", b"text", 1_700_000_000_000)
     assert list(first.headers) == [("a", b"b"), ("c", None)]
     assert (second.key, second.value) == (None, None)
