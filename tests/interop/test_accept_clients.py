@@ -1,6 +1,6 @@
-"""Acceptance: what unmodified clients expect, of the embedded broker and of Apache Kafka alike.
+"""Unmodified clients that meet in a group and in a transactional id, on the embedded broker and on Apache Kafka alike.
 
-Each of them alone, program by program, is in tests/compat; here they meet.
+Each of them alone, program by program, is in tests/compat.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import aiokafka
 import pytest
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AiokafkaRange
 from aiokafka.errors import ProducerFenced
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaPythonRange
 
 from tests.kit.rivals import (
@@ -26,7 +26,6 @@ from tests.kit.rivals import (
     read_from_start,
     send_all,
     subscribe,
-    take,
 )
 from tests.kit.waiting import GUARD_S as WAIT_S
 from tests.kit.waiting import fresh
@@ -34,8 +33,6 @@ from tests.kit.waiting import fresh
 MakeTopic = Callable[..., str]
 pytestmark = [pytest.mark.timeout(300), pytest.mark.kafka_at_length]
 PARTITIONS = 4
-UNCOMMITTED = {"isolation_level": "read_uncommitted"}
-COMMITTED = {"isolation_level": "read_committed"}
 
 
 def test_three_clients_in_one_group(bootstrap_servers: str, make_topic: MakeTopic) -> None:
@@ -114,10 +111,6 @@ def transactional(servers: str, transactional_id: str, **settings: Any) -> Produ
     return producer
 
 
-def values(servers: str, topic: str, count: int, **settings: Any) -> list[bytes | None]:
-    return [message.value() for message in read_from_start(servers, topic, count, **settings)]
-
-
 def test_a_second_producer_of_the_id_fences_the_first(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     """The transaction that the first one left open is aborted before the second one starts."""
     topic, transactional_id = make_topic(), fresh("tx")
@@ -131,8 +124,9 @@ def test_a_second_producer_of_the_id_fences_the_first(bootstrap_servers: str, ma
     second.commit_transaction(WAIT_S)
     first.produce(topic, b"from the grave", partition=0)
     assert error_of(lambda: first.commit_transaction(WAIT_S)) in ("_FENCED", "_STATE", "_FATAL")
-    assert values(bootstrap_servers, topic, 1, **COMMITTED) == [b"heir"]
-    assert values(bootstrap_servers, topic, 2, **UNCOMMITTED) == [b"zombie", b"heir"]
+    for isolation_level, seen in (("read_committed", [b"heir"]), ("read_uncommitted", [b"zombie", b"heir"])):
+        found = read_from_start(bootstrap_servers, topic, len(seen), isolation_level=isolation_level)
+        assert [message.value() for message in found] == seen
 
     async def fence_by_aiokafka() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # aiokafka leaves the same error in a future, too
@@ -150,35 +144,3 @@ def test_a_second_producer_of_the_id_fences_the_first(bootstrap_servers: str, ma
             await one.stop()
 
     asyncio.run(fence_by_aiokafka())
-
-
-def test_offsets_are_committed_with_the_transaction(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    """Consume, transform, produce: aborted offsets are forgotten, and a restart reads them again."""
-    source, target, group = make_topic(), make_topic(), fresh("g")
-    send_all(confluent_producer(bootstrap_servers), source, [b"%d" % n for n in range(10)])
-    producer = transactional(bootstrap_servers, fresh("tx"))
-
-    def round_of(commit: bool) -> list[bytes]:
-        consumer = confluent_consumer(bootstrap_servers, group_id=group, heartbeat_interval_ms=200)
-        consumer.subscribe([source])
-        got = [message.value() for message in take(consumer, 5)]
-        consumer.pause(consumer.assignment())
-        producer.begin_transaction()
-        for value in got:
-            producer.produce(target, value * 2, partition=0)
-        producer.send_offsets_to_transaction([TopicPartition(source, 0, int(got[-1]) + 1)], consumer.consumer_group_metadata(), WAIT_S)
-        if commit:
-            producer.commit_transaction(WAIT_S)
-        else:
-            producer.flush(WAIT_S)
-            producer.abort_transaction(WAIT_S)
-        consumer.close()
-        return got
-
-    assert round_of(commit=False) == [b"0", b"1", b"2", b"3", b"4"]
-    assert round_of(commit=True) == [b"0", b"1", b"2", b"3", b"4"]
-    assert round_of(commit=True) == [b"5", b"6", b"7", b"8", b"9"]
-    assert values(bootstrap_servers, target, 10, **COMMITTED) == [b"%d" % n * 2 for n in range(10)]
-    after = confluent_consumer(bootstrap_servers, group_id=group)
-    assert after.committed([TopicPartition(source, 0)], timeout=WAIT_S)[0].offset == 10
-    after.close()

@@ -78,15 +78,3 @@ def test_a_static_member_comes_back_to_its_partitions(bootstrap_servers: str, ma
     other = ours(topic, group, group_instance_id="i0")
     with pytest.raises(errors.UnreleasedInstanceId):
         until(lambda: other.poll(0.05), "it is refused")
-
-
-def test_an_application_that_does_not_poll(bootstrap_servers: str, make_topic: MakeTopic, ours: Make) -> None:
-    topic, group = make_topic(PARTITIONS), fresh("g")
-    slow = ours(topic, group, max_poll_interval_ms=3_000)
-    shared(slow)
-    other = ours(topic, group)
-    until(lambda: len(has(other)) == PARTITIONS, "the other member has everything")
-    with pytest.raises(errors.CommitFailed, match="not a member"):
-        slow.commit({(topic, 0): 0})
-    with pytest.raises(errors.MaxPollExceeded):
-        slow.poll(0)

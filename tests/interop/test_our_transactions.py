@@ -105,19 +105,3 @@ def test_producers_of_two_clients_fence_each_other(bootstrap_servers: str, make_
             third.send(topic, "third", partition=0)
     assert read_committed(bootstrap_servers, topic, 2) == [b"heir", b"third"]
     assert theirs(bootstrap_servers, topic, 2) == [b"heir", b"third"]
-
-
-def test_a_transaction_that_lasts_too_long(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
-    with transactional(bootstrap_servers, transaction_timeout_ms=3_000) as producer:
-        producer.begin_transaction()
-        producer.send(topic, "late", partition=0).result(WAIT_S)
-        send_all(confluent_producer(bootstrap_servers), topic, [b"behind"])
-        assert read_committed(bootstrap_servers, topic, 1) == [b"behind"], "it comes when the coordinator has aborted the transaction"
-        with pytest.raises(errors.KafkaError) as failed:
-            producer.commit_transaction()
-        assert failed.value.txn_requires_abort, repr(failed.value)
-        producer.abort_transaction()
-        with producer.transaction():
-            producer.send(topic, "next", partition=0)
-    assert theirs(bootstrap_servers, topic, 2) == [b"behind", b"next"]
