@@ -21,7 +21,7 @@ SECONDS = float(os.environ.get("KAFKACORE_HOSTILE_SECONDS", "0"))
 
 @pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")  # Ctrl+C came before the command had its directory in hand
 def test_clients_take_lies():
-    attack = run(7, seconds=SECONDS) if SECONDS else run(7, rounds=60)
+    attack = run(7, seconds=SECONDS) if SECONDS else run(7, rounds=35)
     assert set(attack.done) >= {"producer", "consumer", "admin", "cli", "cli groups", "cli reads", "lies"}
     assert len(set(attack.done) & set(FACES)) >= 4
     assert len(attack.proxy.changed) >= 10
