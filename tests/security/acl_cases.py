@@ -76,6 +76,15 @@ def ids_of(who: Who) -> list[bytes]:
     return [who.topic_ids[f"{who.user}.t"], UNKNOWN_ID, *(who.topic_ids[f"{name}.t"] for name in ("other", "public", "closed"))]
 
 
+def named(who: Who, kind: Any, **fields: Any) -> list[Any]:
+    """A struct for each topic that is asked about."""
+    return [kind(name=name, **fields) for name in topics_of(who)]
+
+
+def by_id(who: Who, kind: Any, **fields: Any) -> list[Any]:
+    return [kind(topic_id=topic_id, **fields) for topic_id in ids_of(who)]
+
+
 # ---- records
 
 
@@ -88,28 +97,18 @@ def _records(**settings: Any) -> list[p.PartitionProduceData]:
     return [p.PartitionProduceData(index=0, records=batch([b"v"], timestamps_ms=[now_ms], **settings))]
 
 
-@case(12, ordered=False)
-def produce(who: Who) -> Any:
-    return _produce([p.TopicProduceData(name=name, partition_data=_records()) for name in topics_of(who)])
+case(12, ordered=False, name="produce")(lambda who: _produce(named(who, p.TopicProduceData, partition_data=_records())))
+case(13, ordered=False, name="produce_by_id")(lambda who: _produce(by_id(who, p.TopicProduceData, partition_data=_records())))
 
 
-@case(13, ordered=False)
-def produce_by_id(who: Who) -> Any:
-    return _produce([p.TopicProduceData(topic_id=topic_id, partition_data=_records()) for topic_id in ids_of(who)])
-
-
-@case(12, ordered=False)
-def produce_in_a_transaction(who: Who) -> Any:
-    producer_id, epoch = who.producers[f"{who.user}.x"]
+def _produce_transactionally(who: Who, transactional_id: str) -> p.ProduceRequest:
+    producer_id, epoch = who.producers[transactional_id]
     records = _records(producer_id=producer_id, epoch=epoch, sequence=0, is_transactional=True)
-    return _produce([p.TopicProduceData(name=f"{who.user}.t", partition_data=records)], f"{who.user}.x")
+    return _produce([p.TopicProduceData(name=f"{who.user}.t", partition_data=records)], transactional_id)
 
 
-@case(12, ordered=False)
-def produce_in_a_transaction_of_another(who: Who) -> Any:
-    producer_id, epoch = who.producers["closed.x"]
-    records = _records(producer_id=producer_id, epoch=epoch, sequence=0, is_transactional=True)
-    return _produce([p.TopicProduceData(name=f"{who.user}.t", partition_data=records)], "closed.x")
+case(12, ordered=False, name="produce_in_a_transaction")(lambda who: _produce_transactionally(who, f"{who.user}.x"))
+case(12, ordered=False, name="produce_in_a_transaction_of_another")(lambda who: _produce_transactionally(who, "closed.x"))
 
 
 def _fetch(topics: list[p.FetchTopic], replica_id: int = -1) -> p.FetchRequest:
@@ -120,22 +119,14 @@ _PART = [p.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)]
 
 
 case(12, ordered=False, name="fetch")(lambda who: _fetch([p.FetchTopic(topic=name, partitions=_PART) for name in topics_of(who)]))
-
-
-@case(17, ordered=False)
-def fetch_by_id(who: Who) -> Any:
-    return _fetch([p.FetchTopic(topic_id=topic_id, partitions=_PART) for topic_id in ids_of(who)])
-
-
-@case(12, ordered=False)
-def fetch_as_a_broker(who: Who) -> Any:
-    return _fetch([p.FetchTopic(topic=name, partitions=_PART) for name in topics_of(who)[:4]], replica_id=99)
-
-
-@case(10, ordered=False)
-def list_offsets(who: Who) -> Any:
-    part = [p.ListOffsetsPartition(partition_index=0, timestamp=-2)]
-    return p.ListOffsetsRequest(replica_id=-1, topics=[p.ListOffsetsTopic(name=name, partitions=part) for name in topics_of(who)])
+case(17, ordered=False, name="fetch_by_id")(lambda who: _fetch(by_id(who, p.FetchTopic, partitions=_PART)))
+case(12, ordered=False, name="fetch_as_a_broker")(
+    lambda who: _fetch([p.FetchTopic(topic=name, partitions=_PART) for name in topics_of(who)[:4]], replica_id=99)
+)
+_BEGIN = [p.ListOffsetsPartition(partition_index=0, timestamp=-2)]
+case(10, ordered=False, name="list_offsets")(
+    lambda who: p.ListOffsetsRequest(replica_id=-1, topics=named(who, p.ListOffsetsTopic, partitions=_BEGIN))
+)
 
 
 @case(4, ordered=False)
@@ -144,41 +135,26 @@ def offset_for_leader_epoch(who: Who) -> Any:
     return p.OffsetForLeaderEpochRequest(topics=[p.OffsetForLeaderTopic(topic=name, partitions=part) for name in topics_of(who)])
 
 
-@case(2, ordered=False)
-def delete_records(who: Who) -> Any:
-    part = [p.DeleteRecordsPartition(partition_index=0, offset=0)]
-    return p.DeleteRecordsRequest(topics=[p.DeleteRecordsTopic(name=name, partitions=part) for name in topics_of(who)], timeout_ms=10_000)
+_NOTHING = [p.DeleteRecordsPartition(partition_index=0, offset=0)]
+case(2, ordered=False, name="delete_records")(
+    lambda who: p.DeleteRecordsRequest(topics=named(who, p.DeleteRecordsTopic, partitions=_NOTHING), timeout_ms=10_000)
+)
 
 
 # ---- metadata
 
 
-@case(12, ordered=False)
-def metadata(who: Who) -> Any:
-    topics = [p.MetadataRequestTopic(name=name) for name in topics_of(who)]
-    return p.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+def _metadata(topics: Any, operations: bool = True) -> p.MetadataRequest:
+    return p.MetadataRequest(topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=operations)
 
 
-@case(12, ordered=False)
-def metadata_with_operations(who: Who) -> Any:
-    topics = [p.MetadataRequestTopic(name=name) for name in topics_of(who)]
-    return p.MetadataRequest(topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=True)
-
-
+case(12, ordered=False, name="metadata")(lambda who: _metadata(named(who, p.MetadataRequestTopic), operations=False))
+case(12, ordered=False, name="metadata_with_operations")(lambda who: _metadata(named(who, p.MetadataRequestTopic)))
 case(12, ordered=False, name="metadata_of_all_topics")(lambda _: p.MetadataRequest(topics=None, include_topic_authorized_operations=True))
-
-
-@case(12, ordered=False)
-def metadata_by_id(who: Who) -> Any:
-    topics = [p.MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in ids_of(who)]
-    return p.MetadataRequest(topics=topics, include_topic_authorized_operations=True)
-
-
-@case(0, ordered=False)
-def describe_topic_partitions(who: Who) -> Any:
-    return p.DescribeTopicPartitionsRequest(topics=[p.DescribeTopicPartitionsTopicRequest(name=name) for name in topics_of(who)])
-
-
+case(12, ordered=False, name="metadata_by_id")(lambda who: _metadata(by_id(who, p.MetadataRequestTopic, name=None)))
+case(0, ordered=False, name="describe_topic_partitions")(
+    lambda who: p.DescribeTopicPartitionsRequest(topics=named(who, p.DescribeTopicPartitionsTopicRequest))
+)
 case(0, name="describe_topic_partitions_of_all")(lambda _: p.DescribeTopicPartitionsRequest(topics=[], cursor=None))
 
 
@@ -199,40 +175,27 @@ _COMMITTED = [p.OffsetCommitRequestPartition(partition_index=index, committed_of
 
 
 def _commit_by_name(who: Who, group: str) -> p.OffsetCommitRequest:
-    return _commit(group, [p.OffsetCommitRequestTopic(name=name, partitions=_COMMITTED) for name in topics_of(who)])
+    return _commit(group, named(who, p.OffsetCommitRequestTopic, partitions=_COMMITTED))
 
 
 case(9, ordered=False, name="offset_commit")(lambda who: _commit_by_name(who, f"{who.user}.g"))
 case(9, ordered=False, name="offset_commit_of_another_group")(lambda who: _commit_by_name(who, "other.g"))
 case(9, ordered=False, name="offset_commit_of_a_public_group")(lambda who: _commit_by_name(who, "public.g"))
+case(10, ordered=False, name="offset_commit_by_id")(
+    lambda who: _commit(f"{who.user}.g", by_id(who, p.OffsetCommitRequestTopic, partitions=_COMMITTED))
+)
+case(7, name="offset_fetch")(
+    lambda who: p.OffsetFetchRequest(group_id=f"{who.user}.g", topics=named(who, p.OffsetFetchRequestTopic, partition_indexes=[0]))
+)
 
 
-@case(10, ordered=False)
-def offset_commit_by_id(who: Who) -> Any:
-    return _commit(f"{who.user}.g", [p.OffsetCommitRequestTopic(topic_id=topic_id, partitions=_COMMITTED) for topic_id in ids_of(who)])
-
-
-@case(7)
-def offset_fetch(who: Who) -> Any:
-    topics = [p.OffsetFetchRequestTopic(name=name, partition_indexes=[0]) for name in topics_of(who)]
-    return p.OffsetFetchRequest(group_id=f"{who.user}.g", topics=topics)
-
-
-@case(9)
-def offset_fetch_of_groups(who: Who) -> Any:
-    topics = [p.OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in topics_of(who)]
+def _fetch_of_groups(who: Who, topics: list[p.OffsetFetchRequestTopics] | None) -> p.OffsetFetchRequest:
     return p.OffsetFetchRequest(groups=[p.OffsetFetchRequestGroup(group_id=group, topics=topics) for group in groups_of(who)])
 
 
-@case(9, ordered=False)
-def offset_fetch_of_all_topics(who: Who) -> Any:
-    return p.OffsetFetchRequest(groups=[p.OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups_of(who)])
-
-
-@case(10)
-def offset_fetch_by_id(who: Who) -> Any:
-    topics = [p.OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0]) for topic_id in ids_of(who)]
-    return p.OffsetFetchRequest(groups=[p.OffsetFetchRequestGroup(group_id=group, topics=topics) for group in groups_of(who)])
+case(9, name="offset_fetch_of_groups")(lambda who: _fetch_of_groups(who, named(who, p.OffsetFetchRequestTopics, partition_indexes=[0])))
+case(9, ordered=False, name="offset_fetch_of_all_topics")(lambda who: _fetch_of_groups(who, None))
+case(10, name="offset_fetch_by_id")(lambda who: _fetch_of_groups(who, by_id(who, p.OffsetFetchRequestTopics, partition_indexes=[0])))
 
 
 @case(0)
@@ -250,11 +213,9 @@ def offset_delete_of_another_group(who: Who) -> Any:
 
 case(3, name="find_coordinator")(lambda who: p.FindCoordinatorRequest(key=f"{who.user}.g"))
 case(6, name="find_coordinators")(lambda who: p.FindCoordinatorRequest(key_type=0, coordinator_keys=groups_of(who)))
-
-
-@case(4)
-def find_coordinators_of_transactions(who: Who) -> Any:
-    return p.FindCoordinatorRequest(key_type=1, coordinator_keys=[*who.own("x", "missing"), "other.x", "closed.x"])
+case(4, name="find_coordinators_of_transactions")(
+    lambda who: p.FindCoordinatorRequest(key_type=1, coordinator_keys=[*who.own("x", "missing"), "other.x", "closed.x"])
+)
 
 
 def _each_group(build: Callable[[Who, str], Any], *versions: int) -> None:
@@ -297,13 +258,9 @@ _each_group(leave_group, 5)
 
 
 case(5, ordered=False, name="describe_groups")(lambda who: p.DescribeGroupsRequest(groups=groups_of(who)))
-
-
-@case(6, ordered=False)
-def describe_groups_with_operations(who: Who) -> Any:
-    return p.DescribeGroupsRequest(groups=groups_of(who), include_authorized_operations=True)
-
-
+case(6, ordered=False, name="describe_groups_with_operations")(
+    lambda who: p.DescribeGroupsRequest(groups=groups_of(who), include_authorized_operations=True)
+)
 case(5, ordered=False, name="list_groups")(lambda _: p.ListGroupsRequest())
 
 
@@ -329,22 +286,18 @@ def consumer_group_describe(who: Who) -> Any:
     return p.ConsumerGroupDescribeRequest(group_ids=groups, include_authorized_operations=True)
 
 
-@case(2, ordered=False)
-def delete_groups(who: Who) -> Any:
-    return p.DeleteGroupsRequest(groups_names=[*who.own("missing"), "other.missing", "closed.g", *who.own("missing", "c")])
+case(2, ordered=False, name="delete_groups")(
+    lambda who: p.DeleteGroupsRequest(groups_names=[*who.own("missing"), "other.missing", "closed.g", *who.own("missing", "c")])
+)
 
 
 # ---- transactions
 
 
 case(4, name="init_producer_id")(lambda _: p.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000))
-
-
-@case(5)
-def init_producer_id_of_a_transaction(who: Who) -> Any:
-    return p.InitProducerIdRequest(transactional_id=f"{who.user}.new", transaction_timeout_ms=60_000)
-
-
+case(5, name="init_producer_id_of_a_transaction")(
+    lambda who: p.InitProducerIdRequest(transactional_id=f"{who.user}.new", transaction_timeout_ms=60_000)
+)
 case(4, name="init_producer_id_of_another")(lambda _: p.InitProducerIdRequest(transactional_id="other.new", transaction_timeout_ms=0))
 
 
@@ -362,11 +315,9 @@ def _add_partitions(who: Who, of: str, *names: str) -> p.AddPartitionsToTxnReque
     )
 
 
-@case(3, ordered=False)
-def add_partitions_to_txn(who: Who) -> Any:
-    return _add_partitions(who, f"{who.user}.x", *topics_of(who), "__consumer_offsets")
-
-
+case(3, ordered=False, name="add_partitions_to_txn")(
+    lambda who: _add_partitions(who, f"{who.user}.x", *topics_of(who), "__consumer_offsets")
+)
 case(3, ordered=False, name="add_own_partitions_to_txn")(lambda who: _add_partitions(who, f"{who.user}.x", f"{who.user}.t"))
 case(3, ordered=False, name="add_partitions_to_txn_of_another")(lambda who: _add_partitions(who, "closed.x", *topics_of(who)))
 
@@ -380,22 +331,14 @@ def add_partitions_to_txn_as_a_broker(who: Who) -> Any:
     return p.AddPartitionsToTxnRequest(transactions=[wanted])
 
 
-@case(3)
-def add_offsets_to_txn(who: Who) -> Any:
+def _add_offsets(who: Who, transactional_id: str, group: str) -> p.AddOffsetsToTxnRequest:
     producer_id, epoch = who.producers[f"{who.user}.x"]
-    own, group = who.own("x", "g")
-    return p.AddOffsetsToTxnRequest(transactional_id=own, producer_id=producer_id, producer_epoch=epoch, group_id=group)
+    return p.AddOffsetsToTxnRequest(transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch, group_id=group)
 
 
-@case(3)
-def add_offsets_of_another_group_to_txn(who: Who) -> Any:
-    producer_id, epoch = who.producers[f"{who.user}.x"]
-    return p.AddOffsetsToTxnRequest(transactional_id=f"{who.user}.x", producer_id=producer_id, producer_epoch=epoch, group_id="closed.g")
-
-
-@case(3)
-def add_offsets_to_txn_of_another(who: Who) -> Any:
-    return p.AddOffsetsToTxnRequest(transactional_id="closed.x", producer_id=1, producer_epoch=0, group_id=f"{who.user}.g")
+case(3, name="add_offsets_to_txn")(lambda who: _add_offsets(who, *who.own("x", "g")))
+case(3, name="add_offsets_of_another_group_to_txn")(lambda who: _add_offsets(who, f"{who.user}.x", "closed.g"))
+case(3, name="add_offsets_to_txn_of_another")(lambda who: _add_offsets(who, "closed.x", f"{who.user}.g"))
 
 
 def _txn_commit(who: Who, transactional_id: str, group: str) -> Any:
@@ -418,9 +361,9 @@ def end_txn(who: Who) -> Any:
     return p.EndTxnRequest(transactional_id=f"{who.user}.e", producer_id=producer_id, producer_epoch=epoch, committed=True)
 
 
-@case(4)
-def end_txn_of_another(who: Who) -> Any:
-    return p.EndTxnRequest(transactional_id="other.missing", producer_id=1, producer_epoch=0, committed=False)
+case(4, name="end_txn_of_another")(
+    lambda _: p.EndTxnRequest(transactional_id="other.missing", producer_id=1, producer_epoch=0, committed=False)
+)
 
 
 @case(1)
@@ -441,11 +384,9 @@ def describe_producers(who: Who) -> Any:
     return p.DescribeProducersRequest(topics=[p.DescribeProducersTopicRequest(name=name, partition_indexes=[0, 9]) for name in names])
 
 
-@case(0, ordered=False)
-def describe_transactions(who: Who) -> Any:
-    return p.DescribeTransactionsRequest(transactional_ids=[*who.own("x", "missing"), "other.x", "other.missing", "closed.x"])
-
-
+case(0, ordered=False, name="describe_transactions")(
+    lambda who: p.DescribeTransactionsRequest(transactional_ids=[*who.own("x", "missing"), "other.x", "other.missing", "closed.x"])
+)
 case(1, ordered=False, name="list_transactions")(lambda _: p.ListTransactionsRequest(state_filters=["Ongoing", "Strange"]))
 
 
@@ -520,11 +461,9 @@ case(1, name="list_config_resources")(lambda _: p.ListConfigResourcesRequest(res
 
 
 case(0, 2, name="describe_cluster")(lambda _: p.DescribeClusterRequest(include_cluster_authorized_operations=True))
-
-
-@case(4)
-def describe_log_dirs(who: Who) -> Any:
-    return p.DescribeLogDirsRequest(topics=[p.DescribableLogDirTopic(topic=f"{who.user}.t", partitions=[0])])
+case(4, name="describe_log_dirs")(
+    lambda who: p.DescribeLogDirsRequest(topics=[p.DescribableLogDirTopic(topic=f"{who.user}.t", partitions=[0])])
+)
 
 
 @case(2, ordered=False)
@@ -553,23 +492,19 @@ def update_features(who: Who) -> Any:
 # ---- topics
 
 
-@case(7, ordered=False)
-def create_topics(who: Who) -> Any:
-    names = [*who.own("new", "t", "d1"), "other.new", "other.t", "public.t", "closed.t", "closed.new"]
+def _create_topics(*names: str) -> p.CreateTopicsRequest:
     topics = [p.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
     return p.CreateTopicsRequest(topics=topics, timeout_ms=10_000, validate_only=True)
 
 
-@case(7, ordered=False)
-def create_the_metadata_topic(who: Who) -> Any:
-    topics = [p.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in ("__cluster_metadata", f"{who.user}.new")]
-    return p.CreateTopicsRequest(topics=topics, timeout_ms=10_000, validate_only=True)
-
-
-@case(3, ordered=False)
-def create_partitions(who: Who) -> Any:
-    topics = [p.CreatePartitionsTopic(name=name, count=2, assignments=None) for name in topics_of(who)]
-    return p.CreatePartitionsRequest(topics=topics, timeout_ms=10_000, validate_only=True)
+_OF_OTHERS = ("other.new", "other.t", "public.t", "closed.t", "closed.new")
+case(7, ordered=False, name="create_topics")(lambda who: _create_topics(*who.own("new", "t", "d1"), *_OF_OTHERS))
+case(7, ordered=False, name="create_the_metadata_topic")(lambda who: _create_topics("__cluster_metadata", f"{who.user}.new"))
+case(3, ordered=False, name="create_partitions")(
+    lambda who: p.CreatePartitionsRequest(
+        topics=named(who, p.CreatePartitionsTopic, count=2, assignments=None), timeout_ms=10_000, validate_only=True
+    )
+)
 
 
 @case(2)
@@ -592,22 +527,16 @@ case(0, name="list_partition_reassignments")(lambda _: p.ListPartitionReassignme
 
 
 case(3, name="create_delegation_token")(lambda _: p.CreateDelegationTokenRequest(max_lifetime_ms=1000))
-
-
-@case(3)
-def create_delegation_token_for_another(who: Who) -> Any:
-    return p.CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name="other", max_lifetime_ms=1000)
-
-
+case(3, name="create_delegation_token_for_another")(
+    lambda _: p.CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name="other", max_lifetime_ms=1000)
+)
 case(2, name="renew_delegation_token")(lambda _: p.RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=1000))
 case(2, name="expire_delegation_token")(lambda _: p.ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=1000))
 case(3, name="describe_delegation_tokens")(lambda _: p.DescribeDelegationTokenRequest(owners=None))
 case(0, name="describe_user_scram_credentials")(lambda _: p.DescribeUserScramCredentialsRequest(users=[p.ScramUserName(name="missing")]))
-
-
-@case(0)
-def alter_user_scram_credentials(who: Who) -> Any:
-    return p.AlterUserScramCredentialsRequest(deletions=[p.ScramCredentialDeletion(name="missing", mechanism=1)], upsertions=[])
+case(0, name="alter_user_scram_credentials")(
+    lambda _: p.AlterUserScramCredentialsRequest(deletions=[p.ScramCredentialDeletion(name="missing", mechanism=1)], upsertions=[])
+)
 
 
 @case(1)
@@ -651,8 +580,6 @@ def delete_topics(who: Who) -> Any:
 
 
 case(1, name="delete_own_groups")(lambda who: p.DeleteGroupsRequest(groups_names=who.own("g")))
-
-
-@case(9, ordered=False)
-def metadata_that_creates(who: Who) -> Any:
-    return p.MetadataRequest(topics=[p.MetadataRequestTopic(name=name) for name in (f"{who.user}.auto", "closed.auto")])
+case(9, ordered=False, name="metadata_that_creates")(
+    lambda who: p.MetadataRequest(topics=[p.MetadataRequestTopic(name=name) for name in (f"{who.user}.auto", "closed.auto")])
+)
