@@ -117,7 +117,7 @@ COLUMNS = (PAIRS | st.recursive(PAIRS, nested_types, max_leaves=4)).filter(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_any_schema_there_and_back(data: st.DataObject) -> None:
     pairs = data.draw(st.lists(COLUMNS, min_size=1, max_size=4))

@@ -194,7 +194,7 @@ utf_8 = Reached("of several bytes", "broken", "bytes that are right at the end")
 
 
 @utf_8.by
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.text("aé€\U0001f600", min_size=1, max_size=4).map(str.encode)
     | st.binary(max_size=12)
@@ -229,7 +229,7 @@ def halves(draw: Any) -> str:
     return f"{digits}e{-shift}" if len(str(digits)) <= 19 else f"{number}e0"
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.builds("{}{}e{}".format, st.sampled_from(["", "-"]), st.integers(0, 10**19 - 1), st.integers(-27, 27))
     | (st.floats(1e-9, 1e25) | st.floats(-1e25, -1e-9)).map(repr)
@@ -240,7 +240,7 @@ def test_doubles_are_the_nearest(text: str) -> None:
     assert left == [0] if text.startswith("-0e") else struct.pack("d", found[0]) == struct.pack("d", float(text))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.floats(-(2.0**126), 2.0**126, width=32), st.sampled_from(["", "0", "1", "5", "49", "500001"]))
 def test_floats_are_what_arrow_reads(value: float, more: str) -> None:
     """Taken or left: half way between two floats it matters that there is one rounding only."""

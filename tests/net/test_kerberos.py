@@ -530,19 +530,6 @@ def test_while_the_kdc_hangs_other_connections_go_on(cluster):
     assert cluster.client.authentication_exception(cluster.node(2)) is None  # no broker has refused anything
 
 
-def test_a_session_is_renewed_with_another_ticket_on_the_same_connection(cluster):
-    cluster.lifetime_ms = 100_000
-    cluster.until(lambda: cluster.ready(1))
-    for _ in range(3):
-        connection = connections_of(cluster.client)[1]
-        cluster.clock.advance(connection.reauthenticate_ms - cluster.now_ms)
-        cluster.client.poll(0, cluster.now_ms)
-        assert connection.state == REAUTHENTICATING
-        cluster.until(lambda: cluster.ready(1))
-    assert cluster.tickets.calls.count("broker-1") == 4
-    assert len([peer for peer in cluster.peers if peer.address.host == "broker-1"]) == 1
-
-
 def test_tries_come_at_the_pace_of_the_back_off(cluster):
     """Two hundred failures, one after the other: never two asks within one back-off."""
     cluster.tickets.errors = [AuthenticationFailedError("refused")] * 200

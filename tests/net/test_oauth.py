@@ -43,14 +43,17 @@ class Provider:
 
 
 class LoginRig:
-    """A login whose provider answers in place, with a clock moved by hand."""
+    """A login with a clock moved by hand. Its provider answers in place, unless it is a slow one."""
 
-    def __init__(self, *answers, life_ms=1_000_000, random=0.0, **options):
+    def __init__(self, *answers, provider=None, life_ms=1_000_000, random=0.0, **options):
         self.clock = ManualClock(0, T0)
         self.life_ms = life_ms
-        self.provider = Provider()
-        self.provider.answers += answers
-        self.login = TokenLogin(self.provider, self.clock, blocks=False, rng=Fixed(random), **options)
+        self.provider = provider or Provider()
+        if provider is None:
+            self.provider.answers += answers
+        self.login = TokenLogin(self.provider, self.clock, blocks=provider is not None, rng=Fixed(random), **options)
+        self.answered = threading.Semaphore(0)
+        self.login.on_answer = self.answered.release
 
     def token(self, name):
         """An answer that is valid for `life_ms` from now."""
@@ -58,6 +61,11 @@ class LoginRig:
 
     def ready(self):
         return self.login.ready(self.clock.now_ms())
+
+    def answer(self, answer):
+        """The slow provider returns."""
+        self.provider.answers.put(answer)
+        assert self.answered.acquire(timeout=WAIT_S)
 
     def at_deadline(self):
         """The owner comes back when it is asked to."""
@@ -202,24 +210,8 @@ def slow():
         provider.answers.put(ValueError("end of the test"))
 
 
-class SlowRig:
-    def __init__(self, provider):
-        self.clock = ManualClock(0, T0)
-        self.provider = provider
-        self.answered = threading.Semaphore(0)
-        self.login = TokenLogin(provider, self.clock, rng=Fixed(0.0))
-        self.login.on_answer = self.answered.release
-
-    def ready(self):
-        return self.login.ready(self.clock.now_ms())
-
-    def answer(self, answer):
-        self.provider.answers.put(answer)
-        assert self.answered.acquire(timeout=WAIT_S)
-
-
 def test_connections_share_one_ask_and_none_of_them_blocks(slow):
-    rig = SlowRig(slow)
+    rig = LoginRig(provider=slow)
     assert [rig.ready() for _ in range(10)] == [False] * 10
     assert slow.asked.acquire(timeout=WAIT_S)
     rig.answer(("t1", T0 + 60_000))
@@ -228,7 +220,7 @@ def test_connections_share_one_ask_and_none_of_them_blocks(slow):
 
 
 def test_an_ask_has_one_bound_and_a_late_answer_is_still_good(slow):
-    rig = SlowRig(slow)
+    rig = LoginRig(provider=slow)
     assert not rig.ready()
     assert rig.login.deadline_ms == ASK_TIMEOUT_MS
     rig.clock.advance(ASK_TIMEOUT_MS)
@@ -240,7 +232,7 @@ def test_an_ask_has_one_bound_and_a_late_answer_is_still_good(slow):
 
 
 def test_calls_that_do_not_return_do_not_pile_up(slow):
-    rig = SlowRig(slow)
+    rig = LoginRig(provider=slow)
     for _ in range(TOKENS_UNANSWERED):
         assert not rig.ready()
         rig.clock.advance(ASK_TIMEOUT_MS)

@@ -6,14 +6,11 @@ Class names, and where a field's range reaches beyond its message's, are ours to
 
 import json
 import re
-from collections import Counter
 from importlib import resources
 
 from protocol_kit import BETWEEN_BROKERS, MESSAGES, STORED_MESSAGES, name_of, versions_of
 
-from kafkacore import protocol
-from kafkacore.protocol import admin, cluster, data, group, quorum, stored, txn
-from kafkacore.protocol.schema import Struct, Versions, WireType, structs_of
+from kafkacore.protocol.schema import Struct, Versions, WireType
 from tests.kit.rows import each_row
 
 DEFINITIONS = resources.files("kafka.protocol.schemas.resources")
@@ -142,14 +139,3 @@ def test_every_definition_has_its_table():
     here = {kind.__name__ for kind in MESSAGES}
     assert defined - here == set()
     assert here - defined == NO_DEFINITION
-
-
-def test_names_are_unique_and_reachable():
-    names = Counter()
-    for module in (data, group, txn, admin, cluster, quorum, stored):
-        own = {name for name, kind in vars(module).items() if isinstance(kind, type) and kind.__module__ == module.__name__}
-        names.update(own)
-        if module is not stored:
-            assert all(getattr(protocol, name) is getattr(module, name) for name in own)
-    assert [name for name, count in names.items() if count > 1] == []
-    assert set(names) <= {struct.__name__ for kind in MESSAGES for struct in structs_of(kind)}
