@@ -258,6 +258,9 @@ def test_failures_back_off(case: Case) -> None:
     for pause, nominal in zip(pauses, [100, 200, 400, 800, 1_000, 1_000], strict=True):
         assert 0.8 * nominal - 1 <= pause <= min(1.2 * nominal, 1_000)
     assert [error.message for error in case.metadata.attempts] == [f"try {number}" for number in range(6)]
+    for number in range(6, 20):
+        case.metadata.note_attempt(NetworkError(f"try {number}"))
+    assert [error.message for error in case.metadata.attempts] == [f"try {number}" for number in range(4, 20)]
     case.metadata.add_topic("new", case.clock.now_ms() - 1)
     case.metadata.failed(NetworkError("again"), case.clock.now_ms())
     assert case.due_ms() > 0  # a new topic does not get around the back-off of a broken cluster

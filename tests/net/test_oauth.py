@@ -15,11 +15,11 @@ from kafkacore import client_credentials
 from kafkacore.bounds import TOKEN_ANSWER_BYTES, TOKENS_UNANSWERED
 from kafkacore.client_credentials import ClientCredentials
 from kafkacore.clock import ManualClock
-from kafkacore.config_security import RefreshWindow, TokenEndpoint
+from kafkacore.config_security import RefreshWindow, SaslSettings, TokenEndpoint
 from kafkacore.errors import AuthenticationFailedError, RequestTimedOut, SaslAuthentication
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net import oauth
-from kafkacore.net.oauth import ASK_TIMEOUT_MS, TokenLogin, read_unsecured_token, unsecured_token
+from kafkacore.net.oauth import ASK_TIMEOUT_MS, TokenLogin, read_unsecured_token, token_login, unsecured_token
 from tests.kit.rows import each_row
 from tests.net.token_endpoint import token_endpoint
 
@@ -102,6 +102,13 @@ def test_when_a_token_is_refreshed(life_s, random, window, after_s):
     rig = LoginRig(("t1", T0 + life_s * 1000), random=random, refresh=RefreshWindow(**window))
     assert rig.ready()
     assert rig.login.deadline_ms == after_s * 1000
+
+
+def test_a_client_refreshes_as_its_settings_say():
+    settings = SaslSettings("OAUTHBEARER", claims={"sub": "alice"}, refresh=RefreshWindow(0.5, 0.0, 0, 0))
+    login = token_login(settings, ManualClock(0, T0))
+    assert login.ready(0)
+    assert login.deadline_ms == 1_800_000  # of an hour
 
 
 def test_a_token_is_refreshed_before_it_expires_without_anyone_asking():

@@ -237,7 +237,7 @@ def test_responses_are_read_out_after_a_write_failed(selector: Selector, script:
 
 
 def test_channels_without_peers_are_read_out_side_by_side_a_frame_a_poll(selector: Selector, script: Script) -> None:
-    frames = {1: [b"a", b"b", b"c"], 2: [b"x"]}
+    frames = {1: [b"a", b"b", b"c"], 2: [b"x"], 3: [b"y", b"z"]}
     for id in frames:
         connect(selector, id)
     for id, far in zip(frames, script.far, strict=True):
@@ -248,7 +248,9 @@ def test_channels_without_peers_are_read_out_side_by_side_a_frame_a_poll(selecto
     for _ in range(4):
         selector.poll(0)
         seen.append(([bytes(one.payload) for one in selector.completed_receives], [*selector.disconnected]))
-    assert seen == [([b"a", b"x"], []), ([b"b"], [2]), ([b"c"], []), ([], [1])]
+        selector.close(3)
+    assert seen == [([b"a", b"x", b"y"], []), ([b"b"], [2]), ([b"c"], []), ([], [1])]
+    assert script.near[2].closed
 
 
 @pytest.mark.parametrize("size", [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff"])
@@ -490,12 +492,15 @@ def test_the_end_of_one_of_two_muted_peers_is_reported(server: tuple[Selector, t
             ids += map(str, serving.accepted)
         for id in ids:
             serving.mute(id)
-            serving.watch(id)
+        serving.watch(ids[1])
         peers = {f"{host}:{port}": peer for peer in (first, second) for host, port in [peer.getsockname()]}
         gone, stays = (peers[id.split("-")[1]] for id in ids)
         gone.close()
-        while not serving.disconnected:
+        while serving.channels[ids[0]].armed:
             serving.poll(5_000)
+        assert not serving.disconnected
+        serving.watch(ids[0])  # whose end has come already
+        serving.poll(5_000)
         assert [*serving.disconnected] == ids[:1]
         assert watched_by(serving) == {serving.channels[ids[1]]}
         stays.sendall(sized(b"still here"))
