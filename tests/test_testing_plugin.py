@@ -65,6 +65,7 @@ def test_the_marker_says_which_cluster_and_which_topics(pytester: pytest.Pyteste
         @pytest.mark.kafkacore(topics=["a", "b"])
         def test_one(kafka_cluster, kafka_topic):
             assert kafka_cluster.topics() == {"a": 1, "b": 1, kafka_topic: 1}
+            kafka_cluster.delete_topic(kafka_topic)
             assert len(kafka_cluster.bootstrap_servers.split(",")) == 1
             assert seen(kafka_cluster) == 2
 
@@ -74,13 +75,15 @@ def test_the_marker_says_which_cluster_and_which_topics(pytester: pytest.Pyteste
                 assert len(kafka_cluster.bootstrap_servers.split(",")) == 2
                 assert kafka_cluster.topics() == {"t": 1}
 
+            def test_that_needs_none(self): pass
+
             @pytest.mark.kafkacore(topics="u")
             def test_the_nearest_counts(self, kafka_cluster):
                 assert len(kafka_cluster.bootstrap_servers.split(",")) == 2
                 assert kafka_cluster.topics() == {"u": 1}
         """
     )
-    pytester.runpytest_inprocess().assert_outcomes(passed=5)
+    pytester.runpytest_inprocess().assert_outcomes(passed=6)
 
 
 def test_topics_of_a_test_do_not_stay_for_the_next(pytester: pytest.Pytester) -> None:
@@ -278,6 +281,51 @@ def test_fixtures_and_markers_of_another_project_are_left_alone(pytester: pytest
         """
     )
     pytester.runpytest_subprocess("--strict-markers", timeout=120).assert_outcomes(passed=8)
+
+
+def test_clusters_of_the_project_with_ours_and_in_its_place(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture
+        def kafka_cluster(kafka_cluster):
+            kafka_cluster.create_topic("of-the-project")
+            return kafka_cluster.bootstrap_servers
+        """
+    )
+    pytester.makepyfile(
+        """
+        import pytest
+        from kafkacore import KafkaAdminClient
+        from kafkacore.testing import EmbeddedCluster
+
+        @pytest.mark.kafkacore(brokers=2, topics="t")
+        def test_asks_for_ours(kafka_cluster, kafka_topic):
+            assert len(kafka_cluster.split(",")) == 2
+            with KafkaAdminClient(bootstrap_servers=kafka_cluster) as admin:
+                assert set(admin.list_topics()) == {"of-the-project", "t", kafka_topic}
+
+        class TestStr:
+            @pytest.fixture
+            def kafka_cluster(self):
+                return "localhost:9092"
+
+            def test_topic(self, kafka_topic): pass
+
+        class TestEmbedded:
+            @pytest.fixture
+            def kafka_cluster(self):
+                with EmbeddedCluster() as cluster:
+                    yield cluster
+
+            def test_topic(self, kafka_cluster, kafka_topic):
+                assert kafka_cluster.topics() == {kafka_topic: 1}
+        """
+    )
+    done = pytester.runpytest_inprocess()
+    done.assert_outcomes(passed=2, errors=1)
+    done.stdout.fnmatch_lines(["*kafka_topic needs an EmbeddedCluster, and the fixture kafka_cluster of this test gives a str*"])
 
 
 def test_a_send_that_fails_shows_no_frames_without_source(
