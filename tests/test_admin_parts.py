@@ -146,18 +146,6 @@ def test_a_second_request_that_gets_lost_does_not_hide_the_first(broker, admin):
         assert other.describe_user_scram_credentials()["w"] == {"SCRAM-SHA-256": 4096}
 
 
-def test_a_controller_that_moved_is_asked_for_users_again(broker, admin):
-    codes = iter([Code.NOT_CONTROLLER])
-
-    def answer(request):
-        code = next(codes, None)
-        return code and p.AlterUserScramCredentialsResponse(results=[p.AlterUserScramCredentialsResult(user="w", error_code=code)])
-
-    broker.control(p.AlterUserScramCredentialsRequest.API_KEY, answer)
-    assert list(admin.alter_user_scram_credentials({SHA_256: "p"}).check()) == [SHA_256]
-    assert next(codes, "used up") == "used up"
-
-
 def test_entries_that_are_deleted_are_reported_beside_those_that_are_not(broker, admin):
     def match(name, code):
         return p.DeleteAclsMatchingAcl(

@@ -147,17 +147,3 @@ def test_a_gap_ends_with_a_record_behind_all_before_it(bench: Any) -> None:
     # the new owner of partition 1 begins again at offset 5: no progress before offset 8
     again = [(1_000, 1, 5), (1_150, 1, 6), (1_300, 1, 7), (1_400, 1, 5), (1_500, 1, 6), (1_600, 1, 7), (1_700, 1, 8), (1_900, 1, 9)]
     assert gaps(*steady, *again) == [[], [200.0]]
-
-
-def test_a_table_tells_of_each_goal_whether_it_is_held_beside_the_figures(bench: Any) -> None:
-    harness = bench("harness")
-    table = harness.Table("t")
-    table.add("few", {"a": harness.Timing(1, 1), "b": harness.Timing(2, 2)})
-    table.add("many", {"a": harness.Timing(3, 3), "b": harness.Timing(9, 9)})
-    table.goals["many"] = {"a": harness.Verdict("goal <= 5", True), "b": harness.Verdict("goal <= 5", False)}
-    few, many = table.text().splitlines()[-2:]
-    assert "goal" not in few
-    assert many.endswith("  a: goal <= 5: held  b: goal <= 5: MISSED")
-    table.add("long" * 40, {"a": harness.Timing(1, 1), "b": harness.Timing(1, 1)})  # the cases are put below each other now
-    lines = [line for line in table.text().splitlines() if line.startswith("many")]
-    assert [line.partition("goal")[2] for line in lines] == [" <= 5: held", " <= 5: MISSED"]

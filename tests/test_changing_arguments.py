@@ -24,7 +24,6 @@ from kafkacore._codec import json_columns, json_rows
 from kafkacore._wheel import TimingWheel
 from kafkacore.errors import KafkaError
 from kafkacore.producer import KafkaProducer
-from kafkacore.producer.many_call import partition_numbers
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.rows import each_row
 
@@ -34,24 +33,6 @@ N = 1_000  # numpy holds the GIL for 500 items and fewer
 
 
 # ---- one change, at a known place ------------------------------------------------------------------------------------------------------
-
-
-@each_row(
-    "given",
-    [
-        np.zeros(9, np.int32),
-        np.zeros(9, np.int64),
-        np.zeros(18, np.int32)[::2],
-        pa.Array.from_buffers(pa.int32(), 9, [None, pa.py_buffer(np.zeros(9, np.int32))]),
-        np.array(0, np.int32),
-    ],
-    ids=["int32", "int64", "stride", "arrow", "one"],
-)
-def test_partition_numbers_are_a_copy(given: Any) -> None:
-    numbers, named = partition_numbers(given)
-    for each in (numbers, named):
-        assert each.dtype == np.int32
-        assert not np.shares_memory(each, np.asarray(given))
 
 
 @each_row("later", [1, -1, 3, 50_000_000], ids=["another", "none", "unknown", "far"])

@@ -51,34 +51,6 @@ def write(root: Path, name: str, text: str) -> None:
     (root / name).write_text(text)
 
 
-def walked(house: check.House, text: str, name: str = "consumer/test_it.py") -> tuple[dict[str, int], bool]:
-    """How far away modules are from a test file of this text, and whether it has no network."""
-    write(house.root, f"tests/{name}", text)
-    return check.House(house.root).walk(house.root / "tests" / name)
-
-
-@pytest.mark.parametrize(
-    ("text", "quiet"),
-    [
-        ("from kafkacore.consumer.fetcher import Fetcher\ndef test_it():\n    Fetcher(None)\n", True),
-        ("from rig import rig\ndef test_it():\n    rig()\n", True),
-        ("from kafkacore.consumer import KafkaConsumer\ndef test_it():\n    KafkaConsumer()\n", False),
-        ("def test_it():\n    import subprocess\n    subprocess.run(['true'])\n", False),
-        ("import subprocess\ndef test_it():\n    assert subprocess.PIPE\n", True),
-        ("import os\ndef test_it():\n    os.fork()\n", False),
-        ("import os\ndef test_it():\n    os.getpid()\n", True),
-        ("def test_it(server): ...\n", False),
-        ("def test_it(broker): ...\n", False),
-        ("import pytest\n@pytest.mark.usefixtures('broker')\ndef test_it(): ...\n", False),
-        ("def test_it():\n    server = 1\n", True),
-        ("def test_it(pytester): ...\n", False),
-        ("import pytest\n@pytest.fixture\ndef server(): ...\ndef test_it(server): ...\n", True),
-    ],
-)
-def test_a_network_is_seen_through_helpers_and_fixtures(house: check.House, text: str, quiet: bool) -> None:
-    assert walked(house, text)[1] is quiet
-
-
 USES = "from kafkacore.{} import {name}\ndef test_it():\n    {name}()\n"
 FILES = {
     "tests/consumer/test_fetcher.py": USES.format("consumer.fetcher", name="Fetcher"),

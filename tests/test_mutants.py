@@ -64,28 +64,6 @@ def test_the_faults_of_python_code() -> None:
     }
 
 
-def test_a_unit_changes_tenfold_and_what_only_describes_stays() -> None:
-    assert planted("x = 1000\ny = zip(a, b, strict=True)\nz = threading.Thread(name=2)\n") == {
-        "number": ["x = 100", "x = 10000"],
-        "arguments swapped": ["y = zip(b, a, strict=True)"],
-    }
-
-
-def test_the_faults_of_cython_and_c() -> None:
-    cython = '"""Not 1."""\n# nor 2\ncimport x  # 3\n@cython.freelist(8)\ncdef int f(a):\n    return a < 4 and a != True  # 5\n'
-    assert planted(cython, "x.pyx") == {
-        "order": ["return a <= 4 and a != True # 5"],
-        "number": ["return a < 5 and a != True # 5"],
-        "logic": ["return a < 4 or a != True # 5"],
-        "equal": ["return a < 4 and a == True # 5"],
-        "truth": ["return a < 4 and a != False # 5"],
-    }
-    assert planted("#define N 1\n/* 2 */ x = y - 3; // 4\n", "x.h") == {
-        "sign": ["/* 2 */ x = y + 3; // 4"],
-        "number": ["/* 2 */ x = y - 4; // 4"],
-    }
-
-
 def test_every_file_of_the_package_has_a_room() -> None:
     package = ROOT / "kafkacore"
     files = {str(path.relative_to(package)) for path in package.rglob("*") if path.suffix in mutants.SUFFIXES}

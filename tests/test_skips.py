@@ -70,21 +70,6 @@ def test_an_entry_counts_where_its_condition_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    "listed",
-    [
-        TODAY.replace('reason = "not today"\n', ""),
-        TODAY.replace("always = true", "sometimes = true"),
-        TODAY.replace("always = true", 'always = true, no_module = "os"'),
-    ],
-    ids=["no reason", "an unknown condition", "two conditions"],
-)
-def test_an_entry_has_tests_a_reason_and_one_condition(tmp_path: Path, listed: str) -> None:
-    (tmp_path / "skips.toml").write_text(listed)
-    with pytest.raises(pytest.UsageError, match=r"skips\.toml: an entry has"):
-        skips.read(tmp_path / "skips.toml")
-
-
-@pytest.mark.parametrize(
     ("condition", "holds", "not_"),
     [
         ("python_below", "99.0", "3.11"),

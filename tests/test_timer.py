@@ -97,17 +97,6 @@ def test_closing_ends_the_executor_from_any_thread_and_twice(timer):
     assert output == [1]
 
 
-def test_a_task_may_close_its_timer(timer):
-    done = threading.Event()
-
-    def close():
-        timer.close()
-        done.set()
-
-    timer.add(TimerTask(0, close))
-    assert done.wait(WAIT_S)
-
-
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
 def test_a_failing_task_is_logged_once_and_stops_nobody(timer, clock, caplog, error):
     output, done = [], threading.Semaphore(0)
