@@ -121,8 +121,13 @@ def test_a_controller_that_moved_is_asked_again(admin, broker):
 
 
 def test_nobody_there_is_said_with_the_reasons():
-    with KafkaAdminClient(bootstrap_servers="127.0.0.1:1") as admin, pytest.raises(errors.KafkaTimeoutError, match="refused"):
-        admin.list_topics(timeout=0.3)
+    with KafkaAdminClient(bootstrap_servers="127.0.0.1:1") as admin:
+        for timeout in (0.1, 1, 10):  # on a machine that is busy the refusal may be late
+            with pytest.raises(errors.KafkaTimeoutError) as late:
+                admin.list_topics(timeout=timeout)
+            if "refused" in str(late.value):
+                return
+    raise AssertionError(f"the reason is not named: {late.value}")
 
 
 def test_life():

@@ -271,11 +271,14 @@ def test_the_address_of_a_controller_as_that_of_a_broker_is_refused_at_once():
 def test_answers_that_are_none(quorum, admin):
     """About brokers, or about no controllers: the client asks again, and says why if that does not help."""
     described = quorum.described(p.DescribeClusterRequest(endpoint_type=2))
-    quorum.refusals = [described._replace(endpoint_type=1), described._replace(brokers=[])] * 1000
-    with pytest.raises(errors.KafkaTimeoutError) as late:
-        admin.describe_quorum(timeout=0.1)
-    assert "the answer is not about controllers" in str(late.value)
-    assert "the answer names no controllers" in str(late.value)
+    quorum.refusals = [described._replace(endpoint_type=1), described._replace(brokers=[])] * 10_000
+    reasons = ("the answer is not about controllers", "the answer names no controllers")
+    for timeout in (0.1, 1, 10):  # on a machine that is busy the second answer may be late
+        with pytest.raises(errors.KafkaTimeoutError) as late:
+            admin.describe_quorum(timeout=timeout)
+        if all(reason in str(late.value) for reason in reasons):
+            return
+    raise AssertionError(f"the reasons are not named: {late.value}")
 
 
 # -- settings ---------------------------------------------------------------------------------------------------------------------
