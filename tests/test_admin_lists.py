@@ -109,7 +109,7 @@ def test_commands_show_what_is_known_and_fail(cluster, answers, capsys):
         assert "broker " in err
 
 
-def test_offsets_that_are_refused_hide_no_other_group(cluster, admin, answers, capsys):
+def test_offsets_that_are_refused_hide_no_other_group(cluster, admin, capsys):
     admin.alter_group_offsets("good", {("t", 0): 0}).check()
     admin.alter_group_offsets("bad", {("t", 0): 0}).check()
 
@@ -147,7 +147,7 @@ def test_producers_as_a_follower_knows_them(cluster, admin):
     assert dict(admin.describe_producers([], broker=1)) == {}
 
 
-def test_each_partition_has_its_own_outcome(cluster, admin, answers):
+def test_each_partition_has_its_own_outcome(admin, answers):
     parts = [
         p.DescribeProducersPartitionResponse(partition_index=0),
         p.DescribeProducersPartitionResponse(partition_index=1, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION),
