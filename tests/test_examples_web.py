@@ -22,6 +22,7 @@ import pytest
 
 from kafkacore import KafkaConsumer, TopicPartition
 from kafkacore.testing import EmbeddedCluster
+from tests.kit.clusters import embedded
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PARTITIONS = 4
@@ -37,11 +38,7 @@ def service(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster() as cluster:
-        cluster.create_topic("orders", partitions=PARTITIONS)
-        yield cluster
+cluster = embedded({"orders": PARTITIONS}, scope="function")
 
 
 class Server:

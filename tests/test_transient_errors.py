@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
-
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore import protocol as p
 from kafkacore.admin import KafkaAdminClient
@@ -28,6 +26,7 @@ from tests.kit.erring_cluster import (
     World,
     always,
     coordinators,
+    erring,
     fetch,
     list_offsets,
     metadata,
@@ -277,26 +276,8 @@ CELLS = [(fault, call) for fault in FAULTS for call in CALLS if fault.api in cal
 READING = CALLS[:4]
 
 
-@pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    yield from filled()
-
-
-@pytest.fixture(scope="module")
-def secured() -> Iterator[World]:
-    yield from filled(users={"alice": "pw"})
-
-
-def filled(**options: Any) -> Iterator[World]:
-    made = World(**options)
-    try:
-        made.create("t", "other")
-        with KafkaProducer(bootstrap_servers=made.bootstrap, **PRODUCER | made.security) as filling:
-            for topic in ("t", "other"):
-                filling.send_many(topic, VALUES).result(60)
-        yield made
-    finally:
-        made.cluster.close()
+world = erring()
+secured = erring(users={"alice": "pw"})
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from kafkacore import protocol as p
 from kafkacore.admin import KafkaAdminClient
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
-from tests.kit.erring_cluster import ADMIN, CONSUMER, PRODUCER, VALUES, World, always, fetch, list_offsets, metadata
+from tests.kit.erring_cluster import ADMIN, CONSUMER, PRODUCER, VALUES, World, always, erring, fetch, list_offsets, metadata
 from tests.kit.rows import each_row
 
 T, OTHER = TopicPartition("t", 0), TopicPartition("other", 0)
@@ -21,21 +21,8 @@ DENIED = Code.TOPIC_AUTHORIZATION_FAILED
 TRIES = 300
 
 
-@pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    made = World()
-    try:
-        made.create("t", "other")
-        fill(made.bootstrap, "t", "other")
-        yield made
-    finally:
-        made.cluster.close()
-
-
-def fill(bootstrap: str, *topics: str) -> None:
-    with KafkaProducer(bootstrap_servers=bootstrap, **PRODUCER) as filling:
-        for sent in [filling.send_many(topic, VALUES) for topic in topics]:
-            assert not sent.result(60).errors
+world = erring()
+pair = erring(brokers=2)
 
 
 def consumer(world: World, *topics: str, **settings: Any) -> KafkaConsumer:
@@ -72,7 +59,7 @@ def test_errors_in_a_row_are_raised_once_each(world: World, api: str, answer: Ca
 def test_refusals_of_one_answer_are_one_error_that_names_all_topics(world: World) -> None:
     names = [f"refused-{index}" for index in range(30)]
     world.create(*names)
-    fill(world.bootstrap, *names)
+    world.fill(*names)
 
     def answer(world: World, request: p.MetadataRequest) -> Any:
         if not request.topics or not any(topic.name == names[0] for topic in request.topics):
@@ -172,17 +159,6 @@ def epoch_ends(code: int) -> Callable[[World, Any], Any]:
     return answer
 
 
-@pytest.fixture(scope="module")
-def pair() -> Iterator[World]:
-    made = World(brokers=2)
-    try:
-        made.create("t", "other")
-        fill(made.bootstrap, "t", "other")
-        yield made
-    finally:
-        made.cluster.close()
-
-
 @each_row(
     ("answer", "count"),
     [(epoch_ends(DENIED), 1), (epoch_ends(Code.NOT_LEADER_OR_FOLLOWER), 0), (epoch_ends(Code.UNKNOWN_TOPIC_OR_PARTITION), 0)],
@@ -198,7 +174,7 @@ def test_an_error_of_a_validation(pair: World, answer: Callable[[World, Any], An
         raised = []
         with pair.errs("OffsetForLeaderEpoch", answer, times=1):
             pair.cluster.move_leader("t", 0, 3 - (leader or 0))
-            fill(pair.bootstrap, "t")
+            pair.fill("t")
             while reader.position(T) == end:
                 try:
                     reader.poll(5)
@@ -240,7 +216,7 @@ def test_a_client_outlives_a_broker_that_is_too_old(api: str, client: Callable[[
     world = World()
     try:
         world.create("t")
-        fill(world.bootstrap, "t")
+        world.fill("t")
         key = next(each.key for each in p.APIS.values() if each.name == api)
         served = EmbeddedCluster.__init__.__kwdefaults__["api_versions"]
         ranges = [p.ApiVersion(api_key=each, min_version=low, max_version=high) for each, (low, high) in served.items() if each != key]

@@ -7,6 +7,9 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
+
+from kafkacore import KafkaProducer
 from kafkacore import protocol as p
 from kafkacore.admin import KafkaAdminClient
 from kafkacore.errors import Code
@@ -39,8 +42,6 @@ class World:
             }  # fmt: skip
         self.names = itertools.count()
         self.ids: dict[str, bytes] = {}
-        self.sent: dict[str, int] = {}
-        self.ordered: list[str] = []
         self.answered = 0
         self.left = 0
 
@@ -48,6 +49,11 @@ class World:
         with KafkaAdminClient(bootstrap_servers=self.bootstrap, **ADMIN | self.security) as admin:
             admin.create_topics([NewTopic(topic, partitions) for topic in topics]).check()
             self.ids |= {name: found.topic_id for name, found in admin.describe_topics(topics).check().items()}
+
+    def fill(self, *topics: str) -> None:
+        with KafkaProducer(bootstrap_servers=self.bootstrap, **PRODUCER | self.security) as filling:
+            for sent in [filling.send_many(topic, VALUES) for topic in topics]:
+                assert not sent.result(60).errors
 
     def new_topic(self) -> str:
         return f"new-{next(self.names)}"
@@ -75,6 +81,22 @@ class World:
             yield
         finally:
             self.cluster.control(api, None)
+
+
+def erring(**options: Any) -> Any:
+    """A fixture: a World whose topics have `VALUES`."""
+
+    @pytest.fixture(scope="module")
+    def world() -> Iterator[World]:
+        made = World(**options)
+        try:
+            made.create("t", "other")
+            made.fill("t", "other")
+            yield made
+        finally:
+            made.cluster.close()
+
+    return world
 
 
 def about_t(world: World, request: Any) -> bool:
