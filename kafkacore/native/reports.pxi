@@ -11,9 +11,9 @@
 #    runs, so no record is added to Reports that are being served. Where the outcome came first, the record has Reports of its own.
 #    [test_many_threads_produce_while_others_poll, test_the_rest_of_a_batch_comes_before_the_next_batch]
 # 3. A callback that raises ends its `serve`: the rest of the batch is first in the queue for the next one, as after librdkafka's yield.
-#    [test_a_callback_that_raises_leaves_the_rest_for_the_next_call, test_the_rest_of_a_batch_comes_before_the_next_batch]
+#    [test_the_rest_of_a_batch_comes_before_the_next_batch]
 # 4. `waiting` counts a record from its produce() until its callback has returned, or until its batch is served.
-#    [test_messages_with_and_without_a_callback_count_until_they_are_served]
+#    [test_each_message_has_its_callback_whether_they_are_all_the_same_or_not]
 # 5. A latency ends with the report. The fine clock, a tenth of what a report costs, is read when a batch begins to be served, and again
 #    whenever the coarse clock has ticked. [test_a_latency_ends_with_its_report]
 
