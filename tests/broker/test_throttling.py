@@ -357,14 +357,6 @@ def test_a_quota_is_obeyed_at_once_and_its_end_too(stage):
 # ---- who
 
 
-@each_row("client_id", [None, "", "\x1b[2J\n", "x" * 32_000, "<default>"])
-def test_client_ids_of_any_kind(stage, client_id):
-    stage.alter({"client": None}, producer_byte_rate=1_000.0)
-    with stage.client(client_id) as wire, stage.client(f"not {client_id}"[:100]) as other:
-        assert write_bytes(wire, 20_000).throttle_time_ms > 9_000
-        assert write_bytes(other, 5).throttle_time_ms == 0
-
-
 def test_users_have_quotas():
     listener = sasl_listener({"broker": "b", "alice": "a", "bob": "b"})
     with ThrottledBroker(**listener) as stage:
