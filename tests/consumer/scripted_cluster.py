@@ -90,7 +90,9 @@ class Log:
         limit = self.last_stable if isolation and self.last_stable is not None else self.end
         out = b""
         for base, after, data in self.batches:
-            if after > offset and base < limit and (not out or len(out) + len(data) <= max_bytes):
+            if base >= limit or (out and len(out) + len(data) > max_bytes):
+                break
+            if after > offset:
                 out += data
         return out
 

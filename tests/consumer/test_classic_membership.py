@@ -16,6 +16,7 @@ from kafkacore.consumer.group.assignor import MemberAssignment, decode_subscript
 from kafkacore.consumer.group.classic import Phase
 from kafkacore.errors import Code
 from kafkacore.types import TopicPartition
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 A = frozenset({"a"})
@@ -454,19 +455,41 @@ ANY_CODE = [
 ]
 
 
+reached = Reached(
+    "lost its partitions",
+    "gave partitions up",
+    "fenced for good",
+    "missed its poll",
+    "a commit of an earlier generation is refused",
+    "interrupted with a request under way",
+    "a change took the place of the one carried out",
+    "the join failed",
+)
+
+
 class AnythingHappens(RuleBasedStateMachine):
     """Whatever the coordinator answers and whenever the application acts: no illegal step, no busy loop, and a member at the end."""
 
-    @initialize(cooperative=st.booleans(), static=st.booleans())
-    def begin(self, cooperative: bool, static: bool) -> None:
+    @initialize(cooperative=st.booleans(), static=st.booleans(), joined=st.sampled_from([True, True, False]))
+    def begin(self, cooperative: bool, static: bool, joined: bool) -> None:
         self.member = Member(cooperative=cooperative, instance_id="i" if static else None)
         self.member.engine.subscribe(A)
+        if joined:
+            self.member.run()
         self.sent_as = self.member.engine.metadata
         self.carried: Any = None
 
     @rule(carry=st.booleans())
     def polls(self, carry: bool) -> None:
-        self.member.poll(carry=carry and self.carried is None)
+        member = self.member
+        heard, failed = len(member.calls), len(member.failures)
+        reached("missed its poll", member.engine.breached)
+        member.poll(carry=carry and self.carried is None)
+        kinds = {kind for kind, _ in member.calls[heard:]}
+        reached("lost its partitions", "lost" in kinds)
+        reached("gave partitions up", "revoked" in kinds)
+        reached("fenced for good", member.engine.fenced is not None)
+        reached("the join failed", len(member.failures) > failed)
 
     @rule()
     def steps(self) -> None:
@@ -476,11 +499,22 @@ class AnythingHappens(RuleBasedStateMachine):
     def time_passes(self, ms: int) -> None:
         self.member.now_ms += ms
 
-    @rule(count=st.integers(1, 6))
+    @rule(count=st.sampled_from([1, 3, 30]))
     def goes_well(self, count: int) -> None:
         for _ in range(count):
-            self.member.answer()
+            self.polls(True)
+            if self.member.client.flying or self.member.model.cancelled:
+                self.member.answer()
+            else:
+                self.member.now_ms += self.member.engine.next_wake_ms(self.member.now_ms) or 0
+
+    @rule()
+    def is_slow(self) -> None:
+        """Heartbeats go on until the application should have polled."""
+        for _ in range(8):
+            self.member.now_ms += 40_000
             self.member.step()
+            self.member.answer()
 
     @rule(code=st.sampled_from(ANY_CODE))
     def goes_wrong(self, code: int) -> None:
@@ -488,8 +522,11 @@ class AnythingHappens(RuleBasedStateMachine):
 
     @rule(code=st.sampled_from(OF_COMMITS), late=st.booleans())
     def a_commit_is_refused(self, code: int, late: bool) -> None:
+        now = self.member.engine.metadata
+        reached("a commit of an earlier generation is refused", late and 0 <= self.sent_as.generation_id < now.generation_id)
         self.member.commit_refused(code, self.sent_as if late else None)
-        self.sent_as = self.member.engine.metadata
+        if not late:
+            self.sent_as = now
 
     @rule()
     def connection_lost(self) -> None:
@@ -515,12 +552,20 @@ class AnythingHappens(RuleBasedStateMachine):
     def subscribes(self, topics: frozenset[str]) -> None:
         self.member.engine.subscribe(topics)
 
-    @rule()
-    def enforces(self) -> None:
+    @rule(count=st.sampled_from([0, 3, 10]))
+    def enforces(self, count: int) -> None:
         self.member.engine.rejoin("asked for")
+        self.goes_well(count)
+
+    @rule(code=st.sampled_from(OF_COMMITS))
+    def a_commit_is_refused_after_a_rebalance(self, code: int) -> None:
+        self.sent_as = self.member.engine.metadata
+        self.enforces(30)
+        self.a_commit_is_refused(code, True)
 
     @rule()
     def interrupted(self) -> None:
+        reached("interrupted with a request under way", self.member.client.flying)
         self.member.interrupt()
 
     @precondition(lambda self: self.carried is None)
@@ -531,16 +576,26 @@ class AnythingHappens(RuleBasedStateMachine):
         member.assignment = frozenset()
         member.engine.subscribe(A)
 
-    @precondition(lambda self: self.carried is None and self.member.engine.change is not None)
+    @precondition(lambda self: self.carried is None)
     @rule()
     def begins_to_carry_out(self) -> None:
-        self.carried = self.member.engine.change
-        self.member.assignment = self.carried.assignment
+        if self.member.engine.change is None:
+            self.member.engine.rejoin("asked for")
+            self.polls(False)
+        if self.member.engine.change is not None:
+            self.carried = self.member.engine.change
+            self.member.assignment = self.carried.assignment
 
     @precondition(lambda self: self.carried is not None)
-    @rule()
-    def ends_to_carry_out(self) -> None:
+    @rule(code=st.sampled_from([None, *OF_COMMITS]))
+    def ends_to_carry_out(self, code: int | None = None) -> None:
+        """Perhaps after a heartbeat, whose answer is bad."""
+        if code is not None:
+            self.member.now_ms += 3_000
+            self.member.step()
+            self.member.answer(code)
         carried, self.carried = self.carried, None
+        reached("a change took the place of the one carried out", self.member.engine.change is not carried)
         self.member.engine.carried_out(carried, self.member.now_ms)
 
     @invariant()
@@ -572,8 +627,8 @@ class AnythingHappens(RuleBasedStateMachine):
         raise AssertionError("it never became a member again")
 
 
-AnythingHappens.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
-TestAnythingHappens = AnythingHappens.TestCase
+AnythingHappens.TestCase.settings = settings(max_examples=10, stateful_step_count=40, deadline=None)
+TestAnythingHappens = reached.by(AnythingHappens, rounds=12)
 
 
 @each_row("hook", ["subscription_user_data", "on_assignment", "assign"])

@@ -14,6 +14,7 @@ from kafkacore import errors
 from kafkacore.consumer.group.modern import Phase
 from kafkacore.errors import Code
 from kafkacore.types import TopicPartition
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 
@@ -238,6 +239,20 @@ def test_a_request_that_failed_is_sent_again_with_every_field():
     assert (again.subscribed_topic_names, again.rebalance_timeout_ms) == (["t"], MAX_POLL_MS)
     assert [t.partitions for t in again.topic_partitions] == [[0, 1]]
     assert again.member_epoch > 0
+
+
+def test_what_a_change_under_way_adds_counts_as_owned():
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    client.round()
+    client.step()
+    assert client.work() and client.work()  # the polling thread is at it
+    client.step(INTERVAL_MS)
+    client.link.cut()
+    client.step()
+    client.step(BACKOFF_MS)
+    client.link.take()
+    assert [t.partitions for t in last(coordinator).topic_partitions] == [[0, 1]]
 
 
 def test_another_subscription_is_reported_at_once():
@@ -557,7 +572,20 @@ def test_interrupted_calls_ask_again():
     settled(client)
 
 
+reached = Reached(
+    "three members share",
+    "cut with an answer under way",
+    "thrown out with partitions",
+    "thrown out in the middle of a change",
+    "missed its poll",
+    "left with partitions",
+    "a static member comes back",
+    "a topic grew that is read",
+)
 ACTS = ("beat", "exchange", "exchange", "work", "work", "others", "others", "learn", "forget", "take", "hand", "cut")
+
+
+OWN_ACTS = st.lists(st.sampled_from(ACTS), min_size=4, max_size=16)
 
 
 class ModernGroup(RuleBasedStateMachine):
@@ -568,8 +596,8 @@ class ModernGroup(RuleBasedStateMachine):
         self.coordinator = Coordinator(a=3, b=2)
         self.clients: list[Client] = []
         self.serial = 0
-        for _ in range(count):
-            self.start({"a", "b"}, None)
+        for nth in range(count):
+            self.start({"a", "b"}, None if nth else "x")
         if count:
             settled(*self.clients, rounds=12)
 
@@ -582,6 +610,7 @@ class ModernGroup(RuleBasedStateMachine):
         if instance and any(c.engine.metadata.group_instance_id == instance for c in self.clients):
             return
         self.serial += 1
+        reached("a static member comes back", instance and self.coordinator.of_instance(instance))
         client = Client(self.coordinator, *topics, name=f"m{self.serial}", group_instance_id=instance)
         client.known = self.coordinator.snapshot()
         self.clients.append(client)
@@ -613,13 +642,23 @@ class ModernGroup(RuleBasedStateMachine):
             for _ in range(pieces):
                 client.work()
 
-    @rule(at=st.integers(0, 3), expelled=st.booleans(), acts=st.lists(st.sampled_from(ACTS), min_size=4, max_size=16))
-    def goes_its_own_way(self, at: int, expelled: bool, acts: list[str]) -> None:
+    @rule(
+        at=st.integers(0, 3),
+        pieces=st.integers(0, 2),
+        expelled=st.booleans(),
+        acts=st.lists(st.sampled_from(ACTS), min_size=4, max_size=16),
+    )
+    def goes_its_own_way(self, at: int, pieces: int, expelled: bool, acts: list[str]) -> None:
         """A member does things in an order of its own, perhaps after it was thrown out, while the others go on."""
         if not (client := self.some(at)):
             return
+        if pieces:
+            client.engine.subscribe(frozenset("a" if len(client.engine.topics) > 1 else "ab"))
+            self.hears(at, 0)
+        self.hears(at, pieces)
         if expelled and client.name in self.coordinator.members:
             self.coordinator.remove(client.name)
+            reached("thrown out in the middle of a change", client.doing)
         for act in acts:
             if act == "others":
                 for _ in range(3):
@@ -648,12 +687,14 @@ class ModernGroup(RuleBasedStateMachine):
         elif act == "polls":
             client.polls()
         else:
+            reached("cut with an answer under way", act == "cut" and client.link.answers)
             getattr(client.link, act)()
 
-    @rule(at=st.integers(0, 3), act=st.sampled_from(["take", "hand", "exchange", "cut", "work", "polls"]))
-    def acts(self, at: int, act: str) -> None:
-        if client := self.some(at):
-            self.do(client, act)
+    @rule(at=st.integers(0, 3), acts=st.sampled_from([["take"], ["hand"], ["exchange"], ["beat", "take", "cut"], ["work"], ["polls"]]))
+    def acts(self, at: int, acts: list[str]) -> None:
+        for act in acts:
+            if client := self.some(at):
+                self.do(client, act)
 
     @rule(at=st.integers(0, 3), names=st.sets(st.sampled_from("ab")))
     def learn(self, at: int, names: set[str]) -> None:
@@ -669,6 +710,7 @@ class ModernGroup(RuleBasedStateMachine):
     def grow(self, topic: str) -> None:
         topic_id, count = self.coordinator.topics[topic]
         if count < 5:
+            reached("a topic grew that is read", any(tp.topic == topic for client in self.clients for tp in client.reads))
             self.coordinator.topics[topic] = topic_id, count + 1
             self.coordinator.change()
 
@@ -684,6 +726,7 @@ class ModernGroup(RuleBasedStateMachine):
     @rule(at=st.integers(0, 3))
     def expel(self, at: int) -> None:
         if (client := self.some(at)) and client.name in self.coordinator.members:
+            reached("thrown out with partitions", client.reads)
             self.coordinator.remove(client.name)
 
     @rule(at=st.integers(0, 3), code=st.sampled_from([Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH, Code.STALE_MEMBER_EPOCH]))
@@ -699,13 +742,21 @@ class ModernGroup(RuleBasedStateMachine):
     def does_not_poll(self, at: int) -> None:
         if client := self.some(at):
             client.step(MAX_POLL_MS)
+            reached("missed its poll", client.engine.breached)
 
     @rule(at=st.integers(0, 3))
     def close(self, at: int) -> None:
         if client := self.some(at):
+            reached("left with partitions", client.reads)
             client.engine.leave(client.now_ms, "closed")
             client.exchange()
             self.clients.remove(client)
+
+    @rule(topics=st.sets(st.sampled_from("ab"), min_size=1))
+    def a_static_one_starts_again(self, topics: set[str]) -> None:
+        if client := next((client for client in self.clients if client.engine.metadata.group_instance_id), None):
+            self.close(self.clients.index(client))
+            self.start(topics, "x")
 
     @rule(at=st.integers(0, 3))
     def die(self, at: int) -> None:
@@ -723,6 +774,7 @@ class ModernGroup(RuleBasedStateMachine):
                 for tp in client.reads | client.engine.owned:
                     other = readers.setdefault(tp, client.name)
                     assert other == client.name, f"{tp} is read by {other} and {client.name}"
+        reached("three members share", len({*readers.values()}) > 2)
 
     def teardown(self) -> None:
         clients = getattr(self, "clients", [])
@@ -745,5 +797,5 @@ class ModernGroup(RuleBasedStateMachine):
             assert client.engine.metadata.generation_id == self.coordinator.members[client.name].epoch
 
 
-ModernGroup.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-TestGroup = ModernGroup.TestCase
+ModernGroup.TestCase.settings = settings(max_examples=12, stateful_step_count=40, deadline=None)
+TestGroup = reached.by(ModernGroup, rounds=10)

@@ -20,6 +20,7 @@ from kafkacore.net.leaders import LeaderQuery
 from kafkacore.protocol import FetchRequest
 from kafkacore.types import TopicPartition
 from tests.kit.inside import errors_in, errors_of_paused, left_out_of, queue_of, refused_in, resets_of, sessions_of, validations_of
+from tests.kit.reached import Reached
 
 TPS = [TopicPartition(name, index) for name in ("t", "u") for index in range(4)]
 
@@ -46,6 +47,18 @@ def walk(rig: FetchRig) -> dict[TopicPartition, tuple[int, int, int]]:
         if node is not None:
             found[tp] = (node.id, offset, state.leader_epoch)
     return found
+
+
+reached = Reached(
+    "parked",
+    "two answers of a partition held",
+    "a nearer replica is used",
+    "the memory is used up",
+    "a broker with an answer under way hears later",
+    "an answer was stale",
+    "a truncation is looked for",
+    "a position waits for its reset",
+)
 
 
 class Upkeep(RuleBasedStateMachine):
@@ -119,6 +132,7 @@ class Upkeep(RuleBasedStateMachine):
         log.leader = leader
         if known:
             self.rig.cluster.refresh()
+            self.step(0)
 
     @rule()
     def refresh(self):
@@ -190,9 +204,15 @@ class Upkeep(RuleBasedStateMachine):
             self.step(0)
 
     @rule(index=index)
-    def fill(self, index):
+    def fill_and_read_little(self, index):
         for _ in range(4):
             self.rig.log(TPS[index]).append(*numbers(0, 10))
+        self.go_on(0, [1, 1, 1])
+
+    @rule(index=index)
+    def elect_while_it_reads(self, index):
+        self.go_on(0, [5])
+        self.elect(index, 1 + index % 3, True)
 
     @rule(index=index, offset=st.integers(0, 12))
     def assign_anew_between_two_fetches(self, index, offset):
@@ -278,6 +298,15 @@ class Upkeep(RuleBasedStateMachine):
                 assert not session.rows.targets
             assert all(target.owner.tp == tp for tp, target in session.rows.sent.items())
         assert set(queue_of(rig.fetcher).stale) <= rig.fetcher.in_flight
+        queue, states = queue_of(rig.fetcher), rig.subscription.partitions.values()
+        reached("parked", queue.parked)
+        reached("two answers of a partition held", any(len(state.held) > 1 for state in states))
+        reached("a nearer replica is used", any(state.preferred_replica >= 0 for state in states))
+        reached("the memory is used up", not queue.runs_ahead)
+        reached("a broker with an answer under way hears later", queue.stale)
+        reached("an answer was stale", rig.fetcher.metrics.stale_answers)
+        reached("a truncation is looked for", validations_of(rig.positions))
+        reached("a position waits for its reset", resets_of(rig.positions))
 
     def teardown(self) -> None:
         """In the end everything that can be read is read."""
@@ -354,8 +383,8 @@ for _name, _step in list(vars(Upkeep).items()):
     if (_rule := getattr(_step, RULE_MARKER, None)) is not None:
         setattr(BothWays, _name, on_both(_name, _rule.arguments))
 
-TestBothWays = BothWays.TestCase
-TestBothWays.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+BothWays.TestCase.settings = settings(max_examples=8, stateful_step_count=40, deadline=None)
+TestBothWays = reached.by(BothWays, rounds=8)
 
 
 # ---- steps

@@ -142,7 +142,9 @@ class Broker(FetchRig):
             upper = query.fetch_offset
             size = 0
             for base, after, data in log.batches:
-                if after > query.fetch_offset and base < (log.last_stable or 0) and (not size or size + len(data) <= max_partition_bytes):
+                if base >= (log.last_stable or 0) or (size and size + len(data) > max_partition_bytes):
+                    break
+                if after > query.fetch_offset:
                     size += len(data)
                     upper = after
             self.answers += bool(size)

@@ -18,7 +18,7 @@ Rules:
 2. Partitions are given up first, and reported, before others are taken: the coordinator hands a partition on once `topic_partitions` leaves
    it out. [test_what_is_taken_away_is_given_up_and_reported_before_what_is_new_is_taken, test_gives_up_and_reports_before_it_takes]
 3. So `topic_partitions` names what is owned and what a change under way will add. And while a request that names partitions has no good
-   answer, none is added: the coordinator may have handed on what the request left out. [TestGroup,
+   answer, none is added: the coordinator may have handed on what the request left out. [test_what_a_change_under_way_adds_counts_as_owned,
    test_nothing_is_added_while_a_report_without_it_has_no_answer]
 4. A member whose epoch ended (FENCED_MEMBER_EPOCH, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, left) has lost its partitions: `Change.lost`.
    It joins again with epoch 0 when they are given up. A coordinator that still holds the old member is asked to release it first.
