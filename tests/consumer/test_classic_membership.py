@@ -586,10 +586,15 @@ class AnythingHappens(RuleBasedStateMachine):
             self.carried = self.member.engine.change
             self.member.assignment = self.carried.assignment
 
-    @precondition(lambda self: self.carried is not None)
     @rule(code=st.sampled_from([None, *OF_COMMITS]))
+    def carries_out(self, code: int | None) -> None:
+        """Perhaps while the answer to a heartbeat is bad."""
+        if self.carried is None:
+            self.begins_to_carry_out()
+        if self.carried is not None:
+            self.ends_to_carry_out(code)
+
     def ends_to_carry_out(self, code: int | None = None) -> None:
-        """Perhaps after a heartbeat, whose answer is bad."""
         if code is not None:
             self.member.now_ms += 3_000
             self.member.step()

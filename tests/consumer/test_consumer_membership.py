@@ -585,6 +585,7 @@ reached = Reached(
 ACTS = ("beat", "exchange", "exchange", "work", "work", "others", "others", "learn", "forget", "take", "hand", "cut")
 
 
+ACTS_IN_A_ROW = [["take"], ["hand"], ["exchange"], *[["beat", "take", "cut"]] * 3, ["work"], ["polls"]]
 OWN_ACTS = st.lists(st.sampled_from(ACTS), min_size=4, max_size=16)
 
 
@@ -690,7 +691,7 @@ class ModernGroup(RuleBasedStateMachine):
             reached("cut with an answer under way", act == "cut" and client.link.answers)
             getattr(client.link, act)()
 
-    @rule(at=st.integers(0, 3), acts=st.sampled_from([["take"], ["hand"], ["exchange"], ["beat", "take", "cut"], ["work"], ["polls"]]))
+    @rule(at=st.integers(0, 3), acts=st.sampled_from(ACTS_IN_A_ROW))
     def acts(self, at: int, acts: list[str]) -> None:
         for act in acts:
             if client := self.some(at):

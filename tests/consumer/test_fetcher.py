@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import itertools
 import weakref
 
 import pytest
@@ -301,6 +302,15 @@ def test_seek_drops_what_was_fetched_and_what_is_on_its_way():
     assert rig.fetcher.metrics.stale_answers >= 1
 
 
+def test_retain_gives_back_the_memory_of_dropped_data():
+    rig = FetchRig({A: filled()})
+    rig.round()
+    assert rig.fetcher.buffered_bytes > 0
+    rig.subscription.unsubscribe()
+    rig.fetcher.retain()
+    assert rig.fetcher.buffered_bytes == 0
+
+
 def test_a_moved_leader_is_found_through_metadata_with_a_back_off():
     rig = FetchRig({A: filled()})
     rig.log(A).leader = 2
@@ -429,6 +439,19 @@ def test_latest_in_read_committed_is_the_last_stable_offset():
     rig.round()
     rig.round()
     assert rig.subscription.partitions[A].offset == 20
+
+
+def test_a_lookup_backs_off_and_grows():
+    rig = FetchRig({A: filled()}, seek=False)
+    rig.log(A).error = Code.OFFSET_NOT_AVAILABLE
+    times = []
+    for now_ms in range(0, 2000, 10):
+        before = len(rig.cluster.requests)
+        rig.positions.step(now_ms, 0)
+        if len(rig.cluster.requests) > before:
+            times.append(now_ms)
+        rig.cluster.deliver()
+    assert [b - a for a, b in itertools.pairwise(times)][:4] == [110, 210, 410, 810]
 
 
 def test_a_new_leader_epoch_is_checked_before_reading_on():
