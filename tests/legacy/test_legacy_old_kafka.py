@@ -145,7 +145,7 @@ def test_a_leader_that_moves_is_found_in_old_bytes(cluster, release):
 
 def test_what_failed_names_the_old_request(cluster, release):
     """And only that fails: the other partition of its request arrives."""
-    with SyncProducer(**settings_of(cluster, release, message_send_max_retries=0)) as producer:
+    with SyncProducer(**settings_of(cluster, release, message_send_max_retries=0, request_required_acks=-1)) as producer:
         for name, limit in (("small", "1000"), ("large", "100000")):
             cluster.create_topic(name, partitions=1, replication_factor=2, configs={"max.message.bytes": limit})
             cluster.move_leader(name, 0, 1)

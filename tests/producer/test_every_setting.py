@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from producer_support import Bench
+from producer_support import Bench, started
 
 from kafkacore import KafkaAdminClient, NewTopic, compress, protocol
 from kafkacore.codec import murmur2
@@ -30,6 +30,7 @@ from tests.kit.checks import Checks
 from tests.kit.clusters import embedded
 from tests.kit.free_ports import free_port
 from tests.kit.inside import accumulator_of, clock_of, metadata_of, sender_of
+from tests.kit.records import producer_of as producer
 
 check = Checks()
 ELSEWHERE = {
@@ -50,17 +51,6 @@ ELSEWHERE = {
 
 
 cluster = embedded({"t": 4}, brokers=1)
-
-
-def producer(cluster: Any, **settings: Any) -> KafkaProducer:
-    return KafkaProducer(**({"bootstrap_servers": cluster.bootstrap_servers, "linger_ms": 0} | settings))
-
-
-def started(**settings: Any) -> Bench:
-    bench = Bench(**settings)
-    if bench.transactions is not None:
-        bench.give_producer_id()
-    return bench
 
 
 @contextlib.contextmanager
@@ -107,7 +97,7 @@ def asked(cluster: Any, api_key: int, count: int, **settings: Any) -> list[Any]:
 @check("bootstrap_servers")
 def bootstrap(cluster: Any) -> None:
     refusing = f"127.0.0.1:{free_port()}"
-    with producer(cluster, bootstrap_servers=[refusing, cluster.bootstrap_servers]) as p:
+    with KafkaProducer(bootstrap_servers=[refusing, cluster.bootstrap_servers]) as p:
         assert p.send("t", b"x").result(60).offset >= 0
 
 
@@ -233,7 +223,7 @@ def limits(cluster: Any) -> None:
 
 @check("max_block_ms")
 def max_block(cluster: Any) -> None:
-    with producer(cluster, bootstrap_servers="127.0.0.1:1", max_block_ms=30) as p, pytest.raises(KafkaTimeoutError, match="within 30 ms"):
+    with KafkaProducer(bootstrap_servers="127.0.0.1:1", max_block_ms=30) as p, pytest.raises(KafkaTimeoutError, match="within 30 ms"):
         p.send("t", b"x")
 
 

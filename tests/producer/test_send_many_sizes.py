@@ -10,10 +10,10 @@ import pytest
 from producer_support import Bench, response
 
 from kafkacore.errors import BufferFullError, Code
-from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.clusters import embedded
 from tests.kit.inside import topics_of
+from tests.kit.records import producer_of as producer
 from tests.kit.rows import each_row
 
 PLAIN = {"enable_idempotence": False}
@@ -21,10 +21,6 @@ KIB, MIB = 1024, 1024 * 1024
 
 
 cluster = embedded({"one": 1, "four": 4}, brokers=1)
-
-
-def producer(cluster: EmbeddedCluster, **settings: Any) -> KafkaProducer:
-    return KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings)
 
 
 def column(count: int, size: int = 100) -> tuple[bytes, Any]:
