@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import threading
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -208,17 +207,11 @@ def anyio_backend():
     return "asyncio"
 """
 USERS = {
-    "pytest-asyncio-strict": {
+    "pytest-asyncio": {
         "imports": "import pytest_asyncio",
         "wide_fixture": '@pytest_asyncio.fixture(scope="module", loop_scope="module")',
         "fixture": "@pytest_asyncio.fixture",
         "mark": "@pytest.mark.asyncio",
-    },
-    "pytest-asyncio-auto": {
-        "imports": "",
-        "wide_fixture": '@pytest.fixture(scope="module")',
-        "fixture": "@pytest.fixture",
-        "mark": "",
     },
     "anyio": {
         "imports": OF_ANYIO,
@@ -229,15 +222,14 @@ USERS = {
 }
 
 
-@pytest.mark.parametrize("plugin", USERS if os.environ.get("KAFKACORE_FACES") == "all" else ["pytest-asyncio-strict", "anyio"])
+@pytest.mark.parametrize("plugin", USERS)
 def test_the_tests_of_a_user(plugin: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ["-p", "no:asyncio"]
     if plugin != "anyio":
         pytest.importorskip("pytest_asyncio")
-        mode = plugin.rpartition("-")[2]
-        options = ["-p", "no:anyio", "-o", f"asyncio_mode={mode}"]
+        options = ["-p", "no:anyio", "-o", "asyncio_mode=strict"]
         for setting in ("asyncio_default_fixture_loop_scope", "asyncio_default_test_loop_scope"):
-            options += ["-o", f"{setting}={'module' if mode == 'auto' else 'function'}"]
+            options += ["-o", f"{setting}=function"]
     if not any(point.name == "kafkacore" for point in entry_points(group="pytest11")):
         options += ["-p", "kafkacore.testing.plugin"]
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=":")

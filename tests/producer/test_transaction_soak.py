@@ -19,10 +19,7 @@ from kafkacore.broker.producers import ProducerStates
 from kafkacore.broker.txns.markers import MarkerWriter
 from kafkacore.broker.txns.shard import TransactionShard
 from kafkacore.consumer import fetcher
-from kafkacore.producer.transactions import Ask, Phase, TransactionEngine
-from kafkacore.producer.transactions import Kind as Asked
-from kafkacore.producer.txn import TransactionManager
-from kafkacore.producer.txn_requests import TransactionRequests
+from kafkacore.producer.transactions import Phase, TransactionEngine
 from kafkacore.records import PartitionReader
 from tests.soak import transacting, transactions
 from tests.soak.transacting import SOURCE, Copier
@@ -79,20 +76,6 @@ def test_a_client_that_does_not_come_back_is_found(monkeypatch: pytest.MonkeyPat
 # ---- faults in the producer
 
 
-def numbers_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that is sent again gets new sequence numbers."""
-    can_retry = TransactionManager.can_retry
-
-    def renumbering(self: TransactionManager, batch: Any, *rest: Any) -> bool:
-        books = self._partitions.get(batch.queue)
-        if books is not None and batch.has_sequence:
-            batch.set_producer_state(self.producer_id, self.epoch, books.next_sequence)
-            books.next_sequence += batch.count
-        return can_retry(self, batch, *rest)
-
-    monkeypatch.setattr(TransactionManager, "can_retry", renumbering)
-
-
 def commits_before_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     next_ask = TransactionEngine.next_ask
     monkeypatch.setattr(TransactionEngine, "next_ask", lambda self, has_batches, *rest: next_ask(self, False, *rest))
@@ -106,17 +89,6 @@ def keeps_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
         finish(self, at, producer_id, epoch if at.phase is Phase.INITIALIZING else at.epoch)
 
     monkeypatch.setattr(TransactionEngine, "_finish", finishing)
-
-
-def ends_otherwise_when_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An EndTxn without an answer is sent again as an abort, and what comes of it is taken for the commit's end."""
-    request = TransactionRequests._request
-
-    def requesting(self: TransactionRequests, ask: Ask) -> Any:
-        again = ask.kind is Asked.END and self.engine.attempts
-        return request(self, ask._replace(commit=False) if again else ask)
-
-    monkeypatch.setattr(TransactionRequests, "_request", requesting)
 
 
 def does_not_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,12 +171,9 @@ def ignores_aborted_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 Fault = Callable[[pytest.MonkeyPatch], None]
 STUCK, FATAL, DIED = "STUCK", "FATAL WITHOUT A CAUSE", "DIED"
 LOSES = ["lose answers: Produce"]
-LOSES_END = ["lose answers: EndTxn"]
 PLANTED: list[tuple[Fault, set[str], dict[str, Any]]] = [
-    (numbers_again, {"DUPLICATE"}, {"kinds": LOSES, "strikes": 12}),
     (commits_before_batches, {"TORN", "LOST"}, {"kinds": NONE}),
     (keeps_its_epoch, {FATAL}, {"version": 2, "kinds": NONE}),
-    (ends_otherwise_when_asked_again, {"ABORTED_READ", "TORN", "LOST"}, {"kinds": LOSES_END, "strikes": 12}),
     (does_not_go_back, {"UNWRITTEN"}, {"kinds": NONE}),
     (does_not_hold_the_stable_offset, {"PRECOMMITTED_READ"}, {"kinds": NONE}),
     (loses_a_marker, {STUCK}, {"kinds": NONE}),

@@ -57,21 +57,6 @@ def test_partitions_are_added_together_and_once() -> None:
     assert ask(engine, True) is None
 
 
-def test_the_group_is_added_before_its_offsets_by_version_1_only() -> None:
-    for adds_by_writing, kinds in ((False, [Kind.GROUP, Kind.OFFSETS]), (True, [Kind.OFFSETS])):
-        engine = ready()
-        engine.begin(adds_by_writing)
-        step = engine.submit(StepKind.OFFSETS, OFFSETS, GROUP)
-        for kind in kinds:
-            asked = ask(engine, True)
-            assert asked.kind is kind
-            answer(engine, asked)
-        assert outcome_of(step) == (True, None)
-        engine.submit(StepKind.COMMIT)
-        asked = ask(engine)
-        assert asked.kind is Kind.END, "the coordinator knows of the offsets"
-
-
 @each_row("adds_by_writing", [False, True])
 def test_each_group_of_a_transaction_is_added_once(adds_by_writing: bool) -> None:
     """The markers of the end go to the coordinators of groups that were added: offsets of another one would hang."""
