@@ -29,7 +29,7 @@ FLIGHTS = [{"carrier": "UA" if n % 2 else "AA", "delay": n / 2} for n in range(1
 @pytest.fixture(scope="module")
 def cluster():
     with EmbeddedCluster() as started:
-        for name, partitions in (("flights", 3), ("my-names.v1", 1), ("bytes", 1), ("empty", 1), ("bad", 1), ("many", 3)):
+        for name, partitions in (("flights", 3), ("my-names.v1", 1), ("bytes", 1), ("empty", 1), ("bad", 1), ("also", 1), ("many", 3)):
             started.create_topic(name, partitions=partitions)
         with KafkaProducer(bootstrap_servers=started.bootstrap_servers) as producer:
             producer.send_many("flights", [json.dumps(each) for each in FLIGHTS], keys=[str(n) for n in range(100)])
@@ -37,6 +37,7 @@ def cluster():
             producer.send_many("bytes", [b"\xff\x00", None])
             producer.send_many("many", [b"x"] * 15_000, partitions=[0, 1, 2] * 5_000)
             producer.send_many("bad", ['{"a": 1}', '{"a": }'])
+            producer.send_many("also", ['{"n": 1}'])
         yield started
 
 
@@ -155,7 +156,7 @@ def test_a_timeout_while_rows_are_read_is_one_line(ask, monkeypatch, topic, form
         (["select * from arguments"], 1, "arguments"),  # a topic and never a variable
         (["select (case when delay > 40 then 'x' else '1' end)::int as n from flights", "--json"], 1, "Could not convert string 'x'"),
         (["select * from empty"], 1, "no value yet"),
-        (["select count(a) from bad"], 1, "[topic bad, partition 0, offset 1]"),
+        (["select count(bad.a) from also, bad"], 1, "[topic bad, partition 0, offset 1]"),
         (["select * from flights", "--schema", "a WHAT"], 2, "WHAT"),
         (["select * from flights", "--format", "xml"], 2, "--format"),
         (["select * from flights", "--on-error", "x"], 2, "--on-error"),
@@ -258,12 +259,13 @@ def test_following_asks_again_and_keeps_the_last_records(cluster, monkeypatch):
     assert end() == 130
 
 
-def test_following_fails_with_the_topic_s_error(cluster, monkeypatch, capsys):
+def test_following_two_topics_fails_with_the_error_of_one(cluster, monkeypatch, capsys):
     cluster.create_topic("broken", partitions=1)
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         producer.send("broken", '{"n": 1}').result(60)
-        lines, end = following(cluster, monkeypatch, "select count(*) as n from broken")
-        comes(lines, [{"n": 1}])
+        both = "select (select count(*) from broken) as n, (select count(*) from flights) as others"
+        lines, end = following(cluster, monkeypatch, both)
+        comes(lines, [{"n": 1, "others": 100}])
         producer.send("broken", "{").result(60)
         assert end(interrupt=False) == 1
     assert "[topic broken, partition 0, offset 1]" in capsys.readouterr().err
