@@ -165,7 +165,7 @@ def test_lines_of_files_come_back(at: str, tmp_path: Path, capfdbinary: pytest.C
 
 def test_each_file_is_a_transaction(at: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     (tmp_path / "whole").write_bytes(b"a|1\nb|2\n")
-    (tmp_path / "broken").write_bytes(b"c|3\n" + b"d|4\n" * 500_000 + b"no separator\n")
+    (tmp_path / "broken").write_bytes(b"c|3\n" + b"d|4\n" * 300_000 + b"no separator\n")
     assert run(["topics", "create", "cli-tx", "-p", "1"]) == 0
     command = ["produce", "cli-tx", "-k", "|", "--transactional-id", "cli"]
     capfdbinary.readouterr()

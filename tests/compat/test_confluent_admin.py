@@ -1,4 +1,4 @@
-"""Programs over confluent-kafka's admin client and serializers, and over their names here, see the same; all of its programs on Kafka."""
+"""Programs over confluent-kafka's admin client and serializers, and over their names here, see the same; its other programs on Kafka, too."""
 
 from __future__ import annotations
 
