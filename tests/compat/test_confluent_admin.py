@@ -1,4 +1,4 @@
-"""Programs over confluent-kafka's admin client and serializers, and over their names here, see the same; its other programs on Kafka, too."""
+"""Programs over confluent-kafka's admin client and serializers, and over their names here, see the same; on Kafka all of its programs."""
 
 from __future__ import annotations
 
