@@ -130,6 +130,25 @@ def test_a_partition_that_has_a_leader_is_asked_for_while_another_waits_for_one(
     assert isinstance(query.last_errors[TopicPartition("v", 0)], errors.LeaderNotAvailable)
 
 
+def test_a_question_names_the_partitions_without_an_answer_in_time(cluster: Cluster) -> None:
+    class Driver:
+        def run(self, step: Any, is_done: Any, timeout_ms: int) -> bool:
+            for _ in range(timeout_ms // 100):
+                step(cluster.now_ms)
+                cluster.poll()
+                cluster.clock.advance(100)
+            return bool(is_done())
+
+        def attempts(self) -> list[Any]:
+            return []
+
+    query = query_of(cluster, "u")
+    with pytest.raises(errors.KafkaTimeoutError, match=r"no offset in time for 2 partition\(s\): u-0, u-1") as caught:
+        query.run(Driver(), 1_000)  # type: ignore[arg-type]
+    assert (caught.value.topic, caught.value.partition) == ("u", 0)
+    assert query.cancelled and query.done
+
+
 def test_topics_that_the_cluster_does_not_describe_fail_each_in_its_time(cluster: Cluster) -> None:
     """One that is refused at once, others 5 s after they were not known first."""
     wanted = {TopicPartition(name, 0): LATEST_TIMESTAMP for name in ("denied", "gone", "late")}

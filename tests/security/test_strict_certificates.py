@@ -15,33 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from kafkacore import KafkaAdminClient, errors
 from kafkacore.config import ClientConfig
 from kafkacore.testing import EmbeddedCluster
-from kafkacore.testing.certificates import Certificates
 from tests.kit.tls import shake_hands
-
-
-@pytest.fixture(scope="module")
-def certificates():
-    made = Certificates(["127.0.0.1"])
-    yield made
-    made.close()
-
-
-def test_certificates_of_test_clusters_are_strict(certificates, tmp_path):
-    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
-    chain.write_text(certificates.settings["ssl_keystore_certificate_chain"])
-    key.write_text(certificates.settings["ssl_keystore_key"])
-    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates.ca)
-    server.load_cert_chain(chain, key)
-    server.verify_mode = ssl.CERT_REQUIRED
-    client = ssl.create_default_context(cafile=certificates.ca)
-    client.load_cert_chain(*certificates.of_user("alice"))
-    for context in (client, server):
-        context.verify_flags |= ssl.VERIFY_X509_STRICT
-        context.maximum_version = ssl.TLSVersion.TLSv1_2  # the client hears of a refusal within the handshake
-    shake_hands(client, server)
-
-
-# -- what is not strict -----------------------------------------------------------------------------------------------------------
 
 
 def lenient(lacking: str) -> tuple[str, str, str]:
