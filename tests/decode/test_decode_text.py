@@ -141,6 +141,8 @@ def test_of_several_bad_fields_the_first_one_is_named() -> None:
     }
     _, faults = rows(JsonDecoder(fields, keeps_good_fields=True), list(values))
     assert faults == {nth: f"field {name}: '1' is no int" for nth, name in enumerate(values.values())}
+    _, faults = rows(json_decoder("t TIMESTAMP_NTZ, u TIMESTAMP"), [b'{"t":5}', b'{"u":true}'])
+    assert [why[:10] for why in faults.values()] == ["field t: 5", "field u: T"]
 
 
 @each_row(

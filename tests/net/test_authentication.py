@@ -8,7 +8,14 @@ import pytest
 from kafkacore import protocol
 from kafkacore.clock import ManualClock
 from kafkacore.config_security import SaslSettings
-from kafkacore.errors import AuthenticationFailedError, CorruptDataError, IllegalSaslState, SaslAuthentication, UnsupportedSaslMechanism
+from kafkacore.errors import (
+    AuthenticationFailedError,
+    ConfigError,
+    CorruptDataError,
+    IllegalSaslState,
+    SaslAuthentication,
+    UnsupportedSaslMechanism,
+)
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net.authentication import SaslAuthenticator, authenticators, new_clients
 from kafkacore.net.connection import REAUTHENTICATING
@@ -121,6 +128,11 @@ def test_refusals_name_mechanism_user_and_broker(broker, kind, why):
     assert not caught.value.retriable
     assert PASSWORD not in str(caught.value)
     assert PASSWORD not in repr(caught.value.__cause__)
+
+
+def test_extensions_that_no_message_holds_are_an_error_of_the_settings():
+    with pytest.raises(ConfigError):
+        new_clients(SaslSettings("OAUTHBEARER", claims={"sub": "alice"}, extensions={"auth": "x"}), ManualClock())
 
 
 @each_row(

@@ -488,6 +488,13 @@ def test_connection_set_up_times_out_and_the_time_grows(cluster: Cluster) -> Non
         assert f"not set up within {limit} ms" in str(cluster.client.connection_errors(node)[-1])
         cluster.clock.advance(1_000)
         cluster.metadata.next_update_ms = NEVER_MS
+    cluster.connected = True
+    cluster.until_ready()
+    cluster.client.disconnect(1)
+    cluster.connected = False
+    cluster.clock.advance(1_000)
+    assert not cluster.client.ready(node, cluster.now_ms)
+    assert cluster.client.connection_delay(node, cluster.now_ms) <= 12_000  # success resets it
 
 
 def test_every_address_of_a_name_is_tried_before_backing_off(cluster: Cluster) -> None:
