@@ -34,7 +34,7 @@ def admin(broker):
         yield made
 
 
-class Held:
+class Unanswered:
     """DescribeLogDirs gets no answer from the broker; `asked` counts the requests."""
 
     def __init__(self, broker):
@@ -71,7 +71,7 @@ class Calling(threading.Thread):
 
 
 def test_a_call_does_not_wait_for_that_of_another_thread(broker, admin):
-    held = Held(broker)
+    held = Unanswered(broker)
     slow = [Calling(lambda: admin.describe_log_dirs([1], timeout=GUARD_S)) for _ in range(2)]
     held.wait(2)
     assert admin.list_topics(timeout=GUARD_S) == []
@@ -104,7 +104,7 @@ def test_no_call_waits_behind_the_answer_that_a_late_one_left(broker, late):
         if "t" not in admin.list_topics():
             admin.create_topics([NewTopic("t", 1, 1)]).check()
         admin.list_offsets({("t", 0): "latest"}).check()
-        Held(broker)
+        Unanswered(broker)
         broker.control(ListOffsetsRequest.API_KEY, lambda request: Drop)
         try:
             assert isinstance(late(admin), errors.KafkaTimeoutError)
@@ -116,7 +116,7 @@ def test_no_call_waits_behind_the_answer_that_a_late_one_left(broker, late):
 
 
 def test_connections_of_few_calls_are_kept(broker, admin):
-    held = Held(broker)
+    held = Unanswered(broker)
     calls = [Calling(lambda: admin.describe_log_dirs([1], timeout=GUARD_S)) for _ in range(MOST_KEPT + 3)]
     held.wait(len(calls))
     broker.control(DescribeLogDirsRequest.API_KEY, None)
@@ -149,7 +149,7 @@ def test_a_call_that_takes_connections_while_the_client_closes_them(broker, admi
 
 
 def test_ctrl_c_ends_the_call_of_its_thread_and_no_other(broker, admin):
-    held = Held(broker)
+    held = Unanswered(broker)
     main, caught = threading.get_ident(), threading.Event()
 
     def once(number, frame):
@@ -180,7 +180,7 @@ def test_ctrl_c_ends_the_call_of_its_thread_and_no_other(broker, admin):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_child_that_was_forked_during_a_call_is_refused_and_closes_nothing(broker, admin):
-    held = Held(broker)
+    held = Unanswered(broker)
     slow = Calling(lambda: admin.describe_log_dirs([1], timeout=GUARD_S))
     held.wait()
     child = os.fork()
@@ -200,7 +200,7 @@ def test_a_child_that_was_forked_during_a_call_is_refused_and_closes_nothing(bro
 
 
 def test_tasks_of_a_loop_do_not_wait_for_each_other(broker):
-    held = Held(broker)
+    held = Unanswered(broker)
 
     async def run():
         async with AioAdminClient(bootstrap_servers=broker.address) as admin:

@@ -65,7 +65,7 @@ landed = Reached("several batches", "one batch", "a null", "an empty value")
 @landed.by
 @given(st.lists(st.tuples(values, values, st.integers(0, 2**44)), min_size=1, max_size=60))
 def test_every_record_lands_once_in_order(records: list[tuple[Any, Any, int]]) -> None:
-    core = Core(partitions=1, batch_bytes=1024)
+    core = Core(partitions=1, batch_bytes=512)
     sent = [core.send("t", value, key, timestamp_ms=ts) for value, key, ts in records]
     read = [record for batch in core.batches() for record in next(iter(read_batches(sealed(batch)))).records()]
 

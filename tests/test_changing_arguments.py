@@ -201,7 +201,7 @@ def changing_batch(changing: Changing, **settings: Any) -> Any:
     return changing.array(fits, *wounded)
 
 
-def columns(changing: Changing) -> list[Any]:
+def layouts(changing: Changing) -> list[Any]:
     """The layouts of columns in memory, each over arrays that change."""
     data = changing.array(np.full(10 * N, 65, np.uint8), changing.odd(10 * N, np.uint8))
     narrow, wide = changing.offsets(np.int32), changing.offsets(np.int64)
@@ -221,7 +221,7 @@ def columns(changing: Changing) -> list[Any]:
 
 
 def build_of_columns(changing: Changing) -> Callable[[int], object]:
-    made = columns(changing)
+    made = layouts(changing)
     times = changing.array(np.arange(N, dtype=np.int64), changing.odd(N, np.int64))
     plain = [b"v" * 10] * N
 
@@ -285,7 +285,7 @@ def test_readers_of_what_changes(make: Callable[[Changing], Callable[[int], obje
 
 def test_producers_of_what_changes() -> None:
     changing = Changing(9)
-    made = columns(changing)
+    made = layouts(changing)
     values = changing.list_of(lambda: b"value" * 3)
     partitions = changing.array(np.zeros(N, np.int32), np.ones(N, np.int32), changing.odd(N, np.int32))
     times = changing.array(np.arange(N, dtype=np.int64), changing.odd(N, np.int64))

@@ -103,6 +103,8 @@ def test_several_members_and_unknown_sizes():
     skippable = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc"
     assert c.decompress(c.ZSTD, unknown + skippable + zstandard.compress(b"two"), 6) == b"onetwo"
     assert c.decompress(c.ZSTD, zstandard.compress(b"one") + unknown, 6) == b"oneone"
+    checked = zstandard.ZstdCompressor(write_checksum=True).compress(b"one")
+    assert c.decompress(c.ZSTD, checked + unknown, 6) == b"oneone"
     assert c.decompress(c.GZIP, gzip.compress(b"one") + gzip.compress(b"two"), 6) == b"onetwo"
     assert c.decompress(c.LZ4, lz4.frame.compress(b"one") + lz4.frame.compress(b"two"), 6) == b"onetwo"
 

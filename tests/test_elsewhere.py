@@ -139,29 +139,29 @@ def test_batches_take_the_same_times() -> None:
 # ---- the order of a callback's arguments ------------------------------------------------------------------------------------------------
 
 
-def confluents(err: Any, msg: Any) -> None:
+def error_first(err: Any, msg: Any) -> None:
     raise AssertionError("must never be called")
 
 
-def ours(metadata: Any, error: Any) -> None: ...
+def metadata_first(metadata: Any, error: Any) -> None: ...
 
 
 class Reports:
     def __init__(self) -> None:
         self.seen: list[tuple[Any, Any]] = []
 
-    def ours(self, metadata: Any, error: Any) -> None:
+    def metadata_first(self, metadata: Any, error: Any) -> None:
         self.seen.append((metadata, error))
 
     def __call__(self, err: Any, msg: Any) -> None:
-        confluents(err, msg)
+        error_first(err, msg)
 
     def bound(self, number: int, err: Any, msg: Any) -> None:
-        confluents(err, msg)
+        error_first(err, msg)
 
 
 REVERSED = [
-    confluents,
+    error_first,
     lambda err, _: None,
     lambda e, m: None,
     lambda _, record: None,
@@ -169,15 +169,15 @@ REVERSED = [
     functools.partial(Reports().bound, 1),
 ]
 RIGHT = [
-    ours,
+    metadata_first,
     lambda _, err: None,
     lambda a, b: None,
     lambda *both: None,
     lambda metadata, error, err=1: None,
     lambda error, exception: None,
-    Reports().ours,
+    Reports().metadata_first,
     [].append,
-    functools.wraps(confluents)(lambda metadata, error: None),
+    functools.wraps(error_first)(lambda metadata, error: None),
 ]
 
 
@@ -199,7 +199,7 @@ def test_other_callbacks_are_not_refused(producer: KafkaProducer, fn: Any) -> No
 def test_each_callback_is_looked_at_whatever_came_before_it(producer: KafkaProducer) -> None:
     reports = Reports()
     for _ in range(3):
-        producer.send("t", b"x", on_delivery=reports.ours)
+        producer.send("t", b"x", on_delivery=reports.metadata_first)
         with pytest.raises(UsageError):
             producer.send("t", b"x", on_delivery=reports)
     for number in range(200):  # more than are remembered
@@ -217,8 +217,8 @@ def test_the_asyncio_producer_refuses_the_order_for_new_and_known_topics(cluster
         async with aio.KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             for _ in range(2):  # the topic is not known, then it is
                 with pytest.raises(UsageError, match="other way round"):
-                    await producer.send("t", b"refused", on_delivery=confluents)
-                await (await producer.send("t", b"x", on_delivery=Reports().ours))
+                    await producer.send("t", b"refused", on_delivery=error_first)
+                await (await producer.send("t", b"x", on_delivery=Reports().metadata_first))
 
     asyncio.run(main())
 

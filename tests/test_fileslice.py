@@ -55,7 +55,7 @@ def receive(sock: socket.socket, most: int = 1 << 30) -> bytes:
     return bytes(out)
 
 
-def plain(buffers: list[object]) -> bytes:
+def gathered(buffers: list[object]) -> bytes:
     return b"".join(part.read() if isinstance(part, FileSlice) else bytes(part) for part in buffers)  # type: ignore[call-overload]
 
 
@@ -175,7 +175,7 @@ def test_any_mixture_from_any_byte(file: SharedFile, parts: list[bytes | tuple[i
         FileSlice(file, *part) if isinstance(part, tuple) else data.draw(st.sampled_from([bytes, bytearray, memoryview]))(part)
         for part in parts
     ]
-    whole = plain(buffers)
+    whole = gathered(buffers)
     ends = list(itertools.accumulate(len(part) for part in buffers))  # type: ignore[arg-type]
     skip = data.draw(st.sampled_from([0, *ends, len(whole)]) | st.integers(0, len(whole)))
     slices = [(end - len(part), end) for part, end in zip(buffers, ends, strict=True) if isinstance(part, FileSlice)]
@@ -208,7 +208,7 @@ def test_partial_progress_to_a_slow_reader(file: SharedFile) -> None:
         b.setblocking(False)
         a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8_192)
         buffers = [b"head", FileSlice(file, 5, 700_001), memoryview(b"between"), FileSlice(file, 700_006, 90_000), b"tail"]
-        whole = plain(buffers)
+        whole = gathered(buffers)
         sent, blocked, got = 0, 0, bytearray()
         while len(got) < len(whole):
             moved = send_gather(a.fileno(), buffers, sent) if sent < len(whole) else 0
@@ -318,7 +318,7 @@ def test_a_descriptor_that_cannot_be_read_is_an_error(tmp_path: Path, pair: tupl
 # ---- in messages ---------------------------------------------------------------------------------------------------------------------
 
 
-def response(*records: object) -> FetchResponse:
+def fetched(*records: object) -> FetchResponse:
     partitions = [PartitionData(partition_index=i, high_watermark=9, records=each) for i, each in enumerate(records)]  # type: ignore[arg-type]
     return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)])
 
@@ -326,11 +326,11 @@ def response(*records: object) -> FetchResponse:
 @pytest.mark.parametrize("version", [4, 12])
 def test_a_response_names_the_bytes_of_its_slices(file: SharedFile, version: int) -> None:
     part, other = FileSlice(file, 100, 300), FileSlice(file, 1_000, 0)
-    gather = encode_response(response(part, [b"ab", part, other], other), version, 5)
+    gather = encode_response(fetched(part, [b"ab", part, other], other), version, 5)
     assert [piece for piece in gather if isinstance(piece, FileSlice)] == [part, part, other]
-    frame = plain(gather)
+    frame = gathered(gather)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-    assert frame == plain(encode_response(response(part.read(), [b"ab", part.read()], b""), version, 5))
+    assert frame == gathered(encode_response(fetched(part.read(), [b"ab", part.read()], b""), version, 5))
     _, start = decode_response_header(1, version, frame[4:])
     decoded = FetchResponse.decode(version, frame[4:], start)
     assert [bytes(each.records or b"") for each in decoded.responses[0].partitions] == [part.read(), b"ab" + part.read(), b""]  # type: ignore[arg-type]
@@ -338,7 +338,7 @@ def test_a_response_names_the_bytes_of_its_slices(file: SharedFile, version: int
 
 def test_slices_beyond_a_frame_are_refused(file: SharedFile) -> None:
     with pytest.raises(UsageError, match="a frame holds"):
-        encode_response(response([FileSlice(file, 0, 1 << 30), FileSlice(file, 0, 1 << 30)]), 4, 1)
+        encode_response(fetched([FileSlice(file, 0, 1 << 30), FileSlice(file, 0, 1 << 30)]), 4, 1)
 
 
 def test_only_records_may_lie_in_a_file(file: SharedFile) -> None:

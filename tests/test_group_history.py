@@ -34,7 +34,7 @@ class Actor:
     held: dict[int, Held] = field(default_factory=dict)
 
 
-class Scene:
+class GroupScene:
     """A log, a coordinator that gives each partition to one member, and members that do what chance says."""
 
     def __init__(self, rng: random.Random, partitions: int = 2) -> None:
@@ -139,7 +139,7 @@ class Scene:
         self.group.drained()
 
 
-def fresh(made: Scene) -> tuple[Actor, Actor]:
+def fresh(made: GroupScene) -> tuple[Actor, Actor]:
     """Two members that own a new partition one after the other see nothing of what came before; its log holds three records."""
     partition = len(made.logs)
     made.logs.append([])
@@ -154,9 +154,9 @@ def fresh(made: Scene) -> tuple[Actor, Actor]:
 
 
 @reached.by
-@given(st.integers(0, 2**32), st.integers(0, 80))
+@given(st.integers(0, 2**32), st.sampled_from([1, 30, 80]))
 def test_a_group_that_keeps_its_promises_gives_no_finding(seed: int, steps: int) -> None:
-    made = after(Scene(random.Random(seed)), steps)
+    made = after(GroupScene(random.Random(seed)), steps)
     assert made.history.check() == []  # in the middle of it
     made.finish()
     assert made.history.check() == []
@@ -179,7 +179,7 @@ FAULTS = {
 @given(seed=st.integers(0, 2**32), steps=st.integers(0, 30))
 @settings(max_examples=25)
 def test_every_fault_planted_in_a_group_is_found_and_nothing_else(fault: str, seed: int, steps: int) -> None:
-    made = after(Scene(random.Random(seed)), steps)
+    made = after(GroupScene(random.Random(seed)), steps)
     bad, other = fresh(made)
     partition = len(made.logs) - 1
     place = TOPIC, partition

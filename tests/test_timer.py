@@ -19,7 +19,7 @@ def clock():
     return ManualClock(1000)
 
 
-class Recorder(TimerTask):
+class CountingDown(TimerTask):
     """Kafka's TestTask: notes its id and counts down."""
 
     def __init__(self, delay_ms, number, output, done):
@@ -54,7 +54,7 @@ def test_every_task_runs_exactly_once_in_any_order_of_adding(timer, clock, seed)
     random.Random(seed).shuffle(order)
     output, done = [], threading.Semaphore(0)
     for i, delay_ms in order:
-        timer.add(Recorder(delay_ms, i, output, done))
+        timer.add(CountingDown(delay_ms, i, output, done))
     assert timer.size() == len(delays) - 1
     while timer.size():
         clock.advance(1)
@@ -87,13 +87,13 @@ def test_a_task_added_again_starts_anew(timer, clock):
 
 def test_closing_ends_the_executor_from_any_thread_and_twice(timer):
     output, done = [], threading.Semaphore(0)
-    timer.add(Recorder(0, 1, output, done))
+    timer.add(CountingDown(0, 1, output, done))
     in_threads(4, lambda i: timer.close())
     timer.close()
     assert output == [1]
     assert timer.closed
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("executor-test")]
-    timer.add(Recorder(0, 2, output, done))
+    timer.add(CountingDown(0, 2, output, done))
     assert output == [1]
 
 
@@ -104,7 +104,7 @@ def test_a_failing_task_is_logged_once_and_stops_nobody(timer, clock, caplog, er
     def fail():
         raise error("on purpose")
 
-    for task in (TimerTask(5, fail), Recorder(5, 1, output, done), TimerTask(0, fail), Recorder(0, 2, output, done)):
+    for task in (TimerTask(5, fail), CountingDown(5, 1, output, done), TimerTask(0, fail), CountingDown(0, 2, output, done)):
         timer.add(task)
     clock.advance(5)
     while timer.advance_clock(0):
@@ -118,7 +118,7 @@ def test_an_interrupt_between_the_wheel_and_the_executor_loses_no_task(timer, cl
     output, done = [], threading.Semaphore(0)
     executor = executor_of(timer)
     submit, executor.submit = executor.submit, lambda fn: (_ for _ in ()).throw(KeyboardInterrupt)
-    timer.add(Recorder(5, 1, output, done))
+    timer.add(CountingDown(5, 1, output, done))
     clock.advance(5)
     with pytest.raises(KeyboardInterrupt):
         while True:
@@ -186,7 +186,7 @@ def test_a_reaper_runs_tasks_by_itself_and_sleeps_in_between():
     reaper = SystemTimerReaper("reaper", timer)
     output, done = [], threading.Semaphore(0)
     for i, delay_ms in enumerate([10, 20, 30]):
-        reaper.add(Recorder(delay_ms, i, output, done))
+        reaper.add(CountingDown(delay_ms, i, output, done))
     for _ in range(3):
         assert done.acquire(timeout=WAIT_S)
     assert output == [0, 1, 2]

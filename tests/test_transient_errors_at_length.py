@@ -187,7 +187,7 @@ def test_an_error_of_a_validation(pair: World, answer: Callable[[World, Any], An
 # ---- a broker that is upgraded
 
 
-def assigned(world: World) -> KafkaConsumer:
+def from_the_start(world: World) -> KafkaConsumer:
     client = consumer(world)
     client.assign([T])
     client.seek(T, 0)
@@ -205,8 +205,8 @@ def administering(world: World) -> KafkaAdminClient:
 @each_row(
     ("api", "client", "call"),
     [
-        ("ListOffsets", assigned, lambda c: c.beginning_offsets([T]) == {T: 0}),
-        ("Fetch", assigned, lambda c: bool(c.poll(5))),
+        ("ListOffsets", from_the_start, lambda c: c.beginning_offsets([T]) == {T: 0}),
+        ("Fetch", from_the_start, lambda c: bool(c.poll(5))),
         ("Produce", producing, lambda c: c.send("t", b"x").result(60).offset >= 0),
         ("ListGroups", administering, lambda c: c.list_groups() == []),
     ],

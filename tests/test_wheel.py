@@ -17,7 +17,7 @@ FAR_MS = 2**63 - 1
 FOREVER_MS = 2**61 - 1  # what is later counts as this
 
 
-class Recorder(TimerTask):
+class NotesItself(TimerTask):
     def __init__(self, delay_ms, log=None):
         super().__init__(delay_ms)
         self.log = log
@@ -142,12 +142,12 @@ def test_the_delay_of_a_list_is_in_milliseconds():
 def test_a_task_is_a_callable_or_a_subclass():
     log = []
     wheel = TimingWheel()
-    for task in (Recorder(3, log), TimerTask(4, lambda: log.append("fn"))):
+    for task in (NotesItself(3, log), TimerTask(4, lambda: log.append("fn"))):
         wheel.add(TimerTaskEntry(task, task.delay_ms))
     wheel.call_at(5, TimerTask(0, lambda: log.append("task by handle")))
     wheel.call_at(6, lambda: log.append("callable"))
     assert wheel.run_expired(6) == 4
-    assert [type(item) for item in log] == [Recorder, str, str, str]
+    assert [type(item) for item in log] == [NotesItself, str, str, str]
     assert log[1:] == ["fn", "task by handle", "callable"]
     with pytest.raises(TypeError, match="neither"):
         TimerTask(1).run()
@@ -227,7 +227,7 @@ def test_ctrl_c_inside_a_task_loses_no_other():
 def test_a_task_may_cancel_others_and_add_others():
     wheel = TimingWheel()
     log = []
-    task = Recorder(0, log)
+    task = NotesItself(0, log)
 
     def first():
         wheel.cancel(other)
@@ -417,7 +417,7 @@ class WheelAgainstHeap(RuleBasedStateMachine):
             task.cancel()
         else:
             task.timer_task_entry.remove()
-        reached("cancelled when due", self.tasks.pop(task) <= self.now)
+        del self.tasks[task]
 
     @rule(offsets=st.lists(TIMES, min_size=1, max_size=5))
     def add_handles(self, offsets):
@@ -453,11 +453,15 @@ class WheelAgainstHeap(RuleBasedStateMachine):
             del self.handles[handle]
         self.gone += live
 
-    @rule(step=st.one_of(st.integers(-2, 22), st.integers(0, 10**9), st.sampled_from([400, 2**40, 2**61])))
-    def move(self, step):
+    @rule(step=st.one_of(st.integers(-2, 22), st.integers(0, 10**9), st.sampled_from([400, 2**40, 2**61])), cancels=st.booleans())
+    def move(self, step, cancels):
         self.now = min(max(self.now, self.now + step), FOREVER_MS)
         self.wheel.advance_clock(self.now + min(step, 0))
         self.floor = max(self.floor, self.now - self.now % self.tick)
+        if cancels and (task := next((task for task, when in self.tasks.items() if when <= self.now), None)):
+            reached("cancelled when due")
+            task.cancel()
+            del self.tasks[task]
 
     @rule(step=st.one_of(st.integers(0, 22), st.integers(0, 10**9)), many_first=st.booleans())
     def pop(self, step, many_first):
@@ -515,5 +519,5 @@ class WheelAgainstHeap(RuleBasedStateMachine):
 
 TestWheelAgainstHeap = reached.by(WheelAgainstHeap)
 TestWheelAgainstHeap.settings = settings(
-    max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=120, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
