@@ -1,6 +1,7 @@
 """Compaction against a model, in memory and on disk: what stays, what goes, what readers see."""
 
 import errno
+import functools
 import os
 import shutil
 
@@ -14,6 +15,7 @@ from kafkacore.broker.log.cleaner import cleanable
 from kafkacore.errors import CorruptDataError
 from kafkacore.records import BatchBuilder, control_batch, read_batches
 from tests.kit.batches import T0
+from tests.kit.reached import Reached
 
 KEY = ("t", 0)
 DAY_MS = 86_400_000
@@ -404,20 +406,26 @@ def test_a_cleaning_that_is_given_up_leaves_everything_as_it_was(tmp_path):
     assert keyed_content(log) != expected
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=4), st.integers(-1, 2), st.integers(0, 9)),
-        max_size=40,
-    ),
-    st.integers(1, 3000),
+seen_by_readers = Reached(
+    "two transactions that are open together abort",
+    "a transaction commits beside one that aborts",
+    "compacted while a transaction is open",
+    "a tombstone is the last of its key",
+    "a later pass goes further",
 )
+KEYS = st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=3)
+ACTIONS = st.sampled_from(["commit", "commit", "abort", "abort", "open", "open", "open", "compact"])
+
+
+@functools.partial(seen_by_readers.by, rounds=8)
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(KEYS, st.sampled_from([-1, 0, 0, 1, 1]), ACTIONS), min_size=5, max_size=30), st.sampled_from([1, 1, 1, 3000]))
 def test_readers_see_what_the_model_says(plan, map_bytes):
-    """Transactions of three producers, tombstones, several passes with a small map of keys: a committed reader sees the latest values."""
+    """Transactions of two producers, tombstones, several passes with a small map of keys: a committed reader sees the latest values."""
     store = Disk(log_cleaner_dedupe_buffer_size=map_bytes)
     log = store.log(**COMPACT, delete_retention_ms=DAY_MS)
     store.manager.last_stable_offset = lambda key: log.end_offset if (at := log.producers.first_unstable_offset()) is None else at
-    sequences = {0: 0, 1: 0, 2: 0}
+    sequences, open_, ended = {0: 0, 1: 0}, set(), {}
     for nth, (keys, producer, action) in enumerate(plan):
         pairs = [(b"k%d" % key, None if gone else b"%d" % nth + b"v" * 80) for key, gone in keys]
         if producer < 0:
@@ -425,18 +433,29 @@ def test_readers_see_what_the_model_says(plan, map_bytes):
         else:
             put(log, *pairs, producer_id=producer, producer_epoch=0, base_sequence=sequences[producer], is_transactional=True)
             sequences[producer] += len(pairs)
-            if action < 5:
-                end_transaction(log, producer, commit=action < 3)
-        if action == 9:
+            open_.add(producer)
+            if action in ("commit", "abort"):
+                end_transaction(log, producer, commit=action == "commit")
+                open_.discard(producer)
+                other = ended.pop(1 - producer, None)  # how the other ended while this one was open
+                seen_by_readers("two transactions that are open together abort", other == action == "abort")
+                seen_by_readers("a transaction commits beside one that aborts", {other, action} == {"commit", "abort"})
+                ended = {producer: action} if open_ else {}
+        if action == "compact":
+            seen_by_readers("compacted while a transaction is open", open_)
             before = committed_values(log)
             compact(store)
             assert committed_values(log) == before
     for producer in sequences:
         end_transaction(log, producer, commit=True)
     everything = committed_values(log)
+    seen_by_readers("a tombstone is the last of its key", len(everything) < len({key for _, key, _ in keyed_content(log)}))
     end_segment(log)
+    passes = []
     for _ in range(3):
         compact(store)
+        passes.append(store.manager.compactor.cleaned_to.get(KEY, 0))
+    seen_by_readers("a later pass goes further", passes[0] < passes[-1])
     after = committed_values(log)
     assert {k: v for k, v in after.items() if k != b"filler"} == {k: v for k, v in everything.items() if k != b"filler"}
     offsets = [offset for offset, _, _ in keyed_content(log)]

@@ -76,6 +76,19 @@ def test_partitions_of_two_topics_are_handed_over_when_their_owner_has_let_both_
     assert assigned(bench.beat("m2", epoch + 1, owned={})) == {each: everything[each] - kept[each] for each in everything}
 
 
+def test_who_leaves_frees_its_partitions():
+    bench = ConsumerGroupBench()
+    epochs, _ = bench.settle("m1", "m2")
+    left = bench.beat("m1", -1)
+    assert (left.error_code, left.member_epoch) == (0, -1)
+    answer = bench.beat("m2", epochs["m2"])
+    assert assigned(answer) == {bench.a: {0, 1, 2, 3}}
+    assert bench.beat("m1", epochs["m1"]).error_code == Code.UNKNOWN_MEMBER_ID
+    assert bench.beat("m1", -1).error_code == Code.UNKNOWN_MEMBER_ID
+    assert bench.beat("m2", -1).error_code == 0
+    assert bench.group().state_name == "Empty"
+
+
 def test_who_does_not_let_go_in_time_is_out():
     bench = ConsumerGroupBench()
     epoch = bench.beat("m1", 0, topics=["a"], rebalance_ms=1_000).member_epoch
