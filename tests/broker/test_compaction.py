@@ -157,6 +157,21 @@ def test_aborted_records_go_and_the_marker_after_them(store):
     assert [each.base_offset for each in batches_in(log) if each.is_control] == [5, 7]
 
 
+def test_transactions_that_are_open_together_end_each_by_its_own_marker(store):
+    log, commits = store.log(**COMPACT), {5: False, 6: True, 7: False, 8: True}
+    for sequence in range(2):
+        for producer in commits:
+            record = b"k%d" % producer, b"%d" % sequence
+            put(log, record, producer_id=producer, producer_epoch=0, base_sequence=sequence, is_transactional=True)
+    for producer, commit in commits.items():
+        end_transaction(log, producer, commit)
+    end_segment(log)
+    compact(store)
+    assert [(key, value) for _, key, value in keyed_content(log) if key != b"filler"] == [(b"k6", b"1"), (b"k8", b"1")]
+    assert [each.producer_id for each in batches_in(log) if each.is_control] == [5, 6, 7, 8]
+    assert sorted(each.producer_id for each in log.aborted_transactions(0, log.end_offset)) == [5, 7]
+
+
 def test_a_read_is_told_of_the_aborted_transactions_it_touches_and_of_few_others(store):
     log = store.log(segment_bytes=2_000, index_interval_bytes=200)
     for nth in range(40):
@@ -408,18 +423,19 @@ def test_a_cleaning_that_is_given_up_leaves_everything_as_it_was(tmp_path):
 
 seen_by_readers = Reached(
     "two transactions that are open together abort",
+    "two transactions that are open together commit",
     "a transaction commits beside one that aborts",
     "compacted while a transaction is open",
     "a tombstone is the last of its key",
     "a later pass goes further",
 )
 KEYS = st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=3)
-ACTIONS = st.sampled_from(["commit", "commit", "abort", "abort", "open", "open", "open", "compact"])
+ACTIONS = st.sampled_from(["commit", "abort", "open"] * 3 + ["compact"])
 
 
-@functools.partial(seen_by_readers.by, rounds=8)
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.tuples(KEYS, st.sampled_from([-1, 0, 0, 1, 1]), ACTIONS), min_size=5, max_size=30), st.sampled_from([1, 1, 1, 3000]))
+@functools.partial(seen_by_readers.by, rounds=10)
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(KEYS, st.sampled_from([-1, 0, 0, 1, 1]), ACTIONS), min_size=5, max_size=30), st.sampled_from([1, 1, 3000, 3000]))
 def test_readers_see_what_the_model_says(plan, map_bytes):
     """Transactions of two producers, tombstones, several passes with a small map of keys: a committed reader sees the latest values."""
     store = Disk(log_cleaner_dedupe_buffer_size=map_bytes)
@@ -439,6 +455,7 @@ def test_readers_see_what_the_model_says(plan, map_bytes):
                 open_.discard(producer)
                 other = ended.pop(1 - producer, None)  # how the other ended while this one was open
                 seen_by_readers("two transactions that are open together abort", other == action == "abort")
+                seen_by_readers("two transactions that are open together commit", other == action == "commit")
                 seen_by_readers("a transaction commits beside one that aborts", {other, action} == {"commit", "abort"})
                 ended = {producer: action} if open_ else {}
         if action == "compact":
