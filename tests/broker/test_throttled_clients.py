@@ -1,13 +1,9 @@
-"""Clients whose quota is used up, ours and librdkafka's: they get on, more slowly, and their throttle metrics and callbacks say so."""
+"""Clients whose quota is used up: they get on, more slowly, and their throttle metrics say so."""
 
-import contextlib
-
-import confluent_kafka
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
 from kafkacore.errors import ThrottlingQuotaExceeded
-from tests.kit import rivals
 from tests.kit.clusters import embedded
 from tests.kit.inside import brokers_of
 from tests.kit.waiting import fresh, until
@@ -37,66 +33,33 @@ def throttled(cluster, kind):
     return brokers_of(cluster)[1].call(lambda: brokers_of(cluster)[1].state.quotas.throttled.get(kind, (0, 0)))
 
 
-# Each goes on until the broker has throttled it, however slow the machine is, and gives the longest throttle time that the client counts,
-# in milliseconds.
-
-
-def ours_produces(servers, topic, is_throttled):
-    with KafkaProducer(bootstrap_servers=servers, client_id=topic) as producer:
-        while not is_throttled():
+def test_a_producer(cluster, topic):
+    bound(cluster, topic, producer_byte_rate=RATE)
+    before = throttled(cluster, "producer_byte_rate")
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, client_id=topic) as producer:
+        while throttled(cluster, "producer_byte_rate") == before:
             producer.send(topic, VALUE).result(60)
         producer.send(topic, b"last").result(60)
-        return producer.metrics(detail=True)["producer-metrics"]["produce-throttle-time-max"]
+        longest_ms = producer.metrics(detail=True)["producer-metrics"]["produce-throttle-time-max"]
+    assert 0 < round(longest_ms) <= throttled(cluster, "producer_byte_rate")[1] - before[1]
+    *others, last = (each.value for each in cluster.records(topic))
+    assert (set(others), last) == ({VALUE}, b"last")
 
 
-def ours_consumes(servers, topic, is_throttled):
-    with KafkaConsumer(bootstrap_servers=servers, client_id=topic, fetch_max_bytes=70_000) as consumer:
+def test_a_consumer(cluster, topic):
+    for _ in range(12):
+        cluster.produce(topic, [VALUE])
+    bound(cluster, topic, consumer_byte_rate=RATE)
+    before = throttled(cluster, "consumer_byte_rate")
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, client_id=topic, fetch_max_bytes=70_000) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         consumer.seek_to_beginning(TopicPartition(topic, 0))
-        until(is_throttled, "a throttled fetch", consumer)
 
         def longest_ms():
             return consumer.metrics(detail=True)["consumer-fetch-manager-metrics"]["fetch-throttle-time-max"]
 
-        until(lambda: longest_ms() > 0, "the client counts it", consumer)
-        return longest_ms()
-
-
-def confluent_produces(servers, topic, is_throttled):
-    events = []
-    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "client.id": topic, "throttle_cb": events.append})
-    while not is_throttled():
-        rivals.send_all(producer, topic, [VALUE])
-    rivals.send_all(producer, topic, [b"last"])
-    while not events:
-        producer.poll(0.1)
-    return max(each.throttle_time for each in events) * 1_000
-
-
-def confluent_consumes(servers, topic, is_throttled):
-    events = []
-    settings = {"group.id": "unused", "enable.auto.commit": False, "fetch.max.bytes": 70_000, "message.max.bytes": 70_000}
-    settings |= {"bootstrap.servers": servers, "client.id": topic, "throttle_cb": events.append}
-    with contextlib.closing(confluent_kafka.Consumer(settings)) as consumer:
-        consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
-        while not (is_throttled() and events):
-            consumer.poll(0.1)
-        return max(each.throttle_time for each in events) * 1_000
-
-
-@pytest.mark.parametrize("client", [ours_produces, confluent_produces, ours_consumes, confluent_consumes], ids=lambda each: each.__name__)
-def test_clients(cluster, topic, client):
-    kind = "producer_byte_rate" if "produces" in client.__name__ else "consumer_byte_rate"
-    if kind == "consumer_byte_rate":
-        for _ in range(12):
-            cluster.produce(topic, [VALUE])
-    bound(cluster, topic, **{kind: RATE})
-    before = throttled(cluster, kind)
-    longest_ms = client(cluster.bootstrap_servers, topic, lambda: throttled(cluster, kind) != before)
-    assert 0 < round(longest_ms) <= throttled(cluster, kind)[1] - before[1]
-    if kind == "producer_byte_rate":
-        *others, last = (each.value for each in cluster.records(topic))
-        assert (set(others), last) == ({VALUE}, b"last")
+        until(lambda: longest_ms() > 0, "the client counts a throttled fetch", consumer)
+        assert 0 < round(longest_ms()) <= throttled(cluster, "consumer_byte_rate")[1] - before[1]
 
 
 def test_an_admin_client_asks_again_for_what_a_quota_holds_back(cluster, topic):
