@@ -26,6 +26,7 @@ from kafkacore.consumer.group.sticky import CooperativeStickyAssignor, StickyAss
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.types import ConsumerGroupMetadata, Node, TopicPartition
 from tests.kit.groups import Whole
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 ALL = [RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor]
@@ -57,12 +58,19 @@ def with_owners(kind: type[PartitionAssignor], group: Group, owned) -> Group:
     return group._replace(subscriptions={m: joining(kind, s, owned[m], 1) for m, s in group.subscriptions.items()})
 
 
+of_any = Reached("members want different topics", "a member gets nothing", "racks matter")
+
+
 @each_row("kind", ALL)
+@of_any.by
 @given(seeds, st.booleans())
 def test_every_partition_goes_to_one_member_that_wants_it(kind, seed, racks):
     rng = random.Random(seed)
     group = make_group(rng, racks=racks)
+    of_any("members want different topics", len({s.topics for s in group.subscriptions.values()}) > 1)
+    of_any("racks matter", group.racks_matter)
     found = partitions_by_member(kind().assign(group.cluster, group.subscriptions))
+    of_any("a member gets nothing", not all(found.values()))
     assert found.keys() == group.subscriptions.keys()
     assert sorted(tp for mine in found.values() for tp in mine) == group.partitions
     assert all(tp.topic in group.subscriptions[member].topics for member, mine in found.items() for tp in mine)
@@ -82,7 +90,11 @@ def test_sticky_cannot_be_balanced_further_and_assigns_all(kind, seed, racks):
                 assert tp.topic not in subscription.topics or len(found[other]) >= len(mine) - 1
 
 
+of_best = Reached("something moves", "all stays", "some have more than others")
+
+
 @pytest.mark.parametrize("kind", [StickyAssignor, Whole])
+@of_best.by
 @settings(max_examples=60, deadline=None)
 @given(seeds)
 def test_sticky_moves_the_least_of_all_assignments_as_balanced(kind, seed):
@@ -91,9 +103,17 @@ def test_sticky_moves_the_least_of_all_assignments_as_balanced(kind, seed):
     owned = random_owners(rng, group)
     group = with_owners(kind, group, owned)
     found = partitions_by_member(kind().assign(group.cluster, group.subscriptions))
-    assert group.worth(found, owned) == group.best(owned)
+    worth = group.worth(found, owned)
+    of_best("something moves", worth.moved)
+    of_best("all stays", not worth.moved)
+    of_best("some have more than others", worth.unbalanced)
+    assert worth == group.best(owned)
 
 
+with_racks = Reached("something moves", "all stays", "something is far")
+
+
+@with_racks.by
 @settings(max_examples=60, deadline=None)
 @given(seeds)
 def test_racks_come_after_balance_and_before_what_members_have(seed):
@@ -102,7 +122,11 @@ def test_racks_come_after_balance_and_before_what_members_have(seed):
     owned = random_owners(rng, group)
     group = with_owners(Whole, group, owned)
     found = partitions_by_member(Whole().assign(group.cluster, group.subscriptions))
-    assert group.worth(found, owned) == group.best(owned)
+    worth = group.worth(found, owned)
+    with_racks("something moves", worth.moved)
+    with_racks("all stays", not worth.moved)
+    with_racks("something is far", worth.far)
+    assert worth == group.best(owned)
 
 
 @settings(max_examples=40, deadline=None)
@@ -133,6 +157,10 @@ def test_sharing_out_between_groups_of_members_ends_as_sharing_out_between_membe
     assert group.worth(found, owned) == group.worth(general, owned)
 
 
+in_steps = Reached("given up first", "handed out at once", "some had nothing")
+
+
+@in_steps.by
 @given(seeds, st.booleans())
 def test_cooperative_hands_out_nothing_that_another_still_has(seed, racks):
     rng = random.Random(seed)
@@ -142,6 +170,10 @@ def test_cooperative_hands_out_nothing_that_another_still_has(seed, racks):
     owner = {tp: member for member, mine in owned.items() for tp in mine}
     for _ in range(2):
         found = partitions_by_member(CooperativeStickyAssignor().assign(group.cluster, group.subscriptions))
+        handed = sum(map(len, found.values()))
+        in_steps("given up first", handed < len(group.partitions))
+        in_steps("handed out at once", handed == len(group.partitions))
+        in_steps("some had nothing", not all(owned.values()))
         assert all(owner.get(tp, member) == member for member, mine in found.items() for tp in mine)
         owner = {tp: member for member, mine in found.items() for tp in mine}
         group = with_owners(CooperativeStickyAssignor, group, found)

@@ -28,6 +28,7 @@ from kafkacore.types import ConsumerGroupMetadata, TopicPartition
 from tests.kit.groups import Heard, Members, joined, until_polled
 from tests.kit.inside import driver_of, group_of, lock_of
 from tests.kit.interrupter import Interrupter
+from tests.kit.reached import Reached
 from tests.kit.records import take
 from tests.kit.rows import each_row
 from tests.kit.waiting import GUARD_S
@@ -340,6 +341,10 @@ class Replacing(Scripted):
             self.change = Change(self.owned, True, frozenset(), None)
 
 
+reached = Reached("lost", "replaced", "a late commit", "interrupted before the commit", "interrupted in the listener", "carried out")
+
+
+@reached.by
 @given(st.lists(st.tuples(SOME, st.booleans(), st.sampled_from(["", "interrupted", "late"]), st.booleans()), max_size=12))
 def test_a_change_that_replaces_another_leaves_the_listener_with_what_is_assigned(changes: list[tuple[Any, bool, str, bool]]) -> None:
     """Changes as the engines make them, from what was carried out last; interrupts in the listener and before a commit, and commits that
@@ -368,7 +373,13 @@ def test_a_change_that_replaces_another_leaves_the_listener_with_what_is_assigne
         listener.interrupted = in_listener
         with contextlib.suppress(KeyboardInterrupt):
             member.carry_out(0)
+        reached("lost", lost and owned - wanted)
+        reached("replaced", engine.change is not None and engine.change.lost and not lost)
+        reached("a late commit", in_commit == "late" and not commits and owned - wanted)
+        reached("interrupted before the commit", in_commit == "interrupted" and not commits)
+        reached("interrupted in the listener", in_listener and not listener.interrupted)
         if engine.change is None:
+            reached("carried out")
             assert listener.held == set(carrying.subscription.partitions)
     commits.clear()
     listener.interrupted = False

@@ -401,11 +401,12 @@ def test_of_two_partitions_without_a_leader_one_gets_one() -> None:
 def test_of_two_brokers_that_are_not_connected_one_comes() -> None:
     rig = FetchRig({A: filled(), C: filled(leader=2)})
     rig.cluster.unready = {1, 2}
+    rig.cluster.poll_delay_ms = lambda node, now_ms: 50 * node.id
     assert asked_now(rig) == {}
     assert rig.fetcher.waits_for_nodes and rig.fetcher.next_wake_ms(rig.now_ms) == 50
     rig.cluster.unready = {2}
     assert asked_now(rig) == {1: [A]}
-    assert rig.fetcher.waits_for_nodes and rig.fetcher.next_wake_ms(rig.now_ms) == 50
+    assert rig.fetcher.waits_for_nodes and rig.fetcher.next_wake_ms(rig.now_ms) == 100
     rig.cluster.deliver()
     assert rig.values() == {A: numbers(0, 10)}
 
