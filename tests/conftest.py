@@ -20,7 +20,7 @@ import pytest
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-from hypothesis import settings  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
 
 if TYPE_CHECKING:
     from tests.decode.registry_server import RegistryServer
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["tests.kit.faces", "tests.quarantine", "tests.skips"]
 
-# A busy machine is not a failure, so no example has a deadline. CI tries the same examples in each run: what it says is about the commit.
+# A busy machine is not a failure: no example has a deadline, and examples may be drawn slowly. CI tries the same examples in each run: what it says is about the commit.
 # All other runs look for new ones.
-settings.register_profile("kafkacore", deadline=None, derandomize="KAFKACORE_SAME_EXAMPLES" in os.environ)
+SAME = "KAFKACORE_SAME_EXAMPLES" in os.environ
+settings.register_profile("kafkacore", deadline=None, derandomize=SAME, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kafkacore")
 
 # What a shell starts in the background ignores Ctrl+C, and so would everything that is tested here.
