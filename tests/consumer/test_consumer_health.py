@@ -67,14 +67,6 @@ def test_a_topic_that_does_not_exist_is_named(cluster, consumer, caplog, group):
     until_polled(lambda: reader.health().ok, reader)
 
 
-def test_what_is_not_looked_up_yet_is_no_problem(consumer):
-    reader = consumer()
-    reader.assign([("t", 0), ("t", 7)])
-    assert not [p for p in reader.health().problems if "leader" in p or "exist" in p]
-    until_polled(lambda: metadata_of(reader).snapshot.topics, reader)
-    assert [p for p in reader.health().problems if "t-" in p] == ["t-7 does not exist: topic t has 2 partitions"]
-
-
 def test_a_partition_without_a_leader_is_named():
     with EmbeddedCluster(brokers=2) as cluster:
         cluster.create_topic("t", partitions=2, replication_factor=1)
@@ -153,19 +145,6 @@ def test_that_no_broker_can_be_reached_comes_before_what_comes_of_it(consumer, c
     assert problems[0].startswith("no broker can be reached: NETWORK_EXCEPTION (13): ")
     reader.close(0)  # the broker is gone
     assert "21474836" not in caplog.text + "".join(problems)
-
-
-def test_a_coordinator_that_does_not_answer_is_named_as_the_broker_it_is(consumer, cluster):
-    reader = consumer("t", group_id="g", request_timeout_ms=1000)
-    until_polled(lambda: reader.health().member.state == "stable" and reader.assignment(), reader)
-    cluster.control("OffsetCommit", lambda request: Drop())
-    with pytest.raises(errors.KafkaTimeoutError) as caught:
-        reader.commit({("t", 0): 0}, timeout=2)
-    assert "coordinator, broker 1 (127.0.0.1:" in str(caught.value)
-    assert "did not answer OffsetCommitRequest" in str(caught.value)
-    assert "21474836" not in str(caught.value)
-    assert {attempt.broker for attempt in caught.value.attempts} == {1}
-    cluster.control("OffsetCommit", None)
 
 
 def stands(**changes: Any) -> MemberHealth:

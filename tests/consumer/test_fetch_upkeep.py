@@ -519,17 +519,6 @@ def test_changing_all_partitions_one_by_one_looks_at_each_a_few_times(many, call
     assert MANY <= many.looks <= 6 * MANY
 
 
-def test_partitions_of_an_unreachable_broker_stand_with_it(many):
-    many.cluster.unready.add(1)
-    for index in range(0, MANY, 3):
-        many.subscription.request_reset(TopicPartition("t", index), EARLIEST)
-    for _ in range(20):
-        many.round(100)
-    assert many.looks <= 3 * MANY
-    many.cluster.unready.clear()
-    assert sum(map(len, many.poll(10_000).values())) == 10 * len(range(0, MANY, 3))
-
-
 def test_answers_of_paused_partitions_are_not_looked_at_with_every_poll(monkeypatch):
     rig = FetchRig({TopicPartition("t", i): filled() for i in range(MANY)})
     rig.round()
