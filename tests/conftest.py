@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["tests.kit.faces", "tests.quarantine", "tests.skips"]
 
-# A busy machine is not a failure: no example has a deadline, and examples may be drawn slowly. CI tries the same examples in each run: what it says is about the commit.
-# All other runs look for new ones.
+# A busy machine is not a failure: no example has a deadline, and examples may be drawn slowly. CI tries the same examples in each run: what
+# it says is about the commit. All other runs look for new ones.
 SAME = "KAFKACORE_SAME_EXAMPLES" in os.environ
 settings.register_profile("kafkacore", deadline=None, derandomize=SAME, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kafkacore")
