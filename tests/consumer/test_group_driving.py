@@ -24,9 +24,9 @@ from kafkacore.consumer.subscription import FetchState, ResetStrategy, Subscript
 from kafkacore.errors import Code
 from kafkacore.net.driver import CallerDriver
 from kafkacore.testing import EmbeddedCluster
-from kafkacore.types import ConsumerGroupMetadata, TopicPartition
+from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from tests.kit.groups import Heard, Members, joined, until_polled
-from tests.kit.inside import driver_of, group_of, lock_of
+from tests.kit.inside import driver_of, group_of, lock_of, note_committed
 from tests.kit.interrupter import Interrupter
 from tests.kit.reached import Reached
 from tests.kit.records import take
@@ -241,7 +241,7 @@ class Scripted:
 class Carrying:
     """A GroupMember without a network."""
 
-    def __init__(self, listener: Listener, **settings: Any) -> None:
+    def __init__(self, listener: Listener, begun: int | None = None, **settings: Any) -> None:
         config = ConsumerConfig.from_user(bootstrap_servers="127.0.0.1:1", group_id="g", **settings)
         self.clock = ManualClock()
         self.driver = CallerDriver(config, "test", exclusive=True, clock=self.clock)
@@ -254,7 +254,7 @@ class Carrying:
             self.subscription,
             membership=lambda link, settings: self.engine,
             assigned=lambda: None,
-            reached=lambda tp: None,
+            reached=lambda state: begun,
         )
         self.member.listener = listener
 
@@ -297,6 +297,23 @@ def test_auto_commit_is_no_busy_loop_when_there_is_nothing_to_commit(joined_and_
     for now_ms in (5_000, 6_000):
         carrying.member.step(now_ms)
         assert carrying.member.next_wake_ms(now_ms) != 0
+
+
+def test_of_partitions_that_the_application_has_committed_none_is_taken_back() -> None:
+    """An automatic commit knows less: that the records before those in hand are processed. Of a topic that starts over none is committed."""
+    carrying = Carrying(Listener(), begun=10)
+    carrying.subscription.set_assignment([ONE, TWO, THREE])
+    for tp in (ONE, TWO, THREE):
+        carrying.subscription.seek(tp, 20)
+    for tp, offset in ((ONE, 17), (TWO, 15)):
+        note_committed(carrying.member, {tp: OffsetAndMetadata(offset)})
+    assert carrying.member.processed() == {THREE: OffsetAndMetadata(10)}
+    note_committed(carrying.member, {THREE: OffsetAndMetadata(10)})
+    assert carrying.member.processed() == {}
+    carrying.member.start_over(ONE, bytes(16))
+    carrying.subscription.state_of(ONE).handed_records = True  # of the new topic
+    assert carrying.member.processed() == {ONE: OffsetAndMetadata(10)}
+    carrying.driver.close()
 
 
 PARTS = [TopicPartition("t", i) for i in range(4)]
