@@ -300,7 +300,7 @@ def test_auto_commit_is_no_busy_loop_when_there_is_nothing_to_commit(joined_and_
 
 
 def test_of_partitions_that_the_application_has_committed_none_is_taken_back() -> None:
-    """An automatic commit knows less: that the records before those in hand are processed. Of a topic that starts over none is committed."""
+    """An automatic commit knows less: that the records before those in hand are processed. Of a topic that starts over nothing is."""
     carrying = Carrying(Listener(), begun=10)
     carrying.subscription.set_assignment([ONE, TWO, THREE])
     for tp in (ONE, TWO, THREE):
