@@ -25,7 +25,7 @@ cluster = embedded(
 
 
 @contextmanager
-def refusing(cluster: EmbeddedCluster, api: str, answer: Callable[[Any], Any]) -> Iterator[None]:
+def with_answers(cluster: EmbeddedCluster, api: str, answer: Callable[[Any], Any]) -> Iterator[None]:
     """The broker's answers to an API are these."""
     cluster.control(api, answer)
     try:
@@ -46,7 +46,7 @@ def one_end(request: p.ListOffsetsRequest) -> p.ListOffsetsResponse:
     return p.ListOffsetsResponse(topics=[p.ListOffsetsTopicResponse(name=topic.name, partitions=parts)])
 
 
-def commit_offsets(at: str, group: str, *topics: str) -> None:
+def commit_ones(at: str, group: str, *topics: str) -> None:
     with KafkaAdminClient(bootstrap_servers=at) as admin:
         admin.alter_group_offsets(group, {(topic, partition): 1 for topic in topics for partition in (0, 1)}).check()
 
@@ -61,7 +61,7 @@ def test_topics_are_altered(at: str, cli: Commands) -> None:
 
 
 def test_offsets_of_partitions_are_shown(cluster: EmbeddedCluster, at: str, cli: Commands) -> None:
-    with refusing(cluster, "ListOffsets", one_end):
+    with with_answers(cluster, "ListOffsets", one_end):
         cli("topics", "offsets", "good", status=1)
         assert cli.out == "good:1:2\n" and "good-0: TOPIC_AUTHORIZATION_FAILED" in cli.err
         (found,) = cli.json("topics", "offsets", "good", status=1)
@@ -74,7 +74,7 @@ def test_partitions_are_trimmed(cluster: EmbeddedCluster, at: str, cli: Commands
         parts = [p.DeleteRecordsPartitionResult(partition_index=n, low_watermark=1, error_code=code) for n, code in codes.items()]
         return p.DeleteRecordsResponse(topics=[p.DeleteRecordsTopicResult(name=topic.name, partitions=parts)])
 
-    with refusing(cluster, "DeleteRecords", answer):
+    with with_answers(cluster, "DeleteRecords", answer):
         cli("topics", "trim", "good", "--to", "1", "-y", status=1)
         assert cli.out.endswith("deleted up to 1 record of good\n") and cli.err.startswith("kafkacore: good-0: TOPIC_AUTHORIZATION_FAILED")
         found = cli.json("topics", "trim", "good", "--to", "1", "-y", status=1)
@@ -82,14 +82,14 @@ def test_partitions_are_trimmed(cluster: EmbeddedCluster, at: str, cli: Commands
 
 
 def test_offsets_of_a_group_are_moved(cluster: EmbeddedCluster, at: str, cli: Commands) -> None:
-    commit_offsets(at, "moved", "good")
+    commit_ones(at, "moved", "good")
 
     def answer(request: p.OffsetCommitRequest) -> p.OffsetCommitResponse:
         topic, codes = denied_first(request)
         parts = [p.OffsetCommitResponsePartition(partition_index=n, error_code=code) for n, code in codes.items()]
         return p.OffsetCommitResponse(topics=[p.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=parts)])
 
-    with refusing(cluster, "OffsetCommit", answer):
+    with with_answers(cluster, "OffsetCommit", answer):
         found = cli.json("groups", "reset", "moved", "--to", "latest", "--execute", status=1)
         assert found == [{"topic": "good", "partition": 1, "offset": 2}] and "good-0: TOPIC_AUTHORIZATION_FAILED" in cli.err
         cli("groups", "reset", "moved", "--to", "latest", "--execute", status=1)
@@ -100,7 +100,7 @@ def test_offsets_of_a_group_are_moved(cluster: EmbeddedCluster, at: str, cli: Co
 def test_offsets_of_a_group_are_forgotten(cluster: EmbeddedCluster, at: str, cli: Commands) -> None:
     """Those of a topic that a member reads stay."""
     cluster.create_topic("read", partitions=2)
-    commit_offsets(at, "forgets", "good", "read")
+    commit_ones(at, "forgets", "good", "read")
     with KafkaConsumer(bootstrap_servers=at, group_id="forgets", enable_auto_commit=False) as member:
         member.subscribe(["read"])
         until(member.assignment, "it is a member", member)
@@ -113,7 +113,7 @@ def test_offsets_of_a_group_are_forgotten(cluster: EmbeddedCluster, at: str, cli
 
 def test_groups_are_described_and_their_lag_shown(cluster: EmbeddedCluster, at: str, cli: Commands) -> None:
     for group in ("denied", "seen"):
-        commit_offsets(at, group, "good")
+        commit_ones(at, group, "good")
 
     def answer(request: p.OffsetFetchRequest) -> p.OffsetFetchResponse:
         parts = [p.OffsetFetchResponsePartitions(partition_index=n, committed_offset=1, error_code=DENIED if n else 0) for n in (0, 1)]
@@ -121,7 +121,7 @@ def test_groups_are_described_and_their_lag_shown(cluster: EmbeddedCluster, at: 
         groups = {"denied": {"topics": [], "error_code": Code.GROUP_AUTHORIZATION_FAILED}, "seen": {"topics": topics}}
         return p.OffsetFetchResponse(groups=[p.OffsetFetchResponseGroup(group_id=e.group_id, **groups[e.group_id]) for e in request.groups])
 
-    with refusing(cluster, "OffsetFetch", answer):
+    with with_answers(cluster, "OffsetFetch", answer):
         found = cli.json("groups", "describe", "denied", "seen", status=1)
         assert {name: [row["committed"] for row in each["offsets"]] for name, each in found.items()} == {"denied": [], "seen": [1]}
         assert "denied: GROUP_AUTHORIZATION_FAILED" in cli.err and "seen, good-1: TOPIC_AUTHORIZATION_FAILED" in cli.err
@@ -131,8 +131,8 @@ def test_groups_are_described_and_their_lag_shown(cluster: EmbeddedCluster, at: 
 
 
 def test_a_lag_that_is_not_known_is_not_left_out_without_a_word(cluster: EmbeddedCluster, at: str, cli: Commands) -> None:
-    commit_offsets(at, "behind", "good")
-    with refusing(cluster, "ListOffsets", one_end):
+    commit_ones(at, "behind", "good")
+    with with_answers(cluster, "ListOffsets", one_end):
         shown = cli.json("groups", "lag", "behind", status=1)
         assert [(each["partition"], each["lag"]) for each in shown["partitions"]] == [(1, 1)] and "partition good-0: TOPIC_AUTH" in cli.err
         rows = cli.json("groups", "describe", "behind", status=1)["behind"]["offsets"]
@@ -170,7 +170,7 @@ def test_access_is_taken_away(cluster: EmbeddedCluster, at: str, cli: Commands) 
         return p.DeleteAclsResponse(filter_results=results)
 
     words = ["acls", "remove", "--allow-principal", "User:a", "--topic", "bad", "--topic", "good", "-y"]
-    with refusing(cluster, "DeleteAcls", answer):
+    with with_answers(cluster, "DeleteAcls", answer):
         found = cli.json(*words, status=1)
         assert [each["resource_name"] for each in found["removed"]] == ["good"] and [each["resource_name"] for each in found["failed"]] == [
             "bad"
@@ -182,7 +182,9 @@ def test_access_is_taken_away(cluster: EmbeddedCluster, at: str, cli: Commands) 
 def test_files_are_sent_and_shown(at: str, tmp_path: Path, cli: Commands) -> None:
     (tmp_path / "one").write_text('{"value": "a"}\n{"value": "b"}\n')
     (tmp_path / "two").write_text('{"value": "c"}\n{"value": 3}\n')
-    said = cli.fails("produce", "sent", "--format", "json", str(tmp_path / "one"), str(tmp_path / "two"))
+    cli("topics", "create", "sent")
+    cli("produce", "sent", "--format", "json", str(tmp_path / "one"), str(tmp_path / "two"), status=1)
+    said = cli.err.splitlines()[-1]
     assert f"{tmp_path / 'two'}, line 2: value is 3" in said and said.endswith("; 3 records delivered before")
     builder = BatchBuilder()
     assert builder.append(b"v")

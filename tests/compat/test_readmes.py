@@ -34,7 +34,7 @@ def examples(package: str) -> list[str]:
     return [textwrap.dedent(code) for code in re.findall(BLOCKS[package], str(metadata.get_payload() or metadata["Description"]), flags)]
 
 
-def aiokafkas(name: str, servers: str, names: dict[str, Any]) -> Any:
+def coroutine_of_aiokafkas(name: str, servers: str, names: dict[str, Any]) -> Any:
     """The coroutine of an example, which the test runs in place of the example's last line."""
     (code,) = [each for each in examples("aiokafka") if f"async def {name}" in each]
     changed = code.replace("from aiokafka import", "from kafkacore.compat.aiokafka import").replace("localhost:9092", servers)
@@ -45,7 +45,7 @@ def aiokafkas(name: str, servers: str, names: dict[str, Any]) -> Any:
     return names[name]()
 
 
-def confluents(name: str, servers: str, names: dict[str, Any]) -> dict[str, Any]:
+def run_of_confluent_kafkas(name: str, servers: str, names: dict[str, Any]) -> dict[str, Any]:
     """Runs a program, with the broker's address put in."""
     code = [each for each in examples("confluent-kafka") if MARKS[name] in each][-1]
     code = re.sub(r"^from confluent_kafka(?!\.schema_registry)", "from kafkacore.compat.confluent", code, flags=re.MULTILINE)
@@ -71,8 +71,8 @@ def test_aiokafkas_run_with_another_import() -> None:
             seen.append(values)
             enough.set()
 
-        consuming = asyncio.create_task(aiokafkas("consume", servers, {"print": show}))
-        await aiokafkas("send_one", servers, {})
+        consuming = asyncio.create_task(coroutine_of_aiokafkas("consume", servers, {"print": show}))
+        await coroutine_of_aiokafkas("send_one", servers, {})
         await asyncio.wait((consuming, asyncio.create_task(enough.wait())), timeout=GUARD_S, return_when=asyncio.FIRST_COMPLETED)
         assert not consuming.done()
         consuming.cancel()
@@ -118,13 +118,13 @@ def test_confluent_kafkas_run_with_other_imports(registry: list[Any]) -> None:
 
     with EmbeddedCluster() as cluster:
         reports: list[str] = []
-        confluents("producer", cluster.bootstrap_servers, {"some_data_source": users, "print": reports.append})
+        run_of_confluent_kafkas("producer", cluster.bootstrap_servers, {"some_data_source": users, "print": reports.append})
         with pytest.raises(Enough):
-            confluents("consumer", cluster.bootstrap_servers, names := {"print": until_two})
+            run_of_confluent_kafkas("consumer", cluster.bootstrap_servers, names := {"print": until_two})
         names["c"].close()
         created: list[str] = []
         for _ in range(2):
-            confluents("admin", cluster.bootstrap_servers, {"print": created.append})
+            run_of_confluent_kafkas("admin", cluster.bootstrap_servers, {"print": created.append})
     assert reports == ["Message delivered to mytopic [0]"] * 2
     assert registry == [("User", "http://localhost:8081"), ("mytopic", True), ("mytopic", True)]
     assert printed == [f"Received message: {json.dumps(user)}" for user in users]
@@ -135,7 +135,7 @@ def test_confluent_kafkas_run_with_other_imports(registry: list[Any]) -> None:
 
 def test_the_one_over_asyncio() -> None:
     with EmbeddedCluster() as cluster:
-        confluents("asyncio", cluster.bootstrap_servers, {})
+        run_of_confluent_kafkas("asyncio", cluster.bootstrap_servers, {})
         assert [record.value for record in cluster.records("mytopic")] == [b"hello"]
 
 

@@ -46,7 +46,7 @@ def committed_values(cluster: Any, topic: str) -> list[bytes]:
     ]
 
 
-def producer_of(face: str, servers: str, transaction: str, settings: dict[str, Any]) -> Any:
+def transactional_producer(face: str, servers: str, transaction: str, settings: dict[str, Any]) -> Any:
     if face == "confluent":
         given = {"bootstrap.servers": servers, "transactional.id": transaction, "message.max.bytes": 20_000}
         return SerializingProducer(given | settings) if settings else confluent.Producer(given)
@@ -94,7 +94,7 @@ def test_only_the_abort_is_left(cluster: Any, subtests: pytest.Subtests, face: s
             return await outcome if inspect.isawaitable(outcome) else outcome
 
         settings, refused = REFUSED[face][case]
-        producer = producer_of(face, cluster.bootstrap_servers, topic, settings)
+        producer = transactional_producer(face, cluster.bootstrap_servers, topic, settings)
         send = producer.produce if face == "confluent" else producer.send
         try:
             await done(producer.start() if face == "aiokafka" else producer.init_transactions())

@@ -87,11 +87,11 @@ ASSIGNORS = ("RangePartitionAssignor", "RoundRobinPartitionAssignor", "StickyPar
 """Here these are names for a setting, without methods."""
 
 
-def theirs(package: str, name: str) -> Any:
+def their_module(package: str, name: str) -> Any:
     return importlib.import_module(f"{package}.{name}")
 
 
-def ours(package: str, name: str) -> Any:
+def our_module(package: str, name: str) -> Any:
     return importlib.import_module(f"kafkacore.compat.{package}.{name}")
 
 
@@ -115,14 +115,19 @@ def shape(fn: Any) -> list[tuple[str, Any, Any]]:
 
 def classes() -> dict[str, tuple[Any, Any]]:
     """By name: theirs, ours."""
-    found = {"BatchBuilder": (theirs("aiokafka", "producer.message_accumulator").BatchBuilder, ours("aiokafka", "batch").BatchBuilder)}
+    found = {
+        "BatchBuilder": (
+            their_module("aiokafka", "producer.message_accumulator").BatchBuilder,
+            our_module("aiokafka", "batch").BatchBuilder,
+        )
+    }
     context = "TransactionContext"
-    found[context] = tuple(getattr(each("aiokafka", "producer.producer"), context) for each in (theirs, ours))  # type: ignore[assignment]
+    found[context] = tuple(getattr(each("aiokafka", "producer.producer"), context) for each in (their_module, our_module))  # type: ignore[assignment]
     for module in MODULES["aiokafka"]:
-        for name in {*own_names(theirs("aiokafka", module))} - NAMES_NOT_COVERED.get(("aiokafka", module), set()) - {*ASSIGNORS}:
-            value = getattr(theirs("aiokafka", module), name)
+        for name in {*own_names(their_module("aiokafka", module))} - NAMES_NOT_COVERED.get(("aiokafka", module), set()) - {*ASSIGNORS}:
+            value = getattr(their_module("aiokafka", module), name)
             if inspect.isclass(value) and not issubclass(value, Exception):
-                found.setdefault(name, (value, getattr(ours("aiokafka", module), name)))
+                found.setdefault(name, (value, getattr(our_module("aiokafka", module), name)))
     for name in ("KafkaProducer", "KafkaConsumer", "KafkaAdminClient"):
         found[name] = getattr(REAL["kafka"], name), getattr(kafka, name)
     return found
@@ -131,9 +136,9 @@ def classes() -> dict[str, tuple[Any, Any]]:
 @each_row("package", MODULES)
 def test_names_of_modules_are_there(package: str) -> None:
     for name in MODULES[package]:
-        absent = {each for each in own_names(theirs(package, name)) if not hasattr(ours(package, name), each)}
+        absent = {each for each in own_names(their_module(package, name)) if not hasattr(our_module(package, name), each)}
         assert absent == NAMES_NOT_COVERED.get((package, name), set()), name
-    exported = {*REAL[package].__all__} - {*ours(package, "structs").__all__, *NOT_COVERED[package]}
+    exported = {*REAL[package].__all__} - {*our_module(package, "structs").__all__, *NOT_COVERED[package]}
     assert exported <= {*importlib.import_module(f"kafkacore.compat.{package}").__all__}
 
 
@@ -166,19 +171,19 @@ def test_a_class_has_its_methods_and_signatures(name: str, pair: tuple[Any, Any]
 
 @each_row("package", MODULES)
 def test_tuples_and_enumerations_are_the_same(package: str) -> None:
-    for name in ours(package, "structs").__all__:
-        wanted, found = getattr(theirs(package, "structs"), name, None), getattr(ours(package, "structs"), name)
+    for name in our_module(package, "structs").__all__:
+        wanted, found = getattr(their_module(package, "structs"), name, None), getattr(our_module(package, "structs"), name)
         if hasattr(wanted, "_fields") and name != "ConsumerRecord":
             assert (found._fields, found._field_defaults) == (wanted._fields, wanted._field_defaults)
-    for name in own_names(theirs(package, "admin")):
-        if members := getattr(getattr(theirs(package, "admin"), name), "__members__", None):
-            found = getattr(ours(package, "admin"), name).__members__
+    for name in own_names(their_module(package, "admin")):
+        if members := getattr(getattr(their_module(package, "admin"), name), "__members__", None):
+            found = getattr(our_module(package, "admin"), name).__members__
             assert {key: each.value for key, each in members.items()} == {key: each.value for key, each in found.items()}
 
 
 def test_a_record_can_be_made_as_aiokafkas() -> None:
     given = ("t", 1, 2, 3, 0, "key", {"a": 1}, None, 3, 8, (("h", b"1"),))
-    wanted, found = theirs("aiokafka", "structs").ConsumerRecord(*given), structs.ConsumerRecord(*given)
+    wanted, found = their_module("aiokafka", "structs").ConsumerRecord(*given), structs.ConsumerRecord(*given)
     assert [each.name for each in dataclasses.fields(wanted)] == [each.name for each in dataclasses.fields(structs.ConsumerRecord)]
     assert dataclasses.astuple(found) == dataclasses.astuple(wanted)
     assert repr(found) == repr(wanted)
