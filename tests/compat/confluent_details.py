@@ -193,6 +193,7 @@ def two_partitions_of_which_one_fails(f: Face) -> Any:
 
     return [
         shown(lambda: consumer.store_offsets(offsets=[f.tp(1, 2), f.tp(0, 2)])), shown(lambda: consumer.commit(asynchronous=False)),
+        shown(lambda: consumer.commit(offsets=[absent, f.tp(0, 1)], asynchronous=False)),
         shown(lambda: consumer.committed([absent, f.tp(0)], timeout=WAIT_S)), shown(lambda: consumer.position([f.tp(1), f.tp(0)])),
         shown(lambda: consumer.incremental_assign([f.tp(1, 0), f.tp(0, 0)])), assigned(),
         shown(lambda: consumer.incremental_unassign([f.tp(0), absent])), assigned(),

@@ -553,13 +553,27 @@ class Consumer:
             if asynchronous:
                 engine.commit_async(wanted, functools.partial(self._ended))
                 return None
-            self._waited_for = wanted
+            absent = self._absent(engine, {tp.topic for tp in wanted})
+            self._waited_for = there = {tp: each for tp, each in wanted.items() if tp.topic not in absent}
             try:
-                engine.commit(wanted)
+                if there:
+                    engine.commit(there)
             finally:
                 self._waited_for = None
-        self._committed |= {tp: each.offset for tp, each in wanted.items()}
+            self._committed |= {tp: each.offset for tp, each in there.items()}
+            if absent:
+                raise next(iter(absent.values()))
         return [of_offset(tp, each) for tp, each in wanted.items()]
+
+    def _absent(self, engine: Any, topics: set[str]) -> dict[str, ours.KafkaError]:
+        """Topics that there are not, with the error: librdkafka takes it from the coordinator, the engine tries again as Java does."""
+        found: dict[str, ours.KafkaError] = {}
+        for topic in sorted(topics.difference(engine._driver.client.metadata.snapshot.topics)):
+            try:
+                engine.partitions_for(topic)
+            except ours.UnknownTopicOrPartition as error:
+                found[topic] = error
+        return found
 
     def _to_commit(self) -> Any:
         """What is stored and not committed yet."""
