@@ -9,10 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore.printable import printable, printable_json, quoted
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 JOINERS = "\u200c\u200d"
-TEXT = st.text(st.characters(exclude_categories=()))
+PIECES = ("a", "\x1b", "\n", "\u202e", "\u200d", "\ud83d", "\ud83d\udc69")
+TEXT = st.lists(st.sampled_from(PIECES) | st.characters(exclude_categories=())).map("".join)
+reached = Reached("with an effect", "without an effect")
+joined = Reached("a pair of surrogates", "text that needs an escape")
 
 
 def has_effect(text: str) -> bool:
@@ -42,8 +46,10 @@ def test_what_has_an_effect_is_shown_as_its_escape(text: str, shown: str) -> Non
     assert printable(text) == shown
 
 
+@reached.by
 @given(TEXT)
 def test_no_text_has_an_effect(text: str) -> None:
+    reached("with an effect" if has_effect(text) else "without an effect")
     assert not has_effect(printable(text))
     assert printable(printable(text)) == printable(text)
     if not has_effect(text):
@@ -54,8 +60,11 @@ def test_every_character_by_itself() -> None:
     assert not has_effect(printable("".join(map(chr, range(0x110000)))))
 
 
+@joined.by
 @given(TEXT)
 def test_json_means_the_same(text: str) -> None:
+    joined("a pair of surrogates", "\ud83d\udc69" in text)
+    joined("text that needs an escape", has_effect(text))
     document = printable_json(json.dumps({text: [text]}, ensure_ascii=False))
     assert not has_effect(document)
     found = json.loads(document)

@@ -514,9 +514,17 @@ SPARKS_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("val
 header_lists = st.lists(st.tuples(st.text(max_size=6), st.none() | st.binary(max_size=6)), max_size=4)
 
 
+with_headers = Reached("a row without headers", "a null value", "rows of two batches", "keys of several bytes")
+
+
+@with_headers.by
 @given(st.lists(header_lists, max_size=12), st.sampled_from(["none", "zstd"]), st.booleans())
 def test_headers_to_arrow_without_objects(lists, codec, none_is_null):
     """Against the headers as Python objects."""
+    with_headers("a row without headers", [] in lists)
+    with_headers("a null value", any(value is None for one in lists for _, value in one))
+    with_headers("rows of two batches", len(lists) > 1)
+    with_headers("keys of several bytes", any(not key.isascii() for one in lists for key, _ in one))
     half = len(lists) // 2
     parts = fetched(
         *(
