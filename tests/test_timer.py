@@ -155,13 +155,13 @@ def asleep(timer):
 def test_who_sleeps_is_woken_by_an_earlier_task_a_wakeup_and_the_end(clock):
     timer = SystemTimer("test", clock=clock)
     timer.add(TimerTask(10_000, list))
-    for wake in (lambda: clock.advance(20_000) and timer.wakeup(), timer.wakeup, timer.close):
+    for wake, was_due in ((lambda: clock.advance(20_000) and timer.wakeup(), True), (timer.wakeup, False), (timer.close, False)):
         sleeper = Sleeper(timer)
         sleeper.start()
         asleep(timer)
         wake()
         sleeper.join(WAIT_S)
-        assert not sleeper.is_alive()
+        assert (sleeper.is_alive(), sleeper.answer) == (False, was_due)
     timer = SystemTimer("test", clock=clock)
     timer.add(TimerTask(10_000, list))
     sleeper = Sleeper(timer)
