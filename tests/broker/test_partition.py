@@ -182,6 +182,9 @@ def test_no_more_replicas_must_be_in_sync_than_there_are():
     stage.decide(isr=[1])
     with pytest.raises(errors.NotEnoughReplicas, match="1 replicas are in sync, 2 must be"):
         stage.write()
+    alone = Leader(replicas=(1,), min_isr=2)
+    alone.write()
+    assert alone.hw == 1
 
 
 def test_waiting_writes_have_an_outcome_whatever_comes():

@@ -13,6 +13,7 @@ from logs import MAX, Disk, append, content, full, write_by
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore.broker.log import read_one_batch
 from kafkacore.broker.log.checkpoints import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LEADER_EPOCHS, read_epochs, read_offsets
+from kafkacore.broker.log.manager import RETRY_MS
 from kafkacore.broker.open_servers import open_servers
 from kafkacore.broker.server import Broker
 from kafkacore.config import BrokerConfig
@@ -357,6 +358,19 @@ def test_leader_epochs_that_could_not_be_written_are_in_their_file_before_the_re
     assert (log.recovery_point, read_epochs(store.path / "t-0" / LEADER_EPOCHS)) == (0, [(0, 0)])
     log.flush()
     assert (log.recovery_point, read_epochs(store.path / "t-0" / LEADER_EPOCHS)) == (3, [(0, 0), (7, 3)])
+
+
+def test_a_flush_and_a_deletion_without_a_file_descriptor_are_tried_again(store, without_descriptors):
+    log = store.log(flush_ms=100)
+    append(log)
+    store.log(index=1, file_delete_delay_ms=0)
+    store.manager.delete("t", 1)
+    without_descriptors["number"] = errno.EMFILE
+    store.advance(100)
+    assert (log.recovery_point, store.manager.is_offline, len(list(store.path.glob("t-1.*")))) == (0, False, 1)
+    without_descriptors["number"] = 0
+    store.advance(RETRY_MS)
+    assert (log.recovery_point, list(store.path.glob("t-1*"))) == (3, [])
 
 
 def test_a_shutdown_that_could_not_write_all_is_not_clean(store, without_descriptors):

@@ -219,7 +219,8 @@ def test_a_listener_that_is_full_keeps_no_other_from_taking_connections():
     assert b.opened(2, "10.0.0.1")
     assert not b.opened(3, "10.0.0.1")  # of an address with two: it does not count
     assert (a.wait_ms(0), b.wait_ms(0)) == (WAIT_FOR_A_CLOSE, 0)
-    b.closed(2)
+    for _ in range(2):  # it closes once
+        b.closed(2)
     assert a.wait_ms(0) == WAIT_FOR_A_CLOSE
     a.closed(1)
     assert a.wait_ms(0) == 0 and a.opened(4, "10.0.0.1") and b.opened(5, "10.0.0.2") and b.opened(6, "10.0.0.2")
