@@ -356,13 +356,14 @@ def test_a_registry_that_hangs_is_not_waited_for_five_times(raw: Any, monkeypatc
 )
 def test_threads_that_want_the_same_schema_ask_once_and_others_go_on(raw: Any, answer: bytes, kind: str) -> None:
     asked, answers = threading.Event(), threading.Event()
+    good = b'HTTP/1.1 200 OK\r\ncontent-length: 21\r\n\r\n{"schema": "\\"int\\""}'
 
     def reply(sock: socket.socket) -> None:
-        if raw.asked[-1].endswith("/2"):
+        is_second = raw.asked[-1].endswith("/2")
+        if is_second:
             asked.set()
             assert answers.wait(30)
-            sock.sendall(answer)
-        sock.sendall(b'HTTP/1.1 200 OK\r\ncontent-length: 21\r\n\r\n{"schema": "\\"int\\""}')
+        sock.sendall(answer if is_second else good)
 
     raw.answer = reply
     asking = Asking(raw.url)

@@ -41,6 +41,7 @@ cuts = Reached("within a size", "several frames at once", "a frame larger than t
 @settings(max_examples=25)
 @given(st.lists(st.sampled_from(SIZES), max_size=6), st.sampled_from([1, 2, 3, 7, 1_000, STAGING_BYTES, 100_000]))
 def test_any_cut_gives_the_same_frames(sizes: list[int], step: int) -> None:
+    sizes = [size if step > 100 else min(size, 1_000) for size in sizes]  # a step for each byte takes its time
     cuts("within a size", sizes and step < 4)
     cuts("several frames at once", any(left + right + 8 <= step for left, right in itertools.pairwise(sizes)))
     cuts("a frame larger than the staging behind another", any(size + 4 > STAGING_BYTES for size in sizes[1:]))

@@ -580,11 +580,11 @@ def test_least_loaded_prefers_the_node_tried_longest_ago() -> None:
 # ---- metadata inside poll
 
 
-def test_the_log_is_told_once_of_each_outage_of_each_broker(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_names_each_outage_of_each_broker_once(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster((1, 2))
     cluster.poll(10)
 
-    def told() -> list[str]:
+    def warned() -> list[str]:
         caplog.clear()
         for _ in range(5):
             for id in (1, 2):
@@ -594,10 +594,10 @@ def test_the_log_is_told_once_of_each_outage_of_each_broker(caplog: pytest.LogCa
 
     cluster.unknown_hosts.add("broker-1")
     cluster.refuse.add("broker-2")
-    first, second = told()
+    first, second = warned()
     assert first == "NETWORK_EXCEPTION (13): cannot resolve host 'broker-1': Name or service not known [broker 1]; trying again"
     assert "Connection refused" in second and second.endswith("[broker 2]; trying again")
-    assert told() == []
+    assert warned() == []
     cluster.unknown_hosts.clear()
     cluster.hosts["broker-1"] = ["10.0.0.1", "10.0.0.2"]
     cluster.refuse.add("10.0.0.1")  # the next address is there: nothing to tell
@@ -607,7 +607,7 @@ def test_the_log_is_told_once_of_each_outage_of_each_broker(caplog: pytest.LogCa
     cluster.client.disconnect(1)
     cluster.refuse.add("10.0.0.2")
     cluster.clock.advance(5_000)
-    (again,) = told()
+    (again,) = warned()
     assert again.endswith("[broker 1]; trying again")
     cluster.close()
 

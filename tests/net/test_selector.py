@@ -494,8 +494,8 @@ def test_the_end_of_one_of_two_muted_peers_is_reported(server: tuple[Selector, t
             serving.mute(id)
         serving.watch(ids[1])
         peers = {f"{host}:{port}": peer for peer in (first, second) for host, port in [peer.getsockname()]}
-        gone, stays = (peers[id.split("-")[1]] for id in ids)
-        gone.close()
+        leaves, stays = (peers[id.split("-")[1]] for id in ids)
+        leaves.close()
         while serving.channels[ids[0]].armed:
             serving.poll(5_000)
         assert not serving.disconnected
