@@ -6,6 +6,8 @@ tests/interop/test_security_clients.py.
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from controlling import submit
 from hypothesis import given, settings
@@ -23,6 +25,7 @@ from kafkacore.config_authorizer import ANONYMOUS, STANDARD_AUTHORIZER
 from kafkacore.errors import Code, InvalidTxnState
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.batches import batch
+from tests.kit.reached import Reached
 from tests.kit.rows import each_row
 
 ALICE = "User:alice"
@@ -74,11 +77,17 @@ def codes_of_fetch(response):
 # ---- ACLs that change
 
 
-STEPS = st.lists(st.sampled_from(["allow t", "forbid", "deny", "allow u", "produce", "bob", "alice", "fetch", "fetch"]), max_size=25)
+sessions = Reached(
+    "one topic is refused and the other is not", "refused after it was read", "read after it was refused", "both are refused"
+)
+STEPS = st.lists(
+    st.sampled_from(["allow t", "forbid", "deny", "allow u", "produce", "bob", "alice", "fetch", "fetch"]), min_size=5, max_size=25
+)
 
 
+@partial(sessions.by, rounds=6)
 @given(STEPS, st.sampled_from([12, 17]))
-@settings(max_examples=60)
+@settings(max_examples=15)
 def test_a_session_is_refused_what_a_fetch_without_one_is(steps, version):
     bench = Secured()
     ids = {name: bench.topic(name).topic_id if name == "u" else bench.cluster.topics[name].topic_id for name in "tu"}
@@ -91,12 +100,18 @@ def test_a_session_is_refused_what_a_fetch_without_one_is(steps, version):
     def denied(response):
         return {(topic.topic, topic.topic_id) for topic in response.responses for part in topic.partitions if part.error_code == DENIED}
 
-    first, epoch = bench.ask(wanted(session_epoch=0), version), 0
+    first, epoch, before = bench.ask(wanted(session_epoch=0), version), 0, set()
     for step in ["allow t", "allow u", "fetch", "fetch", *steps, "fetch"]:
         if step == "fetch":
             epoch += 1
             found = bench.ask(fetch_request([], session_id=first.session_id, session_epoch=epoch), version)
-            assert denied(found) == denied(bench.ask(wanted(session_epoch=-1), version))
+            now = denied(bench.ask(wanted(session_epoch=-1), version))
+            assert denied(found) == now
+            sessions("one topic is refused and the other is not", len(now) == 1)
+            sessions("both are refused", len(now) == 2)
+            sessions("refused after it was read", now - before)
+            sessions("read after it was refused", before - now)
+            before = now
         elif step == "produce":
             bench.as_admin(bench.produce)
         elif step == "forbid" and bench.cluster.acls:

@@ -7,6 +7,7 @@ from test_handlers import Bench
 from kafkacore import protocol as p
 from kafkacore.broker import configs
 from kafkacore.broker.state import Outcome
+from tests.kit.reached import Reached
 
 NAMES = [*configs.topic_keys(), *configs.broker_keys(), *configs.group_keys(), *configs.client_metrics_keys(), "", "no.such", "\u00e9"]
 NUMBERS = ["0", "-1", "-2", "1", "2147483647", "9" * 30, "1e400", "nan"]
@@ -34,8 +35,13 @@ def given_to(bench, request, version):
 
 def requests(request, resource, entry, **more):
     """Alterations of a kind."""
-    entries = st.lists(st.builds(entry, name=st.sampled_from(NAMES), value=VALUES, **more), max_size=3)
-    resources = st.lists(st.builds(resource, resource_type=RESOURCES, resource_name=RESOURCE_NAMES, configs=entries), max_size=3)
+    legal = st.builds(entry, name=st.sampled_from(["retention.ms", "log.retention.ms"]), value=st.sampled_from(["5", "6", None]), **more)
+    entries = st.lists(legal, max_size=1) | st.lists(
+        legal | st.builds(entry, name=st.sampled_from(NAMES), value=VALUES, **more), max_size=3
+    )
+    places = st.sampled_from([(2, "t"), (4, "1"), (4, "")]) | st.tuples(RESOURCES, RESOURCE_NAMES)
+    made = st.tuples(places, entries).map(lambda of: resource(resource_type=of[0][0], resource_name=of[0][1], configs=of[1]))
+    resources = st.lists(made, max_size=3)
     return st.builds(request, resources=resources, validate_only=st.booleans())
 
 
@@ -44,10 +50,14 @@ ALTERATIONS = requests(
     p.IncrementalAlterConfigsRequest,
     p.IncrementalAlterConfigsResource,
     p.IncrementalAlterableConfig,
-    config_operation=st.integers(-1, 5),
+    config_operation=st.sampled_from([0, 0, 0, 1, 2, 3, -1, 5]),
 )
 
 
+alterations = Reached("something changes", "one is taken and another refused", "refused", "taken, and only checked")
+
+
+@alterations.by
 @settings(max_examples=200, deadline=None)
 @given(ALTERATIONS | REPLACEMENTS)
 def test_any_alteration_is_answered(request):
@@ -58,7 +68,11 @@ def test_any_alteration_is_answered(request):
     before = everything(bench)
     answer = given_to(bench, request._replace(resources=resources), request.MAX_VERSION)
     assert len(answer.responses) == len(resources)
-    after = everything(bench)
+    after, refused = everything(bench), [bool(each.error_code) for each in answer.responses]
+    alterations("something changes", after != before)
+    alterations("one is taken and another refused", len(set(refused)) == 2)
+    alterations("refused", any(refused))
+    alterations("taken, and only checked", validate_only and not all(refused))
     if validate_only or all(each.error_code for each in answer.responses):
         assert after == before
 

@@ -8,10 +8,13 @@ from logs import FAST_DIRECTORY, Disk
 
 from kafkacore.records import read_batches
 from tests.kit.batches import batch
+from tests.kit.reached import Reached
 
+crashes = Reached("an epoch without a batch is lost", "an epoch with a batch survives", "a position of a lost epoch behind a batch")
 STEPS = st.lists(st.one_of(st.just("lead"), st.just("write"), st.just("crash")), max_size=25)
 
 
+@crashes.by
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_no_position_looks_truncated_after_a_crash(steps):
@@ -30,8 +33,13 @@ def test_no_position_looks_truncated_after_a_crash(steps):
             elif step == "write":
                 log.append(next(iter(read_batches(batch()))), epoch)
             else:
+                known = {each for each, _ in log.epochs}
                 store.crash()
                 log = store.log()
+                lost = known - {each for each, _ in log.epochs}
+                crashes("an epoch without a batch is lost", lost)
+                crashes("an epoch with a batch survives", log.epochs)
+                crashes("a position of a lost epoch behind a batch", any(at and each in lost for at, each in positions))
                 epoch += 1
                 log.begin_epoch(epoch)  # as every leader does (Partition._lead)
             positions.add((log.end_offset, epoch))
