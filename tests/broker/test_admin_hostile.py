@@ -36,12 +36,12 @@ def given_to(bench, request, version):
 def requests(request, resource, entry, **more):
     """Alterations of a kind."""
     legal = st.builds(entry, name=st.sampled_from(["retention.ms", "log.retention.ms"]), value=st.sampled_from(["5", "6", None]), **more)
-    entries = st.lists(legal, max_size=1) | st.lists(
-        legal | st.builds(entry, name=st.sampled_from(NAMES), value=VALUES, **more), max_size=3
-    )
-    places = st.sampled_from([(2, "t"), (4, "1"), (4, "")]) | st.tuples(RESOURCES, RESOURCE_NAMES)
+    wild = st.builds(entry, name=st.sampled_from(NAMES), value=VALUES, **more)
+    entries = st.lists(legal, min_size=1, max_size=1) | st.lists(legal | wild, max_size=3)
+    there = st.sampled_from([(2, "t"), (4, "1"), (4, "")])
+    places = there | there | st.tuples(RESOURCES, RESOURCE_NAMES)
     made = st.tuples(places, entries).map(lambda of: resource(resource_type=of[0][0], resource_name=of[0][1], configs=of[1]))
-    resources = st.lists(made, max_size=3)
+    resources = st.lists(made, min_size=1, max_size=3)
     return st.builds(request, resources=resources, validate_only=st.booleans())
 
 
@@ -58,7 +58,7 @@ alterations = Reached("something changes", "one is taken and another refused", "
 
 
 @alterations.by
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(ALTERATIONS | REPLACEMENTS)
 def test_any_alteration_is_answered(request):
     resources = [each for each in request.resources if each.resource_type != 8]  # loggers are the process's own
