@@ -130,8 +130,8 @@ def read_partitions(cluster):
 @pytest.mark.parametrize(
     ("client", "lose", "rounds", "options"),
     [
-        (Ours, killed, 10, {"processes": True}),
-        (Confluent, killed, 10, {}),
+        (Ours, killed, 5, {"processes": True}),
+        (Confluent, killed, 5, {}),
         (Ours, isolated, 3, {"faults": True}),
     ],
     ids=["ours-processes", "confluent-threads", "ours-isolated"],

@@ -267,15 +267,17 @@ def test_a_broker_stops_while_a_check_runs(broker: Broker, clean: bool, caplog: 
     assert not caplog.records
 
 
-def delete(broker: Broker) -> None:
+def topic_deleted(broker: Broker) -> None:
     delete_topic(broker.state.controller, "t")
 
 
-def resign(broker: Broker) -> None:
+def leadership_lost(broker: Broker) -> None:
     broker.state.replicas.partition("t", 0).resign(errors.NotLeaderOrFollower("another broker leads it"))
 
 
-@pytest.mark.parametrize(("act", "code"), [(delete, Code.UNKNOWN_TOPIC_OR_PARTITION), (resign, Code.NOT_LEADER_OR_FOLLOWER)])
+@pytest.mark.parametrize(
+    ("act", "code"), [(topic_deleted, Code.UNKNOWN_TOPIC_OR_PARTITION), (leadership_lost, Code.NOT_LEADER_OR_FOLLOWER)]
+)
 def test_a_partition_that_goes_while_its_batch_is_checked_is_not_written(broker: Broker, act: Callable[[Broker], None], code: int) -> None:
     gate = Gate(broker)
     with Wire(broker.address) as wire:

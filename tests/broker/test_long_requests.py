@@ -70,7 +70,7 @@ def broker() -> Iterator[Broker]:
         yield made
 
 
-EACH_RUN = {p.ProduceRequest, p.MetadataRequest, p.OffsetFetchRequest, p.CreateTopicsRequest, p.DescribeGroupsRequest, p.CreateAclsRequest}
+EACH_RUN = {p.MetadataRequest, p.OffsetFetchRequest, p.CreateAclsRequest}
 """Requests of a megabyte that each run sends; the night sends those of all APIs."""
 BY_API = [
     pytest.param(key, id=p.APIS[key].name, marks=() if p.APIS[key].request in EACH_RUN else pytest.mark.night) for key in sorted(SERVED)
