@@ -360,7 +360,7 @@ def test_leader_epochs_that_could_not_be_written_are_in_their_file_before_the_re
     assert (log.recovery_point, read_epochs(store.path / "t-0" / LEADER_EPOCHS)) == (3, [(0, 0), (7, 3)])
 
 
-def test_a_flush_and_a_deletion_without_a_file_descriptor_are_tried_again(store, without_descriptors):
+def test_a_flush_and_a_deletion_without_a_file_descriptor_are_tried_again(store, without_descriptors, monkeypatch):
     log = store.log(flush_ms=100)
     append(log)
     store.log(index=1, file_delete_delay_ms=0)
@@ -371,6 +371,17 @@ def test_a_flush_and_a_deletion_without_a_file_descriptor_are_tried_again(store,
     without_descriptors["number"] = 0
     store.advance(RETRY_MS)
     assert (log.recovery_point, list(store.path.glob("t-1*"))) == (3, [])
+    append(log)
+    with monkeypatch.context() as patched:
+
+        def interrupted(descriptor):
+            raise OSError(errno.EINTR, "interrupted")
+
+        patched.setattr(os, "fsync", interrupted)
+        store.advance(100)
+    assert (log.recovery_point, store.manager.is_offline) == (3, False)
+    store.advance(RETRY_MS)
+    assert log.recovery_point == 6
 
 
 def test_a_shutdown_that_could_not_write_all_is_not_clean(store, without_descriptors):
