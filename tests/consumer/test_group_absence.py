@@ -118,7 +118,7 @@ say("end")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
-@pytest.mark.parametrize("auto", [True, False])
+@pytest.mark.parametrize(("group_protocol", "auto"), [("classic", True), ("consumer", False)])
 def test_a_process_that_is_stopped_past_its_session_commits_nothing_more(
     shared: EmbeddedCluster, member, topic: str, group_protocol: str, auto: bool
 ) -> None:

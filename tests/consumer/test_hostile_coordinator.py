@@ -243,8 +243,7 @@ def test_what_a_member_cannot_know(bend: Bend, cooperative: bool) -> None:
     recovers(member)
 
 
-@each_row("instance_id", [None, "i"], ids=["dynamic", "static"])
-@each_row("cooperative", [False, True], ids=["eager", "cooperative"])
+@each_row(("cooperative", "instance_id"), [(False, None), (True, "i")], ids=["eager", "cooperative, static"])
 @pytest.mark.parametrize("api", [p.FindCoordinatorRequest, p.JoinGroupRequest, p.SyncGroupRequest, p.HeartbeatRequest, p.LeaveGroupRequest])
 def test_every_error_code(api: type, cooperative: bool, instance_id: str | None) -> None:
     """Also those that the API never answers with, and those that do not exist."""

@@ -187,8 +187,7 @@ def test_a_topic_that_nobody_can_name(topic_id: bytes, in_group: bool) -> None:
     client.recovers()
 
 
-@pytest.mark.parametrize("instance_id", [None, "i"], ids=["dynamic", "static"])
-@pytest.mark.parametrize("in_group", [False, True], ids=["new", "in the group"])
+@pytest.mark.parametrize(("in_group", "instance_id"), [(False, None), (True, "i")], ids=["new", "in the group, static"])
 def test_every_error_code(in_group: bool, instance_id: str | None) -> None:
     """Also those that the API never answers with, and those that do not exist."""
     for code in CODES:
