@@ -151,6 +151,7 @@ def test_what_failed_names_the_old_request(cluster, release):
             cluster.move_leader(name, 0, 1)
         with pytest.raises(FailedToSendMessageError) as failed:
             producer.send(KeyedMessage("large", b"l" * 5000), KeyedMessage("small", b"m" * 5000), KeyedMessage("large", b"l"))
+        assert producer.statistics().request_size_bytes_avg > 10_000  # both partitions
         producer.send(KeyedMessage("small", b"m" * 500))
         assert producer.statistics().requests.count == 2
     (cause,) = failed.value.failed.values()

@@ -134,7 +134,7 @@ def test_what_is_prepared(version: int, faults: Any, commit: bool) -> None:
 def test_a_commit_that_looks_for_the_markers_of_the_last_one() -> None:
     def before(bench: TransactionalBench) -> None:
         bench.engine.begin(True, True)
-        bench.broker.looks += ["PrepareCommit"] * 2
+        bench.broker.looks.append("PrepareCommit")
         send_all(bench)
 
     def check(bench: TransactionalBench) -> None:

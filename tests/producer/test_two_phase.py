@@ -315,7 +315,12 @@ def test_many_at_once_and_one_that_fails(cluster: EmbeddedCluster, client: TwoPh
     topic = new_topic(cluster)
     prepared = [prepared_by(cluster, topic, str(nth)) for nth in range(12)]
     assert client.abort(prepared[5])
+    busy = [protocol.EndTxnResponse(error_code=Code.CONCURRENT_TRANSACTIONS)] * 2
+    last = prepared[-1].transactional_id
+    cluster.control("EndTxn", lambda request: busy.pop() if busy and request.transactional_id == last else None)
     done = client.commit_all(prepared)
+    cluster.control("EndTxn", None)
+    assert not busy
     assert [each.prepared for each in done] == prepared
     assert [nth for nth, each in enumerate(done) if each.error is not None] == [5]
     assert not any(each.already for each in done)
