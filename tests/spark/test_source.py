@@ -354,13 +354,26 @@ def test_a_topic_that_goes_under_a_task(cluster, admin, producer):
     for name in ("removed", "unharmed"):
         cluster.create_topic(name, partitions=1)
         send(producer, name, range(3))
-    options = {"subscribe": "removed,unharmed", "joinSmallPartitions": "1", "kafkaConsumer.pollTimeoutMs": "500"}
+    options = {"subscribe": "removed,unharmed", "joinSmallPartitions": "1", "kafkaConsumer.pollTimeoutMs": "300"}
     strict, lenient = (Query(cluster, **options, onDataLoss=what) for what in ("fail", "earliest"))
     plans = [strict.plan(), lenient.plan()]
     admin.delete_topics(["removed"]).check()
     with pytest.raises(errors.OffsetOutOfRange, match=r"partition no longer exists: the topic was deleted .*topic removed, partition 0"):
         read(strict.reader, plans[0])
     assert numbers(read(lenient.reader, plans[1])) == [0, 1, 2]
+
+
+def test_a_topic_that_is_made_anew_under_a_task(cluster, admin, producer):
+    cluster.create_topic("remade", partitions=1)
+    send(producer, "remade", range(3))
+    options = {"subscribe": "remade", "kafkaConsumer.pollTimeoutMs": "300"}
+    strict, lenient = (Query(cluster, **options, onDataLoss=what) for what in ("fail", "earliest"))
+    plans = [strict.plan(), lenient.plan()]
+    admin.delete_topics(["remade"]).check()
+    cluster.create_topic("remade", partitions=1)
+    with pytest.raises(errors.OffsetOutOfRange, match=r"from 0 on some are not there: the log ends at 0: the topic was created again"):
+        read(strict.reader, plans[0])
+    assert read(lenient.reader, plans[1]) == []
 
 
 def test_a_consumer_of_a_failed_task_is_closed_and_another_one_is_lent_again(cluster):
@@ -424,6 +437,17 @@ def test_constructors_ask_nobody():
     assert KafkaSource(given).schema() == KAFKA_SCHEMA
     assert KafkaSource({**given, "includeHeaders": "true"}).schema() == WITH_HEADERS
     pickle.dumps((batch, stream))
+
+
+def test_batches_of_few_rows_and_bytes(cluster, producer, monkeypatch):
+    cluster.create_topic("bounded", partitions=1)
+    producer.send_many("bounded", [b"x" * 600] * 7).result(60)
+    query = Query(cluster, subscribe="bounded")
+    plan = query.plan() or []
+    for rows_most, bytes_most, sizes in ((50_000, 16 << 20, [7]), (3, 16 << 20, [3, 3, 1]), (50_000, 2_500, [4, 3]), (50_000, 10, [1] * 7)):
+        monkeypatch.setattr("kafkacore.spark.rows.MAX_BATCH_ROWS", rows_most)
+        monkeypatch.setattr("kafkacore.spark.rows.MAX_BATCH_BYTES", bytes_most)
+        assert [batch.num_rows for task in plan for batch in query.reader.read(task)] == sizes
 
 
 def test_batches_have_sparks_types_exactly(cluster, producer):
