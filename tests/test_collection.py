@@ -19,6 +19,7 @@ def pytest_collection_finish(session):
 """
 
 
+@pytest.mark.night
 @pytest.mark.slow
 def test_to_collect_imports_nothing_that_takes_long(tmp_path: Path) -> None:
     (tmp_path / "collected_by.py").write_text(PLUGIN)

@@ -6,6 +6,7 @@ import ast
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 TESTS = Path(__file__).parent
 WRITTEN_TWICE = 0
@@ -18,26 +19,35 @@ PUBLIC = {"_asdict", "_exit", "_field_defaults", "_fields", "_import_from_c_caps
 
 
 @cache
-def helpers() -> dict[str, list[tuple[str, str]]]:
-    """By name: the files that define it at their top, and what the definition says without its docstring."""
-    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for file in sorted(TESTS.rglob("*.py")):
-        for node in ast.parse(file.read_bytes()).body:
+def trees() -> dict[str, ast.Module]:
+    return {str(file.relative_to(TESTS)): ast.parse(file.read_bytes()) for file in sorted(TESTS.rglob("*.py"))}
+
+
+@cache
+def helpers() -> dict[str, list[tuple[str, ast.stmt]]]:
+    """By name: the files that define it at their top, and the definition."""
+    found: dict[str, list[tuple[str, ast.stmt]]] = defaultdict(list)
+    for file, tree in trees().items():
+        for node in tree.body:
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or node.name.startswith(("test_", "pytest_")):
                 continue
             if any("fixture" in ast.unparse(each) for each in node.decorator_list):
                 continue
-            if ast.get_docstring(node) is not None:
-                node.body = node.body[1:] or [ast.Pass()]
-            found[node.name].append((str(file.relative_to(TESTS)), ast.dump(node)))
+            found[node.name].append((file, node))
     return found
+
+
+def said_by(node: Any) -> str:
+    """What a definition says without its docstring."""
+    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    return "; ".join(map(ast.dump, [node.args if hasattr(node, "args") else ast.Tuple(node.bases), *body]))
 
 
 def test_no_helper_is_written_twice() -> None:
     by_text: dict[str, list[str]] = defaultdict(list)
     for name, places in helpers().items():
-        for file, text in places:
-            by_text[text].append(f"{file}: {name}")
+        for file, node in places if len(places) > 1 else ():
+            by_text[f"{name} {said_by(node)}"].append(f"{file}: {name}")
     twice = [places for places in by_text.values() if len(places) > 1]
     assert len(twice) <= WRITTEN_TWICE, twice
 
@@ -48,9 +58,9 @@ def test_names_of_helpers_say_which() -> None:
     assert len(crowded) <= NAMES_IN_THREE_FILES, crowded
 
 
-def private_names(text: bytes) -> list[str]:
+def private_names(tree: ast.Module) -> list[str]:
     """Where a test reads another object's private attribute, or imports a private name of the package."""
-    nodes = list(ast.walk(ast.parse(text)))
+    nodes = list(ast.walk(tree))
     mine, own = ("self", "cls"), set(PUBLIC)
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -73,8 +83,7 @@ def _is_private(name: str) -> bool:
 
 
 def test_private_names_of_the_package_become_fewer() -> None:
-    files = [file for file in sorted(TESTS.rglob("*.py")) if file != TESTS / "kit" / "inside.py"]
-    found = {str(file.relative_to(TESTS)): private_names(file.read_bytes()) for file in files}
+    found = {file: private_names(tree) for file, tree in trees().items() if file != "kit/inside.py"}
     assert sum(map(len, found.values())) <= PRIVATE_NAMES, {file: places for file, places in found.items() if places}
 
 
@@ -86,4 +95,4 @@ class C:
     def _own(self): self._c = self._d
 x._c; x._e; x._replace(y=1); x.y._f.z
 """
-    assert private_names(text) == ["3: _b", "6: x._e", "6: x.y._f"]
+    assert private_names(ast.parse(text)) == ["3: _b", "6: x._e", "6: x.y._f"]
