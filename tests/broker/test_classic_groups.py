@@ -272,6 +272,22 @@ def test_two_that_claim_one_instance_id():
 # ---- the log
 
 
+def test_a_new_coordinator_knows_the_last_generation_and_gives_everybody_a_session():
+    bench = GroupBench()
+    generation, ids, leader = bench.stable("a", "b", session_ms=1_000)
+    before = bench.group()
+    bench.advance(900)
+    bench.reload()
+    after = bench.group()
+    assert after is not before
+    assert (after.state_name, after.generation, after.leader, after.protocol_name) == ("Stable", generation, leader, "range")
+    assert {member_id: member.assignment for member_id, member in after.members.items()} == {each: each.encode() for each in ids}
+    bench.advance(900)
+    assert [bench.heartbeat(each, generation) for each in ids] == [0, 0]
+    bench.advance(1_000)
+    assert not bench.group().members
+
+
 def test_a_group_that_could_not_be_written_down_is_not_there():
     bench = GroupBench(group_initial_rebalance_delay_ms=0)
     with bench.no_appends():
@@ -281,6 +297,19 @@ def test_a_group_that_could_not_be_written_down_is_not_there():
     again = bench.join(version=3)
     bench.advance()
     assert again.response.leader == again.response.member_id  # nobody leads whom no client knows
+
+
+def test_who_waits_is_sent_to_the_new_coordinator():
+    bench = GroupBench()
+    generation, (first, second), _ = bench.stable("a", "b")
+    waiting = bench.join(first, protocols=(("range", b"changed"),))
+    bench.state.stopping()
+    assert code(waiting) == Code.NOT_COORDINATOR
+    assert code(bench.join(first)) == Code.NOT_COORDINATOR
+    bench.reload()
+    # The rebalance is forgotten; the generation before it stands, and who asks for another gets it.
+    again = [bench.join(each) for each in (first, second)]
+    assert {each.response.generation_id for each in again if each.response} <= {generation, generation + 1}
 
 
 def test_a_group_that_nobody_came_back_to_is_in_the_log_and_ends_with_its_offsets():

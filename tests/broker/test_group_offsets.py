@@ -137,6 +137,16 @@ def put(store, at, producer_id, partition, offset=1):
     store.replay(at, producer_id, OffsetCommitKey(group="g", topic="a", partition=partition), value)
 
 
+def test_a_deleted_offset_takes_the_pending_ones_with_it():
+    store = OffsetStore()
+    put(store, 0, -1, 0)
+    put(store, 1, 7, 0)
+    assert store.known_partitions("g") == [A0]
+    put(store, 2, -1, 0, None)
+    store.replay_end_marker(3, 7, True)
+    assert (len(store), store.known_partitions("g"), store.has_pending("g")) == (0, [], False)
+
+
 # ---- expiry and deletion
 
 
