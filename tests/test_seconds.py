@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import seconds  # noqa: E402
 from test_rules import places  # noqa: E402
 
-from kafkacore.metrics import Clients  # noqa: E402
+from kafkacore.legacy.statistics import Counts  # noqa: E402
 
 ENTRIES = {f"{file}:{name}": entry for file, rows in seconds.table().items() for name, entry in rows.items()}
 
@@ -52,13 +52,13 @@ def test_what_counts_as_a_collection():
 
 
 def test_two_at_once_are_seen_and_one_after_the_other_is_not():
-    watcher, clients = seconds.Watcher(["metrics/__init__.py"]), Clients.__new__(Clients)
+    watcher, counts = seconds.Watcher(["legacy/statistics.py"]), Counts.__new__(Counts)
     watcher.test = "a test"
-    watcher.register(clients)
+    watcher.register(counts)
     for size in (1, 0, 1):
-        clients._by_id = dict.fromkeys(range(size))
-        watcher.look("_by_id")
+        counts.topics = dict.fromkeys(range(size))
+        watcher.look("topics")
     assert watcher.found == {}
-    clients._by_id[1] = None
-    watcher.look("_by_id")
-    assert watcher.found == {"metrics/__init__.py:Clients._by_id": ["a test"]}
+    counts.topics[1] = None
+    watcher.look("topics")
+    assert watcher.found == {"legacy/statistics.py:Counts.topics": ["a test"]}
