@@ -202,7 +202,7 @@ def test_settings_are_numbers_and_truth_values_under_either_name(name):
 
 def test_records_go_in_and_come_out_in_one_call():
     with EmbeddedCluster(config={"num.partitions": 2}) as cluster:
-        whole = ProducerRecord("t", "c", key="k", headers=[("h", b"1")], partition=0, timestamp_ms=5)
+        whole = ProducerRecord("t", "c", key="k", headers=[("h", b"1")], partition=1, timestamp_ms=5)
         sent = cluster.produce("t", ["a", ("k", b"b"), whole, None], value_serializer=lambda value: value)
         assert [each.topic for each in sent] == ["t"] * 4
         found = cluster.records("t")
@@ -210,7 +210,7 @@ def test_records_go_in_and_come_out_in_one_call():
         assert {(each.key, each.value) for each in found} == {(None, b"a"), (b"k", b"b"), (b"k", b"c"), (None, None)}
         assert [(each.partition, each.offset) for each in found] == sorted((each.partition, each.offset) for each in found)
         own = next(each for each in found if each.value == b"c")
-        assert (own.partition, own.timestamp_ms, list(own.headers)) == (0, 5, [("h", b"1")])
+        assert (own.partition, own.timestamp_ms, list(own.headers)) == (1, 5, [("h", b"1")])
         assert {each.value for each in cluster.records("t", value_deserializer=len)} == {1, None}
         assert cluster.produce("t", []) == []
         with pytest.raises(errors.UnknownTopicOrPartition):
