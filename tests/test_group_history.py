@@ -245,6 +245,18 @@ def test_what_was_acknowledged_after_the_group_had_read_everything_is_not_missed
     assert history.check() == []
 
 
+def test_of_two_partitions_in_one_commit_each_is_judged() -> None:
+    history = History()
+    member, writer = GroupHistory(history).member("m"), history.writer("p")
+    member.assigned([(TOPIC, 0), (TOPIC, 1)])
+    for partition in (0, 1):
+        writer.send(TOPIC, f"v{partition}", partition).acked(0)
+        member.polled(TOPIC, partition, [(0, f"v{partition}")])
+    member.processed(TOPIC, 0, 1)
+    member.commit({(TOPIC, 0): 1, (TOPIC, 1): 1})
+    assert {(finding.kind, finding.partition) for finding in history.check()} == {(Kind.UNPROCESSED, 1)}
+
+
 def test_a_history_that_cannot_be_is_refused() -> None:
     history = History()
     member = GroupHistory(history).member("m")
