@@ -194,6 +194,35 @@ def test_names_match_as_by_python(pattern, names):
         ("", [""], ["a"]),
         ("a|", ["a", ""], ["b"]),
         ("()*a", ["a"], ["b"]),
+        ("a{2,}b{2,3}c{0002}d{1,0002}", ["aabbccd", "aaabbbccdd"], ["abbccd", "aabccd", "aabbbbccd", "aabbccddd"]),
+        (
+            "a{x}|a{1,x}|a{\N{ARABIC-INDIC DIGIT THREE}}|a{1,\N{ARABIC-INDIC DIGIT THREE}}",
+            ["a{x}", "a{1,x}", "a{\u0663}", "a{1,\u0663}"],
+            ["a", "aaa"],
+        ),
+        ("$a|b^c|(^|x)d($|y)", ["d", "xdy", "xd"], ["a", "bc", "xxd", "dyy", ""]),
+        ("^$|$^", [""], ["a"]),
+        (".", ["a"], ["\n", ""]),
+        ("(?i)a(?-i)b", ["Ab", "ab"], ["AB", "aB"]),
+        ("((?i)a|b)c", ["Ac", "Bc"], ["AC", "BC"]),
+        ("(?m)a(?s:b)(?Ui:c)(?i-m:d)e", ["abCDe"], ["aBcde", "abcdE"]),
+        ("(?i)[b-d][x]", ["BX", "Dx", "bx", "dX"], ["Ax", "Ex", "ax", "bb", "bxx"]),
+        ("[b-d][e-e]", ["be", "de"], ["ae", "ee", "bd"]),
+        (r"\Qa.b", ["a.b"], ["axb", "a.b."]),
+        (r"\Qa\Eb\Z", ["ab"], ["a", "abb"]),
+        (r"\D\S\W", ["ab-"], ["1b-", "a -", "abc"]),
+        (r"\a\f\t\n\r\v\-", ["\a\f\t\n\r\v-"], ["aftnrv-"]),
+        (r"\x{10FFFF}\x{000062}c", ["\U0010ffffbc"], ["\U0010ffffb", "bc"]),
+        (r"[\]\dx\x61-\x63]", ["]", "1", "x", "a", "b", "c"], ["d", "\\", "-"]),
+        (r"[a\-z][b-\x64]", ["ab", "-c", "zd"], ["bb", "ae"]),
+        ("[[:ascii:]][[:digit:]x-z]", ["\x7f1", "ay"], ["\x801", "aw", "1:"]),
+        ("(?:)" * 2500, [""], ["a"]),
+        ("a" * 2500, ["a" * 2500], ["a" * 2499]),
+        ("(?:aaaa){500}", ["a" * 2000], ["a" * 1996]),
+        ("(?:aaaa){499,}", ["a" * 1996, "a" * 2000], ["a" * 1992]),
+        ("a{1000}", ["a" * 1000], ["a" * 999]),
+        ("a|" * 833 + "a", ["a"], ["aa"]),
+        ("(" * 99 + "a" + ")" * 99, ["a"], [""]),
     ],
 )
 def test_what_re2_understands(pattern, matching, other):
@@ -207,7 +236,10 @@ def test_what_re2_understands(pattern, matching, other):
     [
         *("(", ")", "[", "[b-a]", "[a", "[[:nope:]]", "*", "a**", "a++", "a{2}{3}", "a{1001}", "a{3,2}", r"\1", r"\y", "\\", r"\xg"),
         *("(?=a)", "(?<=a)", "(?!a)", "(?<n", "(?P<>a)", "(?z)", r"\x{110000}", r"\x{61"),
-        *("(" * 300 + ")" * 300, "((a{1000}){1000}){1000}", "a" * 10_001),
+        *("(?<!a)", "(?P<\xe9>a)", "(?--i)a", "a*+", "a?*", "+", "a|?", "[a-", "[[:alpha", "a{1,1001}", "a{00001}", "a{1,00002}"),
+        *(r"\8", r"\x6", r"\x{}", r"\x{6g}", r"\x{0000061}", "(?", "[a-\\"),
+        *("(" * 100 + ")" * 100, "((a{1000}){1000}){1000}", "(?:)" * 2500 + "a", "a" * 2501, "a|" * 834 + "a"),
+        *("(?:aaaa){501}", "(?:aaaa){500,}"),
     ],
 )
 def test_what_re2_refuses(pattern):
@@ -247,6 +279,17 @@ def test_an_expression_costs_little_per_character(pattern):
     before = regex.cost
     regex.matches("ab" * 120)
     assert regex.cost - before < 20 * size + 2 * (size + len(pattern)) + 240 * (size // 4 + 3)
+
+
+def test_a_match_counts_its_steps_and_stops_after_so_many():
+    regex = Regex("(a|b)*c")
+    costs = [regex.cost]
+    for name in ("abc", "abc", "ab", ""):
+        regex.matches(name)
+        costs.append(regex.cost)
+    assert costs == [12, 149, 152, 154, 155]
+    assert regex.go_on("abc", regex.start, 2) == regex.go_on("abc", regex.go_on("abc", regex.start, 1), 1)
+    assert regex.go_on("abc", regex.start, 2).at == 2
 
 
 class Reads(dict):
