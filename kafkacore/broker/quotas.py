@@ -276,9 +276,7 @@ _INT32_MAX = 2**31 - 1
 
 def _rounded(wait_ms: float) -> int:
     """A throttle time as answers have it: 32 bits. A limit may be so small that the time is infinite; one that is NaN delays no client."""
-    if wait_ms >= _INT32_MAX:
-        return _INT32_MAX
-    return 0 if math.isnan(wait_ms) else math.floor(wait_ms + 0.5)
+    return 0 if math.isnan(wait_ms) else math.floor(min(wait_ms, _INT32_MAX) + 0.5)
 
 
 class MutationQuota:

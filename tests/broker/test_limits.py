@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,13 +22,18 @@ from controlling import create_topic
 from kafkacore import KafkaAdminClient
 from kafkacore import protocol as p
 from kafkacore._codec import FrameReader, ReceiveMemory, decode_request_body
+from kafkacore.broker import limits
 from kafkacore.broker.limits import (
     MAX_RESERVED_DESCRIPTORS,
     WAIT_FOR_A_CLOSE,
     ConnectionQuotas,
+    full_address,
     has_spare_descriptor,
+    log_memory_bytes,
+    raise_descriptor_limit,
     request_memory_bytes,
 )
+from kafkacore.broker.quotas import CONNECTIONS, IP, ConnectionRateQuota
 from kafkacore.broker.served import MAX_REQUEST_ELEMENTS
 from kafkacore.broker.server import Broker
 from kafkacore.clock import ManualClock
@@ -76,6 +82,8 @@ def test_an_address_has_its_own_limit() -> None:
     assert quotas.refused == 3
     quotas.closed("a")
     assert quotas.opened("g", "10.0.0.1")
+    quotas.closed("c")
+    assert [quotas.opened(id, "::ffff:10.0.0.2") for id in "hi"] == [True, False]
     with pytest.raises(ConfigError, match="unknown"):
         ConnectionQuotas(BrokerConfig(max_connections_per_ip_overrides="no such host.invalid:5"))
 
@@ -101,6 +109,88 @@ def test_connections_beyond_the_rate_wait_their_share_of_a_second() -> None:
         assert quotas.opened(100 + taken, "h")
         taken += 1
     assert taken == 4
+    assert quotas.wait_ms(99_000) == 250  # a clock that goes back gives nothing, and takes nothing
+    assert quotas.wait_ms(99_250) == 0
+
+
+def test_a_listener_counts_its_own_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    listeners = {"listeners": "PLAINTEXT://h:1,OTHER://h:2", "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"}
+    config = {**listeners, "listener.name.other.max.connections": 2, "max.connections.per.ip.overrides": "10.0.0.9:0"}
+    quotas = ConnectionQuotas(BrokerConfig.from_user(config))
+    other, plain = quotas.of_listener("OTHER"), quotas.of_listener("PLAINTEXT")
+    assert not other.opened("turned away", "10.0.0.9")
+    for id in "ab":
+        assert other.wait_ms(0) == 0
+        assert other.opened(id, "10.0.0.1")
+    assert (other.wait_ms(0), plain.wait_ms(0)) == (WAIT_FOR_A_CLOSE, 0)
+    assert plain.opened("c", "10.0.0.1")
+    plain.closed("c")
+    assert other.wait_ms(0) == WAIT_FOR_A_CLOSE
+    other.closed("a")
+    other.closed("a")
+    assert other.wait_ms(0) == 0
+    assert other.opened("d", "10.0.0.1")
+    assert other.wait_ms(0) == WAIT_FOR_A_CLOSE
+    plain.out_of_descriptors(5)
+    assert quotas.deadline_ms == 205
+    descriptors(monkeypatch, 400, 400)
+    assert plain.wait_ms(7) == 200
+    assert quotas.deadline_ms == 207
+
+
+def test_a_connection_of_an_address_that_is_too_fast_counts_nowhere() -> None:
+    rate = ConnectionRateQuota(11, 1)
+    rate.update({frozenset({(IP, "10.0.0.1")}): {CONNECTIONS: 0.1}})
+    quotas = ConnectionQuotas(BrokerConfig(), rate)
+    assert quotas.wait_ms(50_000) == 0
+    assert [quotas.opened(id, "10.0.0.1") for id in "ab"] == [True, True]
+    assert (quotas.doomed, quotas.hosts) == ({"b": 1_000}, {"a": "10.0.0.1"})
+    assert quotas.wait_ms(62_000) == 0
+    assert quotas.opened("c", "10.0.0.1")
+    assert quotas.doomed.keys() == {"b"}
+
+
+@each_row(("host", "full"), [("10.0.0.1", "10.0.0.1"), ("::1", "0:0:0:0:0:0:0:1"), ("fe80::1f%eth0", "fe80:0:0:0:0:0:0:1f%eth0")])
+def test_addresses_as_java_writes_them(host: str, full: str) -> None:
+    assert full_address(host) == full
+
+
+ENDLESS = -1
+
+
+def descriptors(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, number: int | None = None) -> list[object]:
+    """A system with such limits, that gives a number or none; what is set and closed."""
+    done: list[object] = []
+
+    def opened(path: str, flags: int) -> int:
+        if number is None:
+            raise OSError(errno.EMFILE, "none left")
+        return number
+
+    rlimit = SimpleNamespace(getrlimit=lambda which: (soft, hard), setrlimit=lambda which, both: done.append(both))
+    monkeypatch.setattr(limits, "resource", SimpleNamespace(RLIMIT_NOFILE=7, RLIM_INFINITY=ENDLESS, **vars(rlimit)))
+    monkeypatch.setattr(limits, "os", SimpleNamespace(open=opened, close=done.append, O_RDONLY=0, O_CLOEXEC=0))
+    return done
+
+
+@each_row(
+    ("soft", "hard", "limit"),
+    [(1_024, 4_096, 4_096), (4_096, 4_096, 4_096), (1_024, ENDLESS, 65_536), (70_000, ENDLESS, 70_000), (ENDLESS, ENDLESS, ENDLESS)],
+)
+def test_the_limit_of_descriptors_is_raised(soft: int, hard: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = descriptors(monkeypatch, soft, hard)
+    assert raise_descriptor_limit() == limit
+    assert done == ([] if soft == limit else [(limit, hard)])
+
+
+@each_row(
+    ("soft", "number", "is_spare"),
+    [(400, 335, True), (400, 336, False), (40, 29, True), (40, 30, False), (400, None, False), (ENDLESS, None, True)],
+)
+def test_the_last_descriptors_are_kept(soft: int, number: int | None, is_spare: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = descriptors(monkeypatch, soft, soft, number)
+    assert has_spare_descriptor() == is_spare
+    assert done == ([] if number is None else [number])
 
 
 @each_row("overrides", ["10.0.0.1", "10.0.0.1:", ":5", "10.0.0.1:-1", "a:1,b"])
@@ -109,9 +199,15 @@ def test_overrides_of_another_form_are_refused(overrides: str) -> None:
         BrokerConfig(max_connections_per_ip_overrides=overrides)
 
 
-def test_the_memory_of_requests_has_a_bound_in_any_case() -> None:
+def test_the_memory_of_requests_has_a_bound_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
     assert request_memory_bytes(BrokerConfig(queued_max_request_bytes=200 << 20)) == 200 << 20
-    assert request_memory_bytes(BrokerConfig()) >= 104_857_600
+    machine = {"SC_PHYS_PAGES": 1 << 20, "SC_PAGE_SIZE": 4_096}
+    monkeypatch.setattr(os, "sysconf", machine.__getitem__)
+    assert request_memory_bytes(BrokerConfig()) == log_memory_bytes(BrokerConfig()) == 1 << 30
+    assert [log_memory_bytes(BrokerConfig(log_memory_max_bytes=each)) for each in (0, 5)] == [0, 5]
+    monkeypatch.setattr(os, "sysconf", int)  # it raises ValueError
+    assert request_memory_bytes(BrokerConfig()) == 104_857_600
+    assert log_memory_bytes(BrokerConfig()) == 0
     with pytest.raises(ConfigError, match="queued_max_request_bytes"):
         BrokerConfig(queued_max_request_bytes=1000)
 

@@ -3,18 +3,21 @@
 import itertools
 import math
 from functools import partial
+from types import SimpleNamespace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkacore.broker import quotas
+from kafkacore import protocol as p
+from kafkacore.broker.controller.quotas import alter_client_quotas
 from kafkacore.broker.quotas import (
+    ABSENT,
     CLIENT_ID,
     CONNECTIONS,
     IP,
-    MAX_USES,
     MUTATION,
     PRODUCE,
+    REQUEST,
     USE_EXPIRES_MS,
     USER,
     Bucket,
@@ -25,6 +28,8 @@ from kafkacore.broker.quotas import (
     Uses,
     Windows,
 )
+from kafkacore.errors import Code
+from kafkacore.protocol.metadata_log import ClientQuotaEntity, ClientQuotaRecord
 from tests.kit.inside import kept_of, samples_of
 from tests.kit.reached import Reached
 from tests.kit.rows import each_row
@@ -105,6 +110,7 @@ def test_the_first_use_counts_over_the_windows_that_are_missing():
     assert made.record("u", "c", 0, 5_500) == 500  # half of it has passed: (11000 / 10.5 - 1000) / 1000 * 10.5 s
     assert made.record("u", "c", 0, 6_000) == 1_000  # a whole window takes the place of a missing one
     assert made.record("u", "c", 0, 16_000) == 0
+    assert Windows().rate(7, 1, 100) == (0, 0)
 
 
 def test_after_the_throttle_time_the_rate_is_at_the_quota():
@@ -127,7 +133,8 @@ def test_after_the_throttle_time_the_rate_is_at_the_quota():
         (10_000, 100_005, 1, {}),  # 0.5 ms
         (10_000, 100_004, 0, {}),
         (1e-9, 10**12, 2**31 - 1, {}),
-        (1, 5, 2**31 - 1, {"samples": 1}),  # a single window that has just begun: no rate, whatever came
+        (1, 0, 0, {"samples": 1}),
+        (1, 1, 2**31 - 1, {"samples": 1}),  # a single window that has just begun: no rate, whatever came
         (10, 1_000, 1_000, {"max_throttle_ms": 1_000}),  # request time waits at most a window
         (10, 101, 100, {"max_throttle_ms": 1_000}),
     ],
@@ -203,20 +210,34 @@ def test_uses_that_rest_for_an_hour_are_forgotten():
         made.record("u", f"client-{nth}", 1, nth)
     assert len(made.uses) == 10_000
     made.record("u", "client-0", 1, 100_000)  # used again: the youngest
-    for nth in range(5_000):
+    for nth, left in enumerate([*range(9_999, 1, -2), *[2] * 10]):  # two of the oldest for each one
         made.record("u", "late", 1, USE_EXPIRES_MS + 20_000 + nth)
-    assert len(made.uses) == 2
+        assert len(made.uses) == left
+    made.uses.clear()
+    assert len(made.uses) == 0
 
 
-def test_invented_client_ids_fill_no_memory(monkeypatch):
-    monkeypatch.setattr(quotas, "MAX_USES", 100)
+@each_row("kind", [Windows, Bucket])
+def test_a_use_is_kept_for_an_hour_to_the_millisecond(kind):
+    uses = Uses(kind)
+    first = uses.of("a", 0)
+    uses.of("b", 3_600_000).last_ms = 3_600_000
+    assert len(uses) == 2 and uses.of("a", 3_600_000) is first
+    assert uses.of("a", 3_600_001) is not first
+
+
+def test_invented_client_ids_fill_no_memory():
     uses = Uses(Windows)
-    for nth in range(1_000):
-        uses.of(("u", "x" * 30_000 + str(nth)), nth)
-    assert len(uses) <= 101 <= MAX_USES
-    assert max(len(part) for key in kept_of(uses) for part in key) <= 256
-    kept = uses.of(("u", "x" * 30_000 + "999"), 1_000)
-    assert uses.of(("u", "x" * 30_000 + "999"), 1_001) is kept
+    for nth in range(50_010):
+        uses.of(("u", f"x{nth}"), 0)
+    assert len(uses) == 50_000
+    for nth in range(20):
+        kept = uses.of(("u", "x" * 30_000 + str(nth)), 1)
+        assert uses.of(("u", "x" * 30_000 + str(nth)), 1) is kept
+    uses.of(("u", "y" * 257), 1)
+    assert max(len(part) for key in kept_of(uses) for part in key) < 50
+    uses.of(("u", "y" * 256), 1)
+    assert next(reversed(kept_of(uses))) == ("u", "y" * 256)
 
 
 # ---- clocks
@@ -258,6 +279,8 @@ def test_strict_lets_all_of_a_request_through_and_then_nothing_until_the_debt_is
     assert made.take("u", "c", 1, 24_999, True) == (False, 1)
     assert made.take("u", "c", 1, 25_000, True) == (True, 0)
     assert made.take("u", "other", 10**6, 0, True) == (True, 0)
+    made.uses.of((ABSENT, "c"), 25_000).tokens = -1e-6  # what sums of fractions may be wrong by
+    assert made.take("u", "c", 1, 25_000, True) == (True, 0)
 
 
 PERMITS = st.sampled_from([1, 2, 10, 22, 60])
@@ -301,3 +324,71 @@ def test_addresses_open_connections_at_their_rate():
     assert [made.opened("10.0.0.2", 0) for _ in range(11)] == [0] * 10 + [1_000]
     assert made.opened("10.0.0.2", 0) == 1_000  # at most a window
     assert made.opened("10.0.0.1", 500) == 0
+
+
+# ---- altering them
+
+
+def altered(*entries, validate_only=False, **current):
+    """What the controller answers and writes; an entry is what it names, and a value by key, None to remove it."""
+    wanted = []
+    for names, ops in entries:
+        parts = [p.ClientQuotaEntityPart(entity_type=kind, entity_name=name) for kind, name in names]
+        sent = [p.ClientQuotaOp(key=key, value=value or 0.0, remove=value is None) for key, value in ops]
+        wanted.append(p.ClientQuotaAlteration(entity=parts, ops=sent))
+    state = SimpleNamespace(image=SimpleNamespace(client_quotas={entity("u", "absent"): current}))
+    return alter_client_quotas(state, p.AlterClientQuotasRequest(entries=wanted, validate_only=validate_only), 1, 0)
+
+
+U = [(USER, "u")]
+
+
+@each_row(
+    "names, ops, message",
+    [
+        ([], [(PRODUCE, 1.0)], "Invalid empty client quota entity"),
+        ([(USER, "u"), ("group", "g")], [(PRODUCE, 1.0)], "Unhandled client quota entity type: group"),
+        ([(USER, "")], [(PRODUCE, 1.0)], "Empty user not supported"),
+        ([(IP, None), (USER, "u")], [], "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"),
+        ([(IP, "10.0.0")], [], "10.0.0 is not a valid IP or resolvable host."),
+        ([(IP, None)], [(PRODUCE, 1.0)], "Invalid configuration key producer_byte_rate"),
+        (U, [(CONNECTIONS, 1.0)], "Invalid configuration key connection_creation_rate"),
+        (U, [(REQUEST, 1.0), (PRODUCE, 0.0)], "Quota producer_byte_rate must be greater than 0"),
+        (U, [(PRODUCE, 2.0**63 + 2048)], "Proposed value for producer_byte_rate is too large for a LONG."),
+        (U, [("consumer_byte_rate", 2.0**64)], "Proposed value for consumer_byte_rate is too large for a LONG."),
+        ([(IP, "::1")], [(CONNECTIONS, 2.0**31)], "Proposed value for connection_creation_rate is too large for an INT."),
+        (U, [(PRODUCE, 7.0001)], "producer_byte_rate cannot be a fractional value."),
+        (U, [(PRODUCE, 1.0), (PRODUCE, 1.0)], "Ignoring duplicate entity ClientQuotaEntity(entries={user=u})"),
+    ],
+)
+def test_quotas_that_are_refused(names, ops, message):
+    written = altered((names, ops))
+    (answer,) = written.response.entries
+    assert (written.records, answer.error_code, answer.error_message) == ([], Code.INVALID_REQUEST, message)
+    assert [(part.entity_type, part.entity_name) for part in answer.entity] == names
+
+
+@each_row(
+    "names, key, value",
+    [
+        ([(USER, "u"), (CLIENT_ID, None)], PRODUCE, 2.0**63),
+        (U, REQUEST, 0.5),
+        (U, MUTATION, 1e-9),
+        (U, "consumer_byte_rate", 2 + 1e-7),
+        *(([(IP, name)], CONNECTIONS, 2.0**31 - 1) for name in ("localhost", "::1", None)),
+    ],
+)
+def test_quotas_that_are_written(names, key, value):
+    written, parts = altered((names, [(key, value)])), [ClientQuotaEntity(entity_type=kind, entity_name=name) for kind, name in names]
+    assert written.records == [ClientQuotaRecord(entity=parts, key=key, value=value, remove=False)]
+    assert [each.error_code for each in written.response.entries] == [0]
+    assert altered((names, [(key, value)]), validate_only=True) == ([], written.response)
+
+
+def test_what_an_alteration_leaves_as_it_is_is_not_written():
+    ops = [(PRODUCE, 1.0), (REQUEST, None), (MUTATION, None), ("consumer_byte_rate", 3.0)]
+    written = altered((U, ops), **{PRODUCE: 1.0, MUTATION: 5.0, "consumer_byte_rate": 2.0})
+    assert [(each.key, each.value, each.remove) for each in written.records] == [(MUTATION, 0, True), ("consumer_byte_rate", 3, False)]
+    written = altered((U, ops[3:]), (U, ops[:1]), ([(USER, "v")], ops[:1]))  # the first entry of an entity counts
+    assert [each.key for each in written.records] == ["consumer_byte_rate", PRODUCE]
+    assert [each.error_code for each in written.response.entries] == [Code.INVALID_REQUEST, 0]

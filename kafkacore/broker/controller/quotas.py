@@ -63,11 +63,11 @@ def _alter(
     for op in wanted.ops:
         if op.remove:
             if op.key in current:
-                records.append(ClientQuotaRecord(entity=parts, key=op.key, value=0.0, remove=True))
+                records.append(ClientQuotaRecord(entity=parts, key=op.key, remove=True))
             continue
         _check_value(op.key, op.value, _IP_KEYS if IP in names else _USER_KEYS)
         if current.get(op.key) != op.value:
-            records.append(ClientQuotaRecord(entity=parts, key=op.key, value=op.value, remove=False))
+            records.append(ClientQuotaRecord(entity=parts, key=op.key, value=op.value))
     return records
 
 
