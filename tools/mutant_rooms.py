@@ -43,9 +43,9 @@ ROOMS = {
     "admin": room("admin/*.py", "test_admin*.py broker/test_admin_*.py broker/test_describe.py"),
     "aio": room("aio/*.py", "aio/test_*.py"),
     "cli": room("cli/*.py", "cli/test_*.py"),
-    "compat.aiokafka": room("compat/aiokafka/**/*.py", "compat/test_aiokafka_[brs]*.py compat/test_[rs]*.py"),
+    "compat.aiokafka": room("compat/aiokafka/**/*.py", "compat/test_aiokafka_[brs]*.py compat/test_[ers]*.py"),
     "compat.confluent": room("compat/confluent/**/*.py", "compat/test_confluent_*.py compat/test_[rs]*.py"),
-    "compat.kafka": room("compat/kafka/**/*.py compat/*.py", "compat/test_kafka_*.py compat/test_[ars]*.py"),
+    "compat.kafka": room("compat/kafka/**/*.py compat/*.py", "compat/test_kafka_*.py compat/test_[aers]*.py"),
     "config": room(
         "config.py config_[bnpv]*.py config_keywords.py config_listeners.py config_text.py broker/config*.py broker/topic_config.py"
         " broker/controller/configs.py broker/handlers/configs.py",

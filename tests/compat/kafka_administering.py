@@ -169,6 +169,160 @@ def transactions_of_others(k: Face) -> Any:
 
 
 @case
+def access_lists(k: Face) -> Any:
+    admin, m = k.admin(), k.admin_module
+    any_kind, literal = m.ResourceType.ANY, m.ACLResourcePatternType.LITERAL
+
+    def acl(name: str, operation: str = "READ", permission: str = "ALLOW", who: str = "User:a", host: str = "*", **more: Any) -> Any:
+        pattern = m.ResourcePattern(m.ResourceType[more.pop("kind", "TOPIC")], name, **more)
+        return m.ACL(who, host, m.ACLOperation[operation], m.ACLPermissionType[permission], pattern)
+
+    def shown(acls: Any) -> Any:
+        rows = [(each.principal, each.host, each.operation.name, each.permission_type.name, each.resource_pattern) for each in acls]
+        return sorted((*row, of.resource_type.name, of.resource_name, of.pattern_type.name) for *row, of in rows)
+
+    def matching(name: Any, kind: Any = any_kind, pattern: str = "ANY", who: Any = None) -> Any:
+        where = m.ResourcePatternFilter(kind, name, m.ACLResourcePatternType[pattern])
+        return m.ACLFilter(who, None, m.ACLOperation.ANY, m.ACLPermissionType.ANY, where)
+
+    prefixed, any_access = m.ACLResourcePatternType.PREFIXED, ("a", "b", m.ACLOperation.ANY, m.ACLPermissionType.ANY)
+    readers = ("a", "b", m.ACLOperation.READ, m.ACLPermissionType.ALLOW)
+    wanted = [acl(k.topic), acl(k.topic, "WRITE", "DENY", "User:b", "10.0.0.1", pattern_type=prefixed), acl(f"{k.topic}-g", kind="GROUP")]
+    made = admin.create_acls([*wanted, acl(k.topic, who="nobody")])
+    described = admin.describe_acls(matching(None, who="User:a"))
+    deleted = admin.delete_acls([matching(k.topic), matching("absent"), matching(f"{k.topic}-g")])
+    found = [shown(made["succeeded"]), [each.__name__ for each in made["failed"]], shown(described[0]), described[1].__name__]
+    found += [[(shown(acls), kind.__name__) for _, acls, kind in deleted], shown(admin.describe_acls(matching(None, who="User:a"))[0])]
+    return (
+        found,
+        [acl("t") == acl("t"), acl("t") == acl("u"), matching("t") == matching("t"), len({acl("t"), acl("t")})],
+        [
+            k.raised(call)
+            for call in (
+                lambda: admin.create_acls([matching("t")]), lambda: admin.create_acls([acl("t"), 1]), lambda: admin.delete_acls([1]),
+                lambda: admin.delete_acls([matching("t"), 1]), lambda: acl("t", "ANY"), lambda: acl("t", permission="ANY"),
+                lambda: acl("t", kind="ANY"), lambda: acl("t", pattern_type=m.ACLResourcePatternType.MATCH),
+                lambda: acl("t", pattern_type=m.ACLResourcePatternType.ANY), lambda: matching("t", kind=2) and None,
+                lambda: m.ResourcePatternFilter(any_kind, "t", 3), lambda: m.ACLFilter("a", "b", 1, 1, 1),
+                lambda: m.ACLFilter("a", "b", m.ACLOperation.ANY, 1, 1), lambda: m.ACLFilter(*any_access, 1),
+                lambda: m.ACL(*readers, m.ResourcePatternFilter(any_kind, "t", literal)) and None,
+            )
+        ],
+    )  # fmt: skip
+
+
+@case
+def users(k: Face) -> Any:
+    admin, m = k.admin(), k.admin_module
+    first, second, third = (f"{k.topic}-{each}" for each in "abc")
+    upsert, delete = m.UserScramCredentialUpsertion, m.UserScramCredentialDeletion
+    made = admin.alter_user_scram_credentials(
+        [
+            upsert(first, "SCRAM-SHA-256", "secret"),
+            upsert(third, m.ScramMechanism.SCRAM_SHA_512, b"secret", iterations=5000),
+            upsert(second, "scram-sha-512", "secret", 5000),
+            delete(f"{k.topic}-absent", "SCRAM-SHA-256"),
+        ]
+    )
+    seen = [admin.describe_user_scram_credentials([first, second, third, f"{k.topic}-absent"])]
+    admin.alter_user_scram_credentials([delete(first, "SCRAM-SHA-256"), upsert(second, "SCRAM-SHA-256", "secret")])
+    seen += [admin.describe_user_scram_credentials([first, second]), second in admin.describe_user_scram_credentials()]
+    infos = [
+        (name, each["error"] is None, sorted((info["mechanism"].name, info["iterations"]) for info in each["credential_infos"]))
+        for found in seen[:2]
+        for name, each in sorted(found.items())
+    ]
+    return (
+        sorted((name, error is None) for name, error in made.items()),
+        infos,
+        seen[2],
+        repr(upsert("u", "SCRAM-SHA-256", "p")).split("(")[0],
+        [k.raised(call) for call in (lambda: upsert("u", 0, "p") and None, lambda: admin.alter_user_scram_credentials([1]))],
+    )
+
+
+@case
+def members_are_removed(k: Face) -> Any:
+    k.fill(1)
+    admin, member = k.admin(), k.admin_module.MemberToRemove
+    consumer = k.consumer(k.topic, group_id=k.group, group_instance_id="here", session_timeout_ms=6_000)
+    next(consumer)
+    removed = admin.remove_group_members(k.group, [member(group_instance_id="absent"), member(group_instance_id="here", reason="why")])
+    return (
+        sorted((name, kind.__name__) for name, kind in removed.items()),
+        admin.describe_groups([k.group])[k.group]["members"],
+        admin.remove_group_members(k.group, []),
+        [member("a") == member("a"), member("a") == member("b"), member("a") == member(None, "a")],
+    )
+
+
+@case
+def features_and_the_quorum(k: Face) -> Any:
+    admin, m = k.admin(), k.admin_module
+    found, by_controller = admin.describe_features(), admin.describe_features(send_request_to_controller=True)
+    name, levels = next((name, each["finalized"]) for name, each in sorted(found.items()) if "finalized" in each)
+    quorum = admin.describe_metadata_quorum()
+    (partition,) = quorum["topics"][0]["partitions"]
+    kind = m.UpdateFeatureType
+    return (
+        {each: sorted(found[each]) for each in found},
+        found == by_controller,
+        {each: (of["supported"], of.get("finalized")) for each, of in found.items() if "supported" in of},
+        found[name]["finalized_epoch"] is not None and found[name]["finalized_epoch"] >= 0,
+        admin.update_features({name: levels[1]}, validate_only=True),
+        k.raised(lambda: admin.update_features({name: (kind.UPGRADE, 99)}, validate_only=True)),
+        k.raised(lambda: admin.update_features([name])),
+        sorted(quorum),
+        [quorum["topics"][0]["topic_name"], partition["error"], sorted(partition), len(partition["current_voters"])],
+    )
+
+
+@case
+def replicas_change_their_directory(k: Face) -> Any:
+    admin = k.admin()
+    (log_dirs,) = admin.describe_log_dirs({k.topic: [0, 1]})
+    broker, path = log_dirs["broker"], log_dirs["log_dirs"][0]["log_dir"]
+    places = {(k.topic, 0, broker): path, (k.topic + "-absent", 0, broker): path, (k.topic, 1, broker): "/nowhere"}
+    return sorted((*map(str, replica[:2]), kind.__name__) for replica, kind in admin.alter_replica_log_dirs(places).items())
+
+
+@case
+def pages_of_partitions(k: Face) -> Any:
+    admin = k.admin()
+    first = admin.describe_topic_partitions([k.topic], response_partition_limit=1)
+    second = admin.describe_topic_partitions([k.topic], cursor=first["next_cursor"])
+    pages = [[each["partition_index"] for each in found["topics"][0]["partitions"]] for found in (first, second)]
+    resources = admin.list_config_resources(["TOPIC", "BROKER"])
+    return sorted(first), first["next_cursor"], pages, second["next_cursor"], k.topic in resources["topic"], sorted(resources)
+
+
+@case
+def forms_of_arguments(k: Face) -> Any:
+    """What is taken in more than one form, and what is refused."""
+    admin, m, name = k.admin(), k.admin_module, k.topic + "-form"
+    made = admin.create_topics([m.NewTopic(name, 2, 1, topic_configs={"retention.ms": "1000"}), m.NewTopic(name + "2")], validate_only=True)
+    placed = admin.create_topics({name: {"assignments": {0: [1], 1: [1]}}}, wait_for_metadata=True)["topics"][0]["num_partitions"]
+    admin.create_partitions({name: m.NewPartitions(3, [[1]]), k.topic: {"count": 4, "assignments": [[1], [1]]}})
+    spec = k.package.OffsetSpec
+    refused = (
+        lambda: admin.create_topics([]), lambda: admin.create_topics([name, 1]),
+        lambda: admin.create_topics([name + "3"], validate_only=True, wait_for_metadata=True),
+        lambda: admin.list_partition_offsets({k.tp(): "x"}), lambda: admin.reset_group_offsets(k.group, {k.tp(): "x"}),
+        lambda: admin.alter_configs([m.ConfigResource("TOPIC", k.topic, ["retention.ms"])]), lambda: admin.list_group_offsets([]),
+        lambda: admin.delete_records({k.tp(): 9, k.tp(1): 9}), lambda: admin.wait_for_topics([name + "-absent"], timeout_ms=50),
+    )  # fmt: skip
+    return (
+        [(each["name"], each["num_partitions"], each["replication_factor"]) for each in made["topics"]],
+        placed,
+        sorted(len(each["partitions"]) for each in admin.describe_topics([name, k.topic])),
+        admin.list_partition_reassignments({k.topic: [0, 1]}),
+        admin.reset_group_offsets(k.group, {}),
+        [tuple(each)[:2] for each in admin.list_partition_offsets({k.tp(): spec.LATEST, k.tp(1): spec.EARLIEST}).values()],
+        [k.raised(call) for call in refused],
+    )
+
+
+@case
 def settings_that_are_set_as_a_whole(k: Face) -> Any:
     admin, module = k.admin(), k.admin_module
 

@@ -306,3 +306,19 @@ def metrics_by_group_and_name(k: Face) -> Any:
     producer.send(k.topic, b"v").get(60)
     found = producer.metrics()
     return "producer-metrics" in found, found["producer-metrics"]["request-rate"] >= 0, k.producer(metrics_enabled=False).metrics()
+
+
+@case
+def what_a_consumer_refuses(k: Face) -> Any:
+    reader = k.reader(group_id=k.group)
+    lost: list[Any] = []
+
+    class Listener(k.package.ConsumerRebalanceListener):  # type: ignore[name-defined, misc]
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            lost.append(revoked)
+
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            pass
+
+    Listener().on_partitions_lost({1})
+    return lost, k.raised(lambda: reader.committed((k.topic, 0))), reader.committed(k.tp()), reader.committed(k.tp(), metadata=True)

@@ -106,16 +106,59 @@ def json_there_and_back(k: Face) -> Any:
 @case
 def partitions_of_keys(k: Face) -> Any:
     seen: list[Any] = []
+    module = importlib.import_module(f"{k.package.__name__}.partitioner")
 
-    class Odd(importlib.import_module(f"{k.package.__name__}.partitioner").Partitioner):  # type: ignore[misc]
-        def partition(self, topic: Any, key: Any, serialized_key: Any, value: Any, serialized_value: Any, cluster: Any) -> int:
+    class Odd(module.Partitioner):  # type: ignore[name-defined, misc]
+        def partition(self, topic: Any, key: Any, serialized_key: Any, value: Any, serialized_value: Any, cluster: Any) -> int | None:
             seen.append((key, serialized_key, value, serialized_value, cluster.partitions_for_topic(topic)))
-            return 1
+            seen.append((cluster.available_partitions_for_topic(topic), cluster.available_partitions_for_topic("absent")))
+            default = module.DefaultPartitioner()
+            seen.extend(default.partition(topic, None, b"key-%d" % nth, None, None, cluster) for nth in range(20))
+            seen.append({default.partition(topic, None, None, None, None, cluster) for _ in range(64)})
+            return None if value == b"none" else 1
 
     plain, producer = k.producer(), k.producer(partitioner=Odd(), key_serializer=str.encode)
     partitions = [producer.send(k.topic, b"v", "k", partition=given).get(60).partition for given in (None, 0)]
     by_key = [plain.send(k.topic, b"v", b"key-%d" % nth).get(60).partition for nth in range(20)]
-    return partitions, seen, by_key, plain.partitions_for(k.topic), k.raised(lambda: plain.partitions_for("no spaces"))
+    refused = k.raised(lambda: plain.partitions_for("no spaces")), k.raised(lambda: producer.send(k.topic, b"none"))
+    return partitions, seen, by_key, plain.partitions_for(k.topic), refused, [module.murmur2(b"key-%d" % nth) for nth in range(20)]
+
+
+@case
+def futures_of_the_program(k: Face) -> Any:
+    """Those that a program sets itself."""
+    made = importlib.import_module(f"{k.package.__name__}.future").Future
+    seen: list[Any] = []
+    futures = [made() for _ in range(3)]
+    early = [(each.is_done, each.succeeded(), each.failed(), each.retriable()) for each in futures[:1]]
+    for future in futures:
+        future.add_callback(lambda value: seen.append(("value", value))).add_callback(lambda value: seen.append(("second", value)))
+        future.add_errback(lambda error: seen.append(("error", type(error).__name__)))
+    futures[0].success(5)
+    futures[1].failure(k.errors.NodeNotReadyError)
+    futures[2].failure(k.errors.IllegalStateError("why"))
+    for future in futures:
+        future.add_both(lambda outcome: seen.append(("late", type(outcome).__name__)))
+        seen.append((future.is_done, future.succeeded(), future.failed(), future.retriable(), future.value, repr(future.exception)))
+    return early, seen
+
+
+@case
+def functions_as_serializers(k: Face) -> Any:
+    to, back = k.serializer.SerializeWrapper, k.serializer.DeserializeWrapper
+    return [made.serialize("t", [], "v") for made in (to(None), to(str.upper))] + [
+        made.deserialize("t", [], b"v") for made in (back(None), back(bytes.decode))
+    ]
+
+
+@case
+def formats_and_times(k: Face) -> Any:
+    producer = k.producer()
+    refused = k.raised(lambda: producer.close(timeout=-1))
+    producer.close(timeout=0, null_logger=True)
+    magic = k.package.KafkaProducer.max_usable_produce_magic
+    versions = [(0, 9, 9), (0, 10), (0, 10, 0), (0, 10, 2), (0, 11), (1, 0), (4, 3)]
+    return refused, [magic(each) for each in versions], k.raised(lambda: producer.send(k.topic, b"v"))
 
 
 @case
@@ -170,7 +213,12 @@ def offsets_in_a_transaction(k: Face) -> Any:
     offsets = {k.tp(): k.package.OffsetAndMetadata(2, "note", 0)}
     producer.send_offsets_to_transaction(offsets, k.group)
     producer.commit_transaction()
-    return tuple(k.consumer(group_id=k.group).committed(k.tp(), metadata=True))
+    member = k.consumer(k.topic, group_id=k.group)
+    found = [tuple(member.committed(k.tp(), metadata=True)), next(member).offset]
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({k.tp(): k.package.OffsetAndMetadata(3, "", -1)}, member.group_metadata())
+    producer.commit_transaction()
+    return found, member.committed(k.tp())
 
 
 @case

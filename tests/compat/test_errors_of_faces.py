@@ -10,6 +10,7 @@ import pytest
 from kafkacore import errors as engine_errors
 from kafkacore.compat.aiokafka import errors as of_aiokafka
 from kafkacore.compat.kafka import errors as of_kafka_python
+from kafkacore.types import TopicPartition
 from tests.kit.rows import each_row
 
 FACES = {"kafka": of_kafka_python, "aiokafka": of_aiokafka}
@@ -38,6 +39,41 @@ def test_codes_that_nobody_knows_keep_their_number() -> None:
     assert of_aiokafka.for_code(999) is of_aiokafka.UnknownError
     assert issubclass(of_aiokafka.coded(999), of_aiokafka.UnknownError)
     assert str(of_aiokafka.coded(999)("x")) == "[Error 999] UnknownError: x"
+
+
+@each_row("package", FACES)
+def test_a_class_says_what_its_code_means(package: str) -> None:
+    face = FACES[package]
+    made = [type("Own", (face.BrokerResponseError,), {"errno": code}) for code in (0, 3, 6)]
+    assert [each.message for each in made] == ["NO_ERROR", "UNKNOWN_TOPIC_OR_PARTITION", "NOT_LEADER_FOR_PARTITION"]
+    assert made[0].description == "no error"
+    assert made[1].description == (engine_errors.UnknownTopicOrPartition.__doc__ or "").splitlines()[0] != ""
+    assert type("Own", (face.BrokerResponseError,), {"errno": 3, "message": "own"}).message == "own"
+    assert "not a member" in str(face.CommitFailedError())
+    assert str(face.CommitFailedError("why")) == "CommitFailedError: why"
+    assert str(face.KafkaError()) == "KafkaError"
+    assert [type(face.of(each)) for each in (KeyError(), engine_errors.TransportError("x", code=3))] == [KeyError, face.KafkaError]
+    cause = LookupError()
+    failed = engine_errors.SerializationError("x")
+    failed.__cause__ = cause
+    assert face.of(failed) is cause
+
+
+def test_where_a_log_was_cut_and_which_offset_is_out_of_range() -> None:
+    for partition, shown in ((2, 2), (None, 0)):
+        at = TopicPartition("t", shown)
+        cut = of_kafka_python.of(engine_errors.LogTruncationError("cut", topic="t", partition=partition))
+        assert cut.divergent_offsets == {at: None}  # type: ignore[attr-defined]
+        assert str(cut).startswith("LogTruncationError: cut")
+        beyond = of_aiokafka.of(engine_errors.OffsetOutOfRange("beyond", topic="t", partition=partition, offset=7))
+        assert beyond.args == ({at: 7},)
+    assert "truncated" in str(of_kafka_python.LogTruncationError({}))
+
+
+def test_errors_of_kafka_python_are_equal_by_class_and_words() -> None:
+    first, same, other = (of_kafka_python.KafkaTimeoutError(text) for text in ("a", "a", "b"))
+    assert first == same and hash(first) == hash(same)
+    assert first != other and first != of_kafka_python.KafkaError("a") and first != "a"
 
 
 @each_row(

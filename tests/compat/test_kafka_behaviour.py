@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kafkacore.config_authorizer import ANONYMOUS, STANDARD_AUTHORIZER
 from kafkacore.testing import EmbeddedCluster
 from tests.compat import kafka_administering, kafka_consuming, kafka_producing
 from tests.compat.both_packages import Servers, compare_programs, quiet
@@ -15,7 +16,8 @@ pytest.importorskip("kafka", minversion="3.0")
 PACKAGES = ("kafkacore.compat.kafka", "kafka")
 
 quiet_loggers = quiet("kafka", "kafkacore.compat")
-cluster = embedded(config={"group_min_session_timeout_ms": 500})
+AUTHORIZER = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": ANONYMOUS}
+cluster = embedded(config={"group_min_session_timeout_ms": 500, **AUTHORIZER})
 
 
 @pytest.mark.filterwarnings("ignore")  # kafka-python's own

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 
-from kafkacore.compat.kafka import KafkaConsumer, TopicPartition
+import pytest
+
+from kafkacore.compat.kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.clusters import make_topics
 from tests.kit.failing_once import VALUES, FailingOnce
@@ -39,3 +41,26 @@ def test_a_value_that_cannot_be_deserialized_costs_no_record_of_another_partitio
                 if sum(map(len, read.values())) >= 9:
                     break
     assert not failing.left and list(read.values()) == VALUES
+
+
+def test_a_key_that_cannot_be_deserialized_comes_again() -> None:
+    refused: list[bytes] = []
+
+    def once(key: bytes) -> str:
+        if key == b"b" and not refused:
+            refused.append(key)
+            raise LookupError(key)
+        return key.decode()
+
+    with EmbeddedCluster() as cluster:
+        tp = TopicPartition("t", 0)
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            for key in (b"a", b"b", b"c"):
+                producer.send("t", b"v", key, partition=0)
+        with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", key_deserializer=once) as consumer:
+            consumer.assign([tp])
+            assert next(consumer).key == "a"
+            with pytest.raises(LookupError):
+                next(consumer)
+            assert consumer.position(tp) == 1
+            assert [next(consumer).key for _ in range(2)] == ["b", "c"]

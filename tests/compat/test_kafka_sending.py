@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import weakref
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkacore.compat.kafka import KafkaConsumer, KafkaProducer, TopicPartition, errors
-from kafkacore.compat.kafka.future import FutureRecordMetadata, HeldRecord, QueuedRecord
+from kafkacore.compat.kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, errors
+from kafkacore.compat.kafka.admin import OffsetSpec, UserScramCredentialUpsertion
+from kafkacore.compat.kafka.future import Future, FutureRecordMetadata, HeldRecord, QueuedRecord
+from kafkacore.compat.kafka.listener import AsyncConsumerRebalanceListener
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.clusters import embedded
 from tests.kit.inside import general_send_of, producer_in
@@ -116,3 +119,52 @@ def test_a_producer_that_nobody_holds_is_collected(cluster: EmbeddedCluster) -> 
     gc.collect()
     assert engine() is None
     assert future.get(60).topic == TOPIC  # the Sender delivers what was queued
+
+
+def test_what_only_kafka_python_has_is_refused(cluster: EmbeddedCluster) -> None:
+    class Coroutines(AsyncConsumerRebalanceListener):
+        async def on_partitions_revoked(self, revoked: Any) -> None:
+            heard.append(revoked)
+
+        async def on_partitions_assigned(self, assigned: Any) -> None:
+            pass
+
+    heard: list[Any] = []
+    asyncio.run(Coroutines().on_partitions_lost({1}))
+    assert heard == [{1}]
+    servers, tp, one = {"bootstrap_servers": cluster.bootstrap_servers}, TopicPartition(TOPIC, 0), 1
+    with KafkaAdminClient(**servers) as admin, KafkaConsumer(**servers) as consumer, KafkaProducer(**servers) as producer:
+        calls: list[tuple[Any, ...]] = [
+            (consumer.poll, 0, None, False), (consumer.metrics, True), (producer.metrics, True),
+            (consumer.subscribe, ["t"], None, Coroutines()),
+            (admin.delete_records, {tp: 0}, None, one), (admin.delete_groups, ["g"], one), (admin.alter_group_offsets, "g", {}, one),
+            (admin.reset_group_offsets, "g", {}, one), (admin.delete_group_offsets, "g", [tp], one),
+            (admin.remove_group_members, "g", [], one),
+            (admin.describe_producers, [tp], one), (admin.list_partition_offsets, {tp: OffsetSpec.EARLIEST_LOCAL}),
+            (UserScramCredentialUpsertion, "u", "SCRAM-SHA-256", "p", None, b"salt"),
+        ]  # fmt: skip
+        for call, *args in calls:
+            with pytest.raises(errors.IllegalArgumentError):
+                call(*args)
+        assert consumer.metrics() and producer.metrics()
+    with KafkaConsumer(**servers, metrics_enabled=False) as silent:
+        assert silent.metrics() is None
+
+
+def test_a_commit_that_is_refused_says_so_to_callback_and_future(cluster: EmbeddedCluster) -> None:
+    heard: list[Any] = []
+    tp, settings = TopicPartition(TOPIC, 0), {"bootstrap_servers": cluster.bootstrap_servers, "group_id": "busy"}
+    with KafkaConsumer(TOPIC, **settings) as member, KafkaConsumer(**settings) as other:
+        while not member.assignment():
+            member.poll(20)
+        other.assign([tp])
+        future = other.commit_async({tp: OffsetAndMetadata(1, "", -1)}, lambda *said: heard.append(said))
+        while not future.is_done:
+            other.poll(20)
+    ((offsets, error),) = heard
+    assert (offsets, type(error), future.exception) == ({tp: OffsetAndMetadata(1, "", -1)}, errors.CommitFailedError, error)
+    with pytest.raises(errors.CommitFailedError):
+        future.get(1)
+    with pytest.raises(errors.KafkaTimeoutError):
+        Future().get(0)
+    assert Future().success(5).get(1) == 5

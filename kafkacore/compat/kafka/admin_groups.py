@@ -92,8 +92,6 @@ class GroupAdmin(AdminBase):
             group_specs = [group_specs]
         if not isinstance(group_specs, dict):
             group_specs = dict.fromkeys(group_specs)
-        if not group_specs:
-            raise ValueError("Empty group_specs!")
         return {group_id: self._offsets(group_id, partitions) for group_id, partitions in group_specs.items()}
 
     def _offsets(self, group_id: str, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, OffsetAndMetadata]:
