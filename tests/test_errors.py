@@ -38,6 +38,17 @@ def test_flags_are_those_of_the_java_client():
     assert not any(cls.fatal and cls.retriable for cls in ALL)
 
 
+def test_what_ends_a_client_and_what_a_transaction():
+    assert {code for code in CODES if errors.for_code(code).fatal} == {31, 33, 34, 35, 43, 48, 49, 53, 58, 82, 90}
+    assert {code for code in CODES if errors.for_code(code).txn_requires_abort} == {22, 25, 29, 30, 45, 47, 59, 82, 120}
+    assert {cls for cls in ALL if cls.fatal and cls.code is None} == {errors.AuthenticationFailedError, errors.SslAuthenticationFailed}
+    of_others = {cls for cls in ALL if cls.retriable and cls.code is None}
+    assert of_others == {
+        *(errors.TransportError, errors.KafkaTimeoutError, errors.BufferFullError, errors.QueueFullError, errors.ConsumerTimeoutError)
+    }
+    assert not (errors.PurgedError.in_flight or errors.PreparedTransactionAborted.timed_out)
+
+
 def test_a_second_class_for_a_code_is_refused():
     with pytest.raises(TypeError, match="code 6 belongs to NotLeaderOrFollower"):
         type("Another", (errors.BrokerError,), {}, code=Code.NOT_LEADER_OR_FOLLOWER)
@@ -103,6 +114,66 @@ def test_delivery_error_counts_and_names_the_first_cause():
     assert (error.failed, error.causes) == (3, (cause,))
     assert "3 records were not delivered; first cause: MESSAGE_TOO_LARGE" in str(error)
     assert "1 record was not delivered" in str(errors.DeliveryError(failed=1))
+    assert str(errors.DeliveryError()).startswith("0 records were")
+    assert str(errors.DeliveryError("lost", causes=[cause], topic="t")) == "lost [topic t]"
+
+
+def test_errors_that_hold_what_they_are_about():
+    none = errors.NoOffsetForPartition("none", partitions=[("t", 0), ("u", 1)], topic="t")
+    assert (none.partitions, str(none)) == ((("t", 0), ("u", 1)), "none [topic t]")
+    full = errors.QueueFullError("full", messages=["a", "b"], topic="t")
+    assert (full.messages, str(full)) == (("a", "b"), "full [topic t]")
+    failed = {("t", n): OSError(f"e{n}") for n in range(6)}
+    error = errors.FailedToSendMessageError("3 tries", failed=failed, messages=["a", "b"], broker=1)
+    assert (error.failed, error.messages) == (failed, ("a", "b"))
+    assert str(error) == "3 tries; t-0: e0; t-1: e1; t-2: e2; t-3: e3; t-4: e4; and 1 more [broker 1]"
+    del failed["t", 5]
+    assert str(errors.FailedToSendMessageError("3 tries", failed=failed)).endswith("; t-4: e4")
+    assert (str(errors.FailedToSendMessageError("no")), errors.FailedToSendMessageError().failed) == ("no", {})
+
+
+@each_row(
+    ("code", "api", "says"),
+    [
+        (Code.TOPIC_AUTHORIZATION_FAILED, "Produce v9", "an ACL must allow WRITE"),
+        (Code.TOPIC_AUTHORIZATION_FAILED, "DeleteRecords", "an ACL must allow DELETE"),
+        (Code.GROUP_AUTHORIZATION_FAILED, "OffsetDelete v0", "an ACL must allow DELETE"),
+        (Code.TOPIC_AUTHORIZATION_FAILED, "Heartbeat v4", ""),
+        (Code.TOPIC_AUTHORIZATION_FAILED, None, ""),
+        (None, "Produce v9", ""),
+    ],
+)
+def test_the_operation_that_is_missing_is_named(code, api, says):
+    error = errors.from_code(code, "no.", api=api) if code else errors.AuthorizationError("no.", api=api)
+    assert str(error) == (f"{code.name} ({code}): " if code else "") + (f"no; {says}" if says else "no.") + (f" [{api}]" if api else "")
+
+
+def test_one_error_names_the_other_topics_of_an_answer():
+    refused = [errors.from_code(29, "no", topic=f"t{n}") for n in range(11)]
+    one = errors.joined(refused[:1])
+    assert (type(one), str(one)) == (errors.TopicAuthorization, "TOPIC_AUTHORIZATION_FAILED (29): no [topic t0]")
+    others = ", ".join(f"t{n}" for n in range(1, 11))
+    assert errors.joined([*refused, refused[0]]).message == f"no (refused for 11 topics, also for: {others})"
+    unlike = [*refused[:-1], errors.from_code(3, topic="t0"), errors.from_code(3, topic="u")]
+    text = "also for: t1, t2, t3, t4, t5, t6, t7, t8, t9, t0 (UnknownTopicOrPartition) and 1 more"
+    assert errors.joined(unlike).message == f"no (refused for 12 topics, {text})"
+    assert refused[0].message == "no"  # the error of its topic stays as it was
+    assert errors.joined([errors.from_code(29, topic=each) for each in "ab"]).message == "refused for 2 topics, also for: b"
+
+
+def test_a_later_error_joins_the_end_of_the_chain():
+    def chain(error):
+        return [] if error is None else [error, *chain(error.__cause__ or error.__context__)]
+
+    first, cause, context, later, before = (KafkaError(name) for name in ("first", "cause", "context", "later", "before"))
+    first.__cause__, cause.__context__ = cause, context
+    later.__context__, before.__context__ = before, first  # as Python sets them while `first` is handled
+    errors.append_to_chain(first, later)
+    assert chain(first) == [first, cause, context, later, before]
+    errors.append_to_chain(first, later)
+    assert chain(first) == [first, cause, context, later, before]
+    errors.append_to_chain(first, first)
+    assert chain(first) == [first, cause, context, later, before]
 
 
 def test_a_topic_that_is_not_there_is_named_as_such():

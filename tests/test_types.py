@@ -9,6 +9,8 @@ from tests.kit.rows import each_row
 def test_defaults():
     assert types.Node(1, "h", 9092) == (1, "h", 9092, None)
     assert types.OffsetAndMetadata(5) == (5, None, "")
+    assert types.ConsumerGroupMetadata("g") == ("g", -1, "", None)
+    assert types.OffsetAndTimestamp(5, 9) == (5, 9, -1)
     assert types.ProducerRecord("t") == ("t", None, None, (), None, None)
     assert types.NewTopic("t") == ("t", -1, -1, None, None)
 
