@@ -133,9 +133,17 @@ def test_clients_are_told_apart_and_go_when_they_end() -> None:
 
     assert ids() == ["c", "c-2", "mine"]
     second.closed = True
+    third = Scripted("c", value)
+    assert [collector.add(third), collector.add(third, "other")] == ["c-2", "other"]  # the name of one that is closed is free
+    assert ids() == ["c", "mine", "c-2", "other"]
+    second, third.closed = third, True
     assert ids() == ["c", "mine"]
     collector.remove(named)
     assert ids() == ["c"]
+    assert collector.add(first, "again") == "again"
+    collector.remove(first)
+    assert ids() == []
+    collector.add(first)
     del first
     gc.collect()
     assert ids() == []
@@ -157,8 +165,7 @@ def points(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any],
 def test_opentelemetry_observes_clients(clients: tuple[KafkaProducer, KafkaConsumer]) -> None:
     reader = InMemoryMetricReader()
     provider = MeterProvider(metric_readers=[reader])
-    instruments = KafkaInstruments(clients[0], meter_provider=provider)
-    instruments.add(clients[1])
+    instruments = KafkaInstruments(*clients, meter_provider=provider)
     found = points(reader)
     assert found["kafka.consumer.records_lag"] == [({"client-id": "reader", "topic": "orders", "partition": "0"}, 0)]
     assert ({"client-id": "reader"}, 50) in found["kafka.consumer.records_consumed_total"]
@@ -171,15 +178,31 @@ def test_opentelemetry_reads_once_per_collection_and_knows_units() -> None:
     client = Scripted("c", *consumer_metrics.all_names())
     reader = InMemoryMetricReader()
     provider = MeterProvider(metric_readers=[reader])
-    KafkaInstruments(client, meter_provider=provider)
+    instruments = KafkaInstruments(meter_provider=provider)
+    assert instruments.add(client) == "c"
     found = points(reader)
     assert client.reads == 1
     expected = {f"kafka.consumer.{one.name.replace('-', '_')}" for one in client.values if not math.isnan(one.value)}
     assert set(found) == expected
-    client.values = [Measured("consumer-metrics", "connection-count", 7)]
-    assert points(reader)["kafka.consumer.connection_count"] == [({"client-id": "c"}, 7)]
+    values = [
+        ("connection-count", 7, "1"),
+        ("connection-creation-total", 8, "1"),
+        ("request-latency-avg", 9, "ms"),
+        ("fetch-size-max", 5, "By"),
+    ]
+    client.values = [Measured("consumer-metrics", name, value) for name, value, _ in values]
+    (scope,) = reader.get_metrics_data().resource_metrics[0].scope_metrics
     assert client.reads == 2
-    client.closed = True
+    seen = {metric.name: (metric.description, metric.unit, type(metric.data).__name__) for metric in scope.metrics}
+    assert {name.rpartition(".")[2]: (unit, kind) for name, (_, unit, kind) in seen.items()} == {
+        name.replace("-", "_"): (unit, "Sum" if name.endswith("-total") else "Gauge") for name, _, unit in values
+    }
+    assert seen["kafka.consumer.connection_count"][0].startswith("connection-count of Kafka's consumer-")
+    assert points(reader)["kafka.consumer.connection_count"] == [({"client-id": "c"}, 7)]
+    assert instruments.add(other := Scripted("d", client.values[0]), "e") == "e"
+    instruments.remove(client)
+    assert points(reader)["kafka.consumer.connection_count"] == [({"client-id": "e"}, 7)]
+    other.closed = True
     assert "kafka.consumer.connection_count" not in points(reader)
     provider.shutdown()
 
@@ -194,6 +217,9 @@ def test_opentelemetry_reads_once_per_collection_and_knows_units() -> None:
         ("outgoing-byte-rate", "", False),
         ("buffer-total-bytes", "bytes", False),
         ("records-lag", "", False),
+        ("time-between-poll-avg", "ms", False),
+        ("record-queue-time-max", "ms", False),
+        ("batch-size-avg", "bytes", False),
         ("connection-creation-total", "", True),
         ("txn-commit-time-ns-total", "ns", True),
     ],
