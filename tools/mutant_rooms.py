@@ -52,7 +52,7 @@ ROOMS = {
         "test_config*.py test_docs.py test_reference_tables.py producer/test_every_setting.py broker/test_configs.py"
         " broker/test_listeners.py consumer/test_consumer_settings.py consumer/test_group_settings.py cli/test_setting_files.py",
     ),
-    "decode": room("decode/*.py", "decode/test_*.py"),
+    "decode": room("decode/*.py", "decode/test_*.py data/test_frame_avro.py data/test_read_decoded.py"),
     "frames": room(
         "producer/frame*.py consumer/chunks.py consumer/decoding.py consumer/parquet.py consumer/reading.py consumer/stretches.py",
         "data/test_*.py consumer/test_chunks.py consumer/test_read_[rs]*.py producer/test_send_many_*.py cli/test_perf*.py",
@@ -87,7 +87,11 @@ ROOMS = {
         " net/test_kerberos.py net/test_oauth.py net/test_sasl.py net/test_selector_tls.py broker/test_*_listener.py broker/test_tokens.py"
         " interop/test_admin_answers.py",
     ),
-    "net": room("net/*.py metadata.py cluster_snapshot.py", "net/test_*.py"),
+    "net": room(
+        "net/*.py metadata.py cluster_snapshot.py",
+        "net/test_*.py consumer/test_consumer_calls.py consumer/test_group_driving.py consumer/test_waits_named.py"
+        " test_admin_controllers.py",
+    ),
     "spark": room("spark/*.py", "spark/test_*.py"),
     "testing": room("testing/*.py", "test_testing*.py test_*history.py aio/test_aio_testing.py"),
     "timers": room("timer.py purgatory.py clock.py", "test_timer.py test_purgatory.py test_clock.py test_wheel*.py"),
