@@ -9,7 +9,7 @@ import pytest
 
 from kafkacore import errors, protocol
 from kafkacore.errors import Code
-from kafkacore.net.leaders import LATEST_TIMESTAMP, OffsetQuery
+from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetQuery
 from kafkacore.types import TopicPartition
 from tests.net.net_support import Cluster
 
@@ -130,23 +130,149 @@ def test_a_partition_that_has_a_leader_is_asked_for_while_another_waits_for_one(
     assert isinstance(query.last_errors[TopicPartition("v", 0)], errors.LeaderNotAvailable)
 
 
+class Driver:
+    """Polls of 100 ms, as long as there is time and nothing is done."""
+
+    def __init__(self, cluster: Cluster, served: Any = lambda: None) -> None:
+        self.cluster, self.served = cluster, served
+
+    def run(self, step: Any, is_done: Any, timeout_ms: int) -> bool:
+        for _ in range(timeout_ms // 100):
+            step(self.cluster.now_ms)
+            self.cluster.poll()
+            self.served()
+            if is_done():
+                return True
+            self.cluster.clock.advance(100)
+        return False
+
+    def attempts(self) -> list[Any]:
+        return [errors.NetworkError("refused")]
+
+
 def test_a_question_names_the_partitions_without_an_answer_in_time(cluster: Cluster) -> None:
-    class Driver:
-        def run(self, step: Any, is_done: Any, timeout_ms: int) -> bool:
-            for _ in range(timeout_ms // 100):
-                step(cluster.now_ms)
-                cluster.poll()
-                cluster.clock.advance(100)
-            return bool(is_done())
-
-        def attempts(self) -> list[Any]:
-            return []
-
+    cluster.topics = {"u": [2] * 6}
     query = query_of(cluster, "u")
-    with pytest.raises(errors.KafkaTimeoutError, match=r"no offset in time for 2 partition\(s\): (u-0, u-1|u-1, u-0)") as caught:
-        query.run(Driver(), 1_000)  # type: ignore[arg-type]
-    assert (caught.value.topic, caught.value.partition) in [("u", 0), ("u", 1)]
-    assert query.cancelled and query.done
+    query.last_errors[TopicPartition("u", 3)] = errors.LeaderNotAvailable("no leader")
+    with pytest.raises(errors.KafkaTimeoutError, match=r"no offset in time for 6 partition\(s\): (u-\d, ){4}u-\d \[") as caught:
+        query.run(Driver(cluster), 1_000)  # type: ignore[arg-type]
+    assert caught.value.topic == "u" and caught.value.partition in range(6)
+    assert [each.message for each in caught.value.attempts] == ["no leader", "refused"]
+    assert query.cancelled and query.done and query.unanswered() == []
+
+
+def asked_by(cluster: Cluster, node: int) -> Any:
+    """The newest ListOffsets that a broker got."""
+    requests = cluster.peer(f"broker-{node}").requests
+    return next(each for each in reversed(requests) if each[0].request_api_key == protocol.ListOffsetsRequest.API_KEY)
+
+
+@pytest.mark.parametrize("code", [0, Code.TOPIC_AUTHORIZATION_FAILED])
+def test_a_question_ends_with_its_answers_or_the_first_refusal(cluster: Cluster, code: int) -> None:
+    query = query_of(cluster, "u")
+    assert not query.topics_may_fail
+
+    def served() -> None:
+        try:
+            header = asked_by(cluster, 2)[0]
+        except StopIteration:
+            return
+        answer_offsets(cluster, 2, header, {"u-0": -code or 4, "u-1": 0} if code == 0 else {"u-0": -code})
+
+    if code:
+        with pytest.raises(errors.TopicAuthorization):
+            query.run(Driver(cluster, served), 10_000)  # type: ignore[arg-type]
+        assert query.cancelled
+    else:
+        found = query.run(Driver(cluster, served), 10_000)  # type: ignore[arg-type]
+        assert {tp.partition: (each.offset, each.timestamp_ms, each.leader_epoch) for tp, each in found.items()} == {
+            0: (4, -1, -1),
+            1: (0, -1, -1),
+        }
+        assert not query.cancelled
+    assert query.topics_may_fail
+    stopped = query_of(cluster, "t")
+    with pytest.raises(KeyboardInterrupt):
+        stopped.run(Driver(cluster, lambda: (_ for _ in ()).throw(KeyboardInterrupt())), 100)  # type: ignore[arg-type]
+    assert stopped.cancelled
+
+
+@pytest.mark.parametrize("newest", [1, 2, 3, 4, 9, 10])
+def test_a_question_fits_the_version_of_its_broker(newest: int) -> None:
+    cluster = Cluster((1,))
+    cluster.ranges[protocol.ListOffsetsRequest.API_KEY] = (0, newest)
+    cluster.topics = {"t": [1, 1]}
+    cluster.metadata.add_topic("t", cluster.now_ms)
+    cluster.poll(10)
+    wanted = {TopicPartition("t", 0): LATEST_TIMESTAMP, TopicPartition("t", 1): EARLIEST_TIMESTAMP}
+    query = OffsetQuery(cluster.client, cluster.metadata, wanted, isolation_level=1, retry_backoff_ms=100, retry_backoff_max_ms=1_000)
+    for _ in range(10):
+        query.step(cluster.now_ms)
+        cluster.poll()
+    header, request = asked_by(cluster, 1)
+    assert header.request_api_version == newest and request.replica_id == -1
+    assert request.isolation_level == (1 if newest >= 2 else 0) and request.timeout_ms == (30_000 if newest >= 10 else 0)
+    assert [(each.partition_index, each.timestamp) for each in request.topics[0].partitions] == [(0, -1), (1, -2)]
+    assert {each.current_leader_epoch for each in request.topics[0].partitions} == ({0} if newest >= 4 else {-1})
+    cluster.close()
+
+
+def test_a_broker_that_loses_the_question_is_asked_again_and_one_that_does_not_know_it_is_not(cluster: Cluster) -> None:
+    query = query_of(cluster, "u")
+    next_question(cluster, query, 2)
+    cluster.peer("broker-2").close()
+    cluster.poll()
+    assert names_of(query.last_errors) == ["u-0", "u-1"] == names_of(query.unanswered()) and not query.failed
+    assert query.next_wake_ms(cluster.now_ms) == 0
+    query.step(cluster.now_ms)
+    cluster.clock.advance(5_000)
+    header, again = next_question(cluster, query, 2)
+    assert again == ["u-0", "u-1"]
+    wrong = {TopicPartition("u", 0): -2, TopicPartition("u", 1): -1}
+    parts = [protocol.ListOffsetsPartitionResponse(partition_index=tp.partition, offset=offset) for tp, offset in wrong.items()]
+    response = protocol.ListOffsetsResponse(topics=[protocol.ListOffsetsTopicResponse(name="u", partitions=parts)])
+    cluster.peer("broker-2").answer(header, response)
+    cluster.poll()
+    assert names_of(query.unanswered()) == ["u-0", "u-1"] and not query.results  # each log has an end
+    assert "names offset -2" in query.last_errors[TopicPartition("u", 0)].message
+    assert (query.last_errors[TopicPartition("u", 1)].broker, query.last_errors[TopicPartition("u", 1)].partition) == (2, 1)
+    query.cancel()
+    times = dict.fromkeys(wrong, 7)
+    query = OffsetQuery(cluster.client, cluster.metadata, times, isolation_level=0, retry_backoff_ms=100, retry_backoff_max_ms=1_000)
+    header, _ = next_question(cluster, query, 2)
+    cluster.peer("broker-2").answer(header, response)
+    cluster.poll()
+    assert names_of(query.results) == ["u-1"] and query.results[TopicPartition("u", 1)].offset == -1  # no record is that young
+    query.cancel()
+    cluster.ranges[protocol.ListOffsetsRequest.API_KEY] = (0, 0)
+    cluster.client.disconnect(2)
+    cluster.clock.advance(5_000)
+    query = query_of(cluster, "u")
+    for _ in range(20):
+        query.step(cluster.now_ms)
+        cluster.poll()
+    assert names_of(query.failed) == ["u-0", "u-1"] and query.done
+
+
+def test_a_partition_is_asked_again_so_often_and_no_more(cluster: Cluster) -> None:
+    query = query_of(cluster, "u")
+    limited = OffsetQuery(
+        cluster.client,
+        cluster.metadata,
+        {TopicPartition("u", 0): -1},
+        isolation_level=0,
+        retry_backoff_ms=1,
+        retry_backoff_max_ms=4,
+        retries=2,
+    )
+    query.cancel()
+    for tries in range(3):
+        assert not limited.failed, tries
+        header, _ = next_question(cluster, limited, 2)
+        answer_offsets(cluster, 2, header, {"u-0": -Code.OFFSET_NOT_AVAILABLE})
+        limited.step(cluster.now_ms)
+        cluster.clock.advance(4)
+    assert names_of(limited.failed) == ["u-0"] and limited.done
 
 
 def test_topics_that_the_cluster_does_not_describe_fail_each_in_its_time(cluster: Cluster) -> None:

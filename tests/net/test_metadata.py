@@ -83,6 +83,7 @@ def test_bootstrap_nodes_have_negative_ids(case: Case) -> None:
 
 def test_before_bootstrap_nothing_is_due() -> None:
     metadata = Metadata(config(), ManualClock())
+    assert metadata.snapshot.is_bootstrap and (metadata.version, metadata.fatal_count, metadata.started, metadata.answered) == (0, 0, 0, 0)
     metadata.add_topic("t", 0)
     assert metadata.time_to_next_update(0) > 10**12
 
@@ -274,6 +275,8 @@ def test_rebootstrap_on_the_brokers_word(case: Case) -> None:
     case.update(error_code=129)
     assert case.metadata.snapshot.node_list == (Node(-1, "boot", 9092),)
     assert case.metadata.snapshot.leader_epoch(TP) == 5
+    assert case.metadata.snapshot.is_bootstrap
+    assert case.metadata.snapshot.cluster_id == "c"
     assert case.due_ms() <= 120
 
 
@@ -351,7 +354,9 @@ def test_leader_hints(case: Case) -> None:
         TopicPartition("u", 0): LeaderHint(2, 9),  # unknown topic
     }
     version = case.metadata.version
-    assert case.metadata.update_leaders(hints, [Node(7, "h7", 1)]) == {TP}
+    assert case.metadata.update_leaders(hints, [Node(6, "h6", 1), Node(7, "h7", 1)]) == {TP}
+    assert case.metadata.snapshot.nodes[6] == Node(6, "h6", 1) and case.metadata.snapshot.cluster_id == "c"
+    assert not case.metadata.snapshot.is_bootstrap
     assert case.metadata.snapshot.leader(TP) == Node(7, "h7", 1)
     assert case.metadata.snapshot.leader_epoch(TP) == 6
     assert case.metadata.snapshot.leader(TopicPartition("t", 1)) == Node(1, "h1", 9001, "r1")
@@ -616,7 +621,7 @@ def test_waiters_are_told_of_fatal_errors_and_of_the_close() -> None:
     metadata.failed(AuthenticationFailedError("who are you"), 0)
     thread.join()
     assert isinstance(outcome[0], AuthenticationFailedError)
-    assert metadata.fatal_error is outcome[0]
+    assert metadata.fatal_error is outcome[0] and metadata.fatal_count == 1
     metadata.update(metadata_answer(), 0)  # it worked in the end
     assert metadata.fatal_error is None
     thread = waiting_thread(metadata, outcome)

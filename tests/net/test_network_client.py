@@ -258,9 +258,10 @@ def test_a_disconnect_answers_every_request_in_order(cluster: Cluster) -> None:
     seen: list[ClientResponse] = []
     requests = [cluster.send(seen=seen) for _ in range(3)]
     cluster.serve()
+    cluster.clock.advance(7)
     cluster.peer().close()
     cluster.poll()
-    assert [one.request for one in seen] == requests
+    assert [one.request for one in seen] == requests and {one.latency_ms for one in seen} == {7}
     assert all(one.disconnected and isinstance(one.error, DisconnectError) and not one.timed_out for one in seen)
     assert cluster.client.connection_failed(node)
     assert not cluster.client.has_in_flight_requests()
@@ -357,6 +358,36 @@ def test_throttled_nodes_are_left_alone_for_a_while(newest: int, told_ms: int, m
     assert cluster.poll() == []
     assert cluster.client.is_ready(node, cluster.now_ms)
     cluster.close()
+
+
+CLIENTS_WAIT_FROM = {
+    "Produce": 6, "Fetch": 8, "ListOffsets": 3, "Metadata": 6, "OffsetCommit": 4, "OffsetFetch": 4, "FindCoordinator": 2, "JoinGroup": 3,
+    "Heartbeat": 2, "LeaveGroup": 2, "SyncGroup": 2, "DescribeGroups": 2, "ListGroups": 2, "ApiVersions": 2, "CreateTopics": 3,
+    "DeleteTopics": 2, "DeleteRecords": 1, "InitProducerId": 1, "AddPartitionsToTxn": 1, "AddOffsetsToTxn": 1, "EndTxn": 1,
+    "TxnOffsetCommit": 1, "DescribeAcls": 1, "CreateAcls": 1, "DeleteAcls": 1, "DescribeConfigs": 2, "AlterConfigs": 1,
+    "AlterReplicaLogDirs": 1, "DescribeLogDirs": 1, "CreatePartitions": 1, "CreateDelegationToken": 1, "RenewDelegationToken": 1,
+    "ExpireDelegationToken": 1, "DescribeDelegationToken": 1, "DeleteGroups": 1,
+}  # fmt: skip
+"""KIP-219: `shouldClientThrottle` of Kafka's answers. All versions of APIs that are younger."""
+
+
+def test_from_which_version_on_a_client_waits_by_itself(cluster: Cluster) -> None:
+    cluster.until_ready()
+    waits, apis = {}, {api.name: api for api in protocol.APIS.values()}
+    for name, first in CLIENTS_WAIT_FROM.items():
+        api = apis[name]
+        for version in (first - 1, first):
+            node = cluster.until_ready()
+            request = cluster.client.new_client_request(
+                1, api.request, lambda _, api=api: api.request(), cluster.now_ms, min_version=version, max_version=version
+            )
+            cluster.client.send(request, cluster.now_ms)
+            ((header, _),) = cluster.peer().read()
+            cluster.peer().answer(header, api.response(throttle_time_ms=700))
+            cluster.client.poll(0, cluster.now_ms)
+            waits[name, version] = cluster.client.throttle_delay_ms(node, cluster.now_ms) == 700
+            cluster.clock.advance(700)
+    assert waits == {(name, first + least): least == 0 for name, first in CLIENTS_WAIT_FROM.items() for least in (-1, 0)}
 
 
 def test_callbacks_all_run_when_one_raises(cluster: Cluster) -> None:
@@ -534,6 +565,10 @@ def test_disconnect_answers_requests_in_the_next_poll_and_close_at_once(cluster:
         cluster.send()
     cluster.client.close()
     assert [one.disconnected for one in seen] == [True]
+    other = Cluster()
+    assert other.client.active()
+    other.client.close()
+    assert not other.client.active()
 
 
 # ---- least loaded node
@@ -543,8 +578,14 @@ def test_least_loaded_node() -> None:
     cluster = Cluster((1, 2, 3))
     cluster.poll(10)
     assert set(cluster.metadata.snapshot.nodes) == {1, 2, 3}
-    for id in (1, 2):
+    assert cluster.client.has_ready_nodes(cluster.now_ms)
+    for id in (2, 1):
         cluster.until_ready(id)
+    cluster.client.disconnect(-1)
+    cluster.client.disconnect(2)
+    assert cluster.client.has_ready_nodes(cluster.now_ms)  # not by the first
+    cluster.clock.advance(60_000)
+    cluster.until_ready(2)
     cluster.send(1)
     cluster.send(1)
     assert cluster.client.least_loaded_node(cluster.now_ms) == cluster.node(2)  # nothing in flight
