@@ -102,6 +102,9 @@ def test_columns_are_chosen_and_types_are_widened() -> None:
     found, _ = rows(avro_decoder(SCHEMA, columns), [avro_written(SCHEMA, RECORD)])
     millis = 1_577_881_800_250
     assert found == [([{"e": "B", "absent": None}], -1.0, Decimal("-12.3"), millis, 2.0**40)]
+    pair = {"type": "record", "name": "P", "fields": [{"name": each, "type": "int"} for each in "xy"]}
+    value = avro_written(record_of(pair), {"a": {"x": 1, "y": 2}})
+    assert rows(avro_decoder(record_of(pair), "a STRUCT<x: DOUBLE, z: INT, y: DOUBLE>"), [value])[0] == [({"x": 1.0, "z": None, "y": 2.0},)]
     found, faults = rows(
         avro_decoder(record_of("long"), "a SMALLINT"), [avro_written(record_of("long"), {"a": each}) for each in (5, 40_000, 6)]
     )
@@ -319,6 +322,11 @@ def test_files_that_are_no_descriptor_sets(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b'syntax = "proto3";')
     with pytest.raises(ConfigError, match=r"is no descriptor set"):
         protobuf.from_file(str(tmp_path / "text"), "p.M")
+    file = descriptor_pb2.FileDescriptorProto
+    for files in ([file(name="a", dependency=["b"]), file(name="b", dependency=["a"])], [file(name="a", dependency=["nowhere.proto"])]):
+        (tmp_path / "set").write_bytes(descriptor_pb2.FileDescriptorSet(file=files).SerializeToString())
+        with pytest.raises(ConfigError, match="option value.schema: .*set: TypeError"):
+            protobuf.from_file(str(tmp_path / "set"), "p.M")
 
 
 # ---- with a registry -----------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkacore.bounds import SCHEMA_DEPTH
 from kafkacore.decode.ddl import spark_list
 from kafkacore.decode.infer import inferred
 from kafkacore.decode.jsons import JsonDecoder
@@ -46,6 +47,16 @@ S, L, D, B = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 )
 def test_the_type_of_a_field(values, kind):
     assert inferred([json.dumps({"f": each}).encode() for each in values]) == pa.schema([("f", kind)])
+
+
+@each_row("kind", [list, dict])
+def test_a_field_is_as_deep_as_a_schema_may_be(kind):
+    value, wanted = 1, S
+    for _ in range(SCHEMA_DEPTH + 5):
+        value = [value] if kind is list else {"x": value}
+    for _ in range(SCHEMA_DEPTH):
+        wanted = spark_list(wanted) if kind is list else pa.struct([("x", wanted)])
+    assert inferred([json.dumps({"f": value}).encode()]).field("f").type == wanted
 
 
 def test_what_is_no_object_says_nothing():

@@ -10,6 +10,7 @@ import logging
 import socket
 import ssl
 import threading
+import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -463,6 +464,18 @@ def test_oauth_for_the_registry(registry_server: Any, monkeypatch: pytest.Monkey
         with pytest.raises(errors.AuthenticationFailedError, match="gives me no token: HTTP 401") as caught:
             asking.latest("t-value", "AVRO")
         assert "hush" not in str(caught.value)
+
+
+def test_a_token_serves_four_fifths_of_its_life(registry_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry_server.add("t-value", '"int"')
+    now_s = 1_000.0
+    monkeypatch.setattr(registry, "time", SimpleNamespace(time=lambda: now_s, monotonic=time.monotonic))
+    tokens = iter("abc")
+    asking = Registry(RegistryOptions(registry_server.url, token_provider=lambda: (next(tokens), (now_s + 100) * 1_000)))
+    for later_s in (0, 79, 1, 79.5):
+        now_s += later_s
+        asking.latest("t-value", "AVRO")
+    assert registry_server.authorizations == ["Bearer a", "Bearer a", "Bearer b", "Bearer b"]
 
 
 def test_a_token_is_asked_for_before_it_expires(registry_server: Any) -> None:
