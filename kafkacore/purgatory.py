@@ -11,6 +11,7 @@ Source: org.apache.kafka.server.purgatory.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from types import TracebackType
 from typing import Any, Self
@@ -21,8 +22,6 @@ from kafkacore.timer import LoopTimer, SystemTimer, Timer
 __all__ = ["DelayedOperation", "DelayedOperationPurgatory"]
 
 log = logging.getLogger("kafkacore.purgatory")
-
-_NEVER = 2**62
 
 
 class DelayedOperationPurgatory(PurgatoryCore):
@@ -52,7 +51,7 @@ class DelayedOperationPurgatory(PurgatoryCore):
         self.name = name
         self.purge_interval = purge_interval
         self._timer: Timer = SystemTimer(name) if timer is None else timer
-        self._setup(self._timer, purge_interval if reaper and isinstance(self._timer, SystemTimer) else _NEVER)
+        self._setup(self._timer, purge_interval if reaper and isinstance(self._timer, SystemTimer) else sys.maxsize)
         self._running = True
         self._reaper: threading.Thread | None = None
         if reaper:

@@ -15,6 +15,8 @@ Source: org.apache.kafka.server.util.timer.
 from __future__ import annotations
 
 import logging
+import math
+import sys
 import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -39,8 +41,8 @@ __all__ = [
 log = logging.getLogger("kafkacore.timer")
 
 _REAL = SystemClock()
-_NOBODY_MS = -(2**61)
-_FOREVER_MS = 2**62
+_NOBODY_MS = -sys.maxsize
+_FOREVER_MS = sys.maxsize
 
 
 class Timer(Protocol):
@@ -96,7 +98,6 @@ class SystemTimer(TimerCore):
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"executor-{name}")
         self._lock = threading.RLock()  # Condition.__enter__ is Python: Ctrl+C in it would leave the lock taken
         self._condition = threading.Condition(self._lock)
-        self._woken = False
         self._interrupted = False
         self._closed = False
 
@@ -164,7 +165,7 @@ class SystemTimer(TimerCore):
 
     def _sleep(self, timeout_ms: int | None) -> None:
         """Until a bucket is due, the time has passed, or a call of `wakeup` or `close`."""
-        end_ms = None if timeout_ms is None else _REAL.now_ms() + timeout_ms
+        end_ms = math.inf if timeout_ms is None else _REAL.now_ms() + timeout_ms
         with self._lock:
             try:
                 while not self._closed and not self._interrupted:
@@ -174,16 +175,15 @@ class SystemTimer(TimerCore):
                     now_ms = self._clock.now_ms()
                     if next_ms is not None and next_ms <= now_ms:
                         return
-                    left_s = None if end_ms is None else (end_ms - _REAL.now_ms()) / 1000
-                    if left_s is not None and left_s <= 0:
+                    left_s = min((end_ms - _REAL.now_ms()) / 1000, threading.TIMEOUT_MAX)
+                    if left_s <= 0:
                         return
                     if next_ms is not None:
                         self.asleep_until_ms = next_ms
                         if self._real:
-                            until_s = (next_ms - now_ms) / 1000
-                            left_s = until_s if left_s is None else min(left_s, until_s)
+                            left_s = min((next_ms - now_ms) / 1000, left_s)
                     if not self._woken:
-                        self._condition.wait(None if left_s is None else min(left_s, threading.TIMEOUT_MAX))
+                        self._condition.wait(left_s)
             finally:
                 self._interrupted = False
                 self.asleep_until_ms = _NOBODY_MS
@@ -281,12 +281,11 @@ class SystemTimerReaper:
             timer: to be driven; closed with this.
         """
         self._timer = timer
-        self._running = True
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def _work(self) -> None:
-        while self._running and not self._timer.closed:
+        while not self._timer.closed:
             try:
                 self._timer.advance_clock(None)
             except Exception:
@@ -314,7 +313,6 @@ class SystemTimerReaper:
 
     def close(self) -> None:
         """Ends the thread and closes the timer. May be called twice."""
-        self._running = False
         self._timer.close()
         if threading.current_thread() is not self._thread:
             self._thread.join()

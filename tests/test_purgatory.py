@@ -462,7 +462,9 @@ def test_a_reaper_purges_without_anything_being_due_and_after_the_last_expiratio
         assert purgatory.purged.wait(WAIT_S)
 
 
-def test_bad_settings_are_refused():
+def test_settings_have_bounds_and_defaults():
+    assert DelayedOperationPurgatory("x", LoopTimer(), reaper=False).purge_interval == 1000
+    assert DelayedOperationPurgatory("x", LoopTimer(), purge_interval=0, reaper=False).purge_if_needed() == 0
     with pytest.raises(ValueError, match="purge_interval"):
         DelayedOperationPurgatory("x", purge_interval=-1, reaper=False)
     with pytest.raises(ValueError, match="reaper=False"):
@@ -502,6 +504,37 @@ def test_a_reaper_ends_when_the_timer_is_closed_under_it():
     reaper_of(purgatory).join(WAIT_S)
     assert not reaper_of(purgatory).is_alive()
     purgatory.close()
+
+
+class OwnTimer:
+    """A timer with no more than `Timer` asks for. Its wait ends some turns after it is closed."""
+
+    def __init__(self):
+        self.loop = LoopTimer()
+        self.add, self.size, self.next_deadline_ms = self.loop.add, self.loop.size, self.loop.next_deadline_ms
+        self.waits, self.waiting, self.closing = set(), threading.Event(), threading.Event()
+        self.close = self.closing.set
+
+    def advance_clock(self, timeout_ms):
+        self.waits.add(timeout_ms)
+        self.waiting.set()
+        assert self.closing.wait(WAIT_S)
+        for _ in range(10**5):
+            pass
+        return False
+
+
+def test_a_reaper_drives_a_timer_of_any_kind_until_the_purgatory_is_closed():
+    timer = OwnTimer()
+    with DelayedOperationPurgatory("closing", timer, purge_interval=0) as purgatory:
+        assert timer.waiting.wait(WAIT_S)
+        op = Op()
+        purgatory.try_complete_else_watch(op, ["k"])
+        assert op.force_complete()
+        assert purgatory.stale_places == 1
+    assert not reaper_of(purgatory).is_alive()
+    assert timer.waits == {None}
+    assert purgatory.stale_places == 0
 
 
 def test_an_operation_that_fails_on_expiry_is_logged_and_stops_nobody(purgatory, clock, caplog):

@@ -3,10 +3,12 @@ few tests of real threads on the real clock, which wait for what they started.""
 
 import random
 import threading
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
-from kafkacore.clock import ManualClock
+from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.timer import LoopTimer, SystemTimer, SystemTimerReaper, TimerTask, TimingWheel
 from tests.kit.in_threads import in_threads
 from tests.kit.inside import condition_of, executor_of, thread_of
@@ -129,6 +131,44 @@ def test_an_interrupt_between_the_wheel_and_the_executor_loses_no_task(timer, cl
     assert output == [1]
 
 
+def test_tasks_are_handed_over_together_and_to_one_thread(timer):
+    executor, given, waited, output, done = executor_of(timer), [], [], [], threading.Semaphore(0)
+    submit, shutdown = executor.submit, executor.shutdown
+    executor.submit, executor.shutdown = given.append, lambda wait: waited.append(wait)
+    timer.add(CountingDown(0, 1, output, done))
+    timer.add(CountingDown(0, 2, output, done))
+    assert (len(given), output) == (1, [])
+    timer.close()
+    given[0]()
+    timer.close()
+    timer.advance_clock(0)
+    timer.add(CountingDown(0, 3, output, done))
+    assert (len(given), output) == (2, [1, 2])
+    assert waited == [True, False]  # the thread that runs the tasks cannot wait for its own end
+    executor.submit, executor.shutdown = submit, shutdown
+
+
+def test_a_second_task_waits_for_the_first_in_one_thread(timer):
+    running, leave = threading.Event(), threading.Event()
+    timer.add(TimerTask(0, lambda: (running.set(), leave.wait(WAIT_S))))
+    assert running.wait(WAIT_S)
+    timer.add(TimerTask(0, list))
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("executor-")] == ["executor-test_0"]
+    leave.set()
+
+
+@pytest.mark.parametrize(("error", "closed"), [(RuntimeError, False), (ValueError, True)])
+def test_an_executor_that_takes_nothing_is_an_error_unless_it_is_closed(timer, error, closed):
+    def refuse(fn):
+        raise error("on purpose")
+
+    if closed:
+        timer.close()
+    executor_of(timer).submit = refuse
+    with pytest.raises(error, match="on purpose"):
+        timer.add(TimerTask(0, list))
+
+
 # ---- waiting -----------------------------------------------------------------------------------------------------------------------
 
 
@@ -177,6 +217,75 @@ def test_who_sleeps_is_woken_by_an_earlier_task_a_wakeup_and_the_end(clock):
     timer.close()
 
 
+class Moved(SystemClock):
+    """The machine's clock, moved by hand. A wait for a timer's condition moves it on, by 1 ms at least."""
+
+    def __init__(self, monkeypatch):
+        self.ns, self.waits, self.calls = 0, [], []
+        monkeypatch.setattr("kafkacore.clock.time", SimpleNamespace(monotonic_ns=lambda: self.ns))
+
+    def wait(self, left_s):
+        self.waits.append(left_s)
+        assert len(self.waits) < 9
+        self.ns += max(round(left_s * 10**9), 10**6)
+
+    def now_ms(self):
+        now_ms = super().now_ms()
+        if self.calls:
+            self.calls.pop()()
+        return now_ms
+
+    def waited(self, timer, timeout_ms):
+        """What a call answers, and for how long it waits."""
+        self.waits = []
+        return timer.advance_clock(timeout_ms), *self.waits
+
+
+@pytest.fixture
+def moved(monkeypatch):
+    return Moved(monkeypatch)
+
+
+@pytest.fixture
+def sleeping(moved):
+    with SystemTimer("test", clock=moved) as timer:
+        condition_of(timer).wait = moved.wait
+        yield timer
+    assert timer.closed
+
+
+def test_a_wait_ends_with_the_timeout_or_the_next_bucket(sleeping, moved):
+    for timeout_ms in (1, 700):
+        assert moved.waited(sleeping, timeout_ms) == (False, timeout_ms / 1000)
+    assert moved.waited(sleeping, -1) == moved.waited(sleeping, 0) == (False,)
+    assert sleeping.wheel.current_time == 701
+    sleeping.add(TimerTask(15, list))
+    sleeping.add(TimerTask(25, list))
+    assert moved.waited(sleeping, 14) == (False, 0.014)
+    assert sleeping.wheel.current_time == 715
+    assert moved.waited(sleeping, 9) == (True, 0.001)
+    assert sleeping.size() == 1
+    assert moved.waited(sleeping, None) == (True, 0.01)
+    assert (sleeping.size(), sleeping.next_deadline_ms()) == (0, None)
+    assert sleeping.asleep_until_ms < 0
+    sleeping.add(TimerTask(3, list))
+    moved.ns += 3 * 10**6
+    assert moved.waited(sleeping, 0) == (True,)
+
+
+def test_a_wakeup_ends_one_wait_of_a_call_that_would_wait(sleeping, moved):
+    sleeping.wakeup()
+    assert moved.waited(sleeping, 0) == (False,)
+    assert moved.waited(sleeping, 50) == (False,)
+    assert moved.waited(sleeping, 50) == (False, 0.05)
+
+
+def test_a_task_that_comes_between_the_look_at_the_wheel_and_the_wait_is_not_slept_through(sleeping, moved):
+    sleeping.add(TimerTask(19, list))
+    moved.calls = [lambda: sleeping.add(TimerTask(4, list)), list]  # the timer asks for the second time when it has looked
+    assert moved.waited(sleeping, None) == (True, 0.004)
+
+
 def test_a_reaper_runs_tasks_by_itself_and_sleeps_in_between():
     """SystemTimerReaperTest of Kafka, with shorter delays; the thread wakes for buckets and for nothing else."""
     timer = SystemTimer("reaped")
@@ -207,6 +316,9 @@ def test_a_reaper_ends_when_its_timer_is_closed_under_it():
         timer.close()
         thread_of(reaper).join(WAIT_S)
         assert not thread_of(reaper).is_alive()
+    with SystemTimerReaper("reaper", SystemTimer("reaped")) as reaper:
+        pass
+    assert not thread_of(reaper).is_alive()
 
 
 def test_a_reaper_may_be_closed_by_a_task():
@@ -244,6 +356,14 @@ def test_a_loop_timer_runs_what_is_due_in_the_thread_of_its_owner(clock):
     with pytest.raises(ValueError, match="does not wait"):
         timer.advance_clock(None)
     timer.close()
+
+
+@pytest.mark.parametrize("kind", [LoopTimer, partial(SystemTimer, "test")])
+def test_a_wheel_is_as_asked_for(clock, kind):
+    default, own = kind(clock=clock), kind(2, 5, 12)
+    assert [(timer.wheel.tick_ms, timer.wheel.wheel_size, timer.wheel.start_ms) for timer in (default, own)] == [(1, 20, 1000), (2, 5, 12)]
+    default.close()
+    own.close()
 
 
 def test_a_timer_whose_constructor_was_skipped_says_so():
