@@ -102,10 +102,13 @@ class GroupBench:
         return self.shard.groups.get(group_id)
 
     def reload(self):
-        """The leadership goes and comes back: the state is what the log says."""
+        """The leadership goes and comes back: the state is what the log says, which knows all groups that are settled."""
         runtime = self.state.groups.runtime
+        before = {group_id: snapshot(group) for group_id, group in getattr(self.shard, "groups", {}).items() if settled(group)}
         runtime.resigned(GROUP_TOPIC, 0)
         runtime.became_leader(GROUP_TOPIC, 0, 0)
+        after = self.shard.groups
+        assert {group_id: snapshot(after[group_id]) for group_id in before} == before
 
     @contextlib.contextmanager
     def no_appends(self):
@@ -293,6 +296,28 @@ def check_counts(group):
         if members and group.state_name != "Empty":
             supported = [group.supports_protocols(group.protocol_type, [name]) for name in names]
             assert supported == [known[name] == len(members) for name in names]
+
+
+def settled(group):
+    """Whether all of a group is in the log."""
+    return group.kind == "consumer" or (group.state_name in ("Stable", "Empty") and not group.pending_joins)
+
+
+def snapshot(group):
+    """What of a group the log must give back."""
+    if group.kind == "consumer":
+        epochs = group.epoch, group.assignment_epoch, group.metadata_hash, group.assignment_wall_ms
+        regexes = {regex: resolved.topics for regex, resolved in group.regexes.items()}  # a newer version of the same is not written
+        return group.kind, group.state_name, epochs, group.members, group.target, group.static_members, regexes
+    whole = group.protocol_type, group.protocol_name, group.generation, group.leader, group.state_timestamp_ms, group.static_members
+    members = {
+        each.member_id: (
+            *(each.instance_id, each.client_id, each.client_host, each.rebalance_timeout_ms, each.session_timeout_ms),
+            *(each.protocol_type, each.protocols[group.protocol_name], each.assignment),
+        )
+        for each in group.members.values()
+    }
+    return group.kind, group.state_name, whole, members
 
 
 def owned_partitions(owned):

@@ -237,6 +237,23 @@ def test_a_static_leader_that_comes_back_keeps_the_assignment():
     assert (old.generation_id, old.leader, old.members) == (generation, back.member_id, [])  # so that it does not assign
 
 
+def test_a_static_member_whose_new_id_is_not_written_stays_what_it_was():
+    bench = GroupBench()
+    generation, ids, _ = static(bench, "x", "y", session_ms=1_000)
+    member = bench.group().members[ids["x"]]
+    before = dict(member.protocols), member.session_timeout_ms, member.rebalance_timeout_ms
+    with bench.no_appends():
+        refused = bench.join(instance="x", protocols=(("range", b"new"), ("other", b"")), session_ms=2_000, rebalance_ms=3_000)
+    assert code(refused) == Code.COORDINATOR_NOT_AVAILABLE
+    assert bench.group().members[ids["x"]] is member
+    assert (dict(member.protocols), member.session_timeout_ms, member.rebalance_timeout_ms) == before
+    assert (bench.heartbeat(ids["x"], generation, instance="x"), bench.group().joined_count()) == (0, 0)
+    bench.advance(999)
+    assert (bench.heartbeat(ids["y"], generation, instance="y"), len(bench.group().members)) == (0, 2)
+    bench.advance(1)
+    assert list(bench.group().static_members) == ["y"]
+
+
 def test_a_static_member_survives_a_rebalance_it_misses():
     bench = GroupBench()
     _, ids, _ = static(bench, "x", "y", rebalance_ms=500, session_ms=60_000)

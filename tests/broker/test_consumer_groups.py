@@ -122,6 +122,9 @@ def test_epochs_are_checked_and_an_answer_that_was_lost_is_made_up_for():
     assert (changed.member_epoch, assigned(changed)) == (epoch + 1, {bench.a: {0, 1, 2, 3}, topic_b: {0}})
     again = bench.beat("m", epoch, topics=["a", "b"], owned=owned, rebalance_ms=30_000)  # the answer did not arrive
     assert (again.error_code, again.member_epoch, assigned(again)) == (0, epoch + 1, {bench.a: {0, 1, 2, 3}, topic_b: {0}})
+    for part in ({"rebalance_ms": -1}, {"topics": None}, {"owned": None}):  # a heartbeat that says less does not ask for it
+        assert bench.beat("m", epoch, **{"topics": ["a", "b"], "owned": owned, "rebalance_ms": 30_000} | part).assignment is None
+    assert bench.beat("m", epoch, regex="", owned=owned, rebalance_ms=30_000).assignment is not None
     for more in ({bench.a: {9}}, {bench.a: {0, 9}}, {bench.a: {0}, topic_b: {0, 1}}):  # than it was given
         assert bench.beat("m", epoch, owned=more).error_code == Code.FENCED_MEMBER_EPOCH
     rejoined = bench.beat("m", 0, topics=["a", "b"])
@@ -417,8 +420,8 @@ def test_looking_at_consumer_groups():
 
 def test_a_new_coordinator_goes_on_where_the_old_one_was():
     bench = ConsumerGroupBench(group_consumer_session_timeout_ms=1_000)
-    epoch = bench.beat("m1", 0, topics=["a"], rebalance_ms=500).member_epoch
-    bench.beat("m2", 0, topics=["a"])
+    epoch = bench.beat("m1", 0, topics=["a"], regex="a+", rebalance_ms=500, assignor="range").member_epoch
+    bench.beat("m2", 0, topics=["a"], instance="x")
     told = bench.beat("m1", epoch, owned={bench.a: {0, 1, 2, 3}})
     before = bench.group()
     bench.advance(400)

