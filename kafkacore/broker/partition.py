@@ -529,9 +529,6 @@ class Partition:
         end_offset = self.log.end_offset
         if self.high_watermark >= end_offset or (self.is_under_min_isr if self.remotes else not self.isr):
             return False
-        if not self.remotes:
-            self._set_high_watermark(end_offset)
-            return True
         maximal = self.maximal_isr
         reached = end_offset
         for node, replica in self.remotes.items():

@@ -385,6 +385,29 @@ def test_a_partition_that_grows_twice_while_a_fetch_waits_counts_once():
     assert len(bench.late) == 1
 
 
+@pytest.mark.parametrize("version", [NAMES, IDS])
+def test_an_answer_that_is_taken_back_is_news_again(bench, version):
+    for name in TOPICS:
+        create_topic(bench.state.controller, name, 2, configs={})
+    sessions, reader = bench.state.sessions, Reader(version)
+    first = reader.asks(bench, {(name, index): (0, -1, -1) for name in TOPICS for index in (0, 1)})
+    for name in TOPICS:
+        bench.produce(topic=name, partition=1, acks=1)
+    request = reader.request(bench, {}, [], **LIMITS)
+    answer = reader.asks(bench, partition_bytes=0)
+    assert [len(topic.partitions) for topic in answer.responses] == [1, 1]
+    assert sessions.take_back(request, answer, version) == reader.session_id
+    assert sessions.take_back(request, answer._replace(session_id=reader.session_id + 1), version) == 0
+    reader.asks(bench, {(name, 1): (3, -1, -1) for name in TOPICS})
+    assert reader.asks(bench).responses == []
+    assert sessions.take_back(request, answer, version) == reader.session_id
+    again = reader.asks(bench).responses
+    assert [(topic.topic, topic.topic_id, [part.partition_index for part in topic.partitions]) for topic in again] == [
+        (topic.topic, topic.topic_id, [1]) for topic in answer.responses
+    ]
+    assert sessions.take_back(request._replace(session_epoch=0), first, version) == len(sessions) == 0
+
+
 def test_a_change_touches_the_sessions_that_fetch_the_partition(bench):
     for topic in TOPICS:
         create_topic(bench.state.controller, topic, 2, configs={})

@@ -21,7 +21,7 @@ from kafkacore.clock import ManualClock
 from kafkacore.codec import crc32c
 from kafkacore.config import BrokerConfig
 from kafkacore.config_authorizer import ANONYMOUS
-from kafkacore.errors import Code
+from kafkacore.errors import Code, RequestTimedOut
 from kafkacore.records import read_batches
 from kafkacore.types import Node
 from tests.kit.batches import T0, batch
@@ -639,6 +639,46 @@ def test_records_are_deleted_where_they_can_be(bench):
     unknown = (Code.UNKNOWN_TOPIC_OR_PARTITION, -1)
     assert [(each.error_code, each.low_watermark) for each in missing.partitions] == [unknown] * 3
     assert [(each.error_code, each.low_watermark) for each in found.partitions] == [unknown, (0, 3), (0, 2)]
+    bench.topic("compacted", cleanup_policy="compact")
+    topics = [p.DeleteRecordsTopic(name="compacted", partitions=wanted[1:2])]
+    (refused,) = bench.ask(p.DeleteRecordsRequest(topics=topics, timeout_ms=1_000), 2).topics[0].partitions
+    assert refused.error_code == Code.POLICY_VIOLATION
+
+
+def test_a_write_of_the_broker_is_committed_in_time_or_has_an_error(bench):
+    topic, replicas, outcomes = bench.topic(), bench.state.replicas, []
+
+    def write(timeout_ms):
+        return replicas.append_internal("t", 0, batch(), outcomes.append, timeout_ms)
+
+    def passes(ms):
+        bench.clock.advance(ms)
+        for each in bench.state.clocked:
+            each.advance_clock()
+
+    assert [write(100), write(None), outcomes] == [0, 3, [None, None]]
+    bench.elect(topic, epoch=1, replicas=[1, 2], isr=[1, 2])
+    partition = replicas.partition("t", 0)
+    for ms, at_once in ((99, []), (100, [RequestTimedOut])):
+        outcomes.clear()
+        base_offset = write(100)
+        write(None)
+        passes(ms)
+        assert [type(each) for each in outcomes] == at_once
+        replicas.follower_fetched(partition, 2, base_offset + 6, 0, base_offset + 6, -1)
+        assert outcomes[len(at_once) :] == [None] * (2 - len(at_once))
+        passes(1_000)
+        assert len(outcomes) == 2
+    assert "offset 15 was not committed within 100 ms" in str(outcomes[0])
+    assert (outcomes[0].topic, outcomes[0].partition) == ("t", 0)
+
+
+def test_a_write_that_follows_another_wakes_those_who_wait_for_it(bench):
+    bench.topic(partitions=2)
+    replicas, outcomes = bench.state.replicas, []
+    bench.ask(fetch_request([(1, 0)], max_wait_ms=500), 12)
+    replicas.append_internal("t", 0, batch(), lambda _: replicas.append_internal("t", 1, batch(), outcomes.append, None), None)
+    assert outcomes == [None] and len(bench.late) == 1
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])

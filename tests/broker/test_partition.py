@@ -4,7 +4,7 @@ import pytest
 
 from kafkacore import errors
 from kafkacore.broker.cluster import PartitionRegistration, Topic
-from kafkacore.broker.delayed import CommitOutcome
+from kafkacore.broker.delayed import CommitOutcome, DeletionOutcome
 from kafkacore.broker.log import Log
 from kafkacore.broker.partition import Partition, Replica, Role
 from kafkacore.broker.topic_config import TopicConfig
@@ -99,6 +99,11 @@ def test_a_write_of_the_brokers_own_is_fenced_by_its_producers_epoch():
     with pytest.raises(errors.InvalidProducerEpoch):
         write(1)
     assert alone.partition.append_internal(batch([b"x"]), T0, alone.now_ms).base_offset == 2
+    largest = alone.topic.config.max_message_bytes
+    payload = bytes(largest - len(batch([bytes(10**6)])) + 10**6)
+    with pytest.raises(errors.RecordTooLarge, match=f"the batch has {largest + 1} bytes, max.message.bytes is {largest}"):
+        alone.partition.append_internal(batch([payload + b"x"]), T0, alone.now_ms)
+    assert alone.partition.append_internal(batch([payload]), T0, alone.now_ms).base_offset == 3
 
 
 def test_a_follower_outside_the_isr_gets_no_time_by_a_decision_about_others():
@@ -202,12 +207,14 @@ def test_waiting_writes_have_an_outcome_whatever_comes():
             return stage.partition
 
         outcome = CommitOutcome(stage.partition, stage.write().required_offset, find)
-        assert not outcome.known() or gone
+        deletion = DeletionOutcome(stage.partition, 1, find)
+        assert not outcome.known() and not deletion.known()
         if leader == 1:
             stage.fetch(2, 1)
             stage.fetch(3, 1)
         stage.decide(leader=leader, epoch=leader - 1, isr=isr)
         assert (outcome.known(), outcome.code) == (True, code)
+        assert (deletion.known(), deletion.code) == ((False, Code.REQUEST_TIMED_OUT) if leader == 1 else (True, code))
 
 
 def test_commits_are_told_in_order_and_a_bug_in_one_keeps_nobody_from_hearing(stage, caplog):
@@ -287,6 +294,7 @@ def test_epochs_of_peers(stage):
         (0, 1, 1),
         (-1, 4, 4),  # the leader has no epochs
         (-1, -1, 2),  # nor an offset: back to what is known to be committed
+        (4, 6, 6),  # an epoch that is newer than all here
     ],
 )
 def test_where_a_follower_truncates(epoch, end_offset, cut):
