@@ -60,17 +60,17 @@ class CachedPartition:
 
     Attributes:
         turn: its place in the session's order.
+        known: high watermark and log start that the client has; None if the next answer is news in any case.
         segment_base: of the segment that holds the fetch offset, while the partition is left out.
         replica: of the follower whose fetches leave the partition out.
     """
 
-    __slots__ = ("high_watermark", "log_start_offset", "replica", "request", "segment_base", "turn")
+    __slots__ = ("known", "replica", "request", "segment_base", "turn")
 
     def __init__(self, request: FetchPartition, turn: int) -> None:
         self.request = request
         self.turn = turn
-        self.high_watermark = -1
-        self.log_start_offset = -1
+        self.known: tuple[int, int] | None = None
         self.segment_base: int | None = None
         self.replica: Replica | None = None
 
@@ -81,19 +81,17 @@ class CachedPartition:
             or answer.error_code != 0
             or answer.preferred_read_replica != -1
             or _has_diverged(answer)
-            or answer.high_watermark != self.high_watermark
-            or answer.log_start_offset != self.log_start_offset
+            or self.known != (answer.high_watermark, answer.log_start_offset)
         )
 
     def told(self, answer: PartitionData) -> None:
         """The client gets this answer."""
         # An error is sent again with every response until it has passed, as in Kafka. Who has diverged cannot use the high watermark yet.
-        self.high_watermark = -1 if answer.error_code or _has_diverged(answer) else answer.high_watermark
-        self.log_start_offset = answer.log_start_offset
+        self.known = None if answer.error_code or _has_diverged(answer) else (answer.high_watermark, answer.log_start_offset)
 
 
 def _has_diverged(answer: PartitionData) -> bool:
-    return answer.diverging_epoch.epoch >= 0 or answer.diverging_epoch.end_offset >= 0
+    return answer.diverging_epoch.epoch >= 0
 
 
 class FetchSession:
@@ -311,12 +309,9 @@ class FetchSessionCache:
             The context, or the error that answers the whole request.
         """
         session_id, epoch = request.session_id, request.session_epoch
-        if version < 7 or epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            if version >= 7 and session_id != NO_SESSION:
-                self._end(session_id)
-            session = None
-            if version >= 7 and epoch == INITIAL_EPOCH:
-                session = self._create(version >= 13, now_ms)
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):  # the latter before version 7
+            self._end(session_id)
+            session = self._create(version >= 13, now_ms) if epoch == INITIAL_EPOCH else None
             partitions = request_partitions(request, version)
             if session is not None:
                 session.update(request, version)
@@ -379,7 +374,7 @@ class FetchSessionCache:
             for answer in topic.partitions:
                 cached = session.partitions.get((key, answer.partition_index))
                 if cached is not None:
-                    cached.high_watermark = -1
+                    cached.known = None
                     session.mark((key, answer.partition_index))
         return session.id
 

@@ -366,6 +366,7 @@ def test_a_fetch_of_a_session_that_has_waited_leaves_nothing_behind(end):
     else:
         sessions_of(bench.state.sessions)[reader.session_id].waits[0].abandon()
     assert len(bench.late) == (end != "hang-up")
+    assert bench.state.sessions.take_waiting() == []
     assert (fetches.watched(), fetches.key_count(), fetches.num_delayed()) == (0, 0, 0)
 
 

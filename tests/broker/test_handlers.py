@@ -577,6 +577,9 @@ def test_what_a_request_both_names_and_forgets_is_forgotten(bench):
     bench.produce(partition=1)
     answer = bench.ask(fetch_request([], session_id=first.session_id, session_epoch=2), 12)
     assert [each.partition_index for topic in answer.responses for each in topic.partitions] == [1]
+    forgotten = [p.ForgottenTopic(topic="t", partitions=[0, 1])]
+    last = fetch_request([], session_id=first.session_id, session_epoch=3, forgotten_topics_data=forgotten)
+    assert (bench.ask(last, 12).session_id, len(bench.state.sessions)) == (0, 0)
 
 
 def test_a_session_with_topic_ids(bench):

@@ -115,15 +115,13 @@ NOT_LOOKED_AT = (
 
 
 def _divergence(partition: Partition, wanted: FetchPartition) -> FetchEpochEndOffset | None:
-    """Where the fetcher's log stops being this one; None if it does not (KIP-595).
+    """Where the log of a fetcher that names its last epoch stops being this one; None if it does not (KIP-595).
 
     Raises:
         OffsetOutOfRange: the log does not know the epoch, or begins after the fetch offset.
 
     Source: kafka.cluster.Partition.readRecords.
     """
-    if wanted.last_fetched_epoch < 0:
-        return None
     epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
     if epoch < 0:
         raise errors.OffsetOutOfRange(f"the log knows no epoch {wanted.last_fetched_epoch}", offset=wanted.fetch_offset)
