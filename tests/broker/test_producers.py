@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkacore import errors
+from kafkacore import protocol as p
+from kafkacore.broker.producer_ids import ProducerIds
 from kafkacore.broker.producers import (
     BATCHES_TO_RETAIN,
     MAX_SEQUENCE,
@@ -16,8 +18,10 @@ from kafkacore.broker.producers import (
     BatchMetadata,
     ProducerStates,
     collect_aborted,
+    coordinator_epoch,
 )
 from kafkacore.codec import crc32c
+from kafkacore.errors import Code
 from kafkacore.records import BatchBuilder, control_batch, read_batches
 from tests.kit.batches import batch
 from tests.kit.reached import Reached
@@ -72,6 +76,44 @@ class Written:
 @pytest.fixture
 def log():
     return Written()
+
+
+# ---- ids
+
+
+class GivesIds:
+    broker_epoch = 9
+
+    def __init__(self):
+        self.asked = []
+
+    def submit(self, request, version, done):
+        self.asked.append((request, version, done))
+
+
+def test_ids_come_in_blocks_and_all_who_wait_get_the_reason_why_there_is_none():
+    controller, got = GivesIds(), []
+    ids = ProducerIds(controller, 4)
+    for start, length, left in ((100, 2, 1), (0, 3, 0)):
+        for _ in range(3 if not got else 2):
+            ids.take(got.append)
+        (asked,) = controller.asked  # one at a time
+        assert asked[:2] == (p.AllocateProducerIdsRequest(broker_id=4, broker_epoch=9), 0)
+        controller.asked.clear()
+        asked[2](p.AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=length))
+        assert len(controller.asked) == left
+    assert got == [100, 101, 0, 1, 2]
+    refused = p.AllocateProducerIdsResponse(error_code=Code.STALE_BROKER_EPOCH, producer_id_start=5, producer_id_len=1)
+    for answer, error in (
+        (refused, errors.StaleBrokerEpoch),
+        (p.ApiVersionsResponse(), errors.UnknownServer),
+        (errors.RequestTimedOut(), errors.RequestTimedOut),
+    ):
+        got.clear()
+        ids.take(got.append)
+        ids.take(got.append)
+        controller.asked.pop()[2](answer)
+        assert [type(each) for each in got] == [error] * 2 and controller.asked == []
 
 
 # ---- sequences
@@ -256,6 +298,36 @@ def test_idle_producers_are_forgotten_but_not_inside_a_transaction(log):
     assert log.append(99, pid=1) is None
     log.mark(True, pid=2)
     assert log.states.expire(5 + DAY_MS, DAY_MS) == 1
+
+
+def test_a_guard_that_is_never_used_expires(log):
+    guards = [log.states.start_verification(pid, 0, 0, at_ms, False) for pid, at_ms in ((1, 100), (2, 101))]
+    assert log.states.expire(100 + DAY_MS, DAY_MS) == 0
+    assert log.append(0, pid=2, transactional=True, guard=guards[1]) is None
+    with pytest.raises(errors.InvalidTxnState):
+        log.append(0, pid=1, transactional=True, guard=guards[0])
+
+
+def test_nothing_is_left_of_a_log_that_is_emptied(log):
+    log.begin(pid=1)
+    log.begin(pid=2)
+    log.mark(True, pid=2)
+    guard = log.states.start_verification(3, 0, 0, 0, False)
+    log.states.clear()
+    assert log.states.first_unstable_offset() is None and not log.states.unreplicated and not log.states.entries
+    with pytest.raises(errors.InvalidTxnState):
+        log.append(0, pid=3, transactional=True, guard=guard)
+
+
+@each_row("size, epoch", [(0, None), (5, None), (6, 7)])
+def test_a_marker_says_the_epoch_of_its_coordinator(size, epoch):
+    value = b"\0\0" + (7).to_bytes(4, "big")
+    marker = next(iter(read_batches(batch([value[:size]], producer_id=1, epoch=0, is_transactional=True, is_control=True))))
+    if epoch is not None:
+        assert coordinator_epoch(marker) == epoch
+    else:
+        with pytest.raises(errors.CorruptDataError, match="offset 0 has no coordinator epoch"):
+            coordinator_epoch(marker)
 
 
 def test_a_transaction_that_nobody_ends_is_late(log):

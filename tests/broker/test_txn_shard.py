@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from txn_model import P0, P1, T0, TXN, Keeper, next_epoch
 
 from kafkacore import errors
+from kafkacore.broker.coordinator_shard import ReplayedRecord
 from kafkacore.broker.txns import shard, state
 from kafkacore.broker.txns.shard import MAX_EXPIRED, ProducerIdAndEpoch
 from kafkacore.broker.txns.state import MAX_EPOCH, VALID_PREVIOUS, Transaction, TransactionState
@@ -301,6 +302,16 @@ def test_a_broken_value_is_corrupt(value):
     assert Transaction.from_value(TXN, GOOD).state is TransactionState.ONGOING
     with pytest.raises(errors.CorruptDataError):
         Transaction.from_value(TXN, value)
+
+
+def test_what_can_never_be_written_is_refused(keeper):
+    producer = keeper.init()
+    keeper.add(producer)
+    assert keeper.outcome(lambda: keeper.end(producer._replace(producer_id=5), True)) == Code.INVALID_PRODUCER_ID_MAPPING
+    with pytest.raises(errors.CorruptDataError, match="has a key"):
+        keeper.shard.replay(ReplayedRecord(0, -1, -1, None, GOOD))
+    with pytest.raises(errors.InternalError, match="cannot go from Ongoing to CompleteCommit"):
+        keeper.txn.moved(TransactionState.COMPLETE_COMMIT, T0)
 
 
 # ---- model

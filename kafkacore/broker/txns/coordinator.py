@@ -155,6 +155,12 @@ class TransactionCoordinator:
             raise errors.NotCoordinator(f"there is no topic {TRANSACTION_TOPIC} yet")
         return partition_for(transactional_id, count)
 
+    def _partition_of(self, transactional_id: str) -> int:
+        """`partition_for`, of an id that a client has named."""
+        if not transactional_id:
+            raise errors.InvalidRequest("a transactional id cannot be empty")
+        return self.partition_for(transactional_id)
+
     def _write(
         self,
         transactional_id: str,
@@ -163,7 +169,7 @@ class TransactionCoordinator:
     ) -> None:
         """Runs an operation; if it prepared a transaction, its markers go out after `done` was called."""
         try:
-            partition = self.partition_for(transactional_id)
+            partition = self._partition_of(transactional_id)
         except KafkaError as error:
             done(error)
             return
@@ -208,7 +214,7 @@ class TransactionCoordinator:
 
     def _read(self, transactional_id: str, operation: Callable[[TransactionShard], T], done: Callable[[T | KafkaError], None]) -> None:
         try:
-            partition = self.partition_for(transactional_id)
+            partition = self._partition_of(transactional_id)
         except KafkaError as error:
             done(error)
             return
@@ -231,9 +237,7 @@ class TransactionCoordinator:
         """
         if transactional_id is None:
             self._take_producer_id(lambda taken: done(taken if isinstance(taken, KafkaError) else ProducerIdAndEpoch(taken, 0)))
-        elif not transactional_id:
-            done(errors.InvalidRequest("a transactional id cannot be empty"))
-        elif not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
+        elif transactional_id and not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
             limit_ms = self._config.transaction_max_timeout_ms
             done(errors.InvalidTxnTimeout(f"transaction.timeout.ms is {timeout_ms}; the broker allows 1 to {limit_ms}"))
         else:
@@ -249,9 +253,6 @@ class TransactionCoordinator:
         done: Callable[[KafkaError | None], None],
     ) -> None:
         """Takes partitions into a producer's transaction."""
-        if not transactional_id:
-            done(errors.InvalidRequest("a transactional id cannot be empty"))
-            return
         wall_ms = self._clock.wall_ms()
         self._write(
             transactional_id,
@@ -267,9 +268,6 @@ class TransactionCoordinator:
         done: Callable[[dict[TopicIndex, KafkaError | None] | KafkaError], None],
     ) -> None:
         """Tells which partitions are in a producer's open transaction."""
-        if not transactional_id:
-            done(errors.InvalidRequest("a transactional id cannot be empty"))
-            return
         self._read(transactional_id, lambda shard: shard.verify_partitions(transactional_id, producer, partitions), done)
 
     def end(
@@ -281,17 +279,11 @@ class TransactionCoordinator:
         done: Callable[[ProducerIdAndEpoch | KafkaError], None],
     ) -> None:
         """Decides a producer's transaction; the answer comes when the decision is committed, the markers follow."""
-        if not transactional_id:
-            done(errors.InvalidRequest("a transactional id cannot be empty"))
-            return
         wall_ms = self._clock.wall_ms()
         self._write(transactional_id, lambda shard: shard.end(transactional_id, producer, commit, client_version, wall_ms), done)
 
     def describe(self, transactional_id: str, done: Callable[[tuple[Transaction, frozenset[TopicIndex]] | KafkaError], None]) -> None:
         """A transactional id and the partitions of its transaction."""
-        if not transactional_id:
-            done(errors.InvalidRequest("a transactional id cannot be empty"))
-            return
 
         def look(shard: TransactionShard) -> tuple[Transaction, frozenset[TopicIndex]]:
             found = shard.describe(transactional_id)
