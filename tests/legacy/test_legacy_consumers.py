@@ -18,6 +18,7 @@ from kafkacore.legacy import (
     KeyedMessage,
     SimpleConsumer,
     SyncProducer,
+    connector,
 )
 from kafkacore.protocol import FetchResponse
 from kafkacore.testing import EmbeddedCluster
@@ -163,8 +164,9 @@ def test_offsets_before_a_time(cluster, topic, simple):
 @each_row("call", [("fetch", 0, -1), ("fetch", 0, 0, -1), ("get_offsets_before", 0, -3), ("get_offsets_before", 0, -1, 0)])
 def test_arguments_that_cannot_be(simple, topic, call):
     name, *values = call
-    with pytest.raises(errors.UsageError):
+    with pytest.raises(errors.UsageError) as refused:
         getattr(simple, name)(topic, *values)
+    assert (refused.value.topic, refused.value.partition) == (topic, 0)
 
 
 # -- ConsumerConnector ----------------------------------------------------------------------------------------------------------------
@@ -344,6 +346,72 @@ def test_streams_are_made_once(cluster, topic):
 def test_settings_of_a_connector_are_checked(cluster, settings, match):
     with pytest.raises(errors.ConfigError, match=match):
         ConsumerConnector(bootstrap_servers=cluster.bootstrap_servers, **settings).create_message_streams({"t": 1})
+
+
+class FakeConsumer:
+    """In the place of a `KafkaConsumer`, without a cluster."""
+
+    def __init__(self, made, **settings):
+        made.append(self)
+        self.settings, self.topics, self.closes, self.failing = settings, None, 0, None
+
+    def subscribe(self, topics, pattern):
+        self.topics = topics, pattern
+        if topics == ["refused"]:
+            raise ValueError(topics)
+
+    def close(self):
+        self.closes += 1
+        if self.failing is not None:
+            raise self.failing
+
+
+def without_a_cluster(monkeypatch, config=None, **settings):
+    made = []
+    monkeypatch.setattr(connector, "KafkaConsumer", lambda **more: FakeConsumer(made, **more))
+    return ConsumerConnector(config, **settings), made
+
+
+def test_each_stream_has_a_consumer_of_its_own(monkeypatch):
+    config = {"group.id": "g", "auto.commit.enable": True, "auto.offset.reset": "largest"}
+    maker, made = without_a_cluster(monkeypatch, config, client_id="c")
+    streams = maker.create_message_streams({"t": 2, "u": 1})
+    assert {topic: len(of) for topic, of in streams.items()} == {"t": 2, "u": 1}
+    assert maker.streams == [*streams["t"], *streams["u"]]
+    assert [one.topics for one in made] == [(["t"], None), (["t"], None), (["u"], None)]
+    same = {"group_id": "g", "enable_auto_commit": True, "auto_offset_reset": "latest", "auto_commit_interval_ms": 60_000}
+    assert [one.settings for one in made] == [{**same, "client_id": f"c-{n}"} for n in range(3)]
+    maker, made = without_a_cluster(monkeypatch, group_id="g", auto_commit_interval_ms=7, auto_offset_reset="none")
+    assert len(maker.create_message_streams_by_filter("t.*")) == 1
+    assert [one.topics for one in made] == [(None, "t.*")]
+    assert made[0].settings == {"group_id": "g", "auto_commit_interval_ms": 7, "auto_offset_reset": "none", "client_id": "kafkacore-0"}
+    with pytest.raises(errors.UsageError):
+        without_a_cluster(monkeypatch, group_id="g")[0].create_message_streams_by_filter("t", 0)
+    with pytest.raises(errors.ConfigError, match="'consumer_timeout_ms' is given twice"):
+        ConsumerConnector({"consumer.timeout.ms": 5}, consumer_timeout_ms=5, group_id="g")
+
+
+def test_streams_that_cannot_be_made_end_those_before(monkeypatch):
+    maker, made = without_a_cluster(monkeypatch, group_id="g")
+    with pytest.raises(ValueError, match="refused"):
+        maker.create_message_streams({"t": 1, "refused": 1, "u": 1})
+    assert [one.closes for one in made] == [1, 1]
+    assert len(maker.create_message_streams({"t": 1})["t"]) == 1  # it can be tried again
+
+
+def test_the_first_error_of_a_shutdown_is_raised_when_all_have_ended(monkeypatch):
+    maker, made = without_a_cluster(monkeypatch, group_id="g")
+    with pytest.raises(ValueError, match="first"), maker:
+        maker.create_message_streams({"t": 3})
+        made[0].failing, made[1].failing = ValueError("first"), ValueError("second")
+    assert [one.closes for one in made] == [1, 1, 1]
+    maker, made = without_a_cluster(monkeypatch, group_id="g")
+    block = KeyError("of the block")
+    with pytest.raises(KeyError) as raised, maker:
+        maker.create_message_streams({"t": 1})
+        made[0].failing = ValueError("first")
+        raise block
+    assert raised.value is block and isinstance(block.__context__, ValueError)
 
 
 @each_row("count", [0, -1, True, "2"])

@@ -10,9 +10,9 @@ import pytest
 from kafkacore import errors
 from kafkacore.clock import ManualClock
 from kafkacore.legacy import DefaultEventHandler, FailedToSendMessageError, KeyedMessage, UnknownCodecError
-from kafkacore.legacy.brokers import Failure, NetworkBrokers, ProduceCall
+from kafkacore.legacy.brokers import Failure, ProduceCall
 from kafkacore.legacy.message_set import ByteBufferMessageSet, Piece
-from kafkacore.legacy.settings import EventHandlerConfig
+from kafkacore.legacy.settings import AsyncProducerConfig, EventHandlerConfig, SimpleConsumerConfig
 from kafkacore.legacy.statistics import Counts
 from kafkacore.metadata import PartitionInfo
 from kafkacore.types import TopicPartition as Tp
@@ -254,6 +254,16 @@ def test_each_retry_comes_after_the_back_off_and_a_refresh():
     assert str(failed.value).startswith("1 message not sent with 4 tries; t-0: NOT_ENOUGH_REPLICAS (19): too few")
 
 
+def test_every_partition_that_failed_is_logged(caplog):
+    brokers = brokers_of(t=[1, 2])
+    brokers.failures = [{Tp("t", n): Failure(errors.NotLeaderOrFollower(), 0) for n in range(2)}]
+    handler = handler_of(brokers, partitioner=by_length, message_send_max_retries=0, topic_metadata_refresh_interval_ms=-1)
+    with caplog.at_level(logging.WARNING, "kafkacore.legacy"), pytest.raises(FailedToSendMessageError) as failed:
+        handler.handle([KeyedMessage("t", "k" * n, b"m") for n in range(2)])
+    assert "failed to send to t-0" in caplog.text and "failed to send to t-1" in caplog.text
+    assert failed.value.attempts == ()
+
+
 def test_only_what_failed_is_sent_again_in_its_order():
     brokers = brokers_of(t=[1, 2])
     brokers.failures = [{Tp("t", 1): Failure(errors.NotLeaderOrFollower(), 0)}]
@@ -404,38 +414,52 @@ def test_wrong_settings_are_refused_by_name(settings, names):
         handler_of(brokers_of(), **settings)
 
 
+LEAST = {
+    EventHandlerConfig: {"request_timeout_ms": 1, "message_send_max_retries": 0, "max_request_size": 1},
+    AsyncProducerConfig: {
+        "queue_buffering_max_ms": 0,
+        "queue_buffering_max_messages": 1,
+        "queue_enqueue_timeout_ms": -1,
+        "batch_num_messages": 1,
+    },
+    SimpleConsumerConfig: dict.fromkeys(("fetch_min_bytes", "fetch_max_wait_ms", "default_api_timeout_ms", "max_decompressed_bytes"), 0),
+}
+KAFKAS = {  # Kafka 0.8's defaults
+    EventHandlerConfig: {
+        "request_timeout_ms": 10_000,
+        "request_required_acks": 1,
+        "message_send_max_retries": 3,
+        "topic_metadata_refresh_interval_ms": 600_000,
+        "max_request_size": 1 << 20,
+        "allow_auto_create_topics": True,
+    },
+    AsyncProducerConfig: {
+        "queue_buffering_max_ms": 5_000,
+        "queue_buffering_max_messages": 10_000,
+        "queue_enqueue_timeout_ms": -1,
+        "batch_num_messages": 200,
+    },
+    SimpleConsumerConfig: {"fetch_min_bytes": 1, "fetch_max_wait_ms": 100, "default_api_timeout_ms": 30_000},
+}
+
+
+@each_row("kind", list(LEAST))
+def test_settings_have_kafkas_defaults_and_a_least_value(kind):
+    found = kind.from_user(bootstrap_servers="nowhere:1")
+    assert {name: getattr(found, name) for name in KAFKAS[kind]} == KAFKAS[kind]
+    assert kind.from_user(bootstrap_servers="nowhere:1", **LEAST[kind])
+    for name, low in LEAST[kind].items():
+        with pytest.raises(errors.ConfigError, match=f"{name} must "):
+            kind.from_user(bootstrap_servers="nowhere:1", **{name: low - 1})
+    with pytest.raises(errors.ConfigError):  # of every client
+        kind.from_user(bootstrap_servers="nowhere:1", retry_backoff_ms=-1)
+
+
 def test_closing_closes_the_way_to_the_cluster():
     brokers = brokers_of()
     with handler_of(brokers):
         assert not brokers.closed
     assert brokers.closed
-
-
-def test_of_some_brokers_one_is_gone_and_the_others_say_that_all_arrived():
-    """With acks=0, when the way to them is closed."""
-    brokers = NetworkBrokers(EventHandlerConfig.from_user(bootstrap_servers="nowhere:1"), Counts())
-    asked = []
-
-    def send(request, now_ms):
-        asked.append(request.node_id)
-        request.callback(SimpleNamespace(request=request))
-
-    client = SimpleNamespace(
-        connection_failed=lambda node: node == "gone",
-        is_ready=lambda node, now_ms: True,
-        new_client_request=lambda node_id, api, build, now_ms, callback, min_version: SimpleNamespace(node_id=node_id, callback=callback),
-        send=send,
-    )
-
-    def run(step, is_done, wait_ms):
-        step(0)
-        assert is_done()
-
-    metadata = SimpleNamespace(snapshot=SimpleNamespace(nodes={1: "gone", 2: "there", 4: "there"}), topics=["t"])
-    brokers._driver = SimpleNamespace(client=client, metadata=metadata, run=run)
-    brokers._unconfirmed.update((1, 2, 3, 4))  # 3 has left the cluster
-    brokers._confirm()
-    assert sorted(asked) == [2, 4]
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["before the first request", "between two requests"])

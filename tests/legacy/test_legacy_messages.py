@@ -58,9 +58,16 @@ def test_messages_are_values():
         (b"", 1),
         (b"\x01\x02\x03", 30817),
         (b"\xff\x80", 802),
+        (b"\x7f\x7f", 5025),
+        (bytearray(b"\x01\x02\x03"), 30817),
         (0, 0),
         (-5, -5),
+        (2**31 - 1, 2**31 - 1),
+        (-(2**31), -(2**31)),
         (2**31, -(2**31)),
+        (2**32, 1),
+        (2**63 - 1, -(2**31)),
+        (-(2**63), -(2**31)),
         (-(2**31) - 1, -(2**31)),
         (float("nan"), 2146959360),
         (1.5, 1073217536),
@@ -83,7 +90,7 @@ def test_the_sign_of_a_hash_is_dropped():
     assert default_partitioner(-1, 10) == (2**31 - 1) % 10
 
 
-@each_row("key", [(1, 2), 2**64, object()])
+@each_row("key", [(1, 2), 2**63, -(2**63) - 1, object()])
 def test_a_key_without_a_hash_in_java_is_refused(key):
     with pytest.raises(errors.UsageError, match="partitioner of your own"):
         default_partitioner(key, 4)

@@ -299,7 +299,18 @@ def test_a_batch_that_fails_takes_nothing_with_it_and_the_close_tells():
         producer.close()
     assert handler.batches == [[1, 2], [3, 4], [5]]
     assert [type(cause) for cause in lost.value.causes] == [FailedToSendMessageError, ZeroDivisionError]
+    assert lost.value.failed == 3
     producer.close()
+
+
+def test_of_many_failures_the_first_are_kept():
+    handler = KeepingHandler()
+    handler.failing = lambda messages: ValueError(messages[0].message)
+    producer = producer_of(handler, batch_num_messages=1)
+    producer.send(*messages_of(*range(20)))
+    with pytest.raises(errors.DeliveryError) as lost:
+        producer.close()
+    assert (lost.value.failed, [cause.args for cause in lost.value.causes]) == (20, [(n,) for n in range(16)])
 
 
 class Recorder(CallbackHandler):
@@ -356,7 +367,8 @@ def test_a_callback_hears_of_what_was_lost_and_of_what_was_dropped():
 def test_what_is_no_message_is_refused():
     handler = KeepingHandler()
     with producer_of(handler) as producer, pytest.raises(errors.UsageError, match="takes KeyedMessages, not bytes"):
-        producer.send(b"m")
+        producer.send(*messages_of(1), b"m")
+    assert handler.batches == []
 
 
 # -- the sync producer -----------------------------------------------------------------------------------------------------------------
