@@ -238,6 +238,10 @@ class Step:
         self.offsets = dict(offsets or {})
         self.group = group
 
+    def end(self, error: KafkaError | None) -> None:
+        """Its caller hears of this."""
+        self.delivery.resolve(-1, -1, error)
+
 
 class Described(NamedTuple):
     """What a coordinator says of a transaction.
@@ -367,7 +371,7 @@ class TransactionEngine:
         if at.phase is not Phase.READY:
             raise self._refusal("begin_transaction", at)
         if at.last is not None:                                   # its caller may have been cut short: it must not end this transaction
-            at.last.delivery.resolve(-1, -1, None if at.refused is None else fresh(at.refused))
+            at.last.end(None if at.refused is None else fresh(at.refused))
         gate = self.gate
         gate.refused = None
         gate.holds, gate.held, gate.first_answer_ms = looks and adds_by_writing and not at.reused, False, -1
@@ -469,7 +473,7 @@ class TransactionEngine:
                 pending, error = self._fate(step)
                 if pending:
                     return
-                step.delivery.resolve(-1, -1, error)
+                step.end(error)
             steps.popleft()
 
     def _unfinished(self) -> list[Step]:
@@ -780,7 +784,7 @@ class TransactionEngine:
         """init_transactions() raises this and may be called again: the brokers do not let this client in, which may change."""
         step = self._step_of(StepKind.INIT)
         if step is not None and self.at.phase is Phase.INITIALIZING:
-            step.delivery.resolve(-1, -1, fresh(error))
+            step.end(fresh(error))
             self._go(self.at._replace(phase=Phase.UNINITIALIZED))
 
     def interrupted(self) -> None:
@@ -792,7 +796,7 @@ class TransactionEngine:
         """Ends what still waits."""
         while self.steps:
             step = self.steps.popleft()
-            step.delivery.resolve(-1, -1, errors.ClosedError(f"the producer was closed before {step.kind.value}() came to its end"))
+            step.end(errors.ClosedError(f"the producer was closed before {step.kind.value}() came to its end"))
 
 
 def doomed(what: str, error: Exception) -> KafkaError:
