@@ -34,6 +34,8 @@ async def topics_of_a_cluster(k: Face) -> Any:
         sorted((await described(k.topic))["partitions"][0]),
         sorted(await admin.describe_cluster()),
         [sorted(each) for each in (await admin.describe_cluster())["brokers"]],
+        (await admin.create_partitions({k.topic: kinds.NewPartitions(4, [[1], [1]])})).to_object()["topic_errors"],
+        len(await admin.describe_topics()) > 1,
         (await admin.delete_topics([topic])).topic_error_codes,
         await k.raised(lambda: kinds.NewTopic("t", 1, 1, {0: [1]})),
         await k.raised(lambda: kinds.NewTopic("t", -1, -1)),
@@ -49,13 +51,13 @@ async def settings_of_a_topic(k: Face) -> Any:
         return kinds.ConfigResource("topic", name, configs)
 
     names = {"retention.ms": None, "cleanup.policy": None}
-    altered = await admin.alter_configs([resource({"retention.ms": "5000"})])
+    altered = await admin.alter_configs([resource({"max.message.bytes": "6000", "retention.ms": "5000"})])
     for _ in range(1_000):  # a broker hears of it after the answer
         described = await admin.describe_configs([resource(names)])
         if "5000" in str([each.to_object() for each in described]):
             break
         await asyncio.sleep(0.02)
-    layers = await admin.describe_configs([resource({"retention.ms": None})], include_synonyms=True)
+    layers = await admin.describe_configs([resource({"retention.ms": None, "max.message.bytes": None})], include_synonyms=True)
     everything = await admin.describe_configs([resource(None)])
     absent = await admin.describe_configs([resource(names, "absent")])
     broker = await admin.describe_configs(
@@ -64,8 +66,11 @@ async def settings_of_a_topic(k: Face) -> Any:
     return (
         [each.to_object() for each in altered][:1],
         [each.to_object() for each in described],
-        [each.to_object()["resources"][0]["config_entries"][0]["config_synonyms"][:1] for each in layers],
-        sorted(entry[0] for entry in everything[0].resources[0][4]) > sorted(names),
+        [
+            [(entry["config_names"], entry["config_synonyms"]) for entry in each.to_object()["resources"][0]["config_entries"]]
+            for each in layers
+        ],
+        len(everything[0].resources[0][4]) > 20,
         [each.resources[0][0] for each in absent],
         [(each.resources[0][2], [entry[0] for entry in each.resources[0][4]]) for each in broker],
     )
@@ -78,9 +83,12 @@ async def groups_and_records(k: Face) -> Any:
     member = await k.member()
     await member.commit({k.tp(): (3, "note")})
     (group,) = (await admin.describe_consumer_groups([k.group]))[0].groups
+    (answer,) = await admin.describe_consumer_groups([k.group], await admin.find_coordinator(k.group))
     shown = (group[0], group[1].startswith("group-of"), group[2:5], next(each[1:3] for each in group[5])[1].startswith("/"))
     return (
         (k.group, "consumer") in await admin.list_consumer_groups(),
+        (k.group, "consumer") in await admin.list_consumer_groups([1]),
+        (await admin.find_coordinator(k.topic, 1), sorted(answer.to_object()["groups"][0])),
         await admin.find_coordinator(k.group) == (await admin.describe_cluster())["brokers"][0]["node_id"],
         shown,
         sorted((tp.partition, *at) for tp, at in (await admin.list_consumer_group_offsets(k.group)).items()),

@@ -141,7 +141,10 @@ async def what_the_last_answer_said(k: Face) -> Any:
         seen.append([reader.highwater(k.tp()), reader.last_stable_offset(k.tp()), reader.last_poll_timestamp(k.tp())])
         await k.polled(reader, 6)
         seen.append([reader.highwater(k.tp()), reader.last_stable_offset(k.tp()), reader.last_poll_timestamp(k.tp()) > NOW_MS])
-    return seen
+    empty = await k.reader(1)
+    while empty.highwater(k.tp(1)) is None:
+        await empty.getmany(timeout_ms=20)
+    return seen, empty.highwater(k.tp(1)), empty.last_stable_offset(k.tp(1))
 
 
 @case
@@ -195,10 +198,13 @@ async def subscribing(k: Face) -> Any:
 @case
 async def a_pattern(k: Face) -> Any:
     await k.fill(1)
-    consumer = k.new_consumer(group_id=k.group)
-    consumer.subscribe(pattern=f"^{k.topic}")
-    await consumer.start()
-    return (await consumer.getone()).topic, consumer.subscription(), sorted(consumer.assignment())
+    found = []
+    for group in (k.group, None):
+        consumer = k.new_consumer(group_id=group)
+        consumer.subscribe(pattern=f"^{k.topic}")
+        await consumer.start()
+        found.append(((await consumer.getone()).topic, consumer.subscription(), sorted(consumer.assignment())))
+    return found
 
 
 @case
@@ -219,8 +225,8 @@ async def forms_of_commits(k: Face) -> Any:
     absent = k.package.TopicPartition("absent", 0)
     for wrong in ({}, [1], {"x": 1}, {k.tp(): "1"}, {k.tp(): (1, 2)}, {k.tp(): (1, "a", 3)}, {absent: 1}):
         seen.append(await k.raised(lambda wrong=wrong: member.commit(wrong)))
-    alone = await k.reader()
-    return seen, await k.raised(alone.commit), await k.raised(lambda: alone.committed(k.tp()))
+    alone, without = await k.reader(), await k.consumer(group_id=k.group)
+    return seen, await k.raised(without.commit), await k.raised(alone.commit), await k.raised(lambda: alone.committed(k.tp()))
 
 
 @case
@@ -284,7 +290,16 @@ async def a_deserializer_that_fails(k: Face) -> Any:
     reader = await k.reader(value_deserializer=refuse)
     seen = [(await reader.getone()).offset, await k.raised(reader.getone)]
     reader.seek(k.tp(), 2)
-    return seen, (await reader.getone()).offset
+    seen.append((await reader.getone()).offset)
+    reader.seek(k.tp(), 1)
+    seen.append(await k.raised(lambda: reader.getmany(timeout_ms=5_000)))
+    shown = await k.reader(value_deserializer=bytes.decode)
+    async for record in shown:
+        seen.append((record.value, await shown.position(k.tp())))
+        if record.offset == 2:
+            break
+    await shown.stop()
+    return seen, await k.raised(shown.__anext__)
 
 
 @case
@@ -407,6 +422,7 @@ async def partitions_without_an_offset(k: Face) -> Any:
     reader = await k.reader(0, 1, auto_offset_reset="none", max_poll_records=3)
     reader.seek(k.tp(), 0)
     found = [[record.value for record in await k.polled(reader, 3, k.tp())], await k.raised(lambda: reader.getone(k.tp(1)))]
+    found.append(await k.raised(lambda: reader.getmany(k.tp(1), timeout_ms=5_000)))
     both = [asyncio.ensure_future(reader.getone(k.tp(each))) for each in range(2)]
     found.append(type((await asyncio.gather(both[1], return_exceptions=True))[0]).__name__)
     await k.fill(1)

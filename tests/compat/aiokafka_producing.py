@@ -76,8 +76,11 @@ async def a_topic_that_is_not_there(k: Face) -> Any:
 
 @case
 async def keys_choose_the_partition(k: Face) -> Any:
-    producer = await k.producer()
-    return [(await producer.send_and_wait(k.topic, b"v", b"key-%d" % nth)).partition for nth in range(12)]
+    producer, module = await k.producer(), k.module("partitioner")
+    chosen, keys = module.DefaultPartitioner(), [b"key-%d" % nth for nth in range(12)]
+    found = [(await producer.send_and_wait(k.topic, b"v", key)).partition for key in keys]
+    some = {chosen(None, [0, 1, 2], [1, 2]) for _ in range(64)}, {chosen(None, [0, 1], []) for _ in range(64)}
+    return found, [(module.murmur2(key), chosen(key, [4, 5, 6, 7, 8], [])) for key in keys], some
 
 
 @case
@@ -105,7 +108,14 @@ async def a_partitioner_of_the_program(k: Face) -> Any:
 async def acks_of_none(k: Face) -> Any:
     producer = await k.producer(acks=0)
     future = await producer.send(k.topic, b"v", partition=0)
-    return await future, future.result(), await producer.send_and_wait(k.topic, b"v", partition=0, headers=[("h", b"1")])
+    second = await producer.send(k.topic, b"v", partition=0)
+    return (
+        await future,
+        future.result(),
+        await second,
+        second.result(),
+        await producer.send_and_wait(k.topic, b"v", partition=0, headers=[("h", b"1")]),
+    )
 
 
 @case

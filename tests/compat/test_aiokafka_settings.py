@@ -20,7 +20,7 @@ from kafkacore.compat.aiokafka.abc import AbstractTokenProvider
 from kafkacore.compat.aiokafka.admin import AIOKafkaAdminClient
 from kafkacore.compat.aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from kafkacore.compat.aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-from kafkacore.compat.aiokafka.errors import KafkaConnectionError
+from kafkacore.compat.aiokafka.errors import BrokerNotAvailableError, IllegalArgumentError, IllegalStateError, KafkaConnectionError
 from kafkacore.compat.aiokafka.helpers import create_ssl_context
 from kafkacore.net.oauth import unsecured_token
 from kafkacore.testing import EmbeddedCluster
@@ -210,3 +210,23 @@ def test_a_client_that_could_not_start_starts_when_there_is_a_broker(kind: Any) 
             await (client.stop if hasattr(client, "stop") else client.close)()
 
     run(test())
+
+
+def test_an_admin_client_asks_once_it_is_started_and_shows_what_may_be_done() -> None:
+    async def test(servers: str) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+        with pytest.raises(IllegalStateError, match="start"):
+            await admin.list_topics()
+        await admin.start()
+        for including, last in ((True, "authorized_operations"), (False, "members")):
+            (answer,) = await admin.describe_consumer_groups(["g", "h"], include_authorized_operations=including)
+            assert [list(each)[-1] for each in answer.to_object()["groups"]] == [last, last]
+            assert repr(answer) == f"Answer({answer.to_object()})"
+        with pytest.raises(IllegalArgumentError):
+            await admin.list_consumer_group_offsets("g", 1)
+        with pytest.raises(BrokerNotAvailableError):
+            await admin.list_consumer_groups([77])
+        await admin.close()
+
+    with EmbeddedCluster() as cluster:
+        run(test(cluster.bootstrap_servers))
