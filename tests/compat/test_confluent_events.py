@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
+import re
 import time
 from typing import Any
 
@@ -249,4 +251,76 @@ def test_an_assign_with_the_broker_away_raises_nothing() -> None:
         while message is None:
             message = consumer.poll(WAIT_S)
         assert message.error().name() == "_AUTO_OFFSET_RESET"
+        consumer.close()
+
+
+def latest_of(consumer: Consumer, seen: list[Any]) -> Any:
+    """Statistics that were made from now on, once the ends of both partitions are known."""
+    seen.clear()
+
+    def known() -> bool:
+        assert consumer.poll(0.05) is None
+        return bool(seen) and all(each["hi_offset"] >= 0 for each in seen[-1]["topics"]["t"]["partitions"].values())
+
+    until(known, "the ends of both partitions", consumer)
+    return seen[-1]
+
+
+def test_statistics_count_what_a_client_has_done() -> None:
+    seen: list[Any] = []
+
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", 2)
+        settings = {
+            "bootstrap.servers": cluster.bootstrap_servers, "statistics.interval.ms": 20, "client.id": "me",
+            "stats_cb": lambda text: seen.append(json.loads(text)),
+        }  # fmt: skip
+        producer = Producer(settings)
+        for nth in range(3):
+            producer.produce("t", b"v%d" % nth, partition=1)
+        producer.flush(WAIT_S)
+        seen.clear()
+        until(lambda: producer.poll(0.05) > 0, "statistics")
+        found = seen[-1]
+        assert found["txmsgs"] == 3
+        assert re.fullmatch(r"me#producer-\d+", found["name"])
+        assert abs(found["time"] - time.time()) < 3_600 and abs(found["ts"] / 1e6 - time.monotonic()) < 3_600
+        assert 0 < found["age"] < 1e6 * WAIT_S
+        assert (found["msg_cnt"], found["metadata_cache_cnt"], found["rxmsgs"]) == (0, 1, 0)
+        ((name, broker),) = found["brokers"].items()
+        assert (broker["name"], broker["nodename"], broker["nodeid"]) == (name, name.partition("/")[0], 1)
+        assert (broker["state"], broker["source"], broker["connects"], broker["disconnects"]) == ("UP", "learned", 1, 0)
+        assert (
+            found["tx_bytes"] > broker["txbytes"] > 10 * broker["tx"] > 0 and found["rx_bytes"] > broker["rxbytes"] > 10 * broker["rx"] > 0
+        )
+        assert (found["tx"], found["rx"]) > (broker["tx"], broker["rx"])
+        assert 60e6 > broker["rtt"]["max"] >= broker["rtt"]["p99"] > 0 and broker["rtt"]["max"] >= broker["rtt"]["avg"] > 0
+        assert broker["throttle"] == {"avg": 0, "max": 0}
+        known = {"broker": 1, "leader": 1, "leader_epoch": 0, "unknown": False}
+        of_topic = {str(number): {"partition": number, "desired": False, **known} for number in (0, 1)}
+        assert found["topics"] == {"t": {"topic": "t", "partitions": of_topic}}
+        bytes_sent = found["txmsg_bytes"]
+        producer.close()
+
+        consumer = Consumer({
+            **settings, "group.id": "g", "enable.auto.commit": False, "enable.auto.offset.store": False, "auto.offset.reset": "earliest",
+        })  # fmt: skip
+        consumer.assign([TopicPartition("t", 1, 0), TopicPartition("t", 0, 0)])
+        assert len(consumer.consume(3, WAIT_S)) == 3
+        consumer.store_offsets(offsets=[TopicPartition("t", 1, 2)])
+        consumer.commit(offsets=[TopicPartition("t", 1, 1)], asynchronous=False)
+        consumer.pause([TopicPartition("t", 0)])
+        found = latest_of(consumer, seen)
+        places = dict.fromkeys(("app_offset", "stored_offset", "committed_offset"), -1001) | dict.fromkeys(
+            ("lo_offset", "hi_offset", "ls_offset"), 0
+        )
+        idle = {"fetch_state": "none", "next_offset": 0, **places, "consumer_lag": -1, "consumer_lag_stored": -1, "rxmsgs": 0, "rxbytes": 0}
+        read = {
+            "fetch_state": "active", "next_offset": 3, "app_offset": 3, "stored_offset": 2, "committed_offset": 1, "lo_offset": 0,
+            "hi_offset": 3, "ls_offset": 3, "consumer_lag": 2, "consumer_lag_stored": 1, "rxmsgs": 3, "rxbytes": bytes_sent,
+        }  # fmt: skip
+        of_topic = {str(number): {"partition": number, "desired": True, **known, **more} for number, more in ((0, idle), (1, read))}
+        assert found["topics"] == {"t": {"topic": "t", "partitions": of_topic}}
+        assert (found["rxmsgs"], found["rxmsg_bytes"], found["txmsgs"]) == (3, bytes_sent, 0)
+        assert found["cgrp"] == {"state": "init", "rebalance_cnt": 0, "assignment_size": 2}
         consumer.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import operator
+import pickle
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -153,6 +155,34 @@ def test_every_code_has_its_name() -> None:
         if isinstance(code := getattr(real.KafkaError, name), int):
             assert getattr(ours.KafkaError, name) == code
             assert ours.KafkaError(code).name() == name
+
+
+def outcome(call: Any, *args: Any) -> Any:
+    try:
+        return repr(call(*args))
+    except Exception as error:
+        return type(error).__name__
+
+
+def test_values_compare_and_refuse_alike() -> None:
+    def seen(k: Any) -> list[Any]:
+        signs = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
+        places = [k.TopicPartition(topic, number) for topic in ("a", "b") for number in (0, 1)]
+        errors: list[Any] = [k.KafkaError(3), k.KafkaError(6, "why", True, True, True), k.KafkaError(-195)]
+        found: list[Any] = [[sign(one, other) for sign in signs] for one in places for other in places]
+        found += [[sign(one, other) for sign in signs] for one in errors for other in (*errors, 3, 6, 7)]
+        found += [[each.code(), each.name(), each.fatal(), each.retriable(), each.txn_requires_abort()] for each in errors]
+        found.append(repr(errors[1]))
+        copies = [pickle.loads(pickle.dumps(each)) for each in errors]
+        found += [[each.fatal(), each.retriable(), each.txn_requires_abort(), hash(each) == hash(each.code())] for each in copies]
+        keys = ((b"k", 0), (b"k", -1), (b"k", 1), (b"k", 2**31 - 1), (b"k", 2**31), ("k", 2), (b"k", "2"))
+        found += [[outcome(getattr(k, name), *each) for each in keys] for name in ("murmur2", "consistent", "fnv1a")]
+        return found
+
+    ours, theirs = seen(module(OURS, "")), seen(real)
+    for one, other in zip(ours, theirs, strict=True):
+        assert one == other
+    assert [outcome(sign, module(OURS, "").TopicPartition("a"), 1) for sign in (operator.lt, operator.eq)] == ["TypeError", "False"]
 
 
 def without(name: str) -> set[str]:
