@@ -70,10 +70,16 @@ def configs(k: Face) -> Any:
     resource = module.ConfigResource
     everything = admin.describe_configs([resource("TOPIC", k.topic)], config_filter="all")["topic"][k.topic]
     altered = admin.alter_configs([resource("TOPIC", k.topic, {"retention.ms": "5000"})])
+    shown = [
+        sorted(admin.describe_configs([resource(kind, name)], config_filter=each)[kind.lower()][name])
+        for each in ("all", "dynamic", "static", "default", "modified")
+        for kind, name in (("TOPIC", k.topic), ("BROKER", "1"))
+    ]
     modified = admin.describe_configs([resource("TOPIC", k.topic)])
     one = admin.describe_configs([resource("TOPIC", k.topic, ["retention.ms"])], include_synonyms=True)["topic"][k.topic]["retention.ms"]
     reset = admin.reset_configs([resource("TOPIC", k.topic, ["retention.ms"])])
     return (
+        shown,
         _shape(everything["retention.ms"]),
         everything["cleanup.policy"]["config_type"],
         list(altered["topic"].values()),
@@ -103,7 +109,10 @@ def groups(k: Face) -> Any:
     altered = admin.alter_group_offsets(k.group, {k.tp(): k.package.OffsetAndMetadata(2, "n", -1)})
     reset = admin.reset_group_offsets(k.group, {k.tp(): k.package.OffsetSpec.LATEST})
     beyond = admin.reset_group_offsets(k.group, {k.tp(): 99})
-    after = admin.list_group_offsets({k.group: [k.tp()]})[k.group]
+    after = admin.list_group_offsets({k.group: [k.tp(), k.tp(1)]})[k.group]
+    admin.delete_records({k.tp(): 2})
+    specs = (0, 3, k.package.OffsetSpec.EARLIEST, k.package.OffsetSpec.MAX_TIMESTAMP, k.admin_module.OffsetTimestamp(NOW_MS + 3_000))
+    places = [list(admin.reset_group_offsets(k.group, {k.tp(): each, k.tp(1): 0}).values()) for each in specs]
     forgotten = admin.delete_group_offsets(k.group, [k.tp()])
     gone = admin.delete_groups([k.group, k.group + "-absent"])
     return (
@@ -117,7 +126,8 @@ def groups(k: Face) -> Any:
         [at.offset for tp, at in offsets.items() if tp == k.tp()],
         [kind.__name__ for kind in altered.values()],
         [(each["error"].__name__, each["offset"]) for each in (*reset.values(), *beyond.values())],
-        [tuple(at)[:2] for at in after.values()],
+        sorted(tuple(at)[:2] for at in after.values()),
+        [sorted((each["error"].__name__, each["offset"]) for each in found) for found in places],
         [kind.__name__ for kind in forgotten.values()],
         sorted(gone.values()),
     )
@@ -154,6 +164,12 @@ def transactions_of_others(k: Face) -> Any:
     producer.send(k.topic, b"v", partition=0).get(60)
     admin = k.admin()
     listed = [each for found in admin.list_transactions().values() for each in found if each.transactional_id == k.topic]
+    pid = listed[0].producer_id
+    filters: list[dict[str, Any]] = [{"state_filters": ["Ongoing"]}, {"state_filters": ["Empty"]}, {"producer_id_filters": [pid]}]
+    filters += [{"producer_id_filters": [pid + 1]}, {"transactional_id_pattern": k.topic}, {"transactional_id_pattern": "x"}]
+    filters += [{"duration_filter_ms": 0}, {"duration_filter_ms": 10**9}, {"broker_ids": [1]}]
+    filtered = [any(each.transactional_id == k.topic for of in admin.list_transactions(**one).values() for each in of) for one in filters]
+    hanging = [each for each in admin.find_hanging_transactions(max_transaction_timeout_ms=-(10**9)) if each["transactional_id"] == k.topic]
     described = admin.describe_transactions([k.topic])[k.topic]
     producers = admin.describe_producers([k.tp()])[k.tp()].active_producers
     producer.abort_transaction()
@@ -165,6 +181,8 @@ def transactions_of_others(k: Face) -> Any:
         [(each._fields, each.current_transaction_start_offset) for each in producers],
         k.raised(lambda: admin.describe_transactions([k.topic + "-absent"])),
         admin.find_hanging_transactions(),
+        filtered,
+        [(sorted(each), each["producer_id"] == pid, str(each["state"])) for each in hanging],
     )
 
 

@@ -257,8 +257,17 @@ def subscriptions(k: Face) -> Any:
 def a_pattern_matches_the_beginning(k: Face) -> Any:
     k.fill(2)
     consumer = k.consumer(group_id=k.group)
-    consumer.subscribe(pattern=f"^{k.topic[:-2]}")
-    return [record.value for record in k.polled(consumer, 2)]
+    heard: list[Any] = []
+
+    class Listener(k.package.ConsumerRebalanceListener):  # type: ignore[name-defined, misc]
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            pass
+
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            heard.append(k.tp() in assigned)
+
+    consumer.subscribe(pattern=f"^{k.topic[:-2]}", listener=Listener())
+    return [record.value for record in k.polled(consumer, 2)], heard[-1]
 
 
 @case

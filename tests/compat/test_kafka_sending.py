@@ -16,6 +16,7 @@ from kafkacore.compat.kafka import KafkaAdminClient, KafkaConsumer, KafkaProduce
 from kafkacore.compat.kafka.admin import OffsetSpec, UserScramCredentialUpsertion
 from kafkacore.compat.kafka.future import Future, FutureRecordMetadata, HeldRecord, QueuedRecord
 from kafkacore.compat.kafka.listener import AsyncConsumerRebalanceListener
+from kafkacore.compat.kafka.structs import ConsumerRecord
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.clusters import embedded
 from tests.kit.inside import general_send_of, producer_in
@@ -46,6 +47,7 @@ def stored_record(reader: KafkaConsumer, partition: int, offset: int) -> Any:
     while True:
         for found in reader.poll(1_000).values():
             for record in found:
+                assert type(record) is ConsumerRecord  # no other class without deserializers
                 if (record.partition, record.offset) == (partition, offset):
                     return record
 
