@@ -21,7 +21,9 @@ def _shape(value: Any) -> Any:
 def topics_come_and_go(k: Face) -> Any:
     admin = k.admin()
     name = k.topic + "-made"
-    made = admin.create_topics({name: {"num_partitions": 3, "replication_factor": 1, "configs": {"retention.ms": "1000"}}})
+    configs = {"retention.ms": "1000", "max.message.bytes": "6000"}
+    made = admin.create_topics({name: {"num_partitions": 3, "replication_factor": 1, "configs": configs}})
+    kept = admin.describe_configs([k.admin_module.ConfigResource("TOPIC", name)])["topic"][name]
     again = k.raised(lambda: admin.create_topics([name]))
     admin.wait_for_topics([name])
     described = admin.describe_topics([name])[0]
@@ -31,6 +33,7 @@ def topics_come_and_go(k: Face) -> Any:
     return (
         [made["topics"][0][field] for field in ("error_code", "num_partitions", "replication_factor")],
         again,
+        sorted((setting, each["value"]) for setting, each in kept.items()),
         sorted(described),
         sorted(described["partitions"][0]),
         [each["partition_index"] for each in described["partitions"]],
@@ -153,6 +156,7 @@ def reassignments_and_elections(k: Face) -> Any:
         admin.list_partition_reassignments(),
         codes,
         k.raised(lambda: admin.alter_partition_reassignments({k.tp(): []})),
+        [kind.__name__ for kind in admin.alter_partition_reassignments({k.tp(): None, k.tp(9): [1], k.tp(1): [77]}).values()],
     )
 
 
@@ -319,6 +323,8 @@ def forms_of_arguments(k: Face) -> Any:
     """What is taken in more than one form, and what is refused."""
     admin, m, name = k.admin(), k.admin_module, k.topic + "-form"
     made = admin.create_topics([m.NewTopic(name, 2, 1, topic_configs={"retention.ms": "1000"}), m.NewTopic(name + "2")], validate_only=True)
+    plain = [admin.create_topics(form, validate_only=True)["topics"] for form in ([name, f"{name}2"], {name: {}, f"{name}2": {}})]
+    checked = admin.alter_configs([m.ConfigResource("TOPIC", k.topic, {"retention.ms": "7000"})], validate_only=True)
     placed = admin.create_topics({name: {"assignments": {0: [1], 1: [1]}}}, wait_for_metadata=True)["topics"][0]["num_partitions"]
     admin.create_partitions({name: m.NewPartitions(3, [[1]]), k.topic: {"count": 4, "assignments": [[1], [1]]}})
     spec = k.package.OffsetSpec
@@ -331,6 +337,8 @@ def forms_of_arguments(k: Face) -> Any:
     )  # fmt: skip
     return (
         [(each["name"], each["num_partitions"], each["replication_factor"]) for each in made["topics"]],
+        [(each["name"], each["num_partitions"], each["replication_factor"]) for topics in plain for each in topics],
+        (checked, admin.describe_configs([m.ConfigResource("TOPIC", k.topic)])["topic"][k.topic]),
         placed,
         sorted(len(each["partitions"]) for each in admin.describe_topics([name, k.topic])),
         admin.list_partition_reassignments({k.topic: [0, 1]}),
@@ -374,6 +382,11 @@ def two_of_which_one_fails(k: Face) -> Any:
     described = admin.describe_groups([k.group, f"{k.group}-absent"])
     found.append(sorted((name, each["group_state"], each["error"]) for name, each in described.items()))
     spec = k.package.OffsetSpec.LATEST
+    pairs = admin.describe_configs(
+        [k.admin_module.ConfigResource("TOPIC", name, ["retention.ms"]) for name in (k.topic, other)], config_filter="all"
+    )
+    found.append([sorted(of) for _, of in sorted(pairs["topic"].items())])
+    found.append(sorted(low["low_watermark"] for low in admin.delete_records({k.tp(): 2, k.tp(1): 0}).values()))
     found.append(k.raised(lambda: admin.list_partition_offsets({k.tp(): spec, nowhere: spec})))
     found.append(k.raised(lambda: admin.delete_topics([absent, other])))
     return found, other in admin.list_topics()

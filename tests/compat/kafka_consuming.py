@@ -276,9 +276,16 @@ def a_deserializer_sees_headers(k: Face) -> Any:
         def deserialize(self, topic: str, headers: Any, data: Any) -> Any:
             return headers, data
 
+        def close(self) -> None:
+            closed.append(self)
+
+    closed: list[Any] = []
     k.fill(1, headers=[("h", b"1")])
+    reader = k.reader(value_deserializer=Tagged(), key_deserializer=Tagged())
+    reader.close()
+    reader.close()
     record = k.polled(k.reader(value_deserializer=Tagged()), 1)[0]
-    return record.value, record.key, record.serialized_value_size, next(k.reader(value_deserializer=Tagged())).value
+    return len(closed), record.value, record.key, record.serialized_value_size, next(k.reader(value_deserializer=Tagged())).value
 
 
 @case
