@@ -47,16 +47,17 @@ NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 LEVELS: Final[tuple[tuple[int, int] | None, ...]] = (None, (1, 9), None, (1, 17), (-131072, 22))
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
-_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_XERIAL_BLOCK_BYTES: Final = 32_768
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
-_FIRST_PIECE_BYTES: Final = 64 * 1024
+_FIRST_PIECE_BYTES: Final = 65_536
 _FIRST_SLICE_BYTES: Final = 512
 _SNAPPY_MAX_RATIO: Final = 22  # a 3-byte element copies at most 64 bytes
 _ISAL_DEFAULT_LEVEL: Final = 2
 _ISAL_TOP_LEVEL: Final = 3
 _ZLIB_DEFAULT_LEVEL: Final = 6
-_STEP_BYTES: Final = 4 * 1024
-_LEAST_ALLOWANCE_BYTES: Final = 64 * 1024
+_ZSTD_DEFAULT_LEVEL: Final = 3
+_STEP_BYTES: Final = 4_096
+_LEAST_ALLOWANCE_BYTES: Final = 65_536
 _COMPRESS_WEIGHT: Final = 64
 
 
@@ -181,10 +182,10 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
             store_size=False,
         )
     if codec == ZSTD:
-        compressor = _contexts.zstd_compressors.get(3 if level is None else level)
+        level = _ZSTD_DEFAULT_LEVEL if level is None else level
+        compressor = _contexts.zstd_compressors.get(level)
         if compressor is None:
-            compressor = zstandard.ZstdCompressor(level=3 if level is None else level, write_content_size=True)
-            _contexts.zstd_compressors[3 if level is None else level] = compressor
+            compressor = _contexts.zstd_compressors[level] = zstandard.ZstdCompressor(level)
         return compressor.compress(data)
     raise ValueError(f"unknown compression codec {codec}")
 
@@ -219,7 +220,7 @@ def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
     except CorruptDataError:
         allowance.left_bytes = left_bytes // 2
         raise
-    except AllowanceExceeded:                                 # by its frames or blocks
+    except AllowanceExceeded:  # by its frames or blocks
         allowance.left_bytes = 0
         raise
     allowance.left_bytes -= len(out)

@@ -165,7 +165,7 @@ def points(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any],
 def test_opentelemetry_observes_clients(clients: tuple[KafkaProducer, KafkaConsumer]) -> None:
     reader = InMemoryMetricReader()
     provider = MeterProvider(metric_readers=[reader])
-    instruments = KafkaInstruments(*clients, meter_provider=provider)
+    KafkaInstruments(*clients, meter_provider=provider)
     found = points(reader)
     assert found["kafka.consumer.records_lag"] == [({"client-id": "reader", "topic": "orders", "partition": "0"}, 0)]
     assert ({"client-id": "reader"}, 50) in found["kafka.consumer.records_consumed_total"]
@@ -199,7 +199,8 @@ def test_opentelemetry_reads_once_per_collection_and_knows_units() -> None:
     }
     assert seen["kafka.consumer.connection_count"][0].startswith("connection-count of Kafka's consumer-")
     assert points(reader)["kafka.consumer.connection_count"] == [({"client-id": "c"}, 7)]
-    assert instruments.add(other := Scripted("d", client.values[0]), "e") == "e"
+    other = Scripted("d", client.values[0])
+    assert instruments.add(other, "e") == "e"
     instruments.remove(client)
     assert points(reader)["kafka.consumer.connection_count"] == [({"client-id": "e"}, 7)]
     other.closed = True

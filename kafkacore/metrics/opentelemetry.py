@@ -44,7 +44,7 @@ class KafkaInstruments:
     def __init__(self, *clients: Client, meter_provider: MeterProvider | None = None) -> None:
         self._clients = Clients()
         self._lock = threading.Lock()
-        self._observed: dict[str, list[Observation]]
+        self._observed: dict[str, list[Observation]] = {}
         self._asked: set[str] | None = None  # which instruments have had what is in `_observed`
         for client in clients:
             self._clients.add(client)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import threading
 import weakref
@@ -11,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import zstandard
 from controlling import create_topic, delete_topic, submit
 from fuzz_loop import mend_crcs
 
@@ -20,13 +18,12 @@ from kafkacore import protocol as p
 from kafkacore.broker.handlers.checks import INLINE_BYTES
 from kafkacore.broker.server import Broker
 from kafkacore.clock import SystemClock
-from kafkacore.compress import Allowance, AllowanceExceeded
+from kafkacore.compress import AllowanceExceeded
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 from kafkacore.records import BatchBuilder
 from tests.kit.batches import T0, batch
 from tests.kit.inside import calls_of
-from tests.kit.rows import each_row
 from tests.kit.wire import Wire, produce_request
 
 VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
@@ -159,49 +156,6 @@ def test_recompression_counts_more(broker: Broker, monkeypatch: pytest.MonkeyPat
 
 def create_with(broker: Broker, name: str, configs: dict[str, str]) -> None:
     broker.call(lambda: create_topic(broker.state.controller, name, num_partitions=1, configs=configs))
-
-
-def empty_members(codec: str) -> bytes:
-    if codec == "snappy":
-        return compress.compress(compress.SNAPPY, b"")[:16] + b"\0\0\0\1\0" * 10_000
-    if codec == "zstd blocks":
-        frame = zstandard.ZstdCompressor(write_content_size=False, write_checksum=False).compress(b"")
-        return frame[:-3] + b"\0\0\0" * 10_000 + b"\1\0\0"
-    return compress.compress(compress.codec_id(codec), b"") * 10_000
-
-
-@each_row("codec", [*CODECS, "zstd blocks"])
-def test_empty_members_and_blocks_count(codec: str) -> None:
-    number, data = compress.codec_id(codec.split()[0]), empty_members(codec)
-    assert compress.decompress(number, data, 1 << 20) == b""
-    with Allowance(INLINE_BYTES), pytest.raises(AllowanceExceeded):
-        compress.decompress(number, data, 128 << 20)
-
-
-@each_row("codec", CODECS)
-def test_an_allowance_says_nothing_about_the_data(codec: str) -> None:
-    number = compress.codec_id(codec)
-    data = compress.compress(number, bytes(100_000))
-    with Allowance(1 << 20) as _:
-        for _ in range(3):
-            assert len(compress.decompress(number, data, 1 << 20)) == 100_000
-        with pytest.raises(errors.DecompressedTooLarge):
-            compress.decompress(number, data, 1_000)
-    allowance = Allowance(150_000)
-    with allowance:
-        assert len(compress.decompress(number, data, 1 << 20)) == 100_000
-        for _ in range(2):
-            with pytest.raises(AllowanceExceeded):
-                compress.decompress(number, data, 1 << 20)
-    assert len(compress.decompress(number, data, 1 << 20)) == 100_000
-    broken = Allowance(1 << 20)
-    with broken, pytest.raises(errors.CorruptDataError):
-        compress.decompress(number, data[: len(data) // 2], 1 << 20)
-    assert broken.left_bytes == 1 << 19
-    with broken, pytest.raises(AllowanceExceeded):
-        while True:
-            with contextlib.suppress(errors.CorruptDataError):
-                compress.decompress(number, data[: len(data) // 2], 1 << 20)
 
 
 # ---- while a check runs
