@@ -123,6 +123,16 @@ def test_lz4_kip57_header():
     assert c.lz4_mend_header(broken) == right == c.lz4_mend_header(right)
     sized = lz4.frame.compress(b"KIP-57", store_size=True)
     assert c.lz4_mend_header(c.lz4_break_header(sized)) == sized
+    for flags, at in ((0x60, 6), (0x61, 10), (0x68, 14), (0x69, 18)):  # a dictionary's number, the content's size
+        old = c.lz4_break_header(b"\x04\x22\x4d\x18" + bytes([flags]) + bytes(range(20)))
+        new = c.lz4_mend_header(old)
+        assert [n for n in range(25) if old[n] != new[n]] == [at] and c.lz4_break_header(new) == old
+        assert c.lz4_mend_header(new) == new
+        for size, says in ((at, "header is truncated"), (6, "not an lz4 frame")):
+            with pytest.raises(CorruptDataError, match=says if at > 6 else "not an lz4 frame"):
+                c.lz4_mend_header(old[:size])
+    with pytest.raises(CorruptDataError, match="not an lz4 frame"):
+        c.lz4_break_header(b"\x05" + right[1:])
     with pytest.raises(CorruptDataError):
         c.decompress(c.LZ4, broken, 100)
 

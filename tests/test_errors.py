@@ -55,6 +55,18 @@ def test_a_second_class_for_a_code_is_refused():
     assert errors.for_code(6) is errors.NotLeaderOrFollower
 
 
+def test_a_class_of_a_user_may_have_another_base():
+    class Labelled:
+        def __init_subclass__(cls, *, label, **more):
+            super().__init_subclass__(**more)
+            cls.label = label
+
+    class Own(errors.TransportError, Labelled, label="x", fatal=True):
+        """Theirs."""
+
+    assert (Own.label, Own.fatal, Own.retriable) == ("x", True, True)
+
+
 def test_families():
     assert issubclass(errors.RequestTimedOut, errors.KafkaTimeoutError)
     assert issubclass(errors.RequestTimedOut, errors.TransportError)

@@ -249,3 +249,52 @@ def test_a_partition_that_goes_keeps_its_offset_and_a_new_one_begins_at_zero() -
     admission = offsets.Admission(None, 0)
     assert admission.end({("t", 0): 7, ("t", 1): 9}, {("t", 1): 12, ("t", 2): 4}, None, True, 0) == {("t", 0): 7, ("t", 1): 12, ("t", 2): 4}
     assert admission.end({("t", 0): 7}, {("t", 0): 7, ("t", 1): 0}, None, True, 0) == {("t", 0): 7, ("t", 1): 0}
+
+
+# ---- exact answers
+
+
+def test_shares_and_pieces_are_rounded_down() -> None:
+    assert offsets.limited({("t", 0): 1, ("t", 1): 0}, {("t", 0): 4, ("t", 1): 7}, 5) == {("t", 0): 2, ("t", 1): 3}
+    assert offsets.limited({("t", 0): 9, ("t", 1): 0}, {("t", 0): 4, ("t", 1): 7}, 5) == {("t", 0): 9, ("t", 1): 5}
+    pieces = offsets.split([OffsetRange("t", 0, 5, 15), OffsetRange("t", 1, 0, 4)], None, 4)
+    assert [each[1:] for each in pieces] == [(0, 5, 8), (0, 8, 11), (0, 11, 15), (1, 0, 4)]
+    assert [each[1:] for each in offsets.split([OffsetRange("t", 0, 0, 90), OffsetRange("t", 1, 0, 30)], 4, None)] == [
+        *((0, 0, 30), (0, 30, 60), (0, 60, 90)),
+        (1, 0, 30),
+    ]
+
+
+def test_how_far_a_query_is_behind() -> None:
+    found = offsets.behind_latest({("t", 0): 3, ("t", 2): 8}, {("t", 0): 10, ("t", 1): 4, ("t", 2): 9})
+    assert found == {"minOffsetsBehindLatest": "1", "maxOffsetsBehindLatest": "7", "avgOffsetsBehindLatest": "4.0"}
+    assert offsets.behind_latest({("t", 0): 3}, {}) == {}
+
+
+def test_ids_of_topics_stand_beside_their_offsets() -> None:
+    ids = {"a": bytes(16), "b": b"\xff" * 16, "unread": b"u" * 16}
+    data = offsets.to_json({("b", 1): 5, ("b", 0): 4, ("a", 0): 3, ("none", 0): 2}, ids)
+    assert list(data) == ["a", "b", "none", f"a@{'A' * 22}", f"b@{'_' * 21}w"] and data["b"] == {"0": 4, "1": 5}
+    assert offsets.topic_ids(data) == {"a": ids["a"], "b": ids["b"]}
+    assert offsets.from_json(data) == {("a", 0): 3, ("b", 0): 4, ("b", 1): 5, ("none", 0): 2}
+    for wrong in ("A" * 21, "A" * 23, "=" * 22):
+        with pytest.raises(ConfigError, match="option offsets: expected JSON"):
+            offsets.topic_ids({"a": {}, f"b@{wrong}": {}})
+
+
+def test_nothing_is_lost_at_the_borders_of_a_log() -> None:
+    at = {("t", 0): 5, ("t", 1): 9}
+    assert offsets.losses(at, {("t", 0): 5, ("t", 1): 5}, {("t", 0): 9, ("t", 1): 9}, renewed={"other": ""}) == []
+    lost = offsets.losses({("t", 0): 4, ("t", 1): 10}, {("t", 0): 5, ("t", 1): 5}, {("t", 0): 9, ("t", 1): 9})
+    assert [str(each).partition(" aged")[0] for each in lost] == [
+        "t-0: the offsets 4 to 4 have",
+        "t-1: its end 9 lies before offset 10, where the query stands: the topic was created again, or lost records",
+    ]
+    lost = offsets.losses({("t", 0): 5, ("u", 0): 5}, {("t", 0): 5}, {("t", 0): 9, ("u", 0): 9}, renewed={"t": "renewed"})
+    assert [each.reason.partition(":")[0] for each in lost] == [
+        "renewed; it holds the offsets 5 to 9 (the query is at offset 5)",
+        "the partition no longer exists",
+    ]
+    assert offsets.repaired(at, lost[:1], skip=True) == {("t", 0): 9, ("t", 1): 9}
+    known, none = b"k" * 16, bytes(16)
+    assert [("its id was" in offsets.created_again(*ids)) for ids in ((known, known), (known, none), (none, known))] == [True, False, False]
