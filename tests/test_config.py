@@ -13,6 +13,7 @@ from kafkacore.compat.kafka import producer as kafka_producer
 from kafkacore.compat.settings import Ours
 from kafkacore.config import AdminConfig, BrokerConfig, ClientConfig, ConsumerConfig, ProducerConfig, parse_address
 from kafkacore.config_names import CALLS, ELSEWHERE
+from kafkacore.config_values import INT64_MAX, Range
 from kafkacore.errors import ConfigError
 from tests.kit.rows import each_row
 
@@ -272,3 +273,40 @@ def test_numbers_with_a_fraction_come_as_text_too(given, found):
 def test_what_is_no_number(given):
     with pytest.raises(ConfigError, match="log_cleaner_min_cleanable_ratio must be a number"):
         BrokerConfig.from_user({"log.cleaner.min.cleanable.ratio": given})
+
+
+LEAST = {
+    1: "request_timeout_ms socket_connection_setup_timeout_ms socket_connection_setup_timeout_max_ms transaction_timeout_ms"
+    " max_in_flight_requests_per_connection session_timeout_ms heartbeat_interval_ms max_poll_interval_ms max_poll_records"
+    " max_decompressed_bytes buffer_memory compression_gzip_level compression_lz4_level",
+    0: "retry_backoff_ms retry_backoff_max_ms reconnect_backoff_ms reconnect_backoff_max_ms metadata_max_age_ms linger_ms batch_size"
+    " send_many_batch_size max_request_size retries delivery_timeout_ms partitioner_availability_timeout_ms default_api_timeout_ms"
+    " auto_commit_interval_ms fetch_min_bytes fetch_max_bytes fetch_max_wait_ms max_partition_fetch_bytes max_block_ms",
+    -1: "connections_max_idle_ms send_buffer_bytes receive_buffer_bytes",
+    1_000: "receive_message_max_bytes",
+    -131_072: "compression_zstd_level",
+}
+MOST = {"compression_gzip_level": 9, "compression_lz4_level": 17, "compression_zstd_level": 22} | dict.fromkeys(
+    ("buffer_memory", "max_block_ms"), INT64_MAX
+)
+
+
+def test_the_limits_of_numbers():
+    fields = {field.name: field for cls in (ProducerConfig, ConsumerConfig, AdminConfig) for field in dataclasses.fields(cls)}
+    found = {name: tuple(field.metadata["check"]) for name, field in fields.items() if isinstance(field.metadata.get("check"), Range)}
+    assert found == {name: (low, MOST.get(name, 2**31 - 1)) for low, names in LEAST.items() for name in names.split()}
+
+
+@each_row(
+    ("name", "value", "says"),
+    [
+        ("linger_ms", -1, "linger_ms must be at least 0"),
+        ("linger_ms", 2**31, "linger_ms must be at most 2147483647"),
+        ("max_block_ms", 2**63, "max_block_ms must be at most 9223372036854775807"),
+        ("compression_lz4_level", 18, "compression_lz4_level must be between 1 and 17"),
+    ],
+)
+def test_beyond_its_limits_a_number_is_refused(name, value, says):
+    with pytest.raises(ConfigError, match=says):
+        ProducerConfig.from_user(bootstrap_servers=B, **{name: value})
+    ProducerConfig.from_user(bootstrap_servers=B, **{name: value + (1 if value < 0 else -1)})

@@ -1,6 +1,7 @@
 """Settings: values, layers, what may be altered. (Names, defaults and words: tests/interop/test_kafka_configs.py, on a real Kafka.)"""
 
 import copy
+import dataclasses
 import pickle
 
 import pytest
@@ -11,6 +12,8 @@ from kafkacore import errors
 from kafkacore.broker import configs
 from kafkacore.broker.configs import APPEND, DELETE, SET, SUBTRACT, BrokerLayers, Operation, Source
 from kafkacore.config import BrokerConfig
+from kafkacore.config_broker_tables import BROKER
+from kafkacore.config_values import INT32_MAX, INT64_MAX, Range
 from tests.kit.rows import each_row
 
 NO_LAYERS = BrokerLayers({}, {}, {})
@@ -91,6 +94,47 @@ def test_static_settings_are_those_that_differ_from_kafkas():
         "auto.create.topics.enable": "false",
         "log.retention.ms": "5",
     }
+
+
+LEAST = {
+    1: "default_replication_factor max_connection_creation_rate log_cleaner_dedupe_buffer_size log_roll_ms replica_lag_time_max_ms"
+    " replica_high_watermark_checkpoint_interval_ms socket_connection_setup_timeout_ms socket_connection_setup_timeout_max_ms"
+    " replica_fetch_wait_max_ms replica_fetch_min_bytes replica_socket_timeout_ms group_min_session_timeout_ms group_max_session_timeout_ms"
+    " request_timeout_ms metadata_log_segment_ms broker_heartbeat_interval_ms broker_session_timeout_ms"
+    " unclean_leader_election_interval_ms",
+    0: "log_roll_jitter_ms log_flush_interval_ms offset_metadata_max_bytes group_initial_rebalance_delay_ms connections_max_reauth_ms"
+    " sasl_server_max_receive_size leader_replication_throttled_rate follower_replication_throttled_rate",
+    -1: "socket_send_buffer_bytes socket_receive_buffer_bytes connections_max_idle_ms queued_max_request_bytes log_retention_ms"
+    " log_memory_max_bytes compression_gzip_level metadata_max_retention_bytes metadata_max_retention_ms",
+    -INT64_MAX - 1: "log_retention_bytes",
+    1 << 20: "offsets_topic_segment_bytes transaction_state_log_segment_bytes",
+    10_000: "group_consumer_regex_refresh_interval_ms",
+}
+"""The least value of settings for which Kafka has no limit, or another one."""
+OWN = {
+    "log_memory_max_bytes": -1,
+    "group_consumer_regex_refresh_interval_ms": 600_000,
+    "unclean_leader_election_interval_ms": 300_000,
+    "leader_replication_throttled_rate": INT64_MAX,
+    "follower_replication_throttled_rate": INT64_MAX,
+}
+"""Defaults of settings that no table of Kafka's has."""
+
+
+def test_limits_are_kafkas_where_it_has_some():
+    rows = {
+        name.replace(".", "_"): limits.partition("..") for name, _, _, limits, _ in (row.split(" ") for row in BROKER.split("\n") if row)
+    }
+    least = {name: low for low, names in LEAST.items() for name in names.split()}
+    seen = set()
+    for field in dataclasses.fields(BrokerConfig):
+        if isinstance(limit := field.metadata.get("check"), Range):
+            low, _, high = rows.get(field.name, ("", "", ""))
+            assert limit.low == (least[field.name] if field.name in least else int(low)), field.name
+            assert limit.high == int(high) if high.isdecimal() else limit.high in (9, INT32_MAX, INT64_MAX), field.name
+            seen.add(field.name)
+    assert least.keys() | OWN.keys() <= seen
+    assert {name: getattr(BrokerConfig(), name) for name in OWN} == OWN
 
 
 def test_a_setting_somebody_set_is_told_as_set_even_to_its_default():
