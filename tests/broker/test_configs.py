@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kafkacore import errors
 from kafkacore.broker import configs
 from kafkacore.broker.configs import APPEND, DELETE, SET, SUBTRACT, BrokerLayers, Operation, Source
+from kafkacore.broker.topic_config import TopicConfig
 from kafkacore.config import BrokerConfig
 from kafkacore.config_broker_tables import BROKER
 from kafkacore.config_values import INT32_MAX, INT64_MAX, Range
@@ -46,6 +47,74 @@ def test_every_default_is_a_value_its_key_accepts():
 )
 def test_values_are_written_as_kafka_writes_them(name, text, parsed):
     assert configs.topic_keys()[name].parse(text) == parsed
+
+
+@each_row(
+    ("name", "taken", "refused", "why"),
+    [
+        ("compression.gzip.level", "-1 1 9", "0 10 -2", "Value must be between 1 and 9 or equal to -1"),
+        ("retention.ms", "-1 9223372036854775807", "-2", "Value must be at least -1"),
+        ("min.cleanable.dirty.ratio", "0.0 1.0", "1.5", "Value must be no more than 1"),
+        ("segment.bytes", "1048576 2147483647", "2147483648 -2147483649 1_048_576 \u0669999999 1.0", "Not a number of type INT"),
+        ("retention.bytes", "-9223372036854775808", "9223372036854775808 x", "Not a number of type LONG"),
+        ("preallocate", "true false", "1", "Expected value to be either true or false"),
+        ("message.timestamp.type", "CreateTime", "createtime", "String must be one of: CreateTime, LogAppendTime"),
+    ],
+)
+def test_limits_in_kafkas_words(name, taken, refused, why):
+    key = configs.topic_keys()[name]
+    assert [key.parse(text) for text in taken.split()] == taken.split()
+    for text in refused.split():
+        with pytest.raises(errors.InvalidConfiguration) as caught:
+            key.parse(text)
+        assert caught.value.message == f"Invalid value {text} for configuration {name}: {why}"
+
+
+def test_types_and_their_bits():
+    types = "UNKNOWN BOOLEAN STRING INT SHORT LONG DOUBLE LIST CLASS PASSWORD"
+    assert [configs.ConfigType(number).name for number in range(10)] == types.split()
+    short = configs.broker_keys()["offsets.topic.replication.factor"]
+    assert short.parse("32767") == "32767"
+    with pytest.raises(errors.InvalidConfiguration, match="type SHORT"):
+        short.parse("32768")
+
+
+def test_a_topics_settings_in_force():
+    broker = BrokerConfig(log_segment_bytes=2_000_000, log_preallocate=True)
+    plain = TopicConfig.build({"segment.ms": None}, broker)
+    assert plain is TopicConfig.build({}, broker) and plain != TopicConfig.build({}, BrokerConfig())
+    assert (plain.segment_bytes, plain.preallocate, plain.overrides) == (2_000_000, True, {})
+    own = {
+        "segment.ms": " 7 ",
+        "max.compaction.lag.ms": "5",
+        "cleanup.policy": "delete, compact",
+        "preallocate": "FALSE",
+        "unclean.leader.election.enable": "True",
+        "min.cleanable.dirty.ratio": "1",
+        "compression.type": "zstd",
+        "leader.replication.throttled.replicas": "0:1, 1:2",
+        "follower.replication.throttled.replicas": "*",
+        "remote.log.copy.disable": "true",
+    }
+    built = TopicConfig.build(own, broker)
+    assert (built.segment_ms, built.max_segment_ms, built.cleanup_policy, built.compression_type) == (7, 5, "delete,compact", "zstd")
+    assert (built.preallocate, built.unclean_leader_election_enable, built.min_cleanable_dirty_ratio) == (False, True, 1.0)
+    assert (built.leader_throttled_replicas, built.follower_throttled_replicas, built.overrides) == ("0:1,1:2", "*", own)
+    assert (TopicConfig.build({"segment.ms": "7", "max.compaction.lag.ms": "5"}, broker).max_segment_ms, built.segment_bytes) == (
+        7,
+        2_000_000,
+    )
+    with pytest.raises(errors.InvalidConfiguration, match=r"ratio: the embedded broker does not implement it: must be a number"):
+        TopicConfig.build({"min.cleanable.dirty.ratio": "NaN"}, broker)
+
+
+def test_a_recorded_setting_that_nothing_obeys_stays():
+    broker = BrokerConfig()
+    given = {"segment.ms": "7", "min.cleanable.dirty.ratio": "NaN", "of.a.later.kafka": "x", "flush.ms": "8"}
+    found = TopicConfig.recorded(given, broker)
+    assert (found.segment_ms, found.flush_ms, found.min_cleanable_dirty_ratio, found.overrides) == (7, 8, 0.5, given)
+    assert list(TopicConfig.refused(given, broker)) == ["min.cleanable.dirty.ratio", "of.a.later.kafka"]
+    assert TopicConfig.recorded({"segment.ms": "7"}, broker) == TopicConfig.build({"segment.ms": "7"}, broker)
 
 
 @given(st.text(max_size=6))
