@@ -50,7 +50,8 @@ ROOMS = {
         "config.py config_[bnpv]*.py config_keywords.py config_listeners.py config_text.py broker/config*.py broker/topic_config.py"
         " broker/controller/configs.py broker/handlers/configs.py",
         "test_config*.py test_docs.py test_reference_tables.py producer/test_every_setting.py broker/test_configs.py"
-        " broker/test_listeners.py consumer/test_consumer_settings.py consumer/test_group_settings.py cli/test_setting_files.py",
+        " broker/test_listeners.py broker/test_admin_cluster.py interop/test_admin_answers.py consumer/test_consumer_settings.py"
+        " consumer/test_group_settings.py cli/test_setting_files.py",
     ),
     "decode": room("decode/*.py", "decode/test_*.py data/test_frame_avro.py data/test_read_decoded.py"),
     "frames": room(
