@@ -325,7 +325,7 @@ def test_files_that_are_no_descriptor_sets(tmp_path: Path) -> None:
     file = descriptor_pb2.FileDescriptorProto
     for files in ([file(name="a", dependency=["b"]), file(name="b", dependency=["a"])], [file(name="a", dependency=["nowhere.proto"])]):
         (tmp_path / "set").write_bytes(descriptor_pb2.FileDescriptorSet(file=files).SerializeToString())
-        with pytest.raises(ConfigError, match="option value.schema: .*set: TypeError"):
+        with pytest.raises(ConfigError, match=r"option value\.schema: .*set: TypeError"):
             protobuf.from_file(str(tmp_path / "set"), "p.M")
 
 
