@@ -22,9 +22,12 @@ import trustme
 
 from kafkacore import errors
 from kafkacore.bounds import HTTP_SECONDS, REGISTRY_ANSWER_BYTES
+from kafkacore.config_security import TokenEndpoint
+from kafkacore.config_tls import Store
 from kafkacore.decode import registry
 from kafkacore.decode.avro import flat
 from kafkacore.decode.registry import BACKOFF_S, TRIES, UNKNOWN_S, Registry, RegistryOptions, UnusableSchema, options_of
+from kafkacore.decode.values import Undecodable
 from tests.kit.inside import asking_of, flights_of, getting_of
 from tests.kit.late import late_or_skip
 from tests.kit.rows import each_row
@@ -492,6 +495,7 @@ def test_a_token_is_asked_for_before_it_expires(registry_server: Any) -> None:
     [
         ({"bearer.auth.client.id": "me"}, "goes with schema.registry.bearer.auth.issuer.endpoint.url"),
         ({"basic.auth.user": "me"}, "schema.registry.basic.auth.user is no setting"),
+        ({"proxy": "http://h:1", "nope": "me"}, "schema.registry.nope is no setting"),
         ({"timeout.ms": "0"}, "milliseconds above 0"),
         ({"timeout.ms": "hush"}, "milliseconds above 0"),
         ({"allow.http": "maybe"}, "is true or false"),
@@ -504,6 +508,29 @@ def test_settings_that_cannot_be_used(given: dict[str, str], says: str) -> None:
     with pytest.raises(errors.ConfigError, match=says) as caught:
         Registry(options_of(NOWHERE, given))
     assert "hush" not in str(caught.value)
+
+
+def test_settings_come_by_their_names() -> None:
+    oauth = {"issuer.endpoint.url": "https://t", "client.id": "me", "client.secret": "s", "scope": "all"}
+    ids = {"logical.cluster": "lsrc-1", "identity.pool.id": "pool-2"}
+    ssl = {"ca.location": "ca", "certificate.location": "cert", "key.location": "key", "key.password": "pw"}
+    given = {f"bearer.auth.{name}": value for name, value in (oauth | ids).items()} | {f"ssl.{name}": value for name, value in ssl.items()}
+    found = options_of(NOWHERE, {**given, "proxy": "http://h:1", "allow.http": "TRUE"}, "when", "called")
+    assert found.token_endpoint == TokenEndpoint("https://t", "me", "s", "all", Store("ca", None, None), "http://h:1")
+    assert (found.ca_file, found.certificate_file, found.key_file, found.key_password) == ("ca", "cert", "key", "pw")
+    assert found.headers == (("target-sr-cluster", "lsrc-1"), ("Confluent-Identity-Pool-Id", "pool-2")) and found.allow_http
+    assert (found.proxy, found.when, found.called, found.user_info, found.token) == ("http://h:1", "when", "called", None, None)
+    plain = options_of(NOWHERE, {"basic.auth.user.info": "a:b", "bearer.auth.token": "t"})
+    assert (plain.user_info, plain.token, plain.allow_http, plain.token_endpoint, plain.headers) == ("a:b", "t", False, None, ())
+
+
+def test_a_prefix_names_the_schema() -> None:
+    for number in (0, 7, 2**32 - 1):
+        frame = registry.prefix_of(number)
+        assert len(frame) == 5 and registry.split(frame) == (number, b"") and registry.split(frame + b"x") == (number, b"x")
+        for wrong in (frame[:-1], b"\1" + frame[1:]):
+            with pytest.raises(Undecodable):
+                registry.split(wrong)
 
 
 def test_the_time_for_an_answer_is_given_in_milliseconds() -> None:

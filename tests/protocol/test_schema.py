@@ -39,6 +39,7 @@ def test_fields_are_named_tuple_slots_with_defaults():
     assert (shape.name, shape.points, shape.weight, shape.tags, shape.centre, shape.corner) == ("a", [], 0.0, [], Point(x=-1, y=7), None)
     assert tuple(shape) == ("a", [], 0.0, [], Point(), None, 0)
     assert repr(Point(x=3)) == "Point(x=3, y=7)"
+    assert not hasattr(Point(), "__dict__")
     assert Point(x=3)._replace(y=2) == Point(x=3, y=2)
     assert pickle.loads(pickle.dumps(shape)) == shape
 
