@@ -1,13 +1,15 @@
 """SASL in settings: JAAS lines, what contradicts what, and that nothing secret is shown."""
 
 import pickle
+import ssl
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore.config import BrokerConfig, ClientConfig, ProducerConfig
-from kafkacore.config_security import JaasLine, TokenEndpoint, parse_jaas
+from kafkacore.config_security import JaasLine, RefreshWindow, TokenEndpoint, is_loopback, parse_jaas, sasl_listener
+from kafkacore.config_tls import Store
 from kafkacore.errors import ConfigError
 from tests.kit.rows import each_row
 
@@ -22,6 +24,24 @@ CLIENT = {
     "sasl.oauthbearer.client.credentials.client.id": "me",
     "sasl.oauthbearer.client.credentials.client.secret": SECRET,
 }
+USER = {**SASL, "sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": SECRET}
+CLAIMS = {**SASL, "sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": OAUTH + "unsecuredLoginStringClaim_sub=al;"}
+TOKENS = {**SASL, "sasl.mechanism": "OAUTHBEARER", **ENDPOINT, **CLIENT}
+STORE = "ssl.truststore.location=x "
+HANDLER = f"{KAFKA}oauthbearer.OAuthBearerLoginCallbackHandler"
+ENDPOINT_ALONE = ("sasl.oauthbearer.allowed.urls", "sasl.oauthbearer.proxy.url", "https.ca.location")
+WINDOW = {
+    "window.factor": (0.5, 1.0, 0.01),
+    "window.jitter": (0.0, 0.25, 0.01),
+    "min.period.seconds": (0, 900, 1),
+    "buffer.seconds": (0, 3600, 1),
+}
+OUTSIDE = [(name, low, high, each) for name, (low, high, step) in WINDOW.items() for each in (low - step, high + step)]
+CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def at(url):
+    return {"sasl.oauthbearer.token.endpoint.url": url}
 
 
 @each_row(
@@ -137,12 +157,102 @@ def test_both_spellings_of_a_password():
             {**SASL, "sasl.mechanism": "OAUTHBEARER", **ENDPOINT, **CLIENT, "sasl.login.callback.handler.class": "io.strimzi.Handler"},
             "io.strimzi.Handler is Java code",
         ),
+        ({**B, "sasl.login.refresh.buffer.seconds": 5}, "sasl_login_refresh_buffer_seconds has no effect with security_protocol=PLAINTEXT"),
+        ({**USER, "sasl.login.refresh.window.jitter": 0.1}, "sasl_login_refresh_window_jitter has no effect with sasl_mechanism=PLAIN"),
+        ({**USER, "sasl.kerberos.service.name": "k"}, "sasl_kerberos_service_name has no effect with sasl_mechanism=PLAIN"),
+        ({**CLAIMS, "sasl.kerberos.keytab": "k"}, "sasl_kerberos_keytab has no effect with sasl_mechanism=OAUTHBEARER"),
+        ({**USER, "sasl.mechanism": "GSSAPI"}, "sasl_username has no effect with sasl_mechanism=GSSAPI"),
+        ({**SASL, "sasl.mechanism": "GSSAPI", **ENDPOINT}, "has no effect with sasl_mechanism=GSSAPI"),
+        ({**SASL, "sasl.mechanism": "PLAIN", "sasl.password": SECRET, "sasl.jaas.config": PLAIN}, "sasl_password and sasl_jaas_config"),
+        *(({**CLAIMS, name: "https://h"}, "has no effect without sasl_oauthbearer_token_endpoint_url") for name in ENDPOINT_ALONE),
+        ({**CLAIMS, "sasl.login.callback.handler.class": HANDLER}, "sasl_login_callback_handler_class has no effect without"),
+        ({**CLAIMS, "sasl.jaas.config": OAUTH + STORE + "unsecuredLoginStringClaim_sub=a;"}, r"ssl\.truststore\.location has no effect"),
+        ({**TOKENS, "https.ca.location": "a", "sasl.jaas.config": OAUTH + STORE + ";"}, r"ssl\.truststore\.location is given by https_ca"),
+        ({**TOKENS, "sasl.jaas.config": OAUTH + STORE + "ssl.truststore.certificates=x;"}, "exclude each other"),
+        ({**TOKENS, "sasl.oauthbearer.client.credentials.client.id": ""}, "need sasl_oauthbearer_client_credentials_client_id"),
+        *(({**TOKENS, f"sasl.login.refresh.{name}": each}, f"must be {low} to {high}, not") for name, low, high, each in OUTSIDE),
+        ({**TOKENS, **at("idp/token")}, "must be of the form https://host/path"),
+        ({**TOKENS, **at("ftp://idp/token")}, "must be of the form https://host/path"),
+        ({**TOKENS, **at("https:///token")}, "must be of the form https://host/path"),
+        ({**TOKENS, **at("https://idp:x/token")}, "must be of the form https://host/path"),
+        ({**TOKENS, **at(f"https://me:{SECRET}@idp/token")}, "holds a name or password"),
+        ({**TOKENS, **at("http://idp/token")}, "must be https, or others can read the client's secret; sasl_oauthbearer_allowed_urls"),
+        ({**TOKENS, **at("http://127.0.0.1.org/token")}, "must be https"),
+        ({**TOKENS, "sasl.oauthbearer.allowed.urls": "https://other/token"}, "is not among sasl_oauthbearer_allowed_urls"),
+        ({**B, "security.protocol": "SSL", "ssl.context": CONTEXT, "ssl.cafile": "x"}, "ssl_context is ready made: ssl_cafile would be"),
+        ({**B, "ssl.context": CONTEXT}, "ssl_context has no effect with security_protocol=PLAINTEXT"),
+        ({**B, "security.protocol": "SSL", "ssl.keyfile": "x"}, "ssl_keyfile needs ssl_certfile"),
+        ({**B, "security.protocol": "TLS"}, "security_protocol must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, not 'TLS'"),
     ],
 )
 def test_what_is_missing_or_contradicts(settings, why):
     with pytest.raises(ConfigError, match=why) as caught:
         ProducerConfig.from_user(settings)
     assert SECRET not in str(caught.value)
+
+
+@each_row("place", [0, 1])
+def test_a_refresh_window_may_be_at_its_bounds(place):
+    given = {f"sasl.login.refresh.{name}": bounds[place] for name, bounds in WINDOW.items()}
+    assert ClientConfig.from_user({**TOKENS, **given}).sasl_settings().refresh == RefreshWindow(*(each[place] for each in WINDOW.values()))
+    assert ClientConfig.from_user(TOKENS).sasl_settings().refresh == RefreshWindow(0.8, 0.05, 60, 300)
+
+
+@each_row(
+    ("life_s", "random", "delay_s", "window"),
+    [
+        (3_600, 0, 2_880, ()),
+        (3_600, 1, 3_060, ()),
+        (3_600, 0.5, 2_970, ()),
+        (1_000, 1, 700, ()),
+        (361, 0, 61, ()),
+        (360, 0, 60, ()),
+        (359, 0, 287.2, ()),
+        (100, 1, 100, (1.0, 0.25)),
+        (1_000, 0, 900, (0.8, 0.05, 900, 100)),
+    ],
+)
+def test_when_a_token_is_refreshed(life_s, random, delay_s, window):
+    assert RefreshWindow(*window).delay_ms(life_s * 1000, random) == delay_s * 1000
+
+
+@each_row("host", ["localhost", "127.0.0.1", "127.10.20.30", "::1"])
+def test_what_goes_to_this_machine_may_go_by_http(host):
+    url = f"http://[{host}]/" if ":" in host else f"http://{host}:8080/"
+    assert ClientConfig.from_user({**TOKENS, **at(url)}).sasl_settings().token_endpoint.url == url
+    assert is_loopback(host) and not is_loopback(f"{host}.org") and not is_loopback(f"x{host}")
+    allowed = {"sasl.oauthbearer.allowed.urls": "http://a/,http://idp/"}
+    assert ClientConfig.from_user({**TOKENS, **at("http://idp/"), **allowed}).sasl_settings().token_endpoint.url == "http://idp/"
+
+
+def test_where_an_endpoint_is_and_whom_it_is_trusted_by():
+    line = OAUTH + "ssl.truststore.certificates=PEM ssl.truststore.password=pw scope=all;"
+    found = ClientConfig.from_user({**TOKENS, "sasl.jaas.config": line, "sasl.oauthbearer.proxy.url": "http://p:1"}).sasl_settings()
+    endpoint = TokenEndpoint("https://idp/token", "me", SECRET, "all", Store(None, "PEM", "pw"), "http://p:1")
+    assert (found.token_endpoint, found.username, found.claims, found.lifetime_s) == (endpoint, "me", None, 3_600)
+    by_file = ClientConfig.from_user({**TOKENS, "https.ca.location": "ca.pem"}).sasl_settings().token_endpoint
+    assert (by_file.ca, by_file.proxy, by_file.scope) == (Store("ca.pem", None, None), None, None)
+    assert TokenEndpoint("https://idp/token?key=x", "me", SECRET, None).shown == "https://idp/token"
+
+
+@each_row("value", ["true", "TRUE", "false"])
+def test_the_secret_of_a_delegation_token_goes_by_scram(value):
+    line = f"{KAFKA}scram.ScramLoginModule required username=u password=p tokenauth={value};"
+    found = ClientConfig.from_user({**SASL, "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": line}).sasl_settings()
+    assert found.is_delegation_token == (value != "false")
+
+
+def test_a_brokers_users_may_be_given_as_they_are():
+    found = BrokerConfig.from_user(sasl_listener({"al": "a", "bo": "b"}))
+    name, own, users = found.plain_users()
+    assert (name, users) == ("broker", {"broker": own, "al": "a", "bo": "b"}) and len(own) > 20
+    assert BrokerConfig.from_user(sasl_listener({"broker": "b"})).plain_users() == ("broker", "b", {"broker": "b"})
+    for principal, service in (("*", "kafka"), ("k/host@R", "k"), ("k@R", "k")):
+        settings = sasl_listener({"al": "a"}, keytab="/k", principal=principal)
+        assert settings["sasl.kerberos.service.name"] == service
+        assert settings["sasl.enabled.mechanisms"] == "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,GSSAPI"
+        keys = parse_jaas(settings["gssapi.sasl.jaas.config"])
+        assert keys.options == {"useKeyTab": "true", "storeKey": "true", "keyTab": "/k", "principal": principal}
 
 
 def test_a_token_provider_takes_extensions_from_the_line():
