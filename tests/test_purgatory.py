@@ -463,7 +463,8 @@ def test_a_reaper_purges_without_anything_being_due_and_after_the_last_expiratio
 
 
 def test_settings_have_bounds_and_defaults():
-    assert DelayedOperationPurgatory("x", LoopTimer(), reaper=False).purge_interval == 1000
+    default = DelayedOperationPurgatory("x", LoopTimer(), reaper=False)
+    assert (default.name, default.purge_interval) == ("x", 1000)
     assert DelayedOperationPurgatory("x", LoopTimer(), purge_interval=0, reaper=False).purge_if_needed() == 0
     with pytest.raises(ValueError, match="purge_interval"):
         DelayedOperationPurgatory("x", purge_interval=-1, reaper=False)
