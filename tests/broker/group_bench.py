@@ -14,6 +14,7 @@ from kafkacore.broker.state import Call
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.protocol.stored import ConsumerProtocolSubscription, encode_stored
+from kafkacore.records import read_batches
 from tests.kit.batches import T0
 
 
@@ -109,6 +110,13 @@ class GroupBench:
         runtime.became_leader(GROUP_TOPIC, 0, 0)
         after = self.shard.groups
         assert {group_id: snapshot(after[group_id]) for group_id in before} == before
+
+    def stored(self):
+        """The records of __consumer_offsets: (key, value)."""
+        log = self.state.replicas.partition(GROUP_TOPIC, 0).log
+        views = log.read(log.start_offset, 1 << 24, log.end_offset, True)
+        parts = [view.read() if hasattr(view, "read") else view for view in views]
+        return [(record.key, record.value) for part in parts for batch in read_batches(part) for record in batch.records()]
 
     @contextlib.contextmanager
     def no_appends(self):
@@ -309,7 +317,7 @@ def snapshot(group):
         epochs = group.epoch, group.assignment_epoch, group.metadata_hash, group.assignment_wall_ms
         regexes = {regex: resolved.topics for regex, resolved in group.regexes.items()}  # a newer version of the same is not written
         return group.kind, group.state_name, epochs, group.members, group.target, group.static_members, regexes
-    whole = group.protocol_type, group.protocol_name, group.generation, group.leader, group.state_timestamp_ms, group.static_members
+    whole = group.protocol_type, group.protocol_name, group.generation, group.leader, group.static_members
     members = {
         each.member_id: (
             *(each.instance_id, each.client_id, each.client_host, each.rebalance_timeout_ms, each.session_timeout_ms),

@@ -247,7 +247,7 @@ def test_a_static_member_whose_new_id_is_not_written_stays_what_it_was():
     assert code(refused) == Code.COORDINATOR_NOT_AVAILABLE
     assert bench.group().members[ids["x"]] is member
     assert (dict(member.protocols), member.session_timeout_ms, member.rebalance_timeout_ms) == before
-    assert (bench.heartbeat(ids["x"], generation, instance="x"), bench.group().joined_count()) == (0, 0)
+    assert bench.group().joined_count() == 0
     bench.advance(999)
     assert (bench.heartbeat(ids["y"], generation, instance="y"), len(bench.group().members)) == (0, 2)
     bench.advance(1)

@@ -139,6 +139,8 @@ def test_epochs_are_checked_and_an_answer_that_was_lost_is_made_up_for():
         ({"epoch": 0, "topics": ["a"], "instance": ""}, Code.INVALID_REQUEST),
         ({"epoch": 0, "topics": ["a"], "rebalance_ms": -1}, Code.INVALID_REQUEST),
         ({"epoch": 0, "topics": ["a"], "owned": {b"\1" * 16: {0}}}, Code.INVALID_REQUEST),
+        ({"member_id": "", "epoch": 1, "version": 0}, Code.INVALID_REQUEST),
+        ({"member_id": "", "epoch": -1, "version": 0}, Code.INVALID_REQUEST),
         ({"epoch": -2}, Code.INVALID_REQUEST),
         ({"epoch": -3}, Code.INVALID_REQUEST),
         ({"epoch": 0, "topics": ["a"], "assignor": "best"}, Code.UNSUPPORTED_ASSIGNOR),
@@ -305,7 +307,7 @@ def test_a_static_member_that_restarts_gets_what_it_had():
     bench.reload()
     back = bench.beat("m3", 0, topics=["a"], instance="x")
     assert (back.error_code, back.member_epoch, assigned(back)) == (0, epoch + 1, mine)
-    assert bench.group().epoch == group_epoch
+    assert (bench.group().epoch, set(bench.group().target), set(bench.shard.groups)) == (group_epoch, {"m2", "m3"}, {"g"})
     assert bench.beat("m1", epoch + 1, instance="x").error_code == Code.FENCED_INSTANCE_ID
     assert bench.beat("m1", -1, instance="x").error_code == Code.FENCED_INSTANCE_ID
     assert bench.beat("m3", -1, instance="z").error_code == Code.UNKNOWN_MEMBER_ID
@@ -416,6 +418,7 @@ def test_looking_at_consumer_groups():
     assert delete() == 0
     bench.reload()
     assert bench.group() is None
+    assert not any(dict(bench.stored()).values())  # of what was ever written nothing stays when the log is compacted
 
 
 def test_a_new_coordinator_goes_on_where_the_old_one_was():
@@ -546,6 +549,8 @@ def test_an_application_moves_to_the_consumer_protocol_and_back():
     assert (bench.group().kind, bench.group().state_name) == ("classic", "PreparingRebalance")
     bench.reload()
     assert (bench.group().kind, bench.group().members[old].session_timeout_ms) == ("classic", 10_000)
+    kinds = {int.from_bytes(key[:2]) for key, value in dict(bench.stored()).items() if value is not None}
+    assert kinds == {1, 2}  # of the other kind of group nothing stays when the log is compacted
     assert bench.group().state_name == "PreparingRebalance"  # the log says that what the other had is nobody's
     assert bench.fetch(("a", min(kept))) == {("a", min(kept)): 8}
 

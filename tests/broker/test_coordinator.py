@@ -472,4 +472,5 @@ def test_find_coordinator_without_a_leader_is_retriable():
     bench = Bench()
     bench.ask(p.FindCoordinatorRequest(key="g"), 1)
     bench.state.controller.close()  # nobody leads any more
-    assert bench.ask(p.FindCoordinatorRequest(key="g"), 1).error_code == Code.COORDINATOR_NOT_AVAILABLE
+    refused = bench.ask(p.FindCoordinatorRequest(key="g"), 1)
+    assert (refused.error_code, refused.node_id, refused.host, refused.port) == (Code.COORDINATOR_NOT_AVAILABLE, -1, "", -1)

@@ -7,7 +7,6 @@ from kafkacore.broker.groups.offsets import OffsetStore
 from kafkacore.broker.internal_topics import GROUP_TOPIC
 from kafkacore.errors import Code
 from kafkacore.protocol.stored import OffsetCommitKey, OffsetCommitValue, decode_stored
-from kafkacore.records import read_batches
 from tests.kit.batches import T0
 from tests.kit.rows import each_row
 
@@ -19,14 +18,6 @@ def bench_with_topic(**config):
     bench = GroupBench(**config)
     bench.topic("a", 2)
     return bench
-
-
-def stored_offsets(bench):
-    """The records of __consumer_offsets: (key, value)."""
-    log = bench.state.replicas.partition(GROUP_TOPIC, 0).log
-    views = log.read(log.start_offset, 1 << 24, log.end_offset, True)
-    parts = [view.read() if hasattr(view, "read") else view for view in views]
-    return [(record.key, record.value) for part in parts for batch in read_batches(part) for record in batch.records()]
 
 
 def delete_offsets(bench, *wanted, group="g"):
@@ -44,9 +35,10 @@ def test_commits_from_outside_make_a_group_and_are_fetched_in_every_version(vers
     assert bench.fetch(A0, A1, ("a", 5), ("b", 0)) == {A0: 5, A1: 7, ("a", 5): -1, ("b", 0): -1}
     assert bench.fetch() == {A0: 5, A1: 7}
     for fetched in range(1, 8):
-        topics = [p.OffsetFetchRequestTopic(name="a", partition_indexes=[0, 1])]
+        topics = [p.OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in (("b", [0]), ("a", [0, 1]))]
         answer = bench.ask(p.OffsetFetchRequest(group_id="g", topics=topics), fetched)
-        parts = answer.topics[0].partitions
+        assert [topic.name for topic in answer.topics] == ["b", "a"]
+        parts = answer.topics[1].partitions
         assert [(each.committed_offset, each.metadata, each.error_code) for each in parts] == [(5, "m", 0), (7, "m", 0)]
     bench.reload()
     assert bench.fetch() == {A0: 5, A1: 7}
@@ -93,6 +85,7 @@ def test_a_topic_named_twice_is_answered_twice_unless_something_is_refused():
 
     assert commit(A0, A0) == [("a", [(0, 0)]), ("a", [(0, 0)])]
     assert commit(A0, ("a", 9), A0) == [("a", [(9, missing), (0, 0), (0, 0)])]
+    assert commit(A0, ("b", 0), ("a", 9)) == [("b", [(0, missing)]), ("a", [(9, missing), (0, 0)])]
     assert commit(("b", 0), ("b", 1)) == delete(("b", 0), ("b", 1)) == [("b", [(0, missing), (1, missing)])]
 
 
@@ -244,7 +237,7 @@ def test_records_are_kafkas():
     topic_id = bench.state.cluster.topics["a"].topic_id
     bench.commit({A0: 5}, metadata="m")
     bench.commit({A1: 6}, version=2, retention_ms=1_000)
-    (key, value), (_, old) = stored_offsets(bench)
+    (key, value), (_, old) = bench.stored()
     assert key == b"\0\1\0\1g\0\1a\0\0\0\0"
     read = decode_stored(OffsetCommitValue, value)
     assert value[:2] == b"\0\4"
