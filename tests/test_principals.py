@@ -31,6 +31,7 @@ def _sequence(tag: int, *content: bytes) -> bytes:
     return bytes([tag]) + size + joined
 
 
+ALICES = bytes.fromhex("0603550403") + b"\x0c\x05alice"
 CN, OU, EMAIL = "0603550403", "060355040b", "06092a864886f70d010901"
 
 
@@ -47,10 +48,44 @@ CN, OU, EMAIL = "0603550403", "060355040b", "06092a864886f70d010901"
         (der((CN, 0x14, b"a"), (CN, 0x16, b"b"), (CN, 0x1B, b"c"), (CN, 0x1E, b"\0d")), "CN=\\00d,CN=c,CN=b,CN=a"),
         (der((CN, 0x12, b"12")), "CN=#12023132"),  # a NumericString is no text there
         (der((CN, 0x0C, b"x" * 200)), "CN=" + "x" * 200),
+        (der((CN, 0x0C, b"\ra b\r")), "CN=\\\ra b\\\r"),
+        (der(("060a0992268993f22c640101", 0x0C, b"u"), ("06028837", 0x0C, b""), ("060129", 0x05, b"")), "1.1=#0500,2.999=#0c00,UID=u"),
+        (_sequence(0x30, _sequence(0x31, _sequence(0x30, ALICES), _sequence(0x30, ALICES))), "CN=alice+CN=alice"),
+        (b"\x30\x81\x00", ""),
+        (b"\x30\x84\0\0\0\0", ""),
     ],
 )
 def test_names(name: bytes, shown: str) -> None:
     assert name_of(name) == shown
+
+
+@each_row(
+    "name",
+    [
+        *(b"", b"\x30", b"\x30\x80", b"\x30\x80\0", b"\x30\x85\0\0\0\0\0", b"\x30\x81", b"\x30\x82\0", b"\x30\x01", b"\x31\0"),
+        *(_sequence(0x30, each) for each in (b"\x30\0", _sequence(0x31, b"\x31\0"), _sequence(0x31, b"\x30\0"), b"\x31\1", b"\x31")),
+        *(_sequence(0x30, _sequence(0x31, _sequence(0x30, each))) for each in (ALICES[:5], ALICES + b"\x0c\0", ALICES[5:] + ALICES[:5])),
+        *(der((oid, 0x0C, b"")) for oid in ("0600", "060188", "06025588")),
+    ],
+)
+def test_names_that_are_none(name: bytes) -> None:
+    with pytest.raises(CorruptDataError):
+        name_of(name)
+
+
+def test_a_subject_is_the_fifth_field_behind_the_version() -> None:
+    version, subject = _sequence(0xA0, b"\x02\1\2"), der((CN, 0x0C, b"alice"))
+    fields = b"\x02\1\1", b"\x30\0", der((CN, 0x0C, b"issuer")), b"\x30\0"
+    for each in ((*fields, subject), (version, *fields, subject), (version, *fields, subject, b"\x30\0")):
+        assert subject_of(_sequence(0x30, _sequence(0x30, *each), b"\x30\0")) == "CN=alice"
+    for each in ((), (version, *fields), fields, (*fields, b"\x31\0")):
+        with pytest.raises(CorruptDataError):
+            subject_of(_sequence(0x30, _sequence(0x30, *each)))
+    for tag, inner in ((0x31, 0x30), (0x30, 0x31)):
+        with pytest.raises(CorruptDataError):
+            subject_of(_sequence(tag, _sequence(inner, *fields, subject)))
+    with pytest.raises(CorruptDataError):
+        subject_of(b"\x30\0")
 
 
 def test_subjects() -> None:
@@ -91,10 +126,20 @@ def test_garbage_is_corrupt_data_and_nothing_else(data: st.DataObject) -> None:
         ("RULE:^CN=(?<who>.*?),.*$/${who}!/", "Duke!"),
         ("RULE:(.*)/[$1]/", f"[{DUKE}][]"),  # Java's replaceAll finds the empty end, too
         (r"RULE:^CN=(.*?),.*$/a\/$1/", "a/Duke"),
+        (r"RULE:^CN=(.*?),.*$/\$1$0/", f"$1{DUKE}"),
+        ("RULE:^(C)N.*$/$12/", "C2"),
+        ("RULE:CN=D[.]ke.*/x/, RULE:(?i)cn=.*/y/", "y"),
+        ("RULE:[(?s)CN=]+D(?i:UKE).*/x/", "x"),
+        (r"RULE:[(?<a>C\]N]+[^]]+[]S]erv.*/x/", "x"),
     ],
 )
 def test_rules(rules: str, user: str | None) -> None:
     assert MappingRules(rules).name(DUKE) == user
+
+
+def test_a_dot_is_no_end_of_a_line() -> None:
+    rules = MappingRules("RULE:a.b/x/")
+    assert [rules.name(f"a{each}b") for each in ("c", "\n", "\r", "\x85", "\u2028", "\u2029", "")] == ["x", *[None] * 6]
 
 
 @each_row(
@@ -109,6 +154,9 @@ def test_rules(rules: str, user: str | None) -> None:
         (r"RULE:\p{Alpha}/b/", "cannot be used"),
         ("RULE:[a[b]]/b/", "Java's alone"),
         ("RULE:(?s).*/b/", "flags"),
+        ("RULE:[a&&b]/b/", "Java's alone"),
+        ("RULE:^CN=(.*?),.*$/$8$9/", "no group 9"),  # Kafka escapes the second where it was before the first was
+        ("RULE:.*/$x/", "a group's number"),
     ],
 )
 def test_rules_that_cannot_be(rules: str, problem: str) -> None:

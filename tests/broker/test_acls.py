@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from kafkacore import protocol as p
+from kafkacore.broker.cluster import Acl
 from kafkacore.broker.controller import ControllerHost, acls
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, UsageError
@@ -61,7 +62,11 @@ def stored_acls(host):
         ({"resource_type": -1}, "Invalid resourceType UNKNOWN"),
         ({"resource_pattern_type": 5}, "Invalid patternType UNKNOWN"),
         ({"operation": 16}, "Invalid operation UNKNOWN"),
-        ({"permission_type": 9}, "Invalid permissionType UNKNOWN"),
+        ({"permission_type": 4}, "Invalid permissionType UNKNOWN"),
+        ({"resource_type": 0}, "Invalid resourceType UNKNOWN"),
+        ({"resource_pattern_type": 0}, "Invalid patternType UNKNOWN"),
+        ({"operation": 0}, "Invalid operation UNKNOWN"),
+        ({"permission_type": 0}, "Invalid permissionType UNKNOWN"),
         ({"resource_name": ""}, "Invalid empty resource name"),
         ({"resource_type": 4, "resource_name": "*"}, "The only valid name for the CLUSTER resource is kafka-cluster"),
         ({"principal": "alice"}, f"Could not parse principal from `alice` {SHRUNK}"),
@@ -73,7 +78,20 @@ def test_what_is_wrong_with_one_keeps_no_other_out(given, message):
     assert len(stored_acls(host)) == 1
 
 
-@each_row("given", [{"resource_type": 1}, {"resource_pattern_type": 1}, {"resource_pattern_type": 2}, {"operation": 1}])
+def test_the_last_number_of_each_kind_is_taken():
+    host = ControllerHost()
+    last = {"resource_type": 7, "resource_pattern_type": 4, "operation": 15, "permission_type": 3}
+    assert create_acls(host, creation(**last), creation(resource_type=4, resource_name="kafka-cluster")) == [(0, "")] * 2
+    asked = {"resource_type_filter": 7, "pattern_type_filter": 4, "operation": 15, "permission_type": 3}
+    refused = [entry_filter(**asked | {name: number}) for name, most in asked.items() for number in (0, -1, most + 1)]
+    *results, found = delete_acls(host, *refused, entry_filter(**asked))
+    assert [each.error_message for each in results] == ["Unknown patternFilter."] * 6 + ["Unknown entryFilter."] * 6
+    assert [each.operation for each in found.matching_acls] == [15]
+
+
+@each_row(
+    "given", [{"resource_type": 1}, {"resource_pattern_type": 1}, {"resource_pattern_type": 2}, {"operation": 1}, {"permission_type": 1}]
+)
 def test_what_means_several_fails_the_request(given):
     host = ControllerHost()
     assert create_acls(host, creation(), creation(**given)) == [(Code.UNKNOWN_SERVER_ERROR, None)] * 2
@@ -85,6 +103,10 @@ def test_an_entry_is_stored_once():
     assert create_acls(host, creation(), creation()) == [(0, "")] * 2
     assert create_acls(host, creation(), creation(operation=4)) == [(0, "")] * 2
     assert [each.operation for each in stored_acls(host)] == [3, 4]
+    unlike = Acl(5, "x", 4, "User:b", "h", 9, 2)
+    assert create_acls(host, acls.creation_of(unlike)) == [(0, "")]
+    assert stored_acls(host)[2:] == [unlike]
+    assert acls.AclFilter.of(acls.filter_of(unlike)) == unlike
 
 
 def test_ten_thousand_in_a_request_and_no_more():
@@ -97,6 +119,9 @@ def test_ten_thousand_in_a_request_and_no_more():
     refused = delete_acls(host, entry_filter(), entry_filter(resource_name_filter="none"))
     assert [(each.error_code, each.error_message, each.matching_acls) for each in refused] == [(Code.INVALID_REQUEST, message, [])] * 2
     assert len(stored_acls(host)) == 10_001
+    assert [len(each.matching_acls) for each in delete_acls(host, entry_filter(resource_name_filter="t0"))] == [1]
+    assert [len(each.matching_acls) for each in delete_acls(host, entry_filter())] == [10_000]
+    assert stored_acls(host) == []
 
 
 def test_an_entry_that_two_filters_mean_is_in_both_answers():
@@ -120,6 +145,11 @@ def test_an_entry_that_two_filters_mean_is_in_both_answers():
         ({"principal_filter": "User:b"}, ["x"]),
         ({"host_filter": "10.0.0.1"}, ["pq"]),
         ({"permission_type": 2}, ["p"]),
+        ({"operation": 4}, []),
+        ({"resource_name_filter": "p", "pattern_type_filter": 2}, ["*", "p"]),
+        ({"resource_name_filter": "x", "principal_filter": "User:a"}, []),
+        ({"principal_filter": "User:a", "resource_name_filter": "pq", "pattern_type_filter": 2}, ["*", "p", "pq"]),
+        ({"resource_type_filter": 2, "pattern_type_filter": 3}, ["*", "pq"]),
     ],
 )
 def test_filters(given, names):
@@ -175,4 +205,5 @@ def test_an_answer_does_not_name_the_same_entries_without_end(monkeypatch):
     create_acls(host, creation(), creation(operation=4))
     assert {(each.error_code, *each.matching_acls) for each in delete_acls(host, *[entry_filter()] * 3)} == {(Code.INVALID_REQUEST,)}
     assert len(stored_acls(host)) == 2
-    assert [len(each.matching_acls) for each in delete_acls(host, *[entry_filter()] * 2)] == [2, 2]
+    answer = delete_acls(host, *[entry_filter()] * 2, entry_filter(operation=4))
+    assert [len(each.matching_acls) for each in answer] == [2, 2, 1]

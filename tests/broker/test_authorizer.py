@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkacore.admin.security import OPERATIONS as SENT_OPERATIONS
+from kafkacore.admin.security import PATTERN_TYPES, PERMISSIONS, RESOURCE_TYPES
 from kafkacore.broker import authorizer as a
 from kafkacore.broker.authorizer import Authorizer
 from kafkacore.broker.cluster import Acl, ClusterImage
@@ -182,6 +184,12 @@ def test_it_answers_as_a_walk_over_all_acls(
 
 
 # ---- the rules by name
+
+
+def test_numbers_are_those_that_clients_send() -> None:
+    kinds = RESOURCE_TYPES, PATTERN_TYPES, SENT_OPERATIONS, PERMISSIONS
+    sent = {word.upper(): number for kind in kinds for word, number in kind.items() if word not in ("any", "match")}
+    assert {name: getattr(a, name) for name in sent} == sent
 
 
 def test_nothing_is_allowed_without_an_acl() -> None:
