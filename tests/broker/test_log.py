@@ -220,6 +220,12 @@ def test_blocks_double_and_a_large_batch_gets_its_own():
     log.append(read_one_batch(big, 4 << 20), 0)
     assert log.segments[1].capacity == len(big)
     assert isinstance(log.segments[1], MemorySegment)
+    small = Log()
+    for capacity in (1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20, 16 << 20):
+        count = len(small.segments)
+        while len(small.segments) == count:
+            small.append(read_one_batch(batch([b"x" * (900 << 10)]), MAX), 0)
+        assert small.segments[-1].capacity == capacity
 
 
 # ---- what is refused

@@ -64,7 +64,10 @@ def test_a_log_goes_on_where_it_stopped(disk, how):
         data = batch([b"%d" % nth * 40], producer_id=7, epoch=0, sequence=nth, timestamps_ms=[T0 + nth])
         log.append(read_one_batch(data, MAX), nth // 3, wall_ms=T0)
     before = content(log), log.epochs, log.end_offset, len(log.segments), log.max_timestamp(9), log.offset_for_timestamp(T0 + 5, 9)
-    getattr(disk, how)()
+    assert before[3] > 2
+    disk.manager.close(clean=how == "restart")
+    assert disk.open_logs() == set()
+    disk.start()
     log = disk.log(segment_bytes=400)
     after = content(log), log.epochs, log.end_offset, len(log.segments), log.max_timestamp(9), log.offset_for_timestamp(T0 + 5, 9)
     assert after == before
@@ -153,6 +156,34 @@ def test_zeros_end_an_index_and_what_falls_breaks_it():
             SparseIndex.read(100, *wrong, 1_000)
     with pytest.raises(errors.CorruptDataError, match="beyond the segment's end"):
         SparseIndex.read(100, offsets, times, 52)
+    assert SparseIndex.read(100, offsets, times, 53).positions.tolist() == [50, 51, 52]
+    for wrong in ((offsets[:-1], times), (offsets, times[:-1]), (offsets, times[:8] + b"\xff" * 4)):
+        with pytest.raises(errors.CorruptDataError):
+            SparseIndex.read(100, *wrong, 1_000)
+    same = SparseIndex.read(100, b"", times[:12] + times[12:20] + times[8:12], 1_000)  # one batch may be the newest of two entries
+    assert same.time_offsets.tolist() == [105, 105]
+    first = SparseIndex(100)
+    first.add(100, 1, 0, 100)
+    assert SparseIndex.read(100, first.offset_bytes(), first.time_bytes(), 2).time_offsets.tolist() == [100]
+    first.positions[0] = 0
+    with pytest.raises(errors.CorruptDataError):
+        SparseIndex.read(100, first.offset_bytes() + offsets, b"", 1_000)
+
+
+def test_what_an_index_finds_and_forgets():
+    made = SparseIndex(100)
+    assert (made.position_before(500), made.last_position_within(500), made.offset_before_time(T0)) == (0, 0, 100)
+    for nth in range(3):
+        made.add(110 + nth, 50 + nth, T0 + nth, 105 + nth)
+    assert [made.position_before(offset) for offset in (109, 110, 111, 112, 500)] == [0, 50, 51, 52, 52]
+    assert [made.last_position_within(position) for position in (49, 50, 51, 52, 500)] == [0, 50, 51, 52, 52]
+    assert [made.offset_before_time(T0 + nth) for nth in (-1, 0, 1, 2, 500)] == [100, 105, 106, 107, 107]
+    made.changed = False
+    made.truncate(111)
+    assert (made.offsets.tolist(), made.positions.tolist(), made.changed) == ([110], [50], True)
+    assert (made.timestamps.tolist(), made.time_offsets.tolist()) == ([T0, T0 + 1, T0 + 2], [105, 106, 107])
+    made.truncate(106)
+    assert (made.offsets.tolist(), made.timestamps.tolist(), made.time_offsets.tolist()) == ([], [T0], [105])
 
 
 def test_indexes_are_written_when_their_segment_is_flushed_ends_or_is_closed(disk):
@@ -564,6 +595,27 @@ def test_snapshots_do_not_pile_up(disk):
         log = disk.log(segment_bytes=300)
         assert log.end_offset == nth + 1
     assert [name[17:20] for name in files(disk) if name.endswith(".snapshot")] == ["001", "002", "003", "004", "005"]
+
+
+def test_snapshots_beyond_the_end_do_not_stay(disk):
+    append(disk.log())
+    disk.restart()
+    for offset in (7, 9):
+        shutil.copy(disk.path / "t-0/00000000000000000003.snapshot", disk.path / f"t-0/{offset:020}.snapshot")
+    disk.crash()
+    assert disk.log().end_offset == 3
+    assert [name for name in files(disk) if name.endswith(".snapshot")] == ["00000000000000000003.snapshot"]
+
+
+@pytest.mark.parametrize("how", ["restart", "crash"])
+def test_of_batches_with_the_largest_time_the_first_is_found_after_a_restart(disk, how):
+    log = disk.log()
+    for timestamp_ms in (T0 + 1, T0 + 5, T0 + 5, T0 + 2):
+        append(log, [b"v"], timestamps_ms=[timestamp_ms])
+    getattr(disk, how)()
+    log = disk.log()
+    assert log.max_timestamp(4)[:2] == (1, T0 + 5)
+    assert log.segments[-1].largest_timestamp() == (T0 + 5, 1)
 
 
 # ---- several directories
