@@ -298,6 +298,7 @@ def test_a_lost_leader_leaves_the_isr_and_the_next_replica_in_sync_leads():
     stage.create(assignments=[[1, 2, 3]])
     stage.lose(1)
     assert (stage.seen(), stage.part().leader_epoch, stage.part().partition_epoch) == ((2, [2, 3]), 1, 1)
+    assert stage.part().leader_recovery_state == 0
     stage.lose(3)
     assert (stage.seen(), stage.part().leader_epoch, stage.part().partition_epoch) == ((2, [2]), 1, 2)
     stage.lose(2)  # the last one stays in the ISR: nobody else has everything
@@ -306,7 +307,7 @@ def test_a_lost_leader_leaves_the_isr_and_the_next_replica_in_sync_leads():
     stage.start(3)
     assert stage.seen() == (-1, [2])
     stage.start(2)
-    assert (stage.seen(), stage.part().leader_epoch) == ((2, [2]), 3)
+    assert (stage.seen(), stage.part().leader_epoch, stage.part().leader_recovery_state) == ((2, [2]), 3, 0)
 
 
 def test_an_unclean_election_takes_any_that_lives_where_the_topic_allows_it():
@@ -338,7 +339,7 @@ def test_elections_on_demand():
     stage.alter_isr([2, 3, 1])
     epoch = stage.part().leader_epoch
     assert stage.elect(0, None) == {("t", 0): 0}  # those that need none are not named
-    assert (stage.seen(), stage.part().leader_epoch) == ((1, [2, 3, 1]), epoch + 1)
+    assert (stage.seen(), stage.part().leader_epoch, stage.part().leader_recovery_state) == ((1, [2, 3, 1]), epoch + 1, 0)
     assert stage.elect(1) == {("t", 0): Code.ELECTION_NOT_NEEDED}
     for node in (1, 2, 3):
         stage.lose(node)
@@ -685,6 +686,47 @@ def test_features_of_an_older_cluster():
     for wrong in ({"transaction.version": 3}, {"x.version": 0}):
         with pytest.raises(UsageError, match="supported"):
             ControllerHost(features=wrong)
+
+
+def test_features_are_updated_all_or_none():
+    stage = Stage()
+
+    def update(*wanted, version=2, **options):
+        keys = [
+            p.FeatureUpdateKey(
+                feature=name, max_version_level=level, **({"upgrade_type": kind} if version else {"allow_downgrade": kind > 1})
+            )
+            for name, level, kind in wanted
+        ]
+        answer = stage.ask(p.UpdateFeaturesRequest(feature_updates=keys, timeout_ms=1, **options), version)
+        features = [stage.image.features.get(name, 0) for name in ("transaction.version", "group.version")]
+        return answer.error_code, (answer.error_message or "").rpartition(": ")[2], *features
+
+    most = stage.image.features["transaction.version"]
+    low, high = stage.image.supported_features["transaction.version"]
+    assert (most, low, stage.image.features["group.version"]) == (high, 0, 1)
+    invalid, beginning = Code.INVALID_UPDATE_VERSION, "Invalid update version"
+    for wanted, why in (
+        ((("transaction.version", 0, 1),), "unsafe downgrade."),
+        ((("group.version", 0, 2), ("transaction.version", 0, 1)), "unsafe downgrade."),
+        ((("transaction.version", 0, 0),), "upgrade type."),
+        ((("transaction.version", 0, 4),), "upgrade type."),
+        ((("transaction.version", -1, 3),), "less than 0."),
+        ((("transaction.version", high + 1, 1),), f"Local controller 1 only supports versions 0-{high}"),
+        ((("x", 1, 1),), "Local controller 1 does not support this feature."),
+        ((("metadata.version", stage.image.features["metadata.version"] - 1, 3),), "have one form."),
+    ):
+        code, message, *features = update(*wanted)
+        assert (code, features) == (invalid, [high, 1]) and message.startswith(beginning) and message.endswith(why), message
+    assert update(("transaction.version", 0, 2), validate_only=True) == (0, "", high, 1)
+    assert update(("transaction.version", 0, 2), ("group.version", 0, 3)) == (0, "", 0, 0)
+    same = "metadata.version", stage.image.features["metadata.version"], 1
+    assert update(("transaction.version", high, 1), ("group.version", 1, 1), same) == (0, "", high, 1)
+    assert update(("group.version", 0, 1), version=0)[0] == invalid
+    offset = stage.image.next_offset
+    assert update(("group.version", 1, 1), version=0) == (0, "", high, 1)
+    assert stage.image.next_offset == offset  # nothing to write
+    assert update(("group.version", 0, 2), version=0) == (0, "", high, 0)
 
 
 # ---- elections that nobody asks for

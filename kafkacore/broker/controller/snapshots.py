@@ -232,9 +232,9 @@ class Snapshots:
         if snapshot not in self._times:
             self._times[snapshot] = 0
             with self.path(snapshot).open("rb") as file:
-                for batch in read_batches(file.read(_FIRST_BYTES), check_crcs=False):
-                    self._times[snapshot] = max(batch.max_timestamp_ms, 0)
-                    break
+                first = next(iter(read_batches(file.read(_FIRST_BYTES), check_crcs=False)), None)
+            if first is not None:
+                self._times[snapshot] = max(first.max_timestamp_ms, 0)
         return self._times[snapshot]
 
     def read(self, snapshot: SnapshotId, position: int, max_bytes: int) -> tuple[bytes, int]:
