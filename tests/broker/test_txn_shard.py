@@ -2,6 +2,7 @@
 
 from functools import partial
 from itertools import pairwise
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -13,8 +14,12 @@ from txn_model import P0, P1, T0, TXN, Keeper, next_epoch
 from kafkacore import errors
 from kafkacore.broker.coordinator_shard import ReplayedRecord
 from kafkacore.broker.txns import shard, state
-from kafkacore.broker.txns.shard import MAX_EXPIRED, ProducerIdAndEpoch
+from kafkacore.broker.txns.coordinator import TransactionCoordinator
+from kafkacore.broker.txns.markers import RETRY_MS
+from kafkacore.broker.txns.shard import MAX_EXPIRED, Decision, ProducerIdAndEpoch
 from kafkacore.broker.txns.state import MAX_EPOCH, VALID_PREVIOUS, Transaction, TransactionState
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 from kafkacore.protocol.stored import TransactionLogKey, TransactionLogValue, decode_stored
 from tests.kit.reached import Reached
@@ -112,6 +117,8 @@ def test_ending_a_transaction_with_the_last_epoch_gives_a_new_producer_id():
     assert (keeper.txn.producer_id, keeper.txn.producer_epoch, keeper.txn.next_producer_id) == (1001, 0, -1)
     assert keeper.end(last, True) == fresh  # the answer was lost
     assert keeper.outcome(lambda: keeper.end(last, False)) == ITS
+    for stranger in (last._replace(epoch=3), last._replace(producer_id=77)):
+        assert keeper.outcome(lambda stranger=stranger: keeper.end(stranger, True)) == Code.INVALID_PRODUCER_ID_MAPPING
     assert one_transaction(keeper, fresh) == next_epoch(fresh)
 
 
@@ -196,6 +203,13 @@ def test_partitions_gather_and_begin_the_transaction(keeper):
     records = len(keeper.log)
     keeper.add(producer, P0)
     assert len(keeper.log) == records  # nothing new, nothing written
+    after = keeper.end(producer, True)
+    assert keeper.outcome(lambda: keeper.add(after)) == BUSY
+    assert keeper.outcome(lambda: keeper.shard.verify_partitions(TXN, after, [P0])) == BUSY
+    keeper.complete()
+    keeper.now_ms += 5
+    keeper.add(after, P1)
+    assert (keeper.txn.start_ms, keeper.txn.partitions) == (keeper.now_ms, {P1})
 
 
 def test_verification_finds_what_is_missing():
@@ -254,6 +268,106 @@ def test_unused_transactional_ids_expire_but_not_inside_a_transaction(keeper):
     assert keeper.apply(keeper.shard.expire(T0 + 1000, 1000)) == 1
     assert keeper.shard.transactions.keys() == keeper.shard.last_epochs.keys() == {"stays"}
     assert keeper.outcome(lambda: keeper.add(producer)) == Code.INVALID_PRODUCER_ID_MAPPING
+
+
+class NotedTimers:
+    def __init__(self):
+        self.noted, self.calls = {}, []
+
+    def schedule(self, key, delay_ms, operation):
+        self.noted[key] = delay_ms, operation
+        self.calls.append((key, delay_ms))
+
+    def cancel(self, key):
+        self.noted.pop(key, None)
+
+    def is_scheduled(self, key):
+        return key in self.noted
+
+
+class Coordinated(Keeper):
+    """What it writes is replayed in a coordinator's shard, too, whose runtime notes what is to be written and answers reads as here."""
+
+    def __init__(self, *answers):
+        self.timers, self.clock = NotedTimers(), ManualClock(wall_ms=T0)
+        config = BrokerConfig(transaction_remove_expired_transaction_cleanup_interval_ms=5_000, transactional_id_expiration_ms=1_000)
+        self.coordinator = TransactionCoordinator(config, self.clock, lambda: 1, lambda: 2, lambda done: done(7), lambda partition: 3)
+        self.written, self.later, self.sent = [], [], []
+        runtime = SimpleNamespace(
+            held=lambda: range(len(answers)),
+            read_committed=lambda partition, look, done: done(answers[partition]),
+            write=lambda partition, operation, done, key: self.written.append((operation, done)),
+            timer=SimpleNamespace(add=self.later.append),
+        )
+        self.coordinator.attach(runtime, SimpleNamespace(send=lambda *marker: self.sent.append(marker)))
+        super().__init__()
+        self.held = self.coordinator.make_shard(0, self.timers)
+        self.held.loaded()
+
+    def apply(self, result):
+        before = len(self.log)
+        decision = super().apply(result)
+        for record in self.log[before:]:
+            self.held.replay(ReplayedRecord(0, -1, -1, *record))
+        return decision
+
+
+def test_timers_follow_the_state():
+    keeper = Coordinated()
+    producer = keeper.init()
+    assert keeper.timers.calls == [("expire", 5_000)]
+    keeper.add(producer)
+    keeper.now_ms += 7
+    keeper.clock.advance(7)
+    keeper.add(producer, P1)
+    assert keeper.timers.calls[1:] == [(f"timeout {TXN}", 60_001)]  # from its begin on
+    producer = keeper.end(producer, True)
+    assert keeper.timers.noted.keys() == {"expire"}
+    keeper.complete()
+    keeper.clock.advance(70_000)
+    keeper.add(producer)  # at a time that has passed by now
+    assert keeper.timers.noted[f"timeout {TXN}"][0] == 0
+    keeper.timers.noted[f"timeout {TXN}"][1](keeper.held)
+    _, failed = keeper.written.pop()
+    keeper.timers.calls.clear()
+    failed(errors.NotEnoughReplicas())
+    assert keeper.timers.calls == [(f"timeout {TXN}", RETRY_MS)]
+    failed(Decision())
+    keeper.end(producer, True)
+    failed(errors.NotEnoughReplicas())  # it has ended
+    assert len(keeper.timers.calls) == 1
+    keeper.coordinator.marked(keeper.held, keeper.txn)
+    _, failed = keeper.written.pop()
+    failed(errors.NotEnoughReplicas())
+    keeper.later.pop().run()
+    assert len(keeper.written) == 1 and keeper.later == []
+    keeper.held.unloaded()
+    failed(errors.NotEnoughReplicas())
+    keeper.coordinator.marked(keeper.held, keeper.txn)
+    assert len(keeper.written) == 1 and keeper.later == []
+
+
+def test_what_has_expired_is_forgotten_in_steps():
+    keeper = Coordinated()
+    for nth in range(MAX_EXPIRED + 1):
+        keeper.apply(keeper.shard.init_producer_id(f"t{nth}", 1, None, T0))
+    keeper.clock.advance(1_000)
+    expire, known = keeper.timers.noted["expire"][1], []
+    for _ in range(3):
+        keeper.timers.calls.clear()
+        assert keeper.apply(expire(keeper.held)) is None
+        known.append((len(keeper.held.transactions), keeper.timers.calls[:]))
+    assert known == [(1, [("expire", 0)]), (0, [("expire", 5_000)]), (0, [])]
+
+
+LOADING, MOVED = errors.CoordinatorLoadInProgress(), errors.NotCoordinator()
+
+
+@each_row("answers, listed", [([], []), ([["a"], MOVED, ["b"]], ["a", "b"]), ([["a"], LOADING, ["b"]], LOADING), ([MOVED], [])])
+def test_a_list_is_complete_or_an_error(answers, listed):
+    outcomes = []
+    Coordinated(*answers).coordinator.list(None, outcomes.append)
+    assert outcomes == [listed]
 
 
 def test_markers_are_ticked_off(keeper):
