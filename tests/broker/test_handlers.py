@@ -3,6 +3,7 @@
 Administration is compared answer by answer with what Kafka said in tests/interop/test_admin_answers.py.
 """
 
+import re
 import struct
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkacore import protocol as p
-from kafkacore.broker.handlers import SERVED
+from kafkacore.broker.handlers import API_VERSIONS, SERVED
 from kafkacore.broker.handlers import fetch as fetch_handlers
 from kafkacore.broker.log import read_one_batch
 from kafkacore.broker.state import Call, Outcome
@@ -129,6 +130,23 @@ def bench():
 
 
 # ---- ApiVersions
+
+
+BETWEEN_BROKERS = {56, 58, 59, 62, 63, 67, 73}
+
+
+def test_each_api_has_its_handler_and_all_versions_that_the_wire_knows():
+    """But for InitProducerId v6, of two-phase commit."""
+    assert SERVED.keys() == p.APIS.keys() - BETWEEN_BROKERS
+    for key, served in SERVED.items():
+        api, handler = p.APIS[key], served.handler.__name__
+        assert (served.min_version, served.max_version) == (0, 5 if key == 22 else api.max_version), api
+        assert handler in ("pass_on", re.sub(r"(?<!^)(?=[A-Z])", "_", api.name).lower())
+        assert (handler == "pass_on") == (key in (43, 45, 46, 49, 51, 57, 64))
+        assert API_VERSIONS[key] == (0 if key == 0 else api.oldest_served, served.max_version)
+        in_steps = served.parts != () or key in {1, 30, 31, 35, 75}
+        assert served.max_elements == (100_000 if in_steps else 10_000)
+    assert SERVED[0].parts
 
 
 @each_row("name", ["", "-x", "x.", "a b", "ä", "x\n"])
