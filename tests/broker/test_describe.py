@@ -3,6 +3,8 @@
 More of it is compared answer by answer with what Kafka said in tests/interop/test_admin_answers.py.
 """
 
+from dataclasses import replace
+
 import pytest
 from test_handlers import Bench
 
@@ -43,6 +45,97 @@ def test_paging_through_partitions(bench):
     own_limit = Bench(max_request_partition_size_limit=1)
     own_limit.topic("a", 3)
     assert pages(own_limit, "a") == ([("a", 0, [0])], ("a", 1))
+
+
+def test_pages_begin_at_their_cursor_and_say_what_is_missing(bench):
+    for name in ("a", "b", "c"):
+        bench.topic(name, 2)
+    bench.elect(bench.cluster.topics["b"], index=1, leader=2, epoch=4, replicas=[2, 1], isr=[2])
+    missing = [("a b", Code.INVALID_TOPIC_EXCEPTION, []), ("none", Code.UNKNOWN_TOPIC_OR_PARTITION, [])]
+    assert pages(bench, "none", "a", "a b", limit=2) == ([("a", 0, [0, 1]), *missing], None)
+    assert pages(bench, "a", "b", limit=2) == ([("a", 0, [0, 1])], ("b", 0))
+    at = p.Cursor(topic_name="b", partition_index=1)
+    assert pages(bench, cursor=at) == pages(bench, "b", "c", cursor=at) == ([("b", 0, [1]), ("c", 0, [0, 1])], None)
+    assert pages(bench, limit=0, cursor=at) == pages(bench, limit=1, cursor=at) == ([("b", 0, [1])], ("c", 0))
+    assert pages(bench, cursor=p.Cursor(topic_name="aa", partition_index=1)) == ([("b", 0, [0, 1]), ("c", 0, [0, 1])], None)
+    refused = [(name, Code.INVALID_REQUEST, []) for name in ("a", "c")]
+    assert pages(bench, "a", "c", cursor=at) == (refused, None)
+    assert pages(bench, "a", "c", cursor=p.Cursor(topic_name="a", partition_index=-1)) == (refused, None)
+    answer = bench.ask(p.DescribeTopicPartitionsRequest(topics=[p.DescribeTopicPartitionsTopicRequest(name="b")]), 0)
+    (topic,) = answer.topics
+    known = bench.cluster.topics["b"]
+    assert (topic.topic_id, topic.is_internal, topic.topic_authorized_operations) == (known.topic_id, False, 3576)
+    assert [tuple(part)[:6] for part in topic.partitions] == [(0, 0, 1, 0, [1], [1]), (Code.LEADER_NOT_AVAILABLE, 1, 2, 4, [2, 1], [2])]
+    assert [part.offline_replicas for part in topic.partitions] == [[], [2]]
+
+
+# ---- the cluster
+
+
+def test_brokers_are_described_and_fenced_ones_if_asked_for(bench):
+    bench.cluster.brokers[2] = replace(bench.cluster.brokers[1], id=2, rack="r", fenced=True)
+    one, two = (1, "127.0.0.1", 9092, None, False), (2, "127.0.0.1", 9092, "r", True)
+    for fenced, version, brokers in ((False, 2, [one]), (True, 2, [one, two]), (True, 1, [one])):
+        answer = bench.ask(p.DescribeClusterRequest(include_fenced_brokers=fenced and version > 1), version)
+        assert [tuple(each) for each in answer.brokers] == [each if version > 1 else (*each[:4], False) for each in brokers]
+        assert (answer.error_code, answer.controller_id, answer.cluster_authorized_operations) == (0, 1, -(2**31))
+        assert answer.cluster_id == bench.cluster.cluster_id
+    assert bench.ask(p.DescribeClusterRequest(include_cluster_authorized_operations=True), 0).cluster_authorized_operations == 8096
+    words = ((2, Code.MISMATCHED_ENDPOINT_TYPE, "we wanted an endpoint of type CONTROLLER"), (3, Code.UNSUPPORTED_ENDPOINT_TYPE, "type 3"))
+    for endpoint, code, word in words:
+        answer = bench.ask(p.DescribeClusterRequest(endpoint_type=endpoint), 1)
+        assert (answer.error_code, answer.cluster_id, word in answer.error_message) == (code, bench.cluster.cluster_id, True)
+
+
+def test_logs_in_memory_lie_in_one_directory(bench):
+    bench.topic("t", 2)
+    bench.topic("u", 2)
+    bench.produce()
+    partition = bench.state.replicas.partition("t", 0)
+    size = partition.log.size_bytes
+
+    def described(*topics):
+        wanted = [p.DescribableLogDirTopic(topic=name, partitions=list(indexes)) for name, *indexes in topics] or None
+        answer = bench.ask(p.DescribeLogDirsRequest(topics=wanted), 4)
+        (found,) = answer.results
+        assert (answer.error_code, found.error_code, found.log_dir, found.total_bytes, found.usable_bytes) == (0, 0, "memory", -1, -1)
+        return {topic.name: [tuple(part)[:3] for part in topic.partitions] for topic in found.topics}
+
+    assert described() == {"t": [(0, size, 0), (1, 0, 0)], "u": [(0, 0, 0), (1, 0, 0)]}
+    partition.high_watermark += 4
+    assert described(("t", 0, 9), ("u", 1)) == {"t": [(0, size, 4)], "u": [(1, 0, 0)]}
+    moves = [
+        p.AlterReplicaLogDir(path=path, topics=[p.AlterReplicaLogDirTopic(name=name, partitions=[1, 2]) for name in ("t", "u")])
+        for path in ("memory", "/other")
+    ]
+    answer = bench.ask(p.AlterReplicaLogDirsRequest(dirs=moves), 2)
+    codes = {topic.topic_name: [(part.partition_index, part.error_code) for part in topic.partitions] for topic in answer.results}
+    here = [(1, 0), (2, Code.UNKNOWN_TOPIC_OR_PARTITION), (1, Code.LOG_DIR_NOT_FOUND), (2, Code.LOG_DIR_NOT_FOUND)]
+    assert codes == {"t": here, "u": here}
+
+
+def test_the_quorum_is_the_controller_and_the_brokers_watch(bench):
+    bench.cluster.nodes[2] = bench.cluster.nodes[1]
+
+    def ask(*topics):
+        wanted = [
+            p.QuorumTopic(topic_name=name, partitions=[p.QuorumPartition(partition_index=at) for at in each]) for name, each in topics
+        ]
+        return bench.ask(p.DescribeQuorumRequest(topics=wanted), 2)
+
+    answer = ask(("__cluster_metadata", [0]))
+    (part,) = answer.topics[0].partitions
+    end, now_ms = bench.cluster.next_offset, bench.clock.wall_ms()
+    assert (answer.error_code, answer.topics[0].topic_name, part.partition_index, part.error_code) == (0, "__cluster_metadata", 0, 0)
+    assert (part.leader_id, part.leader_epoch, part.high_watermark) == (1, 1, end)
+    voters, observers = ([(each.replica_id, each.log_end_offset) for each in all_of] for all_of in (part.current_voters, part.observers))
+    assert (voters, observers) == ([(1, end)], [(2, end)])
+    assert (part.observers[0].last_fetch_timestamp, part.observers[0].last_caught_up_timestamp) == (now_ms, now_ms)
+    for topics in ([("t", [0])], [("__cluster_metadata", [0, 1])], [("__cluster_metadata", [0]), ("t", [0])]):
+        answer = ask(*topics)
+        assert [(each.topic_name, [part.partition_index for part in each.partitions]) for each in answer.topics] == topics
+        assert {part.error_code for each in answer.topics for part in each.partitions} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
+        assert answer.error_code == 0
 
 
 # ---- what needs authentication, or a quorum

@@ -53,7 +53,7 @@ MEMORY = "memory"
 def describe_cluster(state: BrokerState, call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """DescribeCluster v0-2. This is a broker's endpoint; brokers that are fenced are named from v2 on, if they are asked for."""
     cluster = state.cluster
-    if call.version >= 1 and request.endpoint_type != BROKER_ENDPOINT:
+    if request.endpoint_type != BROKER_ENDPOINT:
         code, message = Code.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"
         if request.endpoint_type == CONTROLLER_ENDPOINT:
             code = Code.MISMATCHED_ENDPOINT_TYPE
@@ -61,9 +61,6 @@ def describe_cluster(state: BrokerState, call: Call, request: DescribeClusterReq
         return DescribeClusterResponse(error_code=code, error_message=message, cluster_id=cluster.cluster_id, brokers=[])
     brokers = [broker for broker in cluster.brokers.values() if not broker.fenced or request.include_fenced_brokers]
     return DescribeClusterResponse(
-        error_code=0,
-        error_message=None,
-        endpoint_type=BROKER_ENDPOINT,
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
         brokers=[
@@ -171,7 +168,6 @@ def _described(topic: Topic, begin: int, end: int, state: BrokerState, allowed: 
             )
         )
     return DescribeTopicPartitionsResponseTopic(
-        error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=is_internal(topic.name),
@@ -205,7 +201,7 @@ def describe_log_dirs(state: BrokerState, call: Call, request: DescribeLogDirsRe
             if partition is not None and (wanted is None or (topic, index) in wanted):
                 lag = max(partition.high_watermark - partition.log.end_offset, 0)
                 topics.setdefault(topic, []).append(
-                    DescribeLogDirsPartition(partition_index=index, partition_size=size_bytes, offset_lag=lag, is_future_key=False)
+                    DescribeLogDirsPartition(partition_index=index, partition_size=size_bytes, offset_lag=lag)
                 )
         results.append(
             DescribeLogDirsResult(
@@ -216,7 +212,7 @@ def describe_log_dirs(state: BrokerState, call: Call, request: DescribeLogDirsRe
                 usable_bytes=log_dir.usable_bytes,
             )
         )
-    return DescribeLogDirsResponse(error_code=0, results=results)
+    return DescribeLogDirsResponse(results=results)
 
 
 def alter_replica_log_dirs(state: BrokerState, call: Call, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
