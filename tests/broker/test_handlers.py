@@ -158,6 +158,13 @@ def test_client_software_names_are_checked(bench, name):
 # ---- Metadata
 
 
+def test_features_come_with_the_epoch_they_hold_since(bench):
+    answer = bench.ask(p.ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4)
+    assert answer.finalized_features_epoch == bench.cluster.next_offset - 1 > 0
+    assert ("metadata.version", 7, 30) in [tuple(each) for each in answer.supported_features]
+    assert ("metadata.version", 30, 30) in [tuple(each) for each in answer.finalized_features]
+
+
 def named(*names):
     return [p.MetadataRequestTopic(name=name) for name in names]
 
@@ -648,6 +655,46 @@ def test_list_offsets_errors(bench):
     missing, found = bench.ask(p.ListOffsetsRequest(replica_id=-1, topics=topics), 5).topics
     codes = [each.error_code for each in (*missing.partitions, *found.partitions)]
     assert codes == [Code.UNKNOWN_TOPIC_OR_PARTITION] * 3 + [Code.NONE]
+    bench.topic("u")
+    topics = [p.ListOffsetsTopic(name=name, partitions=wanted[1:]) for name in ("t", "u", "t")]
+    for isolation_level, of_u in ((1, 0), (2, Code.INVALID_REQUEST), (-1, Code.INVALID_REQUEST)):
+        answer = bench.ask(p.ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics), 5)
+        assert {topic.name: [each.error_code for each in topic.partitions] for topic in answer.topics} == {
+            "t": [Code.INVALID_REQUEST],
+            "u": [of_u],
+        }
+
+
+def test_a_new_leader_knows_no_latest_offset_before_it_has_committed(bench):
+    topic = bench.topic()
+    bench.elect(topic, epoch=1, replicas=[1, 2], isr=[1, 2])
+    bench.produce(acks=1)
+    assert list_offset(bench, -1).offset == 0
+    bench.elect(topic, epoch=2, isr=[1, 2])
+    for stamp in (-1, -3, T0):
+        codes = [list_offset(bench, stamp, version).error_code for version in (4, 5, 11)]
+        if stamp != -3:
+            assert codes == [Code.LEADER_NOT_AVAILABLE, Code.OFFSET_NOT_AVAILABLE, Code.OFFSET_NOT_AVAILABLE]
+        assert codes[2] == Code.OFFSET_NOT_AVAILABLE
+    assert (list_offset(bench, -2).offset, list_offset(bench, -4).offset) == (0, 0)
+    wanted = [p.ListOffsetsTopic(name="t", partitions=[p.ListOffsetsPartition(partition_index=0, timestamp=-1)])]
+    of_follower = bench.ask(p.ListOffsetsRequest(replica_id=2, topics=wanted), 11).topics[0].partitions[0]
+    assert (of_follower.error_code, of_follower.offset, of_follower.leader_epoch) == (0, 3, 2)
+    bench.state.replicas.follower_fetched(bench.state.replicas.partition("t", 0), 2, 3, 0, 3, -1)
+    assert [(each.offset, each.leader_epoch) for each in (list_offset(bench, -1), list_offset(bench, T0))] == [(3, 2), (0, 1)]
+
+
+def test_readers_of_committed_records_see_an_earlier_end(bench):
+    bench.topic()
+    bench.produce()
+    open_batch = batch(producer_id=7, epoch=0, sequence=0, is_transactional=True)
+    bench.state.replicas.partition("t", 0).append_internal(open_batch, T0, bench.clock.now_ms(), verification_enabled=False)
+    wanted = [p.ListOffsetsTopic(name="t", partitions=[p.ListOffsetsPartition(partition_index=0, timestamp=-1)])]
+    ends = [
+        bench.ask(p.ListOffsetsRequest(replica_id=-1, isolation_level=each, topics=wanted), 5).topics[0].partitions[0].offset
+        for each in (0, 1)
+    ]
+    assert ends == [6, 3]
 
 
 def test_records_are_deleted_where_they_can_be(bench):

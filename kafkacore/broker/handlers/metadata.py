@@ -45,7 +45,7 @@ def api_versions(state: BrokerState, call: Call, request: ApiVersionsRequest) ->
     if call.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
-        return ApiVersionsResponse(error_code=Code.INVALID_REQUEST, api_keys=[])
+        return ApiVersionsResponse(error_code=Code.INVALID_REQUEST)
     return ApiVersionsResponse(
         error_code=Code.NONE,
         api_keys=[ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in state.api_versions.items()],
@@ -104,7 +104,7 @@ def _to_create(state: BrokerState, call: Call, request: MetadataRequest) -> list
 def _describe(state: BrokerState, call: Call, request: MetadataRequest, refused: dict[str, Code]) -> MetadataResponse:
     cluster = state.cluster
     answers: list[MetadataResponseTopic] = []
-    is_asked = call.version >= 8 and request.include_topic_authorized_operations
+    is_asked = request.include_topic_authorized_operations
 
     def allowed(name: str) -> int:
         return operations(state, call, TOPIC, name, ALL_TOPIC_OPERATIONS) if is_asked else NOT_ASKED
@@ -152,7 +152,7 @@ def _describe(state: BrokerState, call: Call, request: MetadataRequest, refused:
         controller_id=cluster.controller_id,
         topics=answers,
         cluster_authorized_operations=(
-            cluster_operations(state, call) if 8 <= call.version <= 10 and request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(state, call) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
