@@ -10,12 +10,14 @@ from types import SimpleNamespace
 import pytest
 from controlling import create_topic
 from group_bench import names_without_likeness
+from test_handlers import Bench
 
 from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.broker.groups.topic_regex import Regex
 from kafkacore.broker.handlers import txn
 from kafkacore.broker.server import Broker
+from kafkacore.broker.txns import state
 from kafkacore.broker.txns.state import MAX_EPOCH
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
@@ -228,6 +230,50 @@ def test_what_brokers_and_administrators_ask(client):
         found = client.wire.ask(written, 1).markers[0].topics[0].partitions
         assert [each.error_code for each in found] == [code, Code.UNKNOWN_TOPIC_OR_PARTITION]
     assert client.latest(True) == 2  # a hanging transaction is ended so
+
+
+def test_offsets_in_a_transaction_of_groups_and_topics_that_are_not_there():
+    bench = Bench()
+    request = p.AddOffsetsToTxnRequest(transactional_id="x", producer_id=1, producer_epoch=0, group_id="g")
+    assert bench.ask(request, 4).error_code == Code.COORDINATOR_NOT_AVAILABLE
+    assert bench.cluster.topics.keys() == {"__consumer_offsets"}  # made by asking
+    assert bench.ask(request, 4).error_code == Code.NOT_COORDINATOR
+    bench.topic("t", 2)
+
+    def commit(version, *topics, group_id="g"):
+        wanted = [
+            p.TxnOffsetCommitRequestTopic(
+                name=name, partitions=[p.TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in indexes]
+            )
+            for name, *indexes in topics
+        ]
+        answer = bench.ask(
+            p.TxnOffsetCommitRequest(transactional_id="x", group_id=group_id, producer_id=1, producer_epoch=0, topics=wanted), version
+        )
+        return {topic.name: [(each.partition_index, each.error_code) for each in topic.partitions] for topic in answer.topics}
+
+    unknown, runtime = Code.UNKNOWN_TOPIC_OR_PARTITION, bench.state.groups.runtime
+    assert commit(5, ("u", 0, 1), ("t", 2)) == {"u": [(0, unknown), (1, unknown)], "t": [(2, unknown)]}
+    assert commit(5, ("t", 0, 1, 7)) == {"t": [(7, unknown), (0, Code.COORDINATOR_NOT_AVAILABLE), (1, Code.COORDINATOR_NOT_AVAILABLE)]}
+    assert commit(5, ("t", 0), group_id="") == {"t": [(0, Code.INVALID_GROUP_ID)]}
+    runtime.serves = lambda partition: False
+    runtime.write_transactional = lambda at, pid, epoch, operation, done, *more: done(errors.CoordinatorLoadInProgress())
+    codes = [commit(version, ("t", 1))["t"][0][1] for version in (1, 2)]
+    assert codes == [Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS]
+
+
+def test_a_list_that_failed_and_one_that_matches():
+    bench, found = Bench(), [state.Transaction(name, nth, state=state.TransactionState.EMPTY) for nth, name in enumerate(("a1", "b", "a2"))]
+    outcomes = [errors.CoordinatorLoadInProgress(), found, found]
+    bench.state.transactions.coordinator.list = lambda wanted, done: done(outcomes.pop(0))
+
+    def ask(pattern):
+        answer = bench.ask(p.ListTransactionsRequest(transactional_id_pattern=pattern), 2)
+        return answer.error_code, [tuple(each) for each in answer.transaction_states]
+
+    assert ask(None) == (Code.COORDINATOR_LOAD_IN_PROGRESS, [])
+    assert ask(None) == (0, [("a1", 0, "Empty"), ("b", 1, "Empty"), ("a2", 2, "Empty")])
+    assert ask("a.") == (0, [("a1", 0, "Empty"), ("a2", 2, "Empty")])
 
 
 def test_a_pattern_that_takes_long_is_matched_in_steps():
