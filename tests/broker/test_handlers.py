@@ -282,6 +282,42 @@ def test_one_bad_partition_does_not_spoil_the_others(bench):
     assert [(each.index, each.error_code) for each in answers] == [(0, 0), (9, 3), (1, 0)]
 
 
+def test_a_write_to_several_topics_counts_the_last_batch_of_a_partition(bench):
+    for name in ("t", "u"):
+        bench.topic(name, 2)
+    rows = [("t", 0, 3), ("t", 1, 1), ("u", 1, 2), ("t", 0, 2)]
+    data = [
+        p.TopicProduceData(name=name, partition_data=[p.PartitionProduceData(index=index, records=batch([b"x"] * count))])
+        for name, index, count in rows
+    ]
+    answer = bench.ask(p.ProduceRequest(acks=1, timeout_ms=1, topic_data=data), 9)
+    found = {topic.name: [(each.index, each.error_code) for each in topic.partition_responses] for topic in answer.responses}
+    assert found == {"t": [(0, 0), (1, 0)], "u": [(1, 0)]}
+    ends = [bench.state.replicas.partition(name, index).log.end_offset for name in "tu" for index in (0, 1)]
+    assert ends == [2, 1, 0, 2]
+
+
+def test_the_first_batches_of_a_transaction_are_of_one_producer_and_want_an_answer(bench):
+    bench.topic("t", 3)
+
+    def write(*producer_ids, transactional_id="x", acks=-1):
+        parts = [
+            p.PartitionProduceData(index=index, records=batch(producer_id=each, epoch=0, sequence=0, is_transactional=True))
+            for index, each in enumerate(producer_ids)
+        ]
+        data = [p.TopicProduceData(name="t", partition_data=parts)]
+        answer = bench.ask(p.ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=1, topic_data=data), 12)
+        return answer if isinstance(answer, Outcome) else [each.error_code for each in answer.responses[0].partition_responses]
+
+    first, *others = write(7, 8, 7)
+    assert first not in (0, Code.INVALID_PRODUCER_ID_MAPPING)  # there is no coordinator
+    assert others == [Code.INVALID_PRODUCER_ID_MAPPING, first]
+    assert write(7, 7, transactional_id=None) == [Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
+    assert write(7, acks=0) is Outcome.CLOSE
+    assert write(7, transactional_id=None, acks=0) is Outcome.CLOSE
+    assert {bench.state.replicas.partition("t", index).log.end_offset for index in range(3)} == {0}
+
+
 def test_of_two_writes_that_the_followers_do_not_get_in_time_the_one_that_was_committed_is_acknowledged(bench):
     topic = bench.topic(partitions=2)
     for index in (0, 1):
