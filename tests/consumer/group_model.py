@@ -54,8 +54,9 @@ class EverythingCooperative(Everything):
 class Flying:
     """A request on its way."""
 
-    def __init__(self, node_id: int, api: Any, message: Any, version: int, callback: Any) -> None:
+    def __init__(self, node_id: int, api: Any, message: Any, version: int, callback: Any, options: dict[str, Any]) -> None:
         self.node_id, self.api, self.message, self.version, self.callback = node_id, api, message, version, callback
+        self.options = options
 
 
 @dataclass
@@ -105,12 +106,12 @@ class ModelClient:
         return node_id, api, build, callback, options
 
     def send(self, request: Any, now_ms: int) -> None:
-        node_id, api, build, callback, _ = request
+        node_id, api, build, callback, options = request
         version = VERSIONS[api]
         message = build(version)
         message = api.decode(version, b"".join(message.encode(version)))
         self.model.check(api, message, self.flying)
-        self.flying.append(Flying(node_id, api, message, version, callback))
+        self.flying.append(Flying(node_id, api, message, version, callback, options))
         self.model.sent.append((now_ms, message))
 
 
@@ -271,11 +272,11 @@ class Member:
     def answer(self, code: int | None = None, lost: bool = False) -> Any:
         return self.model.answer(self.client, code, lost)
 
-    def commit_refused(self, code: int, sent_as: ConsumerGroupMetadata | None = None) -> None:
+    def commit_refused(self, code: int, sent_as: ConsumerGroupMetadata | None = None) -> bool:
         """A commit of this member, or of what it was once, is answered with an error."""
         sent_as = sent_as or self.engine.metadata
         self.model.believe(sent_as.member_id, code)
-        self.engine.commit_refused(errors.from_code(code), sent_as)
+        return self.engine.commit_refused(errors.from_code(code), sent_as)
 
     def interrupt(self) -> None:
         self.client = ModelClient(self.model)

@@ -22,6 +22,7 @@ from kafkacore.types import TopicPartition
 INTERVAL_MS = 1_000
 BACKOFF_MS = 100
 MAX_POLL_MS = 60_000
+WAITS_MS: dict[str, Any] = {"max_poll_interval_ms": MAX_POLL_MS, "retry_backoff_ms": BACKOFF_MS, "retry_backoff_max_ms": BACKOFF_MS}
 Held = set[tuple[bytes, int]]
 
 
@@ -267,7 +268,7 @@ class Client:
         self.asked_names = 0
         self.engine = ConsumerMembership(
             self.link,  # type: ignore[arg-type]
-            GroupSettings("g", max_poll_interval_ms=MAX_POLL_MS, retry_backoff_ms=BACKOFF_MS, retry_backoff_max_ms=BACKOFF_MS, **settings),
+            GroupSettings("g", **WAITS_MS | settings),
             None,
             lambda: self.known,
             self._ask_names,

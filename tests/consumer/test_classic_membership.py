@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from group_model import TOPICS, Member
+from group_model import TOPICS, VERSIONS, Member
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -71,6 +71,65 @@ def test_heartbeats_come_sooner_after_a_cooperative_rebalance(cooperative: bool,
         member.engine.rejoin("a test")
         member.poll()
         member.run()
+
+
+@pytest.mark.parametrize(("max_poll_ms", "join_ms", "sync_ms"), [(400_000, 405_000, 400_000), (27_000, 32_000, 30_000)])
+def test_what_a_rebalance_holds_back_is_waited_for_as_long_as_it_may_take(max_poll_ms: int, join_ms: int, sync_ms: int) -> None:
+    """JoinGroup for a while longer: its answer comes when the time has passed, and still has to arrive."""
+    member = Member(instance_id="i", session_timeout_ms=20_000, max_poll_interval_ms=max_poll_ms)
+    member.engine.subscribe(AB)
+    until_sent(member, JOINS)
+    (join,) = sent(member, JOINS)
+    assert (join.session_timeout_ms, join.rebalance_timeout_ms, join.group_instance_id) == (20_000, max_poll_ms, "i")
+    assert [decode_subscription(each.metadata).topics for each in join.protocols] == [("a", "b")]
+    assert member.client.flying[0].options == {"timeout_ms": join_ms, "min_version": 5, "max_version": None}
+    until_sent(member, SYNCS)
+    assert member.client.flying[0].options == {"timeout_ms": sync_ms, "min_version": None, "max_version": None}
+
+
+def test_rebalances_and_heartbeats_are_counted_and_timed() -> None:
+    member = Member()
+    engine = member.engine
+    assert engine.next_wake_ms(member.now_ms) is None
+    engine.subscribe(A)
+    assert engine.next_wake_ms(member.now_ms) == 0
+    found = []
+    for wait_ms in (10, 20, 5):
+        while not member.stable:
+            member.now_ms += wait_ms
+            member.poll()
+            member.answer()
+        found.append((engine.rebalances, engine.last_rebalance_ms, engine.rebalance_ms_sum, engine.rebalance_ms_max))
+        assert engine.rebalance_began_ms == -1
+        engine.rejoin("a test")
+        assert engine.next_wake_ms(member.now_ms) == 0
+        member.poll()
+        assert engine.rebalance_began_ms == member.now_ms
+    assert found == [(1, 40, 40, 40), (2, 60, 100, 60), (3, 15, 115, 60)]
+    member.run()
+    assert (engine.heartbeats, engine.last_heartbeat_ms) == (0, -1)
+    until_sent(member, BEATS)
+    sent_ms = member.now_ms
+    member.now_ms += 7
+    member.answer()
+    assert (engine.heartbeats, engine.last_heartbeat_ms, engine.failed_rebalances) == (1, sent_ms, 0)
+
+
+def test_a_join_that_is_refused_is_sent_again_after_longer_and_longer_waits() -> None:
+    member = Member()
+    member.engine.subscribe(A)
+    waits_ms = []
+    for _ in range(2):
+        for _ in range(5):
+            until_sent(member, JOINS)
+            member.answer(Code.GROUP_AUTHORIZATION_FAILED)
+            assert member.engine.next_wake_ms(member.now_ms) == 0, "the back-off begins with the next step"
+            member.step()
+            waits_ms.append(member.engine.next_wake_ms(member.now_ms))
+        assert member.engine.failed_rebalances == len(waits_ms)
+        member.run()
+        member.engine.rejoin("a test")
+    assert waits_ms == [100, 200, 400, 800, 1_000] * 2
 
 
 def test_the_member_id_of_a_join_that_became_obsolete_is_kept() -> None:
@@ -266,8 +325,16 @@ def test_leaving_is_asked_again(interrupted: bool) -> None:
         member.step()
         member.answer(Code.NOT_COORDINATOR)
     member.run(lambda: not member.engine.leaving)
-    assert [m.members[0].member_id for m in sent(member, LEAVES)] == ["m1", "m1"]
+    assert [(m.group_id, m.members[0].member_id, m.members[0].reason) for m in sent(member, LEAVES)] == [("g", "m1", "closed")] * 2
     assert member.model.member is None
+
+
+def test_an_old_coordinator_is_left_by_one_member_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VERSIONS, LEAVES, 2)
+    member = in_group()
+    member.engine.leave(member.now_ms, "closed")
+    (leave,) = sent(member, LEAVES)
+    assert (leave.group_id, leave.member_id) == ("g", "m1")
 
 
 def test_leaving_ends_with_the_session() -> None:
@@ -375,7 +442,7 @@ def test_a_refused_commit_counts_as_a_heartbeat_does(code: int) -> None:
     heard.now_ms += 3_000
     heard.step()
     heard.answer(code)
-    refused.commit_refused(code)
+    assert not refused.commit_refused(code)
     for member in (refused, heard):
         for _ in range(3):
             member.poll()
@@ -397,15 +464,30 @@ def test_a_commit_of_an_earlier_generation_says_nothing_of_this_one(code: int) -
     member.engine.rejoin("a test")
     member.run(lambda: member.stable and member.engine.metadata != before)
     calls = list(member.calls)
-    member.engine.commit_refused(errors.from_code(code), before)
-    member.engine.commit_refused(errors.from_code(code), before._replace(generation_id=-1, member_id=""))
+    assert not member.engine.commit_refused(errors.from_code(code), before)
+    assert not member.engine.commit_refused(errors.from_code(code), before._replace(generation_id=-1, member_id=""))
     member.poll()
     assert member.calls == calls
     assert member.stable
     member.engine.rejoin("a test")
     until_sent(member, JOINS)
-    member.engine.commit_refused(errors.from_code(code), member.engine.metadata)
+    assert not member.engine.commit_refused(errors.from_code(code), member.engine.metadata)
     assert member.engine.phase is Phase.JOINING, "the answer to JoinGroup will say it"
+    member.engine.hold()
+    goes_on = [member.engine.commit_refused(errors.from_code(code), member.engine.metadata) for _ in range(2)]
+    assert goes_on == [code == Code.ILLEGAL_GENERATION, False], "the join has ended, and its answer names the generation that may commit"
+
+
+def test_a_rebalance_that_another_one_ended_is_joined_at_once_five_times() -> None:
+    member = Member()
+    member.engine.subscribe(A)
+    waits_ms = []
+    for _ in range(7):
+        until_sent(member, SYNCS)
+        member.answer(Code.REBALANCE_IN_PROGRESS)
+        member.step()
+        waits_ms.append(0 if member.client.flying else member.engine.next_wake_ms(member.now_ms))
+    assert waits_ms == [0] * 5 + [100, 200]
 
 
 def test_an_assignment_of_topics_that_are_not_wanted_any_more_is_not_adopted() -> None:

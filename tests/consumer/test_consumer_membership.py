@@ -76,6 +76,57 @@ def test_joins_reports_and_rests():
     assert (beat.topic_partitions, beat.subscribed_topic_names, beat.subscribed_topic_regex) == (None, None, None)
 
 
+def test_rebalances_and_heartbeats_are_counted_and_timed():
+    coordinator = Coordinator(t=1, u=1)
+    client = Client(coordinator, "t", "u")
+    engine = client.engine
+    found = []
+    for wait_ms, topics in ((10, {"t"}), (20, {"t", "u"}), (5, {"t"})):
+        engine.subscribe(frozenset(topics))
+        while engine.rebalances == len(found):
+            client.now_ms += wait_ms
+            client.round()
+        found.append((engine.rebalances, engine.last_rebalance_ms, engine.rebalance_ms_sum, engine.rebalance_ms_max))
+        assert engine.rebalance_began_ms == -1
+    assert found == [(1, 30, 30, 30), (2, 60, 90, 60), (3, 15, 105, 60)]
+    assert engine.heartbeats == len(coordinator.seen)
+    client.step(INTERVAL_MS)
+    sent_ms = client.now_ms
+    client.now_ms += 7
+    client.exchange()
+    assert (engine.last_heartbeat_ms, engine.failed_rebalances) == (sent_ms, 0)
+
+
+def test_a_join_that_is_refused_is_sent_again_after_longer_and_longer_waits():
+    coordinator = Coordinator(t=1)
+    client = Client(coordinator, "t", retry_backoff_max_ms=1_000)
+    waits_ms = []
+    for _ in range(5):
+        coordinator.refuse.append(Code.GROUP_AUTHORIZATION_FAILED)
+        client.step()
+        client.exchange()
+        assert client.engine.next_wake_ms(client.now_ms) == 0, "the back-off begins with the next step"
+        client.round()
+        waits_ms.append(client.engine.next_wake_ms(client.now_ms))
+        client.now_ms += waits_ms[-1]
+    assert waits_ms == [100, 200, 400, 800, 1_000]
+    assert client.engine.failed_rebalances == 5
+    settled(client)
+    client.step(INTERVAL_MS)
+    client.link.cut()
+    client.step()
+    assert client.engine.next_wake_ms(client.now_ms) == 100
+
+
+def test_a_member_that_wants_something_joins_at_once():
+    client = Client(Coordinator(t=1))
+    assert client.engine.next_wake_ms(client.now_ms) == MAX_POLL_MS
+    client.engine.subscribe_pattern("t.*")
+    assert client.engine.next_wake_ms(client.now_ms) == 0
+    client.engine.subscribe(frozenset("t"))
+    assert client.engine.next_wake_ms(client.now_ms) == 0
+
+
 def test_what_others_give_up_is_taken_soon():
     """The second member joins when the first one has everything, so it is given the rest a little later."""
     coordinator = Coordinator(t=4)
@@ -295,10 +346,10 @@ def test_a_fenced_member_loses_everything_and_joins_again(code):
 def test_a_refused_commit_has_the_member_join_again_without_a_heartbeat(code):
     coordinator, client = stable_member()
     sent, me = len(coordinator.seen), client.engine.metadata
-    client.engine.commit_refused(errors.from_code(code), me._replace(generation_id=me.generation_id - 1))
+    assert not client.engine.commit_refused(errors.from_code(code), me._replace(generation_id=me.generation_id - 1))
     client.step()
     assert client.engine.phase is Phase.STABLE, "of an earlier epoch"
-    client.engine.commit_refused(errors.from_code(code), me)
+    assert not client.engine.commit_refused(errors.from_code(code), me)
     assert not client.engine.joined
     fenced = client.engine.fenced
     assert client.engine.failure is fenced
@@ -309,7 +360,7 @@ def test_a_refused_commit_has_the_member_join_again_without_a_heartbeat(code):
     client.polls()
     assert client.calls[-1] == ("lost", tps("t", 0, 1))
     client.step(BACKOFF_MS)
-    client.engine.commit_refused(errors.from_code(code), me)
+    assert not client.engine.commit_refused(errors.from_code(code), me)
     assert client.engine.phase is Phase.JOINING
     client.exchange()
     assert len(coordinator.seen) == sent + 1
@@ -321,7 +372,7 @@ def test_a_commit_with_a_stale_epoch_brings_the_next_heartbeat_forward():
     sent = len(coordinator.seen)
     client.step()
     assert len(coordinator.seen) == sent
-    client.engine.commit_refused(errors.from_code(Code.STALE_MEMBER_EPOCH), client.engine.metadata)
+    assert not client.engine.commit_refused(errors.from_code(Code.STALE_MEMBER_EPOCH), client.engine.metadata)
     assert client.engine.next_wake_ms(client.now_ms) == 0
     client.step()
     client.exchange()
