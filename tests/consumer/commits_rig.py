@@ -113,7 +113,7 @@ class CommitsRig:
         taken: offsets that were committed.
     """
 
-    def __init__(self, *, fetch_version: int = 9, backoff_max_ms: int = 100, metadata: Metadata | None = None) -> None:
+    def __init__(self, *, fetch_version: int = 9, backoff_max_ms: int = 100, metadata: Metadata | None = None, **options: Any) -> None:
         self.coordinator = Coordinator()
         self.coordinator.versions[p.OffsetFetchRequest] = fetch_version
         self.member = ConsumerGroupMetadata("g", 3, "m")
@@ -135,6 +135,7 @@ class CommitsRig:
             refused=self._hear,
             assigned=self.assigned.__contains__,
             taken=lambda offsets: self.taken.update((tp, found.offset) for tp, found in offsets.items()),
+            **options,
         )
 
     def _hear(self, cause: errors.KafkaError, sent_as: ConsumerGroupMetadata) -> bool:

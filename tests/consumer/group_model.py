@@ -260,8 +260,8 @@ class Member:
         self.now_ms = 1_000
         self.link = CoordinatorLink(self.client, "g", retry_backoff_ms=100, retry_backoff_max_ms=1_000)  # type: ignore[arg-type]
         self.settings = GroupSettings("g", instance_id, **settings)
-        assignor = EverythingCooperative() if cooperative else Everything()
-        self.engine = ClassicMembership(self.link, self.settings, [assignor], lambda: self.model.snapshot, lambda topics: None)
+        self.assignor = EverythingCooperative() if cooperative else Everything()
+        self.engine = ClassicMembership(self.link, self.settings, [self.assignor], lambda: self.model.snapshot, lambda topics: None)
         self.assignment: frozenset[TopicPartition] = frozenset()
         self.calls: list[tuple[str, frozenset[TopicPartition]]] = []
         self.failures: list[errors.KafkaError] = []

@@ -132,6 +132,21 @@ def test_a_join_that_is_refused_is_sent_again_after_longer_and_longer_waits() ->
     assert waits_ms == [100, 200, 400, 800, 1_000] * 2
 
 
+def test_a_heartbeat_that_failed_is_sent_again_after_a_back_off() -> None:
+    member = in_group()
+    until_sent(member, BEATS)
+    member.answer(Code.COORDINATOR_LOAD_IN_PROGRESS)
+    assert member.engine.next_wake_ms(member.now_ms) == 0, "the back-off begins with the next step"
+    member.step()
+    assert not member.client.flying and member.engine.next_wake_ms(member.now_ms) == 100
+    member.now_ms += 99
+    member.step()
+    assert not member.client.flying
+    member.now_ms += 1
+    member.step()
+    assert [flying.api for flying in member.client.flying] == [BEATS]
+
+
 def test_the_member_id_of_a_join_that_became_obsolete_is_kept() -> None:
     member = Member()
     member.engine.subscribe(A)
@@ -176,7 +191,13 @@ def test_what_is_left_after_a_change_is_lost_when_the_generation_ended_during_it
     assert member.calls[-1] == ("lost", all_of("a"))
 
 
-SAID_OF_MEMBERS = [Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.FENCED_INSTANCE_ID, Code.GROUP_AUTHORIZATION_FAILED]
+SAID_OF_MEMBERS = [
+    Code.UNKNOWN_MEMBER_ID,
+    Code.ILLEGAL_GENERATION,
+    Code.FENCED_INSTANCE_ID,
+    Code.GROUP_AUTHORIZATION_FAILED,
+    Code.REBALANCE_IN_PROGRESS,
+]
 
 
 @each_row("code", SAID_OF_MEMBERS)
@@ -232,7 +253,7 @@ def test_an_eager_member_gives_everything_up_before_it_joins_again() -> None:
 def test_a_cooperative_member_that_gave_partitions_up_joins_once_more() -> None:
     """Then the leader can hand them out. One that gave nothing up stays."""
     member = in_group(cooperative=True)
-    (assignor,) = member.engine._assignors.values()
+    assignor = member.assignor
     less = MemberAssignment((TopicPartition("a", 0),))
     assignor.assign = lambda _, members: dict.fromkeys(members, less)  # type: ignore[method-assign]
     joins, beats = len(sent(member, JOINS)), len(sent(member, BEATS))
@@ -380,7 +401,7 @@ def test_nobody_polls_who_is_no_member_yet() -> None:
 
 
 def test_max_poll_is_kept_while_the_user_works_ten_minutes() -> None:
-    member = in_group()
+    member = in_group(max_poll_interval_ms=300_001)  # when no heartbeat is due
     began = member.now_ms
     while member.now_ms < began + 600_000:
         member.step()
@@ -390,7 +411,7 @@ def test_max_poll_is_kept_while_the_user_works_ten_minutes() -> None:
         wake_ms = member.engine.next_wake_ms(member.now_ms)
         member.now_ms = began + 600_000 if wake_ms is None else member.now_ms + wake_ms
     left_ms = next(at for at, m in member.model.sent if isinstance(m, LEAVES))
-    assert left_ms == began + 300_000, "at max_poll_interval_ms, not sooner or later"
+    assert left_ms == began + 300_001, "at max_poll_interval_ms, not sooner or later"
     assert member.engine.breached
     assert member.assignment == all_of("a"), "the listener is called by the polling thread alone"
     member.poll()
@@ -727,7 +748,7 @@ def test_an_assignor_that_raises(hook: str) -> None:
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("a bug in the assignor")
 
-    (assignor,) = member.engine._assignors.values()
+    assignor = member.assignor
     setattr(assignor, hook, broken)
     began_ms = member.now_ms
     member.run(lambda: member.now_ms > began_ms + 10_000)
@@ -738,3 +759,14 @@ def test_an_assignor_that_raises(hook: str) -> None:
         assert isinstance(failure.__cause__, ZeroDivisionError)
     delattr(assignor, hook)
     member.run()
+
+
+def test_an_assignor_that_assigns_to_no_member() -> None:
+    member = Member()
+    member.engine.subscribe(A)
+    assignor = member.assignor
+    assignor.assign = lambda *_: {"x": MemberAssignment(())}  # type: ignore[method-assign]
+    member.run(lambda: bool(member.failures))
+    assert isinstance(member.failures[0], errors.UsageError)
+    assert "'everything' assigned to members that the group does not have: x" in str(member.failures[0])
+    assert not sent(member, SYNCS)

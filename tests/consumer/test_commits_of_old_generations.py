@@ -215,3 +215,90 @@ def test_all_commits_and_questions_end_where_the_coordinator_cannot_be_had() -> 
     rig.coordinator.failure = refusal  # type: ignore[assignment]
     rig.step()
     assert [each.error for each in (*commits, *queries)] == [refusal] * 4
+
+
+@each_row("asks", [False, True], ids=["a commit", "a question"])
+def test_what_failed_is_asked_again_after_longer_and_longer_waits(asks: bool) -> None:
+    rig = CommitsRig(backoff_max_ms=1_000)
+    commits, coordinator = rig.commits, rig.coordinator
+    assert commits.next_wake_ms(coordinator.now_ms) is None
+    asked = commits.fetch([A]) if asks else commits.commit({A: OffsetAndMetadata(1)}, retried=True)
+    waits_ms = []
+    for _ in range(5):
+        assert commits.next_wake_ms(coordinator.now_ms) == 0
+        rig.step()
+        assert commits.next_wake_ms(coordinator.now_ms) is None, "it waits for the answer"
+        coordinator.bend = refused_with(Code.COORDINATOR_LOAD_IN_PROGRESS)
+        if asks:
+            coordinator.bend = lambda reply: reply._replace(groups=[])
+        coordinator.answer()
+        assert commits.next_wake_ms(coordinator.now_ms) == 0, "the back-off begins with the next step"
+        rig.step()
+        waits_ms.append(commits.next_wake_ms(coordinator.now_ms))
+        coordinator.now_ms += waits_ms[-1] - 1
+        rig.step()
+        assert not coordinator.flying
+        coordinator.now_ms += 1
+    assert waits_ms == [100, 200, 400, 800, 1_000]
+    coordinator.bend = None
+    rig.step()
+    coordinator.answer()
+    assert asked.done and asked.error is None
+    assert commits.next_wake_ms(coordinator.now_ms) is None
+    assert (commits.latency_ms.count, rig.taken) == ((0, {}) if asks else (1, {A: 1}))
+
+
+def test_a_refusal_says_where_it_comes_from_and_what_it_is_of() -> None:
+    rig = CommitsRig()
+    found = []
+    for code in (Code.OFFSET_METADATA_TOO_LARGE, Code.GROUP_AUTHORIZATION_FAILED):
+        commit = rig.commits.commit({B: OffsetAndMetadata(1)}, retried=True)
+        rig.step()
+        rig.coordinator.bend = refused_with(code)
+        rig.coordinator.answer()
+        found.append(commit.error)
+    query = rig.commits.fetch([B])
+    rig.step()
+    rig.coordinator.bend = lambda reply: reply._replace(groups=[reply.groups[0]._replace(error_code=Code.GROUP_AUTHORIZATION_FAILED)])
+    rig.coordinator.answer()
+    found.append(query.error)
+    assert [(e.topic, e.partition, e.broker, e.api) for e in found if e] == [
+        ("t", 1, 1, "OffsetCommit v9"),
+        ("t", 1, 1, "OffsetCommit v9"),
+        (None, None, 1, "OffsetFetch v9"),
+    ]
+    assert ["group g" in str(error) for error in found] == [False, True, True]
+
+
+def test_the_first_five_partitions_that_fail_are_named() -> None:
+    tps = [A._replace(partition=at) for at in range(7)]
+    offsets = {tp: OffsetAndMetadata(1) for tp in tps}
+    rig = CommitsRig()
+    rig.assigned.update(tps)
+    left_out = rig.commits.commit(offsets, retried=False)
+    rig.step()
+    rig.coordinator.bend = lambda reply: reply._replace(topics=[])
+    rig.coordinator.answer()
+    rig.coordinator.away = True
+    given_up = rig.commits.commit(offsets, retried=False)
+    rebalance(rig, *tps)
+    rig.coordinator.away = False
+    rig.step()
+    for commit in (left_out, given_up):
+        assert commit.error is not None and commit.error.message.endswith(" t-0, t-1, t-2, t-3, t-4")
+
+
+@each_row("version", [6, 7, 8, 9])
+@each_row("names_member", [False, True])
+def test_a_question_says_what_its_version_can(names_member: bool, version: int) -> None:
+    """No offset of an open transaction from version 7 on, and who asks from version 9 on, if it is a member with an epoch."""
+    rig = CommitsRig(fetch_version=version, names_member=names_member)
+    for generation in (1, 0):
+        rig.member = rig.member._replace(generation_id=generation)
+        rig.commits.fetch([A])
+        rig.step()
+    requests = [request for _, request, _, _ in rig.coordinator.flying]
+    assert [request.require_stable for request in requests] == [version >= 7] * 2
+    if version >= 8:
+        who = [(request.groups[0].member_id, request.groups[0].member_epoch) for request in requests]
+        assert who == [("m", 1) if names_member and version >= 9 else (None, -1), (None, -1)]
