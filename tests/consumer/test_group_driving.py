@@ -7,6 +7,7 @@ import gc
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -297,6 +298,42 @@ def test_auto_commit_is_no_busy_loop_when_there_is_nothing_to_commit(joined_and_
     for now_ms in (5_000, 6_000):
         carrying.member.step(now_ms)
         assert carrying.member.next_wake_ms(now_ms) != 0
+
+
+def test_automatic_commits_come_at_their_interval_and_sooner_where_one_may_be_tried_again() -> None:
+    carrying = Carrying(Listener(), begun=10, auto_commit_interval_ms=5_000, retry_backoff_ms=100)
+    member, clock = carrying.member, carrying.clock
+    carrying.subscription.set_assignment([ONE])
+    carrying.subscription.seek(ONE, 20)
+    asked: list[SimpleNamespace] = []
+
+    def commit(offsets: Any, *, retried: bool) -> Any:
+        assert (offsets, retried) == ({ONE: OffsetAndMetadata(10)}, False)
+        asked.append(SimpleNamespace(done=False, error=None))
+        return asked[-1]
+
+    def steps(ms: int) -> int | None:
+        member.step(clock.advance(ms))
+        return member.next_wake_ms(clock.now_ms())
+
+    member.commits.commit = commit  # type: ignore[method-assign, assignment]
+    wait_ms = steps(1)
+    assert wait_ms == 5_000
+    for error, next_ms in (
+        (errors.RequestTimedOut("no"), 100),
+        (errors.StaleMemberEpoch("no"), 100),
+        (errors.TopicAuthorization("no"), 4_999),
+        (errors.UnknownTopicOrPartition("no"), 4_999),
+        (None, 4_999),
+    ):
+        before = len(asked)
+        assert (steps(wait_ms - 1), len(asked)) == (1, before)
+        assert (steps(1), len(asked)) == (None, before + 1)
+        assert steps(0) is None, "one is under way at a time"
+        asked[-1].done, asked[-1].error = True, error
+        wait_ms = steps(1)
+        assert wait_ms == next_ms
+    carrying.driver.close()
 
 
 def test_of_partitions_that_the_application_has_committed_none_is_taken_back() -> None:
