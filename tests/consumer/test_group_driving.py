@@ -353,6 +353,28 @@ def test_of_partitions_that_the_application_has_committed_none_is_taken_back() -
     carrying.driver.close()
 
 
+def test_what_is_committed_names_the_epoch_of_the_record_before() -> None:
+    """If that is known, epoch 0, too; of what a `for` loop has not reached yet, the epoch of where it is."""
+    carrying = Carrying(Listener())
+    member, subscription = carrying.member, carrying.subscription
+    subscription.set_assignment([ONE, TWO, THREE])
+    assert member.consumed({ONE: 5}) == {} == member.processed()
+    for tp, epoch in ((ONE, 0), (TWO, -1), (THREE, 2)):
+        subscription.seek(tp, 20, epoch)
+    found = {ONE: OffsetAndMetadata(20, leader_epoch=0), TWO: OffsetAndMetadata(20), THREE: OffsetAndMetadata(20, leader_epoch=2)}
+    assert member.consumed({}) == found == member.processed()
+    assert member.consumed({ONE: 20, TWO: 21, THREE: 20}) == found
+    for tp, epochs in ((ONE, [(10, 0), (19, 1)]), (THREE, [(10, 1), (19, 2)])):
+        subscription.state_of(tp).epochs = epochs
+    unread = {ONE: 11, TWO: 19, THREE: 11}
+    assert member.consumed(unread) == {
+        ONE: OffsetAndMetadata(11, leader_epoch=0),
+        TWO: OffsetAndMetadata(19),
+        THREE: OffsetAndMetadata(11, leader_epoch=1),
+    }
+    carrying.driver.close()
+
+
 PARTS = [TopicPartition("t", i) for i in range(4)]
 SOME = st.frozensets(st.sampled_from(PARTS))
 
