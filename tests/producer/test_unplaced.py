@@ -8,9 +8,18 @@ from typing import Any
 import pytest
 from producer_support import Bench
 
-from kafkacore.errors import InvalidTopic, KafkaTimeoutError, UnknownTopicOrPartition
+from kafkacore.errors import (
+    BufferFullError,
+    ClosedError,
+    InvalidTopic,
+    KafkaTimeoutError,
+    LeaderNotAvailable,
+    NetworkError,
+    UnknownTopicOrPartition,
+)
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
-from kafkacore.producer.unplaced import HeldRecord, Unplaced
+from kafkacore.producer.accumulator import NEVER_MS
+from kafkacore.producer.unplaced import MEMORY_PAUSE_MS, HeldRecord, Unplaced
 
 LIFE_MS, PATIENCE_MS = 1_000, 300
 
@@ -82,3 +91,93 @@ def test_of_two_records_of_a_topic_one_is_late_and_the_other_is_placed() -> None
     assert rig.face.failed == [("new", b"1", KafkaTimeoutError)]
     rig.answered(1, new=1)
     assert (rig.face.placed, rig.face.failed[1:]) == ([("new", b"2")], [])
+
+
+def test_held_records_count_against_the_memory_of_the_producer() -> None:
+    rig = Rig()
+    size = rig.bench.pool.available_bytes
+    assert rig.hold("new", b"x" * (size - 1))
+    assert rig.hold("new", b"x")
+    with pytest.raises(BufferFullError, match="1 bytes are needed, 0 are free") as full:
+        rig.hold("new", b"x")
+    assert full.value.topic == "new"
+    rig.answered(1, new=1)
+    assert len(rig.face.placed) == 2
+    assert rig.hold("other", b"x" * size), "what was placed is free again"
+
+
+def test_a_record_that_is_not_counted_is_not_held() -> None:
+    rig = Rig()
+
+    def count(by: int) -> None:
+        counted.append(by)
+        if len(counted) == 1:
+            raise KeyboardInterrupt
+
+    counted: list[int] = []
+    record = HeldRecord(b"1", b"k", None, None, 0, None, 0.0, 0, 0)
+    with pytest.raises(KeyboardInterrupt):
+        rig.unplaced.hold("new", record, rig.bench.clock.now_ms(), count)
+    assert counted == [1, -1]
+    assert rig.hold("new", b"2")
+    rig.answered(1, new=1)
+    assert rig.face.placed == [("new", b"2")]
+
+
+def test_who_waits_hears_when_nothing_is_held_any_more() -> None:
+    rig = Rig()
+    assert rig.unplaced.emptied() is None
+    for topic in ("a", "b"):
+        rig.hold(topic, b"1")
+    waiter = rig.unplaced.emptied()
+    assert waiter is not None
+    rig.answered(1, a=1)
+    assert not waiter.resolved
+    with pytest.raises(KafkaTimeoutError, match="earlier records wait"), rig.unplaced.change_over("b"):
+        pytest.fail("its records go first")
+    with rig.unplaced.change_over("a"):
+        rig.unplaced.close()
+    assert waiter.resolved
+    assert rig.face.failed == [("b", b"1", ClosedError)]
+    assert rig.unplaced.step(rig.bench.clock.now_ms()) == NEVER_MS
+
+
+def test_what_cannot_be_placed_waits_for_memory_or_is_lost() -> None:
+    rig = Rig()
+    for value in (b"1", b"2", b"3"):
+        rig.hold("new", value)
+    outcomes: list[Any] = [BufferFullError("full"), ValueError("no"), None, None]
+    place = rig.face.place
+
+    def placing(queue: Any, records: Any) -> None:
+        if (outcome := outcomes.pop(0)) is not None:
+            raise outcome
+        place(queue, records)
+
+    rig.face.place = placing  # type: ignore[method-assign]
+    rig.answered(1, new=1)
+    assert (rig.face.placed, bool(rig.unplaced)) == ([], True)
+    now_ms = rig.bench.clock.now_ms()
+    assert rig.unplaced.step(now_ms) == MEMORY_PAUSE_MS
+    assert rig.unplaced.step(now_ms + MEMORY_PAUSE_MS - 1) == 1
+    rig.unplaced.step(now_ms + MEMORY_PAUSE_MS)
+    assert (rig.face.failed, rig.face.placed) == ([("new", b"1", ValueError)], [("new", b"2"), ("new", b"3")])
+
+
+def test_a_topic_that_does_not_come_is_asked_for_until_its_records_are_late() -> None:
+    rig = Rig()
+    metadata = rig.bench.metadata
+    rig.hold("new", b"1")
+    assert metadata.topics == ["new"]
+    metadata.note_attempt(NetworkError("cut"))
+    rig.answered(10, new=LeaderNotAvailable("soon"))
+    assert rig.unplaced.step(rig.bench.clock.now_ms()) == LIFE_MS - 10
+    errors: list[BaseException] = []
+    rig.face.lost = lambda topic, record, error: errors.append(error)  # type: ignore[method-assign]
+    rig.bench.clock.advance(LIFE_MS - 10)
+    rig.unplaced.step(rig.bench.clock.now_ms())
+    assert not rig.unplaced
+    [error] = errors
+    assert isinstance(error, KafkaTimeoutError) and error.topic == "new"
+    assert str(error).startswith("1 record not delivered within delivery_timeout_ms=1000 (no metadata of the topic)")
+    assert [type(each) for each in error.attempts][-1] is LeaderNotAvailable

@@ -1,0 +1,134 @@
+"""Records that are given up, and the future of many records, over a scripted client."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from producer_support import Bench, all_memory_back, started
+
+from kafkacore import errors
+from kafkacore.errors import PurgedError, UsageError
+from kafkacore.producer.futures import BatchFuture
+from kafkacore.producer.many_call import one_array, partition_numbers
+from kafkacore.producer.purge import purge
+from kafkacore.types import TopicPartition
+from tests.kit.inside import doubts_of
+from tests.kit.rows import each_row
+
+
+def busy(idempotent: bool) -> tuple[Bench, list[Any]]:
+    """One record on the wire, one that waits for its retry, one that was never sent."""
+    bench = started() if idempotent else Bench(enable_idempotence=False)
+    bench.send_now("t", b"0", partition=0)
+    bench.answered((0, 0, 0))
+    retried = bench.send_now("t", b"retried", partition=1)
+    bench.lost(errors.DisconnectError("cut"))
+    wire = bench.send_now("t", b"wire", partition=0)
+    bench.client.blocked.add(1)
+    return bench, [wire, retried, bench.send("t", b"new", partition=0)]
+
+
+@each_row("idempotent", [False, True])
+def test_a_purge_takes_what_it_is_asked_for(idempotent: bool) -> None:
+    bench, [wire, retried, new] = busy(idempotent)
+    assert purge(bench.sender, queued=False, in_flight=False) == 0
+    assert purge(bench.sender, queued=True, in_flight=False) == 2
+    assert not wire.done()
+    found = [future.exception(0) for future in (retried, new)]
+    assert [(type(e), e.in_flight, e.topic, e.partition) for e in found] == [(PurgedError, False, "t", 1), (PurgedError, False, "t", 0)]
+    assert [len(e.attempts) for e in found] == [1, 0]
+    assert "1 record purged before they were sent" in str(new.exception(0))
+    assert [queue.index for queue in doubts_of(bench.transactions)] == [1] if idempotent else bench.transactions is None
+    assert purge(bench.sender, queued=True, in_flight=True) == 1
+    assert wire.exception(0).in_flight
+    assert "before the answer" in str(wire.exception(0))
+    assert purge(bench.sender, queued=True, in_flight=True) == 0, "each has its outcome"
+    bench.answered((0, 0, 1))
+    assert all_memory_back(bench)
+
+
+def many(bench: Bench, values: list[bytes], partitions: list[int]) -> BatchFuture:
+    progress = bench.append_many(values, partitions=np.array(partitions, np.int32))
+    return BatchFuture("t", progress)
+
+
+def test_the_future_of_many_records_says_where_they_are() -> None:
+    bench = Bench(enable_idempotence=False)
+    heard: list[Any] = []
+    future = many(bench, [b"a", b"b", b"c", b"d"], [0, 1, 0, 1])
+    future.add_done_callback(lambda it: heard.append(("first", it)))
+    future.add_done_callback(lambda it: 1 // 0)
+    future.add_done_callback(lambda it: heard.append(("third", it)))
+    bench.step()
+    assert not future.done() and not heard
+    assert (len(future), repr(future)) == (4, "<BatchFuture t: 4 records in 2 batches, done=False>")
+    with pytest.raises(errors.KafkaTimeoutError, match="not all of 4 records have an outcome within 0 s") as late:
+        future.result(0)
+    assert (late.value.topic, late.value.partition) == ("t", 0)
+    bench.answered((0, 0, 7), (1, errors.Code.RECORD_LIST_TOO_LARGE, -1))
+    assert future.done()
+    assert heard == [("first", future), ("third", future)], "one that fails keeps no other back"
+    found = future.result(0)
+    assert (found.offsets.tolist(), found.partitions.tolist(), len(found)) == ([7, -1, 8, -1], [0, 1, 0, 1], 4)
+    assert found.offsets is found.offsets and found.partitions is found.partitions
+    assert found.stretches() == {TopicPartition("t", 0): (7, 9)}
+    assert repr(found) == "<BatchMetadata t: 4 records, 2 failed>"
+    assert sorted(found.errors) == [1, 3]
+    assert future.exception(0) is found.errors[1]
+    future.add_done_callback(lambda it: heard.append("late"))
+    assert heard[2:] == ["late"], "at once, since it is known"
+
+
+def test_many_records_without_a_failure() -> None:
+    bench = Bench(enable_idempotence=False)
+    future = many(bench, [b"a", b"b"], [0, 1])
+    bench.step()
+    bench.answered((0, 0, 0), (1, 0, 5))
+    assert future.exception(0) is None
+    assert future.result().stretches() == {TopicPartition("t", 0): (0, 1), TopicPartition("t", 1): (5, 6)}
+
+
+@each_row(
+    ("given", "numbers", "named"),
+    [
+        ([0, 2**31 - 1, -(2**31)], [0, 2**31 - 1, -(2**31)], [0, 2**31 - 1, -(2**31)]),
+        ([], [], []),
+        (pa.array([1, None, 3]), [1, -1, 3], [1, 3]),
+        (pa.array([1, 3]), [1, 3], [1, 3]),
+        (pa.array([None, None], pa.int32()), None, None),
+    ],
+)
+def test_partitions_of_many_records(given: Any, numbers: list[int] | None, named: list[int] | None) -> None:
+    found = partition_numbers(given)
+    assert tuple(None if each is None else each.tolist() for each in found) == (numbers, named)
+    if numbers is not None:
+        assert found[0].dtype == np.int32
+        assert found[0] is not given
+
+
+@each_row(
+    ("given", "error", "said"),
+    [
+        ([0.5], TypeError, "partitions must be whole numbers, not"),
+        ([2**31], UsageError, "partitions have 31 bits; asked for 2147483648..2147483648"),
+        ([-(2**31) - 1], UsageError, "partitions have 31 bits"),
+        ([math.nan], TypeError, "whole numbers"),
+    ],
+)
+def test_what_is_no_partition_is_refused(given: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        partition_numbers(given)
+
+
+def test_a_column_in_chunks_becomes_one_array() -> None:
+    chunks = pa.chunked_array([["a"], ["b"]])
+    assert one_array(chunks).to_pylist() == ["a", "b"]
+    assert one_array(pa.chunked_array([["a"]])).equals(pa.array(["a"]))
+    assert one_array(chunks.dictionary_encode()).to_pylist() == ["a", "b"]
+    assert one_array(values := ["a"]) is values
+    with pytest.raises(TypeError, match="has several columns"):
+        one_array(pa.table({"a": [1], "b": [2]}))
