@@ -9,9 +9,10 @@ import pytest
 from producer_support import Bench, all_memory_back, response, sequences, started
 
 from kafkacore import errors, protocol
-from kafkacore._codec import PartitionBooks
+from kafkacore._codec import PartitionBooks, PartitionQueue, TransactionGate
 from kafkacore.errors import Code, IllegalStateError
 from kafkacore.producer import KafkaProducer
+from kafkacore.producer.transactions import Phase, Standing
 from kafkacore.producer.txn import MAX_EPOCH, TRANSITIONS, State, TransactionManager
 from kafkacore.types import RecordMetadata, TopicPartition
 from tests.kit.inside import books_by_partition, doubts_of
@@ -375,3 +376,117 @@ def test_statistics_count_the_batches_on_the_wire_by_partition() -> None:
     assert on_the_wire() == [3, 1, 0]
     bench.answered((0, 0, 0))
     assert on_the_wire() == [2, 1, 0]
+
+
+def books_of(gate: TransactionGate | None, last_acked: int) -> tuple[TransactionManager, PartitionQueue]:
+    """The books of a producer with one partition."""
+    manager = TransactionManager(gate)
+    manager.initializing()
+    manager.initialized(7, 0)
+    queue = started().topic.partitions[0]
+    books_by_partition(manager)[queue] = SimpleNamespace(last_acked_sequence=last_acked, next_sequence=last_acked + 1, in_flight=[])
+    return manager, queue
+
+
+UNKNOWN, GAP = Code.UNKNOWN_PRODUCER_ID, Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@each_row(
+    ("code", "last_acked", "sequence", "log_start", "was_reset", "bumps"),
+    [
+        (UNKNOWN, 4, 5, -1, False, False),
+        (UNKNOWN, 4, 5, 0, False, True),
+        (UNKNOWN, 4, 5, 0, True, False),
+        (GAP, 4, 5, -1, False, True),
+        (GAP, 4, 5, -1, True, False),
+        (GAP, 4, 6, -1, False, False),
+        (GAP, 4, 4, -1, True, True),
+        (GAP, 0, 0, -1, True, True),
+        (GAP, -1, 2**31 - 1, -1, True, False),
+        (GAP, 2**30, 1, -1, True, True),
+        (GAP, 2**30, 0, -1, True, False),
+        (Code.NOT_LEADER_OR_FOLLOWER, 4, 5, -1, False, False),
+    ],
+)
+def test_what_a_refused_number_asks_for(code: int, last_acked: int, sequence: int, log_start: int, was_reset: bool, bumps: bool) -> None:
+    manager, queue = books_of(None, last_acked)
+    batch: Any = SimpleNamespace(queue=queue, base_sequence=sequence, has_sequence=True, sequence_has_been_reset=was_reset, in_flight=False)
+    assert manager.can_retry(batch, errors.from_code(code), log_start)
+    assert manager.has_doubts is bumps
+    manager.mark_unresolved(batch)
+    manager.can_retry(batch, errors.from_code(code), log_start)
+    manager.resolve()
+    assert manager.epoch == (bumps or code == GAP)
+    assert not manager.can_retry(batch, errors.RecordTooLarge(), log_start)
+    batch.has_sequence = False
+    assert not manager.can_retry(batch, errors.from_code(GAP), log_start) and not manager.has_doubts
+
+
+@each_row(
+    ("code", "sequence", "log_start", "goes"),
+    [
+        (UNKNOWN, 5, -1, True),
+        (UNKNOWN, 5, 0, False),
+        (GAP, 5, -1, False),
+        (GAP, 6, -1, True),
+        (GAP, 4, -1, False),
+        (GAP, 5 + 0x3FFFFFFF, -1, True),
+        (GAP, 5 + 0x40000000, -1, False),
+        (Code.NOT_LEADER_OR_FOLLOWER, 5, -1, True),
+        (Code.MESSAGE_TOO_LARGE, 5, -1, False),
+    ],
+)
+def test_in_a_transaction_a_batch_goes_again_as_it_is_or_not_at_all(code: int, sequence: int, log_start: int, goes: bool) -> None:
+    manager, queue = books_of(TransactionGate(Standing(Phase.OPEN, True, set())), 4)
+    batch: Any = SimpleNamespace(queue=queue, base_sequence=sequence, has_sequence=True, sequence_has_been_reset=False)
+    assert manager.can_retry(batch, errors.from_code(code), log_start) is goes
+    assert not manager.has_doubts
+    manager.mark_unresolved(batch)
+    assert manager.can_retry(batch, errors.from_code(code), log_start) is (goes and code != GAP)
+
+
+class Unanswered:
+    """A batch without an answer, which is not on the wire; it keeps the numbers it is given."""
+
+    def __init__(self, queue: PartitionQueue, count: int) -> None:
+        self.queue, self.count, self.base_sequence, self.numbers = queue, count, 5, [()]
+        self.has_sequence, self.sequence_has_been_reset, self.in_flight = True, False, False
+
+    def set_producer_state(self, *numbers: int) -> None:
+        self.numbers.append(numbers)  # type: ignore[arg-type]
+
+    def clear_producer_state(self) -> None:
+        self.numbers.clear()
+
+
+@pytest.mark.parametrize("epoch", [MAX_EPOCH - 1, MAX_EPOCH])
+def test_all_partitions_with_a_gap_begin_again(epoch: int) -> None:
+    manager = TransactionManager()
+    manager.initializing()
+    manager.initialized(7, epoch)
+    unanswered = {}
+    for queue in started().topic.partitions:
+        batches = unanswered[queue] = [Unanswered(queue, 3), Unanswered(queue, 4)]
+        books_by_partition(manager)[queue] = SimpleNamespace(
+            last_acked_sequence=4, last_acked_offset=9, next_sequence=12, in_flight=batches, producer_id=7, epoch=epoch
+        )
+        assert manager.can_retry(batches[0], errors.UnknownProducerId(), 0)  # type: ignore[arg-type]
+    first = unanswered[queue][0]
+    first.in_flight = True
+    manager.resolve()
+    assert manager.epoch == epoch, "a batch on the wire keeps its number"
+    first.in_flight = False
+    manager.resolve()
+    assert not manager.has_doubts
+    found = manager.statistics()
+    if epoch == MAX_EPOCH:
+        assert (found["state"], found["producer_id"], found["producer_epoch"], found["partitions"]) == ("UNINITIALIZED", -1, -1, {})
+        assert [batch.numbers for batches in unanswered.values() for batch in batches] == [[]] * 4
+        return
+    assert (found["state"], found["producer_id"], found["producer_epoch"]) == ("READY", 7, MAX_EPOCH)
+    same = {"next_sequence": 7, "last_acked_sequence": -1, "unanswered_batches": 2, "unresolved": False}
+    assert found["partitions"] == {"t-0": same, "t-1": same}
+    for queue, batches in unanswered.items():
+        assert [batch.numbers[-1] for batch in batches] == [(7, MAX_EPOCH, 0), (7, MAX_EPOCH, 3)]
+        assert books_by_partition(manager)[queue].last_acked_offset == -1
+        assert books_by_partition(manager)[queue].epoch == MAX_EPOCH

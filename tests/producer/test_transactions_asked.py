@@ -13,10 +13,11 @@ from kafkacore.clock import ManualClock
 from kafkacore.errors import Code, KafkaError
 from kafkacore.producer import two_phase, txn_requests
 from kafkacore.producer.accumulator import NEVER_MS
+from kafkacore.producer.transaction_calls import Transaction, checked_group, checked_offsets
 from kafkacore.producer.transactions import Ask, Kind, Phase, StepKind, doomed
 from kafkacore.producer.txn import TransactionManager
 from kafkacore.producer.txn_requests import TransactionRequests
-from kafkacore.types import ConsumerGroupMetadata
+from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata
 from tests.kit.rows import each_row
 
 
@@ -439,3 +440,121 @@ def test_several_are_ended_together(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (first.error.api, first.error.broker, first.already, second) == ("EndTxn v4", 3, False, (many[1], False, None))
     two.answers = [response(described("Ongoing")), response(described("CompleteAbort"))]
     assert two.client.states(many) == [PreparedState.OPEN, PreparedState.ABORTED]
+
+
+def test_coordinators_of_many_ids_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(two_phase, "KEPT_LINKS", 1)
+    two = Two(monkeypatch)
+    for names, links in (("x", 1), ("x", 1), ("xy", 2), ("x", 3)):
+        two.answers = [response(described("Ongoing"))] * len(names)
+        two.client.states([prepared_as(name) for name in names])
+        assert len(two.links) == links
+
+
+# ---- the calls of an application ---------------------------------------------------------------------------------------------------------
+
+
+@each_row(
+    ("group", "error", "said"),
+    [
+        ("", errors.UsageError, "the group id is empty"),
+        (ConsumerGroupMetadata("g", 1, ""), errors.UsageError, "has generation 1 but no member id"),
+        (None, TypeError, "not NoneType"),
+    ],
+)
+def test_groups_that_cannot_be_named_are_refused(group: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        checked_group(group)
+
+
+def test_groups_and_offsets_may_be_given_short() -> None:
+    assert checked_group("g") == ConsumerGroupMetadata("g")
+    for group in (ConsumerGroupMetadata("g", 0, ""), ConsumerGroupMetadata("g", 1, "m"), ConsumerGroupMetadata("g", -1, "")):
+        assert checked_group(group) is group
+    found = checked_offsets({("t", 0): 0, TopicPartition("t", 1): OffsetAndMetadata(5, None, "note")})
+    assert found == {TopicPartition("t", 0): OffsetAndMetadata(0), TopicPartition("t", 1): OffsetAndMetadata(5, None, "note")}
+    assert all(isinstance(tp, TopicPartition) for tp in found)
+    with pytest.raises(errors.UsageError, match="offset -1 of t-4 is negative"):
+        checked_offsets({("t", 4): -1})
+    with pytest.raises(TypeError, match="must be a mapping"):
+        checked_offsets([("t", 4)])  # type: ignore[arg-type]
+
+
+class Producer:
+    """What a block calls; the phase of its transaction is set by hand."""
+
+    def __init__(self, phase: Phase = Phase.READY) -> None:
+        self.config: Any = SimpleNamespace(max_block_ms=9_000)
+        self.calls: list[Any] = []
+        self.failing: dict[str, BaseException] = {}
+        self.go(phase)
+
+    def go(self, phase: Phase) -> None:
+        self.at = SimpleNamespace(phase=phase)
+
+    def call(self, name: str, phase: Phase, *more: Any) -> None:
+        self.calls.append((name, *more))
+        if name in self.failing:
+            raise self.failing[name]
+        self.go(phase)
+
+    def begin_transaction(self) -> None:
+        self.call("begin", Phase.OPEN)
+
+    def commit_transaction(self) -> None:
+        self.call("commit", Phase.READY)
+
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        self.call("abort", Phase.READY, timeout)
+
+
+@each_row(
+    ("raised", "phase", "calls"),
+    [
+        (None, Phase.OPEN, ["begin", "commit"]),
+        (None, Phase.PREPARED, ["begin"]),
+        (ValueError(), Phase.OPEN, ["begin", ("abort", 9.0)]),
+        (ValueError(), Phase.ABORTABLE, ["begin", ("abort", 9.0)]),
+        (ValueError(), Phase.ABORTING, ["begin", ("abort", 9.0)]),
+        (ValueError(), Phase.FATAL, ["begin"]),
+        (ValueError(), Phase.PREPARED, ["begin"]),
+        (KeyboardInterrupt(), Phase.OPEN, ["begin", ("abort", 5.0)]),
+    ],
+)
+def test_the_end_of_a_block(raised: BaseException | None, phase: Phase, calls: list[Any]) -> None:
+    producer = Producer()
+    block = Transaction(producer, producer)  # type: ignore[arg-type]
+    try:
+        with block as inside:
+            assert inside is producer
+            producer.go(phase)
+            if raised is not None:
+                raise raised
+    except (ValueError, KeyboardInterrupt) as error:
+        assert error is raised
+    assert producer.calls == [each if isinstance(each, tuple) else (each,) for each in calls]
+
+
+@each_row(("error", "aborts"), [(errors.TransactionAbortable("no"), True), (errors.ProducerFenced("no"), False)])
+def test_a_commit_that_fails_at_the_end_of_a_block(error: KafkaError, aborts: bool) -> None:
+    producer = Producer()
+    producer.failing = {"commit": error, "abort": errors.KafkaTimeoutError("late")}
+    with pytest.raises(type(error)), Transaction(producer, producer):  # type: ignore[arg-type]
+        pass
+    assert producer.calls == [("begin",), ("commit",), *[("abort", 9.0)] * aborts]
+
+
+@each_row(
+    ("before", "after", "aborts"), [(Phase.READY, Phase.OPEN, True), (Phase.READY, Phase.READY, False), (Phase.OPEN, Phase.OPEN, False)]
+)
+def test_ctrl_c_behind_the_begin_of_a_block(before: Phase, after: Phase, aborts: bool) -> None:
+    producer = Producer(before)
+
+    def begin() -> None:
+        producer.go(after)
+        raise KeyboardInterrupt
+
+    producer.begin_transaction = begin  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt), Transaction(producer, producer):  # type: ignore[arg-type]
+        pass
+    assert producer.calls == [("abort", 5.0)] * aborts

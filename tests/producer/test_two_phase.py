@@ -165,7 +165,8 @@ def test_other_errors_end_the_call() -> None:
 
 
 @each_row(
-    ("version", "wall_ms", "epoch", "timed_out"), [(2, 61_000, 4, True), (2, 60_999, 4, False), (1, 61_000, 4, True), (1, 61_000, 3, False)]
+    ("version", "wall_ms", "epoch", "timed_out"),
+    [(2, 61_000, 4, True), (2, 60_999, 4, False), (1, 61_000, 4, True), (1, 61_000, 3, False), (2, 61_000, 3, True)],
 )
 def test_it_says_whose_abort_it_was(version: int, wall_ms: int, epoch: int, timed_out: bool) -> None:
     it = ending(True, wall_ms, PreparedTransaction("x", 7, 3, 1_000, 60_000, version, (TopicPartition("t", 4),)))
