@@ -85,6 +85,17 @@ def commands(command: Any = ROOT, path: str = "") -> Iterator[tuple[str, Any]]:
         yield from commands(below, f"{path} {name}".strip())
 
 
+COMPLETED = {
+    "": "groups group --topic --group --broker --broker-logger --operation --isolation --key-format --value-format -f",
+    "produce": "topic -c --format",
+    "consume": "topics -g --from --to",
+    **dict.fromkeys(("topics offsets", "topics trim", "perf produce"), "topic"),
+    **dict.fromkeys(("topics create", "topics describe", "topics alter", "topics delete", "groups reset", "perf consume"), "topics"),
+    "groups delete-offsets": "topics",
+    "groups list": "--state",
+    "users set": "--mechanism",
+}
+"""The arguments and options whose values the shell completes, by command; "" for all commands."""
 JSON = {"consume": "As --format json"} | dict.fromkeys(("dump-log", "broker", "query", "groups lag"), "an object a line")
 
 
@@ -99,6 +110,10 @@ def test_help_reads_well(path: str, command: Any, monkeypatch: pytest.MonkeyPatc
     for odd in ("<bool>", "<str>", "<int", "<list", "[[", "{TOPIC", "...]...", "…"):
         assert odd not in shown, odd
     assert command.help and command.help.rstrip().endswith((".", ")"))
+    assert not hasattr(command, "commands") or command.no_args_is_help
+    completed = {param.opts[0] for param in command.params if getattr(param, "_custom_shell_complete") is not None}  # noqa: B009
+    wanted = {*COMPLETED[""].split(), *COMPLETED.get(path, "").split()}
+    assert completed == wanted & {param.opts[0] for param in command.params}
     for param in command.params:
         if getattr(param, "hidden", False) or (param.name == "partition" and path.startswith("transactions")):
             continue
