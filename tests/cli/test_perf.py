@@ -75,7 +75,20 @@ def test_the_load_is_what_it_says() -> None:
     quick = purgatory_load.run_load(Load(num=4000, rate=10_000, pct50_ms=1, pct75_ms=2))
     assert quick.expired < 40
     assert quick.peak < 200
+    few = Load(num=2_000, rate=20_000, timeout_ms=40, keys=1, key_space=3)  # drawn by a seed, on a clock that jumps: always the same
+    for load, seed, counts in ((Load(num=3_000, rate=10_000), 1, (234, 497)), (few, 1, (665, 430)), (few, 2, (700, 465))):
+        outcome = purgatory_load.run_load(load, seed)
+        assert (outcome.expired, outcome.peak) == counts
+        assert 100 < outcome.cpu_ns < 1e6  # of an operation, not of all
+    assert gc.isenabled()
     assert purgatory_load.run_events(Load(num=500)) > 0
+    gc.disable()
+    try:
+        purgatory_load.run_load(Load(num=50))
+        assert 100 < purgatory_load.run_events(Load(num=500)) < 1e6
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
     assert purgatory_load.saturation(Load(num=500), rounds=1)[0] > 1000
 
 
