@@ -300,6 +300,16 @@ def test_two_share_the_partitions_and_describe_shows_both(at: str, topic: str, c
     assert described()["state"] in ("Empty", "Stable")  # a static member does not leave
 
 
+def test_a_member_is_shown_with_all_its_topics(at: str, cli: Commands) -> None:
+    with KafkaAdminClient(bootstrap_servers=at) as admin, KafkaConsumer(bootstrap_servers=at, group_id="pair") as member:
+        admin.create_topics([NewTopic("pair-b", 1), NewTopic("pair-a", 2)]).check()
+        member.subscribe(["pair-a", "pair-b"])
+        until(lambda: member.poll(0.02) is not None and len(member.assignment()) == 3, "both topics are assigned")
+        assert "pair-a 0 1, pair-b 0" in " ".join(cli("groups", "describe", "pair").split())
+        offsets = cli.json("groups", "describe", "pair")["pair"]["offsets"]
+        assert [(row["topic"], row["partition"]) for row in offsets] == [("pair-a", 0), ("pair-a", 1), ("pair-b", 0)]
+
+
 def test_a_partition_without_a_committed_offset_has_no_lag(at: str, topic: str, cli: Commands) -> None:
     fill_partitions(at, topic, 3)
     with KafkaConsumer(bootstrap_servers=at, group_id=topic, enable_auto_commit=False) as consumer:
