@@ -306,8 +306,10 @@ def test_a_member_is_shown_with_all_its_topics(at: str, cli: Commands) -> None:
         member.subscribe(["pair-a", "pair-b"])
         until(lambda: member.poll(0.02) is not None and len(member.assignment()) == 3, "both topics are assigned")
         assert "pair-a 0 1, pair-b 0" in " ".join(cli("groups", "describe", "pair").split())
-        offsets = cli.json("groups", "describe", "pair")["pair"]["offsets"]
-        assert [(row["topic"], row["partition"]) for row in offsets] == [("pair-a", 0), ("pair-a", 1), ("pair-b", 0)]
+        places = [["pair-a", 0], ["pair-a", 1], ["pair-b", 0]]
+        found = cli.json("groups", "describe", "pair")["pair"]
+        assert [[row["topic"], row["partition"]] for row in found["offsets"]] == places
+        assert [sorted(each["partitions"]) for each in found["members"]] == [places]
 
 
 def test_a_partition_without_a_committed_offset_has_no_lag(at: str, topic: str, cli: Commands) -> None:

@@ -378,7 +378,17 @@ def arguments_that_are_refused(f: Face) -> Any:
         lambda: f.a.OffsetSpec(-9), lambda: a.describe_cluster(no=1), lambda: f.a.NewTopic("x", "y", 1),
         lambda: f.a.NewTopic("x", 1, 1, no=2), lambda: f.a.NewPartitions("x", "y"),
     ]  # fmt: skip
-    binding = ("topic", "t", "literal", "User:a", "*", "read", "allow")
+    binding, latest = ("topic", "t", "literal", "User:a", "*", "read", "allow"), f.a.OffsetSpec.latest()
+    good = f.resource(incremental_configs=[changed(f, "SET", "a", "1")])
+    calls += [  # the first is right, the second is not
+        lambda: a.create_topics([new, "x"]), lambda: a.create_partitions([f.a.NewPartitions("x", 2), "x"]),
+        lambda: a.describe_configs([f.resource(), "x"]), lambda: a.incremental_alter_configs([good, "x"]),
+        lambda: a.create_acls([f.a.AclBinding(*binding), "x"]), lambda: a.delete_acls([f.a.AclBindingFilter(*binding), "x"]),
+        lambda: a.describe_topics(f.k.TopicCollection(["t", 3])), lambda: a.describe_topics(f.k.TopicCollection(["t", ""])),
+        lambda: a.list_offsets({f.tp(): latest, "x": latest}), lambda: a.list_offsets({f.tp(): latest, f.tp(1): 3}),
+        lambda: a.delete_records([f.tp(0, 1), "x"]), lambda: a.elect_leaders(f.k.ElectionType.PREFERRED, [f.tp(), "x"]),
+        lambda: a.list_consumer_groups(states={f.k.ConsumerGroupState.STABLE, "x"}),
+    ]  # fmt: skip
     calls += [lambda: a.describe_configs([f.resource()], broker="x")]
     calls += [lambda: a.create_acls([f.a.AclBinding(*binding)] * 2), lambda: a.delete_acls([f.a.AclBindingFilter(*binding)] * 2)]
     for nth, value in [(0, None), (0, "any"), (0, 3.5), (0, "nope"), (1, None), (1, 5), (2, "match"), (3, None), (5, "any"), (6, "any")]:
@@ -394,10 +404,21 @@ def groups_that_are_refused(f: Face) -> Any:
     wrong = [
         None, "x", [], ["x"], [request("g"), request("h")], [request(None)], [request(3)], [request("")], [request("g", "x")],
         [request("g", [])], [request("g", ["x"])], [request("g", [f.tp(-1)])], [request("g", [f.k.TopicPartition("", 0)])],
+        [request("g", [f.tp(), f.tp(-1)])],
     ]  # fmt: skip
-    listed = [f.given(lambda each=each: a.list_consumer_group_offsets(each)) for each in [*wrong, [request("g", [f.tp(0, 3)])]]]
+    listed = [
+        f.given(lambda each=each: a.list_consumer_group_offsets(each))
+        for each in [*wrong, [request("g", [f.tp(0, 3)])], [request("g", [f.tp(), "x"])]]
+    ]
     return listed, [
-        f.given(lambda each=each: a.alter_consumer_group_offsets(each)) for each in [*wrong, [request("g")], [request("g", [f.tp()])]]
+        f.given(lambda each=each: a.alter_consumer_group_offsets(each))
+        for each in [
+            *wrong,
+            [request("g")],
+            [request("g", [f.tp()])],
+            [request("g", [f.tp(0, 1), f.tp(1)])],
+            [request("g", [f.tp(0, 1), "x"])],
+        ]
     ]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafkacore.compat.confluent import Consumer, KafkaError, KafkaException, Producer, ThrottleEvent, TopicPartition
+from kafkacore.compat.confluent import Consumer, KafkaError, KafkaException, Producer, ThrottleEvent, TopicPartition, statistics
 from kafkacore.compat.confluent.admin import AdminClient
 from kafkacore.testing import EmbeddedCluster
 from tests.compat.confluent_serving import NOBODY
@@ -324,3 +324,28 @@ def test_statistics_count_what_a_client_has_done() -> None:
         assert (found["rxmsgs"], found["rxmsg_bytes"], found["txmsgs"]) == (3, bytes_sent, 0)
         assert found["cgrp"] == {"state": "init", "rebalance_cnt": 0, "assignment_size": 2}
         consumer.close()
+
+
+def test_statistics_come_at_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(statistics.time, "monotonic", lambda: now_s[0])
+    made = statistics.Statistics("producer", "me", print, 20_000, lambda: pytest.fail("nobody asks"), dict)
+    waits = [made.due_s()]
+    for at_s, schedules in ((105.0, False), (121.0, True), (190.0, True), (190.0, True)):
+        now_s[0] = at_s
+        if schedules:
+            made.schedule()
+        waits.append(made.due_s())
+    assert waits == [20, 15, 19, 0, 20]  # calls that came late are left out
+
+
+def test_messages_of_a_batch_that_find_the_queue_full_say_so() -> None:
+    settings = {"bootstrap.servers": NOBODY, "queue.buffering.max.messages": 2, "message.timeout.ms": 1_000}
+    messages: list[dict[str, Any]] = [{"value": b"%d" % nth} for nth in range(4)]
+    with Producer(settings) as producer:
+        assert producer.produce_batch("t", messages) == 2
+        assert [each["_error"].name() if "_error" in each else None for each in messages] == [None, None, "_QUEUE_FULL", "_QUEUE_FULL"]
+        for wrong in (tuple(messages), [*messages[:1], "no dict"]):
+            with pytest.raises(TypeError):
+                producer.produce_batch("t", wrong)  # type: ignore[arg-type]
+        producer.purge()

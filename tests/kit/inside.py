@@ -384,6 +384,8 @@ def watched_by(selector: Any) -> Any:
 def authority_of(certificates: Any) -> Any:
     """What signs them."""
     return certificates._authority
+
+
 def note_committed(member: Any, offsets: Any) -> None:
     """The coordinator has taken these offsets."""
     member._note_committed(offsets)
