@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkacore.errors import UsageError
-from kafkacore.testing.history import History, Kind, Reader, Transaction, Writer
+from kafkacore.testing.history import Finding, History, Kind, Reader, Transaction, Writer
 from tests.kit.histories import after
 from tests.kit.reached import Reached
 
@@ -335,3 +335,103 @@ def test_a_history_that_cannot_be_is_refused() -> None:
     aborted.aborted()
     with pytest.raises(UsageError, match="aborted before"):
         aborted.committed()
+
+
+def told(history: History) -> list[str]:
+    return [str(finding) for finding in history.check()]
+
+
+def test_findings_say_who_was_shown_what() -> None:
+    history = History()
+    writer, reader, committed = history.writer("p"), history.reader("c"), history.reader("d", read_committed=True)
+    for value in "abc":
+        writer.send("t", value, 0).acked("abc".index(value))
+    writer.send("t", "f", 0).failed()
+    reader.positioned("t", 0, 1)
+    reader.polled("t", 0, [(0, "a"), (1, "c"), (1, "f")])
+    committed.positioned("t", 0, 0)
+    committed.polled("t", 0, [(2, "c")])
+    writer.send("u", "a", 1)
+    reader.polled("u", 0, [(7, "a"), (8, "none")])
+    assert told(history) == [
+        "NON_MONOTONIC: 'a' at t-0, offset 0: c stood at 1",
+        "NON_MONOTONIC: 'f' at t-0, offset 1: c stood at 2",
+        "INCONSISTENT: 'f' at t-0, offset 1: c was shown this; shown before: 'c'",
+        "FAILED_READ: 'f' at t-0, offset 1: c was shown it",
+        "DUPLICATE: 'c' at t-0, offset 2: it stands at [1, 2]",
+        "SKIPPED: 'a' at t-0, offset 0: d was not shown it",
+        "INCONSISTENT: 'b' at t-0, offset 1: acknowledged there; 'c' was shown there",
+        "LOST: 'b' at t-0, offset 1: acknowledged to p; d came past",
+        "PHANTOM: 'a' at u-0, offset 7: c was shown it, but it was sent to partition 1",
+        "PHANTOM: 'none' at u-0, offset 8: c was shown it, but no producer sent it",
+    ]
+    history.judge(lambda: [Finding(Kind.PHANTOM, "z", 3, 4, 5, "first")])
+    history.judge(lambda: [Finding(Kind.UNOWNED, "z", 3, 4, 5, "second")])
+    assert told(history)[-2:] == ["PHANTOM: 5 at z-3, offset 4: first", "UNOWNED: 5 at z-3, offset 4: second"]
+    with pytest.raises(AssertionError) as raised:
+        history.assert_clean(examples=1)
+    lines = str(raised.value).splitlines()
+    assert lines[:3] == ["12 findings in a history of 5 sends", f"2 x NON_MONOTONIC ({Kind.NON_MONOTONIC}):", f"  {told(history)[0]}"]
+    assert "3 x PHANTOM" in lines[-4] and len(lines) == 1 + 2 * 8
+    for _ in range(3):
+        history.judge(lambda: [Finding(Kind.UNOWNED, "z", 3, 4, 5, "more")])
+    with pytest.raises(AssertionError) as raised:
+        history.assert_clean()
+    assert "4 x UNOWNED" in str(raised.value).splitlines()[-4]
+
+
+def test_findings_about_transactions_name_them() -> None:
+    history = History()
+    writer, reader, whole = history.writer("p"), history.reader("c", read_committed=True), history.reader("w")
+    writer.begin().aborted()
+    torn = writer.begin()
+    for offset in range(3):
+        writer.send("t", f"a{offset}", 0).acked(offset)
+    writer.send("t", "unread", 1).acked(0)
+    never = writer.begin()
+    writer.send("t", "never", 0).acked(3)
+    writer.leave()
+    writer.send("t", "plain", 0).acked(4)
+    for each in (reader, whole):
+        each.positioned("t", 0, 0)
+    reader.polled("t", 0, [(1, "a1"), (2, "a2")])
+    torn.commit()
+    reader.polled("t", 0, [(3, "never")])
+    never.commit()
+    never.aborted()
+    whole.polled("t", 0, [(0, "a0"), (1, "a1"), (2, "a2"), (3, "never"), (4, "plain")])
+    before = "c was shown it before the commit of transaction p/2 was called"
+    assert told(history) == [
+        f"PRECOMMITTED_READ: 'a1' at t-0, offset 1: {before}",
+        f"PRECOMMITTED_READ: 'a2' at t-0, offset 2: {before}",
+        "ABORTED_READ: 'never' at t-0, offset 3: c was shown it; transaction p/3 was aborted",
+        "TORN: 'a0' at t-0, offset 0: c was shown 2 of 3 records of transaction p/2",
+    ]
+    torn.committed()
+    assert told(history)[3] == "SKIPPED: 'a0' at t-0, offset 0: c was not shown it"
+
+
+def test_a_reader_owes_what_lies_between_its_jumps() -> None:
+    history = History()
+    writer, reader = history.writer("p"), history.reader("c")
+    for offset in range(6):
+        writer.send("t", offset, 0).acked(offset)
+    history.reader("all").polled("t", 0, [(offset, offset) for offset in range(6)])
+    reader.polled("t", 0, [(1, 1)])
+    reader.left("t", 0)
+    reader.polled("t", 0, [(3, 3)])
+    reader.positioned("t", 0, 5)
+    assert told(history) == []
+    reader.polled("t", 0, [])
+    reader.reached_end("t", 0, 6)
+    assert told(history) == ["SKIPPED: 5 at t-0, offset 5: c was not shown it"]
+    late = history.reader("late")
+    late.reached_end("t", 0, 6)
+    assert len(history.check()) == 1
+    unsaid = writer.send("t", "no offset", 0)
+    unsaid.acked()
+    assert len(history.check()) == 1  # acknowledged behind the ends
+    reader.reached_end("t", 0, 7)
+    assert len(history.check()) == 1  # which came from offset 5
+    writer.send("t", "other", 0).acked(5)
+    assert told(history)[1] == "INCONSISTENT: 'other' at t-0, offset 5: acknowledged there; so was 5"

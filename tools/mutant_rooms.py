@@ -97,7 +97,11 @@ ROOMS = {
         " test_admin_controllers.py",
     ),
     "spark": room("spark/*.py", "spark/test_*.py"),
-    "testing": room("testing/*.py", "test_testing*.py test_*history.py aio/test_aio_testing.py"),
+    "testing": room(
+        "testing/*.py",
+        "test_testing*.py test_*history.py aio/test_aio_testing.py broker/test_network_faults.py broker/test_isolated_brokers.py"
+        " test_config_broker_start.py",
+    ),
     "timers": room("timer.py purgatory.py clock.py", "test_timer.py test_purgatory.py test_clock.py test_wheel*.py"),
     "transactions-broker": room(
         "broker/txns/*.py broker/producer*.py broker/handlers/txn.py",

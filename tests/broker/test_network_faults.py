@@ -9,7 +9,7 @@ from kafkacore import KafkaProducer
 from kafkacore import protocol as p
 from kafkacore.clock import ManualClock
 from kafkacore.errors import Code, KafkaError, UsageError
-from kafkacore.testing import CLIENTS, EmbeddedCluster
+from kafkacore.testing import CLIENTS, CONTROLLER, EmbeddedCluster
 from kafkacore.testing.network import Network
 from tests.kit.batches import batch
 from tests.kit.replicas import address_of, followers_of, in_step, read_numbers, write_numbers
@@ -107,3 +107,42 @@ def test_faults_are_asked_for_and_name_what_exists():
             cluster.network.isolate(1, direction="up")
         with pytest.raises(ValueError, match="cannot sleep for -1 ms"):
             cluster.jump_clock(1, -1, asleep=True)
+
+
+def test_a_fault_is_on_the_ways_that_it_names():
+    network = Network([1, 2])
+
+    def cut():
+        return {(one, other) for one in (1, 2) for other in (1, 2, CLIENTS, CONTROLLER) if network.is_cut(one, other)}
+
+    every = {(1, 2), (2, 1)} | {(one, other) for one in (1, 2) for other in (CLIENTS, CONTROLLER)}
+    try:
+        for arguments, wanted in (
+            ((), every),
+            ((1,), every - {(2, CLIENTS), (2, CONTROLLER)}),
+            ((1, CLIENTS), {(1, CLIENTS)}),
+            ((None, 2), {(1, 2), (2, 1)}),
+            ((None, CONTROLLER), {(1, CONTROLLER), (2, CONTROLLER)}),
+            ((1, 2, "to"), {(1, 2), (2, 1)}),
+            ((2, 2), set()),
+        ):
+            network.isolate(*arguments)
+            assert cut() == wanted, arguments
+            network.heal(1)
+            assert cut() == wanted - {(1, 2), (2, 1), (1, CLIENTS), (1, CONTROLLER)}
+            network.heal()
+            assert cut() == set()
+        network.isolate(1, 2, "to")
+        network.delay(5, 1, 2, "to")
+        assert network.is_cut(1, 2)  # one fault beside the other
+        network.heal(2, 1)
+        assert not network.is_cut(1, 2)
+    finally:
+        network.close()
+        network.close()
+    with pytest.raises(UsageError, match="the cluster is closed"):
+        network.heal()
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as far:
+        with pytest.raises(OSError, match="the cluster is closed"):
+            network.join(1, CLIENTS, far)
+        assert far.fileno() == -1
