@@ -353,3 +353,45 @@ def test_sasl_that_cannot_be_is_refused_before_the_query_starts(given: dict[str,
     with pytest.raises(ConfigError, match=says) as caught:
         source_options({**SASL, **given}, streaming=True)
     assert "hush" not in str(caught.value)
+
+
+@each_row(
+    ("names", "least"),
+    [
+        ("startingTimestamp endingTimestamp fetchOffset.numRetries fetchOffset.retryIntervalMs partition.metadata.cache.ttl.ms", 0),
+        ("minPartitions maxPartitions maxRecordsPerPartition kafkaConsumer.pollTimeoutMs", 1),
+        ("maxOffsetsPerTrigger minOffsetsPerTrigger", 1),
+        ("fetchOffset.outageTimeoutMs", 0),
+    ],
+)
+def test_the_least_that_a_number_may_be(names: str, least: int) -> None:
+    for name in names.split():
+        streaming = "Trigger" in name or "outage" in name
+        source_options({**READ, name: str(least)}, streaming=streaming)
+        with pytest.raises(ConfigError, match=f"^option {name} must be at least {least}, not {least - 1}$"):
+            source_options({**READ, name: str(least - 1)}, streaming=streaming)
+
+
+@each_row(
+    ("name", "choices"),
+    [
+        ("startingOffsetsByTimestampStrategy", "error, latest"),
+        ("onDataLoss", "fail, skip, earliest"),
+        ("value.format", ", ".join(options.READ_FORMATS)),
+        ("value.framing", "plain, confluent"),
+        ("mode", ", ".join(options.CORRUPT_MODES)),
+        ("onUnusableSchema", "fail, corrupt"),
+        ("emit", "rows, ranges"),
+    ],
+)
+def test_the_words_that_an_option_takes(name: str, choices: str) -> None:
+    with pytest.raises(ConfigError, match=f"^option {name} must be one of {choices}, not 'wrong'$"):
+        source_options({**READ, name: "wrong"}, streaming=False)
+
+
+@each_row(
+    ("text", "ms"),
+    [("7", 7), (" 500ms", 500), ("30 s", 30_000), ("15m", 900_000), ("2min", 120_000), ("2H", 7_200_000), ("1d", 86_400_000)],
+)
+def test_durations_have_a_unit(text: str, ms: int) -> None:
+    assert source_options({**READ, "maxTriggerDelay": text, "minOffsetsPerTrigger": "1"}, streaming=True).max_delay_ms == ms

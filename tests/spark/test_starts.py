@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from kafkacore import errors
+from kafkacore import KafkaAdminClient, errors
 from kafkacore.spark import source
 from tests.spark.driven import Query, numbers, places, read, rows, send, stream_reader
 
@@ -255,3 +255,17 @@ def test_older_sparks_have_no_admission_control(cluster, producer, older):
         reader.partitions({"older": {"0": 9}}, reader.latestOffset())
     with pytest.raises(errors.ConfigError, match=r"maxOffsetsPerTrigger and minOffsetsPerTrigger need pyspark 4\.2"):
         stream_reader({**given, "maxOffsetsPerTrigger": "5"}).initialOffset()
+
+
+@pytest.mark.parametrize("version", ["older", "newer"])
+def test_only_older_sparks_say_that_a_batch_is_done(cluster, producer, version, request):
+    if version == "older":
+        request.getfixturevalue("older")
+    group = f"done-{version}"
+    cluster.create_topic(group, partitions=1)
+    send(producer, group, range(5))
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": group, "commitOffsetsToGroup": group}
+    reader = stream_reader({**given, "startingOffsets": "earliest"})
+    reader.commit({group: {"0": 3}})
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        assert [each.offset for each in admin.list_group_offsets(group).values()] == ([3] if version == "older" else [])
