@@ -61,6 +61,9 @@ def numbers_of(batches) -> list[list[int]]:
         (MIDDLE, None, range(500, 1_000)),
         (None, MIDDLE, range(500)),
         (990, 2_000, range(990, 1_000)),
+        ("beginning", 2, range(2)),
+        (998, "end", range(998, 1_000)),
+        (MIDDLE + datetime.timedelta(milliseconds=499), None, range(999, 1_000)),
     ],
 )
 def test_parts_of_a_topic(consumer, start, end, expected):
@@ -68,7 +71,11 @@ def test_parts_of_a_topic(consumer, start, end, expected):
 
 
 def test_a_part_without_records_is_a_table_without_rows(consumer):
-    for stream in (consumer.read("numbers", 500, 400), consumer.read("empty"), consumer.read("numbers", -0, 0)):
+    late = MIDDLE + datetime.timedelta(milliseconds=500)
+    for stream in (
+        *(consumer.read("numbers", 500, 400), consumer.read("empty"), consumer.read("numbers", -0, 0)),
+        *(consumer.read("numbers", late), consumer.read("numbers", "end"), consumer.read({("numbers", 1): (1_000, None)})),
+    ):
         table = pa.table(stream)
         assert table.num_rows == 0
         assert table.column_names == ["key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers"]
@@ -76,6 +83,15 @@ def test_a_part_without_records_is_a_table_without_rows(consumer):
 
 def test_a_mapping_says_where_each_partition_begins_and_ends(consumer):
     assert numbers_of(consumer.read({("numbers", 1): (5, 7)})) == [[], [5, 6]]
+    assert numbers_of(consumer.read({("numbers", 1): (998, None), ("numbers", 0): (0, 1)})) == [[0], [998, 999]]
+    assert repr(consumer.read({("numbers", 1): (998, None), ("numbers", 0): (0, 1)})) == "ColumnStream(3 offsets of 2 partitions)"
+    with pytest.raises(errors.OffsetOutOfRange, match="offsets 7 to 5 were asked for"):
+        consumer.read({("numbers", 1): (7, 5)})
+    with pytest.raises(errors.OffsetOutOfRange, match="offsets -1 to 5 were asked for"):
+        consumer.read({("numbers", 1): (-1, 5)})
+    for wrong in (5, (1,), (1, 2, 3), ("1", 2), (None, 2), (1, "2")):
+        with pytest.raises(errors.UsageError, match="a partition is read from an offset to another"):
+            consumer.read({("numbers", 1): wrong})
     with pytest.raises(errors.OffsetOutOfRange, match="offsets 5 to 1001 were asked for, and there are 0 to 1000") as found:
         consumer.read({("numbers", 1): (5, 1_001)})
     assert (found.value.topic, found.value.partition) == ("numbers", 1)
@@ -110,8 +126,13 @@ def test_wrong_arguments_are_refused(consumer):
         consumer.read("numbers", 1.5)
     with pytest.raises(errors.UsageError, match="leave out start and end"):
         consumer.read({("numbers", 0): (0, 1)}, 3)
-    with pytest.raises(errors.UsageError, match="not 'utf-8'"):
-        consumer.read("numbers", value="utf-8")
+    with pytest.raises(errors.UsageError, match="leave out start and end"):
+        consumer.read({("numbers", 0): (0, 1)}, None, 3)
+    with pytest.raises(errors.UsageError, match="not True"):
+        consumer.read("numbers", True)
+    for name in ("key", "value"):
+        with pytest.raises(errors.UsageError, match=f"{name} is read as binary or string, not 'utf-8'"):
+            consumer.read("numbers", **{name: "utf-8"})
 
 
 @each_row("reset", ["earliest", "latest", "none"])

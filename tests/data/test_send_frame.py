@@ -444,6 +444,19 @@ def test_no_slice_of_a_few_rows_is_left_for_the_end(monkeypatch, rows, slices):
     assert [value for values in found for value in values] == [b'{"n":%d}' % n for n in range(rows)]
 
 
+def test_a_slice_has_as_many_rows_as_its_bytes_allow(monkeypatch):
+    call = frames.FrameCall("t", value="v")
+    batch = pa.record_batch({"v": ["a"] * 198_725})
+    call.open(batch.schema)
+    assert [len(each["values"]) for each in call.slices(batch)] == [64, 2_048, 65_536, 131_077]
+    for limit, sizes in ((10_000, [64, 92, 92, 102]), (50, [64, *[1] * 286])):
+        monkeypatch.setattr(frames, "SLICE_BYTES", limit)
+        call = frames.FrameCall("t", value_format="json")
+        batch = pa.record_batch({"v": ["x" * 92] * 350})  # 100 bytes of JSON, and 8 of an offset
+        call.open(batch.schema)
+        assert [len(each["values"]) for each in call.slices(batch)] == sizes
+
+
 @pytest.mark.parametrize("form", ["json", "avro"])
 def test_encodings_of_a_column_may_change_from_batch_to_batch(form):
     """Run-end encoded in some batches, wherever: the rows are the same."""
