@@ -297,3 +297,41 @@ def test_two_generations_of_a_topic_are_two_topics() -> None:
     group.drained()
     found = history.check()
     assert {(finding.kind, finding.topic, finding.value) for finding in found} == {(Kind.UNPROCESSED, "t#2", "first")}
+
+
+def test_findings_say_which_member_and_what_it_did() -> None:
+    history = History()
+    group, writer = GroupHistory(history), history.writer("p")
+    one, other = (TOPIC, 0), (TOPIC, 1)
+    for offset in range(3):
+        for topic, partition in (one, other):
+            writer.send(topic, f"{partition}-{offset}", partition).acked(offset)
+    first, second = group.member("first"), group.member("second")
+    first.assigned([one, other])
+    first.polled(*one, [(0, "0-0"), (1, "0-1")])
+    first.processed(*one, 1)
+    first.commit({one: 1, other: 0}).taken()
+    first.commit({one: 2})
+    group.committed(*other, 1)
+    group.committed(*one, 1)
+    second.assigned([one])
+    first.commit({one: 1, other: 0}).taken()
+    first.commit({one: 0})
+    first.revoked([one])
+    first.commit({one: 1}).taken()
+    first.polled(*one, [])
+    first.polled(*one, [(2, "0-2")])
+    second.polled(*one, [(2, "0-2")])
+    second.processed(*one, 3)
+    group.drained()
+    writer.send(TOPIC, "late", 1).acked(3)
+    unprocessed = "when no member had processed it"
+    assert [str(finding) for finding in history.check()] == [
+        "UNOWNED: '0-2' at t-0, offset 2: first was shown it, and no longer owns the partition, or not yet",
+        "UNFENCED: None at t-0, offset 1: first committed it, and second had the partition by then",
+        f"UNPROCESSED: '0-1' at t-0, offset 1: second began at 2 {unprocessed}",
+        f"UNPROCESSED: '0-1' at t-0, offset 1: first committed 2 {unprocessed}",
+        f"UNPROCESSED: '0-1' at t-0, offset 1: the group had nothing left to read below 3 {unprocessed}",
+        f"UNPROCESSED: '1-0' at t-1, offset 0: the group had committed 1 {unprocessed}",
+        f"UNPROCESSED: '1-0' at t-1, offset 0: the group had nothing left to read below 3 {unprocessed}",
+    ]

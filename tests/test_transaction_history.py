@@ -326,3 +326,51 @@ def test_a_history_that_cannot_be_is_refused() -> None:
         producer.send("t", "v", 0)
     with pytest.raises(UsageError, match="without a transaction"):
         producer.offsets("g", {("t", 0): 1})
+
+
+def test_findings_say_which_transaction_and_group() -> None:
+    history = History()
+    transactions, source, reader = TransactionHistory(history), history.writer("s"), history.reader("r", read_committed=True)
+    old, new, place = transactions.producer("old", "x"), transactions.producer("new", "x"), ("in", 0)
+    for offset in range(4):
+        source.send("in", f"in-{offset}", 0).acked(offset)
+    old.initializing()
+    old.initialized()
+    first = old.begin()
+    old.send("out", "a", 0, source=(place, 0)).acked(0)
+    old.offsets("g", {place: 1})
+    first.commit()
+    first.committed()
+    stale = old.begin()
+    old.send("out", "b", 0, source=(place, 1)).acked(1)
+    new.initializing()
+    new.initialized()
+    old.send("out", "c", 0).acked(2)
+    stale.commit()
+    stale.committed()
+    again = new.begin()
+    new.send("out", "d", 0, source=(place, 0)).acked(3)
+    new.offsets("g", {place: 3})
+    again.commit()
+    again.committed()
+    transactions.look("g")  # without an answer
+    transactions.look("g").found({place: 2})
+    transactions.look("other").found({place: None})
+    transactions.look("g").found({place: 1})
+    for topic, rows in (("in", [(n, f"in-{n}") for n in range(4)]), ("out", [(0, "a"), (1, "b"), (3, "d")])):
+        reader.positioned(topic, 0, 0)
+        reader.polled(topic, 0, rows)
+        reader.reached_end(topic, 0, 4)
+    transactions.look("g").found({place: 3})
+    assert [str(finding) for finding in history.check()] == [
+        "LOST: 'c' at out-0, offset 2: acknowledged to old; r came past",
+        "TORN: 'c' at out-0, offset 2: r was shown 1 of 2 records of transaction old/2",
+        "FENCED: 'c' at out-0, offset 2: old sent it when another producer had its transactional id",
+        "FENCED: 'b' at out-0, offset 1: transaction old/2 was committed when another producer had its transactional id",
+        "TORN: 'c' at out-0, offset 2: transaction old/2 was committed, and readers of the whole log were not shown it",
+        "OFFSETS_LEAKED: None at in-0, offset 2: group g had it by event 31",
+        "OFFSETS_LOST: None at in-0, offset 3: group g had 1 when transaction new/1 was committed",
+        "REPEATED: 'd' at out-0, offset 3: made of in-0, offset 0, as was 'a'",
+        "UNWRITTEN: None at in-0, offset 1: group g is at 3",
+        "UNWRITTEN: None at in-0, offset 2: group g is at 3",
+    ]
