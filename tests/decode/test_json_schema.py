@@ -70,6 +70,17 @@ def test_every_word_has_its_column() -> None:
     }
 
 
+def test_a_reference_may_name_slashes_and_tildes() -> None:
+    names = {"a/b": "integer", "a~b": "string", "a~1b": "boolean", "a b": "number"}
+    pointers = ("a~1b", "a~0b", "a~01b", "a%20b")
+    schema = {
+        "properties": {f"f{at}": {"$ref": f"#/$defs/{each}"} for at, each in enumerate(pointers)},
+        "$defs": {name: {"type": kind} for name, kind in names.items()},
+    }
+    found = derived(json.dumps(schema), "it")
+    assert [name_of(each.type) for each in found] == ["bigint", "string", "boolean", "double"]
+
+
 @each_row(
     ("text", "says"),
     [
