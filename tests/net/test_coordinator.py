@@ -126,10 +126,16 @@ def test_what_an_answer_is_worth(kind: int, told: list[dict[str, Any]], why: str
         assert why in cause.message and cause.broker == 1
         assert cause.api and cause.api.startswith("FindCoordinator")
         assert link.failure is (cause if for_good else None) and link.node is None
+        assert link.next_wake_ms(cluster.now_ms) == 0  # the next step starts a back-off
+        link.ready(cluster.now_ms)
+        cluster.clock.advance(100)
+        ready(cluster, link)
+        assert link.failure is None
     cluster.close()
 
 
-def test_failed_questions_back_off_and_the_last_ten_causes_are_kept(cluster: Cluster) -> None:
+def test_failed_questions_back_off_and_the_last_ten_causes_are_kept(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "kafkacore.consumer")
     link = link_of(cluster)
     waits = []
     for number in range(12):
@@ -143,7 +149,9 @@ def test_failed_questions_back_off_and_the_last_ten_causes_are_kept(cluster: Clu
     assert waits == [100, 200, *[300] * 10] and [each.message for each in link.attempts] == [f"group g: no {n}" for n in range(2, 12)]
     ready(cluster, link)
     assert not link.attempts
+    peer = cluster.peer()
     link.lost("moved")
+    assert not peer.open and "group g: broker 1 is not the coordinator any more or cannot be reached: moved" in caplog.text
     assert link.node is None and link.changes == 1 and not link.attempts
     link.lost("moved")
     assert link.changes == 1
@@ -158,6 +166,19 @@ def test_too_old_a_broker_is_a_failure_for_good(cluster: Cluster) -> None:
         link.ready(cluster.now_ms)
         cluster.poll()
     assert isinstance(link.failure, errors.UnsupportedVersion) and link.attempts == [link.failure]
+
+
+def test_a_question_whose_connection_ends_is_asked_again(cluster: Cluster) -> None:
+    link = link_of(cluster, kind=TRANSACTION)
+    peer, header, _ = question(cluster, link)
+    assert header.request_api_version > 1
+    peer.close()
+    cluster.poll()
+    assert link.answers == 1 and isinstance(link.attempts[0], errors.DisconnectError) and link.next_wake_ms(cluster.now_ms) == 0
+    assert not link.ready(cluster.now_ms) and link.next_wake_ms(cluster.now_ms) == 100
+    cluster.ranges[protocol.FindCoordinatorRequest.API_KEY] = (0, 1)
+    cluster.clock.advance(5_000)
+    assert question(cluster, link)[1].request_api_version == 1
 
 
 def test_a_key_without_a_form_on_the_wire_is_a_failure_for_good(cluster: Cluster) -> None:
@@ -203,6 +224,9 @@ def test_an_answer_says_first_that_the_coordinator_is_lost(cluster: Cluster) -> 
     cluster.peer().answer(header, protocol.HeartbeatResponse())
     cluster.client.poll(0, cluster.now_ms)
     assert seen[1][1].response.error_code == 0 and seen[1][0] == 0
+    send("g", min_version=99)
+    cluster.poll()
+    assert isinstance(seen.pop()[1].error, errors.UnsupportedVersion)
     send("g", timeout_ms=50, max_version=2)
     send("g")
     cluster.poll()
@@ -217,7 +241,9 @@ def test_an_answer_says_first_that_the_coordinator_is_lost(cluster: Cluster) -> 
 def test_an_answer_to_another_client_is_none(cluster: Cluster) -> None:
     link = link_of(cluster)
     asked = question(cluster, link)
-    link.start_anew(cluster.client)
+    other = Cluster()
+    link.start_anew(other.client)
     answer(cluster, asked, at())
     assert link.node is None and link.answers == 0
-    ready(cluster, link)
+    ready(other, link)
+    other.close()
