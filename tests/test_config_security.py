@@ -2,13 +2,23 @@
 
 import pickle
 import ssl
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore.config import BrokerConfig, ClientConfig, ProducerConfig
-from kafkacore.config_security import JaasLine, RefreshWindow, TokenEndpoint, is_loopback, parse_jaas, sasl_listener
+from kafkacore.config_security import (
+    JaasLine,
+    RefreshWindow,
+    SaslSettings,
+    SecuritySettings,
+    TokenEndpoint,
+    is_loopback,
+    parse_jaas,
+    sasl_listener,
+)
 from kafkacore.config_tls import Store
 from kafkacore.errors import ConfigError
 from tests.kit.rows import each_row
@@ -344,6 +354,29 @@ def test_secrets_are_shown_by_no_repr(settings):
     for shown in (repr(config), str(config), repr(config.sasl_settings()), repr(config.replace(client_id="x"))):
         assert SECRET not in shown
     assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_what_no_repr_holds():
+    """What may be a secret, or may hold one."""
+    client = ("sasl_password", "sasl_jaas_config", *OAUTH_SECRETS, "ssl_context", "ssl_password", *STORE_SECRETS)
+    assert [each.name for each in fields(SecuritySettings) if not each.repr] == list(client)
+    assert [each.name for each in fields(SaslSettings) if not each.repr] == ["password", "token_provider", "extensions"]
+
+
+OAUTH_SECRETS = (
+    "sasl_oauthbearer_token_provider",
+    "sasl_oauthbearer_token_endpoint_url",
+    "sasl_oauthbearer_client_credentials_client_secret",
+    "sasl_oauthbearer_allowed_urls",
+    "sasl_oauthbearer_proxy_url",
+)
+STORE_SECRETS = (
+    "ssl_truststore_password",
+    "ssl_truststore_certificates",
+    "ssl_keystore_password",
+    "ssl_keystore_certificate_chain",
+    "ssl_keystore_key",
+)
 
 
 BROKER = f'{KAFKA}plain.PlainLoginModule required username="b" password="{SECRET}" user_b="{SECRET}" user_al="x";'

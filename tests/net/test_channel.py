@@ -163,3 +163,25 @@ def test_unmuting_waits_for_the_response_and_the_throttle() -> None:
     assert not channel.muted
     with pytest.raises(IllegalStateError, match="response sent while not muted"):
         channel.handle_mute_event(MuteEvent.RESPONSE_SENT)
+
+
+def test_a_pipe_in_memory_holds_what_fits() -> None:
+    near, far = memory_pair(capacity_bytes=4)
+    assert (near.fd, near.peer, near.buffered, near.closed) == (-1, "memory", False, False) and near.ready_ops() == WRITE
+    assert near.write([b"ab", b"cdef"], 0) == 4 and near.write([b"ef"], 0) == -1
+    assert near.ready_ops() == 0 and far.ready_ops() == READ | WRITE
+    data = bytearray(6)
+    far.max_read_bytes = 3
+    assert far.read_into(data, 1, 9) == 3 and far.read_into(data, 4, 1) == 1 and data == b"\0abcd\0"
+    assert far.read_into(data, 0, 6) == -1 and near.ready_ops() == WRITE
+    near.max_write_bytes = 0
+    assert near.ready_ops() == 0 and near.write([b"ef"], 0) == -1
+    near.max_write_bytes = 1
+    assert near.write([b"ef"], 1) == 1 and far.read_into(data, 0, 6) == 1 and data[:1] == b"f"
+    far.write([b"x"], 0)
+    near.close()
+    assert far.ready_ops() == READ | WRITE and far.read_into(data, 0, 6) == 0 and near.ready_ops() == WRITE
+    with pytest.raises(BrokenPipeError):
+        far.write([b"x"], 0)
+    with pytest.raises(OSError, match="closed"):
+        near.read_into(data, 0, 6)

@@ -273,6 +273,14 @@ def test_a_partition_is_asked_again_so_often_and_no_more(cluster: Cluster) -> No
         limited.step(cluster.now_ms)
         cluster.clock.advance(4)
     assert names_of(limited.failed) == ["u-0"] and limited.done
+    dropped = query_of(cluster, "u")
+    header, _ = next_question(cluster, dropped, 2)
+    answer_offsets(cluster, 2, header, dict.fromkeys(["u-0", "u-1"], -Code.OFFSET_NOT_AVAILABLE))
+    dropped.step(cluster.now_ms)
+    dropped.drop([TopicPartition("u", 0)])
+    assert dropped.next_wake_ms(cluster.now_ms) == 100 and names_of(dropped.unanswered()) == ["u-1"]
+    dropped.drop([TopicPartition("u", 1)])
+    assert dropped.next_wake_ms(cluster.now_ms) is None and dropped.done
 
 
 def test_topics_that_the_cluster_does_not_describe_fail_each_in_its_time(cluster: Cluster) -> None:

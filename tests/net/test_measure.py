@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kafkacore import protocol
 from kafkacore._codec import NodeStats, SampledStat
-from kafkacore.net.measure import Measured, NetworkStats, dotted_group, grouped, of_network
+from kafkacore.net.measure import Measured, NetworkStats, dotted_group, grouped, of_network, seconds_since
 from tests.kit.reached import Reached
 from tests.net.net_support import Cluster
 
@@ -171,6 +171,40 @@ def test_connections_are_counted_where_they_open_and_end(cluster: Cluster) -> No
     cluster.client.ready(node, cluster.now_ms)
     cluster.client.disconnect(node.id)  # an attempt only
     assert stats.connections_closed == 2
+
+
+def test_a_moment_that_never_came_was_minus_one_second_ago() -> None:
+    assert [seconds_since(then_ms, 2_500) for then_ms in (-1, 0, 500, 2_500)] == [-1.0, 2.5, 2.0, 0.0]
+
+
+def test_a_client_s_numbers_are_the_sums_of_its_nodes() -> None:
+    nodes = {1: NodeStats(), 2: NodeStats()}
+    for node_id, stats in nodes.items():
+        stats.connections_closed, stats.failed_authentications = 2 * node_id, node_id
+        for _ in range(5 * node_id):
+            stats.opened.record(1, 0)
+        for _ in range(node_id):
+            stats.sent_bytes.record(100, 0)
+            stats.received_bytes.record(1_000, 0)
+    found = grouped(of_network(NetworkStats(nodes, 7), "producer", 0))
+    for group, share in (("producer-metrics", 3), ("producer-node-metrics.node-1", 1), ("producer-node-metrics.node-2", 2)):
+        wanted = {
+            "connection-count": 3,
+            "connection-creation-rate": 5 / 30,
+            "connection-creation-total": 5,
+            "connection-close-total": 2,
+            "failed-authentication-total": 1,
+            "request-rate": 1 / 30,
+            "request-total": 1,
+            "outgoing-byte-rate": 100 / 30,
+            "outgoing-byte-total": 100,
+            "response-rate": 1 / 30,
+            "response-total": 1,
+            "incoming-byte-rate": 1_000 / 30,
+            "incoming-byte-total": 1_000,
+        }
+        assert {name: found[group][name] for name in wanted} == pytest.approx({name: share * value for name, value in wanted.items()})
+    assert found["producer-metrics"]["requests-in-flight"] == 7
 
 
 def test_groups_are_dotted_by_tags() -> None:
