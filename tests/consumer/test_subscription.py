@@ -1,6 +1,7 @@
 """The partition state machine and the modes of a subscription."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
@@ -111,3 +112,150 @@ def test_reset_by_duration(text, ms):
 def test_reset_strategies_that_do_not_exist(text):
     with pytest.raises(errors.ConfigError, match="auto_offset_reset"):
         ResetStrategy(text)
+
+
+def settled(*tps):
+    """A subscription to partitions that have positions; nothing of them waits to be looked at."""
+    subscription = make()
+    subscription.assign_manual(tps)
+    for nth, tp in enumerate(tps):
+        subscription.seek(tp, 10 + nth, 3)
+    subscription.touched.clear()
+    return subscription, *subscription.partitions.values()
+
+
+def touched(subscription):
+    """Which partitions changed since the last call."""
+    found = [state.tp for state in subscription.touched]
+    subscription.touched.clear()
+    return found
+
+
+def test_each_change_of_a_partition_is_to_be_looked_at():
+    subscription, a, _ = settled(A, B)
+    for change in (
+        lambda: subscription.pause(A),
+        lambda: subscription.resume(A),
+        lambda: subscription.seek(A, 1),
+        lambda: subscription.request_reset(A, EARLIEST),
+        lambda: subscription.complete_reset(a, EARLIEST, 5, 2, 4),
+        lambda: subscription.new_leader_epoch(a, 5),
+        lambda: subscription.complete_validation(a),
+        lambda: subscription.rewind(A, 4),
+        lambda: subscription.read_up_to(a, 9),
+    ):
+        change()
+        assert touched(subscription) == [A]
+    subscription.complete_validation(a)
+    subscription.rewind(A, 4)  # it is there
+    subscription.rewind(C, 4)
+    assert touched(subscription) == []
+    assert (a.offset, a.leader_epoch, a.fetch_end, a.paused) == (4, 5, 9, False)
+    subscription.remove([C, A])
+    assert (touched(subscription), list(subscription.partitions), subscription.by_topic.keys()) == ([A], [B], {"t"})
+    subscription.add([B, C], reset=EARLIEST)
+    assert (touched(subscription), list(subscription.partitions), list(subscription.unsettled)) == ([C], [B, C], [C])
+    assert (subscription.partitions[C].reset, subscription.partitions[C].state) == (EARLIEST, FetchState.AWAIT_RESET)
+    subscription.remove([B, C])
+    assert (subscription.by_topic, subscription.unsettled, subscription.unasked) == ({}, {}, {})
+
+
+def test_a_question_is_asked_once_and_taken_back_when_its_answer_is_of_no_use():
+    subscription, a, b = settled(A, B)
+    subscription.request_reset(A, EARLIEST)
+    subscription.request_reset(B, EARLIEST)
+    question = object()
+    subscription.ask(a, question)
+    assert list(subscription.unasked) == [b]
+    subscription.ask_again(a)
+    assert list(subscription.unasked) == [b]
+    subscription.answered(a)
+    subscription.ask_again(a)
+    assert list(subscription.unasked) == [b, a]
+    subscription.ask(a, question)
+    subscription.seek(A, 1)
+    assert (subscription.withdrawn, a.question) == ([(question, a)], None)
+    subscription.ask_again(a)
+    assert list(subscription.unasked) == [b]
+    assert subscription.seeks_positions
+    failed = errors.TopicAuthorization("no")
+    subscription.ask(b, failed)
+    assert not subscription.seeks_positions
+    subscription.resume(B)
+    assert (subscription.withdrawn[1:], list(subscription.unasked)) == ([(failed, b)], [b])
+    subscription.ask(b, question)
+    subscription.resume(B)
+    assert (b.question, list(subscription.unasked)) == (question, [])
+
+
+def test_a_leader_of_a_new_epoch_has_the_position_checked_where_the_epochs_are_known():
+    for offset_epoch, epoch, state in ((0, 0, "AWAIT_VALIDATION"), (3, 4, "AWAIT_VALIDATION"), (-1, 4, "FETCHING"), (3, -1, "FETCHING")):
+        subscription, a = settled(A)
+        subscription.seek(A, 5, offset_epoch)
+        a.preferred_replica = 7
+        subscription.new_leader_epoch(a, epoch)
+        assert (a.state, a.leader_epoch, a.preferred_replica) == (FetchState[state], epoch, -1)
+        subscription.new_leader_epoch(a, -1)
+        assert a.state is FetchState.FETCHING
+
+
+def test_partitions_whose_place_differs_are_found():
+    def snapshot(nodes=(1,), topic_id=b"x", t=("a", "b"), u=("c",)):
+        def topic(parts):
+            known = list(parts)
+            return SimpleNamespace(topic_id=topic_id, partitions=known, partition=lambda i: known[i])
+
+        return SimpleNamespace(nodes=dict.fromkeys(nodes), topics={"t": t and topic(t), "u": topic(u)})
+
+    subscription, a, b, c = settled(A, B, C)
+    before = snapshot()
+
+    def differ(now, differs=lambda old, new: new != "like it", was=before):
+        return subscription.states_that_differ(was, now, differs)
+
+    assert differ(before) == differ(snapshot()) == []
+    assert differ(before, was=None) == differ(snapshot(nodes=(1, 2))) == differ(snapshot(topic_id=b"y")) == [a, b, c]
+    assert differ(snapshot(t=("a", "z"))) == [b]
+    assert differ(snapshot(t=("y", "z"), u=("d",))) == [a, b, c]
+    assert differ(snapshot(t=("like it", "z"))) == [b]
+    assert differ(snapshot(t=("a", None))) == differ(snapshot(), was=snapshot(t=("a", None))) == [b]
+    assert differ(snapshot(t=("a", "b", "new"))) == differ(snapshot(t=None)) == differ(snapshot(), was=snapshot(t=None)) == [a, b]
+
+
+def test_a_position_that_goes_back_takes_the_epoch_that_it_was_read_in():
+    subscription, a = settled(A)
+    a.epochs = [(4, 1), (6, 2), (9, 3)]
+    subscription.rewind(A, 7)
+    assert (a.offset, a.offset_epoch, a.epochs) == (7, 2, [(4, 1), (6, 2)])
+    subscription.request_validation(a)
+    subscription.ask(a, question := object())
+    subscription.rewind(A, 2)
+    assert (a.offset, a.offset_epoch, a.epochs) == (2, 1, [(4, 1)])
+    assert (subscription.withdrawn, list(subscription.unasked)) == ([(question, a)], [a])
+
+
+def test_one_read_of_stretches_at_a_time_goes_without_resets():
+    subscription = make()
+    first = subscription.begin_stretches()
+    second = subscription.begin_stretches()
+    with pytest.raises(errors.IllegalStateError, match="another read"):
+        subscription.check_stretches(first)
+    subscription.end_stretches(first)
+    subscription.check_stretches(second)
+    assert (subscription.default_reset.name, subscription.reads_stretches) == ("none", True)
+    subscription.end_stretches(second)
+    assert (subscription.default_reset.name, subscription.reads_stretches) == ("earliest", False)
+
+
+def test_a_topic_that_was_made_again_is_read_from_its_start():
+    for reset, state in (("latest", FetchState.AWAIT_RESET), ("none", FetchState.INITIALIZING)):
+        subscription = make(reset)
+        subscription.assign_manual([A, B])
+        old = subscription.partitions[A]
+        subscription.pause(A)
+        subscription.start_over(A)
+        new = subscription.partitions[A]
+        assert (new.state, new.paused, new.assigned, old.assigned) == (state, True, True, False)
+        assert subscription.by_topic["t"] == {0: new, 1: subscription.partitions[B]}
+        assert (new.reset, subscription.initialize(new)) == ((EARLIEST, True) if reset == "latest" else (None, False))
+        assert list(subscription.paused()) == [A]
