@@ -7,7 +7,7 @@ from controlling import topic_request
 
 from kafkacore import errors
 from kafkacore import protocol as p
-from kafkacore.broker.cluster import ClusterImage, ImageListener
+from kafkacore.broker.cluster import BrokerRegistration, ClusterImage, ImageListener
 from kafkacore.broker.controller import ControllerHost, brokers
 from kafkacore.broker.controller.brokers import PRODUCER_ID_BLOCK
 from kafkacore.broker.controller.placement import ReplicaPlacer
@@ -276,6 +276,42 @@ def test_replicas_of_a_partition_stand_in_different_racks():
         assert {rack_of[node] for node in part.replicas} == {"a", "b", "c"}
 
 
+class Still(random.Random):
+    """Shuffles nothing, and counts what it was to shuffle."""
+
+    def __init__(self):
+        super().__init__(1)
+        self.shuffled = []
+
+    def shuffle(self, x):
+        self.shuffled.append(len(x))
+
+
+def test_placement_goes_round_the_racks_and_the_brokers_in_them():
+    def broker(node, rack, fenced=False):
+        return BrokerRegistration(node, 0, bytes(16), (), {}, rack, fenced)
+
+    alive = [broker(0, "a"), broker(1, "a"), broker(3, "b"), broker(2, "b")]
+    still = Still()
+    assert ReplicaPlacer(still).place(alive, 5, 3) == [[1, 3, 0], [2, 0, 3], [1, 3, 0], [2, 0, 3], [1, 3, 0]]
+    assert still.shuffled == [2, 0, 2, 0, 2, 2]  # the rings of each rack, the racks, and these again after four partitions
+    fenced = [broker(4, "a", True), broker(5, None, True), broker(6, "b", True)]
+    assert ReplicaPlacer(Still()).place([*alive, *fenced], 4, 7) == [
+        *([1, 3, 0, 2, 5, 4, 6], [0, 2, 1, 3, 5, 4, 6], [3, 1, 2, 0, 6, 5, 4], [0, 2, 1, 3, 5, 4, 6]),
+    ]
+    assert ReplicaPlacer(Still()).place([broker(1, None), *fenced], 1, 2)[0][0] == 1
+    uneven = [broker(0, "a"), broker(1, "b"), broker(2, "b"), broker(3, "b"), broker(4, "c")]
+    assert sorted(ReplicaPlacer(Still()).place(uneven, 1, 5)[0]) == [0, 1, 2, 3, 4]
+    for given, factor, why in (
+        (alive, 0, "must be positive"),
+        (alive, 5, "only 4 broker"),
+        (fenced, 1, "currently fenced"),
+        ([], 1, "only 0"),
+    ):
+        with pytest.raises(errors.InvalidReplicationFactor, match=why):
+            ReplicaPlacer(Still()).place(given, 1, factor)
+
+
 def test_a_fenced_broker_may_hold_but_not_lead_and_is_not_in_sync():
     stage = Stage()
     stage.lose(3)
@@ -363,6 +399,9 @@ def test_elections_are_answered_as_they_were_asked_for():
     twice = [p.TopicPartitions(topic="t", partitions=[0])] * 2
     assert elect([*twice, p.TopicPartitions(topic="none", partitions=[])]) == [("t", [0]), ("t", [0]), ("none", [])]
     assert elect(None) == [("t", []), ("u", [])]  # all topics, though none needs it
+    unknown = stage.ask(p.ElectLeadersRequest(election_type=7, topic_partitions=twice)).replica_election_results
+    answers = [(q.partition_id, q.error_code, q.error_message) for each in unknown for q in each.partition_result]
+    assert answers == [(0, Code.INVALID_REQUEST, "Unknown election type 7")] * 2
 
 
 # ---- AlterPartition
