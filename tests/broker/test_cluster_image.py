@@ -87,6 +87,23 @@ def test_an_image_as_records_is_the_same_image():
     assert contents(copy) == contents(image)
 
 
+@each_row(("start", "end"), [([], EVERYTHING), (EVERYTHING, []), (EVERYTHING, EVERYTHING)])
+def test_a_jump_takes_all_of_another_image_and_says_what_differs(start, end):
+    image, heard = image_of(start), Recorder()
+    image.listeners.append(heard)
+    held = {name: value for name, value in vars(image).items() if isinstance(value, dict)}
+    jump(image, image_of(end))
+    assert contents(image) == contents(image_of(end))
+    assert all(getattr(image, name) is value for name, value in held.items())
+    (delta,) = heard.deltas
+    told = delta.configs, delta.brokers, delta.features, delta.quotas, delta.acls
+    everything = {(2, "t"), (4, "")}, {1, 2}, {"metadata.version"}, {frozenset({("user", None)})}, {ACL_ID}
+    assert told == (everything if start != end else (set(),) * 5)
+    assert [each.name for each in delta.created_topics] == (["t"] if not start else [])
+    assert [each.name for each in delta.deleted_topics] == (["t"] if not end else [])
+    assert [(each.index, each.before) for each in delta.partitions] == ([(0, None), (1, None)] if not start else [])
+
+
 def test_names_that_are_alike_are_found_without_a_look_at_all_topics():
     class Unread(dict):
         def __iter__(self):
