@@ -113,6 +113,41 @@ def test_a_replica_that_has_moved_meanwhile_is_reported_where_it_is_and_the_othe
     assert controller.asked == []
 
 
+def test_replicas_are_reported_by_a_broker_that_is_registered_and_one_request_at_a_time(controller, clock):
+    timer, epochs = LoopTimer(clock=clock), [-1]
+    assignments = DirectoryAssignments(1, controller.submit, lambda: epochs[-1], timer)
+    assignments.tell(T, 0, b"a" * 16)
+    timer.advance_clock()
+    assert controller.asked == []
+    epochs.append(0)
+    clock.advance(ASSIGN_AGAIN_MS - 1)
+    timer.advance_clock()
+    assert controller.asked == []
+    clock.advance(1)
+    timer.advance_clock()
+    request, answered = controller.take()
+    assert (request.broker_id, request.broker_epoch, directories_named(request)) == (1, 0, {(T, 0): b"a" * 16})
+    assignments.tell(T, 1, b"a" * 16)
+    assignments.tell(T, 2, b"a" * 16)
+    timer.advance_clock()
+    assert controller.asked == []
+    answered(p.AssignReplicasToDirsResponse())
+    timer.advance_clock()
+    request, answered = controller.take()
+    assert [[part.partition_index for part in each.topics[0].partitions] for each in request.directories] == [[1, 2]]
+    assignments.tell(T, 3, b"a" * 16)
+    assignments.close()
+    assignments.tell(T, 4, b"a" * 16)  # it starts again
+    timer.advance_clock()
+    assert directories_named(controller.take()[0]) == {(T, 4): b"a" * 16}
+    assignments.close()
+    assignments.tell(T, 5, b"a" * 16)
+    assignments.close()
+    clock.advance(ASSIGN_AGAIN_MS)
+    timer.advance_clock()
+    assert controller.asked == []
+
+
 class Led:
     """As much of a `Partition` as proposals need."""
 
