@@ -123,6 +123,7 @@ def test_garbage_is_corrupt_data_and_nothing_else(data: st.DataObject) -> None:
         ("RULE:^.*[Cc]N=([a-zA-Z0-9.]*).*$/$1/U", "DUKE"),
         ("RULE:^CN=(.*?),.*$/$1$9/", "Duke$9"),  # no such group: a text
         ("RULE:^(C)(N)(=)(D)(u)(k)(e)(,)(O)(U).*$/$10$11/", "UC1"),  # of ten groups the tenth, or the first and a 1
+        ("RULE:^(C)(N)(=)(D)(u)(k)(e)(,)(O)(U)(=)(S).*$/$12$1/", "SC"),
         ("RULE:^CN=(?<who>.*?),.*$/${who}!/", "Duke!"),
         ("RULE:(.*)/[$1]/", f"[{DUKE}][]"),  # Java's replaceAll finds the empty end, too
         (r"RULE:^CN=(.*?),.*$/a\/$1/", "a/Duke"),
