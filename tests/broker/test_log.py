@@ -139,7 +139,7 @@ def test_epochs_know_where_they_began_and_ended():
     append(log, epoch=1)
     append(log, epoch=4)
     append(log, epoch=4)
-    assert [log.end_offset_for_epoch(epoch) for epoch in (0, 1, 3, 4, 9)] == [(0, 0), (1, 3), (1, 3), (4, 9), (-1, -1)]
+    assert [log.end_offset_for_epoch(epoch) for epoch in (-1, 0, 1, 3, 4, 9)] == [(-1, -1), (0, 0), (1, 3), (1, 3), (4, 9), (-1, -1)]
     assert [log.epoch_at(offset) for offset in (0, 2, 3, 8)] == [1, 1, 4, 4]
 
 

@@ -14,14 +14,15 @@ import time
 from pathlib import Path
 
 import pytest
-from logs import MAX, Disk, append, content, full, write_by
+from logs import MAX, TOPIC_ID, Disk, append, content, full, write_by
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors, records
+from kafkacore.broker.log import checkpoints, read_one_batch
 from kafkacore.broker.log import disk as disk_module
-from kafkacore.broker.log import read_one_batch
 from kafkacore.broker.log.index import SparseIndex
 from kafkacore.testing import EmbeddedCluster
 from tests.kit.batches import T0, batch
+from tests.kit.rows import each_row
 
 
 @pytest.fixture
@@ -585,6 +586,54 @@ def test_a_flush_counts_when_the_worker_is_done_with_it_unless_the_log_was_trunc
     append(cut, [b"other"] * 3, epoch=1)
     disk.worker.release()
     assert (kept.recovery_point, cut.recovery_point) == (3, 0)
+
+
+@each_row(
+    ("text", "offsets", "epochs"),
+    [
+        ("", {}, []),
+        ("0\n0\n", {}, []),
+        ("0\n2\na b 0 5\nt 1 7\n\n", {("a b", 0): 5, ("t", 1): 7}, []),
+        ("0\n2\n0 0\n3 5\n", {}, [(0, 0), (3, 5)]),
+        ("0\n2\n0 5\n3 5\n", {}, [(0, 5), (3, 5)]),
+        ("0\n3\n0 0\n3 6\n4 5\n", {}, []),
+        ("0\n2\n3 5\n0 0\n", {}, []),
+        ("1\n1\nt 0 5\n", {}, []),
+        ("1\n1\n0 5\n", {}, []),
+        ("0\n2\nt 0 5\n", {}, []),
+        ("0\n1\nt 0 x\n", {}, []),
+        ("0\n1\nt 5\n", {}, []),
+        ("0\n2\nt 0 5\nu 5\n", {}, []),
+        ("0\n", {}, []),
+        ("x\n0\n", {}, []),
+    ],
+)
+def test_checkpoints_that_can_be_read_and_others(tmp_path_factory, text, offsets, epochs):
+    path = tmp_path_factory.mktemp("checkpoints") / "file"
+    assert (checkpoints.read_offsets(path), checkpoints.read_epochs(path)) == ({}, [])
+    path.write_text(text)
+    assert (checkpoints.read_offsets(path), checkpoints.read_epochs(path)) == (offsets, epochs)
+
+
+def test_what_is_written_to_small_files_is_read_again(tmp_path):
+    path = tmp_path / "file"
+    for sync in (False, True):
+        checkpoints.write_offsets(path, {("u", 1): 4, ("t", 0): 3 + sync}, sync=sync)
+        assert path.read_text() == f"0\n2\nt 0 {3 + sync}\nu 1 4\n"
+    checkpoints.write_epochs(path, [(0, 0), (2, 9)])
+    assert checkpoints.read_epochs(path) == [(0, 0), (2, 9)]
+    path.write_text("#cluster.id=no\ncluster.id=a=b\nwrong\nnode.id=1\n")
+    assert checkpoints.read_meta_properties(path) == {"cluster.id": "a=b", "node.id": "1"}
+    assert checkpoints.read_meta_properties(tmp_path / "none") == {}
+    assert checkpoints.read_partition_metadata(tmp_path) is None
+    checkpoints.write_partition_metadata(tmp_path, TOPIC_ID)
+    assert checkpoints.read_partition_metadata(tmp_path) == TOPIC_ID
+    for text in ("version: 0\n", "topic_id: x\n", "topic_id\n"):
+        (tmp_path / "partition.metadata").write_text(text)
+        assert checkpoints.read_partition_metadata(tmp_path) is None
+    for text in ("AAEC", "A", "AAECAwQFBgcICQoLDA0ODxA"):
+        with pytest.raises(ValueError):
+            checkpoints.decode_id(text)
 
 
 def test_snapshots_do_not_pile_up(disk):

@@ -74,8 +74,8 @@ def encode_snapshot(
     def batch(is_control: bool = False) -> BatchBuilder:
         return BatchBuilder(max_bytes=_BATCH_BYTES, base_offset=offset, leader_epoch=epoch, is_control=is_control)
 
-    header = SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_timestamp_ms)
-    footer = SnapshotFooterRecord(version=0)
+    header = SnapshotHeaderRecord(last_contained_log_timestamp=last_timestamp_ms)
+    footer = SnapshotFooterRecord()
     control = batch(is_control=True)
     heads = {SNAPSHOT_HEADER: b"".join(header.encode(0)), **dict(sorted((quorum or {}).items()))}
     for kind, value in heads.items():
