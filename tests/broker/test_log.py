@@ -184,6 +184,30 @@ def test_a_start_within_a_segment_takes_the_whole_ones_before_it_and_no_more():
     assert (log.start_offset, log.end_offset, log.read(6, MAX, 6, True)) == (6, 6, [])
 
 
+def test_a_start_moves_up_to_the_end_and_takes_its_epoch_along():
+    log = small_segments(2)
+    append(log, epoch=3)
+    assert log.epochs == [(0, 0), (3, 2)]
+    assert [log.advance_start(offset) for offset in (0, 1, 1)] == [False, True, False]
+    assert log.epochs == [(0, 1), (3, 2)]
+    assert log.advance_start(2) and log.epochs == [(3, 2)]
+    with pytest.raises(errors.OffsetOutOfRange):
+        log.advance_start(log.end_offset + 1)
+    assert log.advance_start(log.end_offset) and log.epochs == [(3, log.end_offset)]
+
+
+def test_retention_by_age_counts_the_newest_record_of_each_segment_up_to_the_high_watermark():
+    log = small_segments(4)  # a second apart
+    assert log.delete_old_segments(1_000, -1, T0 + 1_000) == 0
+    assert log.delete_old_segments(0, -1, T0 + 3_000, upper_offset=1) == 1
+    assert log.delete_old_segments(1_000, -1, T0 + 2_001) == 1
+    assert (log.start_offset, log.end_offset) == (2, 4)
+    assert log.delete_old_segments(-1, -1, T0 + 10**9) == 0
+    assert log.delete_old_segments(0, -1, T0 + 3_001) == 2
+    assert (log.start_offset, log.end_offset, len(log.segments)) == (4, 4, 1)
+    assert log.delete_old_segments(0, -1, T0 + 10**9) == 0  # an empty one stays
+
+
 def test_retention_by_size_takes_the_active_segment_only_if_nothing_may_stay():
     log = small_segments(2)
     assert log.delete_old_segments(-1, 1, T0) == 1

@@ -432,7 +432,7 @@ class Log(LogCore):
 
     def _epochs_start_at(self, offset: int) -> None:
         row = bisect_right(self.epochs, offset, key=lambda entry: entry[1]) - 1
-        if row >= 0 and self.epochs[row][1] < offset:
+        if row > 0 or (row == 0 and self.epochs[0][1] < offset):
             self.epochs[: row + 1] = [(self.epochs[row][0], offset)]
             self.storage.epochs_changed(self.epochs)
 
