@@ -87,11 +87,40 @@ def test_sizes_are_checked_before_and_after():
         validated(packed, max_message_bytes=1500, compression_type="uncompressed")
     with pytest.raises(errors.RecordBatchTooLarge):
         validated(packed, segment_bytes=len(packed) - 1)
+    assert validated(packed, max_message_bytes=len(packed), segment_bytes=len(packed)).batch.size_bytes == len(packed)
+    plain = validated(packed, compression_type="uncompressed").batch.size_bytes
+    assert plain > len(noise) > 1500
+    assert validated(packed, max_message_bytes=plain, compression_type="uncompressed").batch.size_bytes == plain
+    with pytest.raises(errors.RecordTooLarge):
+        validated(packed, max_message_bytes=plain - 1, compression_type="uncompressed")
+
+
+@each_row(
+    ("producer", "is_possible"),
+    [
+        ({"producer_id": 0, "epoch": 0, "sequence": 0}, True),
+        ({"producer_id": 0, "epoch": 0, "sequence": 0, "is_transactional": True}, True),
+        ({"producer_id": -1, "epoch": -1, "sequence": -1}, True),
+        ({"producer_id": -1, "epoch": -1, "sequence": -1, "is_transactional": True}, False),
+        ({"producer_id": -2, "epoch": 0, "sequence": 0}, False),
+        ({"producer_id": 0, "epoch": -1, "sequence": 0}, False),
+        ({"producer_id": 0, "epoch": 0, "sequence": -1}, False),
+    ],
+)
+def test_producers_that_are_possible(producer, is_possible):
+    for compression in ("none", "gzip"):
+        data = batch(compression=compression, **producer)
+        if is_possible:
+            assert validated(data).batch.producer_id == producer["producer_id"]
+            continue
+        with pytest.raises(errors.InvalidRecord):
+            validated(data)
 
 
 def test_zstd_needs_a_client_that_knows_it():
     with pytest.raises(errors.UnsupportedCompressionType):
         validated(batch(compression="zstd"), version=6)
+    assert validated(batch(compression="zstd"), version=7).batch.compression == 4
 
 
 kept_of_batch = Reached("all", "not the first", "not the last", "one", "until a time", "compressed")
