@@ -329,7 +329,7 @@ def test_addresses_open_connections_at_their_rate():
 # ---- altering them
 
 
-def altered(*entries, validate_only=False, **current):
+def alteration(*entries, validate_only=False, **current):
     """What the controller answers and writes; an entry is what it names, and a value by key, None to remove it."""
     wanted = []
     for names, ops in entries:
@@ -362,7 +362,7 @@ U = [(USER, "u")]
     ],
 )
 def test_quotas_that_are_refused(names, ops, message):
-    written = altered((names, ops))
+    written = alteration((names, ops))
     (answer,) = written.response.entries
     assert (written.records, answer.error_code, answer.error_message) == ([], Code.INVALID_REQUEST, message)
     assert [(part.entity_type, part.entity_name) for part in answer.entity] == names
@@ -379,16 +379,16 @@ def test_quotas_that_are_refused(names, ops, message):
     ],
 )
 def test_quotas_that_are_written(names, key, value):
-    written, parts = altered((names, [(key, value)])), [ClientQuotaEntity(entity_type=kind, entity_name=name) for kind, name in names]
+    written, parts = alteration((names, [(key, value)])), [ClientQuotaEntity(entity_type=kind, entity_name=name) for kind, name in names]
     assert written.records == [ClientQuotaRecord(entity=parts, key=key, value=value, remove=False)]
     assert [each.error_code for each in written.response.entries] == [0]
-    assert altered((names, [(key, value)]), validate_only=True) == ([], written.response)
+    assert alteration((names, [(key, value)]), validate_only=True) == ([], written.response)
 
 
 def test_what_an_alteration_leaves_as_it_is_is_not_written():
     ops = [(PRODUCE, 1.0), (REQUEST, None), (MUTATION, None), ("consumer_byte_rate", 3.0)]
-    written = altered((U, ops), **{PRODUCE: 1.0, MUTATION: 5.0, "consumer_byte_rate": 2.0})
+    written = alteration((U, ops), **{PRODUCE: 1.0, MUTATION: 5.0, "consumer_byte_rate": 2.0})
     assert [(each.key, each.value, each.remove) for each in written.records] == [(MUTATION, 0, True), ("consumer_byte_rate", 3, False)]
-    written = altered((U, ops[3:]), (U, ops[:1]), ([(USER, "v")], ops[:1]))  # the first entry of an entity counts
+    written = alteration((U, ops[3:]), (U, ops[:1]), ([(USER, "v")], ops[:1]))  # the first entry of an entity counts
     assert [each.key for each in written.records] == ["consumer_byte_rate", PRODUCE]
     assert [each.error_code for each in written.response.entries] == [Code.INVALID_REQUEST, 0]
