@@ -201,6 +201,16 @@ def test_who_reads_too_much_gets_nothing_and_the_same_later(stage):
     assert stage.broker.state.quotas.throttled["consumer_byte_rate"][0] >= 1
 
 
+def test_the_size_of_the_answer_counts_without_its_header(stage):
+    stage.alter({"client": "c"}, consumer_byte_rate=1_000_000.0)
+    with stage.client() as wire:
+        for version, header in ((11, 4), (12, 5)):
+            before = used(stage, stage.broker.state.quotas.fetch)
+            wire.send(fetch_one(), version)
+            nbytes = 4 + len(wire.receive_frame())
+            assert used(stage, stage.broker.state.quotas.fetch) - before == nbytes - header
+
+
 def throttled_fetch(stage, wire, request):
     """Asks until it is throttled; other requests of the client used the quota up."""
     stage.broker.call(lambda: stage.broker.state.quotas.fetch.record("ANONYMOUS", "c", 10**8, stage.clock.now_ms()))
