@@ -76,6 +76,7 @@ class Coordinator:
         return name, 0 if name else Code.UNKNOWN_TOPIC_ID
 
     def _commit(self, request: Any) -> Any:
+        assert request.group_id == "g"
         topics = []
         for topic in request.topics:
             name, code = self._named(topic)
@@ -88,6 +89,7 @@ class Coordinator:
     def _fetch(self, request: Any, version: int) -> Any:
         new = version >= 8
         kind = p.group.OffsetFetchResponsePartitions if new else p.group.OffsetFetchResponsePartition
+        assert (request.groups[0] if new else request).group_id == "g"
         topics = []
         for topic in request.groups[0].topics if new else request.topics:
             name, code = self._named(topic) if version >= 10 else (topic.name, 0)

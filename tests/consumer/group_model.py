@@ -131,6 +131,7 @@ class Model:
         self.member: str | None = None  # who is in the group
         self.ids = 0
         self.given_generation = -1
+        self.given_id = self.protocol = ""
         self.rebalancing = False
         self.cancelled: list[Flying] = []
         self.sent: list[tuple[int, Any]] = []
@@ -144,9 +145,18 @@ class Model:
         )
 
     def check(self, api: Any, message: Any, flying: deque[Flying]) -> None:
+        if api is not p.FindCoordinatorRequest:
+            assert message.group_id == "g"
+        if api in (p.JoinGroupRequest, p.SyncGroupRequest, p.HeartbeatRequest):
+            assert message.group_instance_id == self.instance_id
         if not self.strict:
             return
+        if api in (p.SyncGroupRequest, p.HeartbeatRequest):
+            assert message.member_id == self.given_id
+        if api is p.SyncGroupRequest:
+            assert (message.protocol_type, message.protocol_name) == ("consumer", self.protocol)
         if api is p.JoinGroupRequest:
+            assert message.protocol_type == "consumer"
             assert not [f for f in flying if f.api is api], "two JoinGroups on their way"
         if api is p.HeartbeatRequest:
             assert message.generation_id >= 0
@@ -198,8 +208,10 @@ class Model:
         self.member = m.member_id or f"m{self.ids}"
         self.generation += 1
         self.given_generation = self.generation
+        self.given_id = self.member
         self.rebalancing = False
         protocol = m.protocols[0]
+        self.protocol = protocol.name
         if protocol.name == "everything":
             assert not decode_subscription(protocol.metadata).owned_partitions, "the eager protocol gives up everything first"
         return p.JoinGroupResponse(

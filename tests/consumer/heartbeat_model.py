@@ -96,6 +96,7 @@ class Coordinator:
 
     def answer(self, request: Any, version: int) -> Any:
         """ConsumerGroupHeartbeat."""
+        assert request.group_id == "g"
         self.seen.append(request)
         try:
             if self.refuse:

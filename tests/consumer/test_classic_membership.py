@@ -271,6 +271,9 @@ def test_a_member_that_lost_its_generation_has_lost_its_partitions(code: int) ->
     member.answer(code)
     member.poll()
     assert member.calls[1:] == [("lost", all_of("a"))]
+    if code != Code.FENCED_INSTANCE_ID:
+        member.run()
+        assert sent(member, JOINS)[-1].member_id == ("" if code == Code.UNKNOWN_MEMBER_ID else "m1")
 
 
 def test_a_long_rebalance_is_no_silence_of_the_coordinator() -> None:

@@ -153,3 +153,20 @@ def test_a_leader_sees_that_replicas_came_to_other_racks_and_forgets_no_broker_t
     assert (watched.change(moved), without_racks.change(moved)) == ("replicas of topic u came to other racks", None)
     watched.note(moved)
     assert watched.change(moved) is None
+
+
+def test_a_leader_that_kept_its_assignment_sees_what_changes_from_then_on() -> None:
+    def cluster(**counts: int) -> ClusterSnapshot:
+        topics = {name: TopicInfo(name, partitions=[PartitionInfo(i, 1, 0) for i in range(count)]) for name, count in counts.items()}
+        absent = {"u": TopicInfo("u", error=errors.LeaderNotAvailable("no")), "v": TopicInfo("v", error=errors.InvalidTopic("no"))}
+        return ClusterSnapshot(topics={**absent, **topics})
+
+    watched = WatchedTopics(with_racks=False)
+    watched.watch(["s", "t", "u", "v", "w"])
+    assert watched.topics == {*"stuvw"}
+    assert watched.unknown(cluster(s=1, t=2)) == ["u", "w"]
+    assert watched.change(cluster(s=1, t=2)) is None
+    assert watched.change(cluster(s=1, t=3)) == "topic t has 3 partitions now, it had 2"
+    assert watched.change(cluster(s=1, t=2, v=1)) == "topic v has 1 partitions now, it had 0"
+    assert watched.change(cluster(s=1, t=2, u=1, w=1)) is None
+    assert watched.change(cluster(s=1, t=2, u=1, w=4)) == "topic w has 4 partitions now, it had 1"
