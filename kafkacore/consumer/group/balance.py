@@ -357,7 +357,7 @@ class _Flow:
         loads, kinds = self._loads, self._kinds
         start, end = chain[0][0], chain[-1][2]
         average = self._total // len(loads)
-        amount = min((loads[start] - loads[end]) // 2, max(1, loads[start] - average - 1), max(1, average - loads[end]))
+        amount = min(max(1, loads[start] - average - 1), max(1, average - loads[end]))
         for giver, number, receiver in chain:
             kind = kinds[number]
             count, had = kind.counts[giver], kind.had.get(giver, 0)
