@@ -241,7 +241,7 @@ class _Constrained:
         self._partitions = partitions
         self._owned = owned
         self.given: list[list[int]] = []
-        self.low, self.extra = divmod(len(partitions), len(owned)) if owned else (0, 0)
+        self.low, self.extra = divmod(len(partitions), len(owned))
         self.below: list[int] = []
         self.at_quota: list[int] = []
 
