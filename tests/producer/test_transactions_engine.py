@@ -88,6 +88,15 @@ def test_offsets_that_are_stored_are_not_sent_again() -> None:
     assert list(asked.offsets) == [second]
 
 
+def test_no_offsets_are_stored_without_a_request() -> None:
+    engine = ready()
+    engine.begin(True)
+    step = engine.submit(StepKind.OFFSETS, {}, GROUP)
+    assert ask(engine) is None
+    assert outcome_of(step) == (True, None)
+    assert not engine.at.asked
+
+
 @each_row("adds_by_writing", [False, True])
 def test_after_an_error_that_can_be_aborted_the_producer_goes_on(adds_by_writing: bool) -> None:
     engine = opened(adds_by_writing)

@@ -178,6 +178,19 @@ def test_it_says_whose_abort_it_was(version: int, wall_ms: int, epoch: int, time
     assert "again" in str(it.error)
 
 
+def test_what_cannot_be_found_out_says_what_is_there_now() -> None:
+    for_it = ending(True)
+    for_it.forgotten()
+    assert "(the coordinator has forgotten it)" in str(for_it.error)
+    for_it = ending(False)
+    for_it.seen(OPEN._replace(started_at_ms=2, epoch=5))
+    assert isinstance(for_it.error, errors.PreparedTransactionUnknown)
+    assert "(it is Ongoing with epoch 5 now)" in str(for_it.error)
+    look = ending(None)
+    look.seen(OPEN._replace(state="CompleteAbort"))
+    assert (look.state, look.error, look.asks_end) == (PreparedState.ABORTED, None, False)
+
+
 # ---- on clusters ---------------------------------------------------------------------------------------------------------------------
 
 
