@@ -10,8 +10,10 @@ import pytest
 
 from kafkacore import TopicPartition, errors
 from kafkacore.aio import KafkaConsumer, KafkaProducer
+from kafkacore.aio.calls import Ending, Job
+from kafkacore.aio.timers import Line, WheelTimer, shared_timer
 from kafkacore.producer import frames
-from tests.kit.loops import run
+from tests.kit.loops import run, turns
 
 
 def test_the_rows_of_a_topic_come_to_the_loop(servers: str, topic: str) -> None:
@@ -91,3 +93,69 @@ def test_send_frame_hands_on_each_argument(monkeypatch: pytest.MonkeyPatch) -> N
 
     run(work)
     assert handed[0] == ("t", "frame", given)
+
+
+def test_a_call_that_ends_a_client_is_made_once_and_waited_for_so_long(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        ending, started = Ending("client c"), list[Job]()
+        first = asyncio.create_task(ending.run(lambda: 1 // 0, started.append, timeout=0.0))
+        await turns(3)
+        assert not first.done(), "who begins it waits for its end"
+        assert await ending.run(lambda: "other", started.append, timeout=0.0) is None
+        [job] = started
+        first.cancel()
+        await turns(3)
+        job.make()
+        job.end()
+        assert "client c: a call whose task was cancelled failed" in caplog.text
+        assert await ending.run(lambda: "again", started.append, lambda: False) is None
+        assert len(started) == 1, "it is not needed"
+
+        def refused(job: Job) -> None:
+            raise ValueError("no thread")
+
+        with pytest.raises(ValueError, match="no thread"):
+            await ending.run(lambda: None, refused)
+        again = asyncio.create_task(ending.run(lambda: "again", started.append))
+        await turns(3)
+        started[1].make()
+        started[1].end()
+        assert await again == "again"
+        caplog.clear()
+        failed = asyncio.create_task(ending.run(lambda: 1 // 0, started.append))
+        await turns(3)
+        started[2].make()
+        started[2].end()
+        with pytest.raises(ZeroDivisionError):
+            await failed
+        assert not caplog.records, "who waits hears of it"
+
+    run(work)
+
+
+def test_a_line_lets_one_in_after_another() -> None:
+    async def work() -> None:
+        timer, line, entered = shared_timer(asyncio.get_running_loop()), Line(), list[Any]()
+
+        async def enter(number: int, timeout_s: float) -> None:
+            entered.append((number, await line.enter(timeout_s, timer)))
+
+        assert await line.enter(0.0, timer)
+        tasks = [asyncio.create_task(enter(number, 60.0)) for number in range(3)]
+        await enter(9, 0.0)
+        assert entered == [(9, False)]
+        tasks[0].cancel()
+        await turns(2)
+        for number in (1, 2):
+            line.leave()
+            await turns(2)
+            assert entered[1:][-1] == (number, True)
+        assert (len(line.waiting), line.taken) == (0, True)
+        line.leave()
+        assert not line.taken
+        with WheelTimer() as own:
+            own.call_later(60.0, entered.clear)
+        with pytest.raises(RuntimeError):
+            own.call_later(60.0, entered.clear)
+
+    run(work)

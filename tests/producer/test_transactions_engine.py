@@ -97,6 +97,17 @@ def test_no_offsets_are_stored_without_a_request() -> None:
     assert not engine.at.asked
 
 
+def test_the_last_ten_errors_are_kept_until_an_answer_is_good() -> None:
+    engine = opened(True)
+    engine.submit(StepKind.COMMIT)
+    for nth in range(12):
+        assert answer(engine, ask(engine), errors.NotCoordinator(str(nth)))
+        assert engine.retry_at_ms == 100
+    assert [error.message for error in engine.attempts] == [str(nth) for nth in range(2, 12)]
+    answer(engine, ask(engine), producer_id=7, epoch=1)
+    assert (list(engine.attempts), engine.retry_at_ms) == ([], 0)
+
+
 @each_row("adds_by_writing", [False, True])
 def test_after_an_error_that_can_be_aborted_the_producer_goes_on(adds_by_writing: bool) -> None:
     engine = opened(adds_by_writing)
