@@ -1,8 +1,9 @@
-"""Records that are given up, and the future of many records, over a scripted client."""
+"""Records that are given up, and calls with many records: their columns, errors and futures, over a scripted client."""
 
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ import pytest
 from producer_support import Bench, all_memory_back, started
 
 from kafkacore import errors
-from kafkacore.errors import PurgedError, UsageError
+from kafkacore.errors import Code, PurgedError, UsageError
 from kafkacore.producer.futures import BatchFuture
-from kafkacore.producer.many_call import one_array, partition_numbers
+from kafkacore.producer.many_call import ManyCall, none_queued, one_array, partition_numbers
 from kafkacore.producer.purge import purge
 from kafkacore.types import TopicPartition
 from tests.kit.inside import doubts_of
@@ -69,7 +70,7 @@ def test_the_future_of_many_records_says_where_they_are() -> None:
     with pytest.raises(errors.KafkaTimeoutError, match="not all of 4 records have an outcome within 0 s") as late:
         future.result(0)
     assert (late.value.topic, late.value.partition) == ("t", 0)
-    bench.answered((0, 0, 7), (1, errors.Code.RECORD_LIST_TOO_LARGE, -1))
+    bench.answered((0, 0, 7), (1, Code.RECORD_LIST_TOO_LARGE, -1))
     assert future.done()
     assert heard == [("first", future), ("third", future)], "one that fails keeps no other back"
     found = future.result(0)
@@ -132,3 +133,66 @@ def test_a_column_in_chunks_becomes_one_array() -> None:
     assert one_array(values := ["a"]) is values
     with pytest.raises(TypeError, match="has several columns"):
         one_array(pa.table({"a": [1], "b": [2]}))
+
+
+def test_failures_are_counted_until_someone_has_looked() -> None:
+    bench = Bench(enable_idempotence=False)
+    futures = [bench.send("t", b"%d" % nth, partition=nth % 2) for nth in range(5)]
+    bench.step()
+    bench.answered((0, Code.INVALID_RECORD, -1), (1, Code.RECORD_LIST_TOO_LARGE, -1))
+    counted = bench.sender.counters
+    assert (counted["failed_records"], counted["requests"], counted["retries"], counted["expired_batches"]) == (5, 1, 0, 0)
+    assert futures[0].exception(0) is not None
+    count, causes = bench.sender.unobserved_failures()
+    assert (count, [(cause.code, cause.partition) for cause in causes]) == (4, [(Code.INVALID_RECORD, 0), (Code.RECORD_LIST_TOO_LARGE, 1)])
+    assert bench.sender.unobserved_failures() == (0, [])
+
+
+def call_of(values: Any = (b"a", b"b"), **more: Any) -> ManyCall:
+    given = {"keys": None, "headers": None, "timestamps_ms": None, "waited_ms": 7}
+    return ManyCall(Bench(enable_idempotence=False).topic, list(values), **given | more)
+
+
+@each_row(
+    ("more", "said"),
+    [
+        ({"keys": [b"k"]}, "2 values, 1 keys"),
+        ({"timestamps_ms": [1]}, "2 values, 1 timestamps"),
+        ({"timestamps_ms": -1}, r"must not be negative, got -1 \(topic t\)"),
+        ({"timestamps_ms": [5, -2]}, "must not be negative, got -2"),
+        ({"headers": [[], [], []]}, "2 values, 3 lists of headers"),
+    ],
+)
+def test_columns_of_many_records_that_do_not_fit(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        call_of(**more)
+
+
+def test_each_of_many_records_as_a_send_of_its_own() -> None:
+    plain = call_of()
+    assert plain.record(0) == ("t", b"a", None, None, None, None, None, 7)
+    assert plain.record(1) == ("t", b"b", None, None, None, None, None, 0), "the wait counts once"
+    full = call_of(keys=[b"k", None], headers=[[("h", b"0")], [("h", b"1")]], timestamps_ms=[0, 9])
+    full.numbers = np.array([-1, 0], np.int32)
+    assert full.record(0) == ("t", b"a", b"k", [("h", b"0")], None, 0, None, 7)
+    assert full.record(1) == ("t", b"b", None, [("h", b"1")], 0, 9, None, 0)
+    common = call_of(headers={"h": b"x"}, timestamps_ms=0)
+    assert common.record(1) == ("t", b"b", None, [("h", b"x")], None, 0, None, 0)
+    assert call_of((), timestamps_ms=[]).count == 0
+
+
+def test_an_error_says_how_much_of_a_call_is_queued() -> None:
+    error: Any = errors.BufferFullError("full")
+    call_of().cut_short(error)
+    assert error.message == "full (0 of 2 records were queued)"
+    assert (error.appended, len(error.future)) == (0, 0)
+    one: Any = errors.BufferFullError("full")
+    call_of((b"a",)).cut_short(one)
+    assert one.message == "full (0 of 1 record was queued)"
+    for values, keys, said in (([5], None, r"values\[0\] must be bytes-like"), ([b"v"], [5], r"keys\[0\] .* give a key_serializer")):
+        wrong: Any = TypeError("expected bytes-like")
+        call_of(values, keys=keys).cut_short(wrong)
+        assert re.search(said, str(wrong))
+    before: Any = ValueError()
+    none_queued(before, "t")
+    assert (before.appended, len(before.future)) == (0, 0)
