@@ -226,6 +226,7 @@ def test_without_acks_the_close_asks_each_broker_that_got_something(monkeypatch,
     asked = driver.sent[3:]
     assert [(request.node_id, request.api, request.min_version) for request in asked] == [(n, MetadataRequest, 0) for n in (1, 2)]
     assert [[topic.name for topic in request.body.topics] for request in asked] == [["t"], ["t"]]
+    assert asked[0].now_ms == asked[1].now_ms, "at once"
     assert [request.expect_response for request in driver.sent] == [False] * 3 + [True] * 2
     assert (driver.times_ms[-1], driver.closed, driver.is_in) == (longest_ms, True, 0)
 

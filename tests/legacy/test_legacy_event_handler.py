@@ -125,7 +125,7 @@ def test_a_topic_without_any_leader_keeps_nothing_else_back():
     with pytest.raises(FailedToSendMessageError) as caught:
         handler_of(brokers, message_send_max_retries=0).handle([KeyedMessage("t", b"lost"), KeyedMessage("u", b"sent")])
     assert brokers.produced == [{1: {Tp("u", 0): [(None, b"sent")]}}]
-    assert list(caught.value.failed) == [Tp("t", -1)]
+    assert {tp: cause.message for tp, cause in caught.value.failed.items()} == {Tp("t", -1): "no partition of the topic has a leader"}
 
 
 # -- the refresh by time --------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from kafkacore import errors
+from kafkacore.clock import ManualClock
 from kafkacore.legacy import AsyncProducer, CallbackHandler, FailedToSendMessageError, KeyedMessage, QueueFullError, SyncProducer, producers
 from kafkacore.legacy.producers import MessageQueue
 from kafkacore.legacy.statistics import Counts
@@ -192,6 +193,23 @@ def test_with_a_timeout_of_minus_1_a_full_queue_makes_the_caller_wait():
     assert not caller.is_alive()
     producer.close()
     assert handler.batches == [[n] for n in range(6)]
+
+
+def test_with_a_timeout_a_full_queue_makes_the_caller_wait_so_long():
+    handler, clock, waits = KeepingHandler(), ManualClock(), []
+    producer = full(handler, queue_enqueue_timeout_ms=500, clock=clock)
+
+    def wait(seconds):
+        waits.append(seconds)
+        clock.advance(400)
+
+    changed_of(producer).wait, before = wait, changed_of(producer).wait
+    with pytest.raises(QueueFullError):
+        producer.send(*messages_of(3))
+    changed_of(producer).wait = before
+    assert waits == [0.5, 0.1]
+    handler.release()
+    producer.close()
 
 
 def test_a_close_beside_a_caller_that_waits_says_what_is_queued():

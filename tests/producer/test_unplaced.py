@@ -127,7 +127,7 @@ def test_a_record_that_is_not_counted_is_not_held() -> None:
 def test_who_waits_hears_when_nothing_is_held_any_more() -> None:
     rig = Rig()
     assert rig.unplaced.emptied() is None
-    for topic in ("a", "b"):
+    for topic in ("a", "b", "b"):
         rig.hold(topic, b"1")
     waiter = rig.unplaced.emptied()
     assert waiter is not None
@@ -138,7 +138,7 @@ def test_who_waits_hears_when_nothing_is_held_any_more() -> None:
     with rig.unplaced.change_over("a"):
         rig.unplaced.close()
     assert waiter.resolved
-    assert rig.face.failed == [("b", b"1", ClosedError)]
+    assert rig.face.failed == [("b", b"1", ClosedError)] * 2
     assert rig.unplaced.step(rig.bench.clock.now_ms()) == NEVER_MS
 
 
