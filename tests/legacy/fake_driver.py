@@ -116,7 +116,9 @@ class FakeDriver:
 
     def new_client_request(self, node_id: int, api: type[Any], build: Callable[[int], Any], now_ms: int, **more: Any) -> Any:
         assert now_ms == self.clock.now_ms()
-        request = SimpleNamespace(node_id=node_id, api=api, body=build(0), now_ms=now_ms, answered=False, expect_response=True, max_version=None)
+        request = SimpleNamespace(
+            node_id=node_id, api=api, body=build(0), now_ms=now_ms, answered=False, expect_response=True, max_version=None
+        )
         vars(request).update(more)
         return request
 

@@ -151,6 +151,10 @@ def test_what_an_answer_does_not_say_is_asked_again_of_each_partition_and_what_w
     assert [future.done() for future in futures] == [True, False, False]
     bench.step(100)
     assert sorted(sequences(bench)) == [(1, 0, 0), (2, 0, 0)]
+    bench.step(200_000)
+    for index in (1, 2):
+        left_out = futures[index].exception(0).attempts[0]
+        assert (left_out.topic, left_out.partition, left_out.broker, left_out.api) == ("t", index, 1, "Produce v13")
 
 
 def test_the_leaders_named_in_an_answer_are_all_used_at_once() -> None:
