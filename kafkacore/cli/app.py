@@ -67,7 +67,6 @@ def application(arguments: Sequence[str]) -> typer.Typer:
         help="Apache Kafka's client, timer and broker machinery: brokers, topics, groups, produce, consume, log files, measurements.",
         no_args_is_help=True,
         add_completion=True,
-        pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
         callback=root,
     )

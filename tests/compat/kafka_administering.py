@@ -162,7 +162,8 @@ def reassignments_and_elections(k: Face) -> Any:
 
 @case
 def transactions_of_others(k: Face) -> Any:
-    producer = k.producer(transactional_id=k.topic)
+    k.fill(1)
+    producer = k.producer(transactional_id=k.topic, transaction_timeout_ms=50_000)
     producer.init_transactions()
     producer.begin_transaction()
     producer.send(k.topic, b"v", partition=0).get(60)
@@ -182,7 +183,8 @@ def transactions_of_others(k: Face) -> Any:
         described.state.value,
         {tp.partition for tp in described.topic_partitions},
         described._fields,
-        [(each._fields, each.current_transaction_start_offset) for each in producers],
+        sorted((each.current_transaction_start_offset, each._fields) for each in producers),
+        (described.transaction_timeout_ms, described.transaction_start_time_ms > NOW_MS, described.producer_id == pid),
         k.raised(lambda: admin.describe_transactions([k.topic + "-absent"])),
         admin.find_hanging_transactions(),
         filtered,

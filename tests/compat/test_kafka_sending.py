@@ -139,7 +139,8 @@ def test_what_only_kafka_python_has_is_refused(cluster: EmbeddedCluster) -> None
         calls: list[tuple[Any, ...]] = [
             (consumer.poll, 0, None, False), (consumer.metrics, True), (producer.metrics, True),
             (consumer.subscribe, ["t"], None, Coroutines()),
-            (admin.delete_records, {tp: 0}, None, one), (admin.delete_groups, ["g"], one), (admin.alter_group_offsets, "g", {}, one),
+            (admin.delete_records, {tp: 0}, None, one), (admin.delete_groups, ["g"], one), (admin.describe_groups, ["g"], one),
+            (admin.alter_group_offsets, "g", {}, one),
             (admin.reset_group_offsets, "g", {}, one), (admin.delete_group_offsets, "g", [tp], one),
             (admin.remove_group_members, "g", [], one),
             (admin.describe_producers, [tp], one), (admin.list_partition_offsets, {tp: OffsetSpec.EARLIEST_LOCAL}),
