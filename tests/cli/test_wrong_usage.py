@@ -32,6 +32,7 @@ def test_words_that_do_not_fit(cli: Commands, tmp_path: Path, monkeypatch: pytes
         ("topics list -X bootstrap.controllers=h:1", "is --bootstrap-controller"),
         ("cluster --bootstrap-controller h:1", "brokers or controllers, not both"),
         ("consume t --filter true);select(1", "is one expression"),
+        (f"consume t --from @{1 << 63}", "is no time since 1970"),
         ("users set u --password secret", "others see a command line"),
         ("configs set --topic t --alter --entity-type users x=1", "kafkacore users set NAME"),
         ("configs set --entity-type nonsense x=1", "--entity-type nonsense"),

@@ -210,6 +210,7 @@ def access_lists(k: Face) -> Any:
         return m.ACLFilter(who, None, m.ACLOperation.ANY, m.ACLPermissionType.ANY, where)
 
     prefixed, any_access = m.ACLResourcePatternType.PREFIXED, ("a", "b", m.ACLOperation.ANY, m.ACLPermissionType.ANY)
+    where = m.ResourcePatternFilter(any_kind, "t", literal)
     readers = ("a", "b", m.ACLOperation.READ, m.ACLPermissionType.ALLOW)
     wanted = [acl(k.topic), acl(k.topic, "WRITE", "DENY", "User:b", "10.0.0.1", pattern_type=prefixed), acl(f"{k.topic}-g", kind="GROUP")]
     made = admin.create_acls([*wanted, acl(k.topic, who="nobody")])
@@ -227,9 +228,9 @@ def access_lists(k: Face) -> Any:
                 lambda: admin.delete_acls([matching("t"), 1]), lambda: acl("t", "ANY"), lambda: acl("t", permission="ANY"),
                 lambda: acl("t", kind="ANY"), lambda: acl("t", pattern_type=m.ACLResourcePatternType.MATCH),
                 lambda: acl("t", pattern_type=m.ACLResourcePatternType.ANY), lambda: matching("t", kind=2) and None,
-                lambda: m.ResourcePatternFilter(any_kind, "t", 3), lambda: m.ACLFilter("a", "b", 1, 1, 1),
-                lambda: m.ACLFilter("a", "b", m.ACLOperation.ANY, 1, 1), lambda: m.ACLFilter(*any_access, 1),
-                lambda: m.ACL(*readers, m.ResourcePatternFilter(any_kind, "t", literal)) and None,
+                lambda: m.ResourcePatternFilter(any_kind, "t", 3), lambda: m.ACLFilter("a", "b", 1, any_access[3], where),
+                lambda: m.ACLFilter("a", "b", m.ACLOperation.ANY, 1, where), lambda: m.ACLFilter(*any_access, 1),
+                lambda: m.ACL(*readers, where) and None,
             )
         ],
     )  # fmt: skip
@@ -339,7 +340,7 @@ def forms_of_arguments(k: Face) -> Any:
     )  # fmt: skip
     return (
         [(each["name"], each["num_partitions"], each["replication_factor"]) for each in made["topics"]],
-        [(each["name"], each["num_partitions"], each["replication_factor"]) for topics in plain for each in topics],
+        [(each["name"], each["num_partitions"], each["replication_factor"], type(each["configs"])) for topics in plain for each in topics],
         (checked, admin.describe_configs([m.ConfigResource("TOPIC", k.topic)])["topic"][k.topic]),
         placed,
         sorted(len(each["partitions"]) for each in admin.describe_topics([name, k.topic])),
