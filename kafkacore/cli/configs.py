@@ -240,7 +240,7 @@ def _alter(
 def _warn_of_names_without_effect(admin: KafkaAdminClient, resources: Iterable[ConfigResource], names: Collection[str]) -> None:
     """Kafka takes any name that is to be unset: without a word, what is misspelled has no effect."""
     asked = [each for each in resources if each.kind in ("topic", "broker") and each.name]  # others list only what is set
-    with suppress(errors.KafkaError):  # what is wrong with a resource, its change says
+    with suppress(errors.KafkaError):                                 # what is wrong with a resource, its change says
         for resource, entries in admin.describe_configs(asked).succeeded.items() if asked else ():
             unknown = [name for name in names if name not in entries]
             near = hints.nearest(unknown, entries)
@@ -251,12 +251,12 @@ def _warn_of_names_without_effect(admin: KafkaAdminClient, resources: Iterable[C
 
 def _warn_of_unknown(admin: KafkaAdminClient, names: Iterable[str]) -> None:
     """Brokers keep settings that they do not know, for plug-ins of theirs: without a word, what is misspelled has no effect."""
-    with suppress(errors.KafkaError):  # the change itself was made
+    with suppress(errors.KafkaError):                                 # the change itself was made
         broker = ConfigResource("broker", str(admin.describe_cluster().nodes[0].id))
         entries = admin.describe_configs([broker]).check()[broker]
         known = [name for name, entry in entries.items() if entry.type != "unknown"]
         unknown = [name for name in names if name not in known and not name.startswith("listener.name.")]
         near = hints.nearest(unknown, known)
-        for name in unknown if known else ():  # brokers before Kafka 2.6 name no types
+        for name in unknown if known else ():                  # brokers before Kafka 2.6 name no types
             meant = f"; did you mean {near[name]}?" if name in near else ""
             say(f"kafkacore: warning: brokers keep {name}, and have no setting of that name{meant}", err=True)

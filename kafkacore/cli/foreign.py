@@ -117,5 +117,5 @@ def _options(command: Any, path: str, rest: list[str]) -> list[str]:
         else:
             words.append(word)
     if words[:2] == _FIRST and any(word == "--from" or word.startswith("--from=") for word in words[2:]):
-        del words[:2]  # of -C; what was typed says where to begin
+        del words[:2]                                          # of -C; what was typed says where to begin
     return names + words

@@ -173,7 +173,7 @@ def load(
             raise ended
         absent = any(isinstance(each, errors.UnknownTopicOrPartition) for each in getattr(ended, "attempts", ()))
         hint = "; --create creates it" if absent and not delivered and not create else ""
-        if isinstance(ended, ValueError) and file.suffix.lower() in _JSON_LINES:  # its first megabyte says which columns there are
+        if isinstance(ended, ValueError) and file.suffix.lower() in _JSON_LINES:      # its first megabyte says which columns there are
             hint = "; kafkacore produce sends lines as they are, whatever fields they have"
         why = _one_line(ended).replace("null_keys=True sends", "--null-keys sends")
         raise Failure(f"{why}; {arrived} before{hint}") from ended
@@ -213,7 +213,7 @@ def _rows_of(file: Path, null: list[str]) -> tuple[Any, int | None, Iterator[Any
         import pyarrow.parquet
     except ImportError:
         raise Failure("load takes pyarrow: pip install pyarrow") from None
-    file.stat()  # what is missing is said by its name
+    file.stat()                                            # what is missing is said by its name
     try:
         match file.suffix.lower():
             case ".parquet":
@@ -233,7 +233,7 @@ def _rows_of(file: Path, null: list[str]) -> tuple[Any, int | None, Iterator[Any
                     return reader.schema, None, iter(reader)
                 table = _texts_as_they_are(file, pa.json.read_json)
                 return table.schema, table.num_rows, iter(table.to_batches())
-    except (ValueError, NotImplementedError) as error:  # pyarrow's ArrowInvalid
+    except (ValueError, NotImplementedError) as error:      # pyarrow's ArrowInvalid
         raise Failure(f"{file}: {_one_line(error)}") from None
     raise typer.BadParameter(f"{file} is no NAME.parquet, NAME.csv or NAME.jsonl", param_hint="FILE")
 

@@ -230,7 +230,7 @@ def lag(
                 names = list(dict.fromkeys(groups or (each.group_id for each in listed)))
                 committed = _committed_of(admin, names, failed)
                 if without := [name for name in groups or () if not committed[name] and name not in failed]:
-                    failed |= admin.describe_groups(without).errors  # Kafka answers no offsets for a group that is not there
+                    failed |= admin.describe_groups(without).errors    # Kafka answers no offsets for a group that is not there
                 ends = _ends(admin, set().union(*committed.values()), failed)
             except KafkaError as error:
                 if watch is None:

@@ -84,7 +84,7 @@ def _meant(topics: set[str], settings: set[tuple[str, ...]]) -> dict[str, str]:
     before = logging.root.manager.disable
     logging.disable()
     try:
-        with contextlib.suppress(Exception), make() as admin:  # a failure of its own says nothing about the command's
+        with contextlib.suppress(Exception), make() as admin:      # a failure of its own says nothing about the command's
             known = admin.list_topics(include_internal=True)
             found |= nearest(topics, known)
             for kind, name in sorted(settings):

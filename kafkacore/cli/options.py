@@ -208,7 +208,7 @@ def registry_of(url: str | None, given: list[str] | None, *, needed: bool) -> tu
 def registry_of_values(url: str | None, given: list[str] | None, form: str, schema: str | None) -> tuple[Any, list[str]]:
     """The schema registry of a read of values of one form, as `registry_of` gives it."""
     registry, others = registry_of(url, given, needed=form == "avro" and schema is None)
-    if registry is not None and form not in ("json", "avro"):  # what it describes looks like bytes to auto
+    if registry is not None and form not in ("json", "avro"):                   # what it describes looks like bytes to auto
         raise typer.BadParameter("is for --format json and --format avro", param_hint="--registry")
     if registry is None and schema is None and form == "avro":
         raise typer.BadParameter("avro takes --registry URL, or --schema", param_hint="--format")

@@ -156,7 +156,7 @@ def produce(
     patience: dict[str, Any] = {"max.block.ms": PATIENCE_MS}
     settings = client_settings(bootstrap_server, setting, kind=ProducerConfig, **patience)
     with KafkaProducer(settings) as producer:
-        producer.partitions_for(topic)  # connected, and the topic is known, before the clock starts
+        producer.partitions_for(topic)                            # connected, and the topic is known, before the clock starts
         sender = Sender(producer, topic, payloads, rows if columns else 0)
         send = sender.columns if columns else sender.objects
         every = max(1, records // SAMPLED)

@@ -108,9 +108,9 @@ def run(
             while True:
                 fed = feed()
                 news = bool(steps or fed) or running.has_news()
-                if news:  # an update takes seconds of CPU, also with nothing to read
+                if news:                                          # an update takes seconds of CPU, also with nothing to read
                     took = update(running, recorder, refresh, steps=steps)
-                    steps = False  # a log need not have those of every update without end
+                    steps = False                                 # a log need not have those of every update without end
                     if json:
                         print_json(_summary(recorder.status, took, fed))
                     else:
@@ -186,8 +186,8 @@ def session(
     """
     from kafkacore.spark.pipeline.running import Recorder, Session, missing
 
-    warnings.filterwarnings("ignore", module=r"pyspark\.")  # what is wrong is said in one line, by us
-    own = project.named_kafka(bootstrap_server) is None  # wrong addresses are said before anything is started
+    warnings.filterwarnings("ignore", module=r"pyspark\.")       # what is wrong is said in one line, by us
+    own = project.named_kafka(bootstrap_server) is None           # wrong addresses are said before anything is started
     reason = missing(remote)
     if reason is not None:
         raise Failure(reason)
@@ -207,9 +207,9 @@ def session(
             if seed is None or done or recorder.status.unfinished:
                 return 0
             with _doing("sending what comes next by seed.py", visible and (not said or sys.stderr.isatty())):
-                said = True  # as of the steps of an update, a log has it once
+                said = True                                       # as of the steps of an update, a log has it once
                 sent = seed(address)
-            done = not sent  # it has said that nothing comes any more
+            done = not sent                                       # it has said that nothing comes any more
             return sent
 
         if not dry:
@@ -217,7 +217,7 @@ def session(
         try:
             if prepare is not None:
                 with _doing(f"making the topics on the project's own broker at {address}", visible):
-                    prepare(address)  # the flows ask for their topics; what is lacking is said at once
+                    prepare(address)                              # the flows ask for their topics; what is lacking is said at once
             with _doing("starting Spark" if remote is None else f"connecting to Spark at {remote}", visible):
                 running = made.__enter__()
             try:
@@ -288,7 +288,7 @@ class Stopper:
 
     def __init__(self, gentle: bool, visible: bool) -> None:
         self._wanted = False
-        self._end, self._ring = os.pipe()  # not an Event: its lock may be held by the thread that the handler interrupts
+        self._end, self._ring = os.pipe()                     # not an Event: its lock may be held by the thread that the handler interrupts
         self._gentle = gentle
         self._visible = visible
         self._before: dict[int, Any] = {}
@@ -379,7 +379,7 @@ def _print_status(recorded: Status, behind: dict[str, int | None], asked: bool, 
 
     if recorded.state in ("running", "killed"):
         since = f", started {recorded.started_at}"
-    else:  # ended_at: not in what earlier versions recorded
+    else:                                                         # ended_at: not in what earlier versions recorded
         since = f" since {at}" if (at := recorded.ended_at or recorded.finished_at) else ""
     console.print(f"pipeline {recorded.pipeline}: {recorded.state}{since}, {recorded.updates} updates")
     if not recorded.flows:

@@ -147,7 +147,7 @@ class TopicScan:
             with KafkaConsumer(self._settings) as consumer:
                 yield from consumer.read(self._stretches, **self._how).batches()
         except GeneratorExit:
-            raise  # DuckDB has rows enough
+            raise                                          # DuckDB has rows enough
         except BaseException as error:
             self.error = error
             raise
@@ -240,12 +240,12 @@ def query(
     options = Options(own, form, schema, place, last, on_error)
     with tempfile.TemporaryDirectory(prefix="kafkacore-query-") as directory:
         scans: dict[str, TopicScan] = {}
-        config: Any = NO_FILES if no_files else {}  # what it spills goes beside its own file in any case
+        config: Any = NO_FILES if no_files else {}             # what it spills goes beside its own file in any case
         with duckdb.connect(str(Path(directory) / "topics.duckdb"), config=config) as database, _interrupting(database) as interrupts:
             try:
-                database.execute("set python_enable_replacements = false")  # a name is a topic, never a variable
+                database.execute("set python_enable_replacements = false")     # a name is a topic, never a variable
                 database.execute(f"set memory_limit = {_literal(memory)}")
-                database.execute("set lock_configuration = true")  # the query cannot undo it
+                database.execute("set lock_configuration = true")              # the query cannot undo it
                 _check_kind(database, sql)
                 topics = sorted(database.get_table_names(sql))
                 if not topics:
@@ -262,13 +262,13 @@ def query(
                     if scan.error is not None:
                         raise scan.error from None
                 if interrupts:
-                    raise KeyboardInterrupt from None  # which DuckDB has taken
-                if isinstance(wrong, OSError):  # of the output, or of the cluster before there was a scan
+                    raise KeyboardInterrupt from None          # which DuckDB has taken
+                if isinstance(wrong, OSError):                 # of the output, or of the cluster before there was a scan
                     raise
                 raise Failure(one_line(wrong)) from None
             finally:
                 for topic in scans:
-                    with contextlib.suppress(duckdb.Error):  # rows that were not read: they end with the connection
+                    with contextlib.suppress(duckdb.Error):        # rows that were not read: they end with the connection
                         database.unregister(topic)
 
 
@@ -286,7 +286,7 @@ def _interrupting(database: Any) -> Iterator[list[int]]:
         database.interrupt()
         raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():  # which alone has signals
+    if threading.current_thread() is not threading.main_thread():     # which alone has signals
         yield came
         return
     before = signal.signal(signal.SIGINT, interrupt)

@@ -89,7 +89,7 @@ class RegistryText:
                 groups[name].append((row, data))
             except registry.WrongPlace:
                 raise
-            except errors.ConfigError as error:  # this schema cannot be used
+            except errors.ConfigError as error:                # this schema cannot be used
                 found.faults[row] = error.message
             except Undecodable as error:
                 found.faults[row] = str(error)
@@ -140,7 +140,7 @@ def _decoded(decoder: Any, values: list[bytes], *, whole: bool) -> Texts:
     rows = pa.StructArray.from_arrays(found.columns, fields=decoder.fields) if found.columns else pa.array([{}] * found.rows, pa.struct([]))
     try:
         texts = json_column(rows if whole else rows.field(0)).to_pylist()
-    except errors.SerializationError as error:  # a time that ISO 8601 does not have: not known of which row
+    except errors.SerializationError as error:                 # a time that ISO 8601 does not have: not known of which row
         if len(values) == 1:
             return Texts([None], {0: error.message})
         parts = [_decoded(decoder, [value], whole=whole) for value in values]

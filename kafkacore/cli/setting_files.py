@@ -219,7 +219,7 @@ def _checked(where: str, file: Path, found: dict[str, str]) -> FileSettings:
         if field.startswith(_field(REGISTRY)):
             _keep_of_registry(where, name, value, registry)
             continue
-        if field == "ssl_endpoint_identification_algorithm":  # "https", or nothing to leave names unchecked
+        if field == "ssl_endpoint_identification_algorithm":   # "https", or nothing to leave names unchecked
             value = "true" if value.strip().lower() not in ("", "none") else "false"
         field = ELSEWHERE[field] if field in SAME else field
         dotted = field.replace("_", ".")
@@ -249,7 +249,7 @@ def _keep_of_registry(where: str, name: str, value: str, kept: dict[str, str]) -
         kept[dotted] = value
     elif near := difflib.get_close_matches(dotted, SETTINGS, n=1, cutoff=0.9):
         raise ConfigError(f"{where}: unknown setting {name!r}; did you mean {REGISTRY}{near[0]}?")
-    else:  # Java has more of them, as ssl.truststore.type
+    else:                                                      # Java has more of them, as ssl.truststore.type
         _log.warning("%s: no schema registry here has the setting %s", where, name)
 
 

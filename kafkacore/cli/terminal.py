@@ -97,7 +97,7 @@ class Silence(Stage):
 @contextmanager
 def stage(what: str) -> Iterator[Stage]:
     """Says on stderr what is being done: a line that lives, with its seconds, where a person looks; otherwise a line for each step."""
-    if not sys.stderr.isatty():  # not rich's word for it, which goes by FORCE_COLOR too
+    if not sys.stderr.isatty():                                   # not rich's word for it, which goes by FORCE_COLOR too
         messages.print(what)
         yield Stage(what)
         return

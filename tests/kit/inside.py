@@ -384,8 +384,6 @@ def watched_by(selector: Any) -> Any:
 def authority_of(certificates: Any) -> Any:
     """What signs them."""
     return certificates._authority
-
-
 def note_committed(member: Any, offsets: Any) -> None:
     """The coordinator has taken these offsets."""
     member._note_committed(offsets)
