@@ -170,6 +170,16 @@ def test_only_one_thread_is_inside_and_a_nested_call_does_not_end_the_outer_one(
     assert driver.entries == 6 and taken == [False, False]
 
 
+def test_a_call_that_ctrl_c_ended_before_it_gave_back_is_not_the_outer_one(driver: CallerDriver) -> None:
+    def interrupted() -> None:
+        driver.__enter__()
+
+    interrupted()
+    with driver:
+        assert driver.inside == 1
+    assert driver.inside == 0 and elsewhere(lambda: enter(driver)) is None
+
+
 def test_who_shares_a_client_waits_for_its_turn(cluster: Cluster) -> None:
     driver, turn = driver_on(cluster, exclusive=False), threading.Event()
 

@@ -127,7 +127,8 @@ def test_a_partition_that_has_a_leader_is_asked_for_while_another_waits_for_one(
     assert then == ["v-1"]
     answer_offsets(cluster, 1, header, {"v-1": 4})
     assert names_of(query.unanswered()) == ["v-0"] and not query.done
-    assert isinstance(query.last_errors[TopicPartition("v", 0)], errors.LeaderNotAvailable)
+    cause = query.last_errors[TopicPartition("v", 0)]
+    assert isinstance(cause, errors.LeaderNotAvailable) and (cause.topic, cause.partition) == ("v", 0)
 
 
 class Driver:
@@ -276,11 +277,16 @@ def test_a_partition_is_asked_again_so_often_and_no_more(cluster: Cluster) -> No
     dropped = query_of(cluster, "u")
     header, _ = next_question(cluster, dropped, 2)
     answer_offsets(cluster, 2, header, dict.fromkeys(["u-0", "u-1"], -Code.OFFSET_NOT_AVAILABLE))
-    dropped.step(cluster.now_ms)
     dropped.drop([TopicPartition("u", 0)])
+    dropped.step(cluster.now_ms)
     assert dropped.next_wake_ms(cluster.now_ms) == 100 and names_of(dropped.unanswered()) == ["u-1"]
     dropped.drop([TopicPartition("u", 1)])
     assert dropped.next_wake_ms(cluster.now_ms) is None and dropped.done
+    both = query_of(cluster, "t", "u")
+    for node in (1, 2):
+        cluster.client.disconnect(node)
+    both.step(cluster.now_ms)
+    assert names_of(both.unanswered()) == ["t-0", "t-1", "t-2", "t-3", "u-0", "u-1"]
 
 
 def test_topics_that_the_cluster_does_not_describe_fail_each_in_its_time(cluster: Cluster) -> None:
