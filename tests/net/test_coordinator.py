@@ -97,7 +97,7 @@ def test_a_coordinator_has_a_connection_of_its_own(cluster: Cluster) -> None:
 
 
 @each_row(
-    "kind, told, why, for_good",
+    "kind, answers, why, for_good",
     [
         (0, [at(error_code=Code.COORDINATOR_NOT_AVAILABLE, error_message="soon")], "group g: soon", False),
         (1, [at(error_code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)], "transactional id g", True),
@@ -113,12 +113,12 @@ def test_a_coordinator_has_a_connection_of_its_own(cluster: Cluster) -> None:
     ],
     ids=lambda value: str(value) if isinstance(value, str) else None,
 )
-def test_what_an_answer_is_worth(kind: int, told: list[dict[str, Any]], why: str | None, for_good: bool) -> None:
+def test_what_an_answer_is_worth(kind: int, answers: list[dict[str, Any]], why: str | None, for_good: bool) -> None:
     cluster = Cluster()
     cluster.metadata.request_update()
     cluster.poll(10)  # the bootstrap address has a broker now
     link = link_of(cluster, kind=kind)
-    answer(cluster, question(cluster, link), *told)
+    answer(cluster, question(cluster, link), *answers)
     if why is None:
         assert link.node is not None and not link.attempts
     else:
