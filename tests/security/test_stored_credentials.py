@@ -9,6 +9,7 @@ import pytest
 
 from kafkacore import errors
 from kafkacore import protocol as p
+from kafkacore.broker.handlers import security
 from kafkacore.broker.handlers.security import describe_client_quotas, describe_user_scram_credentials
 from kafkacore.errors import Code
 from tests.kit.rows import each_row
@@ -85,3 +86,15 @@ def test_users_of_scram(named: list[str] | None) -> None:
     else:
         assert found == {"b": (0, [(2, 6), (1, 7)]), "a": (Code.DUPLICATE_RESOURCE, []), "stranger": (Code.RESOURCE_NOT_FOUND, [])}
         assert all(each.user in each.error_message for each in results if each.error_code) and len(results) == 3
+
+
+def test_who_may_not_ask_learns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(security, "may_cluster", lambda *_: False)
+    refused = quotas(False, ("user", EXACT, None))
+    assert (refused.error_code, refused.error_message, refused.entries) == (Code.CLUSTER_AUTHORIZATION_FAILED, None, None)
+    request = p.DescribeUserScramCredentialsRequest(users=[p.ScramUserName(name=each) for each in "ab"])
+    answer = describe_user_scram_credentials(state_of(), SimpleNamespace(), request)  # type: ignore[arg-type]
+    assert (answer.error_code, answer.error_message) == (Code.CLUSTER_AUTHORIZATION_FAILED, None)
+    assert [(each.user, each.error_code, each.error_message, each.credential_infos) for each in answer.results] == [
+        ("", Code.CLUSTER_AUTHORIZATION_FAILED, None, [])
+    ] * 2
