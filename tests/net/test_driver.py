@@ -11,6 +11,7 @@ import pytest
 
 from kafkacore import errors
 from kafkacore.clock import ManualClock
+from kafkacore.config import ClientConfig
 from kafkacore.net.driver import CallerDriver
 from tests.kit.rows import each_row
 from tests.kit.waiting import GUARD_S, until
@@ -331,3 +332,12 @@ def test_a_client_that_is_forgotten_says_so_once(cluster: Cluster, driver: Calle
         driver.abandon("a client")
     driver.abandon("a client")
     assert driver.closed and driver.reported and len(said) == 1
+
+
+def test_a_client_has_its_own_protocol() -> None:
+    sasl = {"sasl_mechanism": "PLAIN", "sasl_username": "a", "sasl_password": "b"}
+    for protocol, more in (("PLAINTEXT", {}), ("SASL_PLAINTEXT", sasl), ("SSL", {}), ("SASL_SSL", sasl)):
+        config = ClientConfig.from_user({"bootstrap_servers": "h:1", "security_protocol": protocol, **more})
+        driver = CallerDriver(config, "client", exclusive=True)
+        assert driver.client.selector.uses_tls == protocol.endswith("SSL"), protocol
+        driver.close()

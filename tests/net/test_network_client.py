@@ -21,6 +21,7 @@ from kafkacore.errors import (
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net.background import resolve
 from kafkacore.net.client import ClientResponse, NetworkClient
+from kafkacore.net.connection import NodeConnection
 from kafkacore.net.transport import Address, SocketTransports, Transport
 from kafkacore.net.waits import Pieces
 from kafkacore.types import Node
@@ -918,3 +919,19 @@ def test_one_write_per_channel_and_poll() -> None:
         assert [send.written_bytes for send in sends] == [10 * step] * 2  # in step with each other
         cluster.poll()
     cluster.close()
+
+
+def test_an_address_is_shown_with_the_name_that_it_was_asked_for() -> None:
+    shown = {
+        str(Address(socket.AF_INET, ("1.2.3.4", 9))),
+        str(Address(socket.AF_INET6, ("::1", 9, 0, 0))),
+        str(Address(0, ("1.2.3.4", 9), "h")),
+    }
+    assert shown == {"1.2.3.4:9", "[::1]:9", "h:9"}
+    assert (str(Address(socket.AF_UNIX, ("/socket",))), str(Address(0, (), "h"))) == ("/socket", "h")
+
+
+def test_a_connection_begins_with_no_failure() -> None:
+    new = NodeConnection(7)
+    assert (new.closed_early, new.failed_attempts, new.failed_connect_attempts) == (0, 0, 0)
+    assert new.disconnected and not new.is_up and new.can_connect(0) and new.authentication is None
