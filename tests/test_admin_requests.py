@@ -5,7 +5,7 @@ import pytest
 from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.admin import FeatureUpdate, KafkaAdminClient
-from kafkacore.admin.base import Asked, Call
+from kafkacore.admin.base import GROUP_KEY, TRANSACTION_KEY, Asked, Call
 from kafkacore.errors import Code
 from kafkacore.types import NewTopic, Node, OffsetAndMetadata
 
@@ -48,13 +48,13 @@ def ask(monkeypatch):
 
     monkeypatch.setattr(Call, "__init__", noted)
 
-    def make(call, *answers, version=None):
+    def make(call, *answers, version=None, key_type=GROUP_KEY):
         left, asked = list(answers), []
 
         def answered(api, build):
             request = build(api.MAX_VERSION if version is None else version)
             if api is p.FindCoordinatorRequest:
-                keys = request.coordinator_keys or [request.key]
+                keys = request.coordinator_keys if request.key_type == key_type else []
                 return answer(p.FindCoordinatorResponse, coordinators=[{"key": key, "node_id": 1} for key in keys])
             if api is p.MetadataRequest and request.topics == []:
                 return answer(p.MetadataResponse, brokers=[{"node_id": 1, "host": "a"}, {"node_id": 2, "host": "b"}])
@@ -194,18 +194,18 @@ def test_transactions(ask):
     state["topics"] = [{"topic": "t", "partitions": [0, 1]}, {"topic": "u", "partitions": [2]}]
     states = [state, {"transactional_id": "b", "error_code": Code.TRANSACTIONAL_ID_NOT_FOUND}]
     told = answer(p.DescribeTransactionsResponse, transaction_states=states)
-    found, asked = ask(lambda admin: admin.describe_transactions(["a", "b"]), told)
+    found, asked = ask(lambda admin: admin.describe_transactions(["a", "b"]), told, key_type=TRANSACTION_KEY)
     assert dict(found) == {"a": ("Ongoing", 1, 2, 3, 4, [("t", 0), ("t", 1), ("u", 2)])}
     assert of_errors(found) == {"b": errors.TransactionalIdNotFound}
     assert asked == [{"transactional_ids": ["a", "b"]}]
     fenced = p.InitProducerIdResponse(producer_id=5, producer_epoch=6)
     busy = p.InitProducerIdResponse(error_code=Code.CONCURRENT_TRANSACTIONS)
     refused = p.InitProducerIdResponse(error_code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    found, asked = ask(lambda admin: admin.fence_producers(["a", "b", "c"]), fenced, refused, busy, fenced)
+    found, asked = ask(lambda admin: admin.fence_producers(["a", "b", "c"]), fenced, refused, busy, fenced, key_type=TRANSACTION_KEY)
     assert (dict(found), of_errors(found)) == ({"a": (5, 6), "c": (5, 6)}, {"b": errors.TransactionalIdAuthorization})
     assert [(each["transactional_id"], each["transaction_timeout_ms"]) for each in asked] == [(each, 1) for each in "abcc"]
     with pytest.raises(errors.TransactionalIdAuthorization, match="transactional id a"):
-        ask(lambda admin: admin.force_terminate_transaction("a"), refused)
+        ask(lambda admin: admin.force_terminate_transaction("a"), refused, key_type=TRANSACTION_KEY)
 
     def listed(admin):
         return admin.list_transactions(states=["S"], producer_ids=[7], longer_than_ms=0, pattern="p")
