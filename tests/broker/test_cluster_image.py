@@ -96,9 +96,9 @@ def test_a_jump_takes_all_of_another_image_and_says_what_differs(start, end):
     assert contents(image) == contents(image_of(end))
     assert all(getattr(image, name) is value for name, value in held.items())
     (delta,) = heard.deltas
-    told = delta.configs, delta.brokers, delta.features, delta.quotas, delta.acls
+    differs = delta.configs, delta.brokers, delta.features, delta.quotas, delta.acls
     everything = {(2, "t"), (4, "")}, {1, 2}, {"metadata.version"}, {frozenset({("user", None)})}, {ACL_ID}
-    assert told == (everything if start != end else (set(),) * 5)
+    assert differs == (everything if start != end else (set(),) * 5)
     assert [each.name for each in delta.created_topics] == (["t"] if not start else [])
     assert [each.name for each in delta.deleted_topics] == (["t"] if not end else [])
     assert [(each.index, each.before) for each in delta.partitions] == ([(0, None), (1, None)] if not start else [])
