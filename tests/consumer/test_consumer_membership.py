@@ -465,6 +465,7 @@ def test_a_broker_without_kip_848_is_named():
     assert isinstance(client.engine.failure, errors.UnsupportedVersion)
     assert "no KIP-848" in str(client.engine.failure)
     assert "group_protocol=classic" in str(client.engine.failure)
+    assert client.engine.failure.api == "ConsumerGroupHeartbeat"
 
 
 @pytest.mark.parametrize(("code", "why"), [(Code.UNSUPPORTED_VERSION, "no KIP-848"), (Code.GROUP_ID_NOT_FOUND, "classic one that cannot")])
