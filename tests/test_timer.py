@@ -257,12 +257,13 @@ def sleeping(moved):
 def test_a_wait_ends_with_the_timeout_or_the_next_bucket(sleeping, moved):
     for timeout_ms in (1, 700):
         assert moved.waited(sleeping, timeout_ms) == (False, timeout_ms / 1000)
+    moved.ns += 10**6
     assert moved.waited(sleeping, -1) == moved.waited(sleeping, 0) == (False,)
-    assert sleeping.wheel.current_time == 701
+    assert sleeping.wheel.current_time == 702
     sleeping.add(TimerTask(15, list))
     sleeping.add(TimerTask(25, list))
     assert moved.waited(sleeping, 14) == (False, 0.014)
-    assert sleeping.wheel.current_time == 715
+    assert sleeping.wheel.current_time == 716
     assert moved.waited(sleeping, 9) == (True, 0.001)
     assert sleeping.size() == 1
     assert moved.waited(sleeping, None) == (True, 0.01)
