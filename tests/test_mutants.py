@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import mutant_rooms  # noqa: E402
 import mutants  # noqa: E402
 import mutations  # noqa: E402
+import warm  # noqa: E402
 
 MOST_KNOWN = 4
 """How many known survivors there are. It may only shrink."""
@@ -123,3 +124,36 @@ def test_known_survivors_are_mutants_still_and_shrink_in_number() -> None:
     for each in known:
         names = {mutant.name for mutant in mutations.mutants_of((ROOT / each.file).read_bytes(), each.file)}
         assert each[:3] in names, each
+
+
+WARM = b"""
+class Engine:
+    def step(self):
+        return [each for each in (1, 2)]
+    def other(self):
+        return 1
+def outer():
+    def inner():
+        return 5
+    return inner()
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "planted", "found"),
+    [
+        (b"return 1", b"return 2", True, ([1, 2], 2, 5)),
+        (b"return 5", b"return 6", True, ([1, 2], 1, 6)),
+        (b"(1, 2)", b"(1, 3)", True, ([1, 3], 1, 5)),
+        (b"def other", b"def another", False, ([1, 2], 1, 5)),
+    ],
+)
+def test_functions_that_are_imported_get_the_changed_code(
+    tmp_path: Path, old: bytes, new: bytes, planted: bool, found: tuple[Any, ...]
+) -> None:
+    file = str(tmp_path / "x.py")
+    names: dict[str, Any] = {}
+    exec(compile(WARM, file, "exec"), names)
+    assert warm.plant(file, WARM, WARM.replace(old, new)) is planted
+    engine = names["Engine"]()
+    assert (engine.step(), engine.other(), names["outer"]()) == found

@@ -8,7 +8,7 @@ How it goes:
 2. One run of a room's tests is measured: which test runs which line, and how long it takes. It is kept in build/mutants until the room's
    files or tests change. Slow tests are measured apart, and only when a mutant has survived the quick ones.
 3. A mutant meets the tests that run its line: those of files of the same name first, then the fastest. If no test runs it, it counts as not
-   covered.
+   covered. It is first planted in a child of a process that has imported them (tools/warm.py); what survives there is tried in files.
 4. A compiled mutant is built and meets all tests of its room. One that does not compile is incompetent, and does not count.
 5. Survivors that no test can notice are in `tests/mutants.toml`, each with its reason. They are not drawn.
 
@@ -17,6 +17,7 @@ The draw depends on the seed and the code alone. Survivors that are faults want 
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -31,7 +32,7 @@ import tempfile
 import time
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -40,6 +41,7 @@ import compilers
 import covered
 import mutant_rooms
 import mutations
+import warm
 
 ROOT = Path(__file__).resolve().parent.parent
 KNOWN = ROOT / "tests" / "mutants.toml"
@@ -78,6 +80,70 @@ class Measured(NamedTuple):
     """Of each test that passed."""
     lines: dict[str, dict[int, set[str]]]
     """The tests that run a line, by file and line."""
+
+
+class Warm:
+    """A process that has imported the room's tests, in a copy of the checkout (tools/warm.py)."""
+
+    def __init__(self, copy: Path, tests: list[str], marks: str) -> None:
+        self._asked = copy / "warm-output"
+        self._noticing: dict[str, bool] = {}
+        command = [sys.executable, str(copy / "tools" / "warm.py"), *PYTEST[3:], "-x", "-n", "0", "-m", marks, "--", *tests]
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", f'ulimit -v {MEMORY_KIB} 2>/dev/null; exec "$@"', "sh", *command],
+            cwd=copy,
+            env=environment_of(copy, PYTHONDONTWRITEBYTECODE="1"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            fail(f"the process that has imported the tests ended with {self._process.wait()}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def run(self, mutant: mutations.Mutant, changed: bytes | None, arguments: list[str], limit_s: float) -> tuple[int | None, str]:
+        """As `run`; `changed` is the mutant's source, None for what there is."""
+        assert self._process.stdin is not None
+        text = None if changed is None else changed.decode()
+        asked = {"file": mutant.file, "changed": text, "arguments": arguments, "output": str(self._asked), "limit_s": limit_s}
+        print(json.dumps(asked), file=self._process.stdin, flush=True)
+        code = self._answer()["code"]
+        return code, self._asked.read_text(errors="replace")
+
+    def killed_by(self, mutant: mutations.Mutant, changed: bytes, of: Measured, budget_s: float) -> str | None:
+        """What notices a mutant here; None if nothing does, which says little."""
+        for tests in batches(tests_for(mutant, of), of.seconds, budget_s):
+            tests = [test for test in tests if self._noticing.get(test, True)]
+            while tests:
+                limits, limit_s = limits_of(tests, of)
+                code, output = self.run(mutant, changed, [*limits, *tests], limit_s)
+                if code == warm.NOT_PLANTED or code == 0:
+                    break
+                by = failed_test(code, output)
+                test = covered.function_of(by)
+                if test not in tests:
+                    return None
+                if test not in self._noticing:
+                    self._noticing[test] = self.run(mutant, None, [*limits, test], limit_s)[0] == 0
+                if self._noticing[test]:
+                    return by
+                tests.remove(test)
+            if code == warm.NOT_PLANTED:
+                return None
+        return None
+
+    def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
 
 class Result(NamedTuple):
@@ -308,7 +374,13 @@ def failed_test(code: int | None, output: str) -> str:
     return found[1] if found else f"exit code {code}"
 
 
-def outcome_of(mutant: mutations.Mutant, copy: Path, of: Measured, budget_s: float) -> tuple[str, str]:
+def limits_of(tests: list[str], of: Measured) -> tuple[list[str], float]:
+    """pytest's time limit for each of the tests, and seconds for all of them."""
+    slowest = max(of.seconds[test] for test in tests)
+    return ["--timeout", str(int(30 + 5 * slowest))], 120 + 5 * sum(of.seconds[test] for test in tests)
+
+
+def outcome_of(mutant: mutations.Mutant, copy: Path, of: Measured, budget_s: float, warm_up: Callable[[], Warm]) -> tuple[str, str]:
     tests = tests_for(mutant, of)
     if not tests:
         return NOT_COVERED, ""
@@ -320,15 +392,15 @@ def outcome_of(mutant: mutations.Mutant, copy: Path, of: Measured, budget_s: flo
             compile(changed, mutant.file, "exec", dont_inherit=True)
         except SyntaxError as error:
             return INCOMPETENT, str(error)
+        if not mutant.runs_on_import and (by := warm_up().killed_by(mutant, changed, of, budget_s)):
+            return KILLED, by
         path.write_bytes(changed)
         os.utime(path)  # the compiled form of the unchanged file stays, and is used again afterwards
         environment = environment_of(copy, PYTHONDONTWRITEBYTECODE="1")
         ran = 0
         for batch in batches(tests, of.seconds, budget_s):
-            slowest = max(of.seconds[test] for test in batch)
-            limits = ["--timeout", str(int(30 + 5 * slowest)), "-m", of.marks]
-            limit_s = 120 + 5 * sum(of.seconds[test] for test in batch)
-            code, output = run([*PYTEST, "-x", "-n", "0", *limits, *batch], copy, environment, limit_s)
+            limits, limit_s = limits_of(batch, of)
+            code, output = run([*PYTEST, "-x", "-n", "0", *limits, "-m", of.marks, *batch], copy, environment, limit_s)
             if code != 0:
                 return KILLED, failed_test(code, output)
             ran += len(batch)
@@ -382,15 +454,27 @@ def results_of(room: str, chosen: list[mutations.Mutant], jobs: int, quick: bool
         for number in range(1, jobs):
             copies.put(Path(shutil.copytree(first, Path(directory, str(number)))))
 
+        processes: dict[tuple[Path, str], Warm] = {}
+        tests = [f"tests/{file}" for file in mutant_rooms.tests_of(first / "tests", room)]
+
+        def warmed(copy: Path, marks: str) -> Warm:
+            if (copy, marks) not in processes:
+                processes[copy, marks] = Warm(copy, tests, marks)
+                ends.callback(processes[copy, marks].end)
+            return processes[copy, marks]
+
         def tried(mutant: mutations.Mutant, of: Measured | None) -> Result:
             copy, began = copies.get(), time.monotonic()
             try:
-                outcome, by = outcome_of(mutant, copy, of, budget_s) if of else outcome_of_compiled(room, mutant, copy)
+                if of is None:
+                    outcome, by = outcome_of_compiled(room, mutant, copy)
+                else:
+                    outcome, by = outcome_of(mutant, copy, of, budget_s, functools.partial(warmed, copy, of.marks))
             finally:
                 copies.put(copy)
             return Result(room, mutant, outcome, time.monotonic() - began, by)
 
-        with ThreadPoolExecutor(jobs) as threads:
+        with contextlib.ExitStack() as ends, ThreadPoolExecutor(jobs) as threads:
             left = []
             for result in threads.map(lambda mutant: tried(mutant, runs[0] if runs else None), chosen):
                 if runs and not quick and result.outcome in (SURVIVED, NOT_COVERED):
