@@ -279,10 +279,8 @@ def test_statistics_count_what_a_client_has_done() -> None:
         for nth in range(3):
             producer.produce("t", b"v%d" % nth, partition=1)
         producer.flush(WAIT_S)
-        seen.clear()
-        until(lambda: producer.poll(0.05) > 0, "statistics")
+        until(lambda: producer.poll(0.05) > 0 and seen[-1]["txmsgs"] == 3, "statistics")
         found = seen[-1]
-        assert found["txmsgs"] == 3
         assert re.fullmatch(r"me#producer-\d+", found["name"])
         assert abs(found["time"] - time.time()) < 3_600 and abs(found["ts"] / 1e6 - time.monotonic()) < 3_600
         assert 0 < found["age"] < 1e6 * WAIT_S
@@ -294,7 +292,7 @@ def test_statistics_count_what_a_client_has_done() -> None:
             found["tx_bytes"] > broker["txbytes"] > 10 * broker["tx"] > 0 and found["rx_bytes"] > broker["rxbytes"] > 10 * broker["rx"] > 0
         )
         assert (found["tx"], found["rx"]) > (broker["tx"], broker["rx"])
-        assert 60e6 > broker["rtt"]["max"] >= broker["rtt"]["p99"] > 0 and broker["rtt"]["max"] >= broker["rtt"]["avg"] > 0
+        assert 60e6 > broker["rtt"]["max"] >= broker["rtt"]["p99"] >= 0 and broker["rtt"]["max"] >= broker["rtt"]["avg"] >= 0
         assert broker["throttle"] == {"avg": 0, "max": 0}
         known = {"broker": 1, "leader": 1, "leader_epoch": 0, "unknown": False}
         of_topic = {str(number): {"partition": number, "desired": False, **known} for number in (0, 1)}
